@@ -9,15 +9,17 @@ from functools import partial
 from pathlib import Path
 from typing import Self
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from image_classification import cifar10, digits
-from image_classification.augmentation import pad_crop_flip
+from image_classification.augmentation import crop_and_flip, crops_and_flips
 from image_classification.configs import ImageRunConfig
 from image_classification.datasets import require_folder
 from image_classification.loaders.loader import LoadedBatch, Loader
-from image_classification.loaders.prefetch import Prefetched
+from image_classification.loaders.prefetch import Prefetched, to_device
 from image_classification.loaders.registry import LOADERS
 from image_classification.settings import DataConfig
 from image_classification.stores.manifest import store_problems
@@ -173,6 +175,8 @@ class ImageBatches:
             )[first_step if number == epoch else 0 :]
             parts = [sampling.rank_part(step, self.ranks.rank, self.ranks.world_size) for step in whole]
             loaded = self.train_source.batches(parts, number, self._size_at(number))
+            if self.config.source != "image_folder":  # loaders of stored images crop on their own
+                loaded = self._cropped(loaded, parts, number)
             for part, batch in zip(parts, loaded, strict=True):
                 yield self._augmented(batch, part, number)
 
@@ -184,24 +188,26 @@ class ImageBatches:
         if found := store_problems(self._folder, self.config.store, self.config.eval_resize):
             raise DataError(" ".join(found))
 
-    def _augmented(self, batch: LoadedBatch, part: sampling.Indices, epoch: int) -> LoadedBatch:
-        """Pad, crop and flip images of sources in memory, which loaders of stored images do on their own; then, once
-        the batch is finished on the training device, let the methods change it."""
-        config, images, finish = self.config, batch.images, batch.finish
-        if config.source != "image_folder" and (config.padding or config.flip != "none"):
-            images = pad_crop_flip(
-                images,
-                part,
-                seed=self.seed,
-                epoch=epoch,
-                padding=config.padding,
-                flip=config.flip,
-                padding_mode=config.padding_mode,
+    def _cropped(
+        self, loaded: Iterator[LoadedBatch], parts: Sequence[sampling.Indices], epoch: int
+    ) -> Iterator[LoadedBatch]:
+        """Pad, crop and flip the batches of `parts` on the training device. What is drawn for all of them is copied
+        there at once: a copy at every step would make the host wait for the device."""
+        config, device = self.config, self.ranks.device
+        drawn = crops_and_flips(
+            np.concatenate(parts), seed=self.seed, epoch=epoch, padding=config.padding, flip=config.flip
+        )
+        for batch, crops in zip(loaded, split_on_device(drawn, parts, device), strict=True):
+            images = crop_and_flip(
+                batch.images, crops, padding=config.padding, flip=config.flip, padding_mode=config.padding_mode
             )
+            yield replace(batch, images=images)
+
+    def _augmented(self, batch: LoadedBatch, part: sampling.Indices, epoch: int) -> LoadedBatch:
+        """Let the methods change a batch once it is finished on the training device."""
+        finish = batch.finish
         return replace(
-            batch,
-            images=images,
-            finish=lambda there: self._augment(there if finish is None else finish(there), part, epoch),
+            batch, finish=lambda there: self._augment(there if finish is None else finish(there), part, epoch)
         )
 
     def _drop_ahead(self) -> None:
@@ -228,12 +234,19 @@ class InMemoryImages:
                 f"images held in memory have {self.images.shape[-1]} px per side and cannot be loaded at {size} px; set"
                 " data.train_size and data.eval_size to that, and --methods.progressive-resizing.where batch."
             )
-        for part in parts:
-            chosen = torch.from_numpy(part).to(self.images.device)
+        for chosen in split_on_device(np.concatenate(parts), parts, self.images.device):
             yield LoadedBatch(self.images[chosen], self.labels[chosen])
 
     def close(self) -> None:
         """Close nothing: no resource is held."""
+
+
+def split_on_device(
+    rows: NDArray[np.int64], parts: Sequence[sampling.Indices], device: torch.device
+) -> tuple[Tensor, ...]:
+    """Return `rows` on `device`, moved there by one copy that the host does not wait for, as views of the lengths of
+    `parts`."""
+    return torch.split(to_device(torch.from_numpy(rows), device), [len(part) for part in parts])
 
 
 def open_source(config: DataConfig, folder: Path | None, device: torch.device, *, train: bool, seed: int) -> Loader:
