@@ -19,7 +19,7 @@ from image_classification.augmentation import crop_and_flip, crops_and_flips
 from image_classification.configs import ImageRunConfig
 from image_classification.datasets import require_folder
 from image_classification.loaders.loader import LoadedBatch, Loader
-from image_classification.loaders.prefetch import Prefetched, to_device
+from image_classification.loaders.prefetch import ReadyImages, prefetched
 from image_classification.loaders.registry import LOADERS
 from image_classification.settings import DataConfig
 from image_classification.stores.manifest import store_problems
@@ -27,6 +27,7 @@ from timedrun.distributed.process_group import ProcessGroup
 from timedrun.errors import DataError, UsageError
 from timedrun.methods import Stack
 from timedrun.training import sampling
+from timedrun.training.prefetch import to_device
 
 Augment = Callable[[Tensor, sampling.Indices, int], Tensor]
 
@@ -90,8 +91,8 @@ class ImageBatches:
             self._order = partial(sampling.quasi_random_order, block=config.order_block, window=config.order_window)
         self._folder = folder
         self._prefetch = config.prefetch if config.source == "image_folder" else 0
-        self._ahead: Prefetched | None = None
-        self._evaluating: Prefetched | None = None
+        self._ahead: ReadyImages | None = None
+        self._evaluating: ReadyImages | None = None
         self._first_epoch = 0  # of `_ahead`
         self._next = (0, 0)  # epoch and step of the next batch of `_ahead`
         device = ranks.device
@@ -148,16 +149,16 @@ class ImageBatches:
         size = max(1, self.config.eval_batch // self.ranks.world_size)
         parts = [mine[begin : begin + size] for begin in range(0, len(mine), size)]
         loaded = self.eval_source.batches(parts, 0, self.config.eval_size)
-        with closing(Prefetched(loaded, self.ranks.device, self._prefetch)) as ready:
+        with closing(prefetched(loaded, self.ranks.device, self._prefetch)) as ready:
             self._evaluating = ready
             for images, labels in ready:
                 yield Batch(self._normalize(images), labels, len(images))
 
-    def _training(self, epoch: int, first_step: int) -> Prefetched:
+    def _training(self, epoch: int, first_step: int) -> ReadyImages:
         if self._ahead is None or self._next != (epoch, first_step) or epoch > max(self._last_epoch, self._first_epoch):
             self._drop_ahead()
             self._first_epoch = epoch
-            self._ahead = Prefetched(self._passes(epoch, first_step), self.ranks.device, self._prefetch)
+            self._ahead = prefetched(self._passes(epoch, first_step), self.ranks.device, self._prefetch)
             self._next = (epoch, first_step)
         return self._ahead
 
