@@ -32,40 +32,40 @@ def flips(flip: Flip, seed: int, epoch: int, indices: Indices, drawn: npt.NDArra
     return (drawn < 0.5) & (flip == "random")
 
 
-def pad_crop_flip(
-    images: Tensor,
-    indices: npt.NDArray[np.int64],
-    *,
-    seed: int,
-    epoch: int,
-    padding: int,
-    flip: Flip,
-    padding_mode: PaddingMode = "black",
-) -> Tensor:
-    """Pad with `padding` pixels, crop at a random position (He et al. 2015, 4.2), mirror as `flips` says.
+def crops_and_flips(indices: Indices, *, seed: int, epoch: int, padding: int, flip: Flip) -> npt.NDArray[np.int64]:
+    """Draw a crop of each padded image at a random position (He et al. 2015, 4.2), and its `flips`.
 
     Args:
-        images: (N, C, H, W) of any dtype, 0 for black. indices: (N,) their sample numbers.
+        indices: (n,) samples.
+
+    Returns:
+        (n, 3): top, left, 1 for each sample to mirror.
+    """
+    draws = random_uniform(seed, epoch, indices, stream="crop_flip", count=3)
+    corners = (draws[:, :2] * (2 * padding + 1)).astype(np.int64)
+    return np.column_stack([corners, flips(flip, seed, epoch, indices, draws[:, 2])])
+
+
+def crop_and_flip(images: Tensor, drawn: Tensor, *, padding: int, flip: Flip, padding_mode: PaddingMode) -> Tensor:
+    """Pad with `padding` pixels, crop and mirror as drawn, on the images' device.
+
+    Args:
+        images: (N, C, H, W) of any dtype, 0 for black. drawn: (N, 3), of `crops_and_flips`, on the same device.
     """
     count, channels, height, width = images.shape
-    draws = random_uniform(seed, epoch, indices, stream="crop_flip", count=3)
     if padding:
-        span = 2 * padding + 1
-        top = torch.from_numpy((draws[:, 0] * span).astype(np.int64)).to(images.device)
-        left = torch.from_numpy((draws[:, 1] * span).astype(np.int64)).to(images.device)
         if padding_mode == "reflect":
-            mirror = torch.arange(-padding, height + padding).abs()
-            mirror = torch.minimum(mirror, 2 * (height - 1) - mirror).to(images.device)
+            mirror = torch.arange(-padding, height + padding, device=images.device).abs()
+            mirror = torch.minimum(mirror, 2 * (height - 1) - mirror)
             padded = images.index_select(2, mirror).index_select(3, mirror)
         else:
             padded = torch.nn.functional.pad(images, (padding,) * 4)
-        rows = top[:, None] + torch.arange(height, device=images.device)
-        columns = left[:, None] + torch.arange(width, device=images.device)
-        flat = (rows[:, :, None] * padded.shape[3] + columns[:, None, :]).view(count, 1, -1).expand(-1, channels, -1)
+        rows = drawn[:, 0, None] + torch.arange(height, device=images.device)
+        columns = drawn[:, 1, None] + torch.arange(width, device=images.device)
+        flat = (rows[:, :, None] * padded.shape[3] + columns[:, None, :]).flatten(1)[:, None].expand(-1, channels, -1)
         images = padded.flatten(2).gather(2, flat).view(count, channels, height, width)
     if flip != "none":
-        mirrored = torch.from_numpy(flips(flip, seed, epoch, indices, draws[:, 2])).to(images.device)
-        images = torch.where(mirrored[:, None, None, None], images.flip(3), images)
+        images = torch.where(drawn[:, 2, None, None, None].bool(), images.flip(3), images)
     return images
 
 

@@ -9,15 +9,17 @@ from functools import partial
 from pathlib import Path
 from typing import Self
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from image_classification import cifar10, digits
-from image_classification.augmentation import pad_crop_flip
+from image_classification.augmentation import crop_and_flip, crops_and_flips
 from image_classification.configs import ImageRunConfig
 from image_classification.datasets import require_folder
 from image_classification.loaders.loader import LoadedBatch, Loader
-from image_classification.loaders.prefetch import Prefetched
+from image_classification.loaders.prefetch import ReadyImages, prefetched
 from image_classification.loaders.registry import LOADERS
 from image_classification.settings import DataConfig
 from image_classification.stores.manifest import store_problems
@@ -25,6 +27,7 @@ from timedrun.distributed.process_group import ProcessGroup
 from timedrun.errors import DataError, UsageError
 from timedrun.methods import Stack
 from timedrun.training import sampling
+from timedrun.training.prefetch import to_device
 
 Augment = Callable[[Tensor, sampling.Indices, int], Tensor]
 
@@ -88,8 +91,8 @@ class ImageBatches:
             self._order = partial(sampling.quasi_random_order, block=config.order_block, window=config.order_window)
         self._folder = folder
         self._prefetch = config.prefetch if config.source == "image_folder" else 0
-        self._ahead: Prefetched | None = None
-        self._evaluating: Prefetched | None = None
+        self._ahead: ReadyImages | None = None
+        self._evaluating: ReadyImages | None = None
         self._first_epoch = 0  # of `_ahead`
         self._next = (0, 0)  # epoch and step of the next batch of `_ahead`
         device = ranks.device
@@ -146,16 +149,16 @@ class ImageBatches:
         size = max(1, self.config.eval_batch // self.ranks.world_size)
         parts = [mine[begin : begin + size] for begin in range(0, len(mine), size)]
         loaded = self.eval_source.batches(parts, 0, self.config.eval_size)
-        with closing(Prefetched(loaded, self.ranks.device, self._prefetch)) as ready:
+        with closing(prefetched(loaded, self.ranks.device, self._prefetch)) as ready:
             self._evaluating = ready
             for images, labels in ready:
                 yield Batch(self._normalize(images), labels, len(images))
 
-    def _training(self, epoch: int, first_step: int) -> Prefetched:
+    def _training(self, epoch: int, first_step: int) -> ReadyImages:
         if self._ahead is None or self._next != (epoch, first_step) or epoch > max(self._last_epoch, self._first_epoch):
             self._drop_ahead()
             self._first_epoch = epoch
-            self._ahead = Prefetched(self._passes(epoch, first_step), self.ranks.device, self._prefetch)
+            self._ahead = prefetched(self._passes(epoch, first_step), self.ranks.device, self._prefetch)
             self._next = (epoch, first_step)
         return self._ahead
 
@@ -173,6 +176,8 @@ class ImageBatches:
             )[first_step if number == epoch else 0 :]
             parts = [sampling.rank_part(step, self.ranks.rank, self.ranks.world_size) for step in whole]
             loaded = self.train_source.batches(parts, number, self._size_at(number))
+            if self.config.source != "image_folder":  # loaders of stored images crop on their own
+                loaded = self._cropped(loaded, parts, number)
             for part, batch in zip(parts, loaded, strict=True):
                 yield self._augmented(batch, part, number)
 
@@ -184,24 +189,26 @@ class ImageBatches:
         if found := store_problems(self._folder, self.config.store, self.config.eval_resize):
             raise DataError(" ".join(found))
 
-    def _augmented(self, batch: LoadedBatch, part: sampling.Indices, epoch: int) -> LoadedBatch:
-        """Pad, crop and flip images of sources in memory, which loaders of stored images do on their own; then, once
-        the batch is finished on the training device, let the methods change it."""
-        config, images, finish = self.config, batch.images, batch.finish
-        if config.source != "image_folder" and (config.padding or config.flip != "none"):
-            images = pad_crop_flip(
-                images,
-                part,
-                seed=self.seed,
-                epoch=epoch,
-                padding=config.padding,
-                flip=config.flip,
-                padding_mode=config.padding_mode,
+    def _cropped(
+        self, loaded: Iterator[LoadedBatch], parts: Sequence[sampling.Indices], epoch: int
+    ) -> Iterator[LoadedBatch]:
+        """Pad, crop and flip the batches of `parts` on the training device. What is drawn for all of them is copied
+        there at once: a copy at every step would make the host wait for the device."""
+        config, device = self.config, self.ranks.device
+        drawn = crops_and_flips(
+            np.concatenate(parts), seed=self.seed, epoch=epoch, padding=config.padding, flip=config.flip
+        )
+        for batch, crops in zip(loaded, split_on_device(drawn, parts, device), strict=True):
+            images = crop_and_flip(
+                batch.images, crops, padding=config.padding, flip=config.flip, padding_mode=config.padding_mode
             )
+            yield replace(batch, images=images)
+
+    def _augmented(self, batch: LoadedBatch, part: sampling.Indices, epoch: int) -> LoadedBatch:
+        """Let the methods change a batch once it is finished on the training device."""
+        finish = batch.finish
         return replace(
-            batch,
-            images=images,
-            finish=lambda there: self._augment(there if finish is None else finish(there), part, epoch),
+            batch, finish=lambda there: self._augment(there if finish is None else finish(there), part, epoch)
         )
 
     def _drop_ahead(self) -> None:
@@ -228,12 +235,19 @@ class InMemoryImages:
                 f"images held in memory have {self.images.shape[-1]} px per side and cannot be loaded at {size} px; set"
                 " data.train_size and data.eval_size to that, and --methods.progressive-resizing.where batch."
             )
-        for part in parts:
-            chosen = torch.from_numpy(part).to(self.images.device)
+        for chosen in split_on_device(np.concatenate(parts), parts, self.images.device):
             yield LoadedBatch(self.images[chosen], self.labels[chosen])
 
     def close(self) -> None:
         """Close nothing: no resource is held."""
+
+
+def split_on_device(
+    rows: NDArray[np.int64], parts: Sequence[sampling.Indices], device: torch.device
+) -> tuple[Tensor, ...]:
+    """Return `rows` on `device`, moved there by one copy that the host does not wait for, as views of the lengths of
+    `parts`."""
+    return torch.split(to_device(torch.from_numpy(rows), device), [len(part) for part in parts])
 
 
 def open_source(config: DataConfig, folder: Path | None, device: torch.device, *, train: bool, seed: int) -> Loader:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 import torch
@@ -17,19 +17,41 @@ from language_model.text.store import MaskedSequences, RaggedStore
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.training import sampling
 from timedrun.training.batch_plan import BatchPlan
+from timedrun.training.prefetch import StepBatches
 
 
 class TextBatches:
-    """Batches of one rank on its device; each is a pure function of (seed, step)."""
+    """Batches of one rank on its device; each is a pure function of (seed, step). Closing it ends its thread."""
 
     def __init__(
-        self, config: BertRunConfig, train_store: RaggedStore, eval_store: RaggedStore, ranks: ProcessGroup
+        self,
+        config: BertRunConfig,
+        train_store: RaggedStore,
+        eval_store: RaggedStore,
+        ranks: ProcessGroup,
+        *,
+        ahead: int | None = None,
     ) -> None:
+        """
+        Args:
+            ahead: of `StepBatches`.
+        """
         self.config, self.ranks = config, ranks
         self.train_store, self.eval_store = train_store, eval_store
         self.micro_batch = BatchPlan.of(config.global_batch, config.micro_batch, ranks.world_size).micro
         self._epoch = 0
         self._steps: list[NDArray[np.int64]] = []
+        self._train = StepBatches(self._step, ranks.device, ahead)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the thread that makes batches ahead, if there is one. A second call does nothing."""
+        self._train.close()
 
     @property
     def steps_per_epoch(self) -> int:
@@ -38,7 +60,7 @@ class TextBatches:
 
     def train(self, first_step: int = 0) -> Iterator[list[MaskedBatch]]:
         """Yield this rank's micro-batches of each optimizer step from `first_step` (from 0) on, without end."""
-        return map(self._step, itertools.count(first_step))
+        return self._train.starting(first_step)
 
     def evaluation(self) -> Iterator[MaskedBatch]:
         """Yield every evaluation sequence once over all ranks, with the masks stored by `prepare`."""
@@ -48,7 +70,7 @@ class TextBatches:
             assert isinstance(sequences, MaskedSequences)
             yield collate_for(self.config, sequences, self.ranks.device, len(indices), len(sequences.labels))
 
-    def _step(self, step: int) -> list[MaskedBatch]:
+    def _step(self, step: int) -> list[MaskedBatch]:  # in the thread of `_train`, if it has one
         epoch = step // self.steps_per_epoch + 1
         if epoch != self._epoch:
             self._steps = sampling.steps(len(self.train_store), self.config.seed, epoch, self.config.global_batch)

@@ -83,15 +83,15 @@ def train(config: BertRunConfig, run: TimedRun) -> None:
         evaluate=warm_up.evaluation_batches(config, ranks),
     )
     run.start_clock(run_info(config, parts), files=[store / name for name in read_manifest(store).files])
-    batches = open_batches(config, store, ranks)
-    for block in run.blocks(config.max_samples):
-        model.train()
-        for number, micro_batches in zip(run.steps(block), batches.train(run.position.step), strict=False):
-            loss = step(micro_batches, number=number)
-            methods.after_step(model)
-            run.step_done(config.global_batch, loss)
-        with run.evaluation(block, before_success=methods.verify) as measurement, methods.evaluation(model):
-            measurement.value = accuracy(model, batches, precision, ranks)
+    with open_batches(config, store, ranks) as batches:
+        for block in run.blocks(config.max_samples):
+            model.train()
+            for number, micro_batches in zip(run.steps(block), batches.train(run.position.step), strict=False):
+                loss = step(micro_batches, number=number)
+                methods.after_step(model)
+                run.step_done(config.global_batch, loss)
+            with run.evaluation(block, before_success=methods.verify) as measurement, methods.evaluation(model):
+                measurement.value = accuracy(model, batches, precision, ranks)
 
 
 def count_correct(model: Bert | ReferenceBert, batch: MaskedBatch, precision: Precision) -> Tensor:

@@ -16,12 +16,12 @@ from image_classification.augmentation import scaled_boxes, train_crops
 from image_classification.loaders.crop_kernel import copy_crops, resize_crops, scripted
 from image_classification.loaders.decode_pool import DecodePool, OpenBatch, ThreadBuffers
 from image_classification.loaders.loader import LoadedBatch
-from image_classification.loaders.prefetch import to_device
 from image_classification.loaders.resample import resample
 from image_classification.settings import DataConfig
 from image_classification.stores.manifest import RESIZED
 from image_classification.stores.raw import RawImages
 from timedrun.errors import DataError
+from timedrun.training.prefetch import to_device
 from timedrun.training.sampling import Indices
 
 SLICE = 16  # images per task

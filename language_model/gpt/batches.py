@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ from language_model.gpt.encoding import Tokens
 from language_model.gpt.settings import Sampling
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.training import sampling as sample_order
+from timedrun.training.prefetch import StepBatches, to_device
 from timedrun.training.sampling import Indices
 
 
@@ -35,15 +36,32 @@ class TokenBatch:
 
 
 class TokenBatches:
-    """Batches of one rank on its device; each is a pure function of (seed, step)."""
+    """Batches of one rank on its device; each is a pure function of (seed, step). Closing it ends its thread."""
 
-    def __init__(self, config: GptRunConfig, train: Tokens, validation: Tokens, ranks: ProcessGroup) -> None:
+    def __init__(
+        self, config: GptRunConfig, train: Tokens, validation: Tokens, ranks: ProcessGroup, *, ahead: int | None = None
+    ) -> None:
+        """
+        Args:
+            ahead: of `StepBatches`.
+        """
         self.config, self.ranks, self.length = config, ranks, config.model.context
         self._train, self._validation = train, validation
+        self._steps = StepBatches(self._step, ranks.device, ahead)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the thread that makes batches ahead, if there is one. A second call does nothing."""
+        self._steps.close()
 
     def train(self, first_step: int = 0) -> Iterator[TokenBatch]:
         """Yield this rank's part of each optimizer step's global batch from `first_step` (from 0) on, without end."""
-        return map(self._step, itertools.count(first_step))
+        return self._steps.starting(first_step)
 
     def evaluation(self) -> Iterator[TokenBatch]:
         """Yield consecutive sequences of the whole validation split, each predicted token once over all ranks, or
@@ -75,10 +93,7 @@ class TokenBatches:
         return self._batch(self._train[starts[:, None] + np.arange(self.length + 1)], size)
 
     def _batch(self, rows: NDArray[np.uint16], global_samples: int) -> TokenBatch:
-        tokens = torch.from_numpy(np.asarray(rows).astype(np.int64))
-        if self.ranks.device.type == "cuda":
-            tokens = tokens.pin_memory()
-        tokens = tokens.to(self.ranks.device, non_blocking=True)
+        tokens = to_device(torch.from_numpy(np.asarray(rows).astype(np.int64)), self.ranks.device)
         return TokenBatch(tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous(), global_samples)
 
 

@@ -80,15 +80,15 @@ def train(config: GptRunConfig, run: TimedRun) -> None:
         evaluate=warm_up.evaluation_batches(config, ranks),
     )
     run.start_clock(run_info(config, parts), files=open_store(run.data_folder).files)
-    batches = open_batches(config, run.data_folder, ranks)
-    for block in run.blocks(config.total_samples):
-        model.train()
-        for number, batch in zip(run.steps(block), batches.train(run.position.step), strict=False):
-            loss = step(batch, number=number)
-            methods.after_step(model)
-            run.step_done(config.global_batch, loss)
-        with run.evaluation(block, before_success=methods.verify) as measurement, methods.evaluation(model):
-            measurement.value = validation_loss(model, batches, precision, ranks, parts.facts.eval_tokens)
+    with open_batches(config, run.data_folder, ranks) as batches:
+        for block in run.blocks(config.total_samples):
+            model.train()
+            for number, batch in zip(run.steps(block), batches.train(run.position.step), strict=False):
+                loss = step(batch, number=number)
+                methods.after_step(model)
+                run.step_done(config.global_batch, loss)
+            with run.evaluation(block, before_success=methods.verify) as measurement, methods.evaluation(model):
+                measurement.value = validation_loss(model, batches, precision, ranks, parts.facts.eval_tokens)
 
 
 def sum_losses(model: nn.Module, batch: TokenBatch, precision: Precision) -> Tensor:

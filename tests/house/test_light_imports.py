@@ -42,3 +42,9 @@ def test_help_and_list_import_nothing_heavy(words: list[str]) -> None:
     )
     done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, timeout=60)
     assert done.stderr.strip() == "[]" and done.stdout
+
+
+def test_methods_do_not_import_the_compiler() -> None:
+    probe = "import sys, timedrun.methods; print('torch._dynamo' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, timeout=60)
+    assert done.stdout.strip() == "False", done.stderr

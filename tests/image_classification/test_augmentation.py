@@ -10,8 +10,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from image_classification.augmentation import flips, pad_crop_flip, random_resized_crop_boxes, scaled_boxes, train_crops
-from timedrun.training.sampling import random_uniform
+from image_classification.augmentation import (
+    Flip,
+    crop_and_flip,
+    crops_and_flips,
+    flips,
+    random_resized_crop_boxes,
+    scaled_boxes,
+    train_crops,
+)
+from timedrun.training.sampling import Indices, random_uniform
+
+
+def pad_crop_flip(
+    images: torch.Tensor, indices: Indices, *, seed: int, epoch: int, padding: int, flip: Flip
+) -> torch.Tensor:
+    drawn = torch.from_numpy(crops_and_flips(indices, seed=seed, epoch=epoch, padding=padding, flip=flip))
+    return crop_and_flip(images, drawn, padding=padding, flip=flip, padding_mode="black")
 
 
 def test_a_crop_is_a_window_of_the_padded_image_or_its_mirror() -> None:

@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from image_classification import batches
+from image_classification.augmentation import PaddingMode
 from image_classification.batches import ImageBatches, open_source
 from image_classification.configs import synthetic_smoke
 from image_classification.loaders.loader import LoadedBatch
@@ -189,6 +191,58 @@ def test_images_in_memory_need_no_thread_and_have_one_size() -> None:
         pytest.raises(UsageError, match="have 16 px per side and cannot be loaded at 8"),
     ):
         list(opened.train(1))
+
+
+@pytest.mark.parametrize("mode", ["black", "reflect"])
+@pytest.mark.parametrize("world_size", [1, 3])
+def test_images_in_memory_are_the_windows_that_seed_epoch_and_sample_draw(mode: PaddingMode, world_size: int) -> None:
+    config = replace(
+        synthetic_smoke().data, synthetic_train=20, padding=2, flip="random", padding_mode=mode, drop_last=False
+    )
+    stored = next(open_source(config, None, CPU, train=True, seed=1).batches([np.arange(20)], 1, 16))
+    kept = "constant" if mode == "black" else "reflect"
+    padded = np.pad(stored.images.numpy(), ((0, 0), (0, 0), (2, 2), (2, 2)), mode=kept)  # type: ignore[call-overload]
+    for rank in range(world_size):
+        data = data_of(
+            config, None, rank, world_size, global_batch=9
+        )  # the last step has 2 samples, fewer than 3 ranks
+        for epoch, first in ((1, 0), (2, 1)):
+            order = sampling.epoch_order(20, 1, epoch)
+            for step, batch in enumerate(data.train(epoch, first), first):
+                part = sampling.rank_part(order[9 * step : 9 * step + 9], rank, world_size)
+                wanted = []
+                for sample in part:
+                    draws = sampling.random_uniform(1, epoch, np.array([sample]), stream="crop_flip", count=3)[0]
+                    top, left = int(draws[0] * 5), int(draws[1] * 5)
+                    window = padded[sample, :, top : top + 16, left : left + 16]
+                    wanted.append(window[:, :, ::-1] if draws[2] < 0.5 else window)
+                images = torch.from_numpy(np.array(wanted, dtype=np.uint8).reshape(-1, 3, 16, 16))
+                assert torch.equal(batch.images, data._normalize(images))
+                assert torch.equal(batch.labels, stored.labels[torch.from_numpy(part)])
+
+
+class Copies(TorchDispatchMode):
+    """Count the tensors that are copied from the host to the device, here the meta device."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = func(*args, **(kwargs or {}))
+        given = [one for one in args if isinstance(one, torch.Tensor)]
+        self.count += any(one.device.type == "cpu" for one in given) and getattr(made, "is_meta", False)
+        return made
+
+
+def test_images_in_memory_are_chosen_and_cropped_by_two_copies_to_the_device_in_an_epoch() -> None:
+    config = replace(synthetic_smoke().data, synthetic_train=64, padding=2, flip="random", padding_mode="reflect")
+    ranks = replace(ALONE, device=torch.device("meta"))
+    with ImageBatches(config, None, ranks, global_batch=8, seed=1, last_epoch=3) as data:
+        for passes, most in ((data.train(1), 2), (data.train(2), 2), (data.evaluation(), 1)):
+            with Copies() as copies:
+                assert all(batch.images.is_meta and batch.labels.is_meta for batch in passes)
+            assert copies.count == most
 
 
 def test_normalized_images_equal_the_formula_and_keep_their_memory_format() -> None:

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from image_classification.augmentation import pad_crop_flip
+from image_classification.augmentation import crop_and_flip, crops_and_flips
 from image_classification.configs import cifar10_baseline, cifar10_baseline_2022, cifar10_methods
 from image_classification.model import AIRBENCH, CIFAR10_PLAIN, ModelConfig, build_model
 from image_classification.plain_network import PlainNetwork
@@ -67,5 +67,6 @@ def test_reflected_padding_mirrors_the_edge() -> None:
     padded = np.pad(images[0].numpy(), ((0, 0), (2, 2), (2, 2)), mode="reflect")
     windows = [padded[:, y : y + 6, x : x + 6] for y in range(5) for x in range(5)]
     for epoch in range(10):
-        out = pad_crop_flip(images, np.arange(1), seed=0, epoch=epoch, padding=2, flip="none", padding_mode="reflect")
+        drawn = torch.from_numpy(crops_and_flips(np.arange(1), seed=0, epoch=epoch, padding=2, flip="none"))
+        out = crop_and_flip(images, drawn, padding=2, flip="none", padding_mode="reflect")
         assert any(np.array_equal(out[0].numpy(), window) for window in windows)

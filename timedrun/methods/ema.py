@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -27,17 +27,64 @@ def ema_update(shadow: list[Tensor], current: list[Tensor], smoothing: float) ->
     average of a half-precision tensor is float32, in which small steps are not rounded away. An integer tensor takes
     the whole part (counters lag like the rest), a boolean one the current value.
     """
-    weight = 1.0 - smoothing
-    floating = [index for index, tensor in enumerate(shadow) if tensor.is_floating_point() or tensor.is_complex()]
-    if floating:
-        wide = [current[index].to(shadow[index].dtype) for index in floating]
-        torch._foreach_lerp_([shadow[index] for index in floating], wide, weight)
-    for index in set(range(len(shadow))).difference(floating):
-        if shadow[index].dtype == torch.bool:
-            shadow[index].copy_(current[index])
-        else:
-            old = shadow[index].double()
-            shadow[index].copy_(old + weight * (current[index].double() - old))
+    _Pairs(shadow, current).update(smoothing)
+
+
+class _Pairs:
+    """Averages and the tensors that they follow, sorted by the kind of their update."""
+
+    def __init__(self, shadow: list[Tensor], current: list[Tensor]) -> None:
+        pairs = list(zip(shadow, current, strict=True))
+        inexact = [average.is_floating_point() or average.is_complex() for average in shadow]
+        real = [pair for pair, is_real in zip(pairs, inexact, strict=True) if is_real]
+        rest = [pair for pair, is_real in zip(pairs, inexact, strict=True) if not is_real]
+        self._averages, self._followed = [average for average, _ in real], [followed for _, followed in real]
+        self._mixed = any(average.dtype != followed.dtype for average, followed in real)
+        self._flags = [pair for pair in rest if pair[0].dtype == torch.bool]
+        self._counters = [pair for pair in rest if pair[0].dtype != torch.bool]
+
+    def update(self, smoothing: float) -> None:
+        """Update the averages as `ema_update` does."""
+        weight, followed = 1.0 - smoothing, self._followed
+        if self._mixed:
+            followed = [tensor.to(average.dtype) for average, tensor in zip(self._averages, followed, strict=True)]
+        if followed:
+            torch._foreach_lerp_(self._averages, followed, weight)
+        for flag, current in self._flags:
+            flag.copy_(current)
+        if self._counters:
+            old, change = ([counter.double() for counter in counters] for counters in zip(*self._counters, strict=True))
+            torch._foreach_sub_(change, old)
+            torch._foreach_mul_(change, weight)
+            torch._foreach_add_(old, change)
+            torch._foreach_copy_([counter for counter, _ in self._counters], old)
+
+
+class _FoundPairs(_Pairs):
+    """Pairs of a model, found once: a walk over its modules and a comparison of names take longer than the update."""
+
+    def __init__(self, model: nn.Module, current: dict[str, Tensor], shadow: dict[str, Tensor]) -> None:
+        here = local_tensors(current.values())
+        super().__init__(local_tensors(shadow.values()), here)
+        self._model, self._shadow = model, shadow
+        self._whole = all(part is tensor for part, tensor in zip(here, current.values(), strict=True))
+        self._kinds = [(tensor, tensor.dtype, tensor.device) for tensor in current.values()]
+        self._places: list[tuple[dict[str, Any], str, object]] = [
+            (places, name, held)
+            for module in model.modules()
+            for places in (module._parameters, module._buffers, module._modules)
+            for name, held in places.items()
+        ]
+
+    def are_of(self, model: nn.Module, shadow: dict[str, Tensor]) -> bool:
+        """Return True if each tensor still is where it was found, as it was, and its average is in `shadow`."""
+        return (
+            self._whole  # a DTensor's local part may be another one by now
+            and model is self._model
+            and shadow is self._shadow
+            and all(places.get(name) is held for places, name, held in self._places)
+            and all(tensor.dtype == dtype and tensor.device == device for tensor, dtype, device in self._kinds)
+        )
 
 
 def averaged_dtype(tensor: Tensor) -> torch.dtype:
@@ -52,16 +99,21 @@ class _EMAHooks(Hooks):
         self._smoothing = float(2 ** (-method.update_interval / method.half_life))  # weight of the old average
         self.shadow: dict[str, Tensor] | None = None
         self.updates = 0
+        self._pairs: _FoundPairs | None = None
 
+    @torch.no_grad()
     def after_step(self, model: nn.Module, step: int) -> None:
         if step % self._interval:
             return
-        current = tensors_of(model)
         if self.shadow is None:
+            current = tensors_of(model)
             self.shadow = {name: value.detach().to(averaged_dtype(value), copy=True) for name, value in current.items()}
         else:
-            average = local_tensors(self._fitted(current).values())
-            ema_update(average, local_tensors(current.values()), self._smoothing)
+            inner = unwrapped(model)
+            if self._pairs is None or not self._pairs.are_of(inner, self.shadow):
+                current = tensors_of(model)
+                self._pairs = _FoundPairs(inner, current, self._fitted(current))
+            self._pairs.update(self._smoothing)
         self.updates += 1
 
     @contextmanager

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
+from torch._compile import _disable_dynamo
 
 from timedrun.methods.method import Hooks, Method, NoEffect, Position, unwrapped
 from timedrun.training.sampling import stream_seed
@@ -39,11 +40,11 @@ class GyroDropoutLayer(nn.Module):
         features = input.shape[1 if images else -1]
         if self._masks is None or self._masks.shape[1] != features or self._masks.device != input.device:
             self._masks = self._selected(features).to(input.device, input.dtype)
-        rows = torch.arange(len(input), device=input.device) * len(self.chosen) // len(input)
+        rows = torch.arange(len(input), device=input.device) * len(self._masks) // len(input)
         shape = (features, 1, 1) if images else (*[1] * (input.dim() - 2), features)
         return input * self._masks[rows].view(-1, *shape) / (1 - self.p)
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]  # once in many steps
+    @_disable_dynamo  # as torch.compiler.disable, which imports Dynamo at once; called once in many steps
     def _selected(self, features: int) -> Tensor:
         return torch.stack([self.mask(number, features) for number in self.chosen])
 

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Literal, get_args
 
 import torch
 from torch import Tensor, nn
+from torch._compile import _disable_dynamo
 
 from timedrun.methods.method import Hooks, Method, NoEffect, Position, unwrapped
 from timedrun.training.residual_blocks import last_norm, residual_blocks
@@ -36,7 +37,9 @@ class _Skippable(nn.Module):
     keep: float
     skipped: bool
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]  # a graph of each combination of skipped blocks would be compiled otherwise
+    # A graph of each combination of skipped blocks would be compiled otherwise. torch.compiler.disable does the same,
+    # but imports Dynamo at once, for more than a second.
+    @_disable_dynamo
     def forward(self, x: Tensor) -> Tensor:
         if not (self.training and self.skipped):
             return super().forward(x)  # type: ignore[no-any-return]

@@ -27,14 +27,17 @@ class _SWAHooks(Hooks):
         method = self._method
         if at.progress < method.start or self.replaced:
             return
+        ends, due = at.progress >= method.end, self.last < 0 or at.progress >= self.last + method.interval - 1e-9
+        if not (ends or due):  # most steps
+            return
         names, parameters = zip(*unwrapped(model).named_parameters(), strict=True)
         weights = dict(zip(names, (weight.detach() for weight in local_tensors(parameters)), strict=True))
-        if at.progress >= method.end:
+        if ends:
             if self.taken:
                 for name, weight in weights.items():
                     weight.copy_(self.mean[name])
                 self.replaced, self.mean = True, {}
-        elif self.last < 0 or at.progress >= self.last + method.interval - 1e-9:
+        else:
             if not self.taken:
                 self.mean = {name: weight.to(averaged_dtype(weight), copy=True) for name, weight in weights.items()}
             else:

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from image_classification.loaders.loader import LoadedBatch
-from image_classification.loaders.prefetch import Prefetched
+from image_classification.loaders.prefetch import prefetched
 from tests.image_classification.small_image_data import CPU, PATIENCE, eventually, threads
 
 
@@ -48,7 +48,7 @@ class Counted:
 @given(count=st.integers(0, 9), depth=st.integers(0, 5))
 def test_batches_come_as_they_are_and_in_order_at_any_depth(count: int, depth: int) -> None:
     source = Counted(count)
-    with closing(Prefetched(source, CPU, depth)) as ready:
+    with closing(prefetched(source, CPU, depth)) as ready:
         seen = [(int(images[0, 0, 0, 0]), labels.tolist()) for images, labels in ready]
     assert seen == [(number, [number, number]) for number in range(count)]
     assert source.closed
@@ -58,7 +58,7 @@ def test_batches_come_as_they_are_and_in_order_at_any_depth(count: int, depth: i
 @pytest.mark.parametrize("depth", [1, 2, 4])
 def test_as_many_batches_as_the_depth_are_made_ready_and_no_more(depth: int) -> None:
     source = Counted(20)
-    with closing(Prefetched(source, CPU, depth)) as ready:
+    with closing(prefetched(source, CPU, depth)) as ready:
         eventually(lambda: source.taken == depth)
         time.sleep(0.02)
         assert source.taken == depth
@@ -71,7 +71,7 @@ def test_as_many_batches_as_the_depth_are_made_ready_and_no_more(depth: int) -> 
 
 def test_at_depth_0_the_consumer_loads_each_batch_on_request() -> None:
     source = Counted(3)
-    ready = Prefetched(source, CPU, 0)
+    ready = prefetched(source, CPU, 0)
     assert source.taken == 0
     assert threads() == []
     next(ready)
@@ -84,9 +84,9 @@ def test_at_depth_0_the_consumer_loads_each_batch_on_request() -> None:
 def test_an_error_comes_in_the_place_of_its_batch_and_ends_the_thread(depth: int) -> None:
     source = Counted(9, fail_at=4)
     seen = []
-    with pytest.raises(OSError, match="image 4 cannot be read"), closing(Prefetched(source, CPU, depth)) as ready:
+    with pytest.raises(OSError, match="image 4 cannot be read"), closing(prefetched(source, CPU, depth)) as ready:
         seen += [int(labels[0]) for _, labels in ready]
-    with closing(Prefetched(Counted(9, fail_at=4), CPU, depth)) as ready:
+    with closing(prefetched(Counted(9, fail_at=4), CPU, depth)) as ready:
         for _ in range(4):
             seen.append(int(next(ready)[1][0]))
         with pytest.raises(OSError, match="image 4"):
@@ -108,7 +108,7 @@ def test_finish_runs_in_the_thread_and_its_error_is_raised() -> None:
         return images + 100
 
     source = (LoadedBatch(batch(number).images, batch(number).labels, finish) for number in range(3))
-    with closing(Prefetched(source, CPU, 2)) as ready:
+    with closing(prefetched(source, CPU, 2)) as ready:
         images, labels = next(ready)
         assert (int(images[0, 0, 0, 0]), int(labels[0])) == (100, 0)
         with pytest.raises(ValueError, match="no crop"):
@@ -126,7 +126,7 @@ def test_leaving_early_closes_a_generator_in_the_thread_that_ran_it() -> None:
         finally:
             closed_in.append(threading.current_thread().name)
 
-    with pytest.raises(KeyError), closing(Prefetched(endless(), CPU, 3)) as ready:
+    with pytest.raises(KeyError), closing(prefetched(endless(), CPU, 3)) as ready:
         next(ready)
         raise KeyError("of the training step")
     assert closed_in == ["prefetch"]
@@ -142,7 +142,7 @@ def test_closing_while_a_batch_is_being_loaded_waits_for_it_and_gives_nothing_mo
         assert go_on.wait(PATIENCE)
         yield batch(1)
 
-    ready = Prefetched(slow(), CPU, 2)
+    ready = prefetched(slow(), CPU, 2)
     assert loading.wait(PATIENCE)
     closer = threading.Thread(target=ready.close)
     closer.start()
@@ -155,7 +155,7 @@ def test_closing_while_a_batch_is_being_loaded_waits_for_it_and_gives_nothing_mo
 
 
 def test_an_object_that_is_dropped_ends_its_thread() -> None:
-    ready = Prefetched(Counted(100), CPU, 2)
+    ready = prefetched(Counted(100), CPU, 2)
     next(ready)
     (thread,) = threads()
     del ready
@@ -177,7 +177,7 @@ def test_no_more_than_depth_batches_and_the_one_in_use_are_in_memory() -> None:
             yield loaded
             del loaded
 
-    with closing(Prefetched(batches(), CPU, 2)) as ready:
+    with closing(prefetched(batches(), CPU, 2)) as ready:
         for images, _ in ready:
             del images
     assert most <= 4  # two ready, one in use, one that the generator has just made
@@ -191,7 +191,7 @@ def test_on_a_gpu_batches_are_complete_while_the_stream_is_busy() -> None:
     expected = [torch.randint(0, 256, (64, 3, 64, 64), dtype=torch.uint8, generator=generator) for _ in range(12)]
     busy = torch.randn(2048, 2048, device=device)
     source = (LoadedBatch(images, torch.arange(64), lambda there: there.flip(3)) for images in expected)
-    with closing(Prefetched(source, device, 3)) as ready:
+    with closing(prefetched(source, device, 3)) as ready:
         for host, (images, labels) in zip(expected, ready, strict=True):
             assert images.device == device and labels.device == device
             for _ in range(20):

@@ -44,6 +44,20 @@ def opened(
 
 
 @BOTH
+def test_a_thread_makes_the_batches_that_the_loop_would_make(store: TokenStore, sampling: Sampling) -> None:
+    config, ranks, seen = opened(store, sampling).config, ProcessGroup(0, 1, 0, CPU), []
+    for ahead in (0, 2):
+        with TokenBatches(config, store.tokens("train"), store.tokens("validation"), ranks, ahead=ahead) as data:
+            made = list(islice(data.train(), 5))
+            evaluated = list(data.evaluation())
+            made += islice(data.train(5), 9)
+        seen.append([*made, *evaluated])
+    for one, other in zip(*seen, strict=True):
+        assert torch.equal(one.inputs, other.inputs) and torch.equal(one.targets, other.targets)
+        assert one.global_samples == other.global_samples
+
+
+@BOTH
 @given(samples=st.lists(st.integers(0, 10**7), min_size=1, max_size=20), tokens=st.integers(2, 500), data=st.data())
 @settings(max_examples=40)
 def test_sequences_and_their_targets_lie_within_the_split(

@@ -198,3 +198,46 @@ def test_a_tensor_of_another_type_is_refused_and_not_cast() -> None:
 def test_names_of_tensors_depend_neither_on_compilation_nor_on_the_module_inside_ddp() -> None:
     model = Network()
     assert unwrapped(DDPInner(torch.compile(model))) is model  # type: ignore[arg-type]
+
+
+def test_tensors_found_once_give_the_average_of_those_found_at_every_update() -> None:
+    model, kept = Network(), EMA(half_life=3, update_interval=1).hooks()
+    optimizer, anew = torch.optim.SGD(model.parameters(), lr=0.1), EMA(half_life=3, update_interval=1).hooks()
+    for step in range(1, 13):
+        model(torch.randn(8, 4)).square().mean().backward()
+        optimizer.step()
+        if step == 4:  # buffers become other tensors, parameters stay
+            model.double().float()
+        if step == 6:
+            model.register_buffer("positions", torch.arange(5, 12), persistent=False)
+        if step == 8:
+            model.layers[2].weight = nn.Parameter(torch.randn(2, 3))
+        if step == 10:
+            model.layers[2] = nn.Linear(3, 2)
+        kept.after_step(model, step)
+        anew.load_state_dict(anew.state_dict())  # other averages: the model is searched again
+        anew.after_step(model, step)
+        for name, average in anew.state_dict()["shadow"].items():
+            assert torch.equal(average, kept.state_dict()["shadow"][name]), (step, name)
+
+
+def test_an_update_after_the_first_does_not_walk_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    hooks = EMA(half_life=3, update_interval=1).hooks()
+    model, _ = train(3, hooks)
+    monkeypatch.delattr(nn.Module, "named_parameters")
+    hooks.after_step(model, 4)
+    with pytest.raises(AttributeError), hooks.evaluation(model):
+        pass
+    assert hooks.effect() == "4 updates of the moving average"
+
+
+def test_counters_are_averaged_in_double_precision() -> None:
+    shadow = [torch.tensor(9_007_199_254_740), torch.tensor([3, -7])]
+    current = [torch.tensor(9_007_199_254_993), torch.tensor([90, 100])]
+    weight = 1.0 - 0.9
+    expected = [
+        [int(old + weight * (new - old)) for old, new in zip(a.view(-1).tolist(), b.view(-1).tolist(), strict=True)]
+        for a, b in zip(shadow, current, strict=True)
+    ]
+    ema_update(shadow, current, 0.9)
+    assert [average.view(-1).tolist() for average in shadow] == expected

@@ -58,3 +58,16 @@ def test_settings_that_mean_nothing_are_refused(values: dict[str, float]) -> Non
 def test_a_model_without_dropout_raises_no_effect() -> None:
     with pytest.raises(NoEffect, match="gyro_dropout"):
         stack(GyroDropout()).model(nn.Linear(2, 2))
+
+
+def test_other_masks_compile_no_further_graph() -> None:
+    speed, graphs = stack(GyroDropout(p=0.25, sigma=12, tau=2)), list[torch.fx.GraphModule]()
+    model = speed.model(nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.1)))
+    model.compile(backend=lambda graph, inputs: graphs.append(graph) or graph.forward)  # type: ignore[func-returns-value]
+    outputs, compiled = [], []
+    for step in range(6):
+        speed.before_step(model, step, step / 6)
+        outputs.append(model(torch.ones(2, 8)) != 0)
+        compiled.append(len(graphs))
+    assert len(torch.stack(outputs).unique(dim=0)) == 6
+    assert len(set(compiled[1:])) == 1, compiled  # one graph more for a layer that had masks before

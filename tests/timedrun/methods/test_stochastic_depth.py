@@ -78,6 +78,18 @@ def test_a_compiled_model_gives_the_same_numbers() -> None:
     torch.testing.assert_close(model(images), expected)
 
 
+def test_no_graph_is_compiled_for_a_combination_of_skipped_blocks() -> None:
+    speed, graphs = stack(StochasticDepth(kind="block", rate=0.5)), list[torch.fx.GraphModule]()
+    model = speed.model(network()).train()
+    model.compile(backend=lambda graph, inputs: graphs.append(graph) or graph.forward)  # type: ignore[func-returns-value]
+    compiled = []
+    for step in range(6):
+        speed.before_step(model, step, step / 6)
+        model(torch.randn(2, 3, 32, 32))
+        compiled.append(len(graphs))
+    assert len(set(compiled)) == 1, compiled
+
+
 def test_the_rate_holds_in_low_precision() -> None:
     torch.manual_seed(0)
     branch = _Branch(1 - 0.00625, "sample")  # the first of 16 blocks at 0.1; bf16 draws of 1/256 gave 0.0078

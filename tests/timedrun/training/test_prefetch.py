@@ -1,0 +1,147 @@
+"""Batches of steps made ahead: the same batches, errors at their step, and no thread after the end or on a CPU."""
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from timedrun.training.prefetch import STEPS_AHEAD, StepBatches
+
+CPU = torch.device("cpu")
+
+
+class Made:
+    """A function that makes the batch of a step, and records which steps in which threads."""
+
+    def __init__(self, fail_at: int = -1) -> None:
+        self.fail_at, self.steps, self.names = fail_at, list[int](), set[str]()
+
+    def __call__(self, step: int) -> Tensor:
+        self.names.add(threading.current_thread().name)
+        self.steps.append(step)
+        if step == self.fail_at:
+            raise OSError(f"step {step} cannot be read")
+        return torch.tensor(step)
+
+
+def threads() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name == "prefetch"]
+
+
+def eventually(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.001)
+
+
+@pytest.mark.parametrize("ahead", [0, 1, 3])
+def test_batches_of_consecutive_loops_are_made_once_each_and_jumps_begin_anew(ahead: int) -> None:
+    made = Made()
+    with closing(StepBatches(made, CPU, ahead)) as batches:
+        assert [int(one) for one in islice(batches.starting(5), 4)] == [5, 6, 7, 8]
+        eventually(lambda: made.steps == list(range(5, 9 + ahead)))  # the next loop's first, during an evaluation
+        assert [int(one) for one in islice(batches.starting(9), 4)] == [9, 10, 11, 12]
+        eventually(lambda: made.steps == list(range(5, 13 + ahead)))
+        assert [int(one) for one in islice(batches.starting(2), 2)] == [2, 3]
+        one, other = batches.starting(0), batches.starting(7)
+        assert [int(next(loop)) for loop in (one, other, one, one, other)] == [0, 7, 1, 2, 8]
+    assert made.names == ({"prefetch"} if ahead else {threading.current_thread().name})
+    assert threads() == []
+
+
+@pytest.mark.parametrize("ahead", [0, 2])
+def test_an_error_is_raised_at_its_step_and_again_if_that_is_asked_again(ahead: int) -> None:
+    made = Made(fail_at=3)
+    with closing(StepBatches(made, CPU, ahead)) as batches:
+        loop = batches.starting(1)
+        assert [int(next(loop)), int(next(loop))] == [1, 2]
+        for again in (loop, batches.starting(3)):
+            with pytest.raises(OSError, match="step 3 cannot be read"):
+                next(again)
+        assert threads() == []
+        made.fail_at = -1
+        assert int(next(batches.starting(3))) == 3
+    assert threads() == []
+
+
+def test_on_a_cpu_no_thread_is_started() -> None:
+    made = Made()
+    with closing(StepBatches(made, CPU)) as batches:
+        assert [int(one) for one in islice(batches.starting(0), 2)] == [0, 1]
+        assert made.steps == [0, 1] and threads() == []
+
+
+class OnStream(Tensor):
+    """Tensor that records the streams it is used on."""
+
+    used_on: list[str]
+
+    def record_stream(self, s: Any) -> None:
+        self.used_on.append(s.name)
+
+
+@dataclass(frozen=True)
+class Fields:
+    tokens: Tensor
+    samples: int
+
+
+class Stream:
+    """A CUDA stream in name: a list of what was queued, in order, over all streams."""
+
+    queued: list[tuple[str, str]] = []
+
+    def __init__(self, device: Any = None, name: str = "copies") -> None:
+        self.name = name
+
+    def wait_event(self, event: "Event") -> None:
+        self.queued.append((self.name, f"waits for {event.number}"))
+
+
+class Event:
+    recorded = 0
+
+    def record(self) -> None:
+        Event.recorded += 1
+        self.number = Event.recorded
+
+
+def test_a_gpus_stream_waits_for_the_copies_of_a_batch_and_holds_all_its_tensors(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With CUDA's streams and events replaced, on this machine's memory."""
+    streams = threading.local()
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
+    monkeypatch.setattr(torch.cuda, "Stream", Stream)
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(torch.cuda, "set_stream", lambda stream: setattr(streams, "current", stream))
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: getattr(streams, "current", training))
+    monkeypatch.setattr(Stream, "queued", [])
+    monkeypatch.setattr(Event, "recorded", 0)
+    training, steps = Stream(name="training"), list[int]()
+
+    def make(step: int) -> list[Fields]:
+        steps.append(step)
+        assert torch.cuda.current_stream(None).name == "copies"
+        made = []
+        for _ in range(2):
+            tokens = torch.tensor([step]).as_subclass(OnStream)
+            tokens.used_on = []
+            made.append(Fields(tokens, 3))
+        return made
+
+    with closing(StepBatches(make, torch.device("cuda"))) as batches:
+        for number, micro_batches in enumerate(islice(batches.starting(4), 3)):
+            assert [int(part.tokens) for part in micro_batches] == [4 + number] * 2
+            assert [part.tokens.used_on for part in micro_batches] == [["training"]] * 2
+            assert Stream.queued == [("training", f"waits for {1 + place}") for place in range(number + 1)]
+        eventually(lambda: steps == list(range(4, 7 + STEPS_AHEAD)))
+    assert threads() == []
