@@ -148,7 +148,7 @@ def step_notes(rows: Sequence[StepRow], *, text: bool) -> list[str]:
         " with padding and recomputation; element-wise operations and the optimizer are not counted",
     ]
     if text:
-        found.append("tokens: the mean true length of a training sample times samples/s; padding is no token")
+        found.append("tokens: samples/s times the mean true length of a training sample, without padding")
     peaks = {(arithmetic(row.config), row.peak) for row in rows}
     shown = ", ".join(f"{peak / 1e12:,.0f} TFLOP/s in {name}" for name, peak in sorted(peaks) if peak)
     if shown:
