@@ -18,8 +18,8 @@ from timedrun.config import RunConfig, digest
 from timedrun.distributed.process_group import choose_device
 from timedrun.submission.extrapolation import over_schedule
 
-POSITIONS: Final = (0.1, 0.5, 0.9)
-"""Fractions of the schedule at which steps are measured: methods such as progressive resizing change their cost."""
+STEPS: Final = StepPlan(positions=(0.1, 0.5, 0.9), chunks=3, skip=3, evaluate=False)
+"""Steps at three fractions of the schedule: methods such as progressive resizing change their cost."""
 COUNTED: Final = 3
 """Steps at each position whose operations are counted: sequences of other lengths take others."""
 
@@ -102,23 +102,18 @@ def measure_steps(
     benchmark: Benchmark,
     configs: Sequence[tuple[str, RunConfig]],
     *,
-    steps: int = 15,
-    skip: int = 3,
+    plan: StepPlan = STEPS,
     data_folder: Path | None = None,
     threads: int = 0,
-    positions: tuple[float, ...] = POSITIONS,
+    counted: int = COUNTED,
 ) -> tuple[list[StepRow], dict[str, str]]:
     """Measure steps of `configs`, (label, config) each, in turns on their own data.
 
-    Args:
-        steps: measured at each position, in chunks of `StepPlan.chunk`. skip: before each chunk, after other turns.
-
     Returns the rows, and by label the reasons of those that failed.
     """
-    plan = StepPlan(positions=positions, chunks=max(2, -(-steps // StepPlan.chunk)), skip=skip, evaluate=False)
     numbered = {f"{number}: {label}": config for number, (label, config) in enumerate(configs)}
     times, failed = step_times(
-        benchmark.name, numbered, plan, data_folder=data_folder, threads=threads, counted=COUNTED
+        benchmark.name, numbered, plan, data_folder=data_folder, threads=threads, counted=counted
     )
     tokens: Callable[[RunConfig, Path | None], float] | None = benchmark.hook("datasets", "tokens_per_sample")
     first = next(iter(numbered))

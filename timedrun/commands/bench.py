@@ -8,7 +8,7 @@ import shlex
 import statistics
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,9 +18,10 @@ import torch
 from mlevents.terminal_escape import printable
 from timedrun import stdio
 from timedrun.bench.loader_benchmark import BenchOptions, LoaderComparison, LoaderRates, ratios
-from timedrun.bench.step_benchmark import StepRow, arithmetic, measure_steps, values_of
+from timedrun.bench.step_benchmark import STEPS, StepRow, arithmetic, measure_steps, values_of
 from timedrun.benchmark import find
 from timedrun.commands.profile import require_runnable
+from timedrun.commands.race import take_configs
 from timedrun.commands.run import settings_of
 from timedrun.config_choice import PATH, config_of
 from timedrun.distributed.process_group import choose_device
@@ -77,6 +78,7 @@ def steps(arguments: argparse.Namespace, rest: list[str]) -> tuple[dict[str, Any
         PreflightError: a config cannot be trained here; nothing was measured.
         TimedrunError: the steps of no config could be measured.
     """
+    rest = take_configs(arguments, rest)
     if not arguments.benchmark or not arguments.configs:
         raise UsageError("name a benchmark and at least one config: timedrun bench step BENCHMARK CONFIG [CONFIG ...]")
     benchmark = find(arguments.benchmark, working_directory=True)
@@ -91,8 +93,7 @@ def steps(arguments: argparse.Namespace, rest: list[str]) -> tuple[dict[str, Any
     rows, failed = measure_steps(
         benchmark,
         configs,
-        steps=arguments.steps,
-        skip=arguments.skip,
+        plan=replace(STEPS, chunks=max(2, -(-arguments.steps // STEPS.chunk)), skip=arguments.skip),
         data_folder=arguments.data_folder,
         threads=arguments.threads,
     )

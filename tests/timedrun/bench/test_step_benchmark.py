@@ -2,11 +2,13 @@
 
 import pytest
 
+from timedrun.analysis.profiled_run import StepPlan
 from timedrun.analysis.step_times import StepTimes
 from timedrun.bench.step_benchmark import StepRow, measure_steps
 from timedrun.benchmark import find
 from timedrun.config import RunConfig
 
+PLAN = StepPlan(positions=(0.5,), chunks=2, chunk=2, skip=2, evaluate=False)
 SECONDS = ((1.0, 2.0, 3.0, 4.0, 5.0), (3.0, 4.0, 5.0, 6.0, 7.0))
 
 
@@ -31,7 +33,7 @@ def test_rates_and_shares_of_the_peak_are_those_of_the_median_step() -> None:
 def test_padding_is_no_token_but_takes_operations() -> None:
     benchmark = find("language_model")
     named = [("padded", benchmark.config("baseline")), ("unpadded", benchmark.config("methods"))]
-    (padded, unpadded), failed = measure_steps(benchmark, named, steps=1, skip=2, threads=1, positions=(0.5,))
+    (padded, unpadded), failed = measure_steps(benchmark, named, plan=PLAN, threads=1, counted=2)
     assert not failed
     assert padded.tokens_per_sample == unpadded.tokens_per_sample
     assert 5 < padded.tokens_per_sample < 128  # type: ignore[operator]
