@@ -102,12 +102,13 @@ class Block:
         self.write()
         for show in self.tables:
             show()
+        self.tables.clear()
         print(f"\n{self.name}: {self.values['seconds']:.0f} s, all values: {self.out / self.name}.json")
 
     @staticmethod
     def _show(name: str, rows: Sequence[StepRow], failed: Mapping[str, str]) -> None:
         print(f"\n{name}")
-        show_steps(rows, failed)
+        show_steps(rows, failed, notes=False)
 
 
 def losses_apart(rows: Mapping[str, StepRow]) -> float:

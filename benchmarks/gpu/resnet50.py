@@ -4,7 +4,7 @@ Usage: python -m benchmarks.gpu.resnet50 --out results/gpu/DATE-GPU [--sizes 88 
            [--micro-batch 256] [--store LOADER=FOLDER ...] [--tiny]
 
 Global batch 2,048 in micro-batches of --micro-batch. Images are random bytes, resident on the device. First, logits and
-gradients in channels-last are compared with those in the usual order in fp32, and logits in bf16 with both. Then the
+gradients in channels-last, in fp32 and bf16, must be no further from fp64 than those in the usual order. Then the
 benchmark's own training step is timed, the configs in turns. --store adds steps at 224 px fed by a loader from a
 prepared store, such as raw=FOLDER.
 The time to 75.9 % is projected from these rates and the published epochs (84 and 27), evaluation left out.
@@ -18,7 +18,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import torch
@@ -32,7 +31,7 @@ from timedrun.analysis.profiled_run import StepPlan
 from timedrun.bench.step_benchmark import StepRow
 from timedrun.benchmark import find
 from timedrun.methods import Method, ProgressiveResizing, stack
-from timedrun.training.precision import Precision, set_backends
+from timedrun.training.precision import set_backends
 
 SIZES = (88, 128, 160, 176, 224)
 CLASSES = 1000
@@ -40,8 +39,8 @@ EPOCHS = {"baseline": 84, "methods": 27}
 """To 75.9 % in MosaicML's logs of MLPerf Training v2.0."""
 TRAIN_IMAGES = 1_281_167
 TINY = ModelConfig(block="bottleneck", layers=(1, 1, 1, 1), widths=(16, 32, 64, 128), classes=CLASSES)
-LAYOUT, BF16 = 1e-3, 0.1
-"""Largest relative differences by norm: of logits and gradients between layouts in fp32; of logits in bf16."""
+FURTHER = 10.0
+"""Largest ratio of the distances from fp64, channels-last over the usual order: a random ResNet magnifies rounding."""
 FIRST_LOSSES = 0.02
 """Largest relative difference of the first losses between eager and compiled steps."""
 
@@ -73,31 +72,33 @@ def without_resizing(config: ImageRunConfig) -> tuple[Method, ...]:
     return tuple(method for method in config.methods if not isinstance(method, ProgressiveResizing))
 
 
-def compare_arithmetic(block: Block, model: ModelConfig, size: int) -> None:
-    """Check channels-last against the usual order in fp32, and bf16 against fp32, on a batch of random images."""
+def compare_layouts(block: Block, model: ModelConfig, size: int) -> None:
+    """Check that channels-last, which is timed, is no further from fp64 than the usual order, in fp32 and in bf16."""
     set_backends(tf32=False, cudnn_benchmark=False)
     generator = torch.Generator().manual_seed(1)
-    images = torch.rand(16, 3, size, size, generator=generator).to(block.device)
+    images = torch.rand(16, 3, size, size, generator=generator, dtype=torch.float64).to(block.device)
     labels = torch.randint(model.classes, (16,), generator=generator).to(block.device)
 
-    def computed(precision: Literal["fp32", "bf16"], layout: torch.memory_format) -> tuple[torch.Tensor, torch.Tensor]:
+    def computed(dtype: torch.dtype, layout: torch.memory_format, *, bf16: bool = False) -> dict[str, torch.Tensor]:
         """Return logits and gradients from the same weights."""
-        net = build_model(replace(model, initialisation="kaiming"), 1).to(block.device, memory_format=layout)
-        with Precision(precision, block.device).autocast():
-            logits = net(images.contiguous(memory_format=layout))
+        net = build_model(replace(model, initialisation="kaiming"), 1)
+        net = net.to(block.device, dtype).to(memory_format=layout)
+        with torch.autocast(block.device.type, torch.bfloat16, enabled=bf16):
+            logits = net(images.to(dtype).contiguous(memory_format=layout))
             nn.functional.cross_entropy(logits, labels).backward()
-        gradients = [one.grad.flatten().float() for one in net.parameters() if one.grad is not None]
-        return logits.detach().float(), torch.cat(gradients)
+        gradients = [one.grad.flatten().double() for one in net.parameters() if one.grad is not None]
+        return {"logits": logits.detach().double(), "gradients": torch.cat(gradients)}
 
-    def apart(one: torch.Tensor, other: torch.Tensor) -> float:
-        return float((one - other).norm() / one.norm())
-
-    logits, gradients = computed("fp32", torch.contiguous_format)
-    last_logits, last_gradients = computed("fp32", torch.channels_last)
-    found = {"logits": apart(logits, last_logits), "gradients": apart(gradients, last_gradients)}
-    block.check("fp32: channels-last as the usual order", max(found.values()) <= LAYOUT, found)
-    found = {"logits": apart(logits, computed("bf16", torch.channels_last)[0])}
-    block.check("bf16 as fp32", max(found.values()) <= BF16, found)
+    exact = computed(torch.float64, torch.contiguous_format)
+    for bf16 in (False, True):
+        usual, last = (
+            computed(torch.float32, layout, bf16=bf16) for layout in (torch.contiguous_format, torch.channels_last)
+        )
+        for name, right in exact.items():
+            distance = [float((one[name] - right).norm() / right.norm()) for one in (usual, last)]
+            title = f"{name} in {'bf16' if bf16 else 'fp32'}, channels-last as the usual order"
+            found = {"usual order from fp64": distance[0], "channels-last from fp64": distance[1]}
+            block.check(title, distance[1] <= FURTHER * distance[0], found)
 
 
 def projected_minutes(name: str, rates: Mapping[int, float]) -> float:
@@ -133,10 +134,10 @@ def main() -> None:
     options.add_argument("--store", nargs="+", default=[], metavar="LOADER=FOLDER", help="prepared stores")
     arguments = options.parse_args()
     block = Block("resnet50", arguments)
-    sizes, compiled = ([32, 48], [48]) if block.tiny else (arguments.sizes, arguments.compiled)
+    sizes, compiled = ([32], [32]) if block.tiny else (arguments.sizes, arguments.compiled)
     chunks, chunk = (2, 1) if block.tiny else (5, 3)
     plan = StepPlan(positions=(0.5,), chunks=chunks, chunk=chunk, skip=2, evaluate=False)
-    compare_arithmetic(block, TINY if block.tiny else RESNET50, max(sizes))
+    compare_layouts(block, TINY if block.tiny else RESNET50, max(sizes))
     if block.device.type == "cuda":
         torch.cuda.empty_cache()
     rows: dict[tuple[str, int, bool], StepRow] = {}

@@ -108,8 +108,8 @@ def steps(arguments: argparse.Namespace, rest: list[str]) -> tuple[dict[str, Any
     return values, partial(show_steps, rows, failed)
 
 
-def show_steps(rows: Sequence[StepRow], failed: Mapping[str, str]) -> None:
-    """Print a row per config, and below what the columns count."""
+def show_steps(rows: Sequence[StepRow], failed: Mapping[str, str], *, notes: bool = True) -> None:
+    """Print a row per config, and with `notes` what the columns count."""
     text = any(row.tokens_per_second is not None for row in rows)
     known = any(row.peak is not None for row in rows)
     header = ["config", "ms a step", "quartiles", "samples/s", *(["tokens/s"] if text else [])]
@@ -136,7 +136,7 @@ def show_steps(rows: Sequence[StepRow], failed: Mapping[str, str]) -> None:
     print()
     for label, reason in failed.items():
         print(stdio.fitted(printable(f"{label}: failed: {reason}"), 4))
-    for note in step_notes(rows, text=text):
+    for note in step_notes(rows, text=text) if notes else ():
         print(stdio.fitted(printable(f"- {note}"), 4))
 
 
