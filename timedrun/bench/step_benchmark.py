@@ -33,7 +33,7 @@ class StepRow:
     config: RunConfig
     times: StepTimes
     speed_up: StepSpeedUp | None
-    """Over the first config; None: it is the first one."""
+    """Ratio of samples per second to the first config's; None: it is the first one."""
     tokens_per_sample: float | None
     """Without padding; None: the samples are not text."""
     peak: float | None
@@ -117,19 +117,20 @@ def measure_steps(
     )
     tokens: Callable[[RunConfig, Path | None], float] | None = benchmark.hook("datasets", "tokens_per_sample")
     first = next(iter(numbered))
-    rows = [
-        StepRow(
-            name.partition(": ")[2],
-            config,
-            times[name],
-            speed_up(times[first], times[name]) if name != first and first in times else None,
-            tokens(config, data_folder) if tokens else None,
-            known_peak(config),
-        )
-        for name, config in numbered.items()
-        if name in times
-    ]
+    rows = []
+    for name, config in numbered.items():
+        if name not in times:
+            continue
+        compared = name != first and first in times
+        ratio = rate_ratio(numbered[first], times[first], config, times[name]) if compared else None
+        length = tokens(config, data_folder) if tokens else None
+        rows.append(StepRow(name.partition(": ")[2], config, times[name], ratio, length, known_peak(config)))
     return rows, {name.partition(": ")[2]: reason for name, reason in failed.items()}
+
+
+def rate_ratio(base_config: RunConfig, base: StepTimes, config: RunConfig, times: StepTimes) -> StepSpeedUp:
+    """Return the ratio of samples per second, with its interval: that of the steps, times that of the batches."""
+    return StepSpeedUp(*(config.global_batch / base_config.global_batch * value for value in speed_up(base, times)))
 
 
 def known_peak(config: RunConfig) -> float | None:

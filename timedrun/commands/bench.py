@@ -143,7 +143,7 @@ def show_steps(rows: Sequence[StepRow], failed: Mapping[str, str], *, notes: boo
 def step_notes(rows: Sequence[StepRow], *, text: bool) -> list[str]:
     """Return what the columns count, and with which peak."""
     found = [
-        "each config's steps on its own data, in chunks taken in turns; ratio: geometric mean of the ratios of chunks"
+        "each config's steps on its own data, in chunks taken in turns; ratio: of samples/s, the mean over chunks"
         " that follow each other, with Student's interval",
         "FLOP: matrix products, convolutions and attention of the step as the config computes it, forward and backward,"
         " with padding and recomputation; element-wise operations and the optimizer are not counted",

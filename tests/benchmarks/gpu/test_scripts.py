@@ -16,13 +16,14 @@ from benchmarks.gpu.resnet50 import projected_minutes
 from timedrun.benchmark import find
 from timedrun.race.sides import sides_of
 
+pytestmark = pytest.mark.timeout(300)
 ROOT = Path(__file__).resolve().parents[3]
 
 
 def run(name: str, out: Path, *options: str) -> tuple[dict[str, Any], str]:
     """Run a script with --tiny; return its JSON values and its output."""
     command = [sys.executable, "-m", f"benchmarks.gpu.{name}", *options, "--tiny", "--out", str(out)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=115)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, done.stdout + done.stderr
     (path,) = out.glob("*.json")
     return json.loads(path.read_text()), done.stdout

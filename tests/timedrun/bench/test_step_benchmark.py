@@ -1,10 +1,12 @@
 """Figures of a row of `timedrun bench step`, from times and operations that are given."""
 
+from dataclasses import replace
+
 import pytest
 
 from timedrun.analysis.profiled_run import StepPlan
 from timedrun.analysis.step_times import StepTimes
-from timedrun.bench.step_benchmark import StepRow, measure_steps
+from timedrun.bench.step_benchmark import StepRow, measure_steps, rate_ratio
 from timedrun.benchmark import find
 from timedrun.config import RunConfig
 
@@ -28,6 +30,15 @@ def test_rates_and_shares_of_the_peak_are_those_of_the_median_step() -> None:
     assert values["mfu_with_the_operations_of_the_first"] == pytest.approx(64 / 4 / 40)
     unknown = row(config, 32e12, None, None)
     assert unknown.tokens_per_second is None and unknown.as_values(unknown)["mfu"] is None
+
+
+def test_a_step_of_twice_the_batch_in_twice_the_time_has_the_same_rate() -> None:
+    config = find("language_model").config("baseline")
+    base = StepTimes((0.5,), ((1.0, 2.0, 3.0),), 10)
+    doubled = StepTimes((0.5,), ((2.0, 4.0, 6.0),), 10)
+    twice = replace(config, global_batch=2 * config.global_batch)
+    assert rate_ratio(config, base, twice, doubled) == pytest.approx((1, 1, 1))
+    assert rate_ratio(config, base, config, doubled).ratio == pytest.approx(0.5)
 
 
 def test_padding_is_no_token_but_takes_operations() -> None:
