@@ -1,4 +1,4 @@
-"""Steps of BERT-Large, from transformers' eager model to timedrun's, one speed-up after the other: sequences a second.
+"""Steps of BERT-Large, from transformers' eager model to timedrun's: sequences and tokens per second of each rung.
 
 Usage: python -m benchmarks.gpu.bert_ladder --out results/gpu/DATE-GPU [--rungs NAME ...] [--store FOLDER] [--tiny]
 

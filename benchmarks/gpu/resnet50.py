@@ -4,7 +4,7 @@ Usage: python -m benchmarks.gpu.resnet50 --out results/gpu/DATE-GPU [--sizes 88 
            [--micro-batch 256] [--store LOADER=FOLDER ...] [--tiny]
 
 Global batch 2,048 in micro-batches of --micro-batch. Images are random bytes, resident on the device. First, logits and
-gradients in channels-last, in fp32 and bf16, must be no further from fp64 than those in the usual order. Then the
+gradients in channels-last, in fp32 and bf16, must be about as near to fp64 as those in the usual order. Then the
 benchmark's own training step is timed, the configs in turns. --store adds steps at 224 px fed by a loader from a
 prepared store, such as raw=FOLDER.
 The time to 75.9 % is projected from these rates and the published epochs (84 and 27), evaluation left out.
@@ -73,7 +73,7 @@ def without_resizing(config: ImageRunConfig) -> tuple[Method, ...]:
 
 
 def compare_layouts(block: Block, model: ModelConfig, size: int) -> None:
-    """Check that channels-last, which is timed, is no further from fp64 than the usual order, in fp32 and in bf16."""
+    """Check that channels-last, which is timed, is about as near to fp64 as the usual order, in fp32 and in bf16."""
     set_backends(tf32=False, cudnn_benchmark=False)
     generator = torch.Generator().manual_seed(1)
     images = torch.rand(16, 3, size, size, generator=generator, dtype=torch.float64).to(block.device)
@@ -102,7 +102,7 @@ def compare_layouts(block: Block, model: ModelConfig, size: int) -> None:
 
 
 def projected_minutes(name: str, rates: Mapping[int, float]) -> float:
-    """Return the minutes of training to 75.9 % from images a second by size, linear in the pixels between."""
+    """Return the minutes of training to 75.9 % from images per second by size, linear in the pixels between."""
     config = {"baseline": imagenet_baseline, "methods": imagenet_methods}[name]()
     sizes = np.array(sorted(rates))
     seconds = [1 / rates[size] for size in sizes]
@@ -168,7 +168,7 @@ def main() -> None:
         for name in EPOCHS
     ]
     header = ["config", *(f"{size} px" for size in sizes), "minutes to 75.9 %", "x baseline"]
-    block.show("images a second, the faster of eager and compiled", header, shown)
+    block.show("images per second, the faster of eager and compiled", header, shown)
     block.finish()
 
 

@@ -49,7 +49,7 @@ def test_resnet_is_compared_with_fp64_and_projected(tmp_path: Path) -> None:
     assert len(passed(values)) == 6
     assert values["projected_minutes"].keys() == {"baseline", "methods"}
     assert {row["given"] for row in values["32 px"]["rows"]} >= {"baseline", "methods, compiled"}
-    assert output.rindex("images a second") > output.rindex("32 px: steps")
+    assert output.rindex("images per second") > output.rindex("32 px: steps")
 
 
 def test_a_race_is_held_to_both_checkers(tmp_path: Path) -> None:
