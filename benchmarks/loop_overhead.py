@@ -1,6 +1,7 @@
 """Measure the cost of the timed loop over a bare PyTorch loop: same model, batches and optimizer, interleaved.
 
-Usage: python benchmarks/loop_overhead.py [--config digits_baseline] [--rounds 15] [--epochs 2] [--json FILE]
+Usage: python benchmarks/loop_overhead.py [--config digits_baseline] [--rounds 15] [--epochs 2] [--device cpu]
+           [--json FILE]
 """
 
 from __future__ import annotations
@@ -9,9 +10,11 @@ import argparse
 import json
 import statistics
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import torch
 
@@ -55,7 +58,7 @@ def timed_seconds(config: ImageRunConfig, ranks: ProcessGroup, data_folder: Path
 def bare_seconds(config: ImageRunConfig, ranks: ProcessGroup, data_folder: Path | None) -> float:
     """Training seconds of the loop that one would write by hand for the same model, data, schedule and methods."""
     methods = stack(*config.methods)
-    model = methods.model(build_model(config.model, config.seed))
+    model = methods.model(build_model(config.model, config.seed)).to(ranks.device)
     optimizer = build_optimizer(config.optimizer, model)
     loss_function, schedule = LOSSES[config.loss], config.schedule
     data = ImageBatches(config.data, data_folder, ranks, global_batch=config.global_batch, seed=config.seed)
@@ -74,17 +77,21 @@ def bare_seconds(config: ImageRunConfig, ranks: ProcessGroup, data_folder: Path 
             optimizer.zero_grad()
             step += 1
             methods.after_step(model)
+    if ranks.device.type == "cuda":
+        torch.cuda.synchronize()
     return time.perf_counter() - began
 
 
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
+    """Measure, print and return the result."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--config", default="digits_baseline")
     for name, value in {"rounds": 15, "epochs": 2, "threads": 1}.items():
         parser.add_argument(f"--{name}", type=int, default=value)
     parser.add_argument("--data-folder", type=Path)
     parser.add_argument("--json", type=Path)
-    arguments = parser.parse_args()
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    arguments = parser.parse_args(argv)
     torch.set_num_threads(arguments.threads)
     config = find("image_classification").config(arguments.config)
     assert isinstance(config, ImageRunConfig)
@@ -94,7 +101,7 @@ def main() -> None:
         max_epochs=0,
         evaluation=replace(config.evaluation, target=1.0, first=arguments.epochs, every=1),
     )
-    ranks = ProcessGroup(0, 1, 0, torch.device("cpu"))
+    ranks = ProcessGroup(0, 1, 0, torch.device(arguments.device))
     rows = []
     for number in range(arguments.rounds + 1):
         order = [timed_seconds, bare_seconds] if number % 2 else [bare_seconds, timed_seconds]
@@ -106,6 +113,7 @@ def main() -> None:
     result = {
         "config": arguments.config,
         "epochs": arguments.epochs,
+        "device": arguments.device,
         "threads": arguments.threads,
         "rounds": rows,
         "median_ratio": statistics.median(ratios),
@@ -120,6 +128,7 @@ def main() -> None:
     )
     if arguments.json:
         arguments.json.write_text(json.dumps(result, indent=2) + "\n")
+    return result
 
 
 if __name__ == "__main__":

@@ -116,6 +116,16 @@ def data_digest(config: BertRunConfig, folder: Path | None) -> dict[str, str]:
     return {"sha256": digest, "of": "the manifest, with the SHA-256 of every file"}
 
 
+def tokens_per_sample(config: BertRunConfig, folder: Path | None) -> float:
+    """Return the mean number of tokens of a training sequence, without padding.
+
+    Raises:
+        DataError: the folder is missing or not a complete store.
+    """
+    train = read_manifest(resolve(config.data, folder)).splits["train"]
+    return train.tokens / train.sequences
+
+
 def unavailable(config: BertRunConfig) -> list[str]:
     """Return the parts of the model that cannot be used on this machine."""
     try:

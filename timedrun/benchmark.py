@@ -73,6 +73,13 @@ class HardwareModule(Protocol[ConfigT]):
         they are notes and not errors."""
 
 
+class TokensModule(Protocol[ConfigT]):
+    """`datasets.py` of a benchmark of text, optional."""
+
+    def tokens_per_sample(self, config: ConfigT, folder: Path | None) -> float:
+        """Return the mean number of tokens of a training sample without padding, for `timedrun bench step`."""
+
+
 class PrepareModule(Protocol):
     """`prepare.py`, needed by `timedrun prepare`."""
 

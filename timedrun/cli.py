@@ -26,7 +26,7 @@ VERBS: Final = {
         "run": "train once, on the clock",
         "race": "run configs N times each, interleaved; check, score, package, plot and compare them",
         "sweep": "run configs at several lengths of their schedules, for curves of quality against time",
-        "bench": "measure the throughput of data loaders, interleaved",
+        "bench": "measure data loaders, or training steps of configs: throughput, MFU, memory",
         "auto": "choose the fastest settings of a config on this machine, by measured steps",
         "profile": "measure where the time of a config's steps goes, and the bottleneck",
     },

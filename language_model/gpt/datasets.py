@@ -106,3 +106,8 @@ def data_digest(config: GptRunConfig, folder: Path | None) -> dict[str, str]:
     """
     digest = open_store(folder).manifest.digest
     return {"sha256": digest, "of": "the manifest, with the SHA-256 of every file"}
+
+
+def tokens_per_sample(config: GptRunConfig, folder: Path | None) -> float:
+    """Return the tokens of a training sequence before methods that shorten it."""
+    return config.model.context

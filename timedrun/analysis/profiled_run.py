@@ -11,8 +11,10 @@ from typing import Any, Final, Literal
 
 import torch
 from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
 
 from mlevents.runlog import RunLog
+from timedrun.analysis.step_flops import flop_counter
 from timedrun.analysis.step_timer import StepTimer
 from timedrun.benchmark import Benchmark
 from timedrun.benchmark_spec import BenchmarkSpec
@@ -28,9 +30,9 @@ from timedrun.run.run_info import RunInfo
 from timedrun.run.timed_run import TimedRun
 from timedrun.training.precision import set_backends
 
-Mode = Literal["skip", "gate", "plain", "timed", "traced"]
+Mode = Literal["skip", "gate", "plain", "timed", "traced", "counted"]
 """Of a step. skip: not measured; gate: not measured, after the turns of other configs; timed: divided into parts;
-traced: under torch.profiler."""
+traced: under torch.profiler; counted: not timed, its floating-point operations are counted."""
 LOSSES: Final = 3
 """First steps whose losses are kept."""
 TRACED: Final = 3
@@ -53,6 +55,8 @@ class StepPlan:
     """Divide every other chunk into parts."""
     traced: bool = False
     """End with steps under torch.profiler, at each position."""
+    counted: int = 0
+    """Last steps at each position, whose floating-point operations are counted."""
     evaluate: bool = True
     gated: bool = False
     """Call `gate` before each chunk, and skip steps after it again."""
@@ -72,7 +76,7 @@ class StepPlan:
         if self.traced:
             found += ["skip"]
             found += ["traced"] * (1 + TRACED)
-        return found
+        return found + ["counted"] * self.counted
 
 
 @dataclass
@@ -94,6 +98,8 @@ class PositionTimes:
     waited: float = 0.0
     """Share of the plain steps' time in which the training thread was ready to run and had no core."""
     trace: torch.profiler.profile | None = None
+    operations: FlopCounterMode | None = None
+    """Of the counted steps together."""
 
 
 class ProfiledRun(TimedRun):
@@ -263,6 +269,8 @@ class ProfiledRun(TimedRun):
                 self.found[-1].trace = trace = torch.profiler.profile(activities=activities)
                 self._attached.enter_context(trace)
                 self._attached.callback(self._synchronize)
+            if mode == "counted":
+                self.found[-1].operations = self._attached.enter_context(flop_counter())
         self._mode = mode
         if mode == "gate":
             self.gate()

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import multiprocessing
 import random
+import resource
 import statistics
+import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -17,7 +20,7 @@ import torch
 
 from mlevents import student_t
 from timedrun.analysis.profiled_run import StepPlan, profiled
-from timedrun.benchmark import find
+from timedrun.benchmark import Benchmark, find
 from timedrun.config import RunConfig
 from timedrun.submission.extrapolation import over_schedule
 
@@ -36,6 +39,12 @@ class StepTimes:
     """Of one evaluation; None: not measured."""
     losses: tuple[float, ...] = ()
     """Of the first steps, from the initial weights."""
+    seconds_of_steps: tuple[tuple[float, ...], ...] = ()
+    """Of each step, of each position."""
+    peak_bytes: int = 0
+    """Most memory in use: on CUDA of tensors, on a CPU the resident set of the process, with its libraries."""
+    operations: tuple[float, ...] = ()
+    """Floating-point operations of a step at each position, see `step_flops`; empty: not counted."""
 
     @property
     def seconds(self) -> float:
@@ -88,6 +97,7 @@ def step_times(
     threads: int = 0,
     seed: int = 1,
     seconds: float = math.inf,
+    counted: int = 0,
 ) -> tuple[dict[str, StepTimes], dict[str, str]]:
     """Measure steps of `configs` at the positions of `plan`, one chunk of each in turn, each time in a random order.
 
@@ -98,6 +108,7 @@ def step_times(
         benchmark: import name. configs: by any names.
         threads: CPU threads of each; 0: torch's choice.
         seconds: time for all; configs that are not done then fail.
+        counted: steps at each position whose floating-point operations are counted, after all others, eagerly.
 
     Returns the times by name, and the reasons of those that failed.
     """
@@ -132,7 +143,7 @@ def step_times(
     try:
         for name, config in configs.items():
             here, there = context.Pipe()
-            given = (there, benchmark, config, plan, data_folder, threads)
+            given = (there, benchmark, config, plan, data_folder, threads, counted)
             process = context.Process(target=_measure, args=given, name=f"steps of {name}", daemon=True)
             process.start()
             there.close()
@@ -149,23 +160,59 @@ def step_times(
 
 
 def _measure(
-    connection: Connection, benchmark: str, config: RunConfig, plan: StepPlan, data_folder: Path | None, threads: int
+    connection: Connection,
+    name: str,
+    config: RunConfig,
+    plan: StepPlan,
+    data_folder: Path | None,
+    threads: int,
+    counted: int,
 ) -> None:
     """Measure one config: send None and wait for the answer before each chunk; then send the times or the error."""
 
     def take_turn() -> None:
+        if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+            torch.cuda.empty_cache()  # for the activations of the others; the steps skipped next allocate them again
         connection.send(None)
         connection.recv()
 
     try:
         if threads:
             torch.set_num_threads(threads)
-        run = profiled(find(benchmark, working_directory=True), config, plan, data_folder=data_folder, gate=take_turn)
-        chunks = tuple(tuple(map(statistics.fmean, at.plain)) for at in run.found)
-        progress = tuple(at.progress for at in run.found)
-        losses = tuple(map(float, run.losses))
-        connection.send(StepTimes(progress, chunks, run.total_steps, run.evaluation_seconds, losses))
+        benchmark = find(name, working_directory=True)
+        run = profiled(benchmark, config, plan, data_folder=data_folder, gate=take_turn)
+        times = StepTimes(
+            progress=tuple(at.progress for at in run.found),
+            chunks=tuple(tuple(map(statistics.fmean, at.plain)) for at in run.found),
+            steps=run.total_steps,
+            evaluation_seconds=run.evaluation_seconds,
+            losses=tuple(map(float, run.losses)),
+            seconds_of_steps=tuple(tuple(itertools.chain(*at.plain)) for at in run.found),
+            peak_bytes=_peak_bytes(run.ranks.device),
+        )
+        if counted:
+            del run  # and its model
+            times = replace(times, operations=_operations(benchmark, config, plan, data_folder, counted))
+        connection.send(times)
     except EOFError:
         return  # the measuring process ended
     except Exception as error:
         connection.send(f"{type(error).__name__}: {error}")
+
+
+def _peak_bytes(device: torch.device) -> int:
+    """Return the most memory that this process has had in use."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak * (1 if sys.platform == "darwin" else 1024)
+
+
+def _operations(
+    benchmark: Benchmark, config: RunConfig, plan: StepPlan, data_folder: Path | None, counted: int
+) -> tuple[float, ...]:
+    """Return the floating-point operations of a step at each position of `plan`: the mean of `counted` steps."""
+    plan = replace(plan, chunks=0, counted=counted, gated=False, evaluate=False)
+    with torch.compiler.set_stance("force_eager"):  # compiled code has kernels of its own, which no table knows
+        found = profiled(benchmark, config, plan, data_folder=data_folder).found
+    return tuple(at.operations.get_total_flops() / counted for at in found if at.operations is not None)

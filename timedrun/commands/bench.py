@@ -1,4 +1,4 @@
-"""`timedrun bench loader`: throughput of a benchmark's data loaders on this machine."""
+"""`timedrun bench`: throughput of data loaders, or of training steps of several configs, on this machine."""
 
 from __future__ import annotations
 
@@ -7,18 +7,26 @@ import json
 import shlex
 import statistics
 import sys
-from collections.abc import Sequence
-from dataclasses import fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from mlevents.terminal_escape import printable
 from timedrun import stdio
 from timedrun.bench.loader_benchmark import BenchOptions, LoaderComparison, LoaderRates, ratios
+from timedrun.bench.step_benchmark import STEPS, StepRow, arithmetic, measure_steps, values_of
+from timedrun.benchmark import find
+from timedrun.commands.profile import require_runnable
+from timedrun.commands.race import take_configs
 from timedrun.commands.run import settings_of
-from timedrun.config_choice import PATH
-from timedrun.errors import ExitCode, UsageError
+from timedrun.config_choice import PATH, config_of
+from timedrun.distributed.process_group import choose_device
+from timedrun.errors import ExitCode, TimedrunError, UsageError
+from timedrun.preflight import checks
 from timedrun.provenance import system
 from timedrun.storage.benchmark_folders import ROOT
 from timedrun.storage.result_files import write_json
@@ -29,27 +37,128 @@ _PLACES = ("images", "stores", "data_folder", "out")
 
 
 def bench(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
-    """Measure every loader of the benchmark, print the table and write the measurements to `--out`."""
-    benchmark, config = settings_of(arguments, rest)
-    measure = benchmark.hook("bench", "loader")
-    if measure is None:
-        raise UsageError(f"{benchmark.name} has no module bench, so there are no loaders to measure.")
+    """Measure loaders or steps, print the table and write the measurements to `--out`."""
     out = Path(arguments.out) if arguments.out else None
     if out and not out.parent.is_dir():
         raise UsageError(f"--out {out}: the folder {out.parent} does not exist; nothing was measured.")
-    stdio.stage("timedrun bench: preparing data and loaders", terminal_only=False)
-    found: LoaderComparison = measure(config, options_of(arguments))
-    values = as_values(found, command_of(arguments, rest))
+    values, show_table = (steps if arguments.what == "step" else loaders)(arguments, rest)
+    values |= {
+        "source": system.provenance(ROOT),
+        "system": system.describe("", "", ranks=1, device="cuda" if torch.cuda.is_available() else "cpu"),
+        "environment": system.environment().splitlines(),
+    }
     stdio.stage("")
     if out:
         write_json(out, values)
     if arguments.json:
         print(json.dumps(values, indent=2))
     else:
-        show(found)
+        show_table()
         if out:
             print(f"all measurements: {out}")
     return ExitCode.OK
+
+
+def loaders(arguments: argparse.Namespace, rest: list[str]) -> tuple[dict[str, Any], Callable[[], None]]:
+    """Measure every loader of the benchmark; return the measurements, and a function that prints them."""
+    benchmark, config = settings_of(arguments, rest)
+    measure = benchmark.hook("bench", "loader")
+    if measure is None:
+        raise UsageError(f"{benchmark.name} has no module bench, so there are no loaders to measure.")
+    options = options_of(arguments)
+    stdio.stage("timedrun bench: preparing data and loaders", terminal_only=False)
+    found: LoaderComparison = measure(config, options)
+    return as_values(found, command_of(arguments, rest)), partial(show, found)
+
+
+def steps(arguments: argparse.Namespace, rest: list[str]) -> tuple[dict[str, Any], Callable[[], None]]:
+    """Measure steps of the configs in turns; return the measurements, and a function that prints them.
+
+    Raises:
+        PreflightError: a config cannot be trained here; nothing was measured.
+        TimedrunError: the steps of no config could be measured.
+    """
+    rest = take_configs(arguments, rest)
+    if not arguments.benchmark or not arguments.configs:
+        raise UsageError("name a benchmark and at least one config: timedrun bench step BENCHMARK CONFIG [CONFIG ...]")
+    benchmark = find(arguments.benchmark, working_directory=True)
+    before = checks.CpuReading.now()
+    configs = [(text, config_of(benchmark, text, arguments.data, rest)) for text in arguments.configs]
+    for _, config in configs:
+        require_runnable(benchmark, config, arguments.data_folder)
+    warnings = checks.load_problems(before, arguments.threads)
+    for problem in warnings:
+        stdio.message(f"timedrun bench: warning: {problem}")
+    stdio.stage(f"timedrun bench: steps of {len(configs)} configs in turns", terminal_only=False)
+    rows, failed = measure_steps(
+        benchmark,
+        configs,
+        plan=replace(STEPS, chunks=max(2, -(-arguments.steps // STEPS.chunk)), skip=arguments.skip),
+        data_folder=arguments.data_folder,
+        threads=arguments.threads,
+    )
+    if not rows:
+        raise TimedrunError("; ".join(f"{label}: {reason}" for label, reason in failed.items()))
+    words = ["timedrun", "bench", "step", arguments.benchmark, *(PATH.sub("", text) for text in arguments.configs)]
+    for name in ("data", "threads", "steps", "skip"):
+        if getattr(arguments, name):
+            words += [f"--{name}", str(getattr(arguments, name))]
+    command = shlex.join([*words, *(["--data-folder", "DATA_FOLDER"] if arguments.data_folder else []), *rest])
+    values = {"command": command, "threads": arguments.threads, "warnings": warnings, **values_of(rows, failed)}
+    return values, partial(show_steps, rows, failed)
+
+
+def show_steps(rows: Sequence[StepRow], failed: Mapping[str, str], *, notes: bool = True) -> None:
+    """Print a row per config, and with `notes` what the columns count."""
+    text = any(row.tokens_per_second is not None for row in rows)
+    known = any(row.peak is not None for row in rows)
+    header = ["config", "ms a step", "quartiles", "samples/s", *(["tokens/s"] if text else [])]
+    header += ["GFLOP a step", "GFLOP/s", *(["MFU"] if known else []), "memory", f"x {rows[0].label} [95 %]"]
+    cells = []
+    for row in rows:
+        low, median, high = (seconds * 1e3 for seconds in row.quartiles)
+        share, gain = row.utilisation(row.operations / row.config.global_batch), row.speed_up
+        cells.append(
+            [
+                row.label,
+                table.number(median),
+                f"{table.number(low)} - {table.number(high)}",
+                table.number(row.samples_per_second),
+                *([f"{row.tokens_per_second:,.0f}" if row.tokens_per_second is not None else "-"] if text else []),
+                table.number(row.operations / 1e9),
+                table.number(row.operations / median / 1e6),
+                *([f"{share:.1%}" if share is not None else "-"] if known else []),
+                f"{row.times.peak_bytes / 2**20:,.0f} MiB",
+                f"{gain.ratio:.2f} [{gain.low:.2f}, {gain.high:.2f}]" if gain else "-",
+            ]
+        )
+    table.show(header, cells)
+    print()
+    for label, reason in failed.items():
+        print(stdio.fitted(printable(f"{label}: failed: {reason}"), 4))
+    for note in step_notes(rows, text=text) if notes else ():
+        print(stdio.fitted(printable(f"- {note}"), 4))
+
+
+def step_notes(rows: Sequence[StepRow], *, text: bool) -> list[str]:
+    """Return what the columns count, and with which peak."""
+    found = [
+        "each config's steps on its own data, in chunks taken in turns; ratio: of samples/s, the mean over chunks"
+        " that follow each other, with Student's interval",
+        "FLOP: matrix products, convolutions and attention of the step as the config computes it, forward and backward,"
+        " with padding and recomputation; element-wise operations and the optimizer are not counted",
+    ]
+    if text:
+        found.append("tokens: samples/s times the mean true length of a training sample, without padding")
+    peaks = {(arithmetic(row.config), row.peak) for row in rows}
+    shown = ", ".join(f"{peak / 1e12:,.0f} TFLOP/s in {name}" for name, peak in sorted(peaks) if peak)
+    if shown:
+        found.append(f"MFU: FLOP/s over the dense peak, {shown}; a config that wastes work on padding has a higher one")
+    if any(peak is None for _, peak in peaks):
+        found.append("MFU: peak unknown of this processor at this precision")
+    on_cpu = {choose_device(row.config.device).type for row in rows} == {"cpu"}
+    memory = "the process's resident set with its libraries" if on_cpu else "CUDA's allocated tensors"
+    return [*found, f"memory: peak of {memory}"]
 
 
 def options_of(arguments: argparse.Namespace) -> BenchOptions:
@@ -74,12 +183,9 @@ def command_of(arguments: argparse.Namespace, rest: Sequence[str]) -> str:
 
 
 def as_values(found: LoaderComparison, command: str) -> dict[str, Any]:
-    """Return all measurements as JSON values, with the system and the source they were made with."""
+    """Return all measurements as JSON values."""
     return {
         "command": command,
-        "source": system.provenance(ROOT),
-        "system": system.describe("", "", ranks=1, device="cuda" if torch.cuda.is_available() else "cpu"),
-        "environment": system.environment().splitlines(),
         "facts": found.facts,
         "notes": list(found.notes),
         "missing": found.missing,

@@ -44,9 +44,14 @@ def completion(arguments: argparse.Namespace) -> ExitCode:
 def described_parser() -> argparse.ArgumentParser:
     """Return the parser of the command line with what completes each argument."""
     top = parser(describe_verbs=True)
-    (verbs,) = (one for one in top._actions if isinstance(one, argparse._SubParsersAction))
-    for verb in verbs.choices.values():
-        for action in verb._actions:
-            if how := COMPLETED.get(str(action.metavar)) or COMPLETED.get(action.dest):
-                action.complete = how
+    _complete(top)
     return top
+
+
+def _complete(parser: argparse.ArgumentParser) -> None:
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for verb in action.choices.values():
+                _complete(verb)
+        elif how := COMPLETED.get(str(action.metavar)) or COMPLETED.get(action.dest):
+            action.complete = how  # type: ignore[attr-defined]

@@ -5,7 +5,13 @@ from __future__ import annotations
 import math
 import os
 import re
-from argparse import ArgumentParser, ArgumentTypeError, BooleanOptionalAction, RawDescriptionHelpFormatter
+from argparse import (
+    SUPPRESS,
+    ArgumentParser,
+    ArgumentTypeError,
+    BooleanOptionalAction,
+    RawDescriptionHelpFormatter,
+)
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +20,12 @@ from timedrun.distributed.launch_env import KUBERNETES, LAUNCHERS
 
 RULESET_HELP = "ruleset such as 2.0.0, 2.0 or v2.0 (default: by the round's folder, else by benchmark and date)"
 PRICE_HELP = 'US dollars per hour of the system, or "list" for a dated list price, if one is known'
+
+BENCH_STEP_HELP = (
+    "Train steps of configs in turns, on their own data, and report the time of a step, samples and tokens per second,"
+    " the share of the accelerator's peak (MFU), memory, and the speed-up over the first config. Configs and overrides"
+    " are written as for `race`; one process a config, all in memory at once, one computing at a time."
+)
 
 
 def at_least(least: float, kind: type[int] | type[float] = int) -> Callable[[str], float]:
@@ -286,7 +298,28 @@ def add_package(parser: ArgumentParser) -> None:
 
 
 def add_bench(parser: ArgumentParser) -> None:
-    parser.add_argument("what", choices=["loader"])
+    kinds = parser.add_subparsers(dest="what", required=True, metavar="WHAT", help="loader or step")
+    for name, add, text in (
+        ("loader", _add_bench_loader, "Measure the throughput of a benchmark's data loaders, interleaved."),
+        ("step", _add_bench_step, BENCH_STEP_HELP),
+    ):
+        kind = kinds.add_parser(name, description=text, allow_abbrev=False)
+        kind.add_argument("--json", action="store_true", default=SUPPRESS, help="machine-readable output")
+        kind.add_argument("--out", metavar="FILE", help="write all measurements to FILE as JSON")
+        add(kind)
+
+
+def _add_bench_step(parser: ArgumentParser) -> None:
+    _add_config(parser, several=True)
+    _add_threads(parser, "torch's choice")
+    _add_data_folder(parser)
+    steps = "measured steps at 10, 50 and 90 %% of the schedule, each (default 15)"
+    parser.add_argument("--steps", type=positive, default=15, help=steps)
+    skip = "steps before each chunk of five, after the turns of other configs (default 3)"
+    parser.add_argument("--skip", type=positive, default=3, help=skip)
+
+
+def _add_bench_loader(parser: ArgumentParser) -> None:
     _add_config(parser, optional=True)
     _add_paths(parser, "--images", "as for prepare (default: synthetic)")
     parser.add_argument("--stores", type=path, metavar="FOLDER", help="folder of prepared stores, created or reused")
@@ -297,7 +330,6 @@ def add_bench(parser: ArgumentParser) -> None:
     parser.add_argument("--batch", type=positive, default=128, help="images or sequences per batch (default 128)")
     parser.add_argument("--repeats", type=positive, default=5, help="passes per loader (default 5)")
     _add_workers(parser, "threads or processes per loader")
-    parser.add_argument("--out", metavar="FILE", help="write all measurements to FILE as JSON")
 
 
 def add_profile(parser: ArgumentParser) -> None:

@@ -1,0 +1,117 @@
+"""Parts of every script in this folder: options, correctness before times, the environment, tables last, JSON."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+
+from timedrun.bench.step_benchmark import StepRow, measure_steps, values_of
+from timedrun.benchmark import Benchmark
+from timedrun.commands.bench import show_steps
+from timedrun.config import RunConfig, dump
+from timedrun.provenance import system
+from timedrun.storage.benchmark_folders import ROOT
+from timedrun.submission import table
+
+THREADS: Final = 1
+"""CPU threads of a process under --tiny."""
+
+
+def parser(description: str | None) -> argparse.ArgumentParser:
+    """Return a parser with the options of every script."""
+    found = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    found.add_argument("--out", type=Path, required=True, help="folder of the results, such as results/gpu/DATE-GPU")
+    found.add_argument("--tiny", action="store_true", help="run all parts on a CPU, on tiny models, in seconds")
+    return found
+
+
+class Block:
+    """Results of one script: checks, measured values, and tables that are printed last.
+
+    Raises:
+        SystemExit: there is no CUDA device, and `--tiny` was not given.
+    """
+
+    def __init__(self, name: str, arguments: argparse.Namespace) -> None:
+        self.name, self.tiny, self.out = name, bool(arguments.tiny), Path(arguments.out)
+        if not self.tiny and not torch.cuda.is_available():
+            raise SystemExit(f"{name}: no CUDA device; nothing was measured. --tiny runs the script on a CPU.")
+        self.out.mkdir(parents=True, exist_ok=True)
+        self.device = torch.device("cpu" if self.tiny else "cuda")
+        self.threads = THREADS if self.tiny else 0
+        if self.tiny:
+            torch.set_num_threads(THREADS)
+        self.began = time.perf_counter()
+        self.tables: list[Callable[[], None]] = []
+        self.values: dict[str, Any] = {
+            "command": ["python", "-m", f"benchmarks.gpu.{name}", *(Path(word).name for word in sys.argv[1:])],
+            "tiny": self.tiny,
+            "source": system.provenance(ROOT),
+            "system": system.describe("", "", ranks=1, device=self.device.type),
+            "environment": system.environment().splitlines(),
+            "python": platform.python_version(),
+            "cuda": torch.version.cuda,
+            "checks": {},
+        }
+
+    def check(self, name: str, passed: bool, found: object) -> None:
+        """Record a check of correctness; end the script if it failed, with what was found before."""
+        self.values["checks"][name] = {"passed": passed, "found": found}
+        print(f"{'passed' if passed else 'FAILED'}: {name}: {found}", flush=True)
+        if not passed:
+            self.write()
+            raise SystemExit(f"{self.name}: {name}: the check failed, so nothing after it was measured")
+
+    def measure(
+        self, name: str, benchmark: Benchmark, configs: Mapping[str, RunConfig], **options: Any
+    ) -> dict[str, StepRow]:
+        """Measure steps of `configs` in turns (`measure_steps`); return the rows by label.
+
+        Raises:
+            SystemExit: a config of a tiny script failed. On a GPU it is recorded, and the others go on.
+        """
+        print(f"{name}: steps of {len(configs)} configs in turns", flush=True)
+        rows, failed = measure_steps(benchmark, list(configs.items()), threads=self.threads, **options)
+        dumped = {label: dump(config) for label, config in configs.items()}
+        self.values[name] = {"configs": dumped, **(values_of(rows, failed) if rows else {"failed": failed})}
+        self.write()
+        if failed and (self.tiny or not rows):
+            raise SystemExit(f"{self.name}: {name}: {failed}")
+        self.tables.append(lambda: self._show(name, rows, failed))
+        return {row.label: row for row in rows}
+
+    def show(self, name: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+        """Print a table at the end."""
+        self.tables.append(lambda: (print(f"\n{name}"), table.show(header, rows))[0])
+
+    def write(self) -> None:
+        """Write all values so far."""
+        self.values["seconds"] = time.perf_counter() - self.began
+        (self.out / f"{self.name}.json").write_text(json.dumps(self.values, indent=1) + "\n")
+
+    def finish(self) -> None:
+        """Write all values, and print the tables."""
+        self.write()
+        for show in self.tables:
+            show()
+        self.tables.clear()
+        print(f"\n{self.name}: {self.values['seconds']:.0f} s, all values: {self.out / self.name}.json")
+
+    @staticmethod
+    def _show(name: str, rows: Sequence[StepRow], failed: Mapping[str, str]) -> None:
+        print(f"\n{name}")
+        show_steps(rows, failed, notes=False)
+
+
+def losses_apart(rows: Mapping[str, StepRow]) -> float:
+    """Return the largest relative difference between the first losses of two of `rows`."""
+    columns = zip(*(row.times.losses for row in rows.values()), strict=True)
+    return max((max(values) - min(values)) / abs(min(values)) for values in columns)

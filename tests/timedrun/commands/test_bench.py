@@ -1,0 +1,36 @@
+"""`timedrun bench step`: from the command line to table and JSON."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from timedrun.cli import main
+from timedrun.errors import ExitCode
+
+STEP = ["bench", "step", "image_classification"]
+
+
+def test_steps_of_two_configs_are_compared_and_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "steps.json"
+    options = ["--data", "synthetic", "--steps", "1", "--skip", "2", "--threads", "1", "--out", str(out)]
+    assert main([*STEP, "smoke", "smoke-ema", *options]) == ExitCode.OK
+    header, _, first, second, *rest = capsys.readouterr().out.splitlines()
+    assert "samples/s" in header and "tokens/s" not in header and "MFU" not in header
+    assert first.split()[0] == "smoke" and second.split()[0] == "smoke-ema"
+    assert any("peak unknown" in line for line in rest)
+    found = json.loads(out.read_text())
+    assert found["command"].startswith("timedrun bench step image_classification smoke smoke-ema --data synthetic")
+    rows = found["rows"]
+    assert rows[0]["speed_up"] is None and rows[1]["speed_up"]["ratio"] > 0
+    assert rows[0]["operations_per_step"] == rows[1]["operations_per_step"] > 0
+    assert rows[0]["samples_per_second"] == rows[0]["global_batch"] / rows[0]["seconds_per_step"]["median"]
+
+
+def test_what_cannot_be_measured_is_refused_before(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(STEP) == ExitCode.USAGE
+    assert "at least one config" in capsys.readouterr().err
+    assert main([*STEP, "baseline", "--out", str(tmp_path / "absent" / "x.json")]) == ExitCode.USAGE
+    assert "nothing was measured" in capsys.readouterr().err
+    assert main([*STEP, "baseline", "--data", "cifar10"]) == ExitCode.ERROR
+    assert "--data-folder" in capsys.readouterr().err
