@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -33,6 +34,16 @@ ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 def timedrun(*arguments: object, program: tuple[str, ...] = ("-m", "timedrun")) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, *program, *map(str, arguments)]
     return subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=100)
+
+
+def answer(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int | str | None, str, str]:
+    """Return the exit code and what a command in this process prints to standard output and error."""
+    try:
+        code: int | str | None = main(list(map(str, arguments)))
+    except SystemExit as ended:
+        code = ended.code
+    said = capsys.readouterr()
+    return code, said.out, said.err
 
 
 def result(folder: Path, number: int = 0) -> RunRecord:
@@ -270,17 +281,19 @@ def test_the_files_of_a_result_name_no_path_and_no_host_of_this_machine(tmp_path
     assert not re.search(rf"\b{re.escape(os.uname().nodename)}\b", everything)  # a package's name may hold a short one
 
 
-def test_a_taken_result_an_indivisible_batch_and_percent_are_all_named_at_once(tmp_path: Path) -> None:
+def test_a_taken_result_an_indivisible_batch_and_percent_are_all_named_at_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "result_3.txt").write_text("precious")
-    done = timedrun(
+    code, _, errors = answer(
+        capsys,
         *("run", *SMOKE, "--global-batch", 63, "--ranks", 2, "--evaluation.target", 76),
         *("--results", tmp_path, "--number", 3),
     )
-    assert done.returncode == 1
-    assert "63 is not divisible by 2 ranks; use --ranks 1 or --global-batch 64" in done.stderr
-    assert "not a percentage" in done.stderr
-    assert "result_3.txt exists" in done.stderr
-    assert "Traceback" not in done.stderr
+    assert code == 1
+    assert "63 is not divisible by 2 ranks; use --ranks 1 or --global-batch 64" in errors
+    assert "not a percentage" in errors
+    assert "result_3.txt exists" in errors
     assert (tmp_path / "result_3.txt").read_text() == "precious"
     assert [path.name for path in tmp_path.iterdir()] == ["result_3.txt"]
 
@@ -298,26 +311,34 @@ def test_a_taken_result_an_indivisible_batch_and_percent_are_all_named_at_once(t
         (["score"], "required"),
     ],
 )
-def test_a_mistake_on_the_command_line_exits_2_and_says_what_was_meant(arguments: list[str], words: str) -> None:
-    done = timedrun(*arguments)
-    assert done.returncode == 2
-    assert words in re.sub(r"\s+", " ", done.stderr + done.stdout)
-    assert "Traceback" not in done.stderr
+def test_a_mistake_on_the_command_line_exits_2_and_says_what_was_meant(
+    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, errors = answer(capsys, *arguments)
+    assert code == 2
+    assert words in re.sub(r"\s+", " ", errors + out)
 
 
-def test_a_missing_data_folder_is_found_before_the_clock(tmp_path: Path) -> None:
-    done = timedrun("run", "image_classification", "cifar10_baseline", "--data-folder", tmp_path / "none")
-    assert done.returncode == 1
-    assert "none does not exist; set the right one with --data-folder" in done.stderr
+def test_the_process_exits_with_the_commands_code_and_no_traceback() -> None:
+    done = timedrun("run", *SMOKE, "--only", "emma")
+    assert done.returncode == 2 and "Did you mean ema" in done.stderr and "Traceback" not in done.stderr
 
 
-def test_list_and_show_print_json() -> None:
-    listed = json.loads(timedrun("list", "--json").stdout)
-    ours = next(row for row in listed if row["benchmark"] == "image_classification")
+def test_a_missing_data_folder_is_found_before_the_clock(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("run", "image_classification", "cifar10_baseline", "--data-folder", tmp_path / "none")
+    code, _, errors = answer(capsys, *words)
+    assert code == 1
+    assert "none does not exist; set the right one with --data-folder" in errors
+
+
+def test_list_and_show_print_json(capsys: pytest.CaptureFixture[str]) -> None:
+    def printed(*words: str) -> Any:
+        return json.loads(answer(capsys, *words, "--json")[1])
+
+    ours = next(row for row in printed("list") if row["benchmark"] == "image_classification")
     assert {
         f"{data}_{config}" for data in ("digits", "cifar10", "imagenet") for config in ("baseline", "methods")
     } <= set(ours["configs"])
-    shown = json.loads(timedrun("show", "image_classification", "methods", "--data", "imagenet", "--json").stdout)
-    assert shown["optimizer"]["peak_lr"] == 2.048
-    rows = json.loads(timedrun("show", "image_classification", "--diff", "baseline", "methods", "--json").stdout)
+    assert printed("show", "image_classification", "methods", "--data", "imagenet")["optimizer"]["peak_lr"] == 2.048
+    rows = printed("show", "image_classification", "--diff", "baseline", "methods")
     assert any(row["setting"].startswith("methods.") for row in rows)
