@@ -74,12 +74,20 @@ def build(config: BertRunConfig, ranks: ProcessGroup, facts: TextFacts, device: 
 
 def build_model(config: BertRunConfig, device: torch.device) -> Bert | ReferenceBert:
     """Build the model on the CPU, with the same initial weights in either implementation, or on the meta device."""
-    reference: Literal["eager", "sdpa"] = "eager" if config.speed.attention == "eager" else "sdpa"
     if device.type == "meta":
         with device:
-            if config.implementation == "timedrun":
-                return Bert(config.architecture, config.speed)
-            return ReferenceBert(config.architecture, reference)
+            return untrained_model(config)
     if config.implementation == "timedrun":
         return build_bert(config.architecture, config.seed, config.speed)
-    return build_reference(config.architecture, config.seed, reference)
+    return build_reference(config.architecture, config.seed, _reference_attention(config))
+
+
+def untrained_model(config: BertRunConfig) -> Bert | ReferenceBert:
+    """Build the model without its initial weights, for its shapes."""
+    if config.implementation == "timedrun":
+        return Bert(config.architecture, config.speed)
+    return ReferenceBert(config.architecture, _reference_attention(config))
+
+
+def _reference_attention(config: BertRunConfig) -> Literal["eager", "sdpa"]:
+    return "eager" if config.speed.attention == "eager" else "sdpa"

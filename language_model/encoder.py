@@ -165,6 +165,8 @@ class Bert(nn.Module):
         self.layers = nn.ModuleList(Layer(architecture, speed_ups) for _ in range(architecture.layers))
         self.head = Head(architecture)
         self.compiled = False
+        self.attention = ""
+        """The backend of `attention.BACKENDS`; "": the one that suits the device."""
 
     def compile(self, *arguments: Any, **options: Any) -> None:
         """Compile the regions before, between and after attention, in place, each for any number of rows.
@@ -189,7 +191,9 @@ class Bert(nn.Module):
     def hidden(self, batch: MaskedBatch) -> Tensor:
         """Return (T, hidden) states after the last layer; with `last_layer_subset` (M, hidden), at masked rows."""
         words = self.embeddings.word.weight
-        backend = choose(self.speed_ups.attention, words.device, matmul_dtype(words), self.architecture.dropout)
+        backend = self.attention or choose(
+            self.speed_ups.attention, words.device, matmul_dtype(words), self.architecture.dropout
+        )
         attend = BACKENDS[backend](batch)
         hidden = part(Bert._embed, self.compiled)(self, batch)
         for layer in self.layers[:-1]:

@@ -28,6 +28,8 @@ from timedrun.storage.benchmark_folders import (
 )
 
 if TYPE_CHECKING:  # `timedrun list` does not wait for torch
+    from torch import Tensor, nn
+
     from timedrun.bench.loader_benchmark import BenchOptions, LoaderComparison
     from timedrun.config import RunConfig
     from timedrun.distributed.process_group import ProcessGroup
@@ -87,6 +89,14 @@ class PrepareModule(Protocol):
     def prepare(self) -> Callable[..., dict[str, Any]]:
         """Take (config, folder, *, decode, workers) and those of images, validation_labels, skip_broken, text,
         evaluation_text, vocabulary and merges that the benchmark uses; make or check the data and return the facts."""
+
+
+class StepMemoryModule(Protocol[ConfigT]):
+    """`step_memory.py`, needed by `preflight --memory`."""
+
+    def build_step(self, config: ConfigT) -> tuple[nn.Module, Callable[[int], Tensor]]:
+        """Return the model of a run with its methods, and a function that makes a micro-batch of so many samples and
+        returns its loss. Both are called without data: on the meta device, then under torch's fake tensors."""
 
 
 class BenchModule(Protocol[ConfigT]):

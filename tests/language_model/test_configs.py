@@ -70,7 +70,7 @@ def test_the_learning_rate_is_the_published_one(step: int, rate: float) -> None:
 )
 def test_methods_differ_in_speed_settings_only(baseline: BertRunConfig, methods: BertRunConfig) -> None:
     changed = {name.split(".")[0] for name, *_ in difference(baseline, methods)}
-    assert changed <= {"name", "notes", "implementation", "speed", "compile"}
+    assert changed <= {"name", "notes", "implementation", "speed", "compile", "micro_batch"}  # which fits the memory
     assert {"implementation", "speed"} <= changed
     assert not baseline.problems() and not methods.problems()
 

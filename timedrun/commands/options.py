@@ -164,6 +164,8 @@ def add_preflight(parser: ArgumentParser) -> None:
     _add_data_folder(parser)
     parser.add_argument("--ruleset", type=ruleset, help=RULESET_HELP)
     _add_path(parser, "--answers", "answers for the system description")
+    memory = "estimate the memory of a step, and the largest micro-batch, for a GPU of GIB (default: this machine's)"
+    parser.add_argument("--memory", type=_above_zero, nargs="?", const=0.0, metavar="GIB", help=memory)
 
 
 def add_race(parser: ArgumentParser) -> None:

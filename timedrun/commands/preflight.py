@@ -23,7 +23,7 @@ from timedrun.commands.run import settings_of
 from timedrun.config import RunConfig
 from timedrun.distributed.process_group import ProcessGroup, choose_device
 from timedrun.errors import ExitCode, TimedrunError, UsageError
-from timedrun.preflight import checks, dry_run_report
+from timedrun.preflight import checks, dry_run_report, step_memory
 from timedrun.preflight.dry_run_report import DryRunReport
 from timedrun.preflight.hints import hint, method_hints
 from timedrun.preflight.plan import Plan
@@ -74,6 +74,7 @@ def preflight(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
         ruleset=arguments.ruleset,
         answers=answers,
         folder=Path("runs") / benchmark.name / config.name,
+        memory=None if arguments.memory is None else device_memory(arguments.memory),
     )
     stdio.stage("")
     if arguments.json:
@@ -93,8 +94,10 @@ def examine(
     ruleset: str | None,
     answers: Answers | None,
     folder: Path,
+    memory: int | None = None,
 ) -> PreflightReport:
-    """Run every check of `config` that is possible before a run; `folder` is that of the results."""
+    """Run every check of `config` that is possible before a run; `folder` is that of the results, `memory` the bytes of
+    a GPU to estimate a step for."""
     spec, before = benchmark.spec, checks.CpuReading.now()
     rules, runs = rules_of(spec, ruleset)
     findings = findings_of("error", "settings", checks.settings_problems(benchmark, config, ranks))
@@ -112,6 +115,8 @@ def examine(
         findings += findings_of("error", "dry-run", [f"no dry run of this config is possible: {error}"])
     findings += data_findings(benchmark, config, ranks, data_folder, missing)
     findings += machine_findings(config, folder, runs)
+    if memory is not None and not any(one.level == "error" for one in findings):
+        findings.append(memory_finding(benchmark, config, ranks, memory))
     findings += findings_of("warning", "load", checks.load_problems(before, threads, ranks))
     if dry_run is not None and not any(one.rule == "system-answers" for one in findings):
         findings += answer_findings(dry_run, answers)
@@ -184,6 +189,29 @@ def machine_findings(config: RunConfig, folder: Path, runs: int) -> list[Finding
         level: Level = "error" if is_target_machine(config) else "note"
         found += findings_of(level, "page-cache", [f"the page cache cannot be cleared here: {obstacle}"])
     return found
+
+
+def device_memory(gib: float) -> int:
+    """Return `gib` in bytes; 0: the memory of this machine's first GPU. Raises UsageError if it has none."""
+    if gib:
+        return int(gib * step_memory.GIB)
+    if not torch.cuda.is_available():
+        raise UsageError("--memory: torch sees no CUDA device; give the memory of a GPU in GiB, as in --memory 80.")
+    return int(torch.cuda.get_device_properties(0).total_memory)
+
+
+def memory_finding(benchmark: Benchmark, config: RunConfig, ranks: int, memory: int) -> Finding:
+    """Return the estimate of the memory of a step, a warning if it does not fit in `memory` bytes."""
+    build_step = benchmark.hook("step_memory", "build_step")
+    if build_step is None:
+        return Finding(level="note", rule="memory", message=f"{benchmark.name} has no step_memory.build_step(config)")
+    room = step_memory.room(memory)
+    planned = step_memory.estimate(build_step, config, ranks, config.micro_batch)
+    best = step_memory.largest(build_step, config, ranks, room)
+    size = f"{memory / step_memory.GIB:.1f} GiB"
+    advice = "no micro-batch fits" if best is None else f"the largest that fits is --micro-batch {best.micro}"
+    said = f"in forward passes of {planned.micro}, a step takes an estimated {planned} of the GPU's {size}; {advice}"
+    return Finding(level="note" if planned.total <= room else "warning", rule="memory", message=said)
 
 
 def answer_findings(dry_run: DryRunReport, answers: Answers | None) -> list[Finding]:

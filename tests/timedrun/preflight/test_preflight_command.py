@@ -10,7 +10,14 @@ import torch
 
 from timedrun.benchmark import find
 from timedrun.cli import main
-from timedrun.commands.preflight import PreflightReport, as_text, examine, ranks_of
+from timedrun.commands.preflight import (
+    PreflightReport,
+    as_text,
+    device_memory,
+    examine,
+    memory_finding,
+    ranks_of,
+)
 from timedrun.config import RunConfig
 from timedrun.errors import ExitCode, UsageError
 from timedrun.methods import LabelSmoothing, MixUp
@@ -232,3 +239,23 @@ def test_notes_point_out_methods_that_meet_and_a_regularizer_in_a_short_run() ->
     assert "this run has 30 of imagenet" in words(report, "methods")
     assert "label_smoothing and mixup both act on the targets" in words(report, "methods")
     assert "methods" in found(report, "note")
+
+
+def test_memory_names_the_largest_micro_batch_that_fits_and_warns_of_a_larger_one() -> None:
+    benchmark = find("image_classification")
+    config = replace(benchmark.config("methods", "digits"), global_batch=1024, micro_batch=1024)
+    found = memory_finding(benchmark, config, 1, device_memory(80))
+    assert found.level == "note" and found.message.endswith(
+        "GPU's 80.0 GiB; the largest that fits is --micro-batch 1024"
+    )
+    small = memory_finding(benchmark, config, 1, device_memory(2.11))  # 2 GiB and 5 % are no tensor's
+    assert small.level == "warning" and "in forward passes of 1024, a step takes an estimated" in small.message
+    fitting = int(small.message.rpartition(" ")[2])
+    assert 0 < fitting < 1024
+    assert memory_finding(benchmark, config, 1, device_memory(1)).message.endswith("no micro-batch fits")
+
+
+@without_cuda
+def test_memory_of_this_machine_needs_a_gpu(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["preflight", "image_classification", "methods", "--data", "digits", "--memory"]) != ExitCode.OK
+    assert "give the memory of a GPU in GiB, as in --memory 80" in capsys.readouterr().err

@@ -1,0 +1,25 @@
+"""A step of GPT for the estimate of its memory: the model, and micro-batches as shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from language_model.gpt.configs import GptRunConfig
+from language_model.gpt.model import NextTokenLoss, build_model
+from timedrun.methods import stack
+
+
+def build_step(config: GptRunConfig) -> tuple[nn.Module, Callable[[int], Tensor]]:
+    """Return the model of a run, and a function of a number of whole sequences that returns their loss."""
+    model = stack(*config.methods).model(build_model(config.model, config.seed))
+    summed = NextTokenLoss(model)
+
+    def loss(count: int) -> Tensor:
+        tokens = torch.zeros(count, config.model.context, dtype=torch.int64)
+        total: Tensor = summed(tokens, tokens) / tokens.numel()
+        return total
+
+    return model, loss

@@ -1,0 +1,123 @@
+"""The estimate of a step's memory is what torch's profiler sees its allocator give."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.nn.functional import cross_entropy
+
+from image_classification.configs import cifar10_methods, digits_methods
+from image_classification.step_memory import build_step as build_images
+from language_model.configs import CPU_SPEED_UPS, topics_baseline
+from language_model.encoder import Bert
+from language_model.gpt.configs import shakespeare_modern
+from language_model.gpt.step_memory import build_step as build_gpt
+from language_model.step_memory import batch_of
+from language_model.step_memory import build_step as build_bert
+from timedrun.config import RunConfig
+from timedrun.preflight.step_memory import GIB, BuildStep, estimate, largest, room
+from timedrun.training.precision import AUTOCAST
+
+BERT = replace(
+    topics_baseline(),
+    implementation="timedrun",
+    speed=replace(CPU_SPEED_UPS, attention="sdpa_padded"),
+    architecture=replace(topics_baseline().architecture, layers=2),
+    global_batch=32,
+)
+
+
+def allocated(step: Callable[[], Any], path: Path) -> int:
+    """Return the bytes that are allocated at most at a time during `step`, in addition to those before it."""
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
+        step()
+    profile.export_chrome_trace(str(path))
+    events = [one for one in json.loads(path.read_text())["traceEvents"] if one["name"] == "[memory]"]
+    now = peak = 0
+    for one in sorted(events, key=lambda one: float(one["ts"])):
+        now += one["args"]["Bytes"]
+        peak = max(peak, now)
+    return peak
+
+
+def measured(build_step: BuildStep, config: RunConfig, micro: int, path: Path) -> int:
+    """Return the bytes of gradients and activations of a real step of two micro-batches on the CPU."""
+    model, loss_of = build_step(config)
+    dtype = AUTOCAST[config.precision]
+
+    def step() -> None:
+        for _ in range(2):
+            with torch.autocast("cpu", dtype or torch.bfloat16, enabled=dtype is not None):
+                loss = loss_of(micro)
+            loss.backward()  # type: ignore[no-untyped-call]
+            del loss
+
+    step()  # allocates what stays, such as constants of kernels
+    model.zero_grad(set_to_none=True)
+    return allocated(step, path)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize(
+    ("build_step", "config", "micro", "tolerance"),
+    [
+        pytest.param(build_bert, BERT, 4, 0.001, id="bert"),
+        pytest.param(build_bert, replace(BERT, speed=replace(CPU_SPEED_UPS, attention="eager")), 4, 0.001, id="eager"),
+        pytest.param(build_gpt, shakespeare_modern(), 4, 0.001, id="gpt"),
+        pytest.param(build_images, cifar10_methods(), 16, 0.1, id="images"),  # oneDNN's workspaces are in no tensor
+    ],
+)
+def test_gradients_and_activations_are_those_of_a_real_step(
+    build_step: BuildStep, config: RunConfig, micro: int, tolerance: float, precision: Any, tmp_path: Path
+) -> None:
+    config = replace(config, precision=precision)
+    found = estimate(build_step, config, 1, micro, cuda=False)
+    model, _ = build_step(config)
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    assert found.gradients == 4 * sum(parameter.numel() for parameter in trained)
+    real = measured(build_step, config, micro, tmp_path / "trace.json")
+    assert found.gradients + found.activations == pytest.approx(real, rel=tolerance)
+
+
+def test_state_that_outlives_a_step_is_counted_by_its_kind() -> None:
+    model, _ = build_images(digits_methods())
+    trained = 4 * sum(parameter.numel() for parameter in model.parameters())
+    whole = trained + sum(buffer.numel() * buffer.element_size() for buffer in model.buffers())
+    config = replace(digits_methods(), optimizer=replace(digits_methods().optimizer, kind="adamw"), warm_up_steps=3)
+    found = estimate(build_images, config, 1, 16)
+    assert (found.model, found.copy, found.averages, found.optimizer) == (whole, whole, whole, 2 * trained)
+    assert estimate(build_images, replace(config, methods=(), warm_up_steps=0), 1, 16).copy == 0
+
+
+def test_the_largest_micro_batch_that_fits_is_named_and_the_next_divisor_does_not_fit() -> None:
+    config = replace(BERT, global_batch=12)
+    sizes = {size: estimate(build_bert, config, 2, size).total for size in (1, 2, 3, 6)}
+    assert list(sizes.values()) == sorted(sizes.values())
+    for size, total in list(sizes.items())[1:3]:
+        fitting = largest(build_bert, config, 2, total)
+        assert fitting is not None and fitting.micro == size and fitting.total == total
+    assert largest(build_bert, config, 2, sizes[1] - 1) is None
+    assert room(80 * GIB) == 74 * GIB
+
+
+def test_a_gpus_autocast_computes_softmax_and_norms_in_fp32_and_attention_without_padding() -> None:
+    config = replace(BERT, precision="bf16", speed=replace(CPU_SPEED_UPS, attention="auto"))
+    model, _ = build_bert(config)
+    assert isinstance(model, Bert) and model.attention == "varlen"
+    padded = replace(config, speed=replace(config.speed, attention="sdpa_padded"))
+    assert estimate(build_bert, config, 1, 16).activations < estimate(build_bert, padded, 1, 16).activations
+    eager = replace(config, speed=replace(CPU_SPEED_UPS, attention="eager", unpadding=False))
+    kept = 4 * config.architecture.layers * config.architecture.heads * 16 * config.data.longest**2  # fp32 weights
+    found = [estimate(build_bert, eager, 1, 16, cuda=cuda).activations for cuda in (True, False)]
+    assert found[0] - found[1] > 0.9 * kept
+
+
+def test_the_batch_of_an_estimate_is_one_that_the_model_takes() -> None:
+    batch = batch_of(BERT, 4)
+    assert 4 * 0.5 * BERT.data.longest < len(batch.tokens) <= 4 * BERT.data.longest
+    assert len(batch.labels) == len(batch.masked) <= 4 * BERT.data.max_predictions
+    assert torch.isfinite(cross_entropy(torch.zeros(len(batch.labels), 2), batch.labels))
