@@ -42,10 +42,8 @@ class Race:
 
 RACES = {
     "images": Race("image_classification", ("baseline", "methods"), "digits", 5),
-    "topics": Race("language_model", ("baseline", "baseline_sdpa", "methods"), "topics", 5),
-    "cifar10": Race(
-        "image_classification", ("baseline", "methods"), "cifar10", 10, ("--evaluation.target", "0.94"), needs_data=True
-    ),
+    "topics": Race("language_model", ("baseline", "baseline_sdpa", "methods"), "topics_mixed", 5),
+    "cifar10": Race("image_classification", ("94_baseline", "94_methods"), "cifar10", 10, needs_data=True),
     "text": Race("language_model", ("baseline", "methods"), "wikipedia_small", 5, needs_data=True),
     "gpt": Race("gpt", ("baseline", "modern"), "shakespeare", 5, needs_data=True),
 }
