@@ -75,6 +75,11 @@ class GptRunConfig(RunConfig):
             found.append("clip_norm would clip what gradient_clipping left; add --clip-norm 0 or leave the method out.")
         if self.data.eval_sequences < 0:
             found.append("data.eval_sequences is negative; --data.eval-sequences 0 evaluates the whole split.")
+        if self.data.eval_tokens < 0 or self.data.eval_tokens and self.data.eval_sequences:
+            found.append(
+                "data.eval_tokens counts consecutive tokens, data.eval_sequences sequences at even distances; set one"
+                " of them, and not below 0."
+            )
         whole = torch.zeros(1, model.context, dtype=torch.uint8)
         try:
             methods = stack(*self.methods)
@@ -83,6 +88,11 @@ class GptRunConfig(RunConfig):
         except ValueError as error:
             found.append(str(error))
         return found
+
+    @property
+    def needs_documents(self) -> str:
+        """The setting that needs documents separated by the vocabulary's last token; empty if there is none."""
+        return "data.sampling documents" if self.data.sampling == "documents" else ""
 
     @property
     def total_samples(self) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Sampling = Literal["windows", "blocks"]
+Sampling = Literal["windows", "blocks", "documents"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -14,12 +14,18 @@ class GptDataConfig:
 
     sampling: Sampling = "windows"
     """windows: each sequence starts at a random token, as in nanoGPT. blocks: the split is cut into consecutive
-    sequences, each seen once an epoch in an order drawn for that epoch, as in MosaicML's GPT runs."""
+    sequences, each seen once an epoch in an order drawn for that epoch, as in MosaicML's GPT runs. documents: like
+    blocks, but a sequence begins at the first start of a document within its block, if there is one (as sequences of
+    the modded-nanogpt speed runs of 2025 begin at one)."""
     eval_batch: int = 64
     """Sequences in one evaluation forward pass over all ranks."""
     eval_sequences: int = 0
     """Sequences of an evaluation, at even distances over the validation split; they overlap if the split is shorter
     than all of them. 0: the consecutive sequences of the whole split."""
+    eval_tokens: int = 0
+    """Tokens that an evaluation predicts, the first ones of the validation split; 0: all of them."""
+    format: Literal["store", "shards"] = "store"
+    """Of what `timedrun prepare` writes: timedrun's own store, or `.bin` shards as FineWeb's. A run reads either."""
 
 
 @dataclass(frozen=True, kw_only=True)

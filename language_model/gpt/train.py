@@ -30,7 +30,7 @@ def train(config: GptRunConfig, run: TimedRun) -> None:
     if problems := config.problems():  # runs started by another launcher have had no preflight
         raise UsageError(" ".join(problems))
     ranks, schedule, context = run.ranks, config.schedule, config.model.context
-    parts = build(config, ranks, facts(run.data_folder, context, config.data.eval_sequences), ranks.device)
+    parts = build(config, ranks, facts(run.data_folder, context, config.data), ranks.device)
     model, optimizer, methods, precision = parts.model, parts.optimizer, parts.methods, parts.precision
     trained = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     seed_everything(sampling.stream_seed(config.seed, "training", ranks.rank))  # dropout differs between ranks
