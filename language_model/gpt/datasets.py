@@ -121,8 +121,8 @@ def preflight(config: GptRunConfig, folder: Path | None, ranks: int) -> list[str
         )
     if known.end_of_text is None and config.needs_documents:
         found.append(
-            f"{config.needs_documents} needs documents that a token separates, which the store in {folder} lacks;"
-            " prepare it with GPT-2's encoding."
+            f"{config.needs_documents}: no token separates the documents of the store in {folder}; prepare it with"
+            " GPT-2's encoding."
         )
     if known.train_samples < 1:
         found.append(

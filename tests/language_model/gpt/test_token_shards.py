@@ -147,4 +147,4 @@ def test_documents_without_a_token_that_separates_them_are_refused(
     small: Callable[..., GptRunConfig], store: TokenStore
 ) -> None:
     config = small(data=GptDataConfig(sampling="documents"))
-    assert "data.sampling documents needs documents" in datasets.preflight(config, store.folder, 1)[0]
+    assert "data.sampling documents: no token separates" in datasets.preflight(config, store.folder, 1)[0]
