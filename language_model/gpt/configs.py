@@ -213,7 +213,7 @@ def fineweb_methods() -> GptRunConfig:
         data=replace(baseline.data, sampling="documents"),
         schedule=StepSchedule(kind="trapezoid", steps=4_000, warmup_steps=0, cooldown_steps=1_600),
         window_warmup_steps=4_000,
-        optimizer=MUON,
+        optimizer=replace(MUON, decay_norms_and_biases=False),
         evaluation=EvaluationConfig(target=FINEWEB_TARGET, every=125 * 512, first=2_500 * 512),
     )
 
@@ -250,6 +250,6 @@ def fineweb_small_methods() -> GptRunConfig:
         model=replace(model, value_embeddings=2),
         data=replace(baseline.data, sampling="documents"),
         schedule=StepSchedule(kind="trapezoid", steps=800, warmup_steps=0, cooldown_steps=400),
-        optimizer=MUON,
+        optimizer=replace(MUON, decay_norms_and_biases=False),
         evaluation=EvaluationConfig(target=FINEWEB_SMALL_TARGET, every=50 * 4, first=300 * 4),
     )

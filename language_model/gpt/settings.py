@@ -57,7 +57,7 @@ class GptConfig:
     tied_head: bool = False
     """modern: the head uses the token embedding's matrix."""
     logit_softcap: float = 0.0
-    """modern: logits become cap * tanh(logits / cap), as in Gemma 2; 0: unchanged."""
+    """modern: logits become cap * tanh(logits / cap), as in Gemma 2 (arXiv 2408.00118); 0: unchanged."""
     vocabulary_multiple: int = 1
     """modern: round the head's outputs up to a multiple; the extra ones are never a target."""
     biases: bool = False

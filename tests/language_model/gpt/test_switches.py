@@ -41,7 +41,7 @@ def made(model: GptConfig = BASELINE, **settings: Any) -> Decoder:
 
 
 def drawn(rows: int = 2, seed: int = 0) -> Tensor:
-    tokens = torch.randint(40, (rows, 13), generator=torch.Generator().manual_seed(seed))
+    tokens = torch.randint(39, (rows, 13), generator=torch.Generator().manual_seed(seed))
     tokens[0, 5] = tokens[0, 9] = 39  # documents begin
     return tokens
 
