@@ -42,6 +42,9 @@ class OptimizerConfig:
     """muon: scale each hidden matrix to the Frobenius norm sqrt(rows) before every step."""
     newton_schulz_iterations: int = 5
     """muon: fewer are cheaper and orthogonalize less."""
+    neuron_beta2: float = 0.0
+    """muon: divide each row of a step by the root of its mean square, averaged over steps with this factor, and keep
+    the step's norm (NorMuon, arXiv 2510.05491, where it is 0.95); 0: leave the rows as they are."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Self
+from typing import Protocol, Self
 
 import numpy as np
 import torch
@@ -15,12 +15,19 @@ from torch import Tensor
 
 from language_model.gpt.configs import GptRunConfig
 from language_model.gpt.datasets import open_store
-from language_model.gpt.encoding import Tokens
 from language_model.gpt.settings import Sampling
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.training import sampling as sample_order
 from timedrun.training.prefetch import StepBatches, to_device
 from timedrun.training.sampling import Indices
+
+
+class TokenSequence(Protocol):
+    """Token ids of a split in order: an array, or shards that are read as one."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, places: Indices, /) -> NDArray[np.uint16]: ...
 
 
 @dataclass(frozen=True)
@@ -39,7 +46,13 @@ class TokenBatches:
     """Batches of one rank on its device; each is a pure function of (seed, step). Closing it ends its thread."""
 
     def __init__(
-        self, config: GptRunConfig, train: Tokens, validation: Tokens, ranks: ProcessGroup, *, ahead: int | None = None
+        self,
+        config: GptRunConfig,
+        train: TokenSequence,
+        validation: TokenSequence,
+        ranks: ProcessGroup,
+        *,
+        ahead: int | None = None,
     ) -> None:
         """
         Args:
@@ -64,9 +77,9 @@ class TokenBatches:
         return self._steps.starting(first_step)
 
     def evaluation(self) -> Iterator[TokenBatch]:
-        """Yield consecutive sequences of the whole validation split, each predicted token once over all ranks, or
-        `eval_sequences` at even distances."""
-        last = len(self._validation) - 1  # has no successor
+        """Yield consecutive sequences of the first `eval_tokens` of the validation split (0: all), each predicted token
+        once over all ranks, or `eval_sequences` at even distances over the split."""
+        last = self.config.data.eval_tokens or len(self._validation) - 1  # the last one has no successor
         count, given = -(-last // self.length), self.config.data.eval_sequences
         starts = np.arange(last // self.length) * self.length
         if given:
@@ -78,7 +91,7 @@ class TokenBatches:
             part = whole[begin : begin + size]
             yield self._batch(self._validation[starts[part][:, None] + np.arange(self.length + 1)], len(part))
         if len(whole) < len(local):
-            yield self._batch(self._validation[None, int(local[-1]) * self.length :], 1)
+            yield self._batch(self._validation[np.arange(int(local[-1]) * self.length, last + 1)[None]], 1)
 
     def _step(self, step: int) -> TokenBatch:
         size = self.config.global_batch
@@ -90,6 +103,8 @@ class TokenBatches:
             sampling=self.config.data.sampling,
             seed=self.config.seed,
         )
+        if self.config.data.sampling == "documents":
+            starts = document_starts(self._train, starts, self.length, self.config.model.vocabulary - 1)
         return self._batch(self._train[starts[:, None] + np.arange(self.length + 1)], size)
 
     def _batch(self, rows: NDArray[np.uint16], global_samples: int) -> TokenBatch:
@@ -111,7 +126,7 @@ def sequence_starts(samples: Indices, *, tokens: int, length: int, sampling: Sam
     """Return the first token of each of the run's `samples` (numbered from 0 over the run) in a split of `tokens`.
 
     Each sequence of `length` tokens and the token after it lie within the split. windows: uniform over the
-    tokens - length starts. blocks: multiples of `length`, each once in every (tokens - 1) // length samples.
+    tokens - length starts. Otherwise: multiples of `length`, each once in every (tokens - 1) // length samples.
 
     Raises:
         ValueError: the split is shorter than `length` + 1 tokens.
@@ -128,6 +143,14 @@ def sequence_starts(samples: Indices, *, tokens: int, length: int, sampling: Sam
         chosen = epochs == epoch
         starts[chosen] = _epoch_order(blocks, seed, int(epoch) + 1)[places[chosen]] * length
     return starts
+
+
+def document_starts(tokens: TokenSequence, blocks: Indices, length: int, end_of_text: int) -> Indices:
+    """Return for each of `blocks`, the first places of blocks of `length` tokens, the place of the first `end_of_text`
+    in it, which begins a document. It is the block's own place if it has none, or if too few tokens follow."""
+    separators = tokens[blocks[:, None] + np.arange(length)] == end_of_text
+    starts = blocks + separators.argmax(axis=1)  # 0 without one
+    return np.where(starts + length < len(tokens), starts, blocks)
 
 
 @lru_cache(maxsize=2)  # a batch may span the end of an epoch

@@ -82,4 +82,5 @@ def build_gpt_optimizer(config: OptimizerConfig, model: nn.Module, *, adam_beta1
         config.momentum,
         weight_decay=config.weight_decay,
         iterations=config.newton_schulz_iterations,
+        neuron_beta2=config.neuron_beta2,
     )

@@ -1,15 +1,13 @@
-"""Named configs of GPT: `<data>_<config>`, for OpenWebText on GPUs and tinyshakespeare on a CPU."""
+"""Named configs of GPT: `<data>_<config>`, for OpenWebText and FineWeb on GPUs, Shakespeare and Wikipedia on a CPU."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Self
+from dataclasses import replace
 
-import torch
-
-from language_model.gpt.settings import GPT2_125M, GptConfig, GptDataConfig
-from timedrun.config import EvaluationConfig, OptimizerConfig, RunConfig
-from timedrun.methods import ALiBi, GradientClipping, SequenceLengthWarmup, stack
+from language_model.gpt.run_config import GptRunConfig as GptRunConfig
+from language_model.gpt.settings import GPT2_125M, GPT2_DECODER, GptConfig, GptDataConfig
+from timedrun.config import EvaluationConfig, OptimizerConfig
+from timedrun.methods import ALiBi, SequenceLengthWarmup
 from timedrun.training.schedule import StepSchedule
 
 OPENWEBTEXT_TARGET = 3.1826
@@ -20,74 +18,23 @@ SHAKESPEARE_TARGET = 1.89
 measured here, the loss is 1.909 and 1.919 (two seeds) after those 2,000 steps; it reaches the target after 2,500 and
 2,750."""
 
-MODERN_ONLY = (
-    *("positions", "normalisation", "activation", "query_key_norm", "zero_projections", "tied_head"),
-    *("logit_softcap", "vocabulary_multiple"),
+FINEWEB_TARGET = 3.28
+"""Nats per token of the first 10,485,760 tokens of FineWeb's validation shard: the target of the modded-nanogpt speed
+runs, which llm.c's GPT-2 reaches after about 10 billion tokens in 45 minutes on 8 H100."""
+
+FINEWEB_SMALL_TARGET = 5.0
+"""Nats per token of the first 65,536 validation tokens in a vocabulary of 8,192; provisional, since neither config is
+tuned."""
+
+FINEWEB_SWITCHES = (
+    *("positions", "normalisation", "activation", "query_key_norm", "zero_projections", "tied_head", "biases"),
+    "document_attention",
 )
-GPT2_ONLY = ("attention",)
+"""Switches of fineweb_methods that the small config has, too."""
 
 MUON = OptimizerConfig(
     kind="muon", peak_lr=0.02, momentum=0.95, other_lr=3e-3, beta2=0.95, epsilon=1e-10, weight_decay=0.0
 )
-
-
-@dataclass(frozen=True, kw_only=True)
-class GptRunConfig(RunConfig):
-    """Settings of a run of causal language modelling. A sample is one sequence of `model.context` tokens."""
-
-    model: GptConfig
-    data: GptDataConfig
-    schedule: StepSchedule
-    max_samples: int = 0
-    """Maximum length of the run; 0: that of the schedule. After the schedule the rate stays at its final factor."""
-    clip_norm: float = 1.0
-    """Maximum norm of the gradients of all parameters together; 0: no clipping."""
-    adam_beta1: float = 0.9
-    """muon: beta 1 of AdamW, which trains all parameters but the hidden matrices."""
-
-    def stretched(self, ratio: float) -> Self:
-        schedule = self.schedule.stretched(ratio)
-        methods = tuple(
-            replace(method, steps=schedule.steps) if isinstance(method, SequenceLengthWarmup) else method
-            for method in self.methods
-        )
-        samples = schedule.steps * self.global_batch
-        end = replace(self.evaluation, every=samples, first=samples)
-        return replace(self, schedule=schedule, max_samples=0, methods=methods, evaluation=end)
-
-    def equivalents(self) -> list[str]:
-        eager = self.model.implementation == "gpt2" and self.model.attention == "eager"
-        return (["model.attention sdpa"] if eager else []) + super().equivalents()
-
-    def problems(self) -> list[str]:
-        """Return the settings that contradict each other or have no effect, as messages."""
-        found = []
-        model, gpt2 = self.model, self.model.implementation == "gpt2"
-        plain = GptConfig(implementation=model.implementation)
-        ignored = MODERN_ONLY if gpt2 else GPT2_ONLY
-        if changed := [name for name in ignored if getattr(model, name) != getattr(plain, name)]:
-            found.append(f"model.{', model.'.join(changed)} has no effect in a {model.implementation} model.")
-        if self.optimizer.kind == "muon" and gpt2:
-            found.append("optimizer muon needs --model.implementation modern: GPT-2 fuses three matrices into one.")
-        if self.methods and not gpt2 and any(isinstance(method, ALiBi) for method in self.methods):
-            found.append("method alibi needs --model.implementation gpt2; leave it out.")
-        if self.clip_norm and any(isinstance(method, GradientClipping) for method in self.methods):
-            found.append("clip_norm would clip what gradient_clipping left; add --clip-norm 0 or leave the method out.")
-        if self.data.eval_sequences < 0:
-            found.append("data.eval_sequences is negative; --data.eval-sequences 0 evaluates the whole split.")
-        whole = torch.zeros(1, model.context, dtype=torch.uint8)
-        try:
-            methods = stack(*self.methods)
-            methods.enter(0, 0.0)
-            methods.batch(whole, whole, model.vocabulary)
-        except ValueError as error:
-            found.append(str(error))
-        return found
-
-    @property
-    def total_samples(self) -> int:
-        """Maximum length of the run."""
-        return self.max_samples or self.schedule.steps * self.global_batch
 
 
 def openwebtext_baseline() -> GptRunConfig:
@@ -215,4 +162,98 @@ def shakespeare_modern() -> GptRunConfig:
         max_samples=0,
         optimizer=MUON,
         evaluation=EvaluationConfig(target=SHAKESPEARE_TARGET, every=25 * 12, first=300 * 12),
+    )
+
+
+def fineweb_baseline() -> GptRunConfig:
+    """GPT-2 124M on FineWeb as in llm.c: 10.3 billion tokens, AdamW, cosine."""
+    return GptRunConfig(
+        benchmark="language_model.gpt",
+        name="fineweb_baseline",
+        notes="llm.c's reproduction of GPT-2 124M (its discussion 481), which is the first record of modded-nanogpt:"
+        " batch of 0.5 million tokens, 19,560 steps, rate 6e-4, warm-up of 700 steps, no dropout. Own choices: when to"
+        " evaluate, and micro-batches. The schedule has not been run.",
+        dataset="fineweb",
+        global_batch=512,
+        micro_batch=32,
+        precision="bf16",
+        compile=True,
+        model=GPT2_DECODER,
+        data=GptDataConfig(sampling="blocks", eval_batch=256, eval_tokens=10_485_760, format="shards"),
+        schedule=StepSchedule(kind="cosine", steps=19_560, warmup_steps=700),
+        optimizer=OptimizerConfig(
+            kind="adamw", peak_lr=6e-4, momentum=0.9, beta2=0.95, weight_decay=0.1, decay_norms_and_biases=False
+        ),
+        evaluation=EvaluationConfig(target=FINEWEB_TARGET, every=250 * 512, first=15_000 * 512),
+    )
+
+
+def fineweb_methods() -> GptRunConfig:
+    """The baseline with the parts and the optimizer of the modded-nanogpt speed runs, each a switch."""
+    baseline = fineweb_baseline()
+    return replace(
+        baseline,
+        name="fineweb_methods",
+        notes="Parts of the modded-nanogpt records from June 2024 to January 2025; numbers are our own choice and were"
+        " not tuned, and the schedule has not been run. Value embeddings and the untied head add 154 million parameters"
+        " to the 124 million; each token reads a row of them.",
+        model=replace(
+            baseline.model,
+            positions="rotary",
+            normalisation="rms",
+            activation="relu_squared",
+            query_key_norm=True,
+            zero_projections=True,
+            tied_head=False,
+            biases=False,
+            logit_softcap=15.0,
+            vocabulary_multiple=128,
+            value_embeddings=3,
+            document_attention=True,
+            attention_window=1024,
+        ),
+        data=replace(baseline.data, sampling="documents"),
+        schedule=StepSchedule(kind="trapezoid", steps=4_000, warmup_steps=0, cooldown_steps=1_600),
+        window_warmup_steps=4_000,
+        optimizer=replace(MUON, decay_norms_and_biases=False),
+        evaluation=EvaluationConfig(target=FINEWEB_TARGET, every=125 * 512, first=2_500 * 512),
+    )
+
+
+def fineweb_small_baseline() -> GptRunConfig:
+    """The baseline's recipe for minutes of a CPU: 4 layers of 128 on Wikipedia, 8,192 tokens of GPT-2's encoding."""
+    baseline = fineweb_baseline()
+    return replace(
+        baseline,
+        name="fineweb_small_baseline",
+        notes="fineweb_baseline's recipe at a small size; the head is over the first 7,935 merges of GPT-2's encoding,"
+        " since one over all 50,257 tokens would be most of the time. Rate and length are our own choice, not tuned.",
+        dataset="wikipedia",
+        global_batch=4,
+        micro_batch=0,
+        precision="fp32",
+        compile=False,
+        model=replace(baseline.model, layers=4, hidden=128, heads=4, context=256, vocabulary=8_192),
+        data=replace(baseline.data, eval_batch=16, eval_tokens=65_536),
+        schedule=StepSchedule(kind="cosine", steps=3_000, warmup_steps=100),
+        optimizer=replace(baseline.optimizer, peak_lr=2e-3),
+        evaluation=EvaluationConfig(target=FINEWEB_SMALL_TARGET, every=200 * 4, first=1_000 * 4),
+    )
+
+
+def fineweb_small_methods() -> GptRunConfig:
+    """The small baseline with the methods of fineweb_methods."""
+    baseline, methods = fineweb_small_baseline(), fineweb_methods()
+    model = replace(baseline.model, **{name: getattr(methods.model, name) for name in FINEWEB_SWITCHES})
+    return replace(
+        baseline,
+        name="fineweb_small_methods",
+        notes="The switches of fineweb_methods on the small baseline, without those that only cost time on a CPU: the"
+        " window, whose mask is dense there, and the cap of logits, 0.14 of 0.5 s a step. Rates and length are not"
+        " tuned.",
+        model=replace(model, value_embeddings=2),
+        data=replace(baseline.data, sampling="documents"),
+        schedule=StepSchedule(kind="trapezoid", steps=800, warmup_steps=0, cooldown_steps=400),
+        optimizer=replace(MUON, decay_norms_and_biases=False),
+        evaluation=EvaluationConfig(target=FINEWEB_SMALL_TARGET, every=50 * 4, first=300 * 4),
     )

@@ -6,14 +6,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from language_model.gpt.configs import GptRunConfig
-from language_model.gpt.tokens import TokenStore
+from language_model.gpt.settings import GptDataConfig
+from language_model.gpt.token_shards import ShardStore, shard_paths
+from language_model.gpt.tokens import MANIFEST, TokenStore
 from timedrun.errors import DataError
 from timedrun.storage.result_files import require_data_folder
 
 
 @dataclass(frozen=True)
 class TokenFacts:
-    """Sizes from the manifest: all that a run may know of its data before the clock starts."""
+    """Sizes from the manifest or the headers: all that a run may know of its data before the clock starts."""
 
     train_tokens: int
     validation_tokens: int
@@ -21,9 +23,13 @@ class TokenFacts:
     length: int
     """Tokens in a sequence."""
     digest: str
-    """SHA-256 of the manifest's content, which holds the SHA-256 of every file."""
+    """SHA-256 of the manifest's content, which holds the SHA-256 of every file, or of the names and sizes of shards."""
     eval_sequences: int = 0
-    """Sequences of an evaluation; 0: those that cover the validation split."""
+    """Sequences of an evaluation; 0: those that cover its tokens."""
+    eval_prefix: int = 0
+    """Tokens that an evaluation predicts, from the beginning of the split; 0: all."""
+    end_of_text: int | None = None
+    """The token that separates documents."""
 
     @property
     def train_samples(self) -> int:
@@ -32,56 +38,79 @@ class TokenFacts:
 
     @property
     def eval_samples(self) -> int:
-        """Sequences of an evaluation; of those that cover the validation split the last may be short."""
+        """Sequences of an evaluation; of those that cover its tokens the last may be short."""
         return self.eval_sequences or -(-self.eval_tokens // self.length)
 
     @property
     def eval_tokens(self) -> int:
         """Predicted tokens of an evaluation; by default all tokens of the split but the first."""
-        return self.eval_sequences * self.length or self.validation_tokens - 1
+        return self.eval_sequences * self.length or self.eval_prefix or self.validation_tokens - 1
 
 
-def open_store(folder: Path | None) -> TokenStore:
-    """Open the token store in `folder` without reading a token.
-
-    Raises:
-        DataError: the folder is missing or not an intact token store.
-    """
-    return TokenStore(require_data_folder(folder, "GPT's token store"))
-
-
-def facts(folder: Path | None, length: int, eval_sequences: int = 0) -> TokenFacts:
-    """Read sizes from the manifest, for sequences of `length` tokens, `eval_sequences` of them in an evaluation (0:
-    those that cover the validation split).
+def open_store(folder: Path | None) -> TokenStore | ShardStore:
+    """Open the token store, or the token shards, in `folder` without reading a token.
 
     Raises:
-        DataError: the folder is missing or not an intact token store, or the validation split has no whole sequence
-            although their number is given.
+        DataError: the folder is missing or not an intact token store, or a shard is damaged.
     """
-    store = open_store(folder)
-    manifest = store.manifest
-    tokens = manifest.validation.tokens
-    if eval_sequences and tokens <= length:
+    found = require_data_folder(folder, "GPT's token store")
+    sharded = not (found / MANIFEST).exists() and any(shard_paths(found).values())
+    return ShardStore(found) if sharded else TokenStore(found)
+
+
+def facts(folder: Path | None, length: int, data: GptDataConfig | None = None) -> TokenFacts:
+    """Read sizes from the manifest or the headers, for sequences of `length` tokens and the evaluation of `data`
+    (default: the whole validation split).
+
+    Raises:
+        DataError: the folder is missing or not an intact token store, or the validation split is shorter than `data`
+            asks.
+    """
+    store, data = open_store(folder), data or GptDataConfig()
+    tokens = store.counts["validation"]
+    if data.eval_tokens >= tokens:
+        raise DataError(
+            f"{store.folder}: the validation split has {tokens:,} tokens, and data.eval_tokens is"
+            f" {data.eval_tokens:,}, which needs one more than it predicts; use more text or set --data.eval-tokens, at"
+            f" most {max(0, tokens - 1)}: losses on different tokens cannot be compared."
+        )
+    if data.eval_sequences and tokens <= length:
         raise DataError(
             f"{store.folder}: the validation split has {tokens:,} tokens, fewer than one sequence of {length:,} and its"
             " last target; use more text or a smaller --model.context."
         )
     return TokenFacts(
-        manifest.train.tokens, tokens, manifest.vocabulary, length, manifest.digest, eval_sequences=eval_sequences
+        store.counts["train"],
+        tokens,
+        store.vocabulary,
+        length,
+        store.digest,
+        eval_sequences=data.eval_sequences,
+        eval_prefix=data.eval_tokens,
+        end_of_text=store.end_of_text,
     )
 
 
 def declared(config: GptRunConfig) -> TokenFacts:
-    """Return facts for a dry run without data: OpenWebText's size as counted by nanoGPT, and a vocabulary that fits."""
-    model, count = config.model, config.data.eval_sequences
-    return TokenFacts(9_035_582_198, 4_434_897, model.vocabulary, model.context, "not known", eval_sequences=count)
+    """Return facts for a dry run without data: OpenWebText's size as counted by nanoGPT, with the validation tokens and
+    the vocabulary that the config asks for."""
+    model, data = config.model, config.data
+    return TokenFacts(
+        9_035_582_198,
+        max(4_434_897, data.eval_tokens + 1),
+        model.vocabulary,
+        model.context,
+        "not known",
+        eval_sequences=data.eval_sequences,
+        eval_prefix=data.eval_tokens,
+    )
 
 
 def preflight(config: GptRunConfig, folder: Path | None, ranks: int) -> list[str]:
     """Return the reasons why `config` cannot run on its data, found without reading the data."""
     context, vocabulary = config.model.context, config.model.vocabulary
     try:
-        known = facts(folder, context, config.data.eval_sequences)
+        known = facts(folder, context, config.data)
     except DataError as error:
         return [str(error), *config.problems()]
     found = config.problems()
@@ -89,6 +118,11 @@ def preflight(config: GptRunConfig, folder: Path | None, ranks: int) -> list[str
         found.append(
             f"the token store has a vocabulary of {known.vocabulary:,} tokens, but the model has {vocabulary:,};"
             f" set --model.vocabulary {known.vocabulary}."
+        )
+    if known.end_of_text is None and config.needs_documents:
+        found.append(
+            f"{config.needs_documents}: no token separates the documents of the store in {folder}; prepare it with"
+            " GPT-2's encoding."
         )
     if known.train_samples < 1:
         found.append(
@@ -99,13 +133,12 @@ def preflight(config: GptRunConfig, folder: Path | None, ranks: int) -> list[str
 
 
 def data_digest(config: GptRunConfig, folder: Path | None) -> dict[str, str]:
-    """Return the SHA-256 of the manifest of the data, which holds the SHA-256 of every file.
+    """Return the SHA-256 of the manifest of the data, which holds the SHA-256 of every file, or that of all shards.
 
     Raises:
         DataError: the folder is missing or not an intact token store.
     """
-    digest = open_store(folder).manifest.digest
-    return {"sha256": digest, "of": "the manifest, with the SHA-256 of every file"}
+    return open_store(folder).identity()
 
 
 def tokens_per_sample(config: GptRunConfig, folder: Path | None) -> float:

@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,11 @@ from language_model.dependencies import require
 from timedrun.errors import DataError
 
 Tokens = NDArray[np.uint16]
+TOKEN_TYPE = np.dtype("<u2")
+Split = Literal["train", "validation"]
+SPLITS: tuple[Split, Split] = ("train", "validation")
+GPT2_VOCABULARY = 50_257
+BYTES = 256
 LARGEST_VOCABULARY = 1 << 16
 PIECE_BYTES = 1 << 20
 END_OF_TEXT = "<|endoftext|>"
@@ -51,17 +57,31 @@ class BytePairs:
     """GPT-2's byte-level BPE (Radford et al. 2019) from its `encoder.json` and `vocab.bpe`, by `tokenizers`.
 
     `<|endoftext|>` within text is encoded as ordinary text; `end_of_text` is the token of that name.
+
+    With a `vocabulary` below the encoding's, which is 257 or more, text is merged by the first vocabulary - 257 pairs
+    of `merges` alone, the most frequent ones when the encoding was made. The tokens are the 256 bytes, the merged
+    pairs, all with their own numbers, and `end_of_text`, the last one. 0: all of the encoding.
     """
 
-    def __init__(self, encoder: Path, merges: Path) -> None:
+    def __init__(self, encoder: Path, merges: Path, vocabulary: int = 0) -> None:
         tokenizers = require("tokenizers", "GPT-2's encoding cannot be used")
         for path in (encoder, merges):
             if not path.is_file():
                 raise DataError(f"{path} does not exist; GPT-2's encoding needs its encoder.json and vocab.bpe.")
         try:
             ranks = json.loads(encoder.read_text(encoding="utf-8"))
-            self._tokenizer = tokenizers.ByteLevelBPETokenizer(str(encoder), str(merges))
             self.end_of_text = int(ranks[END_OF_TEXT])
+            self._tokenizer = tokenizers.ByteLevelBPETokenizer(str(encoder), str(merges))
+            if vocabulary and vocabulary < len(ranks):
+                lines = merges.read_text(encoding="utf-8").splitlines()[1:]  # the first names the version
+                pairs = [(first, second) for first, _, second in (line.partition(" ") for line in lines)]
+                kept = pairs[: vocabulary - BYTES - 1]
+                ranks = {token: rank for token, rank in ranks.items() if rank < vocabulary - 1}
+                if any(first + second not in ranks for first, second in kept):
+                    raise ValueError("the tokens are not numbered in the order of the merges")
+                self.end_of_text = vocabulary - 1
+                ranks[END_OF_TEXT] = self.end_of_text
+                self._tokenizer = tokenizers.ByteLevelBPETokenizer(ranks, kept)
         except Exception as error:  # the library raises plain Exception for a file it cannot read
             raise DataError(f"{encoder} and {merges} are not a GPT-2 encoding: {error}") from error
         self.vocabulary: int = max(ranks.values()) + 1  # 50,257 for GPT-2
@@ -71,6 +91,10 @@ class BytePairs:
     def encode(self, text: str) -> Tokens:
         """Return the token ids of `text`."""
         return np.array(self._tokenizer.encode(text).ids, dtype=np.uint16)
+
+    def encode_batch(self, texts: list[str]) -> list[Tokens]:
+        """Return the token ids of each text, encoded by as many threads as there are cores."""
+        return [np.array(encoded.ids, dtype=np.uint16) for encoded in self._tokenizer.encode_batch(texts)]
 
 
 Encoding = Characters | BytePairs

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import importlib
 import math
+from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from language_model.gpt.attention_mask import attend, attention_mask
 from language_model.gpt.settings import GptConfig
 from language_model.model import import_transformers
 from timedrun.run.train_state import seed_everything
+
+if TYPE_CHECKING:
+    from torch.nn.attention.flex_attention import BlockMask
 
 
 class Gpt2(nn.Module):
@@ -63,22 +68,29 @@ class CausalAttention(nn.Module):
         super().__init__()
         self.heads, self.dropout, self.query_key_norm = config.heads, config.dropout, config.query_key_norm
         # Separate matrices, because Muon orthogonalizes each of them.
-        self.query = nn.Linear(config.hidden, config.hidden, bias=False)
-        self.key = nn.Linear(config.hidden, config.hidden, bias=False)
-        self.value = nn.Linear(config.hidden, config.hidden, bias=False)
-        self.projection = nn.Linear(config.hidden, config.hidden, bias=False)
+        self.query = nn.Linear(config.hidden, config.hidden, bias=config.biases)
+        self.key = nn.Linear(config.hidden, config.hidden, bias=config.biases)
+        self.value = nn.Linear(config.hidden, config.hidden, bias=config.biases)
+        self.projection = nn.Linear(config.hidden, config.hidden, bias=config.biases)
 
-    def forward(self, x: Tensor, rotary: tuple[Tensor, Tensor] | None) -> Tensor:
-        """(B, L, hidden) -> (B, L, hidden)."""
+    def forward(
+        self,
+        x: Tensor,
+        rotary: tuple[Tensor, Tensor] | None,
+        mask: Tensor | BlockMask | None = None,
+        mixture: tuple[Tensor, Tensor] | None = None,
+    ) -> Tensor:
+        """(B, L, hidden) -> (B, L, hidden). `mixture`: a factor of the values and an addend of their shape."""
         shape = (*x.shape[:2], self.heads, -1)
-        query, key, value = (part(x).view(shape).transpose(1, 2) for part in (self.query, self.key, self.value))
+        query, key, value = self.query(x), self.key(x), self.value(x)
+        if mixture is not None:
+            value = mixture[0] * value + mixture[1]
+        query, key, value = (part.view(shape).transpose(1, 2) for part in (query, key, value))
         if self.query_key_norm:
             query, key = F.rms_norm(query, query.shape[-1:]), F.rms_norm(key, key.shape[-1:])
         if rotary is not None:
             query, key = rotate(query, *rotary), rotate(key, *rotary)
-        mixed = F.scaled_dot_product_attention(
-            query, key, value.to(query.dtype), dropout_p=self.dropout if self.training else 0.0, is_causal=True
-        )
+        mixed = attend(query, key, value.to(query.dtype), mask, dropout=self.dropout if self.training else 0.0)
         result: Tensor = self.projection(mixed.transpose(1, 2).reshape(x.shape))
         return result
 
@@ -88,14 +100,17 @@ class FeedForward(nn.Module):
 
     def __init__(self, config: GptConfig) -> None:
         super().__init__()
-        self.expansion = nn.Linear(config.hidden, 4 * config.hidden, bias=False)
-        self.projection = nn.Linear(4 * config.hidden, config.hidden, bias=False)
+        self.expansion = nn.Linear(config.hidden, 4 * config.hidden, bias=config.biases)
+        self.projection = nn.Linear(4 * config.hidden, config.hidden, bias=config.biases)
         self.squared = config.activation == "relu_squared"
+        self.approximation = "tanh" if config.activation == "gelu_tanh" else "none"
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, L, hidden) -> (B, L, hidden)."""
         inner = self.expansion(x)
-        result: Tensor = self.projection(F.relu(inner).square() if self.squared else F.gelu(inner))
+        result: Tensor = self.projection(
+            F.relu(inner).square() if self.squared else F.gelu(inner, approximate=self.approximation)
+        )
         return result
 
 
@@ -108,25 +123,33 @@ class DecoderBlock(nn.Module):
         self.feed_forward_norm, self.feed_forward = normalisation(config), FeedForward(config)
         self.dropout = nn.Dropout(config.dropout)
 
-    def forward(self, x: Tensor, rotary: tuple[Tensor, Tensor] | None) -> Tensor:
+    def forward(
+        self,
+        x: Tensor,
+        rotary: tuple[Tensor, Tensor] | None,
+        mask: Tensor | BlockMask | None = None,
+        mixture: tuple[Tensor, Tensor] | None = None,
+    ) -> Tensor:
         """(B, L, hidden) -> (B, L, hidden)."""
-        x = x + self.dropout(self.attention(self.attention_norm(x), rotary))
+        x = x + self.dropout(self.attention(self.attention_norm(x), rotary, mask, mixture))
         result: Tensor = x + self.dropout(self.feed_forward(self.feed_forward_norm(x)))
         return result
 
 
 def normalisation(config: GptConfig) -> nn.Module:
-    """Return the configured normalisation over the hidden size, without bias."""
+    """Return the configured normalisation over the hidden size."""
     if config.normalisation == "rms":
         return nn.RMSNorm(config.hidden, eps=1e-6)
-    return nn.LayerNorm(config.hidden, bias=False)
+    return nn.LayerNorm(config.hidden, bias=config.biases)
 
 
 class Decoder(nn.Module):
-    """A pre-norm causal transformer without biases."""
+    """A pre-norm causal transformer, by default without biases."""
 
     cosine: Tensor
     sine: Tensor
+    window: Tensor | None
+    """Tokens to which a token attends, 0-dimensional; the run changes it during the window's warm-up."""
 
     def __init__(self, config: GptConfig) -> None:
         super().__init__()
@@ -138,6 +161,12 @@ class Decoder(nn.Module):
             cosine, sine = rotary_angles(config.context, config.hidden // config.heads)
             self.register_buffer("cosine", cosine, persistent=False)
             self.register_buffer("sine", sine, persistent=False)
+        window = torch.tensor(config.attention_window) if config.attention_window else None
+        self.register_buffer("window", window, persistent=False)
+        self.end_of_text = config.vocabulary - 1 if config.document_attention else None
+        tables = config.value_embeddings
+        self.value_embeddings = nn.ModuleList(nn.Embedding(config.vocabulary, config.hidden) for _ in range(tables))
+        self.value_mixture = nn.Parameter(torch.full((4 * tables,), 0.5)) if tables else None
         self.dropout = nn.Dropout(config.dropout)
         self.blocks = nn.ModuleList(DecoderBlock(config) for _ in range(config.layers))
         self.norm = normalisation(config)
@@ -152,6 +181,8 @@ class Decoder(nn.Module):
         at GPT-2's width. Projections into the residual stream are zero, or divided by sqrt(2 * layers) as in GPT-2.
         """
         for name, parameter in self.named_parameters():
+            if name.endswith("bias"):
+                nn.init.zeros_(parameter)
             if parameter.dim() < 2:
                 continue
             deviation = 0.02 if "blocks." not in name else 0.02 * math.sqrt(768 / config.hidden)
@@ -171,12 +202,28 @@ class Decoder(nn.Module):
         else:
             x = x + self.positions.weight[:length]
         x = self.dropout(x)
-        for block in self.blocks:
-            x = block(x, rotary)
+        mask = None
+        if self.window is not None or self.end_of_text is not None:
+            mask = attention_mask(tokens, window=self.window, end_of_text=self.end_of_text)
+        mixtures = self._value_mixtures(tokens)
+        for block, mixture in zip(self.blocks, mixtures, strict=True):
+            x = block(x, rotary, mask, mixture)
         logits: Tensor = self.head(self.norm(x))
         if self.softcap:
             logits = self.softcap * torch.tanh(logits.float() / self.softcap)
         return logits
+
+    def _value_mixtures(self, tokens: Tensor) -> list[tuple[Tensor, Tensor] | None]:
+        """Return the factor of each block's values and what is added to them, (B, L, hidden); None: neither."""
+        found: list[tuple[Tensor, Tensor] | None] = [None] * len(self.blocks)
+        if self.value_mixture is not None:
+            embedded = [table(tokens) for table in self.value_embeddings]
+            factors = self.value_mixture.view(-1, 2)
+            for place, (kept, added) in enumerate(factors):
+                table = place % len(embedded)
+                block = table if place < len(embedded) else table - len(embedded)  # from the end
+                found[block] = kept, added * embedded[table]
+        return found
 
     def hidden_matrices(self) -> list[Tensor]:
         """Return the weights of the blocks' linear layers, the parameters that Muon trains."""

@@ -40,8 +40,6 @@ def run_info(config: GptRunConfig, parts: Parts) -> RunInfo:
 
 def plan(config: GptRunConfig, ranks: ProcessGroup, data_folder: Path | None) -> Plan:
     """Plan a dry run: build on the meta device, with declared facts where the data is absent."""
-    known, missing = facts_or_declared(
-        lambda: facts(data_folder, config.model.context, config.data.eval_sequences), declared(config)
-    )
+    known, missing = facts_or_declared(lambda: facts(data_folder, config.model.context, config.data), declared(config))
     parts = build(config, ranks, known, torch.device("meta"))
     return Plan(run_info(config, parts), config.total_samples, missing)

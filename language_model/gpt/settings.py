@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Sampling = Literal["windows", "blocks"]
+Sampling = Literal["windows", "blocks", "documents"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -14,12 +14,18 @@ class GptDataConfig:
 
     sampling: Sampling = "windows"
     """windows: each sequence starts at a random token, as in nanoGPT. blocks: the split is cut into consecutive
-    sequences, each seen once an epoch in an order drawn for that epoch, as in MosaicML's GPT runs."""
+    sequences, each seen once an epoch in an order drawn for that epoch, as in MosaicML's GPT runs. documents: like
+    blocks, but a sequence begins at the first start of a document within its block, if there is one (as sequences of
+    the modded-nanogpt speed runs of 2025 begin at one)."""
     eval_batch: int = 64
     """Sequences in one evaluation forward pass over all ranks."""
     eval_sequences: int = 0
     """Sequences of an evaluation, at even distances over the validation split; they overlap if the split is shorter
     than all of them. 0: the consecutive sequences of the whole split."""
+    eval_tokens: int = 0
+    """Tokens that an evaluation predicts, the first ones of the validation split; 0: all of them."""
+    format: Literal["store", "shards"] = "store"
+    """Of what `timedrun prepare` writes: timedrun's own store, or `.bin` shards as FineWeb's. A run reads either."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,8 +48,8 @@ class GptConfig:
     """modern: rotary embedding (Su et al. 2021, arXiv 2104.09864) or a learned embedding."""
     normalisation: Literal["rms", "layer"] = "rms"
     """modern: RMSNorm (Zhang and Sennrich 2019, arXiv 1910.07467) or LayerNorm, before each branch and the head."""
-    activation: Literal["relu_squared", "gelu"] = "relu_squared"
-    """modern: activation of the MLP (So et al. 2021, arXiv 2109.08668)."""
+    activation: Literal["relu_squared", "gelu", "gelu_tanh"] = "relu_squared"
+    """modern: activation of the MLP (So et al. 2021, arXiv 2109.08668); gelu_tanh: GELU as GPT-2 approximates it."""
     query_key_norm: bool = True
     """modern: RMSNorm without gain of each head's queries and keys (Henry et al. 2020, arXiv 2010.04245)."""
     zero_projections: bool = True
@@ -51,9 +57,21 @@ class GptConfig:
     tied_head: bool = False
     """modern: the head uses the token embedding's matrix."""
     logit_softcap: float = 0.0
-    """modern: logits become cap * tanh(logits / cap), as in Gemma 2; 0: unchanged."""
+    """modern: logits become cap * tanh(logits / cap), as in Gemma 2 (arXiv 2408.00118); 0: unchanged."""
     vocabulary_multiple: int = 1
     """modern: round the head's outputs up to a multiple; the extra ones are never a target."""
+    biases: bool = False
+    """modern: linear layers and LayerNorm have biases, as in GPT-2."""
+    value_embeddings: int = 0
+    """modern: n more token embeddings; the i-th is mixed into the values of attention in block i and in the i-th of the
+    last n blocks, with two learned factors in each, 0.5 at first (modded-nanogpt, records of December 2024, after Zhou
+    et al. 2024, arXiv 2410.17897)."""
+    document_attention: bool = False
+    """modern: a token attends only to its own document, which begins with <|endoftext|>, the vocabulary's last token
+    (modded-nanogpt, record of 19 November 2024)."""
+    attention_window: int = 0
+    """modern: a token attends to the last n tokens alone, itself included (Beltagy et al. 2020, arXiv 2004.05150); 0:
+    to all before it."""
 
     def __post_init__(self) -> None:
         sizes = (self.layers, self.hidden, self.heads, self.context, self.vocabulary, self.vocabulary_multiple)
@@ -65,7 +83,32 @@ class GptConfig:
             raise ValueError(f"rotary positions need heads of even size, not {self.hidden // self.heads}")
         if not 0 <= self.dropout < 1 or self.logit_softcap < 0:
             raise ValueError(f"dropout {self.dropout} must be in [0, 1) and softcap {self.logit_softcap} 0 or more")
+        if not 0 <= 2 * self.value_embeddings <= self.layers or not 0 <= self.attention_window <= self.context:
+            raise ValueError(
+                f"value_embeddings {self.value_embeddings} must be 0 to half of the {self.layers} layers, and"
+                f" attention_window {self.attention_window} 0 to the context of {self.context}"
+            )
+        if self.dropout and self.masked:
+            raise ValueError("document_attention and attention_window take no dropout; set it to 0")
+
+    @property
+    def masked(self) -> bool:
+        """True if attention has a mask beyond causality."""
+        return self.document_attention or bool(self.attention_window)
 
 
 GPT2_125M = GptConfig(implementation="gpt2")
 """GPT-2 small: 124,439,808 parameters with the head tied to the token embedding."""
+
+GPT2_DECODER = GptConfig(
+    implementation="modern",
+    dropout=0.0,
+    positions="learned",
+    normalisation="layer",
+    activation="gelu_tanh",
+    query_key_norm=False,
+    zero_projections=False,
+    tied_head=True,
+    biases=True,
+)
+"""The same network, to the last parameter, as a decoder of which each part is a switch."""

@@ -13,14 +13,22 @@ from typing import Literal
 import cattrs
 import numpy as np
 
-from language_model.gpt.encoding import BytePairs, Characters, Encoding, Tokens, encode_pieces, read_text
+from language_model.gpt.encoding import (
+    GPT2_VOCABULARY,
+    SPLITS,
+    TOKEN_TYPE,
+    BytePairs,
+    Characters,
+    Encoding,
+    Split,
+    Tokens,
+    encode_pieces,
+    read_text,
+)
 from timedrun.errors import DataError, UsageError
 from timedrun.storage.atomic_file import FileWriter, StoredFile, check_content, check_size, write_file
 
 MANIFEST = "tokens.json"
-Split = Literal["train", "validation"]
-SPLITS: tuple[Split, Split] = ("train", "validation")
-TOKEN_TYPE = np.dtype("<u2")
 VALIDATION_FRACTION = 0.1
 
 
@@ -82,6 +90,30 @@ class TokenStore:
         for split in SPLITS:
             part = self.manifest.part(split)
             check_size(folder, part.file, part.stored)
+
+    @property
+    def vocabulary(self) -> int:
+        """Number of different tokens."""
+        return self.manifest.vocabulary
+
+    @property
+    def end_of_text(self) -> int | None:
+        """The token that separates documents: the last one of GPT-2's own encoding; None for any other."""
+        return GPT2_VOCABULARY - 1 if self.manifest.vocabulary == GPT2_VOCABULARY else None
+
+    @property
+    def counts(self) -> dict[Split, int]:
+        """Tokens of each split."""
+        return {split: self.manifest.part(split).tokens for split in SPLITS}
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the manifest's content, which holds the SHA-256 of every file."""
+        return self.manifest.digest
+
+    def identity(self) -> dict[str, str]:
+        """Return the digest and a description of it."""
+        return {"sha256": self.digest, "of": "the manifest, with the SHA-256 of every file"}
 
     @property
     def files(self) -> list[Path]:

@@ -10,7 +10,7 @@ from language_model.gpt.batches import TokenBatch, TokenBatches, open_batches
 from language_model.gpt.build import build
 from language_model.gpt.configs import GptRunConfig
 from language_model.gpt.datasets import facts, open_store
-from language_model.gpt.model import NextTokenLoss, token_losses
+from language_model.gpt.model import Decoder, NextTokenLoss, token_losses
 from language_model.gpt.run_info import run_info
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.errors import UsageError
@@ -30,7 +30,7 @@ def train(config: GptRunConfig, run: TimedRun) -> None:
     if problems := config.problems():  # runs started by another launcher have had no preflight
         raise UsageError(" ".join(problems))
     ranks, schedule, context = run.ranks, config.schedule, config.model.context
-    parts = build(config, ranks, facts(run.data_folder, context, config.data.eval_sequences), ranks.device)
+    parts = build(config, ranks, facts(run.data_folder, context, config.data), ranks.device)
     model, optimizer, methods, precision = parts.model, parts.optimizer, parts.methods, parts.precision
     trained = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     seed_everything(sampling.stream_seed(config.seed, "training", ranks.rank))  # dropout differs between ranks
@@ -42,10 +42,16 @@ def train(config: GptRunConfig, run: TimedRun) -> None:
     parallel = ranks.wrap(summed, find_unused_parameters=methods.skips_parameters)
     run.straggler.attach(parallel)
 
+    def widen(number: int) -> None:
+        """Set the window of attention to that of optimizer step `number`."""
+        if isinstance(model, Decoder) and model.window is not None:
+            model.window.fill_(config.window(number))
+
     def step(batch: TokenBatch, *, number: int) -> Tensor:
         """Take optimizer step `number` (from 0). Returns this rank's mean loss in nats per token."""
         for group in optimizer.param_groups:
             group["lr"] = group["initial_lr"] * schedule.factor(number)
+        widen(number)
         methods.before_step(model, number, min(1.0, number / schedule.steps))
         inputs, targets = methods.batch(batch.inputs, batch.targets, config.model.vocabulary)
         # Methods may shorten sequences: a micro-batch has as many tokens as `micro` whole sequences.
@@ -87,6 +93,7 @@ def train(config: GptRunConfig, run: TimedRun) -> None:
                 loss = step(batch, number=number)
                 methods.after_step(model)
                 run.step_done(config.global_batch, loss)
+            widen(run.position.step)
             with run.evaluation(block, before_success=methods.verify) as measurement, methods.evaluation(model):
                 measurement.value = validation_loss(model, batches, precision, ranks, parts.facts.eval_tokens)
 

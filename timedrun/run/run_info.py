@@ -86,6 +86,7 @@ def optimizer_info(config: OptimizerConfig, optimizer: Optimizer) -> dict[str, S
         if rule == "muon":
             found |= {"opt_muon_momentum": group["momentum"], "opt_muon_iterations": group["iterations"]}
             found |= {"opt_muon_unit_filters": True} if group["unit_filters"] else {}
+            found |= {"opt_muon_neuron_beta2": group["neuron_beta2"]} if group["neuron_beta2"] else {}
             continue
         if config.head_lr and group is optimizer.param_groups[-1]:
             found["opt_head_base_learning_rate"] = group["initial_lr"]

@@ -152,7 +152,9 @@ class Muon(_Decoupled):
     """Momentum whose direction is orthogonalised, for hidden matrices; the rest has `"rule": "sgd"` or `"adamw"`.
 
     Filters are matrices [out, everything else]. The step is lr * sqrt(max(1, rows / cols)) * newton_schulz(d). With
-    `unit_filters` each weight is first scaled to Frobenius norm sqrt(rows), as the CIFAR-10 runs of airbench do.
+    `unit_filters` each weight is first scaled to Frobenius norm sqrt(rows), as the CIFAR-10 runs of airbench do. With
+    `neuron_beta2` the rows of a step become equally large (NorMuon, Li et al. 2025, arXiv 2510.05491, 0.95 there); the
+    step keeps its norm, as in its authors' code, where the paper sets it to 0.2 sqrt(rows cols).
     Embeddings, the last layer and vectors belong in a group such as {"params": rest, "rule": "sgd", "lr": 0.1}, which
     takes DecoupledSGD's step, or {"params": rest, "rule": "adamw", "lr": 3e-3, "betas": (0.9, 0.95), "eps": 1e-8},
     which takes DecoupledAdamW's. Raises ValueError for a vector in a "muon" group. Source: Jordan et al. 2024.
@@ -172,9 +174,11 @@ class Muon(_Decoupled):
         *,
         iterations: int = 5,
         unit_filters: bool = False,
+        neuron_beta2: float = 0.0,
     ) -> None:
         defaults: Group = {"lr": lr, "momentum": momentum, "dampening": 0.0, "nesterov": nesterov}
         defaults |= {"weight_decay": weight_decay, "iterations": iterations, "unit_filters": unit_filters}
+        defaults["neuron_beta2"] = neuron_beta2
         super().__init__(params, {**defaults, "rule": "muon"})
 
     def add_param_group(self, param_group: Group) -> None:
@@ -207,10 +211,25 @@ class Muon(_Decoupled):
         for (rows, cols), indices in alike.items():
             stacked = torch.stack([directions[index].reshape(rows, cols) for index in indices])
             updates = newton_schulz(stacked, group["iterations"]) * math.sqrt(max(1.0, rows / cols))
+            if group["neuron_beta2"]:
+                updates = self._normalise_neurons([params[index] for index in indices], updates, group["neuron_beta2"])
             for index, update in zip(indices, updates, strict=True):
                 if group["unit_filters"]:
                     params[index].mul_(math.sqrt(rows) / params[index].norm())
                 params[index].add_(update.view(params[index].shape), alpha=-group["lr"])
+
+    def _normalise_neurons(self, params: list[Tensor], updates: Tensor, beta2: float) -> Tensor:
+        """Divide each row of `updates` (n, rows, cols) by the root of its running mean square, s <- beta2 s + (1 -
+        beta2) mean(row^2) from s = 0 on, and rescale each matrix to the norm that it had."""
+        for param in params:
+            if "neuron_squares" not in self.state[param]:
+                self.state[param]["neuron_squares"] = updates.new_zeros(updates.shape[1], 1)
+        squares: list[Tensor] = [self.state[param]["neuron_squares"] for param in params]
+        torch._foreach_lerp_(squares, list(updates.square().mean(-1, keepdim=True)), 1 - beta2)
+        even = updates / (torch.stack(squares).sqrt() + 1e-10)
+        norm: Tensor = even.norm(dim=(-2, -1), keepdim=True) + 1e-10
+        ratio: Tensor = updates.norm(dim=(-2, -1), keepdim=True) / norm
+        return even * ratio
 
 
 def hidden_matrices(model: nn.Module) -> list[Tensor]:
@@ -276,6 +295,7 @@ def build_optimizer(config: OptimizerConfig, model: nn.Module, *, fused: bool = 
             weight_decay=decay,
             iterations=config.newton_schulz_iterations,
             unit_filters=config.unit_filters,
+            neuron_beta2=config.neuron_beta2,
         )
     for group in optimizer.param_groups:
         group.setdefault("initial_lr", group["lr"])

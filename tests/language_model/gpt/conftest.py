@@ -1,6 +1,7 @@
 """A small text, its token store and byte-pair encoding, and GPT-2's own encoding where the environment names it."""
 
 import importlib.util
+import json
 import os
 from collections.abc import Callable
 from dataclasses import replace
@@ -49,6 +50,23 @@ def byte_pairs(text: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[Pat
     tokenizer.train_from_iterator([text], vocab_size=400, special_tokens=["<|endoftext|>"], show_progress=False)
     tokenizer.save_model(str(folder))
     return folder / "vocab.json", folder / "merges.txt"
+
+
+@pytest.fixture(scope="session")
+def byte_pairs_like_gpt2(
+    byte_pairs: tuple[Path, Path], text: str, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, Path]:
+    """Encoder and merges numbered as GPT-2's: 256 bytes, the merges in their order, and <|endoftext|> as the last."""
+    from tokenizers import ByteLevelBPETokenizer
+
+    folder = tmp_path_factory.mktemp("byte_pairs_like_gpt2")
+    tokenizer = ByteLevelBPETokenizer()
+    tokenizer.train_from_iterator([text], vocab_size=330, show_progress=False)
+    tokenizer.save_model(str(folder))
+    path = folder / "vocab.json"
+    ranks = json.loads(path.read_text())
+    path.write_text(json.dumps({**ranks, "<|endoftext|>": len(ranks)}))
+    return path, folder / "merges.txt"
 
 
 @pytest.fixture(scope="session")

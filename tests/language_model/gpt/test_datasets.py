@@ -137,10 +137,10 @@ def test_evaluation_sequences_lie_at_even_distances_over_the_split(
     tokens = torch.from_numpy(store.tokens("validation").astype("int64"))
     starts = (np.linspace(0, len(tokens) - 17, count) + 1e-9).astype(int)  # 17: a sequence and its last target
     assert torch.equal(torch.stack(rows), torch.stack([tokens[start : start + 17] for start in starts]))
-    known = facts(store.folder, 16, count)
+    known = facts(store.folder, 16, GptDataConfig(eval_sequences=count))
     assert (known.eval_samples, known.eval_tokens) == (count, count * 16)
     with pytest.raises(DataError, match="fewer than one sequence of 5,000"):
-        facts(store.folder, 5_000, count)
+        facts(store.folder, 5_000, GptDataConfig(eval_sequences=count))
 
 
 def test_the_digest_of_the_data_is_the_manifests(store: TokenStore, small: Callable[..., GptRunConfig]) -> None:

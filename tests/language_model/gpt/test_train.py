@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from language_model.gpt import SPEC, warm_up
+from language_model.gpt import SPEC, attention_mask, model, run_config, warm_up
 from language_model.gpt.batches import open_batches
 from language_model.gpt.configs import GptRunConfig, shakespeare_modern
 from language_model.gpt.datasets import facts
@@ -103,6 +103,35 @@ def test_a_resumed_run_has_the_losses_of_an_uninterrupted_one(
     state = load(tmp_path / "rank_0" / "step_00000005.pt")
     torch.manual_seed(99)
     assert losses_of(config, resume_from=state) == whole[5:]
+
+
+def test_the_window_of_attention_grows_with_the_steps_and_a_resumed_run_has_the_same(
+    small: Small, losses_of: Losses, store: TokenStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    windows: list[int] = []
+    original: Callable[..., Any] = attention_mask.attention_mask
+
+    def mask(tokens: torch.Tensor, *, window: torch.Tensor, end_of_text: int | None) -> Any:
+        windows.append(int(window))
+        return original(tokens, window=window, end_of_text=end_of_text)
+
+    for module in (attention_mask, run_config):
+        monkeypatch.setattr(module, "WINDOW_INCREMENT", 4)
+    monkeypatch.setattr(model, "attention_mask", mask)
+    config = small({"attention_window": 12, "document_attention": True}, window_warmup_steps=8, warm_up_steps=0)
+    assert not config.problems()
+    config = replace(config, evaluation=EvaluationConfig(target=0.01, every=16, first=16), data=GptDataConfig())
+    whole = losses_of(config)
+    batches = len(list(open_batches(config, store.folder, ALONE).evaluation()))
+    assert windows == [4, 4, 4, 4] + [8] * batches + [8] * 4 + [12] * batches + [12] * 4 + [12] * batches
+    with run_of(config, store, stop=(stop := ShutdownRequest()), checkpoints=tmp_path) as run:
+        stop.signal = signal.SIGTERM
+        train(config, run)
+    assert run.outcome is Outcome.STOPPED
+    (path,) = (tmp_path / "rank_0").glob("step_*.pt")
+    step = int(path.stem.removeprefix("step_"))
+    assert 0 < step < 12
+    assert losses_of(config, resume_from=load(path)) == whole[step:]
 
 
 def test_accumulation_gives_the_losses_of_the_whole_batch(small: Small, losses_of: Losses) -> None:

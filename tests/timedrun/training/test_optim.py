@@ -227,6 +227,28 @@ def test_muon_moves_matrices_as_torchs_does_up_to_its_bfloat16(nesterov: bool) -
         assert (ours - theirs).norm() < 0.01 * (theirs - before).norm()
 
 
+@pytest.mark.parametrize("shape", [(6, 4), (4, 6), (5, 2, 3)])
+def test_muon_with_neuron_beta2_divides_rows_by_their_running_root_mean_square(shape: tuple[int, ...]) -> None:
+    plain, even = (nn.Parameter(torch.zeros(shape)) for _ in range(2))
+    muon, normuon = Muon([plain], lr=0.1), Muon([even], lr=0.1, neuron_beta2=0.9)
+    squares = np.zeros((shape[0], 1))
+    for step in range(4):
+        before = plain.detach().clone(), even.detach().clone()
+        for parameter in (plain, even):
+            parameter.grad = torch.randn(shape, generator=torch.Generator().manual_seed(step))
+        muon.step()
+        normuon.step()
+        moved = (plain - before[0]).detach().reshape(shape[0], -1).double().numpy() / -0.1
+        squares = 0.9 * squares + 0.1 * (moved**2).mean(1, keepdims=True)
+        expected = moved / np.sqrt(squares)
+        expected *= np.linalg.norm(moved) / np.linalg.norm(expected)
+        found = (even - before[1]).detach().reshape(shape[0], -1).double().numpy() / -0.1
+        np.testing.assert_allclose(found, expected, atol=1e-5)
+        if not step:  # without a past all rows are equally large
+            sizes = np.linalg.norm(found, axis=1)
+            np.testing.assert_allclose(sizes, sizes[0], rtol=1e-4)
+
+
 def test_muon_can_hold_filters_at_unit_norm() -> None:
     weight = nn.Parameter(torch.randn(8, 4, 3, 3) * 5)
     optimizer = Muon([weight], lr=0.0, unit_filters=True)

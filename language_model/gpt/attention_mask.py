@@ -1,0 +1,85 @@
+"""Masks of causal attention within documents or a sliding window, and attention under them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from torch.nn.attention.flex_attention import BlockMask
+
+WINDOW_INCREMENT = 64
+"""Tokens by which a window grows during its warm-up."""
+
+
+def attention_mask(
+    tokens: Tensor, *, window: Tensor | None = None, end_of_text: int | None = None
+) -> Tensor | BlockMask:
+    """Return the mask of (B, L) `tokens`: a place attends to itself and earlier places, with `window`, 0-dimensional,
+    to the last `window` of them alone, and with `end_of_text` to those of its own document alone, which begins with
+    that token.
+
+    On a CPU it is boolean, (B, 1, L, L) or (L, L), True where attention is allowed; on a GPU torch's block mask, so
+    that blocks without an allowed pair cost nothing (Dong et al. 2024, arXiv 2412.05496).
+    """
+    documents = None if end_of_text is None else (tokens == end_of_text).cumsum(1)
+    allowed = allowed_pairs(window, documents)
+    rows, length = tokens.shape
+    if tokens.is_cuda:
+        from torch.nn.attention.flex_attention import create_block_mask
+
+        return create_block_mask(
+            allowed, None if documents is None else rows, None, length, length, device=str(tokens.device)
+        )
+    row, place = torch.arange(rows).view(-1, 1, 1, 1), torch.arange(length)
+    return allowed(row, None, place[:, None], place)
+
+
+def allowed_pairs(window: Tensor | None, documents: Tensor | None) -> Callable[[Any, Any, Any, Any], Tensor]:
+    """Return the predicate (row, head, query, key) of the mask; `documents` (B, L) numbers those of each row."""
+
+    def allowed(row: Any, head: Any, query: Any, key: Any) -> Tensor:
+        found: Tensor = key <= query
+        if window is not None:
+            found = found & (key > query - window)
+        if documents is not None:
+            found = found & (documents[row, query] == documents[row, key])
+        return found
+
+    return allowed
+
+
+@cache
+def _flex_attention() -> Any:
+    """Return torch's flex_attention, compiled: without it all scores would be in memory."""
+    from torch.nn.attention.flex_attention import flex_attention
+
+    return torch.compile(flex_attention)
+
+
+def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | BlockMask | None, *, dropout: float) -> Tensor:
+    """Return attention (B, H, L, size) of equal shapes under `mask`; without one it is causal. A block mask takes no
+    `dropout`."""
+    if mask is None:
+        return F.scaled_dot_product_attention(query, key, value, dropout_p=dropout, is_causal=True)
+    if isinstance(mask, Tensor):
+        return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=dropout)
+    mixed: Tensor = _flex_attention()(query, key, value, block_mask=mask)
+    return mixed
+
+
+def window_at(step: int, *, warmup_steps: int, final: int) -> int:
+    """Return the window in tokens of optimizer step `step` (from 0): it grows from `WINDOW_INCREMENT` to `final` over
+    `warmup_steps`, linearly in multiples of the increment, and stays there.
+
+    Source: record of 24 November 2024 of modded-nanogpt.
+    """
+    if step >= warmup_steps or final <= WINDOW_INCREMENT:
+        return final
+    grown = WINDOW_INCREMENT + (final - WINDOW_INCREMENT) * step // warmup_steps
+    return grown // WINDOW_INCREMENT * WINDOW_INCREMENT

@@ -1,0 +1,111 @@
+"""Settings of a GPT run and their contradictions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Self
+
+import torch
+
+from language_model.gpt.attention_mask import WINDOW_INCREMENT, window_at
+from language_model.gpt.settings import GptConfig, GptDataConfig
+from timedrun.config import RunConfig
+from timedrun.methods import ALiBi, GradientClipping, SequenceLengthWarmup, stack
+from timedrun.training.schedule import StepSchedule
+
+MODERN_ONLY = (
+    *("positions", "normalisation", "activation", "query_key_norm", "zero_projections", "tied_head"),
+    *("logit_softcap", "vocabulary_multiple", "biases", "value_embeddings", "document_attention", "attention_window"),
+)
+GPT2_ONLY = ("attention",)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GptRunConfig(RunConfig):
+    """Settings of a run of causal language modelling. A sample is one sequence of `model.context` tokens."""
+
+    model: GptConfig
+    data: GptDataConfig
+    schedule: StepSchedule
+    max_samples: int = 0
+    """Maximum length of the run; 0: that of the schedule. After the schedule the rate stays at its final factor."""
+    clip_norm: float = 1.0
+    """Maximum norm of the gradients of all parameters together; 0: no clipping."""
+    adam_beta1: float = 0.9
+    """muon: beta 1 of AdamW, which trains all parameters but the hidden matrices."""
+    window_warmup_steps: int = 0
+    """Steps over which the window of attention grows to `model.attention_window` from 64 tokens, by 64; an evaluation
+    has the window of its step (modded-nanogpt, record of 24 November 2024)."""
+
+    def stretched(self, ratio: float) -> Self:
+        schedule = self.schedule.stretched(ratio)
+        methods = tuple(
+            replace(method, steps=schedule.steps) if isinstance(method, SequenceLengthWarmup) else method
+            for method in self.methods
+        )
+        samples = schedule.steps * self.global_batch
+        end = replace(self.evaluation, every=samples, first=samples)
+        window = round(self.window_warmup_steps * ratio)
+        return replace(
+            self, schedule=schedule, max_samples=0, methods=methods, evaluation=end, window_warmup_steps=window
+        )
+
+    def equivalents(self) -> list[str]:
+        eager = self.model.implementation == "gpt2" and self.model.attention == "eager"
+        return (["model.attention sdpa"] if eager else []) + super().equivalents()
+
+    def problems(self) -> list[str]:
+        """Return the settings that contradict each other or have no effect, as messages."""
+        found = []
+        model, gpt2 = self.model, self.model.implementation == "gpt2"
+        plain = GptConfig(implementation=model.implementation)
+        ignored = MODERN_ONLY if gpt2 else GPT2_ONLY
+        if changed := [name for name in ignored if getattr(model, name) != getattr(plain, name)]:
+            found.append(f"model.{', model.'.join(changed)} has no effect in a {model.implementation} model.")
+        if self.optimizer.kind == "muon" and gpt2:
+            found.append("optimizer muon needs --model.implementation modern: GPT-2 fuses three matrices into one.")
+        if self.methods and not gpt2 and any(isinstance(method, ALiBi) for method in self.methods):
+            found.append("method alibi needs --model.implementation gpt2; leave it out.")
+        if self.clip_norm and any(isinstance(method, GradientClipping) for method in self.methods):
+            found.append("clip_norm would clip what gradient_clipping left; add --clip-norm 0 or leave the method out.")
+        if self.data.eval_sequences < 0:
+            found.append("data.eval_sequences is negative; --data.eval-sequences 0 evaluates the whole split.")
+        if self.data.eval_tokens < 0 or self.data.eval_tokens and self.data.eval_sequences:
+            found.append(
+                "data.eval_tokens counts consecutive tokens, data.eval_sequences sequences at even distances; set one"
+                " of them, and not below 0."
+            )
+        warmup = self.window_warmup_steps
+        if warmup and (model.attention_window <= WINDOW_INCREMENT or not 0 < warmup <= self.schedule.steps):
+            found.append(
+                f"window_warmup_steps is {warmup}; it needs --model.attention-window above {WINDOW_INCREMENT}, and lies"
+                f" within the schedule of {self.schedule.steps:,} steps."
+            )
+        if model.attention_window == model.context and not warmup:
+            found.append("model.attention_window is the context, so it has no effect; set --model.attention-window 0.")
+        whole = torch.zeros(1, model.context, dtype=torch.uint8)
+        try:
+            methods = stack(*self.methods)
+            methods.enter(0, 0.0)
+            methods.batch(whole, whole, model.vocabulary)
+        except ValueError as error:
+            found.append(str(error))
+        return found
+
+    @property
+    def needs_documents(self) -> str:
+        """The settings that need documents separated by the vocabulary's last token; empty if there are none."""
+        wanted = {
+            "data.sampling documents": self.data.sampling == "documents",
+            "model.document_attention": self.model.document_attention,
+        }
+        return " and ".join(name for name, needed in wanted.items() if needed)
+
+    def window(self, step: int) -> int:
+        """Return the window of attention in tokens at optimizer step `step` (from 0); 0: none."""
+        return window_at(step, warmup_steps=self.window_warmup_steps, final=self.model.attention_window)
+
+    @property
+    def total_samples(self) -> int:
+        """Maximum length of the run."""
+        return self.max_samples or self.schedule.steps * self.global_batch

@@ -1,0 +1,179 @@
+"""Token shards as llm.c and modded-nanogpt write them, FineWeb's among them: `.bin` files of GPT-2 tokens.
+
+A shard is a header of 256 int32 (magic, version, number of tokens, then zeros) and the tokens, uint16, all little
+endian; `<|endoftext|>` stands before every document. Source: llm.c, dev/data/data_common.py. timedrun writes the size
+of the vocabulary as the header's fourth number where it is not GPT-2's; there others have 0.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from language_model.gpt.encoding import GPT2_VOCABULARY, TOKEN_TYPE, Split, Tokens
+from timedrun.errors import DataError
+from timedrun.storage.atomic_file import write_file
+from timedrun.training.sampling import Indices
+
+MAGIC, VERSION = 20240520, 1
+LLAMA3_MAGIC = 20240801
+HEADER_TYPE = np.dtype("<i4")
+HEADER_BYTES = 256 * HEADER_TYPE.itemsize
+SHARD_TOKENS = 100_000_000
+"""Tokens of a full shard, as FineWeb's shards have."""
+PATTERNS: dict[Split, str] = {"train": "*_train_*.bin", "validation": "*_val_*.bin"}
+
+
+@dataclass(frozen=True)
+class Shard:
+    """One file, by its header."""
+
+    path: Path
+    tokens: int
+    vocabulary: int
+
+    def open(self) -> Tokens:
+        """Return the token ids, (tokens,) uint16, mapped into memory."""
+        mapped: Tokens = np.memmap(self.path, dtype=TOKEN_TYPE, mode="r", offset=HEADER_BYTES, shape=(self.tokens,))
+        return mapped
+
+
+def read_shard(path: Path) -> Shard:
+    """Read the header of a shard and compare it with the file's size; no token is read.
+
+    Raises:
+        DataError: the file cannot be read or is truncated or too long, the header is of another format or version, or
+            the tokens are not uint16.
+    """
+    try:
+        with path.open("rb") as file:
+            content = file.read(HEADER_BYTES)
+        size = path.stat().st_size - HEADER_BYTES
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror}.") from error
+    if len(content) < HEADER_BYTES:
+        raise DataError(f"{path}: truncated within its header of {HEADER_BYTES:,} bytes; copy it again.")
+    magic, version, tokens, vocabulary, *_ = (int(number) for number in np.frombuffer(content, HEADER_TYPE))
+    if magic == LLAMA3_MAGIC:
+        raise DataError(f"{path} has Llama 3's tokens of 4 bytes; a run of GPT reads GPT-2's, of 2 bytes (uint16).")
+    if (magic, version) != (MAGIC, VERSION):
+        raise DataError(
+            f"{path}: its header begins with {magic} and version {version} instead of {MAGIC} and {VERSION}, so it is"
+            " not a shard of GPT-2 tokens; download or prepare it again."
+        )
+    if tokens < 0 or vocabulary < 0 or vocabulary > np.iinfo(TOKEN_TYPE).max + 1:
+        raise DataError(f"{path}: its header names {tokens} tokens and a vocabulary of {vocabulary}; it is damaged.")
+    if tokens and size == 4 * tokens:
+        raise DataError(
+            f"{path}: {tokens:,} tokens take 4 bytes each instead of 2; write them again as uint16, little endian."
+        )
+    if size != TOKEN_TYPE.itemsize * tokens:
+        fault = "truncated" if size < TOKEN_TYPE.itemsize * tokens else "too long"
+        raise DataError(
+            f"{path}: {fault}, {size:,} bytes of tokens where its header names {tokens:,} tokens of"
+            f" {TOKEN_TYPE.itemsize} bytes; copy it again."
+        )
+    return Shard(path, tokens, vocabulary or GPT2_VOCABULARY)
+
+
+class ShardedTokens:
+    """Tokens of several shards, read as one sequence in the order of the shards."""
+
+    def __init__(self, shards: Sequence[Shard]) -> None:
+        self._parts = [shard.open() for shard in shards if shard.tokens]
+        self._ends = np.cumsum([len(part) for part in self._parts])
+
+    def __len__(self) -> int:
+        return int(self._ends[-1]) if len(self._ends) else 0
+
+    def __getitem__(self, places: Indices) -> Tokens:
+        """Return the tokens at `places`, an array of any shape of numbers from 0."""
+        shards = np.searchsorted(self._ends, places, side="right")
+        tokens = np.empty(places.shape, dtype=np.uint16)
+        for shard in np.unique(shards):
+            chosen, part = shards == shard, self._parts[shard]
+            tokens[chosen] = part[places[chosen] - (self._ends[shard] - len(part))]
+        return tokens
+
+
+class ShardStore:
+    """A folder with shards of both splits. Opening it reads headers and file sizes, but no tokens."""
+
+    def __init__(self, folder: Path) -> None:
+        """Raise DataError unless `folder` has intact shards of both splits, of one vocabulary."""
+        self.folder = folder
+        self.shards = {split: [read_shard(path) for path in paths] for split, paths in shard_paths(folder).items()}
+        for split, pattern in PATTERNS.items():
+            if not self.shards[split]:
+                raise DataError(f"{folder} has no {pattern}, so the {split} split is missing; copy or prepare it.")
+        sizes = {shard.vocabulary: shard.path.name for part in self.shards.values() for shard in part}
+        if len(sizes) > 1:
+            named = ", ".join(f"{name} {size:,}" for size, name in sizes.items())
+            raise DataError(f"{folder}: shards have different vocabularies ({named}); keep those of one encoding.")
+        self.vocabulary = next(iter(sizes))
+        self.end_of_text: int | None = self.vocabulary - 1
+
+    @property
+    def counts(self) -> dict[Split, int]:
+        """Tokens of each split."""
+        return {split: sum(shard.tokens for shard in part) for split, part in self.shards.items()}
+
+    @property
+    def files(self) -> list[Path]:
+        """Shards of all splits."""
+        return [shard.path for part in self.shards.values() for shard in part]
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the names, sizes and vocabularies of the shards; no token is read."""
+        facts = [(shard.path.name, shard.tokens, shard.vocabulary) for part in self.shards.values() for shard in part]
+        return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
+
+    def identity(self) -> dict[str, str]:
+        """Return the SHA-256 of the content of all shards, which are read whole, and a description of it."""
+        listed = []
+        for path in self.files:
+            with path.open("rb") as file:
+                listed.append(f"{hashlib.file_digest(file, 'sha256').hexdigest()}  {path.name}\n")
+        digest = hashlib.sha256("".join(listed).encode()).hexdigest()
+        return {"sha256": digest, "of": "the list of the shards' SHA-256 and names, as sha256sum prints it"}
+
+    def tokens(self, split: Split) -> ShardedTokens:
+        """Return the tokens of a split, mapped into memory."""
+        return ShardedTokens(self.shards[split])
+
+    def verify(self) -> None:
+        """Read every token.
+
+        Raises:
+            DataError: a token is outside the vocabulary, or no document begins in a shard's split.
+        """
+        for split, part in self.shards.items():
+            documents = 0
+            for shard in part:
+                tokens = shard.open()
+                if int(tokens.max(initial=0)) >= self.vocabulary:
+                    raise DataError(f"{shard.path} has a token outside the vocabulary of {self.vocabulary:,}.")
+                documents += int((tokens == self.end_of_text).sum())
+            if not documents:
+                raise DataError(
+                    f"{self.folder}: the {split} split has no token {self.end_of_text}, which begins a document; it"
+                    " has another encoding."
+                )
+
+
+def shard_paths(folder: Path) -> dict[Split, list[Path]]:
+    """Return the shards of each split in the order of their names."""
+    return {split: sorted(folder.glob(pattern)) for split, pattern in PATTERNS.items()}
+
+
+def write_shard(path: Path, tokens: Tokens, vocabulary: int = GPT2_VOCABULARY) -> None:
+    """Write a shard, on disk when this returns."""
+    header = np.zeros(256, dtype=HEADER_TYPE)
+    header[:4] = MAGIC, VERSION, len(tokens), 0 if vocabulary == GPT2_VOCABULARY else vocabulary
+    write_file(path, header.tobytes() + tokens.astype(TOKEN_TYPE).tobytes())

@@ -1,0 +1,154 @@
+"""Each switch of the decoder alone: against transformers' GPT-2, an independent formula, and the future."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from language_model.gpt.configs import fineweb_baseline, fineweb_methods, fineweb_small_baseline, fineweb_small_methods
+from language_model.gpt.model import Decoder, Gpt2, build_model, token_losses
+from language_model.gpt.settings import GptConfig
+from tests.language_model.gpt.gpt2_weights import copy_from_transformers
+
+SIZE: dict[str, Any] = {"layers": 4, "hidden": 24, "heads": 3, "context": 12, "vocabulary": 40}
+BASELINE = replace(fineweb_baseline().model, **SIZE)
+SWITCHES: dict[str, dict[str, Any]] = {
+    "rotary": {"positions": "rotary"},
+    "query_key_norm": {"query_key_norm": True},
+    "relu_squared": {"activation": "relu_squared"},
+    "rms_norm": {"normalisation": "rms"},
+    "no_biases": {"biases": False},
+    "untied_head": {"tied_head": False},
+    "zero_projections": {"zero_projections": True},
+    "logit_softcap": {"logit_softcap": 2.0},
+    "vocabulary_multiple": {"vocabulary_multiple": 16},
+    "value_embeddings": {"value_embeddings": 2},
+    "document_attention": {"document_attention": True},
+    "attention_window": {"attention_window": 3},
+}
+ALONE = pytest.mark.parametrize("switch", SWITCHES)
+
+
+def made(model: GptConfig = BASELINE, **settings: Any) -> Decoder:
+    decoder = build_model(replace(model, **settings), 1)
+    assert isinstance(decoder, Decoder)
+    with torch.no_grad():  # far from the start, where a switch might not act yet
+        for parameter in decoder.parameters():
+            parameter.add_(torch.randn(parameter.shape) * 0.2)
+    return decoder
+
+
+def drawn(rows: int = 2, seed: int = 0) -> Tensor:
+    tokens = torch.randint(39, (rows, 13), generator=torch.Generator().manual_seed(seed))
+    tokens[0, 5] = tokens[0, 9] = 39  # documents begin
+    return tokens
+
+
+def losses(model: Decoder, tokens: Tensor) -> Tensor:
+    """Cross-entropy of each token, (B, L)."""
+    logits = model(tokens[:, :-1]).float()
+    return torch.nn.functional.cross_entropy(logits.mT, tokens[:, 1:], reduction="none")
+
+
+def test_with_gpt2s_switches_loss_and_gradients_are_those_of_transformers() -> None:
+    theirs = build_model(GptConfig(implementation="gpt2", dropout=0.0, **SIZE), 2)
+    assert isinstance(theirs, Gpt2)
+    with torch.no_grad():
+        for parameter in theirs.parameters():
+            parameter.add_(torch.randn(parameter.shape) * 0.1)  # biases and gains, too
+    ours, tokens = made(), drawn()
+    copy_from_transformers(theirs, ours)
+    losses(ours, tokens).mean().backward()
+    expected = token_losses(theirs(tokens[:, :-1]), tokens[:, 1:]) / tokens[:, 1:].numel()
+    expected.backward()
+    torch.testing.assert_close(losses(ours, tokens).mean(), expected)
+    gradients = {name: parameter.grad.clone() for name, parameter in ours.named_parameters()}  # type: ignore[union-attr]
+    copy_from_transformers(theirs, ours, gradients=True)
+    for name, parameter in ours.named_parameters():
+        torch.testing.assert_close(gradients[name], parameter.grad, atol=1e-6, rtol=1e-5, msg=name)
+
+
+@pytest.mark.parametrize(
+    ("methods", "baseline"),
+    [(fineweb_methods(), fineweb_baseline()), (fineweb_small_methods(), fineweb_small_baseline())],
+)
+def test_with_every_switch_off_the_model_is_the_baseline(methods: Any, baseline: Any) -> None:
+    changed = {name for name in vars(baseline.model) if getattr(methods.model, name) != getattr(baseline.model, name)}
+    assert changed <= {name for switch in SWITCHES.values() for name in switch} | {"attention_window"}
+    off = replace(methods.model, **{name: getattr(baseline.model, name) for name in changed})
+    small = {**SIZE, "context": 256, "layers": baseline.model.layers}
+    tokens = drawn()
+    first, second = made(replace(off, **small)), made(replace(baseline.model, **small))
+    assert list(first.state_dict()) == list(second.state_dict())
+    assert torch.equal(losses(first, tokens), losses(second, tokens))
+
+
+@ALONE
+def test_a_switch_changes_the_losses_and_never_sees_the_future(switch: str) -> None:
+    model, tokens = made(**SWITCHES[switch]), drawn()
+    before = losses(model, tokens)
+    for place, value in ((8, 39), (9, 3), (12, 39), (12, 5)):  # documents begin, end, or only a token changes
+        changed = tokens.clone()
+        changed[:, place] = value
+        after = losses(model, changed)
+        assert torch.equal(before[:, : place - 1], after[:, : place - 1])  # of targets before the change
+        assert not torch.equal(before[:, place - 1], after[:, place - 1])
+    if switch not in ("zero_projections", "vocabulary_multiple", "untied_head", "no_biases", "rms_norm", "rotary"):
+        plain = made()
+        shared = {name: value for name, value in model.state_dict().items() if name in plain.state_dict()}
+        plain.load_state_dict(shared)
+        assert (before - losses(plain, tokens)).abs().max() > 1e-3  # with the same weights
+
+
+def test_documents_of_a_row_have_the_losses_that_they_have_alone() -> None:
+    model, tokens = made(document_attention=True, positions="rotary"), drawn()
+    alone = made(positions="rotary")
+    alone.load_state_dict(model.state_dict())
+    logits = model(tokens[:1, :12])
+    for begin, end in ((0, 5), (5, 9), (9, 12)):  # rotary positions are relative, so a document may begin anywhere
+        torch.testing.assert_close(logits[:, begin:end], alone(tokens[:1, begin:end]), atol=1e-5, rtol=1e-5)
+
+
+def test_a_stack_of_windows_sees_as_far_as_its_layers_reach() -> None:
+    model, tokens = made(attention_window=3, layers=2), drawn(1)
+    changed = tokens.clone()
+    changed[:, 2] = (tokens[:, 2] + 1) % 39
+    differ = (model(tokens[:, :12]) != model(changed[:, :12])).any(-1)[0]
+    assert differ.nonzero().flatten().tolist() == [2, 3, 4, 5, 6]  # 2 + 2 layers x (3 - 1) tokens back
+
+
+def test_value_embeddings_are_mixed_into_the_values_of_the_first_and_last_blocks() -> None:
+    model, tokens = made(value_embeddings=1, layers=3), drawn()[:, :12]
+    seen: dict[int, tuple[Tensor, Tensor]] = {}
+    for number, block in enumerate(model.blocks):
+        block.attention.register_forward_hook(
+            lambda module, given, result, number=number: seen.__setitem__(number, (given[0], result))
+        )
+    model(tokens)
+    w = model.state_dict()
+    mixture = w["value_mixture"].tolist()
+    table = w["value_embeddings.0.weight"][tokens]
+    for number, (kept, added) in enumerate([mixture[:2], (1.0, 0.0), mixture[2:]]):
+        x, result = seen[number]
+        q, k, v = (
+            x @ w[f"blocks.{number}.attention.{part}.weight"].T + w[f"blocks.{number}.attention.{part}.bias"]
+            for part in ("query", "key", "value")
+        )
+        q, k, v = (part.unflatten(-1, (3, 8)).transpose(1, 2) for part in (q, k, kept * v + added * table))
+        scores = (q @ k.mT / 8**0.5).masked_fill(torch.ones(12, 12).triu(1).bool(), -torch.inf)
+        mixed = (scores.softmax(-1) @ v).transpose(1, 2).flatten(2)
+        name = f"blocks.{number}.attention.projection"
+        torch.testing.assert_close(result, mixed @ w[f"{name}.weight"].T + w[f"{name}.bias"], atol=1e-5, rtol=1e-4)
+    fresh = build_model(replace(BASELINE, value_embeddings=2), 0)
+    assert isinstance(fresh, Decoder) and fresh.value_mixture is not None
+    assert fresh.value_mixture.tolist() == [0.5] * 8
+
+
+@pytest.mark.parametrize(
+    "values", [{"value_embeddings": 3}, {"attention_window": 13}, {"document_attention": True, "dropout": 0.1}]
+)
+def test_switches_beyond_the_models_size_and_masks_with_dropout_are_refused(values: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="must be 0 to half|take no dropout"):
+        replace(BASELINE, **values)
