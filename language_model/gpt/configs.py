@@ -22,7 +22,7 @@ measured here, the loss is 1.909 and 1.919 (two seeds) after those 2,000 steps; 
 
 MODERN_ONLY = (
     *("positions", "normalisation", "activation", "query_key_norm", "zero_projections", "tied_head"),
-    *("logit_softcap", "vocabulary_multiple"),
+    *("logit_softcap", "vocabulary_multiple", "mlp_width", "kv_heads", "rms_epsilon", "rotary_base", "rotary_scaling"),
 )
 GPT2_ONLY = ("attention",)
 

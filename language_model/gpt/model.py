@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import math
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -43,9 +44,19 @@ class Gpt2(nn.Module):
         return logits
 
 
-def rotary_angles(length: int, size: int, base: float = 10_000.0) -> tuple[Tensor, Tensor]:
-    """Return cosine and sine, (length, size / 2) each, of position * base^(-2 i / size) for pair i of a head."""
+def rotary_angles(
+    length: int, size: int, base: float = 10_000.0, *, scaling: Literal["none", "llama3"] = "none"
+) -> tuple[Tensor, Tensor]:
+    """Return cosine and sine, (length, size / 2) each, of position * base^(-2 i / size) for pair i of a head.
+
+    llama3: a rate of fewer than 1 turn in 8,192 tokens is divided by 8, one of more than 4 turns is kept, and between
+    them the share that is kept rises linearly with the turns (the settings of Llama 3.1, arXiv 2407.21783).
+    """
     rates = base ** (-torch.arange(0, size, 2, dtype=torch.float64) / size)
+    if scaling == "llama3":
+        turns = 8192 * rates / (2 * math.pi)
+        kept = ((turns - 1) / (4 - 1)).clamp(0, 1)
+        rates = rates * (kept + (1 - kept) / 8)
     angles = torch.arange(length, dtype=torch.float64)[:, None] * rates
     return angles.cos().float(), angles.sin().float()
 
@@ -62,39 +73,51 @@ class CausalAttention(nn.Module):
     def __init__(self, config: GptConfig) -> None:
         super().__init__()
         self.heads, self.dropout, self.query_key_norm = config.heads, config.dropout, config.query_key_norm
+        self.kv_heads = config.kv_heads or config.heads
+        kv_width = config.hidden // config.heads * self.kv_heads
         # Separate matrices, because Muon orthogonalizes each of them.
         self.query = nn.Linear(config.hidden, config.hidden, bias=False)
-        self.key = nn.Linear(config.hidden, config.hidden, bias=False)
-        self.value = nn.Linear(config.hidden, config.hidden, bias=False)
+        self.key = nn.Linear(config.hidden, kv_width, bias=False)
+        self.value = nn.Linear(config.hidden, kv_width, bias=False)
         self.projection = nn.Linear(config.hidden, config.hidden, bias=False)
 
     def forward(self, x: Tensor, rotary: tuple[Tensor, Tensor] | None) -> Tensor:
         """(B, L, hidden) -> (B, L, hidden)."""
-        shape = (*x.shape[:2], self.heads, -1)
+        shape = (*x.shape[:2], -1, x.shape[-1] // self.heads)
         query, key, value = (part(x).view(shape).transpose(1, 2) for part in (self.query, self.key, self.value))
         if self.query_key_norm:
             query, key = F.rms_norm(query, query.shape[-1:]), F.rms_norm(key, key.shape[-1:])
         if rotary is not None:
             query, key = rotate(query, *rotary), rotate(key, *rotary)
         mixed = F.scaled_dot_product_attention(
-            query, key, value.to(query.dtype), dropout_p=self.dropout if self.training else 0.0, is_causal=True
+            query,
+            key,
+            value.to(query.dtype),
+            dropout_p=self.dropout if self.training else 0.0,
+            is_causal=True,
+            enable_gqa=self.kv_heads != self.heads,
         )
         result: Tensor = self.projection(mixed.transpose(1, 2).reshape(x.shape))
         return result
 
 
 class FeedForward(nn.Module):
-    """MLP of two linear layers with an inner width of four times the hidden size."""
+    """MLP of two linear layers, or of three with SwiGLU."""
 
     def __init__(self, config: GptConfig) -> None:
         super().__init__()
-        self.expansion = nn.Linear(config.hidden, 4 * config.hidden, bias=False)
-        self.projection = nn.Linear(4 * config.hidden, config.hidden, bias=False)
+        width = config.mlp_width or 4 * config.hidden
+        self.expansion = nn.Linear(config.hidden, width, bias=False)
+        self.projection = nn.Linear(width, config.hidden, bias=False)
+        self.gate = nn.Linear(config.hidden, width, bias=False) if config.activation == "swiglu" else None
         self.squared = config.activation == "relu_squared"
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, L, hidden) -> (B, L, hidden)."""
         inner = self.expansion(x)
+        if self.gate is not None:
+            gated: Tensor = self.projection(F.silu(self.gate(x)) * inner)
+            return gated
         result: Tensor = self.projection(F.relu(inner).square() if self.squared else F.gelu(inner))
         return result
 
@@ -118,7 +141,7 @@ class DecoderBlock(nn.Module):
 def normalisation(config: GptConfig) -> nn.Module:
     """Return the configured normalisation over the hidden size, without bias."""
     if config.normalisation == "rms":
-        return nn.RMSNorm(config.hidden, eps=1e-6)
+        return nn.RMSNorm(config.hidden, eps=config.rms_epsilon)
     return nn.LayerNorm(config.hidden, bias=False)
 
 
@@ -135,7 +158,9 @@ class Decoder(nn.Module):
         self.embedding = nn.Embedding(outputs if config.tied_head else config.vocabulary, config.hidden)
         self.positions = nn.Embedding(config.context, config.hidden) if config.positions == "learned" else None
         if self.positions is None:
-            cosine, sine = rotary_angles(config.context, config.hidden // config.heads)
+            cosine, sine = rotary_angles(
+                config.context, config.hidden // config.heads, config.rotary_base, scaling=config.rotary_scaling
+            )
             self.register_buffer("cosine", cosine, persistent=False)
             self.register_buffer("sine", sine, persistent=False)
         self.dropout = nn.Dropout(config.dropout)
