@@ -6,7 +6,7 @@ import difflib
 import importlib
 import importlib.util
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -31,6 +31,7 @@ if TYPE_CHECKING:  # `timedrun list` does not wait for torch
     from timedrun.bench.loader_benchmark import BenchOptions, LoaderComparison
     from timedrun.config import RunConfig
     from timedrun.distributed.process_group import ProcessGroup
+    from timedrun.preflight.memory import RankMemory
     from timedrun.preflight.plan import Plan
     from timedrun.run.timed_run import TimedRun
 
@@ -71,6 +72,13 @@ class HardwareModule(Protocol[ConfigT]):
     def unavailable(self, config: ConfigT) -> list[str]:
         """Return those messages of `preflight` that are about this machine only; without the config's device here,
         they are notes and not errors."""
+
+
+class MemoryModule(Protocol[ConfigT]):
+    """`memory.py`, optional: the memory of a rank, for `preflight`."""
+
+    def memory(self, config: ConfigT, ranks: int) -> Mapping[str, RankMemory]:
+        """Return the memory of one of `ranks` for each kind of sharding; "none" is always there."""
 
 
 class PrepareModule(Protocol):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Literal, Self
 
 import torch
 
@@ -42,6 +42,8 @@ class GptRunConfig(RunConfig):
     """Maximum length of the run; 0: that of the schedule. After the schedule the rate stays at its final factor."""
     clip_norm: float = 1.0
     """Maximum norm of the gradients of all parameters together; 0: no clipping."""
+    sharding: Literal["none", "full"] = "none"
+    """full: several ranks each store and update a part of every parameter (torch's fully_shard); none: all of them."""
     adam_beta1: float = 0.9
     """muon: beta 1 of AdamW, which trains all parameters but the hidden matrices."""
 

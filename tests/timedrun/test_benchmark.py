@@ -22,6 +22,7 @@ HOOKS = [
     ("datasets", benchmark.DatasetsModule.preflight),
     ("datasets", benchmark.DatasetsModule.data_digest),
     ("datasets", benchmark.HardwareModule.unavailable),
+    ("memory", benchmark.MemoryModule.memory),
     ("bench", benchmark.BenchModule.loader),
 ]
 REQUIRED = {"train", "plan", "preflight", "data_digest"}

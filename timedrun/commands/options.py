@@ -152,6 +152,8 @@ def add_preflight(parser: ArgumentParser) -> None:
     _add_data_folder(parser)
     parser.add_argument("--ruleset", type=ruleset, help=RULESET_HELP)
     _add_path(parser, "--answers", "answers for the system description")
+    rate = "samples per second over all ranks: report the time of a run at this speed"
+    parser.add_argument("--throughput", type=_above_zero, default=0.0, metavar="SAMPLES", help=rate)
 
 
 def add_race(parser: ArgumentParser) -> None:

@@ -27,6 +27,7 @@ from timedrun.preflight import checks, dry_run_report
 from timedrun.preflight.dry_run_report import DryRunReport
 from timedrun.preflight.hints import hint, method_hints
 from timedrun.preflight.plan import Plan
+from timedrun.preflight.size import length_notes, memory_notes
 from timedrun.provenance.system_answers import Answers, open_keys, read_answers
 from timedrun.run import page_cache
 from timedrun.run.result_set import other_config
@@ -73,6 +74,7 @@ def preflight(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
         data_folder=arguments.data_folder,
         ruleset=arguments.ruleset,
         answers=answers,
+        throughput=arguments.throughput,
         folder=Path("runs") / benchmark.name / config.name,
     )
     stdio.stage("")
@@ -93,8 +95,10 @@ def examine(
     ruleset: str | None,
     answers: Answers | None,
     folder: Path,
+    throughput: float = 0.0,
 ) -> PreflightReport:
-    """Run every check of `config` that is possible before a run; `folder` is that of the results."""
+    """Run every check of `config` that is possible before a run; `folder` is that of the results. A `throughput` in
+    samples per second over all ranks, above 0, adds the times that follow from it."""
     spec, before = benchmark.spec, checks.CpuReading.now()
     rules, runs = rules_of(spec, ruleset)
     findings = findings_of("error", "settings", checks.settings_problems(benchmark, config, ranks))
@@ -107,6 +111,9 @@ def examine(
         findings += findings_of("note", "methods", method_hints(config.methods, epochs, config.dataset))
         schedule = schedule_findings(config, plan, rules, spec.mlperf_benchmark)
         dry_run = dry_run_report.report(benchmark, config, plan, rules, runs, planned, answers)
+        findings += findings_of("note", "memory", memory_notes(benchmark, config, planned.world_size))
+        if throughput:
+            findings += findings_of("note", "length", length_notes(benchmark, config, plan, rules, throughput))
         findings += [*schedule, *(one for one in dry_run.findings if not is_explained(one, schedule))]
     except (TimedrunError, ValueError, RuntimeError, OSError) as error:
         findings += findings_of("error", "dry-run", [f"no dry run of this config is possible: {error}"])

@@ -1,0 +1,75 @@
+"""The full size of Llama 3.1 8B: its parameters, and the memory and time that preflight computes for it."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from language_model.gpt.configs import GptRunConfig
+from language_model.gpt.model import Decoder
+from language_model.llama31_8b.configs import LLAMA31_8B, c4_full, topics_64th
+from language_model.llama31_8b.datasets import preflight
+from language_model.llama31_8b.memory import memory
+from mlevents.rounds import RULESETS
+from timedrun.benchmark import find
+from timedrun.distributed.process_group import ProcessGroup
+from timedrun.preflight.size import length_notes, memory_notes
+
+PARAMETERS = 8_030_261_248
+BENCHMARK = find("llama31_8b")
+
+
+def test_the_full_size_has_the_published_number_of_parameters() -> None:
+    with torch.device("meta"):
+        model = Decoder(LLAMA31_8B)
+    assert sum(parameter.numel() for parameter in model.parameters()) == PARAMETERS
+
+
+def test_a_run_of_the_full_size_is_refused_as_long_as_stores_have_16_bits_for_a_token() -> None:
+    assert any("no run can start" in problem for problem in preflight(c4_full(), None, 8))
+    assert not any("no run can start" in problem for problem in preflight(topics_64th(), None, 8))
+
+
+def test_the_64th_has_the_heads_of_the_full_size_and_as_many_queries_for_each_key() -> None:
+    small, full = topics_64th().model, LLAMA31_8B
+    assert small.layers * small.hidden * 64 == full.layers * full.hidden
+    assert small.hidden // small.heads == full.hidden // full.heads == 128
+    assert small.heads // small.kv_heads == full.heads // full.kv_heads == 4
+    assert small.mlp_width / small.hidden == full.mlp_width / full.hidden == 3.5
+
+
+def test_sharding_divides_what_a_rank_stores_by_the_ranks() -> None:
+    found = memory(c4_full(), 8)
+    assert found["none"].parameters == found["none"].gradients == 4 * PARAMETERS
+    assert found["full"].parameters == found["full"].gradients == found["none"].parameters // 8
+    assert found["full"].optimizer == 2 * found["full"].parameters
+    assert found["none"].gathered == 0 < found["full"].gathered < found["none"].parameters / 8
+    assert memory(c4_full(), 1)["full"].gathered == 0
+
+
+def test_activations_are_those_that_a_count_by_hand_finds() -> None:
+    config = replace(c4_full(), model=replace(LLAMA31_8B, layers=1))
+    two = replace(config, model=replace(LLAMA31_8B, layers=2))
+    block = memory(two, 8)["full"].activations - memory(config, 8)["full"].activations
+    tokens, hidden, keys, inner = 8192, 4096, 1024, 14_336
+    # 2 bytes: two norms' inputs and results; queries, keys and values after and the attention's result; of the MLP both
+    # products, SiLU and the product of the two. The rest: the attention's float32 sums and the rotation's copies.
+    least = 2 * tokens * (4 * hidden + (2 * hidden + 2 * keys) + 4 * inner)
+    assert least < block < 1.5 * least
+
+
+def test_preflight_says_the_memory_of_a_rank_and_the_time_at_a_throughput() -> None:
+    config = c4_full()
+    assert isinstance(config, GptRunConfig)
+    none, full = memory_notes(BENCHMARK, config, 8)
+    assert none.startswith("a rank of 8, sharding none: 1") and "the config's choice: 77" in full
+    plan = BENCHMARK.plan(config, ProcessGroup(0, 8, 0, torch.device("cpu")), None)
+    reference, longest = length_notes(BENCHMARK, config, plan, RULESETS["6.1.0"], throughput=4.0)
+    mean = (16 * 159_744 + 2 * 172_032) / 18  # of 20 runs without the shortest and the longest
+    assert f"{mean:,.0f} samples, {mean * 8192:,.0f} tokens; {mean / 4 / 3600:,.2f} h" in reference
+    assert "19,200,000 samples, 157,286,400,000 tokens; 1,333.33 h at 4 per second (32,768 tokens" in longest
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_small_models_note_is_in_mebibytes(ranks: int) -> None:
+    assert all(" MiB (" in note for note in memory_notes(BENCHMARK, BENCHMARK.config("closed"), ranks))
