@@ -75,6 +75,8 @@ class GptRunConfig(RunConfig):
             found.append("method alibi needs --model.implementation gpt2; leave it out.")
         if self.clip_norm and any(isinstance(method, GradientClipping) for method in self.methods):
             found.append("clip_norm would clip what gradient_clipping left; add --clip-norm 0 or leave the method out.")
+        if self.sharding == "full":
+            found += self._unsharded()
         if self.data.eval_sequences < 0:
             found.append("data.eval_sequences is negative; --data.eval-sequences 0 evaluates the whole split.")
         whole = torch.zeros(1, model.context, dtype=torch.uint8)
@@ -85,6 +87,19 @@ class GptRunConfig(RunConfig):
         except ValueError as error:
             found.append(str(error))
         return found
+
+    def _unsharded(self) -> list[str]:
+        """Return the settings that need whole parameters on each rank, as messages."""
+        others = [method.name for method in self.methods if not isinstance(method, SequenceLengthWarmup)]
+        needed = {
+            "--model.implementation modern": self.model.implementation != "modern",
+            "--optimizer.kind adamw, since the others work on whole parameters": self.optimizer.kind != "adamw",
+            "--precision bf16 or fp32, since the loss scale of fp16 would differ between ranks": self.precision
+            == "fp16",
+            "--no-compile": self.compile,
+            f"no method that acts on whole parameters (leave out {', '.join(others)})": bool(others),
+        }
+        return [f"sharding full needs {change}." for change, lacking in needed.items() if lacking]
 
     @property
     def total_samples(self) -> int:
