@@ -63,13 +63,14 @@ def _flex_attention() -> Any:
 
 
 def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | BlockMask | None, *, dropout: float) -> Tensor:
-    """Return attention (B, H, L, size) of equal shapes under `mask`; without one it is causal. A block mask takes no
-    `dropout`."""
+    """Return attention (B, H, L, size) under `mask`; without one it is causal. A block mask takes no `dropout`. Keys
+    and values may have fewer heads, each of which several heads of queries share."""
+    shared = key.shape[1] != query.shape[1]
     if mask is None:
-        return F.scaled_dot_product_attention(query, key, value, dropout_p=dropout, is_causal=True)
+        return F.scaled_dot_product_attention(query, key, value, dropout_p=dropout, is_causal=True, enable_gqa=shared)
     if isinstance(mask, Tensor):
-        return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=dropout)
-    mixed: Tensor = _flex_attention()(query, key, value, block_mask=mask)
+        return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=dropout, enable_gqa=shared)
+    mixed: Tensor = _flex_attention()(query, key, value, block_mask=mask, enable_gqa=shared)
     return mixed
 
 

@@ -15,6 +15,7 @@ from language_model.gpt.datasets import TokenFacts
 from language_model.gpt.model import Decoder, build_model
 from timedrun.config import OptimizerConfig
 from timedrun.distributed.process_group import ProcessGroup
+from timedrun.distributed.sharding import shard
 from timedrun.errors import UsageError
 from timedrun.methods import Stack, stack
 from timedrun.training.batch_plan import BatchPlan
@@ -35,6 +36,8 @@ class Parts:
     methods: Stack
     precision: Precision
     batch: BatchPlan
+    sharded: bool
+    """Each of several ranks stores a part of every parameter."""
 
 
 def build(config: GptRunConfig, ranks: ProcessGroup, facts: TokenFacts, device: torch.device) -> Parts:
@@ -49,9 +52,14 @@ def build(config: GptRunConfig, ranks: ProcessGroup, facts: TokenFacts, device: 
     methods.require_reach(min(1.0, (math.ceil(config.total_samples / config.global_batch) - 1) / config.schedule.steps))
     with torch.device("meta" if device.type == "meta" else "cpu"):  # weights are the same on every device
         model = methods.model(build_model(config.model, config.seed))
-    model.to(device)
+    precision = Precision(config.precision, device)
+    sharded = config.sharding == "full" and ranks.world_size > 1
+    if sharded and isinstance(model, Decoder) and device.type != "meta":
+        shard(model, model.blocks, ranks, precision.dtype)
+    else:
+        model.to(device)
     optimizer = build_gpt_optimizer(config.optimizer, model, adam_beta1=config.adam_beta1)
-    return Parts(facts, model, optimizer, methods, Precision(config.precision, device), batch)
+    return Parts(facts, model, optimizer, methods, precision, batch, sharded)
 
 
 def build_gpt_optimizer(config: OptimizerConfig, model: nn.Module, *, adam_beta1: float) -> Optimizer:

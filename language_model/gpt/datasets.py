@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from language_model.gpt.configs import GptRunConfig
+from language_model.gpt.encoding import TOKEN_TYPE
 from language_model.gpt.settings import GptDataConfig
 from language_model.gpt.token_shards import ShardStore, shard_paths
 from language_model.gpt.tokens import MANIFEST, TokenStore
@@ -109,11 +112,16 @@ def declared(config: GptRunConfig) -> TokenFacts:
 def preflight(config: GptRunConfig, folder: Path | None, ranks: int) -> list[str]:
     """Return the reasons why `config` cannot run on its data, found without reading the data."""
     context, vocabulary = config.model.context, config.model.vocabulary
+    found = config.problems()
+    if vocabulary > (most := np.iinfo(TOKEN_TYPE).max + 1):
+        found.append(
+            f"model.vocabulary is {vocabulary:,}, but tokens in a store have 16 bits, for at most {most:,}: no run can"
+            " start; use a smaller --model.vocabulary."
+        )
     try:
         known = facts(folder, context, config.data)
     except DataError as error:
-        return [str(error), *config.problems()]
-    found = config.problems()
+        return [str(error), *found]
     if known.vocabulary != vocabulary:
         found.append(
             f"the token store has a vocabulary of {known.vocabulary:,} tokens, but the model has {vocabulary:,};"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import torch
 import torch.nn.functional as F
@@ -48,9 +48,19 @@ class Gpt2(nn.Module):
         return logits
 
 
-def rotary_angles(length: int, size: int, base: float = 10_000.0) -> tuple[Tensor, Tensor]:
-    """Return cosine and sine, (length, size / 2) each, of position * base^(-2 i / size) for pair i of a head."""
+def rotary_angles(
+    length: int, size: int, base: float = 10_000.0, *, scaling: Literal["none", "llama3"] = "none"
+) -> tuple[Tensor, Tensor]:
+    """Return cosine and sine, (length, size / 2) each, of position * base^(-2 i / size) for pair i of a head.
+
+    llama3: a rate of fewer than 1 turn in 8,192 tokens is divided by 8, one of more than 4 turns is kept, and between
+    them the share that is kept rises linearly with the turns (the settings of Llama 3.1, arXiv 2407.21783).
+    """
     rates = base ** (-torch.arange(0, size, 2, dtype=torch.float64) / size)
+    if scaling == "llama3":
+        turns = 8192 * rates / (2 * math.pi)
+        kept = ((turns - 1) / (4 - 1)).clamp(0, 1)
+        rates = rates * (kept + (1 - kept) / 8)
     angles = torch.arange(length, dtype=torch.float64)[:, None] * rates
     return angles.cos().float(), angles.sin().float()
 
@@ -69,8 +79,8 @@ class CausalAttention(nn.Module):
         self.heads, self.dropout, self.query_key_norm = config.heads, config.dropout, config.query_key_norm
         # Separate matrices, because Muon orthogonalizes each of them.
         self.query = nn.Linear(config.hidden, config.hidden, bias=config.biases)
-        self.key = nn.Linear(config.hidden, config.hidden, bias=config.biases)
-        self.value = nn.Linear(config.hidden, config.hidden, bias=config.biases)
+        self.key = nn.Linear(config.hidden, config.kv_width, bias=config.biases)
+        self.value = nn.Linear(config.hidden, config.kv_width, bias=config.biases)
         self.projection = nn.Linear(config.hidden, config.hidden, bias=config.biases)
 
     def forward(
@@ -81,7 +91,7 @@ class CausalAttention(nn.Module):
         mixture: tuple[Tensor, Tensor] | None = None,
     ) -> Tensor:
         """(B, L, hidden) -> (B, L, hidden). `mixture`: a factor of the values and an addend of their shape."""
-        shape = (*x.shape[:2], self.heads, -1)
+        shape = (*x.shape[:2], -1, x.shape[-1] // self.heads)
         query, key, value = self.query(x), self.key(x), self.value(x)
         if mixture is not None:
             value = mixture[0] * value + mixture[1]
@@ -96,18 +106,24 @@ class CausalAttention(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """MLP of two linear layers with an inner width of four times the hidden size."""
+    """MLP of two linear layers, or of three with SwiGLU."""
 
     def __init__(self, config: GptConfig) -> None:
         super().__init__()
-        self.expansion = nn.Linear(config.hidden, 4 * config.hidden, bias=config.biases)
-        self.projection = nn.Linear(4 * config.hidden, config.hidden, bias=config.biases)
+        width = config.mlp_width or 4 * config.hidden
+        self.expansion = nn.Linear(config.hidden, width, bias=config.biases)
+        self.projection = nn.Linear(width, config.hidden, bias=config.biases)
+        gated = config.activation == "swiglu"
+        self.gate = nn.Linear(config.hidden, width, bias=config.biases) if gated else None
         self.squared = config.activation == "relu_squared"
         self.approximation = "tanh" if config.activation == "gelu_tanh" else "none"
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, L, hidden) -> (B, L, hidden)."""
         inner = self.expansion(x)
+        if self.gate is not None:
+            gated: Tensor = self.projection(F.silu(self.gate(x)) * inner)
+            return gated
         result: Tensor = self.projection(
             F.relu(inner).square() if self.squared else F.gelu(inner, approximate=self.approximation)
         )
@@ -139,7 +155,7 @@ class DecoderBlock(nn.Module):
 def normalisation(config: GptConfig) -> nn.Module:
     """Return the configured normalisation over the hidden size."""
     if config.normalisation == "rms":
-        return nn.RMSNorm(config.hidden, eps=1e-6)
+        return nn.RMSNorm(config.hidden, eps=config.rms_epsilon)
     return nn.LayerNorm(config.hidden, bias=config.biases)
 
 
@@ -158,14 +174,16 @@ class Decoder(nn.Module):
         self.embedding = nn.Embedding(outputs if config.tied_head else config.vocabulary, config.hidden)
         self.positions = nn.Embedding(config.context, config.hidden) if config.positions == "learned" else None
         if self.positions is None:
-            cosine, sine = rotary_angles(config.context, config.hidden // config.heads)
+            cosine, sine = rotary_angles(
+                config.context, config.hidden // config.heads, config.rotary_base, scaling=config.rotary_scaling
+            )
             self.register_buffer("cosine", cosine, persistent=False)
             self.register_buffer("sine", sine, persistent=False)
         window = torch.tensor(config.attention_window) if config.attention_window else None
         self.register_buffer("window", window, persistent=False)
         self.end_of_text = config.vocabulary - 1 if config.document_attention else None
         tables = config.value_embeddings
-        self.value_embeddings = nn.ModuleList(nn.Embedding(config.vocabulary, config.hidden) for _ in range(tables))
+        self.value_embeddings = nn.ModuleList(nn.Embedding(config.vocabulary, config.kv_width) for _ in range(tables))
         self.value_mixture = nn.Parameter(torch.full((4 * tables,), 0.5)) if tables else None
         self.dropout = nn.Dropout(config.dropout)
         self.blocks = nn.ModuleList(DecoderBlock(config) for _ in range(config.layers))

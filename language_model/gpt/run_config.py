@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Literal, Self
 
 import torch
 
@@ -16,6 +16,7 @@ from timedrun.training.schedule import StepSchedule
 MODERN_ONLY = (
     *("positions", "normalisation", "activation", "query_key_norm", "zero_projections", "tied_head"),
     *("logit_softcap", "vocabulary_multiple", "biases", "value_embeddings", "document_attention", "attention_window"),
+    *("mlp_width", "kv_heads", "rms_epsilon", "rotary_base", "rotary_scaling"),
 )
 GPT2_ONLY = ("attention",)
 
@@ -31,6 +32,8 @@ class GptRunConfig(RunConfig):
     """Maximum length of the run; 0: that of the schedule. After the schedule the rate stays at its final factor."""
     clip_norm: float = 1.0
     """Maximum norm of the gradients of all parameters together; 0: no clipping."""
+    sharding: Literal["none", "full"] = "none"
+    """full: several ranks each store and update a part of every parameter (torch's fully_shard); none: all of them."""
     adam_beta1: float = 0.9
     """muon: beta 1 of AdamW, which trains all parameters but the hidden matrices."""
     window_warmup_steps: int = 0
@@ -68,6 +71,8 @@ class GptRunConfig(RunConfig):
             found.append("method alibi needs --model.implementation gpt2; leave it out.")
         if self.clip_norm and any(isinstance(method, GradientClipping) for method in self.methods):
             found.append("clip_norm would clip what gradient_clipping left; add --clip-norm 0 or leave the method out.")
+        if self.sharding == "full":
+            found += self._unsharded()
         if self.data.eval_sequences < 0:
             found.append("data.eval_sequences is negative; --data.eval-sequences 0 evaluates the whole split.")
         if self.data.eval_tokens < 0 or self.data.eval_tokens and self.data.eval_sequences:
@@ -91,6 +96,19 @@ class GptRunConfig(RunConfig):
         except ValueError as error:
             found.append(str(error))
         return found
+
+    def _unsharded(self) -> list[str]:
+        """Return the settings that need whole parameters on each rank, as messages."""
+        others = [method.name for method in self.methods if not isinstance(method, SequenceLengthWarmup)]
+        fp16 = self.precision == "fp16"
+        needed = {
+            "--model.implementation modern": self.model.implementation != "modern",
+            "--optimizer.kind adamw, since the others work on whole parameters": self.optimizer.kind != "adamw",
+            "--precision bf16 or fp32, since the loss scale of fp16 would differ between ranks": fp16,
+            "--no-compile": self.compile,
+            f"no method that acts on whole parameters (leave out {', '.join(others)})": bool(others),
+        }
+        return [f"sharding full needs {change}." for change, lacking in needed.items() if lacking]
 
     @property
     def needs_documents(self) -> str:

@@ -11,9 +11,11 @@ from language_model.gpt.build import Parts, build
 from language_model.gpt.configs import GptRunConfig
 from language_model.gpt.datasets import declared, facts
 from language_model.run_info import optimization
+from mlevents import keys
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.preflight.plan import Plan, facts_or_declared
 from timedrun.run.run_info import RunInfo
+from timedrun.training.precision import AUTOCAST, WORDS
 
 
 def run_info(config: GptRunConfig, parts: Parts) -> RunInfo:
@@ -33,8 +35,20 @@ def run_info(config: GptRunConfig, parts: Parts) -> RunInfo:
             "max_sequence_length": config.model.context,
             "implementation": config.model.implementation,
             "data_sha256": parts.facts.digest,
+            **(sharding_info(config) if parts.sharded else {}),
         },
         "methods": [*(method.name for method in config.methods), *(["compile"] if config.compile else [])],
+    }
+
+
+def sharding_info(config: GptRunConfig) -> dict[str, str]:
+    """Return what the log says of a sharded run: parameters travel in the type of autocast, and no rank has a replica
+    of another's to be compared."""
+    dtype = AUTOCAST[config.precision] or torch.float32
+    return {
+        "sharding": config.sharding,
+        "replica_check": "none: each rank has its own part of every parameter",
+        keys.LOWEST_NUMERICAL_PRECISION_IN_COMM: WORDS[dtype],
     }
 
 

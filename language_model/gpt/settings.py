@@ -48,8 +48,9 @@ class GptConfig:
     """modern: rotary embedding (Su et al. 2021, arXiv 2104.09864) or a learned embedding."""
     normalisation: Literal["rms", "layer"] = "rms"
     """modern: RMSNorm (Zhang and Sennrich 2019, arXiv 1910.07467) or LayerNorm, before each branch and the head."""
-    activation: Literal["relu_squared", "gelu", "gelu_tanh"] = "relu_squared"
-    """modern: activation of the MLP (So et al. 2021, arXiv 2109.08668); gelu_tanh: GELU as GPT-2 approximates it."""
+    activation: Literal["relu_squared", "gelu", "gelu_tanh", "swiglu"] = "relu_squared"
+    """modern: activation of the MLP (So et al. 2021, arXiv 2109.08668). gelu_tanh: GELU as GPT-2 approximates it.
+    swiglu: SiLU of a third matrix's output, times the expansion (Shazeer 2020, arXiv 2002.05202)."""
     query_key_norm: bool = True
     """modern: RMSNorm without gain of each head's queries and keys (Henry et al. 2020, arXiv 2010.04245)."""
     zero_projections: bool = True
@@ -72,6 +73,17 @@ class GptConfig:
     attention_window: int = 0
     """modern: a token attends to the last n tokens alone, itself included (Beltagy et al. 2020, arXiv 2004.05150); 0:
     to all before it."""
+    mlp_width: int = 0
+    """modern: inner width of the MLP; 0: four times the hidden size."""
+    kv_heads: int = 0
+    """modern: heads of keys and values, each shared by as many heads of queries (Ainslie et al. 2023, arXiv
+    2305.13245); 0: one for each head of queries."""
+    rms_epsilon: float = 1e-6
+    """modern: RMSNorm's epsilon."""
+    rotary_base: float = 10_000.0
+    """modern: base of the rates of rotary positions."""
+    rotary_scaling: Literal["none", "llama3"] = "none"
+    """modern: llama3 slows the low rates of rotary positions as Llama 3.1 does for contexts above 8,192 tokens."""
 
     def __post_init__(self) -> None:
         sizes = (self.layers, self.hidden, self.heads, self.context, self.vocabulary, self.vocabulary_multiple)
@@ -79,6 +91,13 @@ class GptConfig:
             raise ValueError(f"every size of a GPT must be at least 1: {self}")
         if self.hidden % self.heads:
             raise ValueError(f"hidden size {self.hidden} is not divisible by {self.heads} attention heads")
+        if self.kv_heads < 0 or (self.kv_heads and self.heads % self.kv_heads):
+            raise ValueError(f"{self.heads} attention heads cannot share {self.kv_heads} heads of keys and values")
+        if self.mlp_width < 0 or self.rms_epsilon <= 0 or self.rotary_base <= 1:
+            raise ValueError(
+                f"mlp_width {self.mlp_width} must be 0 or more, rms_epsilon {self.rms_epsilon} above 0 and rotary_base"
+                f" {self.rotary_base} above 1"
+            )
         if self.positions == "rotary" and self.implementation == "modern" and self.hidden // self.heads % 2:
             raise ValueError(f"rotary positions need heads of even size, not {self.hidden // self.heads}")
         if not 0 <= self.dropout < 1 or self.logit_softcap < 0:
@@ -90,6 +109,11 @@ class GptConfig:
             )
         if self.dropout and self.masked:
             raise ValueError("document_attention and attention_window take no dropout; set it to 0")
+
+    @property
+    def kv_width(self) -> int:
+        """Width of the keys and values of all heads together."""
+        return self.hidden // self.heads * (self.kv_heads or self.heads)
 
     @property
     def masked(self) -> bool:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import torch
 from torch import Tensor, nn
 
 from language_model.gpt.configs import GptRunConfig
-from language_model.gpt.model import NextTokenLoss, build_model
+from language_model.gpt.model import Decoder, NextTokenLoss, build_model
 from timedrun.methods import stack
 
 
@@ -23,3 +23,8 @@ def build_step(config: GptRunConfig) -> tuple[nn.Module, Callable[[int], Tensor]
         return total
 
     return model, loss
+
+
+def sharded_layers(config: GptRunConfig, model: nn.Module) -> Iterable[nn.Module]:
+    """Return the layers that several ranks shard."""
+    return model.blocks if config.sharding == "full" and isinstance(model, Decoder) else ()

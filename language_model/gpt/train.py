@@ -13,6 +13,7 @@ from language_model.gpt.datasets import facts, open_store
 from language_model.gpt.model import Decoder, NextTokenLoss, token_losses
 from language_model.gpt.run_info import run_info
 from timedrun.distributed.process_group import ProcessGroup
+from timedrun.distributed.sharding import no_gradients
 from timedrun.errors import UsageError
 from timedrun.run.timed_run import TimedRun
 from timedrun.run.train_state import seed_everything
@@ -39,8 +40,10 @@ def train(config: GptRunConfig, run: TimedRun) -> None:
     summed = NextTokenLoss(model)
     if config.compile:
         summed.compile()
-    parallel = ranks.wrap(summed, find_unused_parameters=methods.skips_parameters)
-    run.straggler.attach(parallel)
+    parallel: nn.Module = summed
+    if not parts.sharded:
+        parallel = ranks.wrap(summed, find_unused_parameters=methods.skips_parameters)
+        run.straggler.attach(parallel)
 
     def widen(number: int) -> None:
         """Set the window of attention to that of optimizer step `number`."""
@@ -64,7 +67,7 @@ def train(config: GptRunConfig, run: TimedRun) -> None:
             for place, (tokens, following) in enumerate(pieces, 1):
                 with ranks.accumulate(parallel, last=reduced and place == len(pieces)):
                     with precision.autocast():
-                        # All ranks have the same number of tokens, so DDP's mean over ranks is that over all tokens.
+                        # All ranks have the same number of tokens, so the mean over ranks is that over all tokens.
                         loss = parallel(tokens, following) / targets.numel()
                     precision.backward(loss)
                 total += loss.detach()
@@ -100,7 +103,7 @@ def train(config: GptRunConfig, run: TimedRun) -> None:
 
 def sum_losses(model: nn.Module, batch: TokenBatch, precision: Precision) -> Tensor:
     """Return the sum of the losses in nats of all tokens of `batch`."""
-    with torch.inference_mode():
+    with no_gradients(model):
         with precision.autocast():
             logits = model(batch.inputs)  # uncompiled: the split's last sequence has its own length
         return token_losses(logits, batch.targets)

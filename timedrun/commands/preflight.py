@@ -27,6 +27,7 @@ from timedrun.preflight import checks, dry_run_report, step_memory
 from timedrun.preflight.dry_run_report import DryRunReport
 from timedrun.preflight.hints import hint, method_hints
 from timedrun.preflight.plan import Plan
+from timedrun.preflight.run_length import length_notes
 from timedrun.provenance.system_answers import Answers, open_keys, read_answers
 from timedrun.run import page_cache
 from timedrun.run.result_set import other_config
@@ -73,6 +74,7 @@ def preflight(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
         data_folder=arguments.data_folder,
         ruleset=arguments.ruleset,
         answers=answers,
+        throughput=arguments.throughput,
         folder=Path("runs") / benchmark.name / config.name,
         memory=None if arguments.memory is None else device_memory(arguments.memory),
     )
@@ -95,9 +97,14 @@ def examine(
     answers: Answers | None,
     folder: Path,
     memory: int | None = None,
+    throughput: float = 0.0,
 ) -> PreflightReport:
-    """Run every check of `config` that is possible before a run; `folder` is that of the results, `memory` the bytes of
-    a GPU to estimate a step for."""
+    """Run every check of `config` that is possible before a run.
+
+    Args:
+        folder: of the results. memory: bytes of a GPU to estimate a step for.
+        throughput: samples per second over all ranks; above 0, the times that follow from it are reported.
+    """
     spec, before = benchmark.spec, checks.CpuReading.now()
     rules, runs = rules_of(spec, ruleset)
     findings = findings_of("error", "settings", checks.settings_problems(benchmark, config, ranks))
@@ -110,13 +117,15 @@ def examine(
         findings += findings_of("note", "methods", method_hints(config.methods, epochs, config.dataset))
         schedule = schedule_findings(config, plan, rules, spec.mlperf_benchmark)
         dry_run = dry_run_report.report(benchmark, config, plan, rules, runs, planned, answers)
+        if throughput:
+            findings += findings_of("note", "length", length_notes(benchmark, config, plan, rules, throughput))
         findings += [*schedule, *(one for one in dry_run.findings if not is_explained(one, schedule))]
     except (TimedrunError, ValueError, RuntimeError, OSError) as error:
         findings += findings_of("error", "dry-run", [f"no dry run of this config is possible: {error}"])
     findings += data_findings(benchmark, config, ranks, data_folder, missing)
     findings += machine_findings(config, folder, runs)
-    if memory is not None and not any(one.level == "error" for one in findings):
-        findings.append(memory_finding(benchmark, config, ranks, memory))
+    if memory is not None and dry_run is not None:
+        findings.append(memory_finding(benchmark, config, planned.world_size, memory))
     findings += findings_of("warning", "load", checks.load_problems(before, threads, ranks))
     if dry_run is not None and not any(one.rule == "system-answers" for one in findings):
         findings += answer_findings(dry_run, answers)
@@ -206,8 +215,9 @@ def memory_finding(benchmark: Benchmark, config: RunConfig, ranks: int, memory: 
     if build_step is None:
         return Finding(level="note", rule="memory", message=f"{benchmark.name} has no step_memory.build_step(config)")
     room = step_memory.room(memory)
-    planned = step_memory.estimate(build_step, config, ranks, config.micro_batch)
-    best = step_memory.largest(build_step, config, ranks, room)
+    layers_of = benchmark.hook("step_memory", "sharded_layers")
+    planned = step_memory.estimate(build_step, config, ranks, config.micro_batch, layers_of=layers_of)
+    best = step_memory.largest(build_step, config, ranks, room, layers_of=layers_of)
     size = f"{memory / step_memory.GIB:.1f} GiB"
     advice = "no micro-batch fits" if best is None else f"the largest that fits is --micro-batch {best.micro}"
     said = f"in forward passes of {planned.micro}, a step takes an estimated {planned} of the GPU's {size}; {advice}"

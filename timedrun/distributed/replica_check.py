@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from timedrun.distributed.config_consistency import format_ranks
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.errors import TimedrunError
-from timedrun.run.train_state import Stateful
+from timedrun.run.train_state import Stateful, is_sharded
 
 TOLERANCE: Final = 1e-2
 """Share of a parameter's norm. Kernels that round differently leave ranks 1e-6 apart, or 1e-4 after a long run."""
@@ -67,10 +67,11 @@ class Replicas:
 
 
 def parameters(parts: Mapping[str, Stateful]) -> dict[str, Tensor]:
-    """Return the parameters of the modules among `parts` by "part.name"."""
+    """Return the parameters of the modules among `parts` by "part.name", without sharded ones, which no two ranks
+    share."""
     modules = {part: module for part, module in parts.items() if isinstance(module, nn.Module)}
     named = ((f"{part}.{name}", value) for part, module in modules.items() for name, value in module.named_parameters())
-    return {name: value.detach() for name, value in named if value.is_floating_point()}
+    return {name: value.detach() for name, value in named if value.is_floating_point() and not is_sharded(value)}
 
 
 def sums(tensors: Sequence[Tensor]) -> Tensor:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Final
 
 import torch
@@ -25,6 +25,9 @@ from timedrun.training.precision import AUTOCAST
 BuildStep = Callable[[Any], tuple[nn.Module, Callable[[int], Tensor]]]
 """Config -> the model of a run with its methods, and a function that returns the loss of a micro-batch of so many
 samples. The former is called for the meta device, the latter under torch's fake tensors: shapes without values."""
+
+LayersOf = Callable[[Any, nn.Module], Iterable[nn.Module]]
+"""Config and model -> the layers that the ranks shard one by one, before the rest of the model; none: not sharded."""
 
 GIB: Final = 2**30
 RESERVE: Final = 2 * GIB
@@ -61,10 +64,12 @@ class StepMemory:
     """Of EMA or SWA."""
     activations: int
     """Saved for the backward pass, and temporary."""
+    gathered: int = 0
+    """Whole parameters and gradients of the layers at work, if the ranks shard the model."""
 
     @property
     def total(self) -> int:
-        return self.model + self.copy + self.gradients + self.optimizer + self.averages + self.activations
+        return sum(getattr(self, one.name) for one in fields(self) if one.name != "micro")
 
     def __str__(self) -> str:
         parts = {
@@ -74,12 +79,21 @@ class StepMemory:
             "optimizer": self.optimizer,
             "averages": self.averages,
             "activations": self.activations,
+            "layers gathered": self.gathered,
         }
         shown = ", ".join(f"{name} {size / GIB:.1f}" for name, size in parts.items() if size)
         return f"{self.total / GIB:.1f} GiB ({shown})"
 
 
-def estimate(build_step: BuildStep, config: RunConfig, ranks: int, micro: int, *, cuda: bool = True) -> StepMemory:
+def estimate(
+    build_step: BuildStep,
+    config: RunConfig,
+    ranks: int,
+    micro: int,
+    *,
+    cuda: bool = True,
+    layers_of: LayersOf | None = None,
+) -> StepMemory:
     """Estimate the memory of a step of `ranks` ranks in forward passes of `micro` samples.
 
     All that operators return is counted as long as it lives, at the sizes that they would have without torch.compile,
@@ -87,6 +101,8 @@ def estimate(build_step: BuildStep, config: RunConfig, ranks: int, micro: int, *
 
     Args:
         cuda: with the types of autocast on CUDA.
+        layers_of: with what the ranks shard. Each keeps its part of all parameters, gradients and moments. Of the
+            layers one is at work and the next is being gathered, with the gradients of one; the rest stays whole.
 
     Raises:
         UsageError: the ranks do not divide the global batch.
@@ -95,32 +111,46 @@ def estimate(build_step: BuildStep, config: RunConfig, ranks: int, micro: int, *
     dtype = AUTOCAST[config.precision]
     with torch.device("meta"):
         model, loss_of = build_step(config)
+        layers = [*layers_of(config, model)] if layers_of is not None and ranks > 1 else []
+    share = ranks if layers else 1
+    parameters = _bytes(*model.parameters())
+    held = parameters // share + _bytes(*model.buffers())
+    trained = _bytes(*(parameter for parameter in model.parameters() if parameter.requires_grad))
+    sizes = [_bytes(*layer.parameters()) for layer in layers]
+    gathered = parameters - sum(sizes) + 3 * max(sizes) if layers else 0
+    if layers and dtype:
+        gathered = gathered * dtype.itemsize // torch.float32.itemsize
     with FakeTensorMode(), _LiveBytes() as live, _CudaTypes() if cuda else nullcontext():
-        _make_fake(model)
-        held = _bytes(*model.parameters(), *model.buffers())
-        trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        _make_fake(model, dtype if layers else None)  # gathered in that type, so that autocast saves no copies
         before = live.now
         for _ in range(min(2, plan.accumulation)):  # the second finds the gradients of the first
             with torch.autocast("cpu", dtype) if dtype else nullcontext():
                 loss = loss_of(plan.micro)
             torch.autograd.backward(loss)
             del loss
-        gradients = _bytes(*(parameter.grad for parameter in trained if parameter.grad is not None))
+        gradients = _bytes(*(parameter.grad for parameter in model.parameters() if parameter.grad is not None))
         peak = live.peak - before
     averages = sum(isinstance(method, EMA | SWA) for method in config.methods)
     return StepMemory(
         micro=plan.micro,
         model=held,
         copy=held if config.warm_up_steps else 0,
-        gradients=gradients,
-        optimizer=_bytes(*trained) * OPTIMIZER_COPIES[config.optimizer.kind],
+        gradients=trained // share if layers else gradients,
+        optimizer=trained * OPTIMIZER_COPIES[config.optimizer.kind] // share,
         averages=averages * held,
         activations=max(0, peak - gradients),
+        gathered=gathered,
     )
 
 
 def largest(
-    build_step: BuildStep, config: RunConfig, ranks: int, limit: int, *, cuda: bool = True
+    build_step: BuildStep,
+    config: RunConfig,
+    ranks: int,
+    limit: int,
+    *,
+    cuda: bool = True,
+    layers_of: LayersOf | None = None,
 ) -> StepMemory | None:
     """Return the estimate of the largest micro-batch that divides a rank's batch and takes at most `limit` bytes, or
     None. Raises UsageError unless the ranks divide the global batch."""
@@ -129,7 +159,7 @@ def largest(
     best, low, high = None, 0, len(sizes)
     while low < high:  # memory grows with the micro-batch
         middle = (low + high) // 2
-        tried = estimate(build_step, config, ranks, sizes[middle], cuda=cuda)
+        tried = estimate(build_step, config, ranks, sizes[middle], cuda=cuda, layers_of=layers_of)
         if tried.total <= limit:
             best, low = tried, middle + 1
         else:
@@ -137,16 +167,18 @@ def largest(
     return best
 
 
-def _make_fake(model: nn.Module) -> None:
-    """Replace the tensors of `model` by new ones on a CPU, fake ones in fake tensors' mode."""
+def _make_fake(model: nn.Module, dtype: torch.dtype | None) -> None:
+    """Replace the tensors of `model` by new ones on a CPU, fake ones in fake tensors' mode; parameters in `dtype`."""
     made: dict[Tensor, Tensor] = {}
     for module in model.modules():
         for held in (module._parameters, module._buffers):
             for name, old in held.items():
                 if old is not None:
                     if old not in made:
-                        new = torch.empty_strided(old.shape, old.stride(), dtype=old.dtype)
-                        made[old] = nn.Parameter(new, old.requires_grad) if isinstance(old, nn.Parameter) else new
+                        is_parameter = isinstance(old, nn.Parameter)
+                        kind = dtype if dtype and is_parameter else old.dtype
+                        new = torch.empty_strided(old.shape, old.stride(), dtype=kind)
+                        made[old] = nn.Parameter(new, old.requires_grad) if is_parameter else new
                     held[name] = made[old]  # type: ignore[assignment]
 
 

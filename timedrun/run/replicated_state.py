@@ -36,7 +36,7 @@ def split(state: Any, ranks: ProcessGroup) -> tuple[Any, dict[str, Tensor]]:
         return leaf
 
     if ranks.world_size > 1:
-        _map_leaves(state, collect)
+        map_leaves(state, collect)
         names = "\n".join(f"{place} {tensor.dtype} {list(tensor.shape)}" for place, tensor in tensors.items())
         structures, sums = zip(
             *ranks.all_gather((zlib.crc32(names.encode()), checksums(tensors.values()))), strict=True
@@ -46,12 +46,12 @@ def split(state: Any, ranks: ProcessGroup) -> tuple[Any, dict[str, Tensor]]:
             tensors = {place: tensor for (place, tensor), same in zip(tensors.items(), equal, strict=True) if same}
         else:
             tensors = {}
-    return _map_leaves(state, lambda place, leaf: None if place in tensors else leaf), tensors
+    return map_leaves(state, lambda place, leaf: None if place in tensors else leaf), tensors
 
 
 def merge(state: Any, tensors: dict[str, Tensor]) -> Any:
     """Return what `split` took apart."""
-    return _map_leaves(state, lambda place, leaf: tensors.get(place, leaf))
+    return map_leaves(state, lambda place, leaf: tensors.get(place, leaf))
 
 
 def checksums(tensors: Iterable[Tensor]) -> list[int]:
@@ -70,12 +70,13 @@ def checksums(tensors: Iterable[Tensor]) -> list[int]:
     return [int(value) for value in torch.stack([one.to(found[0].device) for one in found]).tolist()] if found else []
 
 
-def _map_leaves(value: Any, function: Callable[[str, Any], Any], place: str = "state") -> Any:
+def map_leaves(value: Any, function: Callable[[str, Any], Any], place: str = "state") -> Any:
+    """Return `value`, dicts and lists, with `function(place, leaf)` in place of each leaf."""
     if type(value) in (dict, OrderedDict):
         mapped = copy.copy(value)  # keeps the `_metadata` of a module's state_dict
         for key, item in value.items():
-            mapped[key] = _map_leaves(item, function, f"{place}[{key!r}]")
+            mapped[key] = map_leaves(item, function, f"{place}[{key!r}]")
         return mapped
     if type(value) in (list, tuple):
-        return type(value)(_map_leaves(item, function, f"{place}[{number}]") for number, item in enumerate(value))
+        return type(value)(map_leaves(item, function, f"{place}[{number}]") for number, item in enumerate(value))
     return function(place, value)

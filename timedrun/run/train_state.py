@@ -10,6 +10,10 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from timedrun.run.replicated_state import map_leaves
 
 
 class Stateful(Protocol):
@@ -68,22 +72,57 @@ class TrainState:
 
     def live_state(self) -> dict[str, Any]:
         """Return every part's state without a copy, to be saved before training continues."""
-        return {"parts": {name: part.state_dict() for name, part in self.parts.items()}, "random": random_state()}
+        return {"parts": self._parts(), "random": random_state()}
 
     def digest(self) -> str:
         """Return the SHA-256 of every part's state, without random generators: equal if training came to the same
-        numbers, bit for bit. Tensors are copied to the host one by one."""
+        numbers, bit for bit. Of a sharded part, it is that of this rank's shards. Tensors are copied to the host one by
+        one."""
         content = hashlib.sha256()
-        _digest_value(content, {name: part.state_dict() for name, part in self.parts.items()})
+        _digest_value(content, self._parts())
         return content.hexdigest()
+
+    def _parts(self) -> dict[str, Any]:
+        """Return every part's state, with this rank's shard in place of each sharded tensor."""
+        states = {name: part.state_dict() for name, part in self.parts.items()}
+        own: dict[str, Any] = map_leaves(states, lambda _, leaf: leaf.to_local() if is_sharded(leaf) else leaf)
+        return own
 
     def restore(self, state: dict[str, Any]) -> None:
         """Load `state` into every part and the generators."""
         if missing := set(self.parts) ^ set(state["parts"]):
             raise ValueError(f"state and run do not hold the same parts: {', '.join(sorted(missing))}")
         for name, part in self.parts.items():
-            part.load_state_dict(copy.deepcopy(state["parts"][name]))
+            _load(part, copy.deepcopy(state["parts"][name]))
         set_random_state(state["random"])
+
+
+def is_sharded(value: object) -> bool:
+    """Return True for a DTensor, such as fully_shard makes."""
+    return hasattr(value, "to_local")  # its import takes half a second
+
+
+def _load(part: Stateful, state: dict[str, Any]) -> None:
+    """Load `state`, in which this rank's shards stand for sharded tensors."""
+    if isinstance(part, nn.Module):
+        for name, whole in part.state_dict().items():
+            if is_sharded(whole):
+                state[name] = _shard_of(state[name], whole)
+    part.load_state_dict(state)
+    if isinstance(part, Optimizer):
+        for parameter, values in part.state.items():
+            if is_sharded(parameter):
+                moments = {name: value for name, value in values.items() if value.dim()}  # not the number of steps
+                values |= {name: _shard_of(value, parameter) for name, value in moments.items()}
+
+
+def _shard_of(own: torch.Tensor, whole: Any) -> torch.Tensor:
+    """Return a DTensor like `whole` with this rank's shard `own`."""
+    mesh, placements = whole.device_mesh, whole.placements
+    shard: torch.Tensor = type(whole).from_local(
+        own, mesh, placements, run_check=False, shape=whole.shape, stride=whole.stride()
+    )
+    return shard
 
 
 def _digest_value(content: hashlib._Hash, value: object) -> None:

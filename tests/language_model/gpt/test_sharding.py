@@ -1,0 +1,119 @@
+"""Sharded runs of two ranks have the losses of one, are resumed exactly, and refuse what needs whole weights."""
+
+import json
+import signal
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch.multiprocessing.spawn import spawn
+
+from language_model.gpt import SPEC
+from language_model.gpt.build import build
+from language_model.gpt.configs import MUON, GptRunConfig
+from language_model.gpt.datasets import facts
+from language_model.gpt.run_info import run_info
+from language_model.gpt.tokens import TokenStore
+from language_model.gpt.train import train
+from mlevents.runlog import RunLog
+from timedrun.distributed.process_group import ProcessGroup
+from timedrun.distributed.stop_signals import ShutdownRequest
+from timedrun.methods import EMA, SWA, SequenceLengthWarmup
+from timedrun.run.checkpoint_manager import newest_on_all
+from timedrun.run.progress import Progress
+from timedrun.run.timed_run import TimedRun
+
+CPU = torch.device("cpu")
+LLAMA = {"activation": "swiglu", "mlp_width": 26, "kv_heads": 1, "layers": 2, "zero_projections": False}
+
+
+class Recorded(TimedRun):
+    """A run that keeps the loss of every step, and is stopped after one of them."""
+
+    def __init__(self, *arguments: Any, stop_after: int = 0, **options: Any) -> None:
+        super().__init__(*arguments, stop=ShutdownRequest(), check_every=1, **options)
+        self.losses: list[float] = []
+        self._stop_after = stop_after
+
+    def step_done(self, samples: int, loss: torch.Tensor) -> None:
+        self.losses.append(float(loss))
+        if self.position.step + 1 == self._stop_after:
+            self.stop.signal = signal.SIGTERM
+        super().step_done(samples, loss)
+
+
+def losses_of(config: GptRunConfig, ranks: ProcessGroup, store: Path, **options: Any) -> list[float]:
+    """Train and return this rank's loss of every step."""
+    quiet = Progress("test", shown=False)
+    options |= {"platform": "2xCPU", "progress": quiet, "data_folder": store}
+    with Recorded(config, SPEC, ranks, RunLog(None), **options) as run:
+        train(config, run)
+    return run.losses
+
+
+def on_rank(rank: int, config: GptRunConfig, store: Path, folder: Path) -> None:
+    """Train a whole run, and one that is stopped after step 5 and resumed; write the losses of both."""
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=2)
+    ranks = ProcessGroup(rank, 2, rank, CPU)
+    whole = losses_of(config, ranks, store)
+    begun = losses_of(config, ranks, store, checkpoints=folder / "checkpoints", stop_after=5)
+    saved = newest_on_all(folder / "checkpoints", ranks)
+    torch.manual_seed(99)
+    rest = losses_of(config, ranks, store, resume_from=saved)
+    (folder / f"losses_{rank}.json").write_text(json.dumps({"whole": whole, "resumed": begun + rest}))
+    dist.destroy_process_group()
+
+
+@pytest.mark.processes
+def test_two_sharded_ranks_have_the_losses_of_one_and_are_resumed_exactly(
+    small: Callable[..., GptRunConfig], store: TokenStore, tmp_path: Path
+) -> None:
+    config = small(LLAMA, micro_batch=1, warm_up_steps=1)
+    config = replace(config, optimizer=replace(config.optimizer, peak_lr=3e-3))
+    alone = losses_of(config, ProcessGroup(0, 1, 0, CPU), store.folder)
+    spawn(on_rank, args=(replace(config, sharding="full"), store.folder, tmp_path), nprocs=2)  # type: ignore[no-untyped-call]
+    ranks = [json.loads((tmp_path / f"losses_{rank}.json").read_text()) for rank in (0, 1)]
+    assert len(alone) == 12
+    mean = [sum(both) / 2 for both in zip(*(rank["whole"] for rank in ranks), strict=True)]
+    assert mean == pytest.approx(alone, rel=1e-5)
+    assert all(rank["resumed"] == rank["whole"] for rank in ranks)
+
+
+def test_a_sharded_runs_log_says_so_and_that_no_replicas_are_compared(
+    small: Callable[..., GptRunConfig], store: TokenStore
+) -> None:
+    config, known = small(precision="bf16", sharding="full"), facts(store.folder, 16)
+    logged = []
+    for count in (1, 2):
+        parts = build(config, ProcessGroup(0, count, 0, CPU), known, torch.device("meta"))
+        logged.append(run_info(config, parts)["hyperparameters"])
+    assert "sharding" not in logged[0] and logged[0]["lowest_numerical_precision_in_comm"] == "fp32"
+    assert (logged[1]["sharding"], logged[1]["lowest_numerical_precision_in_comm"]) == ("full", "bfloat16")
+    assert str(logged[1]["replica_check"]).startswith("none")
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"methods": (EMA(half_life=2), SWA())}, "leave out ema, swa"),
+        ({"optimizer": MUON}, "--optimizer.kind adamw"),
+        ({"precision": "fp16"}, "--precision bf16 or fp32"),
+        ({"compile": True}, "--no-compile"),
+    ],
+)
+def test_settings_that_need_whole_weights_are_refused(
+    small: Callable[..., GptRunConfig], changes: dict[str, Any], words: str
+) -> None:
+    config = small(**changes)
+    assert not any("sharding" in problem for problem in config.problems())
+    assert any(words in problem for problem in replace(config, sharding="full").problems())
+
+
+def test_a_method_that_acts_on_batches_alone_is_not_refused(small: Callable[..., GptRunConfig]) -> None:
+    warmup = SequenceLengthWarmup(steps=12, duration=0.5, min_length=4, max_length=16, step_size=4)
+    assert not small(methods=(warmup,), sharding="full").problems()

@@ -1,0 +1,73 @@
+"""The full size of Llama 3.1 8B: its parameters, and the memory and time that preflight computes for it."""
+
+from dataclasses import replace
+
+import torch
+
+from language_model.gpt.configs import GptRunConfig
+from language_model.gpt.model import Decoder
+from language_model.llama31_8b.configs import LLAMA31_8B, c4_full, topics_64th
+from language_model.llama31_8b.datasets import preflight
+from language_model.llama31_8b.step_memory import build_step, sharded_layers
+from mlevents.rounds import RULESETS
+from timedrun.benchmark import find
+from timedrun.commands.preflight import memory_finding
+from timedrun.distributed.process_group import ProcessGroup
+from timedrun.preflight.run_length import length_notes
+from timedrun.preflight.step_memory import StepMemory, estimate
+
+PARAMETERS = 8_030_261_248
+BENCHMARK = find("llama31_8b")
+
+
+def test_the_full_size_has_the_published_number_of_parameters() -> None:
+    with torch.device("meta"):
+        model = Decoder(LLAMA31_8B)
+    assert sum(parameter.numel() for parameter in model.parameters()) == PARAMETERS
+
+
+def test_a_run_of_the_full_size_is_refused_as_long_as_stores_have_16_bits_for_a_token() -> None:
+    assert any("no run can start" in problem for problem in preflight(c4_full(), None, 8))
+    assert not any("no run can start" in problem for problem in preflight(topics_64th(), None, 8))
+
+
+def test_the_64th_has_the_heads_of_the_full_size_and_as_many_queries_for_each_key() -> None:
+    small, full = topics_64th().model, LLAMA31_8B
+    assert small.layers * small.hidden * 64 == full.layers * full.hidden
+    assert small.hidden // small.heads == full.hidden // full.heads == 128
+    assert small.heads // small.kv_heads == full.heads // full.kv_heads == 4
+    assert small.mlp_width / small.hidden == full.mlp_width / full.hidden == 3.5
+
+
+def memory(config: GptRunConfig, ranks: int) -> StepMemory:
+    return estimate(build_step, config, ranks, config.micro_batch, layers_of=sharded_layers)
+
+
+def test_sharding_divides_what_a_rank_stores_by_the_ranks() -> None:
+    whole, parts = memory(replace(c4_full(), sharding="none"), 8), memory(c4_full(), 8)
+    angles = whole.model - whole.gradients  # of rotary positions: a buffer, on every rank
+    assert whole.gradients == 4 * PARAMETERS and angles == 4 * 2 * 8192 * 64
+    assert (parts.model - angles, parts.gradients, parts.optimizer) == (PARAMETERS // 2, PARAMETERS // 2, PARAMETERS)
+    assert whole.gathered == 0 < parts.gathered < whole.model / 8
+    assert memory(c4_full(), 1).gathered == 0
+
+
+def test_activations_are_those_that_a_count_by_hand_finds() -> None:
+    one, two = (replace(c4_full(), model=replace(LLAMA31_8B, layers=layers)) for layers in (1, 2))
+    block = memory(two, 8).activations - memory(one, 8).activations
+    tokens, hidden, keys, inner = 8192, 4096, 1024, 14_336
+    # 2 bytes: two norms' inputs and results; queries, keys and values after and the attention's result; of the MLP both
+    # products, SiLU and the product of the two. The rest: the attention's float32 sums and the rotation's copies.
+    least = 2 * tokens * (4 * hidden + (2 * hidden + 2 * keys) + 4 * inner)
+    assert least < block < 1.5 * least
+
+
+def test_preflight_says_the_memory_of_a_rank_and_the_time_at_a_throughput() -> None:
+    config = c4_full()
+    found = memory_finding(BENCHMARK, config, 8, 80 * 2**30)
+    assert found.level == "warning" and "layers gathered" in found.message and "no micro-batch fits" in found.message
+    plan = BENCHMARK.plan(config, ProcessGroup(0, 8, 0, torch.device("cpu")), None)
+    reference, longest = length_notes(BENCHMARK, config, plan, RULESETS["6.1.0"], throughput=4.0)
+    mean = (16 * 159_744 + 2 * 172_032) / 18  # of 20 runs without the shortest and the longest
+    assert f"{mean:,.0f} samples, {mean * 8192:,.0f} tokens; {mean / 4 / 3600:,.2f} h" in reference
+    assert "19,200,000 samples, 157,286,400,000 tokens; 1,333.33 h at 4 per second (32,768 tokens" in longest
