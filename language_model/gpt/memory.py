@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor, nn
 
@@ -15,15 +17,18 @@ from timedrun.training.precision import AUTOCAST
 
 
 def memory(config: GptRunConfig, ranks: int) -> dict[str, RankMemory]:
-    """Return the memory of one of `ranks` for each kind of sharding; nothing is allocated."""
+    """Return the memory of one of `ranks` for each kind of sharding, without dropout's masks; nothing is allocated."""
     micro, dtype = BatchPlan.of(config.global_batch, config.micro_batch, ranks).micro, AUTOCAST[config.precision]
+
+    # A CPU's attention with dropout, unlike a GPU's, saves all scores.
+    architecture = replace(config.model, dropout=0.0)
 
     def tokens() -> tuple[Tensor, Tensor]:
         shape = (micro, config.model.context)
         return torch.zeros(shape, dtype=torch.int64), torch.zeros(shape, dtype=torch.int64)
 
     def model() -> NextTokenLoss:
-        return NextTokenLoss(stack(*config.methods, seed=config.seed).model(build_model(config.model, config.seed)))
+        return NextTokenLoss(stack(*config.methods, seed=config.seed).model(build_model(architecture, config.seed)))
 
     def sharded_model() -> NextTokenLoss:
         whole = model()  # gathered in the precision's type, so that autocast saves no copies

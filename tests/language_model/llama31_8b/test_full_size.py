@@ -70,6 +70,11 @@ def test_preflight_says_the_memory_of_a_rank_and_the_time_at_a_throughput() -> N
     assert "19,200,000 samples, 157,286,400,000 tokens; 1,333.33 h at 4 per second (32,768 tokens" in longest
 
 
+def test_dropout_does_not_add_the_scores_of_a_cpus_attention() -> None:
+    config = topics_64th()
+    assert memory(replace(config, model=replace(config.model, dropout=0.1)), 2) == memory(config, 2)
+
+
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_a_small_models_note_is_in_mebibytes(ranks: int) -> None:
     assert all(" MiB (" in note for note in memory_notes(BENCHMARK, BENCHMARK.config("closed"), ranks))

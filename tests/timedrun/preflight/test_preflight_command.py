@@ -75,7 +75,7 @@ def words(one: PreflightReport, rule: str) -> str:
     [
         ("imagenet_methods", 8, "pass", {"device", "data", "evaluation-interval"}),
         ("wikipedia_baseline", 8, "pass", {"device", "data", "evaluation-interval"}),
-        ("openwebtext_baseline", 8, "not run", {"device", "data", "official", "evaluation-interval"}),
+        ("openwebtext_baseline", 8, "not run", {"device", "data", "official", "evaluation-interval", "memory"}),
         ("digits_methods", 1, "pass", {"demonstration"}),
     ],
 )
