@@ -34,7 +34,7 @@ def attention_mask(
         from torch.nn.attention.flex_attention import create_block_mask
 
         return create_block_mask(
-            allowed, None if documents is None else rows, None, length, length, device=str(tokens.device)
+            allowed, None if documents is None else rows, None, length, length, device=tokens.device
         )
     row, place = torch.arange(rows).view(-1, 1, 1, 1), torch.arange(length)
     return allowed(row, None, place[:, None], place)
@@ -56,7 +56,7 @@ def allowed_pairs(window: Tensor | None, documents: Tensor | None) -> Callable[[
 
 @cache
 def _flex_attention() -> Any:
-    """Return torch's flex_attention, compiled: without it all scores would be in memory."""
+    """Return torch's flex_attention, compiled: otherwise all scores would be in memory."""
     from torch.nn.attention.flex_attention import flex_attention
 
     return torch.compile(flex_attention)
@@ -70,7 +70,12 @@ def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | BlockMask |
         return F.scaled_dot_product_attention(query, key, value, dropout_p=dropout, is_causal=True, enable_gqa=shared)
     if isinstance(mask, Tensor):
         return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=dropout, enable_gqa=shared)
-    mixed: Tensor = _flex_attention()(query, key, value, block_mask=mask, enable_gqa=shared)
+    if torch.compiler.is_compiling():
+        from torch.nn.attention.flex_attention import flex_attention
+
+        mixed = flex_attention(query, key, value, block_mask=mask, enable_gqa=shared)
+    else:
+        mixed = _flex_attention()(query, key, value, block_mask=mask, enable_gqa=shared)
     return mixed
 
 

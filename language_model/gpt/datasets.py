@@ -96,7 +96,7 @@ def facts(folder: Path | None, length: int, data: GptDataConfig | None = None) -
 
 def declared(config: GptRunConfig) -> TokenFacts:
     """Return facts for a dry run without data: OpenWebText's size as counted by nanoGPT, with the validation tokens and
-    the vocabulary that the config asks for."""
+    the vocabulary of the config."""
     model, data = config.model, config.data
     return TokenFacts(
         9_035_582_198,

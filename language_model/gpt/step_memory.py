@@ -14,7 +14,8 @@ from timedrun.methods import stack
 
 
 def build_step(config: GptRunConfig) -> tuple[nn.Module, Callable[[int], Tensor]]:
-    """Return the model of a run without dropout, and a function of a number of whole sequences that returns their loss."""
+    """Return the model of a run, without dropout, and a function of a number of whole sequences that returns their
+    loss."""
     # A CPU's attention with dropout, unlike a GPU's, saves all scores; the masks of the rest are small.
     model = stack(*config.methods).model(build_model(replace(config.model, dropout=0.0), config.seed))
     summed = NextTokenLoss(model)
