@@ -78,7 +78,7 @@ def run(
 
 def _limit(limits: dict[str, int], isolated: bool) -> None:
     """Set the limits of this process and its children, which none of them can raise again."""
-    kinds = {resource.RLIMIT_FSIZE: limits["file_bytes"], resource.RLIMIT_DATA: limits["memory_bytes"]}
+    kinds = {resource.RLIMIT_FSIZE: limits["work_bytes"], resource.RLIMIT_DATA: limits["memory_bytes"]}
     if isolated:  # else the limit counts all processes of the user
         kinds[resource.RLIMIT_NPROC] = limits["processes"]
     for kind, value in (kinds | {resource.RLIMIT_CORE: 0}).items():

@@ -7,6 +7,7 @@ read-only; the home, the validation data and all other files are absent. Set up 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shlex
@@ -47,6 +48,16 @@ class Shard:
     offset: int
     count: int
     dtype: str
+
+
+@dataclass(frozen=True)
+class Tally:
+    """Processes, processes and threads, memory that is not shared, and processor time of a session."""
+
+    processes: int
+    tasks: int
+    memory_bytes: int
+    cpu_seconds: float
 
 
 def readable() -> list[Path]:
@@ -186,13 +197,22 @@ class Sandbox:
             return False
         return self._reply() == "clean"
 
-    def session_processes(self) -> list[psutil.Process]:
-        """Return the processes of the session, the forked one and its children."""
+    def tally(self) -> Tally:
+        """Return the number, memory and processor time of the session's processes, of which the server is none."""
         try:
-            found = psutil.Process(self.process.pid).children(recursive=True)
+            found = psutil.Process(self.process.pid).children(recursive=True)[1 if self.isolated else 0 :]
         except psutil.NoSuchProcess:
-            return []
-        return found[1:] if self.isolated else found  # the first is the server, a child of unshare
+            found = []
+        tasks = memory = count = 0
+        seconds = 0.0
+        for process in found:  # the first of an isolated tree is the server, a child of unshare
+            with contextlib.suppress(psutil.Error), process.oneshot():
+                times = process.cpu_times()
+                seconds += times.user + times.system + times.children_user + times.children_system
+                tasks += process.num_threads()
+                memory += process.memory_info().rss - process.memory_info().shared
+                count += 1
+        return Tally(count, tasks, memory, seconds)
 
     def __enter__(self) -> Self:
         """Return the sandbox, whose server is ready."""

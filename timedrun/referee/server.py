@@ -37,7 +37,7 @@ def open_data(arguments: dict[str, Any]) -> None:
 
 def serve(control: socket.socket, shards: Shards, work: str, isolated: bool) -> None:
     """Obey the referee until it closes `control`."""
-    import torch  # noqa: F401, PLC0415 - once, here, for all sessions
+    import torch._dynamo  # noqa: PLC0415 - optimizers import it, which takes seconds: once, here, for all sessions
 
     from timedrun.referee import child  # noqa: PLC0415
 

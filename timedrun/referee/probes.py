@@ -1,0 +1,170 @@
+"""Probes of a trained model by questions: its loss, and changes of a question that must not change the answer.
+
+All arithmetic on answers is done here, outside of the process with submitted code: it reports scores of tokens, never a loss.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from timedrun.referee.session import Limits, Session, Violation
+from timedrun.referee.token_files import Windows
+from timedrun.referee.verdict import Finding
+
+Scores = NDArray[np.float64]
+NORMALISATION_TOLERANCE: Final = 1e-3
+"""Largest distance of the logarithm of the sum of probabilities from 0."""
+PROBED_ROWS: Final = 16
+CUTS: Final = 6
+"""Changes of later tokens per probed row, each at another position."""
+
+
+def ask(session: Session, limits: Limits, tokens: NDArray[np.int64], positions: NDArray[np.int64], vocabulary: int) -> Scores:
+    """Return log-probabilities (rows, asked, vocabulary) of the token after each position.
+
+    Raises:
+        Violation: the answer is late, has numbers that are not finite, or claims a wrong normalisation.
+    """
+    rows, asked = positions.shape
+    session.tell({"rows": rows, "positions": positions.tolist()}, tokens.astype(np.int64).tobytes())
+    size = rows * asked * vocabulary * 4
+    header, payload = session.wait("answer", limits.answer_seconds, size)
+    if len(payload) != size:
+        raise Violation("answers", f"{len(payload):,} bytes, where the answer to the question has {size:,}")
+    found = np.frombuffer(payload, np.float32).reshape(rows, asked, vocabulary).astype(np.float64)
+    largest = found.max(axis=-1, keepdims=True)
+    if not np.isfinite(largest).all():  # minus infinity is a probability of 0
+        raise Violation("answers", "NaN or infinite numbers in an answer")
+    logarithm = largest + np.log(np.exp(found - largest).sum(axis=-1, keepdims=True))
+    if header.get("log") is True and (worst := float(np.abs(logarithm).max())) > NORMALISATION_TOLERANCE:
+        raise Violation("normalisation", f"log-probabilities whose sum of probabilities is e^{worst:.4g} off 1")
+    result: Scores = found - logarithm
+    return result
+
+
+def load(session: Session, limits: Limits, weights: bytes | bytearray) -> None:
+    """Give a session its weights.
+
+    Raises:
+        Violation: they cannot be loaded.
+    """
+    session.stage = "answers"
+    session.tell({"kind": "weights"}, weights)
+    session.wait("loaded", limits.prepare_seconds)
+
+
+def difference(one: Scores, other: Scores) -> float:
+    """Return the largest total variation distance between two answers at one position."""
+    return float(0.5 * np.abs(np.exp(one) - np.exp(other)).sum(axis=-1).max())
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Losses of all rows, and answers to the last batch.
+
+    Attributes:
+        losses: (rows,) mean loss of a row, in nats.
+        last: (probed rows, asked, vocabulary) answers to the last rows.
+        repeated: distance between two answers to the first question.
+        first_seconds: from the weights' sending to the first answer; second_seconds: of the second answer.
+    """
+
+    losses: NDArray[np.float64]
+    last: Scores
+    repeated: float
+    first_seconds: float
+    second_seconds: float
+
+    @property
+    def loss(self) -> float:
+        """Return the mean loss, in nats."""
+        return float(self.losses.mean())
+
+
+def measure(
+    session: Session, limits: Limits, weights: bytes | bytearray, windows: Windows, *, vocabulary: int, batch: int
+) -> Measured:
+    """Load the weights and compute the loss of every row; the first question is asked twice."""
+    started = time.monotonic()
+    load(session, limits, weights)
+    inputs, positions, targets = windows.rows[:, :-1], windows.positions, windows.targets
+    times, losses = [time.monotonic()], []
+    repeated, earlier = 0.0, None
+    for start in [0, *range(0, len(inputs), batch)]:
+        rows = slice(start, start + batch)
+        answer = ask(session, limits, inputs[rows], positions[rows], vocabulary)
+        times.append(time.monotonic())
+        if len(times) == 3 and earlier is not None:
+            repeated = difference(answer, earlier)
+        earlier = answer
+        if len(times) > 2:
+            losses.append(-np.take_along_axis(answer, targets[rows][..., None], axis=-1)[..., 0].mean(axis=-1))
+    assert earlier is not None
+    return Measured(np.concatenate(losses), earlier, repeated, times[1] - started, times[2] - times[1])
+
+
+def probe(
+    session: Session,
+    limits: Limits,
+    weights: bytes | bytearray,
+    windows: Windows,
+    measured: Measured,
+    *,
+    vocabulary: int,
+    tolerance: float,
+    seed: int,
+) -> list[Finding]:
+    """Ask the last rows of `measured` again in a new session: alone, among other rows, with other later tokens.
+
+    A new session has no memory of the earlier one, so that answers cannot be repeated from it, and the rows that are
+    asked about are its first.
+    """
+    draw = np.random.default_rng(seed)
+    load(session, limits, weights)
+    count = len(measured.last)
+    rows, positions = windows.rows[-count:, :-1], windows.positions[-count:]
+    strange = windows.rows[:-count, :-1] if len(windows.rows) > count else windows.rows[:, :-1][::-1]
+
+    def compare(name: str, changed: NDArray[np.int64], wanted: Scores, at: NDArray[np.int64], what: str) -> Finding:
+        found = difference(ask(session, limits, changed, at, vocabulary), wanted)
+        return judged(name, found, tolerance, what)
+
+    findings = [compare("state", rows, measured.last, positions, "a row's answers in another session")]
+    alone = draw.integers(count)
+    one = slice(alone, alone + 1)
+    findings.append(compare("rows", rows[one], measured.last[one], positions[one], "a row's answers alone"))
+    company = rows.copy()
+    changed_rows = draw.permutation(count)[: count // 2]
+    company[changed_rows] = strange[draw.integers(len(strange), size=len(changed_rows))]
+    answer = ask(session, limits, company, positions, vocabulary)
+    kept = np.setdiff1d(np.arange(count), changed_rows)
+    findings.append(
+        judged("rows", difference(answer[kept], measured.last[kept]), tolerance, "a row's answers among other rows")
+    )
+    worst = 0.0
+    for _ in range(CUTS):
+        cuts = np.take_along_axis(positions[:, :-1], draw.integers(positions.shape[1] - 1, size=(count, 1)), axis=1)
+        later = np.arange(rows.shape[1])[None] > cuts
+        futures = strange[draw.integers(len(strange), size=count)]
+        answer = ask(session, limits, np.where(later, futures, rows), positions, vocabulary)
+        for row in range(count):
+            seen = positions[row] <= cuts[row]
+            worst = max(worst, difference(answer[row, seen], measured.last[row, seen]))
+    findings.append(judged("causality", worst, tolerance, "answers before a changed token"))
+    return findings
+
+
+def judged(name: str, found: float, tolerance: float, what: str) -> Finding:
+    """Return the finding on a total variation distance."""
+    text = f"{what} differ by {found:.2g} in total variation, of {tolerance:g} allowed"
+    return Finding(name, found <= tolerance, text, {"distance": found, "tolerance": tolerance})
+
+
+def question_rows(asked: int, vocabulary: int) -> int:
+    """Return the rows of one question: at most `PROBED_ROWS`, and at most 2^26 numbers in the answer."""
+    return max(2, min(PROBED_ROWS, (1 << 26) // (asked * vocabulary)))
