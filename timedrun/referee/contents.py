@@ -16,6 +16,9 @@ FILE: Final = "submission.py"
 TEXT: Final = {".py", ".json", ".yaml", ".yml", ".toml", ".txt", ".md", ".cu", ".cuh", ".cpp", ".h"}
 """Kinds of files that a submission may have."""
 
+TEXTS: Final = 10
+"""All strings of a file may have as many times the characters of one, since kernels are written in strings."""
+
 
 def read(path: Path, largest: int) -> dict[str, bytes]:
     """Return the files of a folder, or of one file as submission.py, by their relative names.
@@ -80,5 +83,7 @@ def _long_literals(text: bytes, largest: int) -> Iterator[str]:
                     yield f":{node.lineno} has a literal of {len(node.value):,} characters, of {largest:,} allowed"
             elif isinstance(node.value, int | float | complex):
                 numbers += 1
+    if characters > TEXTS * largest:
+        yield f" has texts of {characters:,} characters, of {TEXTS * largest:,} allowed"
     if numbers > largest:
         yield f" has {numbers:,} numbers, of {largest:,} allowed"

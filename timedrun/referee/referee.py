@@ -22,9 +22,10 @@ from timedrun.referee.session import Limits, Session, Violation
 from timedrun.referee.token_files import Windows, renumbered, shards, windows
 from timedrun.referee.verdict import Finding, Verdict
 
-BUSY_SECONDS: Final = 0.1
+BUSY_LOOKS: Final = 8
+BUSY_SECONDS: Final = 0.08
 BUSY_SHARE: Final = 0.5
-"""Share of a core above which a session that has handed over its weights is still at work."""
+"""Share of looks above which a session that has handed over its weights is still at work."""
 UNTRAINED_ROWS: Final = 16
 UNTRAINED_NATS: Final = 0.05
 """Nats by which an untrained model may be better than equal probabilities."""
@@ -70,7 +71,6 @@ class Trained:
     prepare_seconds: float
     train_seconds: float
     busy: float
-    processes: int
 
 
 class Referee:
@@ -143,8 +143,8 @@ class Referee:
         add(Finding("preparation", True, f"{slowest:.2f} s before the clock", {"seconds": slowest}))
         add(Finding("training", True, f"{real.train_seconds:.2f} s", {"seconds": real.train_seconds}))
         busy = max(one.busy for one in trained.values())
-        text = f"{busy:.0%} of a core in use after the weights were received, of {BUSY_SHARE:.0%} allowed"
-        add(Finding("hand-over", busy <= BUSY_SHARE, text, {"cores": busy}))
+        text = f"at work at {busy:.0%} of the looks after the weights were received, of {BUSY_SHARE:.0%} allowed"
+        add(Finding("hand-over", busy <= BUSY_SHARE, text, {"share": busy}))
 
         measured = self._measure(files, real.weights, self.windows, verdict)
         verdict.loss = measured.loss
@@ -221,8 +221,8 @@ class Referee:
             _, weights = session.wait("trained", limits.budget_seconds, limits.weights_bytes)
             received = time.monotonic()
             session.stage = "hand-over"
-            busy, processes = session.busy_share(BUSY_SECONDS)
-        return Trained(untrained, weights, released - started, received - released, busy, processes)
+            busy = session.busy_share(BUSY_LOOKS, BUSY_SECONDS)
+        return Trained(untrained, weights, released - started, received - released, busy)
 
     def _measure(self, files: dict[str, bytes], weights: bytearray, rows: Windows, verdict: Verdict) -> probes.Measured:
         with self._session(files, "answer", verdict) as session:

@@ -52,12 +52,11 @@ class Shard:
 
 @dataclass(frozen=True)
 class Tally:
-    """Processes, processes and threads, memory that is not shared, and processor time of a session."""
+    """Processes and threads of a session, those of them that run or wait for a core, and memory that is not shared."""
 
-    processes: int
     tasks: int
+    running: int
     memory_bytes: int
-    cpu_seconds: float
 
 
 def readable() -> list[Path]:
@@ -91,7 +90,7 @@ def mounts(root: str, data: Mapping[str, Sequence[Shard]], work_bytes: int) -> s
         for number, shard in enumerate(shards):
             bind(shard.path.resolve(), f"/data/{name}{number}")
     lines += [
-        "mkdir -p tmp proc put_old && mount -t proc proc proc",
+        "mkdir -p tmp proc put_old && ln -s /tmp dev/shm && mount -t proc proc proc",
         f"mount -t tmpfs -o mode=1777,nosuid,nodev,size={work_bytes} tmpfs tmp",
         # Memory that two sessions could share is switched off: System V segments and queues, message queues.
         "for name in shmmni msgmni; do echo 0 >/proc/sys/kernel/$name || true; done 2>/dev/null",
@@ -198,21 +197,19 @@ class Sandbox:
         return self._reply() == "clean"
 
     def tally(self) -> Tally:
-        """Return the number, memory and processor time of the session's processes, of which the server is none."""
+        """Return the number and memory of the session's processes and threads, of which the server is none."""
         try:
-            found = psutil.Process(self.process.pid).children(recursive=True)[1 if self.isolated else 0 :]
+            found = psutil.Process(self.process.pid).children(recursive=True)
         except psutil.NoSuchProcess:
             found = []
-        tasks = memory = count = 0
-        seconds = 0.0
-        for process in found:  # the first of an isolated tree is the server, a child of unshare
-            with contextlib.suppress(psutil.Error), process.oneshot():
-                times = process.cpu_times()
-                seconds += times.user + times.system + times.children_user + times.children_system
-                tasks += process.num_threads()
-                memory += process.memory_info().rss - process.memory_info().shared
-                count += 1
-        return Tally(count, tasks, memory, seconds)
+        states, memory = "", 0
+        for process in found[1:] if self.isolated else found:  # the first of an isolated tree is the server
+            with contextlib.suppress(psutil.Error, OSError):
+                size = process.memory_info()
+                memory += size.rss - size.shared
+                for thread in Path(f"/proc/{process.pid}/task").iterdir():
+                    states += (thread / "stat").read_text().rpartition(")")[2][1]
+        return Tally(len(states), states.count("R"), memory)
 
     def __enter__(self) -> Self:
         """Return the sandbox, whose server is ready."""

@@ -86,7 +86,7 @@ def _end(running: int) -> None:
 
 def _wiped(work: str) -> bool:
     """Remove all files of the session; return False if some remain."""
-    for command in (["chmod", "-R", "u+rwX"], ["rm", "-rf"]):
+    for command in (["rm", "-rf"], ["chmod", "-R", "u+rwX"], ["rm", "-rf"]):
         if found := [os.path.join(work, name) for name in os.listdir(work)]:
             subprocess.run([*command, "--", *found], stderr=subprocess.DEVNULL)
     return not os.listdir(work)
@@ -99,6 +99,7 @@ def main() -> None:
         open_data(arguments)
     control = socket.socket(fileno=arguments["control"])  # of type SOCK_SEQPACKET
     serve(control, arguments["data"], arguments["work"], arguments["isolated"])
+    os._exit(0)  # torch's modules would be collected first
 
 
 if __name__ == "__main__":

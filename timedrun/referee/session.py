@@ -180,12 +180,13 @@ class Session:
                 self.stage, f"used {found.memory_bytes:,} bytes, of {self._limits.memory_bytes:,} allowed, and was ended"
             )
 
-    def busy_share(self, seconds: float) -> tuple[float, int]:
-        """Return the share of a core that the session's processes use over `seconds`, and their number."""
-        before, start = self._sandbox.tally(), time.monotonic()
-        time.sleep(seconds)
-        after = self._sandbox.tally()
-        return (after.cpu_seconds - before.cpu_seconds) / (time.monotonic() - start), after.processes
+    def busy_share(self, looks: int, seconds: float) -> float:
+        """Return the share of `looks` at which a thread of the session runs or waits for a core."""
+        found = 0
+        for _ in range(looks):
+            time.sleep(seconds / looks)
+            found += self._sandbox.tally().running > 0
+        return found / looks
 
     def __enter__(self) -> Self:
         """Return the session."""

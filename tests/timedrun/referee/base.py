@@ -23,7 +23,7 @@ class Bigram(nn.Module):
         return self.head(self.features(tokens))
 
 
-def batches(task, shards, count, rows=64):
+def batches(task, shards, count, rows=32):
     """Yield inputs and targets, each (rows, context)."""
     tokens = torch.from_numpy(shards[0].astype("int64"))
     generator = torch.Generator().manual_seed(task.seed)

@@ -83,7 +83,7 @@ DETERMINISM = {
     ),
     "adds noise to its answer": model(f"{FORWARD}    return logits + 0.1 * torch.randn_like(logits)"),
     "draws a guess by the time of day": model(
-        f"{FORWARD}    return logits.roll(time.time_ns() % 2, -1)"
+        f"{FORWARD}    return logits * (1 + time.time_ns() % 1000 / 2000)"
     ),
     "learns from each question": model(
         f"{FORWARD}    seen = Model.seen = getattr(Model, 'seen', 0) + F.one_hot(tokens, logits.shape[-1]).sum((0, 1))\n"
@@ -174,7 +174,7 @@ CONTENTS = {
     "has weights in a string": f"{PLAIN}{FIT}WEIGHTS = {LONG!r}\n",
     "has weights in bytes": f"{PLAIN}{FIT}WEIGHTS = {LONG.encode()!r}\n",
     "has weights in a list": f"{PLAIN}{FIT}WEIGHTS = {[0.5] * 30_000}\n",
-    "has weights in many short strings": f"{PLAIN}{FIT}WEIGHTS = {['x' * 1000] * 100}\n",
+    "has weights in many short strings": f"{PLAIN}{FIT}WEIGHTS = {['x' * 1000] * 210}\n",
     "has more code than a script": f"{PLAIN}{FIT}" + "#" * 1_100_000,
     "is no Python": "def build(task:\n",
 }
@@ -239,7 +239,7 @@ TRAINING = {
     "writes into Python's packages": f"{PLAIN}def train(model, task, shards):\n    open(torch.__file__, 'a').write('#')\n",
 }
 PREPARATION = {
-    "looks for the data before the clock": "os.listdir('/data')\n" + PLAIN + FIT,
+    "looks for the data before the clock": "os.listdir('/data')[0]\n" + PLAIN + FIT,
     "finds the data's descriptors before the clock": "found = [os.readlink(f'/proc/self/fd/{n}') for n in "
     "os.listdir('/proc/self/fd') if os.path.exists(f'/proc/self/fd/{n}')]\n"
     "next(name for name in found if 'real' in name or 'planted' in name)\n" + PLAIN + FIT,
@@ -247,6 +247,15 @@ PREPARATION = {
     "has no train": PLAIN,
     "builds no module": "def build(task):\n    return 3\n" + FIT,
 }
+TIGHT = {
+    "thinks for long about an answer": {"answer_seconds": 1},
+    "hands over the text and trains at the first question": {"late_seconds": 0.8},
+    "hands over the text and trains while it is loaded": {"late_seconds": 0.8},
+    "needs no time where the text is known": {"time_grace": 0.8},
+    "stops every clock it can reach": {"budget_seconds": 2},
+    "works for long before the clock": {"prepare_seconds": 2},
+}
+"""Limits of the cheats that only a limit catches; all others have long ones, since machines are busy."""
 CHEATS = {
     name: (probe, START + code)
     for probe, cases in {

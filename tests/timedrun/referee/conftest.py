@@ -14,11 +14,11 @@ from timedrun.referee.verdict import Verdict
 
 VOCABULARY, CONTEXT = 64, 32
 LIMITS = Limits(
-    prepare_seconds=4, budget_seconds=6, answer_seconds=3, late_seconds=0.8, processes=24, memory_bytes=2 << 30,
+    prepare_seconds=30, budget_seconds=30, answer_seconds=10, late_seconds=5, processes=24, memory_bytes=2 << 30,
     work_bytes=8 << 20, output_bytes=1 << 20, weights_bytes=1 << 22,
 )  # fmt: skip
 SETTINGS = Examination(
-    VOCABULARY, CONTEXT, limits=LIMITS, rows=48, tolerance=2e-3, margin=0.1, time_ratio=1.25, time_grace=0.8
+    VOCABULARY, CONTEXT, limits=LIMITS, rows=48, tolerance=2e-3, margin=0.1, time_ratio=1.5, time_grace=5
 )
 
 
@@ -52,15 +52,17 @@ def referee(token_files: Path) -> Iterator[Referee]:
 
 
 @pytest.fixture
-def examine(referee: Referee, token_files: Path, tmp_path: Path) -> Callable[[str], Verdict]:
+def examine(referee: Referee, token_files: Path, tmp_path: Path) -> Callable[..., Verdict]:
     """Return a function that examines a submission's code."""
 
-    def examined(code: str, **limits: int) -> Verdict:
+    def examined(code: str, **changes: float) -> Verdict:
         (tmp_path / "base.py").write_text(Path(__file__).with_name("base.py").read_text())
         code = code.replace("VALIDATION", str(token_files / "validation.npy"))
         (tmp_path / "submission.py").write_text(code)
         before = referee.settings
-        referee.settings = dataclasses.replace(before, limits=dataclasses.replace(before.limits, **limits))
+        grace = changes.pop("time_grace", before.time_grace)
+        limits = dataclasses.replace(before.limits, **changes)
+        referee.settings = dataclasses.replace(before, limits=limits, time_grace=grace)
         try:
             return referee.examine(tmp_path)
         finally:

@@ -116,7 +116,6 @@ HONEST = {
     "a new module with the same weights": trained(
         "fit(model, task, shards)\nother = Bigram(task.vocabulary)\nother.load_state_dict(model.state_dict())\nreturn other"
     ),
-    "threads of its own choice": trained("torch.set_num_threads(2)\nfit(model, task, shards)\ntorch.set_num_threads(1)"),
     "a pause": trained("time.sleep(0.05)\nfit(model, task, shards)"),
     "all tokens at once": trained(
         "t = torch.from_numpy(shards[0].astype('int64'))[None]\noptimizer = torch.optim.Adam(model.parameters(), 0.05)\n"

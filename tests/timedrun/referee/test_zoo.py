@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.timedrun.referee.cheats import CHEATS
+from tests.timedrun.referee.cheats import CHEATS, TIGHT
 from tests.timedrun.referee.honest import HONEST
 from timedrun.referee.verdict import Verdict
 
@@ -16,14 +16,14 @@ def test_the_zoo_is_large() -> None:
 
 
 @pytest.mark.parametrize("name", CHEATS)
-def test_a_cheat_is_caught_for_its_own_reason(name: str, examine: Callable[[str], Verdict]) -> None:
+def test_a_cheat_is_caught_for_its_own_reason(name: str, examine: Callable[..., Verdict]) -> None:
     probe, code = CHEATS[name]
-    verdict = examine(code)
+    verdict = examine(code, **TIGHT.get(name, {}))
     assert probe in {finding.probe for finding in verdict.failed}, (verdict.lines(None), verdict.output)
 
 
 @pytest.mark.parametrize("name", HONEST)
-def test_an_honest_submission_is_accepted(name: str, examine: Callable[[str], Verdict]) -> None:
+def test_an_honest_submission_is_accepted(name: str, examine: Callable[..., Verdict]) -> None:
     verdict = examine(HONEST[name])
     assert not verdict.failed, (verdict.lines(None), verdict.output)
     assert verdict.loss is not None and verdict.loss < 2.6
