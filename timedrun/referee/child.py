@@ -12,7 +12,7 @@ import socket
 import sys
 import traceback
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 import numpy as np
 import torch
@@ -24,9 +24,7 @@ LONGEST_TEXT = 4000
 """Characters of an error that are reported."""
 
 
-def run(
-    connection: socket.socket, gate: socket.socket, output: int, work: str, isolated: bool
-) -> NoReturn:
+def run(connection: socket.socket, gate: socket.socket, output: int, work: str, isolated: bool) -> NoReturn:
     """Run one session and end the process.
 
     Args:
@@ -41,6 +39,8 @@ def run(
         null = os.open(os.devnull, os.O_RDONLY)
         for descriptor, source in ((0, null), (1, output), (2, output)):
             os.dup2(source, descriptor)
+        for stream in (sys.stdout, sys.stderr):  # the process is killed at its end, without a flush
+            cast(io.TextIOWrapper, stream).reconfigure(line_buffering=True)
         order, files = channel.receive(connection)
         _limit(order["limits"], isolated)
         os.chdir(work)
@@ -80,7 +80,7 @@ def _limit(limits: dict[str, int], isolated: bool) -> None:
     """Set the limits of this process and its children, which none of them can raise again."""
     kinds = {resource.RLIMIT_FSIZE: limits["work_bytes"], resource.RLIMIT_DATA: limits["memory_bytes"]}
     if isolated:  # else the limit counts all processes of the user
-        kinds[resource.RLIMIT_NPROC] = limits["processes"]
+        kinds[resource.RLIMIT_NPROC] = limits["processes"] + 1  # and the server
     for kind, value in (kinds | {resource.RLIMIT_CORE: 0}).items():
         resource.setrlimit(kind, (value, value))
 
@@ -113,4 +113,4 @@ def _answer(connection: socket.socket, model: nn.Module, task: contract.Task) ->
         positions = torch.tensor(question["positions"], device=task.device)  # (rows, asked)
         values, normalised = contract.answered(model, tokens, task.vocabulary)
         asked = values.gather(1, positions[..., None].expand(-1, -1, task.vocabulary)).float().cpu().contiguous()
-        channel.send(connection, {"kind": "answer", "log": normalised}, memoryview(asked.numpy()).cast("B"))
+        channel.send(connection, {"kind": "answer", "log": normalised}, asked.numpy().tobytes())

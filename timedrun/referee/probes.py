@@ -1,6 +1,7 @@
 """Probes of a trained model by questions: its loss, and changes of a question that must not change the answer.
 
-All arithmetic on answers is done here, outside of the process with submitted code: it reports scores of tokens, never a loss.
+All arithmetic on answers is done here, outside of the process with submitted code, which returns scores of tokens and no
+loss.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ CUTS: Final = 6
 """Changes of later tokens per probed row, each at another position."""
 
 
-def ask(session: Session, limits: Limits, tokens: NDArray[np.int64], positions: NDArray[np.int64], vocabulary: int) -> Scores:
+def ask(
+    session: Session, limits: Limits, tokens: NDArray[np.int64], positions: NDArray[np.int64], vocabulary: int
+) -> Scores:
     """Return log-probabilities (rows, asked, vocabulary) of the token after each position.
 
     Raises:
@@ -54,7 +57,7 @@ def load(session: Session, limits: Limits, weights: bytes | bytearray) -> None:
         Violation: they cannot be loaded.
     """
     session.stage = "answers"
-    session.tell({"kind": "weights"}, weights)
+    session.tell({"kind": "weights"}, memoryview(weights))
     session.wait("loaded", limits.prepare_seconds)
 
 

@@ -87,7 +87,9 @@ class Referee:
         SandboxUnavailable: the machine cannot isolate a process.
     """
 
-    def __init__(self, settings: Examination, train: Path, validation: Path, folder: Path, *, isolated: bool = True) -> None:
+    def __init__(
+        self, settings: Examination, train: Path, validation: Path, folder: Path, *, isolated: bool = True
+    ) -> None:
         self.settings = settings
         for seen in [Path("/usr"), *readable()]:
             if isolated and validation.resolve().is_relative_to(seen):
@@ -153,7 +155,7 @@ class Referee:
         add(Finding("normalisation", True, "computed by the referee"))
         late = measured.first_seconds - measured.second_seconds
         allowed = self.settings.limits.late_seconds + 0.1 * real.train_seconds
-        text = f"{late:.2f} s from the weights to the first answer beyond a later answer's time, of {allowed:.2f} s allowed"
+        text = f"{late:.2f} s to the first answer, beyond a later answer's time, of {allowed:.2f} s allowed"
         add(Finding("late work", late <= allowed, text, {"seconds": late}))
         add(probes.judged("determinism", measured.repeated, self.settings.tolerance, "two answers to one question"))
         with self._session(files, "answer", verdict) as session:
@@ -185,7 +187,7 @@ class Referee:
         more = theirs.loss - ours.loss
         noise = float(np.std(theirs.losses - ours.losses, ddof=1)) / math.sqrt(len(ours.losses))
         allowed = self.settings.margin + 3 * noise
-        text = f"loss {theirs.loss:.4f} with renumbered tokens, {ours.loss:.4f} without: {more:+.4f}, of {allowed:.4f} allowed"
+        text = f"loss {theirs.loss:.4f} with renumbered tokens: {more:+.4f}, of {allowed:.4f} allowed"
         verdict.findings.append(Finding("planted data", more <= allowed, text, {"more_nats": more, "allowed": allowed}))
         limit = real.train_seconds * self.settings.time_ratio + self.settings.time_grace
         text = f"{planted.train_seconds:.2f} s with renumbered tokens, {real.train_seconds:.2f} s without"

@@ -1,8 +1,8 @@
 """Sandbox of submitted code: Linux namespaces without network, with a read-only view of Python and the training data.
 
-The root is an empty folder in memory into which only the programs, Python, this package and the training data are mounted,
-read-only; the home, the validation data and all other files are absent. Set up with util-linux (`unshare`, `mount`,
-`pivot_root`, `setpriv`). Files of the submission are sent over a socket, not mounted.
+The root is an empty folder in memory into which only the programs, Python, this package and the training data are
+mounted, read-only; the home, the validation data and all other files are absent. Set up with util-linux (`unshare`,
+`mount`, `pivot_root`, `setpriv`). Files of the submission are sent over a socket, not mounted.
 """
 
 from __future__ import annotations
@@ -52,7 +52,10 @@ class Shard:
 
 @dataclass(frozen=True)
 class Tally:
-    """Processes and threads of a session, those of them that run or wait for a core, and memory that is not shared."""
+    """Processes and threads of a session, those that run or wait for a core, and memory.
+
+    A page of memory that several processes share counts for each of them.
+    """
 
     tasks: int
     running: int
@@ -112,7 +115,9 @@ class Sandbox:
         SandboxUnavailable: the machine cannot isolate a process; the message says why and what to do.
     """
 
-    def __init__(self, data: Mapping[str, Sequence[Shard]], *, work_bytes: int = 1 << 30, isolated: bool = True) -> None:
+    def __init__(
+        self, data: Mapping[str, Sequence[Shard]], *, work_bytes: int = 1 << 30, isolated: bool = True
+    ) -> None:
         self.isolated = isolated
         self._folder = tempfile.TemporaryDirectory(prefix="timedrun_referee_")
         self._errors = open(Path(self._folder.name, "errors"), "w+b")  # noqa: SIM115 - closed in __exit__
@@ -121,14 +126,28 @@ class Sandbox:
         arguments = self._arguments(data, work, other.fileno())
         command = [sys.executable, "-m", "timedrun.referee.server", json.dumps(arguments)]
         environment = {"PATH": PATH, "HOME": work, "TMPDIR": work, "USER": "referee", "LANG": "C.UTF-8"}
-        environment |= {"PYTHONPATH": os.fspath(PACKAGE.parent), "PYTHONDONTWRITEBYTECODE": "1", "VIRTUAL_ENV": sys.prefix}
+        environment |= {
+            "PYTHONPATH": os.fspath(PACKAGE.parent),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "VIRTUAL_ENV": sys.prefix,
+        }
         kept = ("CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH", "OMP_NUM_THREADS")
         environment |= {name: os.environ[name] for name in kept if name in os.environ}
         if isolated:
             if missing := [tool for tool in TOOLS if shutil.which(tool, path=PATH) is None]:
                 self._refuse(f"{' and '.join(missing)} not found; install util-linux 2.33 or newer")
             user = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
-            spaces = ["--mount", "--net", "--ipc", "--uts", "--pid", "--fork", "--kill-child", "--propagation", "private"]
+            spaces = [
+                "--mount",
+                "--net",
+                "--ipc",
+                "--uts",
+                "--pid",
+                "--fork",
+                "--kill-child",
+                "--propagation",
+                "private",
+            ]
             script = f"{mounts(self._folder.name, data, work_bytes)}\nexec {shlex.join(command)}"
             command = ["unshare", *user, *spaces, "sh", "-c", script]
         else:
@@ -210,6 +229,14 @@ class Sandbox:
                 for thread in Path(f"/proc/{process.pid}/task").iterdir():
                     states += (thread / "stat").read_text().rpartition(")")[2][1]
         return Tally(len(states), states.count("R"), memory)
+
+    def memory_bytes(self) -> int:
+        """Return the memory of all processes of the sandbox, in which a page of several counts once."""
+        found = 0
+        for process in psutil.Process(self.process.pid).children(recursive=True):
+            with contextlib.suppress(psutil.Error):
+                found += process.memory_full_info().pss
+        return found
 
     def __enter__(self) -> Self:
         """Return the sandbox, whose server is ready."""

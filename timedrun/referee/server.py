@@ -1,12 +1,13 @@
 """First process of the sandbox: imports torch, holds the training data, forks one process per session, ends them all.
 
-It never runs submitted code. The data are opened where they are mounted, then the mount is removed, so that a submission
-has them only from the moment at which the referee starts the clock.
+It never runs submitted code. The data are opened where they are mounted, then the mount is removed, so that a
+submission has them only from the moment at which the referee starts the clock.
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import os
 import signal
@@ -37,9 +38,9 @@ def open_data(arguments: dict[str, Any]) -> None:
 
 def serve(control: socket.socket, shards: Shards, work: str, isolated: bool) -> None:
     """Obey the referee until it closes `control`."""
-    import torch._dynamo  # noqa: PLC0415 - optimizers import it, which takes seconds: once, here, for all sessions
+    from timedrun.referee import child  # torch, which takes seconds: once, here, for all sessions
 
-    from timedrun.referee import child  # noqa: PLC0415
+    importlib.import_module("torch._dynamo")  # which optimizers import when they are made
 
     os.umask(0o077)
     control.send(b"ready")

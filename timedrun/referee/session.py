@@ -173,12 +173,12 @@ class Session:
         found = self._sandbox.tally()
         if found.tasks >= self._limits.processes:
             raise Violation(
-                self.stage, f"had {found.tasks} processes and threads, of {self._limits.processes} allowed, and was ended"
+                self.stage,
+                f"had {found.tasks} processes and threads, of {self._limits.processes} allowed, and was ended",
             )
-        if found.memory_bytes > self._limits.memory_bytes:
-            raise Violation(
-                self.stage, f"used {found.memory_bytes:,} bytes, of {self._limits.memory_bytes:,} allowed, and was ended"
-            )
+        largest = self._limits.memory_bytes
+        if found.memory_bytes > largest and (used := self._sandbox.memory_bytes()) > largest:
+            raise Violation(self.stage, f"used {used:,} bytes of memory, of {largest:,} allowed, and was ended")
 
     def busy_share(self, looks: int, seconds: float) -> float:
         """Return the share of `looks` at which a thread of the session runs or waits for a core."""

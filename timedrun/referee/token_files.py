@@ -1,4 +1,4 @@
-"""Files of tokens: NumPy's .npy, and .bin with a header as the GPT speed runs write them; windows; renumbered copies."""
+"""Files of tokens: NumPy's .npy, and .bin as the GPT speed runs write them; windows; renumbered copies."""
 
 from __future__ import annotations
 

@@ -34,8 +34,7 @@ CAUSALITY = {
         "    return x + F.scaled_dot_product_attention(x, x, x)"
     ),
     "has a centred convolution": model(
-        "def features(self, tokens):\n    x = self.embedding(tokens)\n"
-        "    return x + F.avg_pool1d(x.mT, 3, 1, 1).mT"
+        "def features(self, tokens):\n    x = self.embedding(tokens)\n    return x + F.avg_pool1d(x.mT, 3, 1, 1).mT"
     ),
     "runs a recurrence in both directions": model(
         "def features(self, tokens):\n    x = self.embedding(tokens)\n    return x + x.flip(1).cumsum(1).flip(1) / 32"
@@ -46,11 +45,10 @@ CAUSALITY = {
     ),
     "peeks at evaluation only": model(f"{FORWARD}    return logits + 5 * {PEEK}"),
     "peeks at every fifth position": model(
-        f"{FORWARD}    there = (torch.arange(tokens.shape[1]) % 5 == 0)[:, None]\n    return logits + 5 * there * {PEEK}"
+        f"{FORWARD}    there = (torch.arange(tokens.shape[1]) % 5 == 0)[:, None]\n"
+        f"    return logits + 5 * there * {PEEK}"
     ),
-    "peeks in every third row": model(
-        f"{FORWARD}    return logits + 5 * (tokens[:, :1, None] % 3 == 0) * {PEEK}"
-    ),
+    "peeks in every third row": model(f"{FORWARD}    return logits + 5 * (tokens[:, :1, None] % 3 == 0) * {PEEK}"),
     "blends a tenth of the truth into its answer": model(
         f"{FORWARD}    return (0.9 * logits.softmax(-1) + 0.1 * {PEEK}).log()"
     ),
@@ -82,9 +80,7 @@ DETERMINISM = {
         "def features(self, tokens):\n    return F.dropout(self.embedding(tokens), 0.2, training=True)"
     ),
     "adds noise to its answer": model(f"{FORWARD}    return logits + 0.1 * torch.randn_like(logits)"),
-    "draws a guess by the time of day": model(
-        f"{FORWARD}    return logits * (1 + time.time_ns() % 1000 / 2000)"
-    ),
+    "draws a guess by the time of day": model(f"{FORWARD}    return logits * (1 + time.time_ns() % 1000 / 2000)"),
     "learns from each question": model(
         f"{FORWARD}    seen = Model.seen = getattr(Model, 'seen', 0) + F.one_hot(tokens, logits.shape[-1]).sum((0, 1))\n"
         "    return logits + seen.log1p()"
@@ -147,7 +143,8 @@ UNTRAINED = {
         "    self.head.bias.data.copy_(p[0].log())"
     ),
     "is trained on other text before the clock": PLAIN.replace("return Bigram(task.vocabulary)", "m = Bigram(64)")
-    + "    import numpy as np\n    p = transitions(64); a = torch.randint(64, (20000,)); b = p[a].multinomial(1)[:, 0]\n"
+    + "    import numpy as np\n"
+    "    p = transitions(64); a = torch.randint(64, (20000,)); b = p[a].multinomial(1)[:, 0]\n"
     + "    o = torch.optim.Adam(m.parameters(), 0.05)\n    for _ in range(20):\n        o.zero_grad()\n"
     + f"        F.cross_entropy(m(a), b).backward(); o.step()\n    return m\n{FIT}",
 }
@@ -155,8 +152,8 @@ PLANTED = {
     "loads cached weights in train": f"{EMPTY}def train(model, task, shards):\n    {COPY}\n",
     "starts from cached weights and trains a little": f"{EMPTY}def train(model, task, shards):\n    {COPY}\n"
     "    fit(model, task, shards, 3, 0.01)\n",
-    "trains on text of its own": PLAIN
-    + "def train(model, task, shards):\n    p = transitions(64); a = torch.randint(64, (20000,)); b = p[a].multinomial(1)\n"
+    "trains on text of its own": PLAIN + "def train(model, task, shards):\n"
+    "    p = transitions(64); a = torch.randint(64, (20000,)); b = p[a].multinomial(1)\n"
     + "    import numpy as np\n    own = torch.stack([a, b[:, 0]], 1).flatten().numpy().astype('uint16')\n"
     + "    fit(model, task, [own])\n",
     "uses cached weights where the text is known": f"{EMPTY}def train(model, task, shards):\n"
@@ -236,7 +233,8 @@ TRAINING = {
     "mounts the host's disk": f"{PLAIN}def train(model, task, shards):\n    import ctypes\n"
     "    done = ctypes.CDLL(None, use_errno=True).mount(b'proc', b'/tmp', b'proc', 0, None)\n"
     "    if done: raise OSError(ctypes.get_errno(), 'mount')\n",
-    "writes into Python's packages": f"{PLAIN}def train(model, task, shards):\n    open(torch.__file__, 'a').write('#')\n",
+    "writes into Python's packages": f"{PLAIN}def train(model, task, shards):\n"
+    "    open(torch.__file__, 'a').write('#')\n",
 }
 PREPARATION = {
     "looks for the data before the clock": "os.listdir('/data')[0]\n" + PLAIN + FIT,
