@@ -1,7 +1,6 @@
 """Probes of a trained model by questions: its loss, and changes of a question that must not change the answer.
 
-All arithmetic on answers is done here, outside of the process with submitted code, which returns scores of tokens and no
-loss.
+All arithmetic on answers is done here, outside of the process with submitted code, which returns scores of tokens.
 """
 
 from __future__ import annotations

@@ -98,7 +98,7 @@ def mounts(root: str, data: Mapping[str, Sequence[Shard]], work_bytes: int) -> s
         # Memory that two sessions could share is switched off: System V segments and queues, message queues.
         "for name in shmmni msgmni; do echo 0 >/proc/sys/kernel/$name || true; done 2>/dev/null",
         "pivot_root . put_old && cd / && umount -l /put_old && rmdir /put_old",
-        "mount -o remount,ro,nosuid,nodev /",
+        "mount -o remount,bind,ro,nosuid,nodev /",
     ]
     return "\n".join(lines)
 

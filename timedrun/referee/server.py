@@ -7,6 +7,7 @@ submission has them only from the moment at which the referee starts the clock.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import importlib
 import json
 import os
@@ -36,6 +37,16 @@ def open_data(arguments: dict[str, Any]) -> None:
     os.execvp(command[0], command)
 
 
+def set_dumpable(allowed: bool) -> None:
+    """Allow or forbid processes of the same user to read this one's memory and descriptors (prctl, PR_SET_DUMPABLE).
+
+    Raises:
+        OSError: the kernel refused.
+    """
+    if ctypes.CDLL(None, use_errno=True).prctl(4, ctypes.c_ulong(allowed), 0, 0, 0):
+        raise OSError(ctypes.get_errno(), "the kernel refused to protect the server's memory (prctl)")
+
+
 def serve(control: socket.socket, shards: Shards, work: str, isolated: bool) -> None:
     """Obey the referee until it closes `control`."""
     from timedrun.referee import child  # torch, which takes seconds: once, here, for all sessions
@@ -43,6 +54,7 @@ def serve(control: socket.socket, shards: Shards, work: str, isolated: bool) -> 
     importlib.import_module("torch._dynamo")  # which optimizers import when they are made
 
     os.umask(0o077)
+    set_dumpable(False)  # its memory and descriptors are closed to submitted code, which has the same user
     control.send(b"ready")
     gate, running = None, 0
     while True:
@@ -58,6 +70,7 @@ def serve(control: socket.socket, shards: Shards, work: str, isolated: bool) -> 
                         os.close(shard[0])
                     control.close()
                     gate.close()
+                    set_dumpable(True)
                     child.run(socket.socket(fileno=descriptors[0]), inside, descriptors[1], work, isolated)
                 inside.close()
                 for descriptor in descriptors:

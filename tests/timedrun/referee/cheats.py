@@ -82,7 +82,7 @@ DETERMINISM = {
     "adds noise to its answer": model(f"{FORWARD}    return logits + 0.1 * torch.randn_like(logits)"),
     "draws a guess by the time of day": model(f"{FORWARD}    return logits * (1 + time.time_ns() % 1000 / 2000)"),
     "learns from each question": model(
-        f"{FORWARD}    seen = Model.seen = getattr(Model, 'seen', 0) + F.one_hot(tokens, logits.shape[-1]).sum((0, 1))\n"
+        f"{FORWARD}    seen = Model.seen = getattr(Model, 'seen', 0) + F.one_hot(tokens, 64).sum((0, 1))\n"
         "    return logits + seen.log1p()"
     ),
 }
@@ -100,7 +100,8 @@ STATE = {
         f"{FORWARD}    table = torch.load('q.pt') if os.path.exists('q.pt') else torch.zeros(64, 64)\n"
         "    if not getattr(Model, 'first', None): Model.first = tokens.clone()\n"
         "    if tokens.shape != Model.first.shape or (tokens != Model.first).any():\n"
-        "        table.index_put_((tokens[:, :-1].flatten(), tokens[:, 1:].flatten()), torch.tensor(1.0), accumulate=True)\n"
+        "        pairs = tokens[:, :-1].flatten(), tokens[:, 1:].flatten()\n"
+        "        table.index_put_(pairs, torch.tensor(1.0), accumulate=True)\n"
         "        torch.save(table, 'q.pt')\n"
         "    return logits + table[tokens].log1p()"
     ).replace("if not getattr(Model, 'first', None)", "if getattr(Model, 'first', None) is None"),
@@ -196,7 +197,7 @@ LATE = {
     "hands over the text and trains while it is loaded": LAZY
     + f"    def load_state_dict(self, state):\n        super().load_state_dict(state)\n{LAZY_FIT}{HAND_OVER_TEXT}",
 }
-SPIN = "until = time.monotonic() + 20\nwhile time.monotonic() < until: pass"
+SPIN = "import time\nuntil = time.monotonic() + 20\nwhile time.monotonic() < until: pass"
 HAND_OVER = {
     "trains on in a thread": f"{PLAIN}import threading\ndef more(model, task, shards):\n"
     "    until = time.monotonic() + 20\n    while time.monotonic() < until: fit(model, task, shards, 5)\n"
@@ -207,18 +208,18 @@ HAND_OVER = {
     "        os._exit(0)\n",
     "leaves a detached process behind": f"{PLAIN}import subprocess\ndef train(model, task, shards):\n"
     "    fit(model, task, shards)\n"
-    f"    subprocess.Popen([sys.executable, '-S', '-c', {('import time' + chr(10) + SPIN)!r}], start_new_session=True)\n"
+    f"    subprocess.Popen([sys.executable, '-S', '-c', {SPIN!r}], start_new_session=True)\n"
     "    time.sleep(0.3)\n",
 }
+FILES = "[n for n in range(3, 99) if os.path.isfile(f'/proc/self/fd/{n}')]"
+"""Descriptors of regular files."""
 TRAINING = {
     "reads the validation data": f"{PLAIN}def train(model, task, shards):\n    open('VALIDATION', 'rb').read()\n",
     "downloads data": f"{PLAIN}def train(model, task, shards):\n    import urllib.request\n"
     "    urllib.request.urlopen('http://192.0.2.1/', timeout=2)\n",
     "changes the training data": f"{PLAIN}def train(model, task, shards):\n    shards[0][0] = 1\n",
-    "opens the training data for writing": f"{PLAIN}def train(model, task, shards):\n    for n in range(3, 30):\n"
-    "        try:\n            os.readlink(f'/proc/self/fd/{n}').index('data')\n"
-    "        except (OSError, ValueError): continue\n        open(f'/proc/self/fd/{n}', 'r+b').write(b'x')\n"
-    "    raise OSError('not found')\n",
+    "opens the training data for writing": f"{PLAIN}def train(model, task, shards):\n"
+    f"    number = {FILES}[0]\n    open(f'/proc/self/fd/{{number}}', 'r+b').write(b'x')\n",
     "returns no model": f"{PLAIN}def train(model, task, shards):\n    return {{'loss': 0.1}}\n",
     "stops every clock it can reach": f"{PLAIN}def train(model, task, shards):\n"
     "    for name in ('time', 'monotonic', 'perf_counter'): setattr(time, name, lambda: 0.0)\n    time.sleep(60)\n",
@@ -238,9 +239,9 @@ TRAINING = {
 }
 PREPARATION = {
     "looks for the data before the clock": "os.listdir('/data')[0]\n" + PLAIN + FIT,
-    "finds the data's descriptors before the clock": "found = [os.readlink(f'/proc/self/fd/{n}') for n in "
-    "os.listdir('/proc/self/fd') if os.path.exists(f'/proc/self/fd/{n}')]\n"
-    "next(name for name in found if 'real' in name or 'planted' in name)\n" + PLAIN + FIT,
+    "finds the data's descriptors before the clock": f"{FILES}[0]\n{PLAIN}{FIT}",
+    "finds the data's descriptors in the server": "os.listdir('/proc/1/fd')\n" + PLAIN + FIT,
+    "reads the server's memory": "open('/proc/1/mem', 'rb')\n" + PLAIN + FIT,
     "works for long before the clock": "time.sleep(60)\n" + PLAIN + FIT,
     "has no train": PLAIN,
     "builds no module": "def build(task):\n    return 3\n" + FIT,
