@@ -12,6 +12,7 @@ from pathlib import Path
 from mlevents.terminal_escape import printable
 from timedrun import stdio
 from timedrun.errors import ExitCode, UsageError
+from timedrun.referee import contents
 from timedrun.referee.referee import Examination, Referee
 from timedrun.referee.session import Limits
 
@@ -42,6 +43,7 @@ def referee(arguments: argparse.Namespace) -> ExitCode:
         fixed=tuple(arguments.fixed),
         seed=seed,
     )
+    files = contents.read(arguments.submission, settings.limits.code_bytes)
     stdio.stage("timedrun referee: starting the sandbox")
     with (
         tempfile.TemporaryDirectory(prefix="timedrun_referee_", dir=arguments.scratch) as folder,
@@ -50,7 +52,7 @@ def referee(arguments: argparse.Namespace) -> ExitCode:
         ) as judge,
     ):
         stdio.stage("timedrun referee: training twice, then asking")
-        verdict = judge.examine(arguments.submission)
+        verdict = judge.examine(files)
     if arguments.json:
         print(json.dumps({**verdict.as_json(), "seed": seed}, indent=2))
     else:

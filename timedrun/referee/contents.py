@@ -24,7 +24,7 @@ def read(path: Path, largest: int) -> dict[str, bytes]:
     """Return the files of a folder, or of one file as submission.py, by their relative names.
 
     Raises:
-        UsageError: there is no submission.py.
+        UsageError: there is no submission.py, or a link, which could lead to the validation data.
     """
     if path.is_file():
         return {FILE: _start(path, largest)}
@@ -32,6 +32,8 @@ def read(path: Path, largest: int) -> dict[str, bytes]:
         raise UsageError(f"no {FILE} in {path}; name a folder that has one, or a Python file. Nothing was run.")
     found: dict[str, bytes] = {}
     for one in sorted(path.rglob("*")):
+        if one.is_symlink():
+            raise UsageError(f"{one} is a link; a submission has plain files only. Nothing was run.")
         if one.is_file() and "__pycache__" not in one.parts:
             found[one.relative_to(path).as_posix()] = _start(one, largest - sum(map(len, found.values())))
     return found

@@ -20,7 +20,7 @@ Scores = NDArray[np.float64]
 NORMALISATION_TOLERANCE: Final = 1e-3
 """Largest distance of the logarithm of the sum of probabilities from 0."""
 PROBED_ROWS: Final = 16
-CUTS: Final = 6
+CUTS: Final = 12
 """Changes of later tokens per probed row, each at another position."""
 
 
@@ -110,55 +110,68 @@ def measure(
     return Measured(np.concatenate(losses), earlier, repeated, times[1] - started, times[2] - times[1])
 
 
-def probe(
-    session: Session,
-    limits: Limits,
-    weights: bytes | bytearray,
-    windows: Windows,
-    measured: Measured,
-    *,
-    vocabulary: int,
-    tolerance: float,
-    seed: int,
-) -> list[Finding]:
-    """Ask the last rows of `measured` again in a new session: alone, among other rows, with other later tokens.
+@dataclass(frozen=True)
+class Probe:
+    """Questions whose answers must equal those of `measured` to its last rows.
 
-    A new session has no memory of the earlier one, so that answers cannot be repeated from it, and the rows that are
-    asked about are its first.
+    Attributes:
+        weights: weights of the model that `measured` is of.
+        seed: seed of the positions and rows that are drawn.
     """
-    draw = np.random.default_rng(seed)
-    load(session, limits, weights)
-    count = len(measured.last)
-    rows, positions = windows.rows[-count:, :-1], windows.positions[-count:]
-    strange = windows.rows[:-count, :-1] if len(windows.rows) > count else windows.rows[:, :-1][::-1]
 
-    def compare(name: str, changed: NDArray[np.int64], wanted: Scores, at: NDArray[np.int64], what: str) -> Finding:
-        found = difference(ask(session, limits, changed, at, vocabulary), wanted)
-        return judged(name, found, tolerance, what)
+    limits: Limits
+    weights: bytearray
+    windows: Windows
+    measured: Measured
+    vocabulary: int
+    tolerance: float
+    seed: int
 
-    findings = [compare("state", rows, measured.last, positions, "a row's answers in another session")]
-    alone = draw.integers(count)
-    one = slice(alone, alone + 1)
-    findings.append(compare("rows", rows[one], measured.last[one], positions[one], "a row's answers alone"))
-    company = rows.copy()
-    changed_rows = draw.permutation(count)[: count // 2]
-    company[changed_rows] = strange[draw.integers(len(strange), size=len(changed_rows))]
-    answer = ask(session, limits, company, positions, vocabulary)
-    kept = np.setdiff1d(np.arange(count), changed_rows)
-    findings.append(
-        judged("rows", difference(answer[kept], measured.last[kept]), tolerance, "a row's answers among other rows")
-    )
-    worst = 0.0
-    for _ in range(CUTS):
-        cuts = np.take_along_axis(positions[:, :-1], draw.integers(positions.shape[1] - 1, size=(count, 1)), axis=1)
-        later = np.arange(rows.shape[1])[None] > cuts
-        futures = strange[draw.integers(len(strange), size=count)]
-        answer = ask(session, limits, np.where(later, futures, rows), positions, vocabulary)
-        for row in range(count):
-            seen = positions[row] <= cuts[row]
-            worst = max(worst, difference(answer[row, seen], measured.last[row, seen]))
-    findings.append(judged("causality", worst, tolerance, "answers before a changed token"))
-    return findings
+    def repeat(self, session: Session) -> list[Finding]:
+        """Ask the last rows again as the first question of a session."""
+        load(session, self.limits, self.weights)
+        count = len(self.measured.last)
+        answer = self._ask(session, self.windows.rows[-count:, :-1], self.windows.positions[-count:])
+        found = difference(answer, self.measured.last)
+        return [judged("state", found, self.tolerance, "answers as a session's first and as its last")]
+
+    def change(self, session: Session) -> list[Finding]:
+        """Ask rows alone, among other rows, and with other later tokens, in a session that never sees them whole.
+
+        A model that keeps its first answer to a beginning, and repeats it, has computed that from a false continuation:
+        cuts of a row come in ascending order, so that each is the first question that goes on to its position.
+        """
+        draw = np.random.default_rng(self.seed)
+        load(session, self.limits, self.weights)
+        last = self.measured.last
+        count, half = len(last), len(last) // 2
+        rows, positions = self.windows.rows[-count:, :-1], self.windows.positions[-count:]
+        strange = self.windows.rows[:, :-1] if count == len(self.windows.rows) else self.windows.rows[:-count, :-1]
+
+        alone = slice(half, half + 1)
+        apart = difference(self._ask(session, rows[alone], positions[alone]), last[alone])
+        company = rows.copy()
+        company[:half] = strange[draw.integers(len(strange), size=half)]
+        answer = self._ask(session, company, positions)
+        apart = max(apart, difference(answer[half:], last[half:]))
+
+        rows, positions = rows[:half], positions[:half]
+        asked = positions.shape[1] - 1
+        cuts = np.sort([draw.permutation(asked)[: min(CUTS, asked)] for _ in rows], axis=1)
+        worst = 0.0
+        for cut in np.take_along_axis(positions, cuts, axis=1).T[..., None]:  # (rows, 1)
+            futures = strange[draw.integers(len(strange), size=half)]
+            answer = self._ask(session, np.where(np.arange(rows.shape[1]) > cut, futures, rows), positions)
+            for row in range(half):
+                seen = positions[row] <= cut[row]
+                worst = max(worst, difference(answer[row, seen], last[row, seen]))
+        return [
+            judged("rows", apart, self.tolerance, "a row's answers alone and among other rows"),
+            judged("causality", worst, self.tolerance, "answers before changed tokens"),
+        ]
+
+    def _ask(self, session: Session, tokens: NDArray[np.int64], positions: NDArray[np.int64]) -> Scores:
+        return ask(session, self.limits, tokens, positions, self.vocabulary)
 
 
 def judged(name: str, found: float, tolerance: float, what: str) -> Finding:
@@ -169,4 +182,4 @@ def judged(name: str, found: float, tolerance: float, what: str) -> Finding:
 
 def question_rows(asked: int, vocabulary: int) -> int:
     """Return the rows of one question: at most `PROBED_ROWS`, and at most 2^26 numbers in the answer."""
-    return max(2, min(PROBED_ROWS, (1 << 26) // (asked * vocabulary)))
+    return max(4, min(PROBED_ROWS, (1 << 26) // (asked * vocabulary)))

@@ -22,7 +22,7 @@ from timedrun.referee.session import Limits, Session, Violation
 from timedrun.referee.token_files import Windows, renumbered, shards, windows
 from timedrun.referee.verdict import Finding, Verdict
 
-BUSY_LOOKS: Final = 8
+BUSY_LOOKS: Final = 5
 BUSY_SECONDS: Final = 0.08
 BUSY_SHARE: Final = 0.5
 """Share of looks above which a session that has handed over its weights is still at work."""
@@ -120,10 +120,9 @@ class Referee:
         """End the sandbox."""
         self.sandbox.__exit__()
 
-    def examine(self, submission: Path) -> Verdict:
-        """Examine a submission; the first breach of a rule that leaves nothing to ask ends it."""
+    def examine(self, files: dict[str, bytes]) -> Verdict:
+        """Examine a submission's files (`contents.read`); a breach of a rule that leaves nothing to ask ends it."""
         limits = self.settings.limits
-        files = contents.read(submission, limits.code_bytes)
         verdict = Verdict(contents.digest(files), self.sandbox.isolated)
         found = contents.examine(files, code_bytes=limits.code_bytes, literal_items=limits.literal_items)
         verdict.findings.append(found)
@@ -158,17 +157,18 @@ class Referee:
         text = f"{late:.2f} s to the first answer, beyond a later answer's time, of {allowed:.2f} s allowed"
         add(Finding("late work", late <= allowed, text, {"seconds": late}))
         add(probes.judged("determinism", measured.repeated, self.settings.tolerance, "two answers to one question"))
-        with self._session(files, "answer", verdict) as session:
-            verdict.findings += probes.probe(
-                session,
-                self.settings.limits,
-                real.weights,
-                self.windows,
-                measured,
-                vocabulary=self.settings.vocabulary,
-                tolerance=self.settings.tolerance,
-                seed=int(self._draw.integers(1 << 31)),
-            )
+        probe = probes.Probe(
+            self.settings.limits,
+            real.weights,
+            self.windows,
+            measured,
+            vocabulary=self.settings.vocabulary,
+            tolerance=self.settings.tolerance,
+            seed=int(self._draw.integers(1 << 31)),
+        )
+        for questions in (probe.repeat, probe.change):
+            with self._session(files, "answer", verdict) as session:
+                verdict.findings += questions(session)
         few = Windows(self.windows.rows[:UNTRAINED_ROWS], self.windows.positions[:UNTRAINED_ROWS])
         untrained = self._measure(files, real.untrained, few, verdict).loss
         uniform = math.log(self.settings.vocabulary)

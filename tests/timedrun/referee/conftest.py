@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from timedrun.referee import contents
 from timedrun.referee.referee import Examination, Referee
 from timedrun.referee.sandbox import SandboxUnavailable
 from timedrun.referee.session import Limits
@@ -64,7 +65,7 @@ def examine(referee: Referee, token_files: Path, tmp_path: Path) -> Callable[...
         limits = dataclasses.replace(before.limits, **changes)
         referee.settings = dataclasses.replace(before, limits=limits, time_grace=grace)
         try:
-            return referee.examine(tmp_path)
+            return referee.examine(contents.read(tmp_path, limits.code_bytes))
         finally:
             referee.settings = before
 

@@ -24,7 +24,7 @@ def command(submission: Path, tokens: Path, *more: str) -> list[str]:
 
 @pytest.mark.processes
 def test_the_report_says_if_the_target_is_missed_and_repeats_nothing_that_was_hidden(
-    token_files: Path, capsys: pytest.CaptureFixture[str], referee: Referee
+    token_files: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main(command(STYLES / "chat", token_files, "--target", "1.0", "--json")) == 3
     said = json.loads(capsys.readouterr().out)
@@ -61,6 +61,12 @@ def test_validation_data_that_a_submission_could_read_are_refused(
 
 def test_a_folder_without_submission_is_a_usage_error(token_files: Path, tmp_path: Path) -> None:
     assert cli.main(command(tmp_path / "none", token_files)) == 2
+
+
+def test_a_link_in_a_submission_is_refused_unread(token_files: Path, tmp_path: Path) -> None:
+    (tmp_path / "submission.py").write_text(HONEST["plain"])
+    (tmp_path / "notes.txt").symlink_to(token_files / "validation.npy")
+    assert cli.main(command(tmp_path, token_files, "--no-sandbox")) == 2
 
 
 def test_both_kinds_of_token_files_are_read_and_renumbered_alike(tmp_path: Path) -> None:
