@@ -181,5 +181,5 @@ def judged(name: str, found: float, tolerance: float, what: str) -> Finding:
 
 
 def question_rows(asked: int, vocabulary: int) -> int:
-    """Return the rows of one question: at most `PROBED_ROWS`, and at most 2^26 numbers in the answer."""
-    return max(4, min(PROBED_ROWS, (1 << 26) // (asked * vocabulary)))
+    """Return the rows of one question: at most `PROBED_ROWS`, and at most 2^24 numbers in the answer."""
+    return max(4, min(PROBED_ROWS, (1 << 24) // (asked * vocabulary)))

@@ -104,7 +104,7 @@ class Referee:
             context=settings.context,
             vocabulary=settings.vocabulary,
             count=settings.rows,
-            numbers_per_row=1 << 22,
+            numbers_per_row=1 << 21,
             seed=settings.seed,
         )
         self.batch = probes.question_rows(self.windows.positions.shape[1], settings.vocabulary)
