@@ -111,6 +111,8 @@ class Referee:
         data = {"real": real, "planted": renumbered(real, self.numbers, folder, "planted")}
         self._draw = draw
         self.sandbox = Sandbox(data, work_bytes=settings.limits.work_bytes, isolated=isolated)
+        for one in data["planted"]:  # the server has them open; a referee that is killed leaves no copy
+            one.path.unlink()
 
     def __enter__(self) -> Referee:
         """Return the referee."""
