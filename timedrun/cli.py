@@ -36,6 +36,7 @@ VERBS: Final = {
         "compare": "compute the speed-up of the second result set over the first, with its interval",
         "reproduce": "recompute a package's scores, or repeat its runs, and report whether they match",
         "audit": "check, score and compare all results of a published round",
+        "referee": "run somebody else's training script isolated, time it, and judge whether its result is true",
         "tradeoff": "compare configs by their curves of quality against time, at equal time and at equal quality",
         "plot": "plot quality, training loss or throughput over time of result sets",
         "report": "write a race, a sweep or result sets as one HTML file, with figures, configs and verdicts",

@@ -245,6 +245,46 @@ def add_audit(parser: ArgumentParser) -> None:
     _add_path(parser, "--html", "also write the audit to FILE as one page")
 
 
+def add_referee(parser: ArgumentParser) -> None:
+    parser.add_argument("submission", type=Path, metavar="SUBMISSION", help="folder with submission.py, or one file")
+    tokens = "file of tokens (.npy, or .bin as the GPT speed runs write), or folder of such files"
+    parser.add_argument("--train", type=Path, required=True, metavar="PATH", help=tokens)
+    parser.add_argument(
+        "--validation", type=Path, required=True, metavar="PATH", help=f"{tokens}; never shown as a file"
+    )
+    parser.add_argument("--vocabulary", type=positive, required=True, metavar="N", help="number of token ids")
+    parser.add_argument(
+        "--context", type=positive, required=True, metavar="N", help="tokens of a row that is asked about"
+    )
+    parser.add_argument("--target", type=_above_zero, metavar="NATS", help="validation loss to reach")
+    parser.add_argument("--device", default="cpu", help="torch's name of the device (default: cpu)")
+    parser.add_argument("--threads", type=positive, default=os.cpu_count() or 1, help="CPU threads (default: all)")
+    for name, default, text in (
+        ("prepare", 900, "limit of imports and build, before the clock"),
+        ("budget", 3600, "limit of the training"),
+        ("answer", 60, "limit of each answer"),
+        ("late", 10, "limit of work between hand-over and first answer, beyond a tenth of the training time"),
+    ):
+        help_text = f"{text} (default: {default})"
+        parser.add_argument(f"--{name}-seconds", type=_above_zero, default=default, metavar="S", help=help_text)
+    parser.add_argument("--memory", type=_above_zero, default=32.0, metavar="GIB", help="limit of memory (default: 32)")
+    parser.add_argument("--processes", type=positive, default=512, metavar="N", help="limit of processes and threads")
+    parser.add_argument(
+        "--rows", type=at_least(8), default=512, metavar="N", help="rows of validation tokens (default: 512)"
+    )
+    near = "largest total variation distance of answers that must be equal (default: 0.001 on cpu, else 0.02)"
+    parser.add_argument("--tolerance", type=_above_zero, metavar="D", help=near)
+    more = "nats by which the loss on renumbered tokens may be higher (default: 0.05)"
+    parser.add_argument("--margin", type=_above_zero, default=0.05, metavar="NATS", help=more)
+    fixed = "token ids that keep their number in the renumbered text, such as the one between documents"
+    parser.add_argument("--fixed", type=not_negative_int, nargs="+", default=[], metavar="ID", help=fixed)
+    parser.add_argument("--seed", type=not_negative_int, help="seed of all draws (default: random, and reported)")
+    scratch = "folder for a renumbered copy of the training tokens (default: the system's temporary folder)"
+    _add_path(parser, "--scratch", scratch)
+    unsafe = "run the code as a plain process with all of your rights; the verdict says so"
+    parser.add_argument("--no-sandbox", action="store_true", help=unsafe)
+
+
 def add_forecast(parser: ArgumentParser) -> None:
     parser.description = (
         "Compute the probability that a closed set of N runs passes the check of reference convergence (RCP), unscaled"

@@ -1,0 +1,100 @@
+"""`timedrun referee`: exit codes, the report, and refusals before any code is run."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.timedrun.referee.honest import HONEST
+from tests.timedrun.referee.test_styles import STYLES
+from timedrun import cli
+from timedrun.errors import DataError, UsageError
+from timedrun.referee import sandbox
+from timedrun.referee.referee import Examination, Referee
+from timedrun.referee.sandbox import SandboxUnavailable
+from timedrun.referee.token_files import HEADER_BYTES, MAGIC, read, renumbered, shards, windows
+
+
+def command(submission: Path, tokens: Path, *more: str) -> list[str]:
+    task = ["--vocabulary", "64", "--context", "32", "--threads", "1", "--rows", "32", "--margin", "0.15"]
+    data = ["--train", str(tokens / "train.npy"), "--validation", str(tokens / "validation.npy")]
+    return ["referee", str(submission), *data, *task, *more]
+
+
+@pytest.mark.processes
+def test_the_report_says_if_the_target_is_missed_and_repeats_nothing_that_was_hidden(
+    token_files: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(command(STYLES / "chat", token_files, "--target", "1.0", "--json")) == 3
+    said = json.loads(capsys.readouterr().out)
+    assert (said["accepted"], said["isolated"], len(said["submission_sha256"])) == (False, True, 64)
+    assert [found["probe"] for found in said["findings"] if not found["passed"]] == ["target"]
+
+
+@pytest.mark.processes
+def test_without_a_sandbox_the_verdict_says_so(
+    token_files: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "submission.py").write_text(HONEST["plain"])
+    (tmp_path / "base.py").write_text(Path(__file__).with_name("base.py").read_text())
+    assert cli.main(command(tmp_path, token_files, "--no-sandbox")) == 0
+    said = capsys.readouterr().out
+    assert "NOT ISOLATED" in said and "accepted" in said
+
+
+def test_a_machine_that_cannot_isolate_is_told_so_before_any_code_runs(
+    token_files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sandbox, "TOOLS", ("unshare", "a_tool_that_is_missing"))
+    with pytest.raises(SandboxUnavailable, match=r"a_tool_that_is_missing not found.*\nNo submitted code was run"):
+        Referee(Examination(64, 32), token_files / "train.npy", token_files / "validation.npy", tmp_path)
+
+
+def test_validation_data_that_a_submission_could_read_are_refused(
+    token_files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("timedrun.referee.referee.readable", lambda: [token_files])
+    with pytest.raises(UsageError, match="which submissions can read"):
+        Referee(Examination(64, 32), token_files / "train.npy", token_files / "validation.npy", tmp_path)
+
+
+def test_a_folder_without_submission_is_a_usage_error(token_files: Path, tmp_path: Path) -> None:
+    assert cli.main(command(tmp_path / "none", token_files)) == 2
+
+
+def test_a_link_in_a_submission_is_refused_unread(token_files: Path, tmp_path: Path) -> None:
+    (tmp_path / "submission.py").write_text(HONEST["plain"])
+    (tmp_path / "notes.txt").symlink_to(token_files / "validation.npy")
+    assert cli.main(command(tmp_path, token_files, "--no-sandbox")) == 2
+
+
+def test_both_kinds_of_token_files_are_read_and_renumbered_alike(tmp_path: Path) -> None:
+    tokens = np.random.default_rng(0).integers(50, size=1000).astype(np.uint16)
+    np.save(tmp_path / "a.npy", tokens)
+    header = np.zeros(256, np.int32)
+    header[:3] = MAGIC, 1, len(tokens)
+    (tmp_path / "b.bin").write_bytes(header.tobytes() + tokens.tobytes())
+    assert len(header.tobytes()) == HEADER_BYTES
+    numbers = np.random.default_rng(1).permutation(50)
+    found = shards(tmp_path)
+    for one, copy in zip(found, renumbered(found, numbers, tmp_path, "copy"), strict=True):
+        assert (read(one) == tokens).all() and (np.argsort(numbers)[read(copy)] == tokens).all()
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [(b"", "not a .npy"), (bytes(2000), "not a .npy"), (np.array([MAGIC, 1, 9000], np.int32).tobytes(), "shorter")],
+)
+def test_a_file_that_is_not_of_tokens_is_refused(content: bytes, reason: str, tmp_path: Path) -> None:
+    (tmp_path / "a.bin").write_bytes(content)
+    with pytest.raises(DataError, match=reason):
+        shards(tmp_path / "a.bin")
+
+
+def test_rows_do_not_overlap_and_positions_are_a_sample_where_answers_would_be_large(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.arange(1000, dtype=np.uint16))
+    found = windows(shards(tmp_path), context=100, vocabulary=1000, count=99, numbers_per_row=20_000, seed=0)
+    assert found.rows.shape == (9, 101) and sorted(found.rows[:, 0]) == [*range(0, 900, 100)]
+    assert found.positions.shape == (9, 20) and (np.diff(found.positions) > 0).all()
+    assert (found.targets == np.take_along_axis(found.rows, found.positions, 1) + 1).all()

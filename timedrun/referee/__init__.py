@@ -1,0 +1,1 @@
+"""Referee of training scripts by others: run isolated, timed from outside, questioned about text they never saw."""

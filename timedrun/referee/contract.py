@@ -1,0 +1,104 @@
+"""Contract of a submission: `submission.py` with `build(task)` and `train(model, task, shards)`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import util
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final, cast
+
+import torch
+from torch import Tensor, nn
+
+FILE: Final = "submission.py"
+LOG_PROBABILITIES: Final = "log_probabilities"
+"""Value of the model's attribute `output` if it returns normalised log-probabilities in place of logits."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """Task as a submission sees it; it has neither validation data nor the clock.
+
+    Attributes:
+        vocabulary: number of token ids; a model returns as many logits per position.
+        context: longest row of tokens that the model is asked about.
+        device: torch's name of the device.
+        seed: seed to use; it differs from run to run.
+        budget_seconds: time from `train`'s call until its weights have been received; one that takes longer is ended.
+    """
+
+    vocabulary: int
+    context: int
+    device: str
+    seed: int
+    budget_seconds: float
+
+
+class ContractError(Exception):
+    """Submission that does not meet the contract; the message says what is missing."""
+
+
+def load(folder: Path) -> ModuleType:
+    """Import `submission.py` of `folder`; modules next to it can be imported by their names.
+
+    Raises:
+        ContractError: `build` or `train` is missing.
+    """
+    sys.path.insert(0, os.fspath(folder))
+    spec = util.spec_from_file_location("submission", folder / FILE)
+    if spec is None or spec.loader is None:
+        raise ContractError(f"{FILE} cannot be imported")
+    module = util.module_from_spec(spec)
+    sys.modules["submission"] = module
+    spec.loader.exec_module(module)
+    if missing := [name for name in ("build", "train") if not callable(getattr(module, name, None))]:
+        raise ContractError(f"{FILE} defines no function {' and no function '.join(missing)}")
+    return module
+
+
+def built(module: ModuleType, task: Task) -> nn.Module:
+    """Return `build(task)`.
+
+    Raises:
+        ContractError: it is not a torch.nn.Module.
+    """
+    return _module(cast(Callable[[Task], object], module.build)(task), "build")
+
+
+def trained(module: ModuleType, model: nn.Module, task: Task, shards: list[Any]) -> nn.Module:
+    """Return the model that `train(model, task, shards)` returns, or `model`, trained in place, if it returns None.
+
+    Raises:
+        ContractError: it returned something else.
+    """
+    result = module.train(model, task, shards)
+    return model if result is None else _module(result, "train")
+
+
+def answered(model: nn.Module, tokens: Tensor, vocabulary: int) -> tuple[Tensor, bool]:
+    """Return logits of `tokens`, (batch, context) int64, as (batch, context, vocabulary), and True if they are
+    log-probabilities.
+
+    Raises:
+        ContractError: the shape or type of the result differs.
+    """
+    with torch.inference_mode():
+        result: object = model(tokens)
+    if not isinstance(result, Tensor):
+        raise ContractError(f"the model returned {type(result).__name__}, not a tensor of logits")
+    if result.shape != (*tokens.shape, vocabulary) or not result.is_floating_point():
+        raise ContractError(
+            f"the model returned {tuple(result.shape)} {result.dtype}, not floating-point logits of shape "
+            f"{(*tokens.shape, vocabulary)}; cut a padded vocabulary in the adapter"
+        )
+    return result, getattr(model, "output", "logits") == LOG_PROBABILITIES
+
+
+def _module(result: object, name: str) -> nn.Module:
+    if not isinstance(result, nn.Module):
+        raise ContractError(f"{name} returned {type(result).__name__}, not a torch.nn.Module")
+    return result

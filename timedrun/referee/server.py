@@ -1,0 +1,120 @@
+"""First process of the sandbox: imports torch, holds the training data, forks one process per session, ends them all.
+
+It never runs submitted code. The data are opened where they are mounted, then the mount is removed, so that a
+submission has them only from the moment at which the referee starts the clock.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import importlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from typing import Any, Final
+
+MESSAGE_BYTES: Final = 1 << 12
+Shards = dict[str, list[list[Any]]]
+"""Data set's name -> [descriptor, offset in bytes, tokens, dtype] of each shard."""
+
+
+def open_data(arguments: dict[str, Any]) -> None:
+    """Open the data, remove their mount, drop every capability and start again as the server."""
+    shards: Shards = {}
+    for name, found in arguments["data"].items():
+        shards[name] = [[os.open(path, os.O_RDONLY), *rest] for path, *rest in found]
+    for shard in (shard for found in shards.values() for shard in found):
+        os.set_inheritable(shard[0], True)
+    prefix: list[str] = arguments["drop"]
+    if prefix:
+        subprocess.run(["umount", "-l", "/data"], check=True)
+    rest = json.dumps({**arguments, "data": shards, "drop": None})
+    command = [*prefix, sys.executable, "-m", "timedrun.referee.server", rest]
+    os.execvp(command[0], command)
+
+
+def set_dumpable(allowed: bool) -> None:
+    """Allow or forbid processes of the same user to read this one's memory and descriptors (prctl, PR_SET_DUMPABLE).
+
+    Raises:
+        OSError: the kernel refused.
+    """
+    if ctypes.CDLL(None, use_errno=True).prctl(4, ctypes.c_ulong(allowed), 0, 0, 0):
+        raise OSError(ctypes.get_errno(), "the kernel refused to protect the server's memory (prctl)")
+
+
+def serve(control: socket.socket, shards: Shards, work: str, isolated: bool) -> None:
+    """Obey the referee until it closes `control`."""
+    from timedrun.referee import child  # torch, which takes seconds: once, here, for all sessions
+
+    importlib.import_module("torch._dynamo")  # which optimizers import when they are made
+
+    os.umask(0o077)
+    set_dumpable(False)  # its memory and descriptors are closed to submitted code, which has the same user
+    control.send(b"ready")
+    gate, running = None, 0
+    while True:
+        text, descriptors, _, _ = socket.recv_fds(control, MESSAGE_BYTES, 2)
+        if not text:
+            break
+        match text.decode().split():
+            case ["fork"]:
+                gate, inside = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+                running = os.fork()
+                if running == 0:
+                    for shard in (shard for found in shards.values() for shard in found):
+                        os.close(shard[0])
+                    control.close()
+                    gate.close()
+                    set_dumpable(True)
+                    child.run(socket.socket(fileno=descriptors[0]), inside, descriptors[1], work, isolated)
+                inside.close()
+                for descriptor in descriptors:
+                    os.close(descriptor)
+            case ["data", name] if gate:
+                found = shards[name]
+                with contextlib.suppress(OSError):  # a process that ended; its connection to the referee says so
+                    described = json.dumps([rest for _, *rest in found]).encode()
+                    socket.send_fds(gate, [described], [descriptor for descriptor, *_ in found])
+            case ["end"]:
+                _end(running)
+                control.send(b"clean" if _wiped(work) else b"dirty")
+    _end(running)
+
+
+def _end(running: int) -> None:
+    """Kill and reap every process of the sandbox but this one."""
+    with contextlib.suppress(ProcessLookupError):
+        if os.getpid() == 1:
+            os.kill(-1, signal.SIGKILL)
+        elif running:
+            os.killpg(running, signal.SIGKILL)
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            os.wait()
+
+
+def _wiped(work: str) -> bool:
+    """Remove all files of the session; return False if some remain."""
+    for command in (["rm", "-rf"], ["chmod", "-R", "u+rwX"], ["rm", "-rf"]):
+        if found := [os.path.join(work, name) for name in os.listdir(work)]:
+            subprocess.run([*command, "--", *found], stderr=subprocess.DEVNULL)
+    return not os.listdir(work)
+
+
+def main() -> None:
+    """Run as `python -m timedrun.referee.server ARGUMENTS`, with JSON of data, drop, control, work and isolated."""
+    arguments = json.loads(sys.argv[1])
+    if arguments["drop"] is not None:
+        open_data(arguments)
+    control = socket.socket(fileno=arguments["control"])  # of type SOCK_SEQPACKET
+    serve(control, arguments["data"], arguments["work"], arguments["isolated"])
+    os._exit(0)  # torch's modules would be collected first
+
+
+if __name__ == "__main__":
+    main()

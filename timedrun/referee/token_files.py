@@ -1,0 +1,120 @@
+"""Files of tokens: NumPy's .npy, and .bin as the GPT speed runs write them; windows; renumbered copies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from timedrun.errors import DataError
+from timedrun.referee.sandbox import Shard
+
+Tokens = NDArray[Any]
+MAGIC: Final = 20240520
+"""First number of the 256 int32 of a .bin file's header (modded-nanogpt, data/fineweb.py); the third is the tokens."""
+HEADER_BYTES: Final = 1024
+CHUNK: Final = 1 << 22
+
+
+def shard(path: Path) -> Shard:
+    """Return the place of the tokens in a file.
+
+    Raises:
+        DataError: the file is neither kind, is empty or is truncated.
+    """
+    if path.suffix == ".npy":
+        found = np.load(path, mmap_mode="r", allow_pickle=False)
+        if found.ndim != 1 or found.dtype.kind not in "iu" or not found.size:
+            raise DataError(f"{path}: {found.dtype} of shape {found.shape}, not a row of integers; no token was read")
+        return Shard(path, found.offset, found.size, found.dtype.str)
+    header = np.fromfile(path, np.int32, 3)
+    if path.suffix != ".bin" or header.size < 3 or header[0] != MAGIC:
+        raise DataError(f"{path}: not a .npy file, nor a .bin file that begins with {MAGIC}; no token was read")
+    if header[2] <= 0 or path.stat().st_size < HEADER_BYTES + 2 * int(header[2]):
+        raise DataError(f"{path}: shorter than the {header[2]} tokens of its header; copy it again")
+    return Shard(path, HEADER_BYTES, int(header[2]), "<u2")
+
+
+def shards(path: Path) -> list[Shard]:
+    """Return the shards of a file, or of every .npy and .bin file of a folder, by name.
+
+    Raises:
+        DataError: a folder has none.
+    """
+    if path.is_dir():
+        files = sorted(one for one in path.iterdir() if one.suffix in (".npy", ".bin"))
+        if not files:
+            raise DataError(f"{path}: no .npy or .bin file in this folder; name a file of tokens")
+        return [shard(one) for one in files]
+    return [shard(path)]
+
+
+def read(one: Shard) -> Tokens:
+    """Return the tokens of a shard, mapped into memory."""
+    return np.memmap(one.path, dtype=np.dtype(one.dtype), mode="r", offset=one.offset, shape=(one.count,))
+
+
+def renumbered(found: Sequence[Shard], numbers: NDArray[np.int64], folder: Path, name: str) -> list[Shard]:
+    """Write copies of shards whose token t is `numbers[t]`.
+
+    Raises:
+        DataError: a token is not in the vocabulary.
+    """
+    copies = []
+    for index, one in enumerate(found):
+        copy = folder / f"{name}{index}"
+        tokens = read(one)
+        with copy.open("wb") as file:
+            for start in range(0, one.count, CHUNK):
+                chunk = tokens[start : start + CHUNK]
+                if int(chunk.max()) >= len(numbers) or int(chunk.min()) < 0:
+                    raise DataError(f"{one.path}: token {chunk.max()} where the vocabulary is {len(numbers)}")
+                file.write(numbers[chunk].astype(tokens.dtype).tobytes())
+        copies.append(Shard(copy, 0, one.count, one.dtype))
+    return copies
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Rows of validation tokens and the positions that are asked about.
+
+    Attributes:
+        rows: (windows, context + 1) int64; a row's last token is never sent.
+        positions: (windows, asked) int64, ascending; a position's target is the token after it.
+    """
+
+    rows: NDArray[np.int64]
+    positions: NDArray[np.int64]
+
+    @property
+    def targets(self) -> NDArray[np.int64]:
+        """Return the token after each position, (windows, asked)."""
+        return np.take_along_axis(self.rows, self.positions + 1, axis=1)
+
+
+def windows(
+    found: Sequence[Shard], *, context: int, vocabulary: int, count: int, numbers_per_row: int, seed: int
+) -> Windows:
+    """Draw rows that do not overlap, in random order, and positions in each, all where `numbers_per_row` allows it.
+
+    Args:
+        count: largest number of rows.
+        numbers_per_row: largest number of logits of a row.
+
+    Raises:
+        DataError: there are fewer than 8 rows, or a token is not in the vocabulary.
+    """
+    draw = np.random.default_rng(seed)
+    starts = [(one, start) for one in found for start in range(0, one.count - context, context)]
+    if len(starts) < 8:
+        raise DataError(f"the validation data have {len(starts)} rows of {context} tokens; at least 8 are needed")
+    chosen = [starts[number] for number in draw.permutation(len(starts))[:count]]
+    rows = np.stack([read(one)[start : start + context + 1].astype(np.int64) for one, start in chosen])
+    if rows.max() >= vocabulary or rows.min() < 0:
+        raise DataError(f"the validation data have the token {rows.max()}, where the vocabulary is {vocabulary}")
+    asked = min(context, max(8, numbers_per_row // vocabulary))
+    return Windows(rows, np.sort(np.stack([draw.permutation(context)[:asked] for _ in rows]), axis=1))
