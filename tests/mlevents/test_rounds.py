@@ -31,6 +31,7 @@ from tests.mlevents.rounds import rule_files
 
 RCP = Path(mlperf_logging.rcp_checker.__file__).parent
 OWN_KEYS = {
+    "STEP",
     *("DATASET", "QUALITY_TARGET", "CONFIG_NAME", "CONFIG_DIGEST", "METHOD", "ELAPSED_MS", "RESUMED", "METRIC"),
     *("SLOW_RANK", "FAULT", "CHECKPOINT", "CLOCK_SET", "COLLECTIVE_TEST", "RECOMPILED"),
     *("TRACKED_STATS", "THROUGHPUT", "PAGE_CACHE_RESIDENT", "COLD_START", "READ_AHEAD", "MACHINE_LOAD", "LEDGER_ENTRY"),
