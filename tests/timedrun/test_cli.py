@@ -26,7 +26,7 @@ from timedrun.errors import ExitCode
 from timedrun.run import launch
 
 SMOKE = ["image_classification", "smoke", "--data", "synthetic"]
-LONG = [*SMOKE, "--schedule.epochs", "40", "--evaluation.target", "0.99"]
+LONG = [*SMOKE, "--schedule.epochs", "16", "--evaluation.target", "0.99"]
 LONGER = [*SMOKE, "--schedule.epochs", "4000", "--evaluation.target", "0.99"]
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 
@@ -119,7 +119,7 @@ def test_a_stopped_run_exits_75_and_resumes_to_the_same_results(
     whole = timedrun("run", *LONG, "--ranks", ranks, "--results", tmp_path / "whole")
     assert whole.returncode == 3, whole.stderr
     folder = tmp_path / "stopped"
-    with started(folder, "--schedule.epochs", 40, "--ranks", ranks) as process:
+    with started(folder, "--schedule.epochs", 16, "--ranks", ranks) as process:
         wait_for(lambda: trains(folder), process)
         process.send_signal(number)
         _, errors = process.communicate(timeout=60)
@@ -129,7 +129,7 @@ def test_a_stopped_run_exits_75_and_resumes_to_the_same_results(
     assert resumed.returncode == 3, resumed.stderr
     qualities = [[point.value for point in result(tmp_path / name).quality] for name in ("whole", "stopped")]
     assert qualities[0] == qualities[1]
-    assert len(qualities[0]) == 40
+    assert len(qualities[0]) == 16
 
 
 @pytest.mark.processes

@@ -39,6 +39,19 @@ def test_p_values_are_those_of_scipy(target: float, higher: bool) -> None:
     assert (found.runs, found.reached, found.passed) == (7, reached, found.p_t < LEVEL)
 
 
+def test_a_published_speedrun_record_has_its_published_p_value() -> None:
+    # Validation losses of 40 runs of modded-nanogpt's record of 4 December 2024 (value embeddings), from its README.
+    printed = (
+        "3.2759 3.2781 3.2791 3.2771 3.2838 3.2749 3.2793 3.2790 3.2794 3.2744 3.2751 3.2845 3.2736 3.2783 "
+        "3.2793 3.2779 3.2756 3.2810 3.2803 3.2766 3.2851 3.2750 3.2778 3.2723 3.2842 3.2735 3.2750 3.2796 "
+        "3.2782 3.2758 3.2763 3.2751 3.2791 3.2804 3.2725 3.2898 3.2718 3.2764 3.2710 3.2745 "
+    )
+    losses = [float(one) for one in printed.split()]
+    found = target_test(losses, 3.28, higher_is_better=False)
+    assert (f"{found.p_t:.4f}", f"{found.mean:.4f}", f"{found.deviation:.4f}") == ("0.0003", "3.2777", "0.0040")
+    assert found.passed and found.runs == 40
+
+
 def scipys_power(effect: float, runs: int) -> float:
     return float(stats.nct.sf(stats.t.ppf(1 - LEVEL, runs - 1), runs - 1, effect * runs**0.5))
 
