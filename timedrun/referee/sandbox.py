@@ -30,6 +30,8 @@ PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 SYSTEM: Final = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/usr")
 FILES: Final = ("/etc/ld.so.cache", "/etc/alternatives", "/sys/devices/system")
 DEVICES: Final = ("null", "zero", "full", "random", "urandom")
+WORK: Final = "/referee"
+"""Working folder of isolated code. `/tmp` is a link to it, unless the environment itself is in `/tmp`."""
 PACKAGE: Final = Path(__file__).resolve().parents[1]
 READY_SECONDS: Final = 120.0
 USERS: Final = 61000
@@ -93,8 +95,9 @@ def mounts(root: str, data: Mapping[str, Sequence[Shard]], work_bytes: int) -> s
         for number, shard in enumerate(shards):
             bind(shard.path.resolve(), f"/data/{name}{number}")
     lines += [
-        "mkdir -p tmp proc put_old && ln -s /tmp dev/shm && mount -t proc proc proc",
-        f"mount -t tmpfs -o mode=1777,nosuid,nodev,size={work_bytes} tmpfs tmp",
+        f"mkdir -p .{WORK} proc put_old && ln -s {WORK} dev/shm && mount -t proc proc proc",
+        f"mount -t tmpfs -o mode=1777,nosuid,nodev,size={work_bytes} tmpfs .{WORK}",
+        f"[ -e tmp ] || ln -s {WORK} tmp",
         # Memory that two sessions could share is switched off: System V segments and queues, message queues.
         "for name in shmmni msgmni; do echo 0 >/proc/sys/kernel/$name || true; done 2>/dev/null",
         "pivot_root . put_old && cd / && umount -l /put_old && rmdir /put_old",
@@ -122,7 +125,7 @@ class Sandbox:
         self._folder = tempfile.TemporaryDirectory(prefix="timedrun_referee_")
         self._errors = open(Path(self._folder.name, "errors"), "w+b")  # noqa: SIM115 - closed in __exit__
         self.control, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        work = "/tmp" if isolated else os.path.join(self._folder.name, "work")
+        work = WORK if isolated else os.path.join(self._folder.name, "work")
         arguments = self._arguments(data, work, other.fileno())
         command = [sys.executable, "-m", "timedrun.referee.server", json.dumps(arguments)]
         environment = {"PATH": PATH, "HOME": work, "TMPDIR": work, "USER": "referee", "LANG": "C.UTF-8"}

@@ -1,6 +1,7 @@
 """`timedrun referee`: exit codes, the report, and refusals before any code is run."""
 
 import json
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +24,7 @@ def command(submission: Path, tokens: Path, *more: str) -> list[str]:
 
 
 @pytest.mark.processes
+@pytest.mark.usefixtures("referee")  # skips where there is no sandbox
 def test_the_report_says_if_the_target_is_missed_and_repeats_nothing_that_was_hidden(
     token_files: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -30,6 +32,23 @@ def test_the_report_says_if_the_target_is_missed_and_repeats_nothing_that_was_hi
     said = json.loads(capsys.readouterr().out)
     assert (said["accepted"], said["isolated"], len(said["submission_sha256"])) == (False, True, 64)
     assert [found["probe"] for found in said["findings"] if not found["passed"]] == ["target"]
+
+
+@pytest.mark.processes
+@pytest.mark.usefixtures("referee")
+def test_an_environment_in_the_folder_of_temporary_files_is_seen_in_the_sandbox(
+    token_files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = sandbox.readable()
+    with tempfile.TemporaryDirectory(dir="/tmp") as name:
+        folder, code = Path(name, "seen"), Path(name, "code")
+        folder.mkdir()
+        code.mkdir()
+        (folder / "marker.txt").write_text("")
+        (code / "submission.py").write_text(f"open({str(folder / 'marker.txt')!r})\n{HONEST['plain']}")
+        (code / "base.py").write_text(Path(__file__).with_name("base.py").read_text())
+        monkeypatch.setattr(sandbox, "readable", lambda: [*found, folder])
+        assert cli.main(command(code, token_files)) == 0
 
 
 @pytest.mark.processes
