@@ -43,12 +43,13 @@ def token_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def referee(token_files: Path) -> Iterator[Referee]:
-    """Return a referee whose sandbox is shared."""
+    """Return a referee whose sandbox is shared. Its looks at a session that has handed over its weights are quick."""
     try:
         made = Referee(SETTINGS, token_files / "train.npy", token_files / "validation.npy", token_files)
     except SandboxUnavailable as error:
         pytest.skip(str(error))
-    with made:
+    with made, pytest.MonkeyPatch.context() as patch:
+        patch.setattr("timedrun.referee.referee.BUSY_SECONDS", 0.02)
         yield made
 
 
