@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 
 from language_model.dependencies import require
 from timedrun.errors import DataError
+from timedrun.storage.token_shard import GPT2_VOCABULARY as GPT2_VOCABULARY
+from timedrun.storage.token_shard import TOKEN_TYPE as TOKEN_TYPE
 
 Tokens = NDArray[np.uint16]
-TOKEN_TYPE = np.dtype("<u2")
 Split = Literal["train", "validation"]
 SPLITS: tuple[Split, Split] = ("train", "validation")
-GPT2_VOCABULARY = 50_257
 BYTES = 256
 LARGEST_VOCABULARY = 1 << 16
 PIECE_BYTES = 1 << 20

@@ -1,84 +1,22 @@
-"""Token shards as llm.c and modded-nanogpt write them, FineWeb's among them: `.bin` files of GPT-2 tokens.
-
-A shard is a header of 256 int32 (magic, version, number of tokens, then zeros) and the tokens, uint16, all little
-endian; `<|endoftext|>` stands before every document. Source: llm.c, dev/data/data_common.py. timedrun writes the size
-of the vocabulary as the header's fourth number where it is not GPT-2's; there others have 0.
-"""
+"""A folder of token shards, FineWeb's among them, as a store of both splits. `<|endoftext|>` begins every document."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from language_model.gpt.encoding import GPT2_VOCABULARY, TOKEN_TYPE, Split, Tokens
+from language_model.gpt.encoding import Split, Tokens
 from timedrun.errors import DataError
-from timedrun.storage.atomic_file import write_file
+from timedrun.storage.token_shard import Shard, read_shard
 from timedrun.training.sampling import Indices
 
-MAGIC, VERSION = 20240520, 1
-LLAMA3_MAGIC = 20240801
-HEADER_TYPE = np.dtype("<i4")
-HEADER_BYTES = 256 * HEADER_TYPE.itemsize
 SHARD_TOKENS = 100_000_000
 """Tokens of a full shard, as FineWeb's shards have."""
 PATTERNS: dict[Split, str] = {"train": "*_train_*.bin", "validation": "*_val_*.bin"}
-
-
-@dataclass(frozen=True)
-class Shard:
-    """One file, by its header."""
-
-    path: Path
-    tokens: int
-    vocabulary: int
-
-    def open(self) -> Tokens:
-        """Return the token ids, (tokens,) uint16, mapped into memory."""
-        mapped: Tokens = np.memmap(self.path, dtype=TOKEN_TYPE, mode="r", offset=HEADER_BYTES, shape=(self.tokens,))
-        return mapped
-
-
-def read_shard(path: Path) -> Shard:
-    """Read the header of a shard and compare it with the file's size; no token is read.
-
-    Raises:
-        DataError: the file cannot be read or is truncated or too long, the header is of another format or version, or
-            the tokens are not uint16.
-    """
-    try:
-        with path.open("rb") as file:
-            content = file.read(HEADER_BYTES)
-        size = path.stat().st_size - HEADER_BYTES
-    except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror}.") from error
-    if len(content) < HEADER_BYTES:
-        raise DataError(f"{path}: truncated within its header of {HEADER_BYTES:,} bytes; copy it again.")
-    magic, version, tokens, vocabulary, *_ = (int(number) for number in np.frombuffer(content, HEADER_TYPE))
-    if magic == LLAMA3_MAGIC:
-        raise DataError(f"{path} has Llama 3's tokens of 4 bytes; a run of GPT reads GPT-2's, of 2 bytes (uint16).")
-    if (magic, version) != (MAGIC, VERSION):
-        raise DataError(
-            f"{path}: its header begins with {magic} and version {version} instead of {MAGIC} and {VERSION}, so it is"
-            " not a shard of GPT-2 tokens; download or prepare it again."
-        )
-    if tokens < 0 or vocabulary < 0 or vocabulary > np.iinfo(TOKEN_TYPE).max + 1:
-        raise DataError(f"{path}: its header names {tokens} tokens and a vocabulary of {vocabulary}; it is damaged.")
-    if tokens and size == 4 * tokens:
-        raise DataError(
-            f"{path}: {tokens:,} tokens take 4 bytes each instead of 2; write them again as uint16, little endian."
-        )
-    if size != TOKEN_TYPE.itemsize * tokens:
-        fault = "truncated" if size < TOKEN_TYPE.itemsize * tokens else "too long"
-        raise DataError(
-            f"{path}: {fault}, {size:,} bytes of tokens where its header names {tokens:,} tokens of"
-            f" {TOKEN_TYPE.itemsize} bytes; copy it again."
-        )
-    return Shard(path, tokens, vocabulary or GPT2_VOCABULARY)
 
 
 class ShardedTokens:
@@ -170,10 +108,3 @@ class ShardStore:
 def shard_paths(folder: Path) -> dict[Split, list[Path]]:
     """Return the shards of each split in the order of their names."""
     return {split: sorted(folder.glob(pattern)) for split, pattern in PATTERNS.items()}
-
-
-def write_shard(path: Path, tokens: Tokens, vocabulary: int = GPT2_VOCABULARY) -> None:
-    """Write a shard, on disk when this returns."""
-    header = np.zeros(256, dtype=HEADER_TYPE)
-    header[:4] = MAGIC, VERSION, len(tokens), 0 if vocabulary == GPT2_VOCABULARY else vocabulary
-    write_file(path, header.tobytes() + tokens.astype(TOKEN_TYPE).tobytes())

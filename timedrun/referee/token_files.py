@@ -12,11 +12,9 @@ from numpy.typing import NDArray
 
 from timedrun.errors import DataError
 from timedrun.referee.sandbox import Shard
+from timedrun.storage import token_shard
 
 Tokens = NDArray[Any]
-MAGIC: Final = 20240520
-"""First number of the 256 int32 of a .bin file's header (modded-nanogpt, data/fineweb.py); the third is the tokens."""
-HEADER_BYTES: Final = 1024
 CHUNK: Final = 1 << 22
 
 
@@ -27,16 +25,16 @@ def shard(path: Path) -> Shard:
         DataError: the file is neither kind, is empty or is truncated.
     """
     if path.suffix == ".npy":
-        found = np.load(path, mmap_mode="r", allow_pickle=False)
-        if found.ndim != 1 or found.dtype.kind not in "iu" or not found.size:
-            raise DataError(f"{path}: {found.dtype} of shape {found.shape}, not a row of integers; no token was read")
-        return Shard(path, found.offset, found.size, found.dtype.str)
-    header = np.fromfile(path, np.int32, 3)
-    if path.suffix != ".bin" or header.size < 3 or header[0] != MAGIC:
-        raise DataError(f"{path}: not a .npy file, nor a .bin file that begins with {MAGIC}; no token was read")
-    if header[2] <= 0 or path.stat().st_size < HEADER_BYTES + 2 * int(header[2]):
-        raise DataError(f"{path}: shorter than the {header[2]} tokens of its header; copy it again")
-    return Shard(path, HEADER_BYTES, int(header[2]), "<u2")
+        row = np.load(path, mmap_mode="r", allow_pickle=False)
+        if row.ndim != 1 or row.dtype.kind not in "iu" or not row.size:
+            raise DataError(f"{path}: {row.dtype} of shape {row.shape}, not a row of integers; no token was read")
+        return Shard(path, row.offset, row.size, row.dtype.str)
+    if path.suffix != ".bin":
+        raise DataError(f"{path}: neither a .npy nor a .bin file; no token was read")
+    found = token_shard.read_shard(path)
+    if not found.tokens:
+        raise DataError(f"{path}: it has no tokens; name a file that has some")
+    return Shard(path, token_shard.HEADER_BYTES, found.tokens, token_shard.TOKEN_TYPE.str)
 
 
 def shards(path: Path) -> list[Shard]:

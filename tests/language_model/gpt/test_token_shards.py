@@ -14,10 +14,11 @@ from language_model.gpt import datasets
 from language_model.gpt.batches import document_starts, open_batches
 from language_model.gpt.configs import GptRunConfig
 from language_model.gpt.settings import GptDataConfig
-from language_model.gpt.token_shards import ShardStore, read_shard, write_shard
+from language_model.gpt.token_shards import ShardStore
 from language_model.gpt.tokens import TokenStore
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.errors import DataError
+from timedrun.storage.token_shard import read_shard, write_shard
 
 ALONE = ProcessGroup(0, 1, 0, torch.device("cpu"))
 

@@ -14,7 +14,8 @@ from timedrun.errors import DataError, UsageError
 from timedrun.referee import sandbox
 from timedrun.referee.referee import Examination, Referee
 from timedrun.referee.sandbox import SandboxUnavailable
-from timedrun.referee.token_files import HEADER_BYTES, MAGIC, read, renumbered, shards, windows
+from timedrun.referee.token_files import read, renumbered, shards, windows
+from timedrun.storage.token_shard import MAGIC, write_shard
 
 
 def command(submission: Path, tokens: Path, *more: str) -> list[str]:
@@ -91,10 +92,7 @@ def test_a_link_in_a_submission_is_refused_unread(token_files: Path, tmp_path: P
 def test_both_kinds_of_token_files_are_read_and_renumbered_alike(tmp_path: Path) -> None:
     tokens = np.random.default_rng(0).integers(50, size=1000).astype(np.uint16)
     np.save(tmp_path / "a.npy", tokens)
-    header = np.zeros(256, np.int32)
-    header[:3] = MAGIC, 1, len(tokens)
-    (tmp_path / "b.bin").write_bytes(header.tobytes() + tokens.tobytes())
-    assert len(header.tobytes()) == HEADER_BYTES
+    write_shard(tmp_path / "b.bin", tokens)
     numbers = np.random.default_rng(1).permutation(50)
     found = shards(tmp_path)
     for one, copy in zip(found, renumbered(found, numbers, tmp_path, "copy"), strict=True):
@@ -103,7 +101,12 @@ def test_both_kinds_of_token_files_are_read_and_renumbered_alike(tmp_path: Path)
 
 @pytest.mark.parametrize(
     ("content", "reason"),
-    [(b"", "not a .npy"), (bytes(2000), "not a .npy"), (np.array([MAGIC, 1, 9000], np.int32).tobytes(), "shorter")],
+    [
+        (b"", "truncated within its header"),
+        (bytes(2000), "not a shard of GPT-2 tokens"),
+        (np.array([MAGIC, 1, 9000], np.int32).tobytes() + bytes(2000), "truncated, "),
+        (np.array([MAGIC, 1, 0], np.int32).tobytes() + bytes(1012), "it has no tokens"),
+    ],
 )
 def test_a_file_that_is_not_of_tokens_is_refused(content: bytes, reason: str, tmp_path: Path) -> None:
     (tmp_path / "a.bin").write_bytes(content)
