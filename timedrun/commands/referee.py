@@ -14,7 +14,9 @@ from timedrun import stdio
 from timedrun.errors import ExitCode, UsageError
 from timedrun.referee import contents
 from timedrun.referee.referee import Examination, Referee
+from timedrun.referee.series import Series
 from timedrun.referee.session import Limits
+from timedrun.referee.verdict import Verdict
 
 
 def referee(arguments: argparse.Namespace) -> ExitCode:
@@ -39,7 +41,7 @@ def referee(arguments: argparse.Namespace) -> ExitCode:
         rows=arguments.rows,
         tolerance=arguments.tolerance or (1e-3 if arguments.device == "cpu" else 2e-2),
         margin=arguments.margin,
-        target=arguments.target,
+        target=arguments.target if arguments.runs == 1 else None,  # of several runs, the mean must reach it
         fixed=tuple(arguments.fixed),
         seed=seed,
     )
@@ -51,8 +53,12 @@ def referee(arguments: argparse.Namespace) -> ExitCode:
             settings, arguments.train, arguments.validation, Path(folder), isolated=not arguments.no_sandbox
         ) as judge,
     ):
-        stdio.stage("timedrun referee: training twice, then asking")
-        verdict = judge.examine(files)
+        verdicts: list[Verdict] = []
+        while len(verdicts) < arguments.runs and not (verdicts and verdicts[-1].failed):
+            of = f" (run {len(verdicts) + 1} of {arguments.runs})" if arguments.runs > 1 else ""
+            stdio.stage(f"timedrun referee: training twice, then asking{of}")
+            verdicts.append(judge.examine(files))
+    verdict = verdicts[0] if arguments.runs == 1 else Series(verdicts, arguments.target)
     if arguments.json:
         print(json.dumps({**verdict.as_json(), "seed": seed}, indent=2))
     else:
