@@ -153,7 +153,7 @@ def cifar10_methods() -> ImageRunConfig:
         name="cifar10_methods",
         notes="Numbers of airbench94's Muon version (Jordan 2024, arXiv 2404.00498), carried over to a mean loss and"
         " batch 500: its rates times the batch, and for the classifier over the width squared, since the logits are"
-        " not divided by the width here. The first two of five epochs have images of 24 pixels, for 0.56 of the work."
+        " not divided by the width here. The first two of five epochs have images of 24 pixels, 0.56 of the area."
         " Hardly tuned: one run each ended at 90.5 % (these settings), 90.4 % (all epochs of 32 pixels), 90.05 % (three"
         " epochs of 24, crops padded by 1); of 4 epochs of 32 pixels at 89.8 %, 89.7 % (smoothing 0.1; crops padded by"
         " 1), 89.1 % (batch 250; the first layers frozen) and of 6 epochs of 48/96/128 filters at 89.9 %.",

@@ -251,8 +251,8 @@ def fineweb_small_methods() -> GptRunConfig:
         notes="The switches of fineweb_methods on the small baseline, without those that only cost time on a CPU: the"
         " window, whose mask is dense there, and the cap of logits, 0.14 of 0.5 s a step. One run each of 600 steps"
         " ended at 5.63 (AdamW's rate 3e-3), 5.61 (6e-3), 5.56 (12e-3), 5.59 (12e-3, Muon's rate 0.04), 5.55 (24e-3),"
-        " 5.49 (48e-3) and 5.48 (24e-3, momentum 0.9); of 550 steps at 5.48 (these) and 5.53 (momentum 0.9, Muon's"
-        " rate 0.03).",
+        " 5.49 (48e-3) and 5.48 (24e-3, momentum 0.9), the first in fp32, with cool-downs of 300 to 500 steps; of 550"
+        " steps at 5.48 (these) and 5.53 (momentum 0.9, Muon's rate 0.03).",
         model=replace(model, value_embeddings=2),
         data=replace(baseline.data, sampling="documents"),
         schedule=StepSchedule(kind="trapezoid", steps=550, warmup_steps=0, cooldown_steps=450),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import lru_cache
+from statistics import stdev
 
 
 def tail(t: float, degrees: float) -> float:
@@ -32,6 +34,11 @@ def quantile(degrees: float, confidence: float = 0.95) -> float:
     while (middle := (low + high) / 2) not in (low, high):
         low, high = (middle, high) if tail(middle, degrees) > beyond else (low, middle)
     return high
+
+
+def mean_margin(values: Sequence[float], confidence: float = 0.95) -> float:
+    """Return half the width of the confidence interval of the mean of `values`, two or more."""
+    return quantile(len(values) - 1, confidence) * stdev(values) / math.sqrt(len(values))
 
 
 def _fraction(a: float, b: float, x: float) -> float:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from statistics import fmean, stdev
-from typing import Any, Final
+from functools import cached_property
+from statistics import fmean
+from typing import Any
 
-from mlevents.student_t import quantile
+from mlevents.student_t import mean_margin
 from timedrun.errors import ExitCode
 from timedrun.referee.verdict import Verdict
 from timedrun.submission import table
 from timedrun.submission.scoring.target_test import LEVEL, NotTestable, TargetTest, target_test
-
-CONFIDENCE: Final = 0.95
 
 
 @dataclass(frozen=True)
@@ -21,7 +19,7 @@ class Series:
     """Examinations of one submission, each with other seeds; those after one with a breach are not run.
 
     Args:
-        verdicts: verdicts of the examinations, two or more unless the first found a breach, without a target.
+        verdicts: verdicts of two or more examinations without a target, or of those up to the first with a breach.
         target: loss in nats that the mean must reach with p < 0.01 by a one-sided t test; None for no target.
     """
 
@@ -43,25 +41,33 @@ class Series:
         """Return the training time of each examination that got so far."""
         return [verdict.train_seconds for verdict in self.verdicts if verdict.train_seconds is not None]
 
-    def test(self) -> TargetTest | None:
-        """Test the mean loss against the target; None without a target.
+    @cached_property
+    def test(self) -> TargetTest | NotTestable | None:
+        """Return the test of the mean loss against the target, None without a target or after a breach.
 
-        Raises:
-            NotTestable: all losses are equal, as those of a submission are that does not use its seed.
+        There is none of equal losses either, such as those of a submission that does not use its seed.
         """
-        return None if self.target is None else target_test(self.losses, self.target, higher_is_better=False)
+        if self.target is None or self.breach:
+            return None
+        try:
+            return target_test(self.losses, self.target, higher_is_better=False)
+        except NotTestable as error:
+            return error
 
     @property
     def reason(self) -> str:
-        """Return why the target is not reached; empty if it is reached or there is none."""
-        try:
-            test = self.test()
-        except NotTestable as error:
-            return str(error)
+        """Return why the target is not reached; empty if it is reached or not tested."""
+        test = self.test
+        if isinstance(test, NotTestable):
+            return str(test)
         if test is None or test.passed:
             return ""
         needed = f"about {test.runs_needed:,} runs would show it" if test.runs_needed else "the mean misses it"
         return f"p = {test.p_t:.2g} by the t test, not below {LEVEL}; {needed}"
+
+    @property
+    def _tested(self) -> TargetTest | None:
+        return self.test if isinstance(self.test, TargetTest) else None
 
     @property
     def exit_code(self) -> ExitCode:
@@ -79,13 +85,12 @@ class Series:
         measured = f"mean loss {_mean(self.losses, 4)} in {_mean(self.seconds, 2)} s, {len(self.verdicts)} runs"
         if self.reason:
             return f"rejected: target {self.target:.4f}, {measured}: {self.reason}{where}"
-        test = self.test()
-        reached = f"; target {test.target:.4f} reached with p = {test.p_t:.2g}" if test else ""
+        reached = f"; target {self.target:.4f} reached with p = {test.p_t:.2g}" if (test := self._tested) else ""
         return f"accepted: {measured}{reached}{where}"
 
     def as_json(self) -> dict[str, Any]:
         """Return the verdict as JSON."""
-        test = None if self.breach or self.reason else self.test()
+        test = self._tested
         shown = {"accepted": self.exit_code is ExitCode.OK, "losses": self.losses, "train_seconds": self.seconds}
         statistics = {"target": self.target, "p_t": test and test.p_t, "p_sign": test and test.p_sign}
         return {**shown, **statistics, "verdict": self.sentence, "runs": [one.as_json() for one in self.verdicts]}
@@ -104,5 +109,4 @@ class Series:
 
 def _mean(values: list[float], digits: int) -> str:
     """Return the mean with its 95 % interval by Student's t."""
-    half = quantile(len(values) - 1, CONFIDENCE) * stdev(values) / math.sqrt(len(values))
-    return f"{fmean(values):.{digits}f} +- {half:.{digits}f}"
+    return f"{fmean(values):.{digits}f} +- {mean_margin(values):.{digits}f}"

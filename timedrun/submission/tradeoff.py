@@ -15,7 +15,7 @@ from statistics import fmean, stdev
 from typing import Final
 
 from mlevents.run_status import rules_of
-from mlevents.student_t import quantile
+from mlevents.student_t import mean_margin
 from mlevents.summary import RunSummary
 from timedrun.errors import UsageError
 from timedrun.submission.cost import Cost
@@ -61,7 +61,7 @@ class Estimate:
         mean = fmean(values)
         if len(values) < LEAST_SEEDS:
             return cls(mean, None, None)
-        reach = quantile(len(values) - 1) * stdev(values) / math.sqrt(len(values))
+        reach = mean_margin(values)
         return cls(mean, mean - reach, mean + reach)
 
 

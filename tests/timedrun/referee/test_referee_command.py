@@ -24,6 +24,12 @@ def command(submission: Path, tokens: Path, *more: str) -> list[str]:
     return ["referee", str(submission), *data, *task, *more]
 
 
+def write_plain(folder: Path, first: str = "") -> None:
+    """Write an honest submission that begins with the line `first`."""
+    (folder / "submission.py").write_text(first + HONEST["plain"])
+    (folder / "base.py").write_text(Path(__file__).with_name("base.py").read_text())
+
+
 @pytest.mark.processes
 @pytest.mark.usefixtures("referee")  # skips where there is no sandbox
 def test_the_report_says_if_the_target_is_missed_and_repeats_nothing_that_was_hidden(
@@ -46,8 +52,7 @@ def test_an_environment_in_the_folder_of_temporary_files_is_seen_in_the_sandbox(
         folder.mkdir()
         code.mkdir()
         (folder / "marker.txt").write_text("")
-        (code / "submission.py").write_text(f"open({str(folder / 'marker.txt')!r})\n{HONEST['plain']}")
-        (code / "base.py").write_text(Path(__file__).with_name("base.py").read_text())
+        write_plain(code, first=f"open({str(folder / 'marker.txt')!r})\n")
         monkeypatch.setattr(sandbox, "readable", lambda: [*found, folder])
         assert cli.main(command(code, token_files)) == 0
 
@@ -56,8 +61,7 @@ def test_an_environment_in_the_folder_of_temporary_files_is_seen_in_the_sandbox(
 def test_without_a_sandbox_the_verdict_says_so(
     token_files: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "submission.py").write_text(HONEST["plain"])
-    (tmp_path / "base.py").write_text(Path(__file__).with_name("base.py").read_text())
+    write_plain(tmp_path)
     assert cli.main(command(tmp_path, token_files, "--no-sandbox")) == 0
     said = capsys.readouterr().out
     assert "NOT ISOLATED" in said and "accepted" in said

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.timedrun.referee.honest import HONEST
-from tests.timedrun.referee.test_referee_command import command
+from tests.timedrun.referee.test_referee_command import command, write_plain
 from timedrun import cli
 from timedrun.errors import ExitCode
 from timedrun.referee.series import Series
@@ -45,7 +44,9 @@ def test_a_target_is_reached_by_the_one_sided_t_test() -> None:
 )
 def test_a_target_that_is_missed_by_chance_or_cannot_be_tested_says_so(losses: list[float], reason: str) -> None:
     judged = series(losses)
-    assert judged.exit_code is ExitCode.TARGET_NOT_REACHED and not judged.as_json()["accepted"]
+    said = judged.as_json()
+    assert judged.exit_code is ExitCode.TARGET_NOT_REACHED and not said["accepted"]
+    assert (said["p_t"] is None) == (len({*losses}) == 1)
     assert re.fullmatch(f"rejected: target 3.2800, mean loss .*{reason}.*", judged.sentence)
 
 
@@ -63,8 +64,7 @@ def test_one_breach_rejects_the_submission_and_names_its_run() -> None:
 def test_each_examination_has_a_seed_of_its_own(
     token_files: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "submission.py").write_text(HONEST["plain"])
-    (tmp_path / "base.py").write_text(Path(__file__).with_name("base.py").read_text())
+    write_plain(tmp_path)
     more = ("--no-sandbox", "--runs", "2", "--target", "4.1", "--json")
     code = cli.main(command(tmp_path, token_files, *more))
     said = json.loads(capsys.readouterr().out)

@@ -7,10 +7,10 @@ import operator
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from statistics import fmean, stdev
+from statistics import fmean
 
 from mlevents.rounds import BenchmarkRules
-from mlevents.student_t import quantile
+from mlevents.student_t import mean_margin
 from mlevents.summary import RunSummary
 
 Times = Sequence[float | None]
@@ -127,7 +127,7 @@ def mean_interval(times: Sequence[float]) -> tuple[float, float] | None:
     if len(times) < 2:
         return None
     mean = fmean(times)
-    reach = quantile(len(times) - 1) * stdev(times) / math.sqrt(len(times))
+    reach = mean_margin(times)
     return max(mean - reach, 0.0), mean + reach
 
 
