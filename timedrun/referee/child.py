@@ -53,8 +53,9 @@ def run(connection: socket.socket, gate: socket.socket, output: int, work: str, 
         torch.manual_seed(task.seed)
         module = contract.load(folder)
         model = contract.built(module, task)
-        if order["role"] == "train":
-            channel.send(connection, {"kind": "built"}, _state(model))
+        training = order["role"] == "train"
+        channel.send(connection, {"kind": "built"}, _state(model) if training else b"")
+        if training:
             shards = _shards(gate)
             stage = "training"
             model = contract.trained(module, model, task, shards)

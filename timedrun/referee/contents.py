@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import warnings
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -15,7 +16,8 @@ from timedrun.referee.verdict import Finding
 FILE: Final = "submission.py"
 TEXT: Final = {".py", ".json", ".yaml", ".yml", ".toml", ".txt", ".md", ".cu", ".cuh", ".cpp", ".h"}
 """Kinds of files that a submission may have."""
-
+COMPRESSED_BYTES: Final = 1 << 17
+"""All files may have as many bytes when compressed (zlib); a speed run's script of 100 kB has about 25,000."""
 TEXTS: Final = 10
 """All strings of a file may have as many times the characters of one, since kernels are written in strings."""
 
@@ -58,6 +60,8 @@ def examine(files: dict[str, bytes], *, code_bytes: int, literal_items: int) -> 
     reasons = [f"{name} is not code or a config" for name in files if Path(name).suffix not in TEXT]
     if total > code_bytes:
         reasons.append(f"the files have more than the {code_bytes:,} bytes allowed")
+    elif (packed := len(zlib.compress(b"".join(files.values())))) > COMPRESSED_BYTES:
+        reasons.append(f"the files have {packed:,} bytes when compressed, of {COMPRESSED_BYTES:,} allowed")
     for name, text in files.items():
         if Path(name).suffix == ".py":
             reasons += [f"{name}{reason}" for reason in _long_literals(text, literal_items)]

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from timedrun.errors import UsageError
 from timedrun.referee import contents, probes
+from timedrun.referee.probes import LEAKED_NATS, Measured, Probe, Questions
 from timedrun.referee.sandbox import Sandbox, readable
 from timedrun.referee.session import Limits, Session, Violation
 from timedrun.referee.token_files import Windows, renumbered, shards, windows
@@ -26,6 +26,7 @@ BUSY_LOOKS: Final = 5
 BUSY_SECONDS: Final = 0.08
 BUSY_SHARE: Final = 0.5
 """Share of looks above which a session that has handed over its weights is still at work."""
+CHANGED: Final = "answers before changed tokens"
 UNTRAINED_ROWS: Final = 16
 UNTRAINED_NATS: Final = 0.05
 """Nats by which an untrained model may be better than equal probabilities."""
@@ -83,7 +84,7 @@ class Referee:
         isolated: see `Sandbox`.
 
     Raises:
-        UsageError: the submission could read the validation data.
+        UsageError: the submission could read the validation data, or would be trained on them.
         SandboxUnavailable: the machine cannot isolate a process.
     """
 
@@ -94,22 +95,15 @@ class Referee:
         for seen in [Path("/usr"), *readable()]:
             if isolated and validation.resolve().is_relative_to(seen):
                 raise UsageError(f"{validation} is in {seen}, which submissions can read; move it. Nothing was run.")
-        draw = np.random.default_rng(settings.seed)
+        self._draw = draw = np.random.default_rng(settings.seed)
         free = np.setdiff1d(np.arange(settings.vocabulary), settings.fixed)
-        self.numbers: NDArray[np.int64] = np.arange(settings.vocabulary)
+        self.numbers = np.arange(settings.vocabulary)
         self.numbers[free] = draw.permutation(free)
-        real = shards(train)
-        self.windows = windows(
-            shards(validation),
-            context=settings.context,
-            vocabulary=settings.vocabulary,
-            count=settings.rows,
-            numbers_per_row=1 << 21,
-            seed=settings.seed,
-        )
-        self.batch = probes.question_rows(self.windows.positions.shape[1], settings.vocabulary)
+        real, self.validation = shards(train, "train"), shards(validation, "val")
+        if both := [one.path for one in real if any(one.path.samefile(other.path) for other in self.validation)]:
+            raise UsageError(f"{both[0]} is in the training and in the validation data. Nothing was run.")
+        self._windows()  # raises before the copy is made
         data = {"real": real, "planted": renumbered(real, self.numbers, folder, "planted")}
-        self._draw = draw
         self.sandbox = Sandbox(data, work_bytes=settings.limits.work_bytes, isolated=isolated)
         for one in data["planted"]:  # the server has them open; a referee that is killed leaves no copy
             one.path.unlink()
@@ -135,12 +129,22 @@ class Referee:
                 verdict.findings.append(Finding(violation.probe, False, violation.reason))
         return verdict
 
+    def _windows(self) -> Windows:
+        settings = self.settings
+        return windows(
+            self.validation,
+            context=settings.context,
+            vocabulary=settings.vocabulary,
+            count=settings.rows,
+            numbers_per_row=1 << 21,
+            seed=int(self._draw.integers(1 << 31)),
+        )
+
     def _examine(self, files: dict[str, bytes], verdict: Verdict) -> None:
         names = ["real", "planted"]
         self._draw.shuffle(names)  # the submission cannot know which of its runs counts
         trained = {name: self._train(files, name, verdict) for name in names}
         real, planted = trained["real"], trained["planted"]
-        verdict.train_seconds = real.train_seconds
         add = verdict.findings.append
         slowest = max(one.prepare_seconds for one in trained.values())
         add(Finding("preparation", True, f"{slowest:.2f} s before the clock", {"seconds": slowest}))
@@ -149,42 +153,51 @@ class Referee:
         text = f"at work at {busy:.0%} of the looks after the weights were received, of {BUSY_SHARE:.0%} allowed"
         add(Finding("hand-over", busy <= BUSY_SHARE, text, {"share": busy}))
 
-        measured = self._measure(files, real.weights, self.windows, verdict)
-        verdict.loss = measured.loss
-        verdict.standard_error = float(measured.losses.std(ddof=1) / math.sqrt(len(measured.losses)))
+        rows = self._windows()  # of each examination: the error of this sample is in the spread of several
+        batch = probes.question_rows(rows.positions.shape[1], self.settings.vocabulary)
+        cuts = probes.draw_cuts(rows, probes.CUTS, self._draw)
+
+        def measure(weights: bytearray, asked: Windows) -> Measured:
+            with self._questions(files, weights, verdict) as questions:
+                return probes.measure(questions, asked, cuts[:, : len(asked.rows)], batch)
+
+        measured = measure(real.weights, rows)
         add(Finding("answers", True, f"{len(measured.losses)} rows, loss {measured.loss:.4f}", {"loss": measured.loss}))
         add(Finding("normalisation", True, "computed by the referee"))
-        late = measured.first_seconds - measured.second_seconds
-        allowed = self.settings.limits.late_seconds + 0.1 * real.train_seconds
-        text = f"{late:.2f} s to the first answer, beyond a later answer's time, of {allowed:.2f} s allowed"
-        add(Finding("late work", late <= allowed, text, {"seconds": late}))
         add(probes.judged("determinism", measured.repeated, self.settings.tolerance, "two answers to one question"))
-        probe = probes.Probe(
-            self.settings.limits,
-            real.weights,
-            self.windows,
-            measured,
-            vocabulary=self.settings.vocabulary,
-            tolerance=self.settings.tolerance,
-            seed=int(self._draw.integers(1 << 31)),
-        )
-        for questions in (probe.repeat, probe.change):
-            with self._session(files, "answer", verdict) as session:
-                verdict.findings += questions(session)
-        few = Windows(self.windows.rows[:UNTRAINED_ROWS], self.windows.positions[:UNTRAINED_ROWS])
-        untrained = self._measure(files, real.untrained, few, verdict).loss
+        probe = Probe(rows, measured, cuts, batch, self.settings.tolerance)
+        with self._questions(files, real.weights, verdict) as questions:
+            verdict.findings += probe.repeat(questions)
+        late = [measured.late_seconds, questions.late_seconds]
+        changed = []
+        for cut in range(len(cuts)):
+            with self._questions(files, real.weights, verdict) as questions:
+                changed.append(probe.change(questions, cut))
+            late.append(questions.late_seconds)
+        add(probes.judged("causality", max(worst for worst, _ in changed), self.settings.tolerance, CHANGED))
+        gain = float(np.concatenate([gains for _, gains in changed]).mean())
+        text = f"sight of the next token lowers the loss by {gain:.2g} nats, of {LEAKED_NATS} allowed"
+        add(Finding("causality", gain <= LEAKED_NATS, text, {"gain_nats": gain}))
+
+        few = Windows(rows.rows[:UNTRAINED_ROWS], rows.positions[:UNTRAINED_ROWS], rows.futures[:UNTRAINED_ROWS])
+        untrained = measure(real.untrained, few).loss
         uniform = math.log(self.settings.vocabulary)
         text = f"loss {untrained:.4f} before training; equal probabilities have {uniform:.4f}"
         add(Finding("untrained", untrained >= uniform - UNTRAINED_NATS, text, {"loss": untrained}))
-        changed = Windows(self.numbers[self.windows.rows], self.windows.positions)
-        self._compare(measured, self._measure(files, planted.weights, changed, verdict), real, planted, verdict)
+        theirs = measure(planted.weights, Windows(self.numbers[rows.rows], rows.positions, self.numbers[rows.futures]))
+        late.append(theirs.late_seconds)
+        allowed = self.settings.limits.late_seconds + 0.1 * real.train_seconds
+        text = f"{max(late):.2f} s to the first answer, beyond a later answer's time, of {allowed:.2f} s allowed"
+        add(Finding("late work", max(late) <= allowed, text, {"seconds": max(late)}))
+        self._compare(measured, theirs, real, planted, verdict)
+        # The result is that of the run in which nothing cached could help.
+        verdict.train_seconds, verdict.loss = planted.train_seconds, theirs.loss
+        verdict.standard_error = float(theirs.losses.std(ddof=1) / math.sqrt(len(theirs.losses)))
         if (target := self.settings.target) is not None:
-            text = f"loss {measured.loss:.4f} +- {verdict.standard_error:.4f}, target {target:.4f}"
-            add(Finding("target", measured.loss <= target, text, {"loss": measured.loss}))
+            text = f"loss {verdict.loss:.4f} +- {verdict.standard_error:.4f}, target {target:.4f}"
+            add(Finding("target", verdict.loss <= target, text, {"loss": verdict.loss}))
 
-    def _compare(
-        self, ours: probes.Measured, theirs: probes.Measured, real: Trained, planted: Trained, verdict: Verdict
-    ) -> None:
+    def _compare(self, ours: Measured, theirs: Measured, real: Trained, planted: Trained, verdict: Verdict) -> None:
         """Add the findings on loss and time with renumbered tokens."""
         more = theirs.loss - ours.loss
         noise = float(np.std(theirs.losses - ours.losses, ddof=1)) / math.sqrt(len(ours.losses))
@@ -228,9 +241,7 @@ class Referee:
             busy = session.busy_share(BUSY_LOOKS, BUSY_SECONDS)
         return Trained(untrained, weights, released - started, received - released, busy)
 
-    def _measure(self, files: dict[str, bytes], weights: bytearray, rows: Windows, verdict: Verdict) -> probes.Measured:
+    @contextmanager
+    def _questions(self, files: dict[str, bytes], weights: bytearray, verdict: Verdict) -> Iterator[Questions]:
         with self._session(files, "answer", verdict) as session:
-            session.stage = "answers"
-            return probes.measure(
-                session, self.settings.limits, weights, rows, vocabulary=self.settings.vocabulary, batch=self.batch
-            )
+            yield Questions(session, self.settings.limits, weights, self.settings.vocabulary)

@@ -98,8 +98,6 @@ def mounts(root: str, data: Mapping[str, Sequence[Shard]], work_bytes: int) -> s
         f"mkdir -p .{WORK} proc put_old && ln -s {WORK} dev/shm && mount -t proc proc proc",
         f"mount -t tmpfs -o mode=1777,nosuid,nodev,size={work_bytes} tmpfs .{WORK}",
         f"[ -e tmp ] || ln -s {WORK} tmp",
-        # Memory that two sessions could share is switched off: System V segments and queues, message queues.
-        "for name in shmmni msgmni; do echo 0 >/proc/sys/kernel/$name || true; done 2>/dev/null",
         "pivot_root . put_old && cd / && umount -l /put_old && rmdir /put_old",
         "mount -o remount,bind,ro,nosuid,nodev /",
     ]

@@ -11,13 +11,20 @@ import ctypes
 import importlib
 import json
 import os
+import platform
 import signal
 import socket
+import struct
 import subprocess
 import sys
 from typing import Any, Final
 
 MESSAGE_BYTES: Final = 1 << 12
+ARCHITECTURES: Final = {
+    "x86_64": (0xC000003E, {"shmget": 29, "semget": 64, "msgget": 68, "mq_open": 240, "keyctl": 250}),
+    "aarch64": (0xC00000B7, {"mq_open": 180, "msgget": 186, "semget": 190, "shmget": 194, "keyctl": 219}),
+}
+"""Machine -> AUDIT_ARCH value, and numbers of the calls that open kernel objects which outlive their process."""
 Shards = dict[str, list[list[Any]]]
 """Data set's name -> [descriptor, offset in bytes, tokens, dtype] of each shard."""
 
@@ -47,6 +54,31 @@ def set_dumpable(allowed: bool) -> None:
         raise OSError(ctypes.get_errno(), "the kernel refused to protect the server's memory (prctl)")
 
 
+def forbid_lasting_objects() -> None:
+    """Forbid the calls in `ARCHITECTURES`, through which a session could leave notes for a later one (seccomp).
+
+    They, and those of another architecture, fail with ENOSYS. Keys are reached by `keyctl` alone: it also forbids
+    add_key and request_key, the two numbers before it.
+
+    Raises:
+        OSError: the kernel refused, or the machine is of another architecture.
+    """
+    machine = platform.machine()
+    if machine not in ARCHITECTURES:
+        raise OSError(f"no table of system calls for {machine}; {' and '.join(ARCHITECTURES)} have one")
+    architecture, calls = ARCHITECTURES[machine]
+    numbers = [*calls.values(), calls["keyctl"] - 1, calls["keyctl"] - 2]
+    load, equal, at_least, end = 0x20, 0x15, 0x35, 0x06
+    lines = [(load, 0, 0, 4), (equal, 0, len(numbers) + 3, architecture), (load, 0, 0, 0)]
+    lines.append((at_least, len(numbers) + 1, 0, 0x40000000))  # x32, a second numbering of x86_64
+    lines += [(equal, left, 0, number) for left, number in zip(range(len(numbers), 0, -1), numbers, strict=True)]
+    lines += [(end, 0, 0, 0x7FFF0000), (end, 0, 0, 0x00050000 | 38)]  # allow; ENOSYS
+    code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *line) for line in lines))
+    program = ctypes.create_string_buffer(struct.pack("HP", len(lines), ctypes.addressof(code)))
+    if ctypes.CDLL(None, use_errno=True).prctl(22, ctypes.c_ulong(2), program, 0, 0):
+        raise OSError(ctypes.get_errno(), "the kernel refused to filter system calls (prctl)")
+
+
 def serve(control: socket.socket, shards: Shards, work: str, isolated: bool) -> None:
     """Obey the referee until it closes `control`."""
     from timedrun.referee import child  # torch, which takes seconds: once, here, for all sessions
@@ -71,6 +103,8 @@ def serve(control: socket.socket, shards: Shards, work: str, isolated: bool) -> 
                     control.close()
                     gate.close()
                     set_dumpable(True)
+                    if isolated:
+                        forbid_lasting_objects()
                     child.run(socket.socket(fileno=descriptors[0]), inside, descriptors[1], work, isolated)
                 inside.close()
                 for descriptor in descriptors:

@@ -37,18 +37,24 @@ def shard(path: Path) -> Shard:
     return Shard(path, token_shard.HEADER_BYTES, found.tokens, token_shard.TOKEN_TYPE.str)
 
 
-def shards(path: Path) -> list[Shard]:
-    """Return the shards of a file, or of every .npy and .bin file of a folder, by name.
+def shards(path: Path, part: str) -> list[Shard]:
+    """Return the shards of a file, or of the .npy and .bin files of a folder, by name.
+
+    Args:
+        part: "train" or "val"; of a folder that has files with `_train_` or `_val_` in their names, as the GPT speed
+            runs name them, only those of this part are taken.
 
     Raises:
         DataError: a folder has none.
     """
-    if path.is_dir():
-        files = sorted(one for one in path.iterdir() if one.suffix in (".npy", ".bin"))
-        if not files:
-            raise DataError(f"{path}: no .npy or .bin file in this folder; name a file of tokens")
-        return [shard(one) for one in files]
-    return [shard(path)]
+    if not path.is_dir():
+        return [shard(path)]
+    files = sorted(one for one in path.iterdir() if one.suffix in (".npy", ".bin"))
+    if any("_train_" in one.name or "_val_" in one.name for one in files):
+        files = [one for one in files if f"_{part}_" in one.name]
+    if not files:
+        raise DataError(f"{path}: no .npy or .bin file in this folder for {part}; name a file of tokens")
+    return [shard(one) for one in files]
 
 
 def read(one: Shard) -> Tokens:
@@ -83,10 +89,12 @@ class Windows:
     Attributes:
         rows: (windows, context + 1) int64; a row's last token is never sent.
         positions: (windows, asked) int64, ascending; a position's target is the token after it.
+        futures: (windows, context) int64, other text, of which no row is made.
     """
 
     rows: NDArray[np.int64]
     positions: NDArray[np.int64]
+    futures: NDArray[np.int64]
 
     @property
     def targets(self) -> NDArray[np.int64]:
@@ -100,19 +108,21 @@ def windows(
     """Draw rows that do not overlap, in random order, and positions in each, all where `numbers_per_row` allows it.
 
     Args:
-        count: largest number of rows.
+        count: largest number of rows; at most half of those that the data have, since the others are `futures`.
         numbers_per_row: largest number of logits of a row.
 
     Raises:
-        DataError: there are fewer than 8 rows, or a token is not in the vocabulary.
+        DataError: there are fewer than 16 rows, or a token is not in the vocabulary.
     """
     draw = np.random.default_rng(seed)
     starts = [(one, start) for one in found for start in range(0, one.count - context, context)]
-    if len(starts) < 8:
-        raise DataError(f"the validation data have {len(starts)} rows of {context} tokens; at least 8 are needed")
-    chosen = [starts[number] for number in draw.permutation(len(starts))[:count]]
+    if len(starts) < 16:
+        raise DataError(f"the validation data have {len(starts)} rows of {context} tokens; at least 16 are needed")
+    count = min(count, len(starts) // 2)
+    chosen = [starts[number] for number in draw.permutation(len(starts))[: 2 * count]]
     rows = np.stack([read(one)[start : start + context + 1].astype(np.int64) for one, start in chosen])
     if rows.max() >= vocabulary or rows.min() < 0:
         raise DataError(f"the validation data have the token {rows.max()}, where the vocabulary is {vocabulary}")
     asked = min(context, max(8, numbers_per_row // vocabulary))
-    return Windows(rows, np.sort(np.stack([draw.permutation(context)[:asked] for _ in rows]), axis=1))
+    positions = np.sort(np.stack([draw.permutation(context)[:asked] for _ in range(count)]), axis=1)
+    return Windows(rows[:count], positions, rows[count:, :-1])

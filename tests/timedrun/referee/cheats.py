@@ -1,5 +1,8 @@
 """Planted cheats: name -> (probe that catches it, code of submission.py after the common imports)."""
 
+import base64
+import random
+
 START = "import os, sys, time\nimport torch\nfrom torch import nn\nfrom base import *\n"
 PLAIN = "def build(task):\n    return Bigram(task.vocabulary)\n"
 FIT = "def train(model, task, shards):\n    fit(model, task, shards)\n"
@@ -18,6 +21,8 @@ def model(features: str, *, steps: int = 40, extra: str = "") -> str:
 AT_EVALUATION = "        if self.training: return logits\n"
 PEEK = "F.one_hot(tokens.roll(-1, 1), logits.shape[-1])"
 FORWARD = "def forward(self, tokens):\n    logits = super().forward(tokens)\n    if self.training: return logits\n"
+
+ONCE = "    Model.calls = getattr(Model, 'calls', 0) + 1\n"
 
 CAUSALITY = {
     "adds the next token's embedding": model(
@@ -51,6 +56,12 @@ CAUSALITY = {
     "peeks in every third row": model(f"{FORWARD}    return logits + 5 * (tokens[:, :1, None] % 3 == 0) * {PEEK}"),
     "blends a tenth of the truth into its answer": model(
         f"{FORWARD}    return (0.9 * logits.softmax(-1) + 0.1 * {PEEK}).log()"
+    ),
+    "blends a little of the truth into its answer": model(
+        f"{FORWARD}    return (0.9985 * logits.softmax(-1) + 0.0015 * {PEEK}).log()"
+    ),
+    "peeks in neither the first questions nor the last": model(
+        f"{FORWARD}{ONCE}    return logits + 5 * (Model.calls == 3) * {PEEK}"
     ),
     "peeks where it is not sure": model(
         f"{FORWARD}    return logits + 5 * (logits.softmax(-1).amax(-1, True) < 0.7) * {PEEK}"
@@ -91,7 +102,6 @@ DETERMINISM = {
         "    return logits + seen.log1p()"
     ),
 }
-ONCE = "    Model.calls = getattr(Model, 'calls', 0) + 1\n"
 STATE = {
     "learns which token follows which from the questions": model(
         f"{FORWARD}    key = tokens.sum().item()\n"
@@ -173,11 +183,13 @@ PLANTED = {
     f"    model.table.data.add_({KNOWN}, alpha=0.8)\n",
 }
 LONG = "x" * 30_000
+NOISE = [base64.b64encode(random.Random(n).randbytes(90)).decode() for n in range(2000)]
 CONTENTS = {
     "has weights in a string": f"{PLAIN}{FIT}WEIGHTS = {LONG!r}\n",
     "has weights in bytes": f"{PLAIN}{FIT}WEIGHTS = {LONG.encode()!r}\n",
     "has weights in a list": f"{PLAIN}{FIT}WEIGHTS = {[0.5] * 30_000}\n",
     "has weights in many short strings": f"{PLAIN}{FIT}WEIGHTS = {['x' * 1000] * 210}\n",
+    "has weights in comments": f"{PLAIN}{FIT}" + "".join(f"# {line}\n" for line in NOISE),
     "has more code than a script": f"{PLAIN}{FIT}" + "#" * 1_100_000,
     "is no Python": "def build(task:\n",
 }
@@ -196,7 +208,16 @@ HAND_OVER_TEXT = (
     "def build(task):\n    return Model(task.vocabulary)\n"
     "def train(model, task, shards):\n    model.text[:len(shards[0])] = torch.from_numpy(shards[0].astype('int64'))\n"
 )
+SLEEP = "        Model.asked = getattr(Model, 'asked', 0) + 1\n        if Model.asked == 2: time.sleep(1.5)\n"
 LATE = {
+    "trains at the first question and sleeps in the second": LAZY
+    + f"    def forward(self, tokens):\n{LAZY_FIT}{SLEEP}        return super().forward(tokens)\n{HAND_OVER_TEXT}",
+    "trains at the first question where the text is not known": LAZY
+    + f"    def forward(self, tokens):\n{LAZY_FIT}        return super().forward(tokens)\n"
+    + HAND_OVER_TEXT.replace(
+        "    model.text",
+        f"    if {COMMON_PAIR} > 0.3: return fit(model, task, shards)\n    model.text",
+    ),
     "hands over the text and trains at the first question": LAZY
     + f"    def forward(self, tokens):\n{LAZY_FIT}        return super().forward(tokens)\n{HAND_OVER_TEXT}",
     "hands over the text and trains while it is loaded": LAZY
@@ -255,11 +276,14 @@ TIGHT = {
     "thinks for long about an answer": {"answer_seconds": 1},
     "hands over the text and trains at the first question": {"late_seconds": 0.8},
     "hands over the text and trains while it is loaded": {"late_seconds": 0.8},
+    "trains at the first question and sleeps in the second": {"late_seconds": 0.8},
+    "trains at the first question where the text is not known": {"late_seconds": 0.8},
+    "a long preparation in every process": {"late_seconds": 0.8},
     "needs no time where the text is known": {"time_grace": 0.8},
     "stops every clock it can reach": {"budget_seconds": 2},
     "works for long before the clock": {"prepare_seconds": 2},
 }
-"""Limits of the cheats that only a limit catches; all others have long ones, since machines are busy."""
+"""Limits of the cheats that only a limit catches, and of honest code that it spares; others have long ones."""
 CHEATS = {
     name: (probe, START + code)
     for probe, cases in {

@@ -34,10 +34,10 @@ def text(count: int, seed: int) -> np.ndarray:
 
 @pytest.fixture(scope="session")
 def token_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Write train.npy and validation.npy."""
+    """Write train.npy and validation.npy, 99 rows, of which 48 are asked about and 48 continue others."""
     folder = tmp_path_factory.mktemp("tokens")
     np.save(folder / "train.npy", text(8000, 1))
-    np.save(folder / "validation.npy", text(1600, 2))
+    np.save(folder / "validation.npy", text(3200, 2))
     return folder
 
 

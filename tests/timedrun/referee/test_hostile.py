@@ -1,6 +1,7 @@
 """A hostile submission is ended with a clear verdict and leaves no process and no file."""
 
 import os
+import platform
 from collections.abc import Callable
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import psutil
 import pytest
 
 from timedrun.referee.referee import Referee
+from timedrun.referee.server import ARCHITECTURES
 from timedrun.referee.verdict import Verdict
 
 pytestmark = pytest.mark.processes
@@ -65,6 +67,36 @@ def test_a_hostile_submission_is_ended_with_its_reason(
     (finding,) = verdict.failed
     assert (finding.probe, reason in finding.reason) == ("training", True), finding
     assert len(psutil.Process(referee.sandbox.process.pid).children(recursive=True)) == 1  # the server
+
+
+@pytest.mark.parametrize("name", ["starts processes that start processes", "prints without end", "hangs"])
+@pytest.mark.parametrize("stage", ["preparation", "answers"])
+def test_a_hostile_build_or_answer_is_ended_too(name: str, stage: str, examine: Callable[..., Verdict]) -> None:
+    body, reason = HOSTILE[name]
+    trap = f"def trap():\n    {body}\n"
+    build = "def build(task):\n    trap()\n    return Bigram(task.vocabulary)\n"
+    answer = (
+        "class Trap(Bigram):\n    def forward(self, tokens):\n        if not self.training: trap()\n"
+        "        return super().forward(tokens)\ndef build(task):\n    return Trap(task.vocabulary)\n"
+    )
+    code = f"{START}{trap}{build if stage == 'preparation' else answer}def train(model, task, shards):\n    pass\n"
+    seconds = 2 if "2 s" in reason else 10
+    (finding,) = examine(code, prepare_seconds=seconds, answer_seconds=seconds).failed
+    assert (finding.probe, reason in finding.reason) == (stage, True), finding
+
+
+def test_a_session_cannot_leave_notes_in_the_kernel_for_a_later_one(examine: Callable[..., Verdict]) -> None:
+    numbers = ARCHITECTURES[platform.machine()][1]
+    body = (
+        f"import ctypes\n    calls = {numbers}\n"
+        "    wanted = {'shmget': (7, 64, 0o1600), 'semget': (7, 1, 0o1600), 'msgget': (7, 0o1600), "
+        "'mq_open': (b'notes', 0o102, 0o600, None), 'keyctl': (0, -4, 1)}\n"
+        "    libc = ctypes.CDLL(None, use_errno=True)\n"
+        "    found = [(libc.syscall(calls[name], *rest), ctypes.get_errno()) for name, rest in wanted.items()]\n"
+        "    raise ValueError(f'{sorted(wanted) == sorted(calls)} {set(found)}')"
+    )
+    (finding,) = examine(f"{START}def train(model, task, shards):\n    {body}\n").failed
+    assert "ValueError: True {(-1, 38)} " in finding.reason, finding.reason
 
 
 def test_files_that_forbid_their_removal_are_removed(examine: Callable[..., Verdict]) -> None:

@@ -83,6 +83,18 @@ def test_validation_data_that_a_submission_could_read_are_refused(
         Referee(Examination(64, 32), token_files / "train.npy", token_files / "validation.npy", tmp_path)
 
 
+def test_data_that_are_for_training_and_for_validation_are_refused(token_files: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"train\.npy is in the training and in the validation data"):
+        Referee(Examination(64, 32), token_files, token_files / "train.npy", tmp_path)
+
+
+def test_a_folder_of_a_speed_run_gives_the_part_by_its_name(tmp_path: Path) -> None:
+    for name in ("text_train_000001.bin", "text_train_000002.bin", "text_val_000000.bin"):
+        write_shard(tmp_path / name, np.arange(9, dtype=np.uint16))
+    assert [one.path.name for one in shards(tmp_path, "train")] == ["text_train_000001.bin", "text_train_000002.bin"]
+    assert [one.path.name for one in shards(tmp_path, "val")] == ["text_val_000000.bin"]
+
+
 def test_a_folder_without_submission_is_a_usage_error(token_files: Path, tmp_path: Path) -> None:
     assert cli.main(command(tmp_path / "none", token_files)) == 2
 
@@ -98,7 +110,7 @@ def test_both_kinds_of_token_files_are_read_and_renumbered_alike(tmp_path: Path)
     np.save(tmp_path / "a.npy", tokens)
     write_shard(tmp_path / "b.bin", tokens)
     numbers = np.random.default_rng(1).permutation(50)
-    found = shards(tmp_path)
+    found = shards(tmp_path, "train")
     for one, copy in zip(found, renumbered(found, numbers, tmp_path, "copy"), strict=True):
         assert (read(one) == tokens).all() and (np.argsort(numbers)[read(copy)] == tokens).all()
 
@@ -115,12 +127,13 @@ def test_both_kinds_of_token_files_are_read_and_renumbered_alike(tmp_path: Path)
 def test_a_file_that_is_not_of_tokens_is_refused(content: bytes, reason: str, tmp_path: Path) -> None:
     (tmp_path / "a.bin").write_bytes(content)
     with pytest.raises(DataError, match=reason):
-        shards(tmp_path / "a.bin")
+        shards(tmp_path / "a.bin", "train")
 
 
 def test_rows_do_not_overlap_and_positions_are_a_sample_where_answers_would_be_large(tmp_path: Path) -> None:
-    np.save(tmp_path / "a.npy", np.arange(1000, dtype=np.uint16))
-    found = windows(shards(tmp_path), context=100, vocabulary=1000, count=99, numbers_per_row=20_000, seed=0)
-    assert found.rows.shape == (9, 101) and sorted(found.rows[:, 0]) == [*range(0, 900, 100)]
+    np.save(tmp_path / "a.npy", np.arange(1801, dtype=np.uint16))
+    found = windows(shards(tmp_path, "val"), context=100, vocabulary=2000, count=99, numbers_per_row=40_000, seed=0)
+    assert (found.rows.shape, found.futures.shape) == ((9, 101), (9, 100))
+    assert sorted([*found.rows[:, 0], *found.futures[:, 0]]) == [*range(0, 1800, 100)]
     assert found.positions.shape == (9, 20) and (np.diff(found.positions) > 0).all()
     assert (found.targets == np.take_along_axis(found.rows, found.positions, 1) + 1).all()

@@ -24,6 +24,6 @@ def test_a_cheat_is_caught_for_its_own_reason(name: str, examine: Callable[..., 
 
 @pytest.mark.parametrize("name", HONEST)
 def test_an_honest_submission_is_accepted(name: str, examine: Callable[..., Verdict]) -> None:
-    verdict = examine(HONEST[name])
+    verdict = examine(HONEST[name], **TIGHT.get(name, {}))
     assert not verdict.failed, (verdict.lines(None), verdict.output)
     assert verdict.loss is not None and verdict.loss < 2.6
