@@ -25,6 +25,7 @@ from timedrun.submission import plot
 from timedrun.submission.check_report import CheckResult, result_lines
 from timedrun.submission.compare import compare_sets, pairs_of
 from timedrun.submission.packaging import package
+from timedrun.submission.scoring.clocks import Clocks, clocks
 from timedrun.submission.scoring.score_table import NOTICE
 from timedrun.submission.speedup_ratio import Ratio, rounded
 from timedrun.submission.table import columns, natural_width
@@ -58,6 +59,10 @@ class Report:
         them; race.json is written after each step."""
         self.race.report = {
             "runs_seconds": {self.race.sides[side]: [seconds(run) for run in runs] for side, runs in self.sets.items()},
+            "training_seconds": {
+                label: [time and 60 * time for time in found.speedrun_runs] for label, found in self.clocks.items()
+            },
+            "steps": {label: found.steps_runs for label, found in self.clocks.items()},
             "ratios": {
                 f"{self.race.sides[one.slow]} / {self.race.sides[one.fast]}": asdict(ratio)
                 | {"verdict": ratio.verdict, "row": one.row}
@@ -143,6 +148,14 @@ class Report:
         self.figure = str(out) + (f" (the first {len(shown)} of {len(drawn)} sides)" if len(shown) < len(drawn) else "")
 
     @property
+    def clocks(self) -> dict[str, Clocks]:
+        """Return the clocks beside MLPerf's of each side's runs that reached the target, by the side's label."""
+        return {
+            self.race.sides[side]: clocks([run if reached(run) else None for run in runs], None)
+            for side, runs in self.sets.items()
+        }
+
+    @property
     def failed(self) -> bool:
         """True if a run, a check, a comparison or a step of the report failed."""
         runs = any(turn.status in ("failed", "left out") for turn in self.race.turns)
@@ -203,6 +216,12 @@ class Report:
             lines.append(printable(f"disturbed   {name}: {'; '.join(run.disturbances)}"))
         if len(busy) > MOST_NAMED:
             lines.append(f"disturbed   {len(busy) - MOST_NAMED} more runs, named in race.json")
+        for label, found in self.clocks.items():
+            times = [60 * time for time in found.speedrun_runs if time is not None]
+            steps = [count for count in found.steps_runs if count is not None]
+            if times and steps:
+                alone = f"{median(times):.3g} s of training alone (the speedrun's clock)"
+                lines.append(f"clocks      {label}: {alone}, {median(steps):,.0f} steps (medians)")
         for ratio in self.ratios.values():
             if ratio.portable and not self.race.ablation:
                 lines.append(f"portable    {ratio.portable_text}")

@@ -82,7 +82,9 @@ class Series:
         if self.breach:
             return f"run {self.verdicts.index(self.breach) + 1}: {self.breach.sentence}"
         where = "" if all(verdict.isolated for verdict in self.verdicts) else "; NOT ISOLATED"
-        measured = f"mean loss {_mean(self.losses, 4)} in {_mean(self.seconds, 2)} s, {len(self.verdicts)} runs"
+        measured = (
+            f"mean loss {_mean(self.losses, 4)} in {_mean(self.seconds, 2)} s of training, {len(self.verdicts)} runs"
+        )
         if self.reason:
             return f"rejected: target {self.target:.4f}, {measured}: {self.reason}{where}"
         reached = f"; target {self.target:.4f} reached with p = {test.p_t:.2g}" if (test := self._tested) else ""

@@ -77,7 +77,8 @@ class Verdict:
         where = "" if self.isolated else "; NOT ISOLATED: the code had all rights of the user, and could see all data"
         if self.failed:
             return f"rejected: {', '.join(dict.fromkeys(finding.probe for finding in self.failed))}{where}"
-        return f"accepted: loss {self.loss:.4f} +- {self.standard_error:.4f} in {self.train_seconds:.2f} s{where}"
+        loss = f"loss {self.loss:.4f} +- {self.standard_error:.4f}"
+        return f"accepted: {loss} in {self.train_seconds:.2f} s of training{where}"
 
     def as_json(self) -> dict[str, Any]:
         """Return the verdict as JSON."""

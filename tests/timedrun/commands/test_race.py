@@ -70,9 +70,13 @@ def test_an_interrupted_race_reports_the_finished_runs_and_is_continued(
     written = json.loads((tmp_path / "race" / "race.json").read_text())
     assert len(written["runs_seconds"]["synthetic_smoke"]) == 1
     assert main(["race", "--resume", str(tmp_path / "race")]) == 0
-    assert re.search(r"synthetic_smoke +-.* 2 of 2", capsys.readouterr().out)
+    printed = capsys.readouterr().out
+    assert re.search(r"synthetic_smoke +-.* 2 of 2", printed)
+    assert re.search(r"clocks +synthetic_smoke: \S+ s of training alone \(the speedrun's clock\), \d+ steps", printed)
     written = json.loads((tmp_path / "race" / "race.json").read_text())
-    assert len(written["runs_seconds"]["synthetic_smoke"]) == 2 and written["package"].startswith("skipped: MLPerf")
+    times = zip(written["training_seconds"]["synthetic_smoke"], written["runs_seconds"]["synthetic_smoke"], strict=True)
+    assert [0 < alone < whole for alone, whole in times] == [True, True]
+    assert len(written["steps"]["synthetic_smoke"]) == 2 and written["package"].startswith("skipped: MLPerf")
 
 
 def test_faults_of_any_side_are_found_before_the_first_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
