@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -28,13 +27,11 @@ from image_classification.configs import ImageRunConfig
 from image_classification.loaders.loader import LoadedBatch
 from timedrun.bench.loader_benchmark import (
     BenchOptions,
-    Goal,
     LoaderComparison,
     LoaderPass,
     LoaderRates,
     interleaved,
     measured_pass,
-    ratios,
 )
 from timedrun.bench.process_memory import held_bytes
 from timedrun.distributed.process_group import choose_device
@@ -79,7 +76,6 @@ def loader(config: ImageRunConfig, options: BenchOptions) -> LoaderComparison:
     return LoaderComparison(
         rows,
         missing,
-        goals=goals(rows),
         notes=[f"images: {stores.source}; {rows[0].first.samples:,} per pass; device {device.type}.", *NOTES],
         references=[("pillow", "jpeg"), ("ffcv_own", "beton_jpeg")],
         facts={
@@ -145,28 +141,3 @@ def drained(batches: Iterator[LoadedBatch], labels: list[Tensor], device: torch.
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     return count
-
-
-def goals(rows: Sequence[LoaderRates]) -> list[Goal]:
-    """Return the goals at every size, by medians of the ratios of passes of the same repeat."""
-    found = []
-    for size in dict.fromkeys(row.size for row in rows):
-        at = {(row.loader, row.store): row for row in rows if row.size == size}
-        jpeg = at.get(("turbojpeg", "jpeg"))
-        own, raw = at.get(("ffcv_own", "beton_jpeg")), at.get(("raw", "raw_256"))
-        pillow = at.get(("pillow", "jpeg"))
-        found.append(_goal(f"{size} pixels: JPEG (turbojpeg) at least as fast as FFCV's own", jpeg, own, 1.0))
-        found.append(_goal(f"{size} pixels: raw at least 5 times as fast as JPEG (turbojpeg)", raw, jpeg, 5.0))
-        others = [row for row in at.values() if row.loader != "pillow"]
-        slowest = min(others, key=lambda row: statistics.median(row.per_second), default=None)
-        found.append(_goal(f"{size} pixels: no loader slower than pillow", slowest, pillow, 1.0))
-    return found
-
-
-def _goal(text: str, row: LoaderRates | None, other: LoaderRates | None, least: float) -> Goal:
-    if row is None or other is None:
-        return Goal(text, None, "needs loaders that were not measured")
-    values = ratios(row, other)
-    middle = statistics.median(values)
-    words = f"{row.loader} on {row.store} / {other.loader} on {other.store}: "
-    return Goal(text, middle >= least, words + f"{middle:.2f}, {min(values):.2f} to {max(values):.2f}")

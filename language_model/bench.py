@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import statistics
 import tempfile
 from collections.abc import Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
@@ -22,7 +21,6 @@ from language_model.text.store import read_manifest
 from language_model.text.synthetic_store import write_synthetic_store
 from timedrun.bench.loader_benchmark import (
     BenchOptions,
-    Goal,
     LoaderComparison,
     LoaderPass,
     LoaderRates,
@@ -34,11 +32,6 @@ from timedrun.errors import DataError, UsageError
 
 LOADERS = ("unpadded", "padded")
 """Layouts of a batch: sequences end to end, or each in `data.longest` rows."""
-H200_RATE = 1_000
-"""Sequences/s of MLPerf's BERT data that one H200 trains on."""
-GOAL_FACTOR = 20
-GOAL_LONGEST = 512
-"""Longest of those sequences, in tokens."""
 SYNTHETIC_SEQUENCES = 50_000
 
 
@@ -61,23 +54,9 @@ def loader(config: BertRunConfig, options: BenchOptions) -> LoaderComparison:
     return LoaderComparison(
         rows,
         {name: "not selected by --loaders." for name in LOADERS if options.loaders and name not in options.loaders},
-        goals=[goal(rows)],
         notes=[f"sequences of {source}; {options.count:,} per pass, batches of {options.batch}."],
         facts={"sequences": source},
     )
-
-
-def goal(rows: list[LoaderRates]) -> Goal:
-    """Compare the unpadded loader's rate on at most two cores with 20 times an H200's training rate."""
-    text = f"{GOAL_FACTOR} times the {H200_RATE:,} sequences/s that an H200 takes, from 2 cores"
-    at_two = [row for row in rows if row.workers <= 2 and row.loader == "unpadded" and row.size == GOAL_LONGEST]
-    if not at_two:
-        reason = f"needs the unpadded loader and a config of {GOAL_LONGEST} tokens, such as wikipedia_methods"
-        return Goal(text, None, reason)
-    best = max(at_two, key=lambda row: row.workers)
-    rates = best.per_second
-    result = f"{statistics.median(rates):,.0f}/s, {min(rates):,.0f} to {max(rates):,.0f}, with {best.workers} workers"
-    return Goal(text, statistics.median(rates) >= GOAL_FACTOR * H200_RATE, result)
 
 
 def measure(config: BertRunConfig, options: BenchOptions) -> list[LoaderRates]:

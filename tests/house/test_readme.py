@@ -21,7 +21,7 @@ PAGES = [
     *sorted(str(page.relative_to(ROOT)) for page in (ROOT / "docs").glob("*.md")),
 ]
 VERBS = {verb for group in cli.VERBS.values() for verb in group}
-SHIPPED = {"image_classification", "language_model", "gpt", "llama31_8b"}
+SHIPPED = {"image_classification", "language_model", "gpt", "fineweb", "llama31_8b"}
 
 
 def page_text(page: str) -> str:

@@ -14,14 +14,13 @@ import torch
 from PIL import Image
 
 from image_classification import bench, bench_cases
-from image_classification.bench import goals
 from image_classification.bench_cases import CONTESTANTS, choice, make_stores, parts_of
 from image_classification.configs import imagenet_baseline
 from image_classification.loaders.loader import LoadedBatch
 from image_classification.loaders.registry import LOADERS, ImageLoader
 from image_classification.stores.beton import BetonImages
 from image_classification.synthetic_images import SyntheticImages, write_images
-from timedrun.bench.loader_benchmark import BenchOptions, LoaderPass, LoaderRates
+from timedrun.bench.loader_benchmark import BenchOptions
 from timedrun.cli import main
 from timedrun.errors import DataError, ExitCode, UsageError
 
@@ -139,26 +138,3 @@ def test_a_loader_that_gives_other_labels_gets_no_rate(
     monkeypatch.setattr(bench, "opened", opened)
     with pytest.raises(DataError, match="yielded different labels"):
         bench.measure(["pillow", "turbojpeg"], stores, SMALL, torch.device("cpu"))
-
-
-def row(name: str, store: str, rate: float, size: int = 224) -> LoaderRates:
-    passes = tuple(LoaderPass(100, 100 / rate, 1.0, None) for _ in range(3))
-    return LoaderRates(name, store, size, "images", 2, 2, passes[0], passes)
-
-
-def test_goals_follow_from_the_rates() -> None:
-    rows = [
-        row("pillow", "jpeg", 100),
-        row("turbojpeg", "jpeg", 300),
-        row("raw", "raw_256", 1400),
-        row("ffcv_own", "beton_jpeg", 250),
-        row("ffcv", "beton_jpeg", 90),
-    ]
-    ffcv, raw, slower = goals(rows)
-    assert ffcv.met is True and "1.20" in ffcv.words
-    assert raw.met is False and "4.67" in raw.words
-    assert slower.met is False and slower.words.startswith("ffcv on beton_jpeg / pillow on jpeg: 0.90")
-
-
-def test_a_goal_without_its_loaders_is_undecided() -> None:
-    assert [goal.met for goal in goals([row("pillow", "jpeg", 100)])] == [None, None, None]

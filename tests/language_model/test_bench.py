@@ -1,4 +1,4 @@
-"""`timedrun bench loader language_model`: usage errors, the goal, and loading processes that cannot hang."""
+"""`timedrun bench loader language_model`: usage errors, and loading processes that cannot hang."""
 
 import multiprocessing
 from dataclasses import replace
@@ -7,30 +7,14 @@ from pathlib import Path
 import pytest
 
 from language_model import bench
-from language_model.bench import goal, measure
+from language_model.bench import measure
 from language_model.configs import ALL_SPEED_UPS, BertRunConfig, wikipedia_methods
 from language_model.text.synthetic_store import write_synthetic_store
-from timedrun.bench.loader_benchmark import BenchOptions, LoaderPass, LoaderRates
+from timedrun.bench.loader_benchmark import BenchOptions
 from timedrun.cli import main
 from timedrun.errors import DataError, ExitCode
 
 ONE_PASS = BenchOptions(count=10, batch=10, repeats=1, loaders=("padded",))
-
-
-def row(workers: int, rate: float, *, loader: str = "unpadded", longest: int = 512) -> LoaderRates:
-    passes = tuple(LoaderPass(1000, 1000 / rate, 1.0, None) for _ in range(3))
-    return LoaderRates(loader, "synthetic", longest, "sequences", workers, workers, passes[0], passes)
-
-
-def test_the_goal_is_judged_on_at_most_two_cores() -> None:
-    assert goal([row(1, 12_000), row(2, 21_000), row(16, 90_000)]).met is True
-    assert goal([row(1, 12_000), row(2, 19_000), row(16, 90_000)]).met is False
-
-
-def test_other_lengths_and_layouts_do_not_judge_the_goal() -> None:
-    assert goal([row(2, 90_000, longest=128)]).met is None
-    assert goal([row(2, 90_000, loader="padded")]).met is None
-    assert goal([row(4, 90_000)]).met is None
 
 
 @pytest.mark.parametrize(

@@ -163,7 +163,7 @@ def test_defaults_are_the_reference_rounds_or_the_newest_and_unknown_names_list_
     assert rulesets_of("bert")[-1] == "5.0.0" and rulesets_of("gpt_125m") == ("beyond_mlperf",)
     assert rulesets_of("gnmt") == ()
     assert (BENCHMARK_DATASET["resnet"], BENCHMARK_DATASET["bert"]) == ("imagenet", "wikipedia")
-    assert BENCHMARK_DATASET["gpt_125m"] == "openwebtext" and len(BENCHMARK_DATASET) == 23
+    assert BENCHMARK_DATASET["gpt_125m"] == "openwebtext" and len(BENCHMARK_DATASET) == 24
     with pytest.raises(ValueError, match=r"2\.0\.0, 2\.1\.0"):
         ruleset("9.9.9")
     with pytest.raises(ValueError, match="resnet, ssd, .*gpt_125m"):

@@ -93,26 +93,11 @@ class LoaderRates:
 
 
 @dataclass(frozen=True)
-class Goal:
-    """Performance goal for loaders, and the verdict on it."""
-
-    text: str
-    met: bool | None  # None: not measured
-    words: str  # measurements behind the verdict
-
-    @property
-    def sentence(self) -> str:
-        verdict = {True: "met", False: "NOT MET", None: "not measured"}[self.met]
-        return f"{self.text}: {verdict} ({self.words})."
-
-
-@dataclass(frozen=True)
 class LoaderComparison:
     """Result of `timedrun bench loader`."""
 
     rows: Sequence[LoaderRates]
     missing: dict[str, str] = field(default_factory=dict)  # reasons by loader that was not measured
-    goals: Sequence[Goal] = ()
     notes: Sequence[str] = ()  # on the measurement
     references: Sequence[tuple[str, str]] = ()  # loader and store of the rows with which the table compares all others
     facts: dict[str, Any] = field(default_factory=dict)  # on the loaded data

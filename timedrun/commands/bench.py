@@ -189,13 +189,12 @@ def as_values(found: LoaderComparison, command: str) -> dict[str, Any]:
         "facts": found.facts,
         "notes": list(found.notes),
         "missing": found.missing,
-        "goals": [{"goal": goal.text, "met": goal.met, "numbers": goal.words} for goal in found.goals],
         "rows": [row.as_values() for row in found.rows],
     }
 
 
 def show(found: LoaderComparison) -> None:
-    """Print one table per size, then the loaders that were not measured, the goals and the notes."""
+    """Print one table per size, then the loaders that were not measured, and the notes."""
     for size in dict.fromkeys(row.size for row in found.rows):
         rows = [row for row in found.rows if row.size == size]
         references = [row for pair in found.references for row in rows if (row.loader, row.store) == pair]
@@ -208,8 +207,6 @@ def show(found: LoaderComparison) -> None:
     print()
     for name, reason in found.missing.items():
         print(f"{name}: not measured: {reason}")
-    for goal in found.goals:
-        print(goal.sentence)
     for note in found.notes:
         print(f"- {note}")
     sys.stdout.flush()

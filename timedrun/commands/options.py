@@ -260,6 +260,9 @@ def add_referee(parser: ArgumentParser) -> None:
     parser.add_argument("--target", type=_above_zero, metavar="NATS", help=reach)
     several = "examinations, each with other seeds (default: 1); one with a breach ends the series"
     parser.add_argument("--runs", type=positive, default=1, metavar="N", help=several)
+    _add_path(
+        parser, "--against", "another submission, such as a record: examine both in turns and compare their times"
+    )
     parser.add_argument("--device", default="cpu", help="torch's name of the device (default: cpu)")
     parser.add_argument("--threads", type=positive, default=os.cpu_count() or 1, help="CPU threads (default: all)")
     for name, default, text in (

@@ -14,16 +14,21 @@ from timedrun import stdio
 from timedrun.errors import ExitCode, UsageError
 from timedrun.referee import contents
 from timedrun.referee.referee import Examination, Referee
+from timedrun.referee.retiming import Retiming
 from timedrun.referee.series import Series
 from timedrun.referee.session import Limits
 from timedrun.referee.verdict import Verdict
+from timedrun.submission.speedup_ratio import LEAST_PAIRS
 
 
 def referee(arguments: argparse.Namespace) -> ExitCode:
     """Print the verdict; exit code 0 if accepted, 1 if rejected, 3 if only the target was not reached."""
-    for path in (arguments.submission, arguments.train, arguments.validation):
+    submissions = [path for path in (arguments.submission, arguments.against) if path is not None]
+    for path in (*submissions, arguments.train, arguments.validation):
         if not path.exists():
             raise UsageError(f"{path} does not exist. Nothing was run.")
+    if arguments.against is not None and arguments.runs < LEAST_PAIRS:
+        raise UsageError(f"--against needs --runs {LEAST_PAIRS} or more, for the interval of a ratio. Nothing was run.")
     seed = secrets.randbelow(1 << 31) if arguments.seed is None else arguments.seed
     settings = Examination(
         arguments.vocabulary,
@@ -45,7 +50,7 @@ def referee(arguments: argparse.Namespace) -> ExitCode:
         fixed=tuple(arguments.fixed),
         seed=seed,
     )
-    files = contents.read(arguments.submission, settings.limits.code_bytes)
+    files = [contents.read(path, settings.limits.code_bytes) for path in submissions]
     stdio.stage("timedrun referee: starting the sandbox")
     with (
         tempfile.TemporaryDirectory(prefix="timedrun_referee_", dir=arguments.scratch) as folder,
@@ -53,12 +58,17 @@ def referee(arguments: argparse.Namespace) -> ExitCode:
             settings, arguments.train, arguments.validation, Path(folder), isolated=not arguments.no_sandbox
         ) as judge,
     ):
-        verdicts: list[Verdict] = []
-        while len(verdicts) < arguments.runs and not (verdicts and verdicts[-1].failed):
-            of = f" (run {len(verdicts) + 1} of {arguments.runs})" if arguments.runs > 1 else ""
+        verdicts: list[list[Verdict]] = [[] for _ in files]
+        turns = [(number, place) for number in range(arguments.runs) for place in range(len(files))]
+        for turn, (number, place) in enumerate(turns, 1):
+            of = f" (examination {turn} of {len(turns)})" if len(turns) > 1 else ""
             stdio.stage(f"timedrun referee: training twice, then asking{of}")
-            verdicts.append(judge.examine(files))
-    verdict = verdicts[0] if arguments.runs == 1 else Series(verdicts, arguments.target)
+            each = place if number % 2 == 0 else -1 - place  # who goes first changes from round to round
+            verdicts[each].append(judge.examine(files[each]))
+            if verdicts[each][-1].failed:
+                break
+    series = [Series(of_one, arguments.target) for of_one in verdicts]
+    verdict = verdicts[0][0] if len(turns) == 1 else series[0] if len(series) == 1 else Retiming(*series)
     if arguments.json:
         print(json.dumps({**verdict.as_json(), "seed": seed}, indent=2))
     else:

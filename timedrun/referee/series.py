@@ -63,7 +63,7 @@ class Series:
         if test is None or test.passed:
             return ""
         needed = f"about {test.runs_needed:,} runs would show it" if test.runs_needed else "the mean misses it"
-        return f"p = {test.p_t:.2g} by the t test, not below {LEVEL}; {needed}"
+        return f"p = {test.p_t:.2g} by the t test, not below {LEVEL} ({test.p_sign:.2g} by the sign test); {needed}"
 
     @property
     def _tested(self) -> TargetTest | None:
@@ -87,7 +87,9 @@ class Series:
         )
         if self.reason:
             return f"rejected: target {self.target:.4f}, {measured}: {self.reason}{where}"
-        reached = f"; target {self.target:.4f} reached with p = {test.p_t:.2g}" if (test := self._tested) else ""
+        reached = ""
+        if test := self._tested:
+            reached = f"; target {self.target:.4f} reached with p = {test.p_t:.2g} ({test.p_sign:.2g} by the sign test)"
         return f"accepted: {measured}{reached}{where}"
 
     def as_json(self) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
+from mlevents import keys
 from mlevents.rounds import training_2_1
 from mlevents.rounds.ruleset import BenchmarkRules, EvaluationInterval, next_round
 
@@ -19,8 +20,20 @@ GPT_125M: Final = BenchmarkRules(
     evaluation_interval=EvaluationInterval(constant=512_000),  # our own choice: 1,000 steps of the published batch
 )
 
+GPT_124M_FINEWEB: Final = BenchmarkRules(
+    name="gpt_124m_fineweb",
+    dataset="fineweb",
+    metric="validation loss",
+    target=3.28,  # of the modded-nanogpt speed runs, on the first 10,485,760 tokens of FineWeb's validation shard
+    direction="<=",
+    runs=5,  # our own choice; the mean of runs of one length is another question: `score --target-test`
+    unit="samples",
+    evaluation_interval=EvaluationInterval(constant=64_000),  # our own choice: 125 steps of 524,288 tokens
+    samples={keys.EVAL_SAMPLES: (10_240, 10_240)},  # sequences of 1,024 tokens
+)
+
 RULESET: Final = replace(
-    next_round(training_2_1.RULESET, "beyond_mlperf", dropped=training_2_1.RULESET.benchmarks, benchmarks=[GPT_125M]),
+    next_round(training_2_1.RULESET, "beyond_mlperf", dropped=training_2_1.RULESET.benchmarks, benchmarks=[GPT_125M, GPT_124M_FINEWEB]),
     round="none",
     checker="",
 )

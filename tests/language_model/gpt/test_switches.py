@@ -7,10 +7,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from language_model.gpt.configs import fineweb_baseline, fineweb_methods, fineweb_small_baseline, fineweb_small_methods
+from language_model.fineweb.configs import (
+    fineweb_baseline,
+    fineweb_methods,
+    fineweb_small_baseline,
+    fineweb_small_methods,
+)
 from language_model.gpt.model import Decoder, Gpt2, build_model, token_losses
 from language_model.gpt.settings import GptConfig
 from tests.language_model.gpt.gpt2_weights import copy_from_transformers
+from tests.language_model.gpt.plain_decoder import plain_logits
 
 SIZE: dict[str, Any] = {"layers": 4, "hidden": 24, "heads": 3, "context": 12, "vocabulary": 40}
 BASELINE = replace(fineweb_baseline().model, **SIZE)
@@ -28,6 +34,7 @@ SWITCHES: dict[str, dict[str, Any]] = {
     "document_attention": {"document_attention": True},
     "attention_window": {"attention_window": 3},
 }
+SWITCHES["all"] = {name: value for switch in SWITCHES.values() for name, value in switch.items()}
 ALONE = pytest.mark.parametrize("switch", SWITCHES)
 
 
@@ -74,19 +81,21 @@ def test_with_gpt2s_switches_loss_and_gradients_are_those_of_transformers() -> N
     ("methods", "baseline"),
     [(fineweb_methods(), fineweb_baseline()), (fineweb_small_methods(), fineweb_small_baseline())],
 )
-def test_with_every_switch_off_the_model_is_the_baseline(methods: Any, baseline: Any) -> None:
+def test_methods_and_baseline_are_one_model_but_for_the_switches(methods: Any, baseline: Any) -> None:
     changed = {name for name in vars(baseline.model) if getattr(methods.model, name) != getattr(baseline.model, name)}
-    assert changed <= {name for switch in SWITCHES.values() for name in switch} | {"attention_window"}
-    off = replace(methods.model, **{name: getattr(baseline.model, name) for name in changed})
-    small = {**SIZE, "context": 256, "layers": baseline.model.layers}
-    tokens = drawn()
-    first, second = made(replace(off, **small)), made(replace(baseline.model, **small))
-    assert list(first.state_dict()) == list(second.state_dict())
-    assert torch.equal(losses(first, tokens), losses(second, tokens))
+    assert changed <= {name for switch in SWITCHES.values() for name in switch}
 
 
 @ALONE
-def test_a_switch_changes_the_losses_and_never_sees_the_future(switch: str) -> None:
+def test_a_switch_computes_its_formula(switch: str) -> None:
+    model, tokens = made(**SWITCHES[switch]), drawn()[:, :12]
+    config = replace(BASELINE, **SWITCHES[switch])
+    expected = [plain_logits(model.state_dict(), row, config) for row in tokens]
+    torch.testing.assert_close(model(tokens).double(), torch.stack(expected), atol=1e-4, rtol=1e-4)
+
+
+@ALONE
+def test_no_switch_lets_a_token_see_a_later_one(switch: str) -> None:
     model, tokens = made(**SWITCHES[switch]), drawn()
     before = losses(model, tokens)
     for place, value in ((8, 39), (9, 3), (12, 39), (12, 5)):  # documents begin, end, or only a token changes
@@ -95,11 +104,6 @@ def test_a_switch_changes_the_losses_and_never_sees_the_future(switch: str) -> N
         after = losses(model, changed)
         assert torch.equal(before[:, : place - 1], after[:, : place - 1])  # of targets before the change
         assert not torch.equal(before[:, place - 1], after[:, place - 1])
-    if switch not in ("zero_projections", "vocabulary_multiple", "untied_head", "no_biases", "rms_norm", "rotary"):
-        plain = made()
-        shared = {name: value for name, value in model.state_dict().items() if name in plain.state_dict()}
-        plain.load_state_dict(shared)
-        assert (before - losses(plain, tokens)).abs().max() > 1e-3  # with the same weights
 
 
 def test_documents_of_a_row_have_the_losses_that_they_have_alone() -> None:
@@ -119,28 +123,7 @@ def test_a_stack_of_windows_sees_as_far_as_its_layers_reach() -> None:
     assert differ.nonzero().flatten().tolist() == [2, 3, 4, 5, 6]  # 2 + 2 layers x (3 - 1) tokens back
 
 
-def test_value_embeddings_are_mixed_into_the_values_of_the_first_and_last_blocks() -> None:
-    model, tokens = made(value_embeddings=1, layers=3), drawn()[:, :12]
-    seen: dict[int, tuple[Tensor, Tensor]] = {}
-    for number, block in enumerate(model.blocks):
-        block.attention.register_forward_hook(
-            lambda module, given, result, number=number: seen.__setitem__(number, (given[0], result))
-        )
-    model(tokens)
-    w = model.state_dict()
-    mixture = w["value_mixture"].tolist()
-    table = w["value_embeddings.0.weight"][tokens]
-    for number, (kept, added) in enumerate([mixture[:2], (1.0, 0.0), mixture[2:]]):
-        x, result = seen[number]
-        q, k, v = (
-            x @ w[f"blocks.{number}.attention.{part}.weight"].T + w[f"blocks.{number}.attention.{part}.bias"]
-            for part in ("query", "key", "value")
-        )
-        q, k, v = (part.unflatten(-1, (3, 8)).transpose(1, 2) for part in (q, k, kept * v + added * table))
-        scores = (q @ k.mT / 8**0.5).masked_fill(torch.ones(12, 12).triu(1).bool(), -torch.inf)
-        mixed = (scores.softmax(-1) @ v).transpose(1, 2).flatten(2)
-        name = f"blocks.{number}.attention.projection"
-        torch.testing.assert_close(result, mixed @ w[f"{name}.weight"].T + w[f"{name}.bias"], atol=1e-5, rtol=1e-4)
+def test_value_embeddings_begin_with_half_of_each() -> None:
     fresh = build_model(replace(BASELINE, value_embeddings=2), 0)
     assert isinstance(fresh, Decoder) and fresh.value_mixture is not None
     assert fresh.value_mixture.tolist() == [0.5] * 8

@@ -138,8 +138,8 @@ def test_no_budget_ends_a_dry_run(budget: float, tmp_path: Path) -> None:
         ("image_classification", "imagenet_methods", 25_557_032, 28),
         ("language_model", "wikipedia_methods", 335_174_458 + 6 * 1024, 6000 * 448),
         ("language_model.gpt", "openwebtext_modern", 162_184_704, 5600 * 512),
-        ("language_model.gpt", "fineweb_baseline", 124_439_808, 19_560 * 512),
-        ("language_model.gpt", "fineweb_methods", 162_184_704 + 3 * 50_257 * 768 + 12, 4000 * 512),
+        ("language_model.fineweb", "fineweb_baseline", 124_439_808, 19_560 * 512),
+        ("language_model.fineweb", "fineweb_methods", 162_184_704 + 3 * 50_257 * 768 + 12, 4000 * 512),
     ],
 )
 def test_a_dry_run_of_a_large_config_needs_neither_weights_nor_data(

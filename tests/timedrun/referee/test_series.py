@@ -9,8 +9,10 @@ import pytest
 from tests.timedrun.referee.test_referee_command import command, write_plain
 from timedrun import cli
 from timedrun.errors import ExitCode
+from timedrun.referee.retiming import Retiming
 from timedrun.referee.series import Series
 from timedrun.referee.verdict import Finding, Verdict
+from timedrun.submission.speedup_ratio import compare
 
 LOSSES = [3.2761, 3.2790, 3.2784, 3.2769, 3.2775]
 
@@ -58,6 +60,35 @@ def test_one_breach_rejects_the_submission_and_names_its_run() -> None:
     judged = Series([verdict(3.1), verdict(3.0, passed=False)], 3.28)
     assert (judged.exit_code, judged.sentence) == (ExitCode.ERROR, "run 2: rejected: causality")
     assert "FAIL" in "\n".join(judged.lines(None)) and judged.lines(None)[-1] == judged.sentence
+
+
+def test_a_record_is_beaten_by_pairs_and_a_breach_of_either_ends_it() -> None:
+    fast, slow = [[verdict(3.27, seconds) for seconds in times] for times in ([10.0, 11.0, 9.0], [20.0, 21.0, 19.0])]
+    judged = Retiming(Series(fast, None), Series(slow, None))
+    expected = compare([20.0, 21.0, 19.0], [10.0, 11.0, 9.0], paired=True)
+    said = judged.as_json()["ratio"]
+    assert (said["ratio"], said["low"], said["verdict"]) == (expected.ratio, expected.low, "faster")
+    assert judged.exit_code is ExitCode.OK and "the submission is faster" in judged.lines(None)[-2]
+    ended = Retiming(Series(fast, None), Series([verdict(3.2, passed=False)], None))
+    assert (ended.exit_code, ended.ratio, ended.lines(None)[-1]) == (ExitCode.ERROR, None, Series(fast, None).sentence)
+
+
+@pytest.mark.processes
+@pytest.mark.usefixtures("referee")
+def test_a_script_and_a_record_are_examined_in_turns(
+    token_files: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    paths = [tmp_path / "submission", tmp_path / "record"]
+    for path, first in zip(paths, ("", "import time\ntime.sleep(0.01)\n"), strict=True):
+        path.mkdir()
+        write_plain(path, first)
+    line = command(paths[0], token_files, "--against", str(paths[1]), "--json")
+    assert cli.main([*line, "--runs", "2"]) == 2
+    assert cli.main([*line, "--runs", "3"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert [len(said[side]["losses"]) for side in ("submission", "record")] == [3, 3]
+    digests = {run["submission_sha256"] for side in ("submission", "record") for run in said[side]["runs"]}
+    assert len(digests) == 2 and said["ratio"]["runs_slow"] == 3
 
 
 @pytest.mark.processes

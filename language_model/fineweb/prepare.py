@@ -1,0 +1,3 @@
+"""Preparation of text: GPT's."""
+
+from language_model.gpt.prepare import prepare as prepare

@@ -1,0 +1,3 @@
+"""Training loop: GPT's."""
+
+from language_model.gpt.train import train as train
