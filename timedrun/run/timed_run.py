@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -115,6 +116,7 @@ class TimedRun:
             if self.outcome is not Outcome.REACHED:
                 self._abort(error)
         finally:
+            gc.unfreeze()
             self.log.close()
             if self._read_ahead is not None:
                 self._read_ahead.stop(wait_seconds=1.0)
@@ -175,7 +177,8 @@ class TimedRun:
 
     def start_clock(self, info: RunInfo, *, files: PathList = (), read_ahead_bytes: int | None = None) -> None:
         """Log `info` and start the clock. No datum may be read before; rank 0's run_start is on disk before any rank
-        continues. A resumed run keeps its first run_start.
+        continues. A resumed run keeps its first run_start. Until the run ends, collections of Python's garbage leave
+        out the objects that exist by now (`gc.freeze`).
 
         Args:
             files: the files of the data; the log gets the part of them in the page cache of rank 0's node. None of
@@ -185,6 +188,8 @@ class TimedRun:
                 None: do not read ahead.
         """
         started: float | None = None
+        gc.collect()
+        gc.freeze()  # or each full collection would walk over all of torch: 0.2 s once torch.compile is loaded
         if self._load is not None:
             self._load.begin()
         if self.state.is_resumed:

@@ -1,10 +1,12 @@
 """The timed protocol: order of events, first touch of data, warm-up without a trace, every way to end."""
 
+import gc
 import math
 import shutil
 import signal
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +90,23 @@ def test_a_compilation_on_the_clock_is_logged_with_its_reason(make_run: MakeRun,
     (event,) = record.read(tmp_path / "result_0.txt").all(keys.RECOMPILED)
     assert (event.value, event.metadata["epoch_num"]) == (1, 4)
     assert "expected 2, actual 3" in event.metadata["reason"] and event.metadata["seconds"] > 0
+
+
+@pytest.mark.parametrize("error", [None, OSError("disk gone")])
+def test_the_garbage_collector_leaves_out_what_exists_before_the_clock_until_the_run_ends(
+    make_run: MakeRun, error: OSError | None
+) -> None:
+    frozen = []
+
+    def count(step: int) -> None:
+        frozen.append(gc.get_freeze_count())
+        if error:
+            raise error
+
+    gc.unfreeze()
+    with pytest.raises(OSError, match="disk gone") if error else nullcontext(), make_run() as run:
+        Toy([0.95]).train(run, on_batch=count)
+    assert min(frozen) > 0 and gc.get_freeze_count() == 0
 
 
 def test_run_start_is_on_disk_before_the_first_datum_is_read(make_run: MakeRun, tmp_path: Path) -> None:
