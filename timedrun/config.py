@@ -91,6 +91,9 @@ class RunConfig:
     compile: bool = False
     """torch.compile the model during warm-up, before the clock."""
     warm_up_steps: int = 2
+    recompile: Literal["error", "log"] = "error"
+    """If torch.compile would compile a function again on the clock, for a shape that the warm-up did not have. error:
+    abort the run, unless a method changes the graph (layer_freezing) or there was no warm-up; log: compile, and log."""
     """Steps on synthetic data before the clock, at each input size of the run."""
     clear_cache: bool = False
     """Drop the operating system's page cache before the run (needs root); if false, the log says that it was not."""
