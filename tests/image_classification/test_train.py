@@ -189,6 +189,45 @@ def test_warm_up_augments_noise_of_every_loaded_size() -> None:
     def augment(images: torch.Tensor, samples: Indices, epoch: int) -> torch.Tensor:
         assert images.dtype == torch.uint8 and len(samples) == 4
         seen.append(tuple(images.shape))
+def test_warm_up_sees_the_short_last_batch_in_the_same_steps_on_all_ranks() -> None:
+    base = synthetic_smoke()
+    resizing = ProgressiveResizing(start=0.5, delay=0.0, finetune=0.2, increment=8)
+    data = replace(base.data, synthetic_train=23, drop_last=False)
+    config = replace(base, data=data, global_batch=6, methods=(resizing, SelectiveBackprop(start=0.3)), warm_up_steps=1)
+    config = replace(config, schedule=replace(config.schedule, epochs=10))
+    seen = []
+    for rank in (0, 1):
+        ranks = ProcessGroup(rank, 2, rank, torch.device("cpu"))
+        parts = build(config, ranks, declared(config.data), torch.device("meta"))
+        seen.append(list(warm_up.train_batches(config, parts, ranks)))
+    places = [[(epoch, step, batch.global_samples) for epoch, step, batch in one] for one in seen]
+    assert places[0] == places[1] and {samples for *_, samples in places[0]} == {6, 5}
+    counts = [{len(batch.images) for _, _, batch in one if batch.global_samples == 5} for one in seen]
+    assert counts == [{2}, {3}]
+
+
+def test_a_compiled_run_compiles_every_shape_of_its_batches_before_the_clock(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    compile_module = torch.nn.Module.compile
+    monkeypatch.setattr(
+        torch.nn.Module, "compile", lambda model, **options: compile_module(model, backend="eager", **options)
+    )
+    base = synthetic_smoke()
+    config = replace(
+        base,
+        compile=True,
+        data=replace(base.data, synthetic_train=150, synthetic_eval=70, drop_last=False),
+        evaluation=replace(base.evaluation, target=0.99),
+        methods=(ProgressiveResizing(start=0.5, delay=0.0, finetune=0.4, increment=8),),
+    )
+    log = RunLog(tmp_path / "result_0.txt")
+    with run_of(config, log) as run:
+        train(config, run)
+    assert run.outcome is Outcome.NOT_REACHED and not record.read(tmp_path / "result_0.txt").all(keys.RECOMPILED)
+    assert torch._dynamo.utils.counters["frames"]["ok"] > 0
+
+
         return images
 
     parts.methods.augment = augment  # type: ignore[method-assign]
