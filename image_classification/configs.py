@@ -98,6 +98,7 @@ def digits_methods() -> ImageRunConfig:
             peak_lr=0.2,
             other_lr=0.15,
             momentum=0.6,
+            nesterov=True,
             weight_decay=2e-3,
             newton_schulz_iterations=2,
         ),
@@ -165,6 +166,7 @@ def cifar10_methods() -> ImageRunConfig:
             kind="muon",
             peak_lr=0.24,
             momentum=0.6,
+            nesterov=True,
             unit_filters=True,
             newton_schulz_iterations=3,
             other_lr=0.053 * 500,
@@ -251,7 +253,9 @@ def cifar10_resnet20_methods() -> ImageRunConfig:
         " see results/ for what was.",
         model=replace(CIFAR10_MODEL, batch_norm_momentum=0.4),
         schedule=Schedule(kind="linear", epochs=16, warmup_epochs=1, final_factor=0.02),
-        optimizer=OptimizerConfig(kind="muon", peak_lr=0.1, other_lr=0.1, momentum=0.85, weight_decay=5e-4),
+        optimizer=OptimizerConfig(
+            kind="muon", peak_lr=0.1, other_lr=0.1, momentum=0.85, nesterov=True, weight_decay=5e-4
+        ),
         methods=(ChannelsLast(), LabelSmoothing(smoothing=0.1), EMA(half_life=100, update_interval=10)),
     )
 

@@ -33,7 +33,7 @@ FINEWEB_SWITCHES = (
 """Switches of fineweb_methods that the small config has, too."""
 
 MUON = OptimizerConfig(
-    kind="muon", peak_lr=0.02, momentum=0.95, other_lr=3e-3, beta2=0.95, epsilon=1e-10, weight_decay=0.0
+    kind="muon", peak_lr=0.02, momentum=0.95, nesterov=True, other_lr=3e-3, beta2=0.95, epsilon=1e-10
 )
 
 
