@@ -31,7 +31,7 @@ def run_info(config: ImageRunConfig, parts: Parts) -> RunInfo:
             "opt_learning_rate_warmup_epochs": config.schedule.warmup_epochs_scaled,
             "opt_learning_rate_decay_epochs": config.schedule.epochs_scaled,
             "model_parameters": sum(p.numel() for group in parts.optimizer.param_groups for p in group["params"]),
-            **precision_info(config.precision, parts.optimizer, attention=False, tf32=config.tf32),
+            **precision_info(config, parts.optimizer, attention=False),
             **data_info(config.data),
         },
         "methods": [method.name for method in config.methods],

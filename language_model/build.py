@@ -63,9 +63,10 @@ def build(config: BertRunConfig, ranks: ProcessGroup, facts: TextFacts, device: 
     model.to(device)
     optimizer = build_optimizer(config.optimizer, model, fused=config.speed.fused_optimizer and not dry_run)
     attention = config.speed.attention
-    if config.implementation == "timedrun":
+    if isinstance(model, Bert):
         try:
-            attention = choose(attention, ranks.device, precision.dtype or torch.float32, config.architecture.dropout)
+            dtype, dropout = precision.dtype or torch.float32, config.architecture.dropout
+            attention = model.attention = choose(attention, ranks.device, dtype, dropout)
         except UsageError:
             if not dry_run:  # preflight reports it
                 raise

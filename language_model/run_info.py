@@ -73,5 +73,5 @@ def optimization(
         "opt_learning_rate_training_steps": schedule.steps,
         **closed_bert,
         "model_parameters": sum(p.numel() for group in optimizer.param_groups for p in group["params"]),
-        **precision_info(config.precision, optimizer, attention=True, tf32=config.tf32),
+        **precision_info(config, optimizer, attention=True),
     }

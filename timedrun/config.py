@@ -26,6 +26,7 @@ class OptimizerConfig:
     momentum: float = 0.9
     """adamw kinds and lamb: beta 1."""
     nesterov: bool = False
+    """sgd kinds and muon: step along the gradient plus `momentum` times the momentum, as Nesterov's look-ahead does."""
     weight_decay: float = 0.0
     """Decoupled kinds: shrinkage per step at peak rate. Others: as in torch."""
     decay_norms_and_biases: bool = True
@@ -90,6 +91,9 @@ class RunConfig:
     """CUDA: time cuDNN's algorithms at each new shape and keep the fastest, which may round differently in each run."""
     compile: bool = False
     """torch.compile the model during warm-up, before the clock."""
+    recompile: Literal["error", "log"] = "error"
+    """If torch.compile would compile a function again on the clock, for a shape that the warm-up did not have. error:
+    abort the run, unless a method changes the graph (layer_freezing) or there was no warm-up; log: compile, and log."""
     warm_up_steps: int = 2
     """Steps on synthetic data before the clock, at each input size of the run."""
     clear_cache: bool = False
@@ -130,6 +134,9 @@ class RunConfig:
     @classmethod
     def upgraded(cls, values: dict[str, Any]) -> dict[str, Any]:
         """Return the values of a config that an earlier version wrote, with today's names and values."""
+        optimizer = values.get("optimizer")
+        if isinstance(optimizer, dict) and optimizer.get("kind") == "muon" and "neuron_beta2" not in optimizer:
+            return {**values, "optimizer": {**optimizer, "nesterov": True}}  # ignored by Muon before it had this field
         return values
 
 

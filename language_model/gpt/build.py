@@ -88,7 +88,8 @@ def build_gpt_optimizer(config: OptimizerConfig, model: nn.Module, *, adam_beta1
         [{"params": hidden}, {"params": others, "weight_decay": 0.0, **adamw}],
         config.peak_lr,
         config.momentum,
-        weight_decay=config.weight_decay,
+        config.nesterov,
+        config.weight_decay,
         iterations=config.newton_schulz_iterations,
         neuron_beta2=config.neuron_beta2,
     )

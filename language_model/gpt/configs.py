@@ -19,7 +19,7 @@ measured here, the loss is 1.909 and 1.919 (two seeds) after those 2,000 steps; 
 2,750."""
 
 MUON = OptimizerConfig(
-    kind="muon", peak_lr=0.02, momentum=0.95, other_lr=3e-3, beta2=0.95, epsilon=1e-10, weight_decay=0.0
+    kind="muon", peak_lr=0.02, momentum=0.95, nesterov=True, other_lr=3e-3, beta2=0.95, epsilon=1e-10
 )
 
 

@@ -138,7 +138,8 @@ class RaggedStore:
     """One split of a store: index in memory, tokens memory-mapped and not touched before `read`."""
 
     def __init__(self, folder: Path, split: Split) -> None:
-        """Open the store in `folder`, reading manifest and index but no token (MLPerf allows sizes before the clock).
+        """Open the store in `folder`, reading manifest and index but no token. The index, which has the length of each
+        sequence, counts as data: a run reads it on its clock (training_rules.adoc, "Run Results").
 
         Raises:
             DataError: no store, another version, a missing file or one of another size, or an inconsistent index.

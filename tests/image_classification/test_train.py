@@ -1,5 +1,6 @@
 """Image classification runs: warm-up, clock before data, exact counts, accumulation, methods, stored images."""
 
+import math
 import os
 import shutil
 import signal
@@ -14,7 +15,15 @@ import torch
 
 from image_classification import SPEC, batches, warm_up
 from image_classification.build import Parts, build
-from image_classification.configs import ImageRunConfig, digits_methods, imagenet_methods, synthetic_smoke
+from image_classification.configs import (
+    ImageRunConfig,
+    cifar10_94_baseline,
+    cifar10_94_methods,
+    cifar10_methods,
+    digits_methods,
+    imagenet_methods,
+    synthetic_smoke,
+)
 from image_classification.datasets import declared
 from image_classification.stores.manifest import Format, StoreConfig
 from image_classification.train import accuracy, train
@@ -180,6 +189,45 @@ def test_warm_up_sees_the_batches_that_a_selection_leaves() -> None:
     assert epochs == {1, 6}  # from half of the run on
 
 
+def test_warm_up_sees_the_short_last_batch_in_the_same_steps_on_all_ranks() -> None:
+    base = synthetic_smoke()
+    resizing = ProgressiveResizing(start=0.5, delay=0.0, finetune=0.2, increment=8)
+    data = replace(base.data, synthetic_train=23, drop_last=False)
+    config = replace(base, data=data, global_batch=6, methods=(resizing, SelectiveBackprop(start=0.3)), warm_up_steps=1)
+    config = replace(config, schedule=replace(config.schedule, epochs=10))
+    seen = []
+    for rank in (0, 1):
+        ranks = ProcessGroup(rank, 2, rank, torch.device("cpu"))
+        parts = build(config, ranks, declared(config.data), torch.device("meta"))
+        seen.append(list(warm_up.train_batches(config, parts, ranks)))
+    places = [[(epoch, step, batch.global_samples) for epoch, step, batch in one] for one in seen]
+    assert places[0] == places[1] and {samples for *_, samples in places[0]} == {6, 5}
+    counts = [{len(batch.images) for _, _, batch in one if batch.global_samples == 5} for one in seen]
+    assert counts == [{2}, {3}]
+
+
+def test_a_compiled_run_compiles_every_shape_of_its_batches_before_the_clock(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    compile_module = torch.nn.Module.compile
+    monkeypatch.setattr(
+        torch.nn.Module, "compile", lambda model, **options: compile_module(model, backend="eager", **options)
+    )
+    base = synthetic_smoke()
+    config = replace(
+        base,
+        compile=True,
+        data=replace(base.data, synthetic_train=150, synthetic_eval=70, drop_last=False),
+        evaluation=replace(base.evaluation, target=0.99),
+        methods=(ProgressiveResizing(start=0.5, delay=0.0, finetune=0.4, increment=8),),
+    )
+    log = RunLog(tmp_path / "result_0.txt")
+    with run_of(config, log) as run:
+        train(config, run)
+    assert run.outcome is Outcome.NOT_REACHED and not record.read(tmp_path / "result_0.txt").all(keys.RECOMPILED)
+    assert torch._dynamo.utils.counters["frames"]["ok"] > 0
+
+
 def test_warm_up_augments_noise_of_every_loaded_size() -> None:
     methods = (ProgressiveResizing(start=0.5, delay=0.0, increment=4, where="loader"), RandAugment())
     config = replace(synthetic_smoke(), methods=methods, warm_up_steps=1, global_batch=4)
@@ -322,6 +370,22 @@ def test_warm_up_sees_every_size_that_is_loaded() -> None:
     assert evaluated == {4, parts.facts.eval_samples % 4} - {0}
     assert [batch.images.shape[-1] for _, _, batch in batches] == [8, 12, 16]
     assert all(batch.images.is_contiguous() for _, _, batch in batches)
+
+
+@pytest.mark.parametrize("config", [cifar10_94_baseline(), cifar10_94_methods()], ids=lambda config: config.name)
+def test_a_config_for_a_gpu_trains_a_step_on_a_cpu(cifar_folder: Path, steps: Steps, config: ImageRunConfig) -> None:
+    small = replace(config, compile=False, global_batch=8, budget_minutes=1e-9, warm_up_steps=1)
+    with stored_run(small, cifar_folder, RunLog(None), check_every=1) as run:
+        train(small, run)
+    assert run.outcome is Outcome.BUDGET_SPENT
+    assert steps.sizes == [32] and math.isfinite(steps.losses[0])
+
+
+def test_the_methods_to_94_percent_are_those_to_90_but_for_small_images() -> None:
+    names = [method.name for method in cifar10_methods().methods]
+    assert [method.name for method in cifar10_94_methods().methods] == [
+        name for name in names if name != "progressive_resizing"
+    ]
 
 
 @pytest.mark.timeout(100)

@@ -2,6 +2,8 @@
 
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import hypothesis.strategies as st
@@ -9,8 +11,11 @@ import pytest
 from hypothesis import assume, given
 
 from image_classification.configs import ImageRunConfig, imagenet_baseline, imagenet_methods, synthetic_smoke
+from language_model.gpt.configs import GptRunConfig
 from timedrun.config import RunConfig, difference, digest, dump, load, override
 from timedrun.errors import UsageError
+
+RESULTS = Path(__file__).parents[2] / "results"
 
 
 def test_a_dump_reads_back_as_the_same_config() -> None:
@@ -24,6 +29,23 @@ def test_an_unknown_key_or_method_in_a_dump_is_named() -> None:
         load(ImageRunConfig, {**values, "learning": 3})
     with pytest.raises(UsageError, match="quantum"):
         load(ImageRunConfig, {**values, "methods": [{"method": "quantum"}]})
+
+
+@pytest.mark.parametrize(
+    ("kind", "run"),
+    [
+        (ImageRunConfig, "digits_tuned/digits_methods/run_0"),
+        (ImageRunConfig, "cifar10_first/cifar10_methods/run_0"),
+        (GptRunConfig, "gpt_shakespeare/gpt_shakespeare_modern/run_0"),
+    ],
+)
+def test_recorded_runs_by_muon_load_with_the_momentum_that_they_had(kind: type[RunConfig], run: str) -> None:
+    values = json.loads((RESULTS / run / "config.json").read_text())
+    assert values["optimizer"]["kind"] == "muon" and not values["optimizer"]["nesterov"]
+    config = load(kind, values)
+    assert config.optimizer.nesterov
+    plain = replace(config, optimizer=replace(config.optimizer, nesterov=False))
+    assert load(kind, dump(plain)) == plain
 
 
 @pytest.mark.parametrize(

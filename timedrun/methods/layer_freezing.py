@@ -56,6 +56,7 @@ class LayerFreezing(Method):
 
     name: ClassVar[str] = "layer_freezing"
     stage: ClassVar[Stage] = Stage.STEP
+    recompiles: ClassVar[bool] = True
     start: float = 0.5
     level: float = 1.0
 

@@ -156,6 +156,8 @@ class Method:
     """Methods that cannot be combined with this one, by name, and the reason."""
     profiling: ClassVar[bool] = False
     """For measuring times alone: no result of a run with this method counts."""
+    recompiles: ClassVar[bool] = False
+    """Changes the graph of the model during training, so that torch.compile compiles it again on the clock."""
 
     @property
     def skips_parameters(self) -> bool:

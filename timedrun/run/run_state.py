@@ -7,6 +7,7 @@ import math
 import secrets
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 from statistics import fmean
 from typing import Any
@@ -224,6 +225,30 @@ def take_compilations() -> list[Compilation]:
     ]
     dynamo.clear_compilation_metrics()
     return found
+
+
+def recompiling_is_an_error() -> AbstractContextManager[None]:
+    """Return a context in which torch.compile raises an error instead of compiling a function again."""
+    dynamo: Any = sys.modules.get("torch._dynamo.config")  # not imported: nothing was compiled
+    patch: AbstractContextManager[None] = dynamo.patch(error_on_recompile=True) if dynamo else nullcontext()
+    return patch
+
+
+class Recompiled(TimedrunError):
+    """torch.compile would have compiled a function again on the clock."""
+
+
+def recompiled(error: BaseException, step: int) -> Recompiled | None:
+    """Return the error to report for `error`, raised after optimizer step `step`, or None unless it is torch's of
+    `recompiling_is_an_error`."""
+    dynamo: Any = sys.modules.get("torch._dynamo.exc")
+    if dynamo is None or not isinstance(error, dynamo.RecompileError):
+        return None
+    reason = " ".join(str(error).split())
+    return Recompiled(
+        f"torch.compile would compile again on the clock after step {step}; run aborted. {reason}. Warm up every shape"
+        " before start_clock, compile with dynamic=True, or set --recompile log."
+    )
 
 
 class OutOfMemory(TimedrunError):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
@@ -24,7 +25,7 @@ from timedrun.distributed.process_group import ProcessGroup
 from timedrun.distributed.stop_signals import ShutdownRequest
 from timedrun.distributed.straggler import StragglerDetector
 from timedrun.distributed.watchdog import Watchdog
-from timedrun.errors import TrainingLoopError
+from timedrun.errors import TimedrunError, TrainingLoopError
 from timedrun.run import page_cache
 from timedrun.run.blocks import Block, Measurement, Outcome, plan_blocks
 from timedrun.run.checkpoint_manager import CheckpointManager
@@ -33,7 +34,7 @@ from timedrun.run.page_cache import PathList, ReadAhead
 from timedrun.run.progress import Progress
 from timedrun.run.run_info import RunInfo as RunInfo
 from timedrun.run.run_info import log_settings, log_submission
-from timedrun.run.run_state import RunState, out_of_memory, take_compilations
+from timedrun.run.run_state import RunState, out_of_memory, recompiled, recompiling_is_an_error, take_compilations
 from timedrun.run.sync_interval import SyncInterval
 from timedrun.run.train_state import Stateful
 
@@ -91,6 +92,8 @@ class TimedRun:
         self._clear_cache = clear_cache
         self._started: float | None = None
         self._read_ahead: ReadAhead | None = None
+        self._on_clock = ExitStack()
+        """Undoes what holds in this process while the clock runs."""
         self._last_loss: Tensor | None = None
         self._train_samples = 1  # in one unit of the schedule
 
@@ -115,14 +118,16 @@ class TimedRun:
             if self.outcome is not Outcome.REACHED:
                 self._abort(error)
         finally:
+            self._on_clock.close()
             self.log.close()
             if self._read_ahead is not None:
                 self._read_ahead.stop(wait_seconds=1.0)
         return isinstance(error, _Ended)
 
     def _abort(self, error: BaseException | None) -> None:
-        """Log why the run did not reach its target. Raise OutOfMemory in place of `error` if it means that."""
-        no_memory = None
+        """Log why the run did not reach its target. Raise OutOfMemory or Recompiled in place of an `error` that means
+        it."""
+        meaning: TimedrunError | None = None
         if error is None or isinstance(error, _Ended):
             self.outcome = self.outcome or Outcome.NOT_REACHED
             reason = self.outcome.value
@@ -131,12 +136,13 @@ class TimedRun:
                     self.state.log_cold_start(self._started)
                 self._log_read_ahead(stop=True)
         else:
-            no_memory = out_of_memory(error, self.config, self.ranks, self.position.step)
-            shown = no_memory or error
+            step = self.position.step
+            meaning = out_of_memory(error, self.config, self.ranks, step) or recompiled(error, step)
+            shown = meaning or error
             reason = self._watch.failed(shown) if self._watch else f"{type(shown).__name__}: {shown}"
         self.log.close(reason=reason, step=self.position.step)
-        if no_memory is not None:
-            raise no_memory from error
+        if meaning is not None:
+            raise meaning from error
 
     def track(self, **parts: Stateful) -> None:
         """Track the state of `parts` (model, optimizer, methods ...): warm-up restores it, a checkpoint holds it."""
@@ -175,7 +181,8 @@ class TimedRun:
 
     def start_clock(self, info: RunInfo, *, files: PathList = (), read_ahead_bytes: int | None = None) -> None:
         """Log `info` and start the clock. No datum may be read before; rank 0's run_start is on disk before any rank
-        continues. A resumed run keeps its first run_start.
+        continues. A resumed run keeps its first run_start. Until the run ends, collections of Python's garbage leave
+        out the objects that exist by now (`gc.freeze`).
 
         Args:
             files: the files of the data; the log gets the part of them in the page cache of rank 0's node. None of
@@ -185,6 +192,9 @@ class TimedRun:
                 None: do not read ahead.
         """
         started: float | None = None
+        gc.collect()
+        self._on_clock.callback(gc.unfreeze)
+        gc.freeze()  # or each full collection would walk over all of torch: 0.2 s once torch.compile is loaded
         if self._load is not None:
             self._load.begin()
         if self.state.is_resumed:
@@ -214,6 +224,9 @@ class TimedRun:
         if self._watch is not None:
             self._watch.at(self.position.step)
         self.state.start()
+        graph_changes = any(method.recompiles for method in self.config.methods)
+        if self.config.recompile == "error" and self.config.warm_up_steps and not graph_changes:
+            self._on_clock.enter_context(recompiling_is_an_error())
         if self.spec.unit == "epoch":
             self._train_samples = info["train_samples"]
         self.progress.start(self.state.minutes_before * 60, self.position.samples)

@@ -27,13 +27,14 @@ def gradients(parameters: list[torch.Tensor], step: int) -> None:
         parameter.grad = torch.randn(parameter.shape, generator=generator)
 
 
-def test_hidden_matrices_take_muons_step_and_the_rest_torchs_adamw() -> None:
+@pytest.mark.parametrize("nesterov", [True, False])
+def test_hidden_matrices_take_muons_step_and_the_rest_torchs_adamw(nesterov: bool) -> None:
     ours, theirs = decoder(), decoder()
-    optimizer = build_gpt_optimizer(MUON, ours, adam_beta1=0.8)
+    optimizer = build_gpt_optimizer(replace(MUON, nesterov=nesterov), ours, adam_beta1=0.8)
     hidden = theirs.hidden_matrices()
     rest = [p for p in theirs.parameters() if not any(p is matrix for matrix in hidden)]
     assert len(hidden) == 6 and len(rest) == 5
-    muon = Muon(hidden, MUON.peak_lr, MUON.momentum, weight_decay=0.01)
+    muon = Muon(hidden, MUON.peak_lr, MUON.momentum, nesterov, weight_decay=0.01)
     adamw = torch.optim.AdamW(rest, MUON.other_lr, (0.8, MUON.beta2), MUON.epsilon, weight_decay=0.0)
     for step in range(4):
         for model in (ours, theirs):

@@ -1,6 +1,8 @@
 """BlurPool: what is replaced, and that the arithmetic is a depthwise binomial filter with attenuated borders."""
 
+from collections.abc import Callable
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,9 +10,11 @@ import torch
 import torch.nn.functional as F
 from scipy.ndimage import convolve
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from timedrun.methods import BlurPool, NoEffect, blurpool
-from timedrun.methods.blurpool import BlurConv2d, BlurMaxPool2d, _kernel, blur, blur_by_slices
+from timedrun.methods.blurpool import BlurConv2d, BlurMaxPool2d, _kernel, blur, blur_by_pools, blur_by_slices
 
 BINOMIAL = np.outer([1, 2, 1], [1, 2, 1]) / 16
 
@@ -35,10 +39,34 @@ def test_blurred_convolution_equals_blur_then_strided_convolution(kernel: int, p
     torch.testing.assert_close(BlurConv2d.of(conv, blur_first=True)(image), expected, atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.parametrize("by", [blur_by_pools, blur_by_slices])
+@pytest.mark.parametrize("shape", [(7, 10), (8, 9), (1, 2)])
 @pytest.mark.parametrize("stride", [1, 2, (2, 1), 3])
-def test_the_slices_that_a_compiler_fuses_are_the_blur(stride: int | tuple[int, int]) -> None:
-    x = torch.randn(2, 3, 7, 10, dtype=torch.float64)
-    torch.testing.assert_close(blur_by_slices(x, stride), blur(x, _kernel(x), stride))
+def test_the_formulas_for_cuda_are_the_blur(
+    by: Callable[..., torch.Tensor], shape: tuple[int, int], stride: int | tuple[int, int]
+) -> None:
+    x, same = (torch.randn(2, 3, *shape, dtype=torch.float64).requires_grad_() for _ in range(2))
+    same.data.copy_(x.data)
+    actual, expected = by(x, stride), blur(same, _kernel(same), stride)
+    torch.testing.assert_close(actual, expected)
+    weights = torch.randn_like(actual)
+    (actual * weights).sum().backward()
+    (expected * weights).sum().backward()
+    torch.testing.assert_close(x.grad, same.grad)
+
+
+def test_on_cuda_no_convolution_blurs() -> None:
+    class Recorded(TorchDispatchMode):
+        def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            called.append(function._schema.name)
+            return function(*args, **(kwargs or {}))
+
+    called: list[str] = []
+    with FakeTensorMode(), Recorded():  # of CUDA, where there is none
+        image = torch.empty(2, 16, 8, 8, device="cuda").to(memory_format=torch.channels_last)
+        blurred = blur(image, _kernel(None), 2)
+    assert called.count("aten::avg_pool2d") == 2 and "aten::convolution" not in called
+    assert blurred.shape == (2, 16, 4, 4) and blurred.is_contiguous(memory_format=torch.channels_last)
 
 
 def test_blur_last_convolves_at_stride_one_and_blurs_with_the_stride() -> None:

@@ -99,6 +99,7 @@ def kill_in(run: TimedRun, program: Program) -> None:
     run.__enter__()
     with pytest.raises(Killed):
         program.train(run)
+    run._on_clock.close()  # which holds in the whole process, where this is none of its own
     assert run.log._descriptor is not None
     os.close(run.log._descriptor)
 

@@ -1,10 +1,12 @@
 """The timed protocol: order of events, first touch of data, warm-up without a trace, every way to end."""
 
+import gc
 import math
 import shutil
 import signal
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +21,11 @@ from timedrun.config import RunConfig, SubmissionConfig
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.distributed.stop_signals import ShutdownRequest
 from timedrun.errors import ExitCode, NonFiniteLoss, TrainingLoopError
+from timedrun.methods import LayerFreezing
 from timedrun.run.blocks import Outcome
 from timedrun.run.checkpoint_file import load
 from timedrun.run.run_info import RunInfo
+from timedrun.run.run_state import Recompiled
 from timedrun.run.timed_run import TimedRun
 
 
@@ -80,14 +84,51 @@ def test_a_run_that_misses_its_target_ends_aborted_with_all_epochs_and_blocks(
     assert cache_clear.value is False and cache_clear.metadata["reason"] == "not requested"
 
 
-def test_a_compilation_on_the_clock_is_logged_with_its_reason(make_run: MakeRun, tmp_path: Path) -> None:
+def train_with_a_shape_that_the_warm_up_has_not(run: TimedRun) -> None:
+    """Call a compiled function with another shape than before from step 7 on."""
+    torch.compiler.reset()
     double = torch.compile(lambda x: 2 * x, backend="eager", dynamic=False)
     double(torch.zeros(2))  # before the clock
-    with make_run() as run:
-        Toy([0.1, 0.2]).train(run, on_batch=lambda step: double(torch.zeros(3 if step == 7 else 2)))
+    with run:
+        Toy([0.1, 0.2]).train(run, on_batch=lambda step: double(torch.zeros(3 if step >= 7 else 2)))
+
+
+def test_a_compilation_on_the_clock_of_what_was_compiled_before_aborts_the_run(
+    make_run: MakeRun, tmp_path: Path
+) -> None:
+    with pytest.raises(Recompiled, match="after step 7; run aborted.*expected 2, actual 3.*--recompile log") as caught:
+        train_with_a_shape_that_the_warm_up_has_not(make_run())
+    log = record.read(tmp_path / "result_0.txt")
+    assert log.status == keys.ABORTED and "expected 2, actual 3" in str(log.stopped)
+    assert isinstance(caught.value.__cause__, torch._dynamo.exc.RecompileError)
+    assert not torch._dynamo.config.error_on_recompile
+
+
+@pytest.mark.parametrize("changes", [{"recompile": "log"}, {"methods": (LayerFreezing(),)}, {"warm_up_steps": 0}])
+def test_a_compilation_that_the_config_allows_on_the_clock_is_logged_with_its_reason(
+    make_run: MakeRun, toy_config: Callable[..., RunConfig], tmp_path: Path, changes: dict[str, Any]
+) -> None:
+    train_with_a_shape_that_the_warm_up_has_not(make_run(toy_config(**changes)))
     (event,) = record.read(tmp_path / "result_0.txt").all(keys.RECOMPILED)
     assert (event.value, event.metadata["epoch_num"]) == (1, 4)
     assert "expected 2, actual 3" in event.metadata["reason"] and event.metadata["seconds"] > 0
+
+
+@pytest.mark.parametrize("error", [None, OSError("disk gone")])
+def test_the_garbage_collector_leaves_out_what_exists_before_the_clock_until_the_run_ends(
+    make_run: MakeRun, error: OSError | None
+) -> None:
+    frozen = []
+
+    def count(step: int) -> None:
+        frozen.append(gc.get_freeze_count())
+        if error:
+            raise error
+
+    gc.unfreeze()
+    with pytest.raises(OSError, match="disk gone") if error else nullcontext(), make_run() as run:
+        Toy([0.95]).train(run, on_batch=count)
+    assert min(frozen) > 0 and gc.get_freeze_count() == 0
 
 
 def test_run_start_is_on_disk_before_the_first_datum_is_read(make_run: MakeRun, tmp_path: Path) -> None:

@@ -321,14 +321,17 @@ def test_norms_and_biases_need_not_decay(kind: Any) -> None:
     assert [p.dim() > 1 for p in model.parameters()] == moved
 
 
-def test_muon_of_the_cifar10_speed_runs() -> None:
-    """Two steps by airbench94's rules (Jordan 2024): filters of norm sqrt(rows), Nesterov, own rates of the rest."""
+@pytest.mark.parametrize("nesterov", [True, False])
+def test_muon_of_the_cifar10_speed_runs(nesterov: bool) -> None:
+    """Two steps by airbench94's rules (Jordan 2024): filters of norm sqrt(rows), own rates of the rest; its momentum is
+    Nesterov's."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv2d(3, 4, 2), nn.Conv2d(4, 6, 3), nn.Flatten(), nn.Linear(6, 2, bias=False))
     config = OptimizerConfig(
         kind="muon",
         peak_lr=0.24,
         momentum=0.6,
+        nesterov=nesterov,
         other_lr=0.5,
         other_momentum=0.85,
         head_lr=0.02,
@@ -348,7 +351,7 @@ def test_muon_of_the_cifar10_speed_runs() -> None:
         value, buffer = start[name], torch.zeros_like(start[name])
         for step in grads:
             buffer = momentum * buffer + step[name]
-            move = step[name] + momentum * buffer
+            move = step[name] + momentum * buffer if nesterov else buffer
             if filters:
                 value = value * len(value) ** 0.5 / value.norm()
                 move = newton_schulz(move.view(6, 36), 3).view(move.shape)

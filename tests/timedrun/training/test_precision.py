@@ -1,23 +1,32 @@
-"""The logged numeric precision is that of products and of gradients."""
+"""The logged numeric precision is that of products and of gradients; torch has the switches of the config."""
 
-from typing import Any
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import torch
 
-from timedrun.training.precision import Precision, precision_info
+from timedrun.config import RunConfig
+from timedrun.training.precision import Precision, precision_info, set_backends
 
 LINEAR, ATTENTION, COMMUNICATION = (f"lowest_numerical_precision_in_{where}" for where in ("linear", "attn", "comm"))
 
+SWITCHES = (
+    (torch.backends.cuda.matmul, "allow_tf32"),
+    (torch.backends.cudnn, "allow_tf32"),
+    (torch.backends.cudnn, "benchmark"),
+)
+
 
 @pytest.mark.parametrize(("name", "word"), [("fp32", "fp32"), ("bf16", "bfloat16")])
-def test_words_are_those_of_the_tensors_in_a_step(name: Any, word: str) -> None:
+def test_words_are_those_of_the_tensors_in_a_step(toy_config: Callable[..., RunConfig], name: Any, word: str) -> None:
     layer = torch.nn.Linear(3, 2)
     with Precision(name, torch.device("cpu")).autocast():
         product = layer(torch.ones(1, 3))
         mixed = torch.nn.functional.scaled_dot_product_attention(*[product.view(1, 1, 1, 2)] * 3)
     product.float().sum().backward()
-    found = precision_info(name, torch.optim.SGD(layer.parameters()), attention=True, tf32=True)
+    found = precision_info(toy_config(precision=name), torch.optim.SGD(layer.parameters()), attention=True)
     words = {torch.float32: "fp32", torch.bfloat16: "bfloat16"}
     assert found == {
         "precision": name,
@@ -28,7 +37,34 @@ def test_words_are_those_of_the_tensors_in_a_step(name: Any, word: str) -> None:
     assert found[LINEAR] == word
 
 
-def test_a_model_without_attention_has_no_precision_of_it_and_16_bit_parameters_are_reduced_in_16_bits() -> None:
+def test_a_model_without_attention_has_no_precision_of_it_and_16_bit_parameters_are_reduced_in_16_bits(
+    toy_config: Callable[..., RunConfig],
+) -> None:
     layer = torch.nn.Linear(3, 2).to(torch.bfloat16)
-    found = precision_info("fp32", torch.optim.SGD(layer.parameters()), attention=False, tf32=False)
+    found = precision_info(toy_config(tf32=False), torch.optim.SGD(layer.parameters()), attention=False)
     assert ATTENTION not in found and found[COMMUNICATION] == "bfloat16"
+
+
+@pytest.mark.parametrize(
+    ("precision", "tf32", "word"), [("fp32", True, "tf32"), ("fp32", False, "fp32"), ("bf16", True, "bfloat16")]
+)
+@pytest.mark.parametrize("cudnn_benchmark", [True, False])
+def test_on_cuda_the_switches_are_logged_at_every_precision(
+    toy_config: Callable[..., RunConfig], precision: str, tf32: bool, word: str, cudnn_benchmark: bool
+) -> None:
+    parameter = SimpleNamespace(is_cuda=True, dtype=torch.float32)
+    optimizer = cast(torch.optim.Optimizer, SimpleNamespace(param_groups=[{"params": [parameter]}]))
+    config = toy_config(precision=precision, tf32=tf32, cudnn_benchmark=cudnn_benchmark)
+    found = precision_info(config, optimizer, attention=False)
+    assert (found["tf32"], found["cudnn_benchmark"], found[LINEAR]) == (tf32, cudnn_benchmark, word)
+
+
+@pytest.mark.parametrize(("tf32", "cudnn_benchmark"), [(True, False), (False, True)])
+def test_torch_has_the_switches_of_the_config(tf32: bool, cudnn_benchmark: bool) -> None:
+    before = [getattr(place, name) for place, name in SWITCHES]
+    try:
+        set_backends(tf32=tf32, cudnn_benchmark=cudnn_benchmark)
+        assert [getattr(place, name) for place, name in SWITCHES] == [tf32, tf32, cudnn_benchmark]
+    finally:
+        for (place, name), value in zip(SWITCHES, before, strict=True):
+            setattr(place, name, value)
