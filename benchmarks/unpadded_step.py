@@ -31,7 +31,9 @@ MASKED_SHARE = 0.15
 QUARTILES = (0.25, 0.5, 0.75)
 
 
-def sampled_batch(lengths: NDArray[np.int64], architecture: BertArchitecture, padded: bool, seed: int) -> MaskedBatch:
+def sampled_batch(
+    lengths: NDArray[np.int64], architecture: BertArchitecture, padded: bool, seed: int, row_multiple: int = 1
+) -> MaskedBatch:
     """Return a batch of random tokens, 15 % of them masked; the same tokens padded and unpadded."""
     random = np.random.default_rng(stream_seed(seed, "batch"))
     counts = np.maximum(1, (MASKED_SHARE * lengths).round().astype(np.int64))
@@ -47,6 +49,7 @@ def sampled_batch(lengths: NDArray[np.int64], architecture: BertArchitecture, pa
         sequences,
         longest=architecture.positions,
         padded=padded,
+        row_multiple=row_multiple,
         global_samples=len(lengths),
         global_masked=len(sequences.masked),
     )

@@ -272,6 +272,18 @@ def wikipedia_small_methods() -> BertRunConfig:
     )
 
 
+def wikipedia_small_methods_gpu() -> BertRunConfig:
+    """The methods composed for a GPU: with fused kernels and 16-bit operations, compiled."""
+    return replace(
+        wikipedia_small_methods(),
+        name="wikipedia_small_methods_gpu",
+        notes="The settings of wikipedia_small_baseline. Not run.",
+        precision="bf16",
+        compile=True,
+        speed=ALL_SPEED_UPS,
+    )
+
+
 def wikipedia_baseline() -> BertRunConfig:
     """BERT-Large on Wikipedia as in v2.1's open baseline: transformers' model, eager attention, padded."""
     return BertRunConfig(

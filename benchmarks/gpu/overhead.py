@@ -1,29 +1,16 @@
-"""Time of the timed loop over a bare loop with the same step, on a GPU (benchmarks/loop_overhead.py), and its power.
+"""Time of the timed loop over a bare loop with the same step, on a GPU (benchmarks/loop_overhead.py).
 
 Usage: python -m benchmarks.gpu.overhead --out results/gpu/DATE-GPU [--config digits_baseline] [--rounds 15] [--tiny]
 
-The loops train the same model on the same batches in turns; the ratio is of training seconds, evaluation left out. The
-energy is NVML's counter (extra `gpu`) over the whole script; without pynvml it is unknown. Needs the packages of
-pyproject.toml's `dependencies` and scikit-learn; carry those that a machine without a network lacks (see bert_ladder).
+The loops train the same model on the same batches in turns; the ratio is of training seconds, evaluation left out.
+Needs the packages of pyproject.toml's `dependencies` and scikit-learn; carry those that a machine without a network
+lacks (see bert_ladder). The energy of timed runs is in the tables of races.
 """
 
 from __future__ import annotations
 
 from benchmarks import loop_overhead
 from benchmarks.gpu.block import Block, parser
-
-
-def joules() -> float | None:
-    """Return the energy that the first GPU has used since its driver was loaded; None: NVML does not say."""
-    try:
-        import pynvml as nvml  # type: ignore[import-not-found,import-untyped,unused-ignore]
-    except ImportError:
-        return None
-    try:
-        nvml.nvmlInit()
-        return float(nvml.nvmlDeviceGetTotalEnergyConsumption(nvml.nvmlDeviceGetHandleByIndex(0))) / 1e3
-    except nvml.NVMLError:
-        return None
 
 
 def main() -> None:
@@ -34,17 +21,13 @@ def main() -> None:
     arguments = options.parse_args()
     block = Block("overhead", arguments)
     rounds, epochs = (2, 1) if block.tiny else (arguments.rounds, arguments.epochs)
-    before = joules()
     given = ["--config", arguments.config, "--device", block.device.type]
     given += ["--rounds", str(rounds), "--epochs", str(epochs)]
     found = loop_overhead.main(given)
-    after = joules()
-    used = None if before is None or after is None else after - before
-    block.values |= {"loop_overhead": found, "joules": used}
+    block.values["loop_overhead"] = found
     low, high = found["quartiles"]
     row = [arguments.config, f"{found['median_ratio']:.4f}", f"{low:.4f} - {high:.4f}"]
-    row += [f"{used:,.0f}" if used else "unknown"]
-    block.show("timed over bare loop", ["config", "median", "quartiles", "J, whole script"], [row])
+    block.show("timed over bare loop", ["config", "median", "quartiles"], [row])
     block.finish()
 
 

@@ -5,8 +5,11 @@ Usage: python -m benchmarks.gpu.races RACE --out results/gpu/DATE-GPU [--data-fo
 
 RACE: images or topics, the demonstrations, which need no data; cifar10 to 94 %, with CIFAR-10's binary batches; text, a
 small BERT on a store of `timedrun prepare language_model baseline --data wikipedia_small`; gpt, on a store of
-`timedrun prepare gpt baseline --data shakespeare`. Overrides are those of `timedrun race`, such as
-`--b.optimizer.peak-lr 0.2`. Every log has to pass the strict checks and MLCommons' checker before a ratio is shown.
+`timedrun prepare gpt baseline --data shakespeare`; gpt_text, on token shards of `timedrun prepare gpt small_baseline
+--data fineweb` from the text of the small BERT. Overrides are those of `timedrun race`, such as
+`--b.optimizer.peak-lr 0.2`. Every log has to pass the strict checks and MLCommons' checker before a ratio is shown. The
+time with warm-up is from init_start on, with building and compiling the model, without the start of Python. J is the
+energy of the GPU from run_start to run_stop, by NVML's counter (extra `gpu`).
 
 A race of N runs takes the time of its runs, plus 10 to 20 s each for start and imports: choose --runs for ten minutes.
 Needs all packages of pyproject.toml's `dependencies`, mlperf-logging for the official checker among them, scikit-learn
@@ -16,16 +19,22 @@ for images and transformers for topics and text; carry those that a machine with
 from __future__ import annotations
 
 import json
+import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from benchmarks.gpu.block import THREADS, Block, parser
+from benchmarks.gpu.fineweb import write_tiny_shards
 from language_model.gpt.tokens import prepare_tokens
+from mlevents import keys
+from mlevents.record import read
+
+BF16 = ("--precision", "bf16")
 
 
 @dataclass(frozen=True)
@@ -36,7 +45,7 @@ class Race:
     configs: tuple[str, ...]
     data: str
     runs: int
-    overrides: tuple[str, ...] = ("--precision", "bf16")
+    overrides: tuple[str, ...] = BF16
     needs_data: bool = False
 
 
@@ -44,21 +53,37 @@ RACES = {
     "images": Race("image_classification", ("baseline", "methods"), "digits", 5),
     "topics": Race("language_model", ("baseline", "baseline_sdpa", "methods"), "topics_mixed", 5),
     "cifar10": Race("image_classification", ("94_baseline", "94_methods"), "cifar10", 10, needs_data=True),
-    "text": Race("language_model", ("baseline", "methods"), "wikipedia_small", 5, needs_data=True),
+    "text": Race("language_model", ("baseline", "methods_gpu"), "wikipedia_small", 5, needs_data=True),
     "gpt": Race("gpt", ("baseline", "modern"), "shakespeare", 5, needs_data=True),
+    "gpt_text": Race("gpt", ("small_baseline", "small_methods"), "fineweb", 5, needs_data=True),
 }
 SMOKE = Race("image_classification", ("smoke", "smoke-ema"), "synthetic", 1, ())
-FIRST_STEPS = ("--evaluation.first", "320", "--evaluation.every", "320", "--evaluation.target")
-"""Of a tiny run of text: evaluated after 320 samples, and ended by a target that any model reaches."""
-TOPICS = Race("language_model", ("baseline", "methods"), "topics", 1, (*FIRST_STEPS, "1e-6"))
-GPT = Race("gpt", ("baseline", "modern"), "shakespeare", 1, (*FIRST_STEPS, "99"), needs_data=True)
-TINY = {"images": SMOKE, "topics": TOPICS, "cifar10": SMOKE, "text": TOPICS, "gpt": GPT}
 
 
-def tiny_tokens(folder: Path) -> tuple[str, ...]:
-    """Make a token store of this file's text in `folder`; return the override that fits a model to it."""
-    manifest = prepare_tokens([Path(__file__)], folder)
-    return ("--model.vocabulary", str(manifest.vocabulary))
+def first_steps(samples: int, target: str) -> tuple[str, ...]:
+    """Return the overrides of a tiny run, evaluated after `samples` and ended by a `target` that any model reaches."""
+    every = str(samples)
+    return ("--evaluation.first", every, "--evaluation.every", every, "--evaluation.target", target)
+
+
+TOPICS = Race("language_model", ("baseline", "methods"), "topics", 1, first_steps(320, "1e-6"))
+GPT = Race("gpt", ("baseline", "modern"), "shakespeare", 1, first_steps(320, "99"), needs_data=True)
+GPT_TEXT = replace(
+    RACES["gpt_text"],
+    runs=1,
+    overrides=(*BF16, *first_steps(16, "99"), "--no-compile", "--data.eval-tokens", "600"),
+)
+TINY = {"images": SMOKE, "topics": TOPICS, "cifar10": SMOKE, "text": TOPICS, "gpt": GPT, "gpt_text": GPT_TEXT}
+
+
+def tiny_tokens(race: Race, folder: Path) -> tuple[str, ...]:
+    """Make tokens of this file's text in `folder` as the configs of `race` take them; return the override that fits a
+    model to them."""
+    if race is GPT_TEXT:
+        vocabulary = write_tiny_shards(folder)
+    else:
+        vocabulary = prepare_tokens([Path(__file__)], folder).vocabulary
+    return ("--model.vocabulary", str(vocabulary))
 
 
 def command_of(race: Race, folder: Path, data_folder: Path | None, runs: int, overrides: Sequence[str]) -> list[str]:
@@ -66,6 +91,27 @@ def command_of(race: Race, folder: Path, data_folder: Path | None, runs: int, ov
     command = [sys.executable, "-m", "timedrun", "race", race.benchmark, *race.configs, "--data", race.data]
     command += ["--runs", str(runs), "--results", str(folder)]
     return command + (["--data-folder", str(data_folder)] if data_folder else []) + list(overrides)
+
+
+def of_logs(folder: Path, race: Mapping[str, Any]) -> dict[str, list[dict[str, float | None]]]:
+    """Return by label what the logs of the finished runs say, by their numbers: the seconds from init_start to
+    init_stop, in which the model is built and compiled and steps are taken on synthetic data, and the joules that the
+    GPU used in the timed region, None if NVML did not say."""
+    found: dict[str, list[dict[str, float | None]]] = {label: [] for label in race["sides"].values()}
+    for turn in sorted(race["turns"], key=lambda turn: int(turn["number"])):
+        if turn["status"] == "finished":
+            log = read(folder / turn["side"] / f"result_{turn['number']}.txt")
+            joules = [event.value.get("gpu_joules") for event in log.all(keys.MACHINE_LOAD)]
+            used = None if None in joules or not joules else sum(joules)
+            found[race["sides"][turn["side"]]].append(
+                {"warm_up_seconds": 60 * (log.init_minutes or 0.0), "joules": used}
+            )
+    return found
+
+
+def mean(values: Sequence[float], form: str) -> str:
+    """Return the mean of `values`, "-" without any."""
+    return form.format(statistics.fmean(values)) if values else "-"
 
 
 def interval(ratio: Mapping[str, Any]) -> str:
@@ -88,7 +134,7 @@ def main() -> None:
     overrides = ["--device", block.device.type, *race.overrides, *overrides]
     if block.tiny and race.needs_data:
         data_folder = block.out / f"data_{arguments.race}"
-        overrides += tiny_tokens(data_folder)
+        overrides += tiny_tokens(race, data_folder)
     if race.needs_data and data_folder is None:
         options.error(f"{arguments.race} needs --data-folder")
     if block.tiny:
@@ -107,11 +153,25 @@ def main() -> None:
         failed = [Path(one["path"]).relative_to(folder).as_posix() for one in logs if one[kind] != "pass"]
         if kind == "strict" or race.benchmark != "gpt":  # MLCommons' tools do not know GPT
             block.check(f"{kind} checks pass", not failed, {"logs": len(logs), "failed": failed})
-    rows = [
-        [label, f"{len(times)}", " ".join(f"{one:.2f}" for one in times)]
-        for label, times in found["runs_seconds"].items()
-    ]
-    block.show("seconds to the target", ["config", "runs", "seconds"], rows)
+    block.values["logs"] = logged = of_logs(folder, found["race"])
+    rows = []
+    for label, times in found["runs_seconds"].items():
+        reached = [(one, log) for one, log in zip(times, logged[label], strict=True) if one is not None]
+        whole = [one + (log["warm_up_seconds"] or 0.0) for one, log in reached]
+        energy = [log["joules"] for _, log in reached]
+        known = [one for one in energy if one is not None]
+        rows.append(
+            [
+                label,
+                f"{len(reached)} of {len(times)}",
+                mean([one for one, _ in reached], "{:.2f}"),
+                mean(whole, "{:.2f}"),
+                mean(known if len(known) == len(energy) else [], "{:,.0f}"),
+                " ".join(f"{one:.2f}" for one, _ in reached),
+            ]
+        )
+    header = ["config", "runs at the target", "mean", "with warm-up", "J", "each, without warm-up"]
+    block.show("seconds to the target", header, rows)
     ratios = [[name, f"{one['ratio']:.2f}", interval(one), one["verdict"]] for name, one in found["ratios"].items()]
     block.show("ratios of times", ["ratio", "mean", "95 %", "verdict"], ratios)
     block.finish()

@@ -85,7 +85,7 @@ class TokenBatches:
         if given:
             count, starts = given, np.arange(given) * (last - self.length) // max(1, given - 1)
         local = sample_order.evaluation_part(count, self.ranks.rank, self.ranks.world_size)
-        size = max(1, self.config.data.eval_batch // self.ranks.world_size)
+        size = self.config.evaluation_batch(self.ranks.world_size)
         whole = local[local < len(starts)]
         for begin in range(0, len(whole), size):
             part = whole[begin : begin + size]

@@ -123,6 +123,12 @@ class GptRunConfig(RunConfig):
         """Return the window of attention in tokens at optimizer step `step` (from 0); 0: none."""
         return window_at(step, warmup_steps=self.window_warmup_steps, final=self.model.attention_window)
 
+    def evaluation_batch(self, ranks: int) -> int:
+        """Return the sequences in one evaluation forward pass of each of `ranks` ranks, at most its micro-batch: an
+        evaluation, which is not compiled, then fits where a training step does without compilation."""
+        local = max(1, self.data.eval_batch // ranks)
+        return min(local, self.micro_batch or local)
+
     @property
     def total_samples(self) -> int:
         """Maximum length of the run."""

@@ -18,7 +18,7 @@ class GptDataConfig:
     blocks, but a sequence begins at the first start of a document within its block, if there is one (as sequences of
     the modded-nanogpt speed runs of 2025 begin at one)."""
     eval_batch: int = 64
-    """Sequences in one evaluation forward pass over all ranks."""
+    """Sequences in one evaluation forward pass over all ranks; a rank takes at most its micro-batch."""
     eval_sequences: int = 0
     """Sequences of an evaluation, at even distances over the validation split; they overlap if the split is shorter
     than all of them. 0: the consecutive sequences of the whole split."""

@@ -33,7 +33,7 @@ def train_batches(config: GptRunConfig, ranks: ProcessGroup, batch: BatchPlan) -
 def evaluation_batches(config: GptRunConfig, ranks: ProcessGroup) -> Iterator[TokenBatch]:
     """Yield one evaluation batch if there are warm-up steps."""
     if config.warm_up_steps:
-        yield _random_batch(config, ranks, max(1, config.data.eval_batch // ranks.world_size))
+        yield _random_batch(config, ranks, config.evaluation_batch(ranks.world_size))
 
 
 def _random_batch(config: GptRunConfig, ranks: ProcessGroup, count: int) -> TokenBatch:

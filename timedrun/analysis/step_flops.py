@@ -2,7 +2,8 @@
 
 A multiply-add is two operations. Counted are those that torch.utils.flop_counter knows, of the step as it is computed:
 matrix products, convolutions and attention, forward and backward, with those on padding, recomputed ones and those of
-methods that run further passes. Element-wise operations, norms and the optimizer's update are not.
+methods that run further passes. Attention under a mask counts as attention to all places. Element-wise operations,
+norms and the optimizer's update are not counted.
 """
 
 from __future__ import annotations
@@ -10,11 +11,19 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from operator import attrgetter
-from typing import Final
+from typing import Any, Final
 
 import torch
 import torch.nn.attention.varlen  # defines its operators
-from torch.utils.flop_counter import FlopCounterMode, flop_registry
+from torch import Tensor
+from torch._higher_order_ops.flex_attention import flex_attention, flex_attention_backward
+from torch.utils.flop_counter import (
+    FlopCounterMode,
+    _FlopCounterMode,
+    flop_registry,
+    sdpa_backward_flop_count,
+    sdpa_flop_count,
+)
 
 DENSE_TFLOPS: Final[Mapping[str, Mapping[str, float]]] = {
     "v100": {"fp16": 125, "fp32": 15.7},
@@ -50,4 +59,23 @@ def flop_counter() -> FlopCounterMode:
     """Return a context manager that counts the operations of what runs eagerly within it."""
     for operator, known in SAME_FORMULA.items():
         flop_registry.setdefault(attrgetter(operator)(torch.ops), flop_registry[attrgetter(known)(torch.ops)])
+    if _FlopCounterMode not in flex_attention.python_key_table:
+        flex_attention.py_impl(_FlopCounterMode)(_flex_attention)
+        flex_attention_backward.py_impl(_FlopCounterMode)(_flex_attention_backward)
     return FlopCounterMode(display=False)
+
+
+def _flex_attention(mode: Any, query: Tensor, key: Tensor, value: Tensor, *rest: Any) -> Any:
+    """Count and compute a higher-order operator, which torch's counter refuses even where it knows a formula."""
+    operations = sdpa_flop_count(query.shape, key.shape, value.shape)  # type: ignore[no-untyped-call]
+    mode.counter.flop_counts["Global"][flex_attention] += operations
+    return flex_attention(query, key, value, *rest)
+
+
+def _flex_attention_backward(
+    mode: Any, query: Tensor, key: Tensor, value: Tensor, out: Tensor, logsumexp: Tensor, gradient: Tensor, *rest: Any
+) -> Any:
+    shapes = (gradient.shape, query.shape, key.shape, value.shape)
+    operations = sdpa_backward_flop_count(*shapes)  # type: ignore[no-untyped-call]
+    mode.counter.flop_counts["Global"][flex_attention_backward] += operations
+    return flex_attention_backward(query, key, value, out, logsumexp, gradient, *rest)

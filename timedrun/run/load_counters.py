@@ -1,4 +1,5 @@
-"""Counters of other load during a run: CPU time of others, waits for a core, throttling, memory pressure, GPUs.
+"""Counters of other load during a run: CPU time of others, waits for a core, throttling, memory pressure, GPUs; and of
+the energy of the run's GPUs.
 
 The kernel integrates them, so they are read when the clock starts and at the end of each block: no thread samples.
 """
@@ -27,7 +28,7 @@ Probe = Callable[[], Sequence[float]]
 GAUGES: Final = ("gpu_sm_mhz", "gpu_shared_blocks")
 """Values at the end of a block: the driver does not integrate them."""
 OF_RANKS: Final[Mapping[str, Callable[[Sequence[float]], float]]] = {
-    **dict.fromkeys(("own_seconds", "waited_seconds"), sum),
+    **dict.fromkeys(("own_seconds", "waited_seconds", "gpu_joules"), sum),
     **dict.fromkeys(("gpu_slowed_seconds", "gpu_shared_blocks"), max),
     "gpu_sm_mhz": min,
 }
@@ -63,6 +64,7 @@ class LoadCounters:
         if device.type == "cuda":
             self._device = device
             self._probes["gpu_slowed_seconds", *GAUGES] = self._gpu
+            self._probes["gpu_joules",] = self._gpu_energy
 
     def begin(self) -> None:
         """Read the counters from which the next block counts."""
@@ -149,6 +151,11 @@ class LoadCounters:
         clock = nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM)
         # The run has one process on each GPU, which in a container may have another number here.
         return slowed, clock, float(len(nvml.nvmlDeviceGetComputeRunningProcesses(handle)) > 1)
+
+    def _gpu_energy(self) -> Sequence[float]:
+        """Return the energy that the GPU has used since its driver was loaded; NVML has it from Volta on."""
+        nvml, handle = self._nvml
+        return (nvml.nvmlDeviceGetTotalEnergyConsumption(handle) / 1e3,)
 
 
 def busy_seconds() -> Sequence[float]:

@@ -11,6 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from language_model.gpt import warm_up
 from language_model.gpt.batches import TokenBatches, open_batches, sequence_starts
 from language_model.gpt.configs import GptRunConfig, shakespeare_baseline
 from language_model.gpt.datasets import data_digest, facts, preflight
@@ -123,6 +124,19 @@ def test_evaluation_predicts_every_token_but_the_first_once(store: TokenStore, w
     tokens = store.tokens("validation").tolist()
     assert inputs == tokens[:-1]
     assert targets == tokens[1:]
+
+
+@pytest.mark.parametrize(("world_size", "most"), [(1, 2), (2, 2), (4, 1)])
+def test_an_evaluation_and_its_warm_up_take_at_most_the_micro_batch_at_once(
+    store: TokenStore, small: Callable[..., GptRunConfig], world_size: int, most: int
+) -> None:
+    config = small(micro_batch=2, data=GptDataConfig(eval_batch=7), warm_up_steps=1)
+    ranks = ProcessGroup(0, world_size, 0, CPU)
+    sizes = [len(batch.inputs) for batch in open_batches(config, store.folder, ranks).evaluation()]
+    assert max(sizes) == most
+    assert [len(batch.inputs) for batch in warm_up.evaluation_batches(config, ranks)] == [most]
+    (whole,) = warm_up.evaluation_batches(replace(config, micro_batch=0), ranks)
+    assert len(whole.inputs) == 7 // world_size
 
 
 @pytest.mark.parametrize("world_size", [1, 3])

@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 from timedrun.analysis.profiled_run import StepPlan, profiled
 from timedrun.analysis.step_flops import flop_counter, peak_flops
@@ -25,6 +26,17 @@ def test_attention_on_a_cpu_is_counted_with_the_scores_that_its_backward_pass_re
         functional.scaled_dot_product_attention(query, key, value, mask).sum().backward()
     product = 2 * count * heads * length * length * width
     assert counted.get_total_flops() == (2 + 5) * product
+
+
+def test_attention_under_a_block_mask_is_counted_as_attention_to_all_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.nn.attention.flex_attention._validate_device", lambda *_: None)  # no CPU's gradients
+    query, key, value = (torch.randn(2, 3, 128, 16, requires_grad=True) for _ in range(3))
+    mask = create_block_mask(lambda b, h, i, j: i >= j, None, None, 128, 128, device="cpu")
+    with torch.compiler.set_stance("force_eager"), flop_counter() as counted:
+        mixed = torch.compile(flex_attention)(query, key, value, block_mask=mask)
+        mixed.sum().backward()  # as a run on CUDA is counted
+    assert counted.get_total_flops() == (2 + 5) * 2 * 2 * 3 * 128 * 128 * 16
+    assert all(one.grad is not None and one.grad.norm() > 0 for one in (query, key, value))
 
 
 @pytest.mark.parametrize("precision", ["fp16", "bf16"])

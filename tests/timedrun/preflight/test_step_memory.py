@@ -14,13 +14,15 @@ from image_classification.configs import cifar10_methods, digits_methods
 from image_classification.step_memory import build_step as build_images
 from language_model.configs import CPU_SPEED_UPS, topics_baseline
 from language_model.encoder import Bert
+from language_model.gpt.batches import TokenBatch
 from language_model.gpt.configs import shakespeare_modern
 from language_model.gpt.step_memory import build_step as build_gpt
+from language_model.gpt.train import sum_losses
 from language_model.step_memory import batch_of
 from language_model.step_memory import build_step as build_bert
 from timedrun.config import RunConfig
 from timedrun.preflight.step_memory import GIB, BuildStep, estimate, largest, room
-from timedrun.training.precision import AUTOCAST
+from timedrun.training.precision import AUTOCAST, Precision
 
 BERT = replace(
     topics_baseline(),
@@ -81,6 +83,17 @@ def test_gradients_and_activations_are_those_of_a_real_step(
     assert found.gradients == 4 * sum(parameter.numel() for parameter in trained)
     real = measured(build_step, config, micro, tmp_path / "trace.json")
     assert found.gradients + found.activations == pytest.approx(real, rel=tolerance)
+
+
+def test_an_evaluation_of_gpt_takes_less_than_the_estimated_step(tmp_path: Path) -> None:
+    model = replace(shakespeare_modern().model, logit_softcap=15.0, vocabulary=512)
+    config = replace(shakespeare_modern(), model=model, micro_batch=4)
+    whole, _ = build_gpt(config)
+    tokens = torch.zeros(config.evaluation_batch(1), config.model.context, dtype=torch.int64)
+    batch = TokenBatch(tokens, tokens, len(tokens))
+    evaluated = allocated(lambda: sum_losses(whole, batch, Precision("fp32", tokens.device)), tmp_path / "trace.json")
+    step = estimate(build_gpt, config, 1, config.micro_batch, cuda=False)
+    assert 4 * tokens.numel() * 512 < evaluated < step.gradients + step.activations
 
 
 def test_state_that_outlives_a_step_is_counted_by_its_kind() -> None:

@@ -169,8 +169,8 @@ def test_descendants_are_those_of_the_list_of_all_processes(tmp_path: Path) -> N
                 one.kill()
 
 
-def test_a_gpus_clock_heat_and_other_processes_are_nvmls(monkeypatch: pytest.MonkeyPatch) -> None:
-    slowed = iter([5e9, 7e9])
+def test_a_gpus_clock_heat_energy_and_other_processes_are_nvmls(monkeypatch: pytest.MonkeyPatch) -> None:
+    slowed, millijoules = iter([5e9, 7e9]), iter([10_000_000, 10_250_000])
     library = types.SimpleNamespace(
         NVML_PERF_POLICY_THERMAL=1,
         NVML_CLOCK_SM=1,
@@ -179,6 +179,7 @@ def test_a_gpus_clock_heat_and_other_processes_are_nvmls(monkeypatch: pytest.Mon
         nvmlDeviceGetViolationStatus=lambda handle, policy: types.SimpleNamespace(violationTime=next(slowed)),
         nvmlDeviceGetClockInfo=lambda handle, kind: 1200,
         nvmlDeviceGetComputeRunningProcesses=lambda handle: ["own", "another"],
+        nvmlDeviceGetTotalEnergyConsumption=lambda handle: next(millijoules),
     )
     monkeypatch.setitem(sys.modules, "pynvml", library)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: types.SimpleNamespace(uuid="abc"))
@@ -186,6 +187,7 @@ def test_a_gpus_clock_heat_and_other_processes_are_nvmls(monkeypatch: pytest.Mon
     counters.begin()
     _, found = counters.block()
     assert [found[name] for name in ("gpu_slowed_seconds", "gpu_sm_mhz", "gpu_shared_blocks")] == [2.0, 1200, 1.0]
+    assert found["gpu_joules"] == 250
     monkeypatch.setitem(sys.modules, "pynvml", None)
     counters = LoadCounters(torch.device("cuda", 0))
     counters.begin()
@@ -195,7 +197,7 @@ def test_a_gpus_clock_heat_and_other_processes_are_nvmls(monkeypatch: pytest.Mon
 def test_the_ranks_of_a_machine_are_one_run_and_the_most_loaded_machine_is_logged(tmp_path: Path) -> None:
     def reading(own: float, waited: float | str = 0.0) -> Reading:
         machine = {"seconds": 10.0, "capacity_seconds": 20.0, "busy_seconds": 12.0, "stolen_seconds": 0.0}
-        return machine | {"own_seconds": own, "waited_seconds": waited}
+        return machine | {"gpu_joules": 50.0} | {"own_seconds": own, "waited_seconds": waited}
 
     reports = [("a", reading(6.0, 1.0)), ("b", reading(2.0)), ("a", reading(6.0, 2.0)), ("b", reading(1.0))]
     with RunLog(tmp_path / "result_0.txt", durable=False) as log:
@@ -203,6 +205,7 @@ def test_the_ranks_of_a_machine_are_one_run_and_the_most_loaded_machine_is_logge
         log_load(log, [*reports[::2], ("a", reading(0.0, "OSError: gone"))])
     two, one = record.read(tmp_path / "result_0.txt").all(keys.MACHINE_LOAD)
     assert (two.metadata["node"], two.metadata["nodes"], two.value["own_seconds"]) == (1, 2, 3.0)
+    assert two.value["gpu_joules"] == 100  # two GPUs
     assert "nodes" not in one.metadata and one.metadata["unknown"] == {"waited_seconds": "OSError: gone"}
     assert one.value["own_seconds"] == 12.0
 

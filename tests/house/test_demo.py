@@ -1,0 +1,55 @@
+"""scripts/demo.sh races what it says, and names what --cifar10 lacks before anything runs."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> Path:
+    """The script in a folder without .venv, and a `timedrun` on the path that notes what it is told."""
+    (tmp_path / "scripts").mkdir()
+    for name in ("demo.sh", "setup.sh", "environment.sh"):
+        shutil.copy(ROOT / "scripts" / name, tmp_path / "scripts")
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/timedrun").write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/told\n')
+    (tmp_path / "bin/timedrun").chmod(0o755)
+    (tmp_path / "bin/nproc").write_text("#!/bin/sh\necho 16\n")
+    (tmp_path / "bin/nproc").chmod(0o755)
+    return tmp_path
+
+
+def run(house: Path, *arguments: str) -> tuple[int, str, list[str]]:
+    """Return the script's exit code, its errors, and the commands that it started."""
+    variables = {"PATH": f"{house}/bin:/usr/bin:/bin", "TIMEDRUN_INSTALLED": "1"}
+    command = ["bash", "scripts/demo.sh", *arguments]
+    done = subprocess.run(command, cwd=house, env=variables, capture_output=True, text=True, timeout=60)
+    told = house / "told"
+    return done.returncode, done.stderr, told.read_text().splitlines() if told.exists() else []
+
+
+def test_the_demo_races_digits_and_the_small_bert_on_one_thread(house: Path) -> None:
+    code, _, told = run(house, "--runs", "2")
+    assert code == 0
+    assert told == [
+        "race image_classification baseline_2022 baseline methods --data digits --threads 1 --runs 2",
+        "race language_model baseline methods --data topics_mixed --threads 1 --runs 2",
+    ]
+
+
+@pytest.mark.parametrize("given", [["--cifar10"], ["--cifar10", "nowhere"]])
+def test_cifar10_without_its_folder_is_said_and_nothing_runs(house: Path, given: list[str]) -> None:
+    code, error, told = run(house, *given)
+    assert code == 2 and told == []
+    assert "--cifar10 needs the folder of data_batch_1.bin" in error and "nothing was run" in error
+
+
+def test_cifar10_races_three_configs_on_two_threads(house: Path) -> None:
+    (house / "batches").mkdir()
+    code, _, told = run(house, "--cifar10", "batches", "--runs", "1")
+    three = "race image_classification baseline_2022 baseline methods --data cifar10"
+    assert (code, told) == (0, [f"{three} --data-folder {house}/batches --threads 2 --runs 1"])
