@@ -9,10 +9,11 @@ bf16, compiled, with block masks), are compared with those in fp32 under dense m
 curve: each config trains with its whole schedule compressed to each of --tokens (`timedrun sweep`), and the last losses
 are fitted by loss = floor + factor * tokens ** -exponent, with each of two published exponents. Where the fit is the
 target, 3.28 nats, is a projection: from 1 % of the tokens, without the time of evaluations, and of FineWeb only if
-SHARDS are FineWeb's. A sweep that a limit of time ended is continued by the same command.
+SHARDS are FineWeb's; else name the text, as in `--dataset wikipedia`, since runs on FineWeb are held to its rules. A
+sweep that a limit of time ended is continued by the same command.
 
-Overrides are those of `timedrun run gpt`, such as `--data.eval-tokens 500000` for a short validation split. Needs all
-packages of pyproject.toml's `dependencies`; carry those that a machine without a network lacks (see bert_ladder).
+Overrides are those of `timedrun run fineweb`, such as `--data.eval-tokens 500000` for a short validation split. Needs
+all packages of pyproject.toml's `dependencies`; carry those that a machine without a network lacks (see bert_ladder).
 """
 
 from __future__ import annotations
@@ -53,7 +54,19 @@ MOST_EPOCHS = 4
 FEWEST = 3
 """Runs from which a fit of two parameters has an interval."""
 TINY = (
-    *("--device", "cpu", "--no-compile", "--warm-up-steps", "1", "--global-batch", "4", "--micro-batch", "2"),
+    *(
+        "--dataset",
+        "tiny",
+        "--device",
+        "cpu",
+        "--no-compile",
+        "--warm-up-steps",
+        "1",
+        "--global-batch",
+        "4",
+        "--micro-batch",
+        "2",
+    ),
     *("--model.layers", "2", "--model.hidden", "32", "--model.heads", "2", "--model.context", "128"),
     *("--schedule.steps", "40", "--data.eval-tokens", "512"),
 )
@@ -156,7 +169,7 @@ def measure(block: Block, configs: dict[str, GptRunConfig], data_folder: Path) -
     plan = StepPlan(positions=(0.1, 0.5, 0.9), chunks=3, chunk=3, skip=3, evaluate=False)
     if block.tiny:
         plan = StepPlan(positions=(0.5,), chunks=2, chunk=1, skip=2, evaluate=False)
-    block.measure("steps", find("gpt"), configs, plan=plan, data_folder=data_folder, counted=1)
+    block.measure("steps", find("fineweb"), configs, plan=plan, data_folder=data_folder, counted=1)
 
 
 def sweep(
@@ -165,7 +178,7 @@ def sweep(
     """Train `config` to the end of its schedule, compressed to each of `tokens`; return the folder of the sweep."""
     folder = block.out / f"fineweb_{name}"
     whole = config.schedule.steps * config.global_batch * config.model.context
-    command = [sys.executable, "-m", "timedrun", "sweep", "gpt"]
+    command = [sys.executable, "-m", "timedrun", "sweep", "fineweb"]
     if (folder / RACE_FILE).is_file():
         command += ["--resume", str(folder)]
     else:
@@ -232,7 +245,7 @@ def main() -> None:
     if len(tokens) * arguments.runs < FEWEST:
         options.error(f"a fit needs at least {FEWEST} runs; give more --tokens or --runs")
     words = {name: [*overrides, *own[name]] for name in arguments.configs}
-    configs: dict[str, GptRunConfig] = {name: config_of(find("gpt"), name, DATA, words[name]) for name in words}
+    configs: dict[str, GptRunConfig] = {name: config_of(find("fineweb"), name, DATA, words[name]) for name in words}
     if arguments.part == "steps":
         measure(block, configs, data_folder)
         block.finish()

@@ -4,12 +4,12 @@ Usage: python -m benchmarks.gpu.races RACE --out results/gpu/DATE-GPU [--data-fo
            [OVERRIDE ...]
 
 RACE: images or topics, the demonstrations, which need no data; cifar10 to 94 %, with CIFAR-10's binary batches; text, a
-small BERT on a store of `timedrun prepare language_model baseline --data wikipedia_small`; gpt, on a store of
-`timedrun prepare gpt baseline --data shakespeare`; gpt_text, on token shards of `timedrun prepare gpt small_baseline
---data fineweb` from the text of the small BERT. Overrides are those of `timedrun race`, such as
-`--b.optimizer.peak-lr 0.2`. Every log has to pass the strict checks and MLCommons' checker before a ratio is shown. The
-time with warm-up is from init_start on, with building and compiling the model, without the start of Python. J is the
-energy of the GPU from run_start to run_stop, by NVML's counter (extra `gpu`).
+small BERT on a store of `timedrun prepare language_model baseline --data wikipedia_small`; gpt, on a store of `timedrun
+prepare gpt baseline --data shakespeare`; gpt_text, on token shards of `timedrun prepare fineweb small_baseline` from
+the text of the small BERT. Overrides are those of `timedrun race`, such as `--b.optimizer.peak-lr 0.2`. Every log has
+to pass the strict checks and MLCommons' checker before a ratio is shown. The time with warm-up is from init_start on,
+with building and compiling the model, without the start of Python. J is the energy of the GPU from run_start to
+run_stop, by NVML's counter (extra `gpu`).
 
 A race of N runs takes the time of its runs, plus 10 to 20 s each for start and imports: choose --runs for ten minutes.
 Needs all packages of pyproject.toml's `dependencies`, mlperf-logging for the official checker among them, scikit-learn
@@ -55,7 +55,7 @@ RACES = {
     "cifar10": Race("image_classification", ("94_baseline", "94_methods"), "cifar10", 10, needs_data=True),
     "text": Race("language_model", ("baseline", "methods_gpu"), "wikipedia_small", 5, needs_data=True),
     "gpt": Race("gpt", ("baseline", "modern"), "shakespeare", 5, needs_data=True),
-    "gpt_text": Race("gpt", ("small_baseline", "small_methods"), "fineweb", 5, needs_data=True),
+    "gpt_text": Race("fineweb", ("small_baseline", "small_methods"), "fineweb", 5, needs_data=True),
 }
 SMOKE = Race("image_classification", ("smoke", "smoke-ema"), "synthetic", 1, ())
 

@@ -28,7 +28,7 @@ def test_steps_of_fineweb_are_compared_with_dense_masks_before_they_are_timed(tm
 
 def test_fineweb_without_the_documents_mask_is_not_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     words = [*TINY, *TINY_OF["methods"], "--model.vocabulary", "257"]
-    config: GptRunConfig = config_of(find("gpt"), "methods", "fineweb", words)
+    config: GptRunConfig = config_of(find("fineweb"), "methods", "fineweb", words)
     ends = iter([config.model.vocabulary - 1] * 2)  # right in fp32 and in the usual bf16
 
     def forgetful(tokens: torch.Tensor, window: torch.Tensor, end_of_text: int) -> Any:
