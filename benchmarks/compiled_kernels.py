@@ -25,7 +25,7 @@ from functools import cache, partial
 from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import torch
@@ -174,6 +174,7 @@ def fake_h100() -> Iterator[None]:
         for module in [one for name, one in sys.modules.items() if name.startswith("torch.")]:
             if "has_triton" in vars(module):
                 patched.enter_context(patch.object(module, "has_triton", lambda *arguments, **options: True))
+        patched.enter_context(patch.object(torch._subclasses.fake_tensor, "init_gpu_context", lambda device: None))
         patched.enter_context(patch.object(torch.utils._triton, "triton_hash_with_backend", lambda *arguments: "h100"))
         patched.enter_context(patch.object(triton_helpers, "set_driver_to_gpu", lambda: None))
         patched.enter_context(patch.object(triton.runtime.driver, "_active", driver))
@@ -233,6 +234,38 @@ def assemble(code: str, folder: Path) -> int:
     return len(found)
 
 
+class Kernels(NamedTuple):
+    """What Inductor makes of a graph."""
+
+    launches: int
+    """Of Triton kernels."""
+    assembled: int
+    """Different ones."""
+    library: Counter[str]
+    """Calls of library kernels by name."""
+    grouped: list[str]
+    """Calls of grouped convolutions, a depthwise one's among them."""
+
+
+def kernels(kind: str, graph: torch.fx.GraphModule, folder: Path) -> Kernels:
+    """Generate and assemble the kernels of a graph; to be called within `fake_h100`."""
+    code = generate(kind, graph)
+    call = code[code.index("def call(") :]
+    return Kernels(
+        launches=len(re.findall(r"triton_\w+\.run\(", call)),
+        assembled=assemble(code, folder),
+        library=Counter(re.findall(r"(?:extern_kernels|torch\.ops\.aten)\.(\w+)(?:\.\w+)?\(", call)),
+        grouped=re.findall(r"convolution\w*\([^\n]*groups=(?!1\b)\d+", call),
+    )
+
+
+def obstacle() -> str:
+    """Return why no kernels can be generated here, or an empty text."""
+    if torch.version.cuda is None or importlib.util.find_spec("triton") is None:
+        return f"torch {torch.__version__} has no CUDA or no Triton; install a CUDA build of torch"
+    return ""
+
+
 def require(condition: bool, message: str) -> None:
     """Exit with `message` unless `condition`."""
     if not condition:
@@ -240,8 +273,8 @@ def require(condition: bool, message: str) -> None:
 
 
 def main() -> None:
-    if torch.version.cuda is None or importlib.util.find_spec("triton") is None:
-        raise SystemExit(f"skipped: torch {torch.__version__} has no CUDA or no Triton; install a CUDA build of torch.")
+    if reason := obstacle():
+        raise SystemExit(f"skipped: {reason}.")
     chosen = sys.argv[1:] or ["bert", "images"]
     begun = time.process_time()
     traced = [part for name in chosen for part in {"bert": bert, "images": images}[name]()]
@@ -249,15 +282,11 @@ def main() -> None:
     with fake_h100(), tempfile.TemporaryDirectory() as folder:
         for name, graphs in traced:
             for kind, graph in graphs:
-                code = generate(kind, graph)
-                call = code[code.index("def call(") :]
-                launches = len(re.findall(r"triton_\w+\.run\(", call))
-                library = Counter(re.findall(r"(?:extern_kernels|torch\.ops\.aten)\.(\w+)(?:\.\w+)?\(", call))
-                grouped = re.findall(r"convolution\w*\([^\n]*groups=(?!1\b)\d+", call)
-                require(not grouped, f"{name} {kind}: depthwise convolutions left to cuDNN: {grouped[:2]}")
-                kernels = assemble(code, Path(folder))
-                calls = ", ".join(f"{many} {one}" for one, many in library.items())
-                print(f"{name:24} {kind:9} {launches:3} launches of {kernels} kernels, library: {calls or 'none'}")
+                found = kernels(kind, graph, Path(folder))
+                require(not found.grouped, f"{name} {kind}: depthwise convolutions left to cuDNN: {found.grouped[:2]}")
+                calls = ", ".join(f"{many} {one}" for one, many in found.library.items())
+                launched = f"{found.launches:3} launches of {found.assembled} kernels"
+                print(f"{name:24} {kind:9} {launched}, library: {calls or 'none'}")
     print(f"{time.process_time() - begun:.0f} s of CPU")
 
 

@@ -77,6 +77,7 @@ def rungs(tiny: bool) -> dict[str, BertRunConfig]:
 def compare_in_fp32(block: Block, architecture: BertArchitecture) -> None:
     """Check loss and gradients of timedrun's compositions against transformers' in fp32, on a batch of four sequences.
     The attention is the one of `auto` in fp32, which on CUDA is sdpa over padded rows."""
+    set_backends(tf32=False, cudnn_benchmark=False)
     lengths = sampled_lengths(4, architecture.positions, 1)
     padded, unpadded = (sampled_batch(lengths, architecture, one, 1).to(block.device) for one in (True, False))
     exact = gradients_of(build_reference(architecture, 1, "eager").to(block.device), padded)
@@ -91,6 +92,7 @@ def compare_in_fp32(block: Block, architecture: BertArchitecture) -> None:
 def compare_as_timed(block: Block, chosen: Mapping[str, BertRunConfig]) -> None:
     """Check loss and gradients of each rung as it is timed, in bf16, against transformers' eager ones in fp32. Most of
     the sequences are short, so that a row that attends to another sequence, or to padding, changes much."""
+    set_backends(tf32=False, cudnn_benchmark=False)
     config = next(iter(chosen.values()))
     architecture = config.architecture
     lengths = np.append(sampled_lengths(7, architecture.positions // 4, 2), architecture.positions)
@@ -101,6 +103,7 @@ def compare_as_timed(block: Block, chosen: Mapping[str, BertRunConfig]) -> None:
     usual = gradients_of(reference, padded, Precision("bf16", block.device)).distances(exact.gradients)
     del reference
     for name, rung in chosen.items():
+        set_backends(tf32=rung.tf32, cudnn_benchmark=rung.cudnn_benchmark)
         model = build_model(rung, torch.device("cpu")).to(block.device)
         if rung.compile:
             model.compile()
@@ -141,7 +144,6 @@ def main() -> None:
     if not chosen:
         options.error(f"no such rung; the rungs are: {', '.join(ladder)}")
     architecture = ladder["HF eager"].architecture
-    set_backends(tf32=False, cudnn_benchmark=False)
     compare_in_fp32(block, architecture)
     compare_as_timed(block, chosen)
     if block.device.type == "cuda":

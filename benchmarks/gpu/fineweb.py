@@ -25,7 +25,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -135,13 +135,12 @@ def compare_with_dense_masks(block: Block, name: str, config: GptRunConfig) -> N
     # Few layers, for the CPU; with zero projections no gradient would reach the attention.
     layers = max(2, 2 * config.model.value_embeddings)
     model = replace(config.model, layers=layers, zero_projections=False)
-    set_backends(tf32=False, cudnn_benchmark=False)
     generator = torch.Generator().manual_seed(1)
     tokens = torch.randint(model.vocabulary - 1, (2, model.context + 1), generator=generator)
     tokens[torch.rand(tokens.shape, generator=generator) < 8 / model.context] = model.vocabulary - 1
     window = config.window(config.schedule.steps // 2)
 
-    def computed(device: torch.device, *, bf16: bool, compiled: bool = False) -> LossGradients:
+    def computed(device: torch.device, precision: Literal["fp32", "bf16", "fp16"], compiled: bool) -> LossGradients:
         net = build_model(model, 1).to(device)
         if isinstance(net, Decoder) and net.window is not None:
             net.window.fill_(window)
@@ -149,14 +148,15 @@ def compare_with_dense_masks(block: Block, name: str, config: GptRunConfig) -> N
         if compiled:
             summed.compile()
         inputs, targets = (part.contiguous().to(device) for part in (tokens[:, :-1], tokens[:, 1:]))
-        with Precision("bf16" if bf16 else "fp32", device).autocast():
+        with Precision(precision, device).autocast():
             loss: Tensor = summed(inputs, targets) / targets.numel()
         return LossGradients.of(loss, dict(net.named_parameters()))
 
     cpu = torch.device("cpu")
-    exact = computed(cpu, bf16=False)
-    usual = computed(cpu, bf16=True).distances(exact.gradients)
-    timed = computed(block.device, bf16=config.precision == "bf16", compiled=config.compile)
+    exact = computed(cpu, "fp32", compiled=False)
+    usual = computed(cpu, "bf16", compiled=False).distances(exact.gradients)
+    set_backends(tf32=config.tf32, cudnn_benchmark=config.cudnn_benchmark)
+    timed = computed(block.device, config.precision, config.compile)
     block.compare(f"{name}: bf16 as fp32 under dense masks", timed, exact, usual, most=attention_weights)
     if block.device.type == "cuda":
         torch.cuda.empty_cache()
@@ -220,6 +220,13 @@ def curve(name: str, config: GptRunConfig, folder: Path) -> tuple[dict[str, Any]
     return {**measured, "target": target, "projections": projections}, rows
 
 
+def gpt_config(name: str, overrides: Sequence[str]) -> GptRunConfig:
+    """Return fineweb_`name` with its overrides."""
+    config = config_of(find("fineweb"), name, DATA, overrides)
+    assert isinstance(config, GptRunConfig)
+    return config
+
+
 def finite(value: float) -> float | None:
     """Return `value`, or None, which JSON has, for an infinite one."""
     return value if math.isfinite(value) else None
@@ -245,7 +252,7 @@ def main() -> None:
     if len(tokens) * arguments.runs < FEWEST:
         options.error(f"a fit needs at least {FEWEST} runs; give more --tokens or --runs")
     words = {name: [*overrides, *own[name]] for name in arguments.configs}
-    configs: dict[str, GptRunConfig] = {name: config_of(find("fineweb"), name, DATA, words[name]) for name in words}
+    configs = {name: gpt_config(name, words[name]) for name in words}
     if arguments.part == "steps":
         measure(block, configs, data_folder)
         block.finish()

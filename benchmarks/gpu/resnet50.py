@@ -129,12 +129,12 @@ def compare_layouts(block: Block, model: ModelConfig, size: int) -> None:
 def compare_as_timed(block: Block, name: str, config: ImageRunConfig) -> None:
     """Check loss and gradients of a micro-batch as timed against those of eager fp32 in the usual order. It is as large
     as the timed ones, so that the timed process finds the compiled code in the cache."""
-    set_backends(tf32=False, cudnn_benchmark=False)
     size, generator = config.data.train_size, torch.Generator().manual_seed(1)
     images = torch.rand(config.micro_batch, 3, size, size, generator=generator).to(block.device)
     labels = torch.randint(config.model.classes, (config.micro_batch,), generator=generator).to(block.device)
 
     def computed(one: ImageRunConfig) -> LossGradients:
+        set_backends(tf32=one.tf32 and one.precision != "fp32", cudnn_benchmark=False)
         ranks = ProcessGroup(0, 1, 0, block.device)
         parts = build(one, ranks, declared(one.data), block.device)
         for module in parts.model.modules():
@@ -273,8 +273,8 @@ def main() -> None:
         for name, one in of.items():
             limit = "the GPU" if one.limited == 0 else f"the loader, in {one.limited:.0%} of the images"
             ratio = of["baseline"].minutes / one.minutes
-            row = [name, feed, *(f"{rates[name][size]:,.0f}" for size in sizes)]
-            shown.append([*row, f"{one.minutes:,.1f}", f"{ratio:.2f}", limit])
+            measured = [f"{rates[name][size]:,.0f}" for size in sizes]
+            shown.append([name, feed, *measured, f"{one.minutes:,.1f}", f"{ratio:.2f}", limit])
     header = ["config", "images", *(f"{size} px" for size in sizes), "minutes to 75.9 %", "x baseline", "limited by"]
     block.show("resident images per second, the faster of eager and compiled, and projections", header, shown)
     block.finish()

@@ -33,7 +33,12 @@ GPT_124M_FINEWEB: Final = BenchmarkRules(
 )
 
 RULESET: Final = replace(
-    next_round(training_2_1.RULESET, "beyond_mlperf", dropped=training_2_1.RULESET.benchmarks, benchmarks=[GPT_125M, GPT_124M_FINEWEB]),
+    next_round(
+        training_2_1.RULESET,
+        "beyond_mlperf",
+        dropped=training_2_1.RULESET.benchmarks,
+        benchmarks=[GPT_125M, GPT_124M_FINEWEB],
+    ),
     round="none",
     checker="",
 )
