@@ -235,7 +235,7 @@ def assemble(code: str, folder: Path) -> int:
 
 
 class Kernels(NamedTuple):
-    """What Inductor makes of a graph."""
+    """Kernels that Inductor makes of a graph."""
 
     launches: int
     """Of Triton kernels."""

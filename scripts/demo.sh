@@ -9,7 +9,7 @@ cd "$(dirname "$0")/.." && scripts/setup.sh
 . scripts/environment.sh
 if [ -n "${data-}" ]; then
     exec timedrun race image_classification baseline_2022 baseline methods --data cifar10 --data-folder "$data" \
-        --threads $(($(nproc) < 2 ? 1 : 2)) "${@:3}"
+        --threads 2 "${@:3}"
 fi
 timedrun race image_classification baseline_2022 baseline methods --data digits --threads 1 "$@"
 exec timedrun race language_model baseline methods --data topics_mixed --threads 1 "$@"

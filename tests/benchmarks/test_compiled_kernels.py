@@ -151,7 +151,7 @@ def test_a_step_of_bert_never_waits_for_the_device(waiting: Waiting) -> None:
 def test_a_step_of_gpt_never_waits_for_the_device(waiting: Waiting, tmp_path: Path) -> None:
     size = ("--model.vocabulary", str(write_tiny_shards(tmp_path / "shards")))
     given = (*TINY, *TINY_OF["methods"], *size)
-    assert waiting("gpt", "methods", "fineweb", *given, folder=tmp_path / "shards") == []
+    assert waiting("fineweb", "methods", "fineweb", *given, folder=tmp_path / "shards") == []
 
 
 def test_transformers_waits_for_the_device_once_a_forward_pass(waiting: Waiting) -> None:
