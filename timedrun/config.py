@@ -38,7 +38,7 @@ class OptimizerConfig:
     other_momentum: float = 0.0
     """muon: momentum of those parameters under SGD; 0: `momentum`."""
     head_lr: float = 0.0
-    """muon: peak rate of the last layer's matrix under SGD; 0: `other_lr`."""
+    """muon: peak rate of the first and the last layer's weights under SGD, if trained; 0: `other_lr`."""
     unit_filters: bool = False
     """muon: scale each hidden matrix to the Frobenius norm sqrt(rows) before every step."""
     newton_schulz_iterations: int = 5

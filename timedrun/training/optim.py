@@ -282,8 +282,8 @@ def build_optimizer(config: OptimizerConfig, model: nn.Module, *, fused: bool = 
         hidden = hidden_matrices(model)
         chosen = {id(param) for param in hidden}
         rest: list[Tensor] = [param for param in trainable if id(param) not in chosen]
-        head = [param for param in rest if config.head_lr and any(param is one for one in _layers(model)[-1:])]
-        rest = [param for param in rest if all(param is not one for one in head)]
+        head = [param for param in rest if config.head_lr and param.dim() > 1]
+        rest = [param for param in rest if not config.head_lr or param.dim() == 1]
         own: Group = {"rule": "sgd", "momentum": config.other_momentum or momentum}
         others = _groups(rest, decay_vectors=config.decay_norms_and_biases)
         sgd: list[Group] = [{**group, **own, "lr": config.other_lr} for group in others]

@@ -323,8 +323,8 @@ def test_norms_and_biases_need_not_decay(kind: Any) -> None:
 
 @pytest.mark.parametrize("nesterov", [True, False])
 def test_muon_of_the_cifar10_speed_runs(nesterov: bool) -> None:
-    """Two steps by airbench94's rules (Jordan 2024): filters of norm sqrt(rows), own rates of the rest; its momentum is
-    Nesterov's."""
+    """Two steps by airbench94's rules (Jordan 2024): unit filters, own rates of the outer layers and of biases;
+    its momentum is Nesterov's."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv2d(3, 4, 2), nn.Conv2d(4, 6, 3), nn.Flatten(), nn.Linear(6, 2, bias=False))
     config = OptimizerConfig(
@@ -346,7 +346,7 @@ def test_muon_of_the_cifar10_speed_runs(nesterov: bool) -> None:
             parameter.grad = step[name].clone()
         optimizer.step()
     for name, parameter in model.named_parameters():
-        filters, head = name == "1.weight", name == "3.weight"
+        filters, head = name == "1.weight", name in ("0.weight", "3.weight")
         momentum, rate = (0.6, 0.24) if filters else (0.85, 0.02 if head else 0.5)
         value, buffer = start[name], torch.zeros_like(start[name])
         for step in grads:
