@@ -12,8 +12,9 @@ target, 3.28 nats, is a projection: from 1 % of the tokens, without the time of 
 SHARDS are FineWeb's; else name the text, as in `--dataset wikipedia`, since runs on FineWeb are held to its rules. A
 sweep that a limit of time ended is continued by the same command.
 
-Overrides are those of `timedrun run fineweb`, such as `--data.eval-tokens 500000` for a short validation split. Needs
-all packages of pyproject.toml's `dependencies`; carry those that a machine without a network lacks (see bert_ladder).
+Overrides are those of `timedrun run fineweb`, such as `--data.eval-tokens 500000` for a short validation split, or
+`--configs methods --model.float8-head`, whose steps are to be compared with those of the other head. Needs all packages
+of pyproject.toml's `dependencies`; carry those that a machine without a network lacks (see bert_ladder).
 """
 
 from __future__ import annotations
@@ -140,8 +141,10 @@ def compare_with_dense_masks(block: Block, name: str, config: GptRunConfig) -> N
     tokens[torch.rand(tokens.shape, generator=generator) < 8 / model.context] = model.vocabulary - 1
     window = config.window(config.schedule.steps // 2)
 
-    def computed(device: torch.device, precision: Literal["fp32", "bf16", "fp16"], compiled: bool) -> LossGradients:
-        net = build_model(model, 1).to(device)
+    def computed(
+        device: torch.device, precision: Literal["fp32", "bf16", "fp16"], compiled: bool, float8: bool
+    ) -> LossGradients:
+        net = build_model(replace(model, float8_head=float8), 1).to(device)
         if isinstance(net, Decoder) and net.window is not None:
             net.window.fill_(window)
         summed = NextTokenLoss(net)
@@ -153,10 +156,10 @@ def compare_with_dense_masks(block: Block, name: str, config: GptRunConfig) -> N
         return LossGradients.of(loss, dict(net.named_parameters()))
 
     cpu = torch.device("cpu")
-    exact = computed(cpu, "fp32", compiled=False)
-    usual = computed(cpu, "bf16", compiled=False).distances(exact.gradients)
+    exact = computed(cpu, "fp32", compiled=False, float8=False)
+    usual = computed(cpu, "bf16", compiled=False, float8=model.float8_head).distances(exact.gradients)
     set_backends(tf32=config.tf32, cudnn_benchmark=config.cudnn_benchmark)
-    timed = computed(block.device, config.precision, config.compile)
+    timed = computed(block.device, config.precision, config.compile, model.float8_head)
     block.compare(f"{name}: bf16 as fp32 under dense masks", timed, exact, usual, most=attention_weights)
     if block.device.type == "cuda":
         torch.cuda.empty_cache()
