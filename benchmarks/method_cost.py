@@ -140,6 +140,7 @@ REFERENCES = {
     "gated_linear_units": BERT,
     "gyro_dropout": BERT,
     "low_precision_layer_norm": BERT,
+    "float8": BERT,
     "low_precision_group_norm": GROUP_NORM,
 }
 """Models, large for inference and small for training steps, of the methods that do nothing on IMAGES."""

@@ -103,7 +103,10 @@ class BertRunConfig(RunConfig):
             found.append("log_bias belongs to binary cross-entropy and changes nothing in BERT's loss; remove it.")
         if "no_op_model" in names:
             found.append("no_op_model has no masked tokens to score; use timedrun bench loader language_model.")
-        surgery = [m.name for m in self.methods if m.stage in (Stage.MODEL, Stage.FORMAT) and m.name != "log_bias"]
+        if "float8" in names and self.implementation == "timedrun" and self.speed.fused_dense_gelu_dense:
+            found.append("float8 cannot act in fused layers; use --speed.no-fused-dense-gelu-dense.")
+        own = ("log_bias", "float8")
+        surgery = [m.name for m in self.methods if m.stage in (Stage.MODEL, Stage.FORMAT) and m.name not in own]
         if surgery and self.implementation == "timedrun":
             found.append(
                 f"{', '.join(surgery)} cannot be applied to timedrun's BERT, which computes from its layers' weights"

@@ -6,11 +6,12 @@ Global batch 448. Sequences of random tokens have the lengths of MLPerf's traini
 --store takes a prepared store instead. First, loss and gradients are compared with those of transformers' eager model
 in fp32 without TF32: in fp32, of every composition of timedrun's model, whose attention is then sdpa's; and in bf16, of
 every rung as it is timed, with its attention kernel and compiled. Then the benchmark's own training step is timed, the
-rungs in turns. The last rung is wikipedia_methods itself, with its micro-batch.
+rungs in turns. The last rung but one is wikipedia_methods itself, with its micro-batch; the last has the method float8
+and is compared with transformers' model with the same method.
 
 Needs the packages of pyproject.toml's `dependencies` and transformers. On a machine without a network, carry those that
 it lacks: `pip install --no-deps --target carried mlperf-logging==4.1.68 tyro cattrs attrs ...`, then
-PYTHONPATH=carried:.:logging. FP8 is not measured: timedrun has no FP8 matrix products.
+PYTHONPATH=carried:.:logging. The rung `+ float8` needs an H100 or newer.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from language_model.weights import ALIASES, to_own
 from timedrun.analysis.profiled_run import StepPlan
 from timedrun.analysis.step_times import speed_up
 from timedrun.benchmark import find
+from timedrun.methods import Float8, stack
 from timedrun.training.precision import Precision, set_backends
 
 TINY = BertArchitecture(layers=2, hidden=64, heads=4, intermediate=256, positions=64, vocabulary=2048)
@@ -71,6 +73,7 @@ def rungs(tiny: bool) -> dict[str, BertRunConfig]:
         **{name: replace(own, compile=False, speed=speed) for name, speed in OWN.items()},
         "+ compiled": own,
         "wikipedia_methods": last,
+        "+ float8": replace(last, speed=replace(last.speed, fused_dense_gelu_dense=False), methods=(Float8(),)),
     }
 
 
@@ -101,10 +104,15 @@ def compare_as_timed(block: Block, chosen: Mapping[str, BertRunConfig]) -> None:
     exact = gradients_of(reference, padded)
     reference.zero_grad()
     usual = gradients_of(reference, padded, Precision("bf16", block.device)).distances(exact.gradients)
+    usual8: dict[str, float] = {}
+    if any(rung.methods for rung in chosen.values()):
+        reference.zero_grad()
+        reference = stack(Float8()).model(reference)
+        usual8 = gradients_of(reference, padded, Precision("bf16", block.device)).distances(exact.gradients)
     del reference
     for name, rung in chosen.items():
         set_backends(tf32=rung.tf32, cudnn_benchmark=rung.cudnn_benchmark)
-        model = build_model(rung, torch.device("cpu")).to(block.device)
+        model = stack(*rung.methods).model(build_model(rung, torch.device("cpu"))).to(block.device)
         if rung.compile:
             model.compile()
         batch = padded
@@ -112,7 +120,8 @@ def compare_as_timed(block: Block, chosen: Mapping[str, BertRunConfig]) -> None:
             batch = sampled_batch(lengths, architecture, False, 2, rung.speed.row_multiple).to(block.device)
         timed = gradients_of(model, batch, Precision(rung.precision, block.device))
         wanted = exact if rung.implementation == "transformers" else own_names(exact, timed, architecture)
-        block.compare(f"{name}: as timed, as transformers in fp32", timed, wanted, usual, most=attention_weights)
+        expected = usual8 if rung.methods else usual
+        block.compare(f"{name}: as timed, as transformers in fp32", timed, wanted, expected, most=attention_weights)
         del model, timed
         if block.device.type == "cuda":
             torch.cuda.empty_cache()

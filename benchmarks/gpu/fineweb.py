@@ -12,9 +12,9 @@ target, 3.28 nats, is a projection: from 1 % of the tokens, without the time of 
 SHARDS are FineWeb's; else name the text, as in `--dataset wikipedia`, since runs on FineWeb are held to its rules. A
 sweep that a limit of time ended is continued by the same command.
 
-Overrides are those of `timedrun run fineweb`, such as `--data.eval-tokens 500000` for a short validation split, or
-`--configs methods --model.float8-head`, whose steps are to be compared with those of the other head. Needs all packages
-of pyproject.toml's `dependencies`; carry those that a machine without a network lacks (see bert_ladder).
+Overrides are those of `timedrun run fineweb`, such as `--data.eval-tokens 500000` for a short validation split. The
+config `methods+float8(layers=head)` has the 8-bit head of the speed runs. Needs all packages of pyproject.toml's
+`dependencies`; carry those that a machine without a network lacks (see bert_ladder).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from benchmarks.gpu.block import THREADS, Block, LossGradients, attention_weights, parser
 from language_model.gpt.configs import GptRunConfig
@@ -40,6 +40,7 @@ from mlevents import student_t
 from timedrun.analysis.profiled_run import StepPlan
 from timedrun.benchmark import find
 from timedrun.config_choice import config_of
+from timedrun.methods import stack
 from timedrun.race.race_file import RACE_FILE
 from timedrun.race.sweep_curves import curves_at
 from timedrun.storage.token_shard import write_shard
@@ -141,10 +142,11 @@ def compare_with_dense_masks(block: Block, name: str, config: GptRunConfig) -> N
     tokens[torch.rand(tokens.shape, generator=generator) < 8 / model.context] = model.vocabulary - 1
     window = config.window(config.schedule.steps // 2)
 
-    def computed(
-        device: torch.device, precision: Literal["fp32", "bf16", "fp16"], compiled: bool, float8: bool
-    ) -> LossGradients:
-        net = build_model(replace(model, float8_head=float8), 1).to(device)
+    def computed(device: torch.device, precision: Literal["fp32", "bf16", "fp16"], compiled: bool) -> LossGradients:
+        net: nn.Module = build_model(model, 1)
+        if precision != "fp32":
+            net = stack(*config.methods).model(net)
+        net.to(device)
         if isinstance(net, Decoder) and net.window is not None:
             net.window.fill_(window)
         summed = NextTokenLoss(net)
@@ -156,10 +158,10 @@ def compare_with_dense_masks(block: Block, name: str, config: GptRunConfig) -> N
         return LossGradients.of(loss, dict(net.named_parameters()))
 
     cpu = torch.device("cpu")
-    exact = computed(cpu, "fp32", compiled=False, float8=False)
-    usual = computed(cpu, "bf16", compiled=False, float8=model.float8_head).distances(exact.gradients)
+    exact = computed(cpu, "fp32", compiled=False)
+    usual = computed(cpu, "bf16", compiled=False).distances(exact.gradients)
     set_backends(tf32=config.tf32, cudnn_benchmark=config.cudnn_benchmark)
-    timed = computed(block.device, config.precision, config.compile, model.float8_head)
+    timed = computed(block.device, config.precision, config.compile)
     block.compare(f"{name}: bf16 as fp32 under dense masks", timed, exact, usual, most=attention_weights)
     if block.device.type == "cuda":
         torch.cuda.empty_cache()
@@ -239,7 +241,7 @@ def main() -> None:
     options = parser(__doc__)
     options.add_argument("part", choices=("steps", "curve"))
     options.add_argument("--data-folder", type=Path, help="token shards")
-    options.add_argument("--configs", nargs="+", choices=tuple(TINY_OF), default=list(TINY_OF))
+    options.add_argument("--configs", nargs="+", default=list(TINY_OF), help="as for `timedrun run fineweb`")
     options.add_argument("--tokens", type=float, nargs="+", default=[40e6, 60e6, 100e6, 160e6], help="of each run")
     options.add_argument("--runs", type=int, default=1, help="at each number of tokens, each with its seed")
     arguments, overrides = options.parse_known_args()
@@ -248,7 +250,8 @@ def main() -> None:
     tokens: Sequence[float] = TINY_TOKENS if block.tiny else arguments.tokens
     own: Mapping[str, Sequence[str]] = dict.fromkeys(arguments.configs, ())
     if block.tiny:
-        data_folder, own = block.out / "data_fineweb", TINY_OF
+        data_folder = block.out / "data_fineweb"
+        own = {name: TINY_OF[name.split("+")[0]] for name in arguments.configs}
         overrides = [*TINY, "--model.vocabulary", str(write_tiny_shards(data_folder)), *overrides]
     if data_folder is None:
         options.error("--data-folder is missing: the folder of the token shards")

@@ -44,14 +44,9 @@ def build(config: GptRunConfig, ranks: ProcessGroup, facts: TokenFacts, device: 
     """Build the parts of a run on `device`; on the meta device no memory is allocated.
 
     Raises:
-        UsageError: the ranks do not divide the batch, the optimizer does not fit the model, or the GPU has no float8.
+        UsageError: the ranks do not divide the batch, or the optimizer does not fit the model.
         NoEffect: a method finds nothing to change, or acts only after the last step.
     """
-    if config.model.float8_head and device.type == "cuda" and torch.cuda.get_device_capability(device) < (8, 9):
-        raise UsageError(
-            "model.float8_head needs a GPU of compute capability 8.9 or above, which"
-            f" {torch.cuda.get_device_name(device)} is not; set --model.no-float8-head."
-        )
     batch = BatchPlan.of(config.global_batch, config.micro_batch, ranks.world_size)
     methods = stack(*config.methods, seed=config.seed, rank=ranks.rank, places=PLACES)
     methods.require_reach(min(1.0, (math.ceil(config.total_samples / config.global_batch) - 1) / config.schedule.steps))

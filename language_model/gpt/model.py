@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import math
-from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 import torch
@@ -12,7 +11,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from language_model.gpt.attention_mask import attend, attention_mask
-from language_model.gpt.float8 import Float8Linear
 from language_model.gpt.settings import GptConfig
 from language_model.model import import_transformers
 from timedrun.run.train_state import seed_everything
@@ -171,8 +169,9 @@ class Decoder(nn.Module):
 
     def __init__(self, config: GptConfig) -> None:
         super().__init__()
+        outputs = math.ceil(config.vocabulary / config.vocabulary_multiple) * config.vocabulary_multiple
         self.context, self.softcap = config.context, config.logit_softcap
-        self.embedding = nn.Embedding(config.outputs if config.tied_head else config.vocabulary, config.hidden)
+        self.embedding = nn.Embedding(outputs if config.tied_head else config.vocabulary, config.hidden)
         self.positions = nn.Embedding(config.context, config.hidden) if config.positions == "learned" else None
         if self.positions is None:
             cosine, sine = rotary_angles(
@@ -189,8 +188,7 @@ class Decoder(nn.Module):
         self.dropout = nn.Dropout(config.dropout)
         self.blocks = nn.ModuleList(DecoderBlock(config) for _ in range(config.layers))
         self.norm = normalisation(config)
-        head = Float8Linear if config.float8_head else partial(nn.Linear, bias=False)
-        self.head = head(config.hidden, config.outputs)
+        self.head = nn.Linear(config.hidden, outputs, bias=False)
         self._initialise(config)
         if config.tied_head:
             self.head.weight = self.embedding.weight

@@ -16,7 +16,7 @@ from timedrun.training.schedule import StepSchedule
 MODERN_ONLY = (
     *("positions", "normalisation", "activation", "query_key_norm", "zero_projections", "tied_head"),
     *("logit_softcap", "vocabulary_multiple", "biases", "value_embeddings", "document_attention", "attention_window"),
-    *("mlp_width", "kv_heads", "rms_epsilon", "rotary_base", "rotary_scaling", "float8_head"),
+    *("mlp_width", "kv_heads", "rms_epsilon", "rotary_base", "rotary_scaling"),
 )
 GPT2_ONLY = ("attention",)
 

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Literal
-
-FLOAT8_MULTIPLE = 16
-"""Divides the dimensions of float8 matrix products: a requirement of cuBLAS."""
 
 Sampling = Literal["windows", "blocks", "documents"]
 
@@ -65,9 +61,6 @@ class GptConfig:
     """modern: logits become cap * tanh(logits / cap), as in Gemma 2 (arXiv 2408.00118); 0: unchanged."""
     vocabulary_multiple: int = 1
     """modern: round the head's outputs up to a multiple; the extra ones are never a target."""
-    float8_head: bool = False
-    """modern: matrix products of the head have 8-bit floating-point operands (modded-nanogpt, record of January 2025).
-    Needs a GPU of compute capability 8.9 or above; a CPU emulates it."""
     biases: bool = False
     """modern: linear layers and LayerNorm have biases, as in GPT-2."""
     value_embeddings: int = 0
@@ -114,18 +107,8 @@ class GptConfig:
                 f"value_embeddings {self.value_embeddings} must be 0 to half of the {self.layers} layers, and"
                 f" attention_window {self.attention_window} 0 to the context of {self.context}"
             )
-        if self.float8_head and any(size % FLOAT8_MULTIPLE for size in (self.hidden, self.context, self.outputs)):
-            raise ValueError(
-                f"float8_head needs sizes that {FLOAT8_MULTIPLE} divides: hidden {self.hidden}, context {self.context},"
-                f" outputs {self.outputs}; a vocabulary_multiple of {FLOAT8_MULTIPLE} rounds the outputs up"
-            )
         if self.dropout and self.masked:
             raise ValueError("document_attention and attention_window take no dropout; set it to 0")
-
-    @property
-    def outputs(self) -> int:
-        """Outputs of the modern decoder's head: the vocabulary rounded up to `vocabulary_multiple`."""
-        return math.ceil(self.vocabulary / self.vocabulary_multiple) * self.vocabulary_multiple
 
     @property
     def kv_width(self) -> int:

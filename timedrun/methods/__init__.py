@@ -9,6 +9,7 @@ from timedrun.methods.cutmix import CutMix, cutmix
 from timedrun.methods.cutout import CutOut, cutout
 from timedrun.methods.ema import EMA, ema_update
 from timedrun.methods.factorize import Factorize
+from timedrun.methods.float8 import Float8, float8_linear
 from timedrun.methods.gated_linear_units import GatedLinearUnits
 from timedrun.methods.ghost_batch_norm import GhostBatchNorm
 from timedrun.methods.gradient_clipping import GradientClipping, clip_adaptive
@@ -47,6 +48,7 @@ REGISTRY: dict[str, type[Method]] = {
         GatedLinearUnits,
         LowPrecisionLayerNorm,
         LowPrecisionGroupNorm,
+        Float8,
         ChannelsLast,
         RandAugment,
         AugMix,
@@ -82,6 +84,7 @@ __all__ = [
     "ColOut",
     "CutMix",
     "Factorize",
+    "Float8",
     "GatedLinearUnits",
     "GhostBatchNorm",
     "GyroDropout",
@@ -115,6 +118,7 @@ __all__ = [
     "cutmix",
     "cutout",
     "ema_update",
+    "float8_linear",
     "linear_log_constant_bias",
     "mixup",
     "stack",
