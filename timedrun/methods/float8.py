@@ -66,9 +66,8 @@ def float8_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tens
     product: Tensor = _Float8Product.apply(padded, weight)  # type: ignore[no-untyped-call]
     kind = x.device.type
     autocast = not x.is_meta and torch.is_autocast_enabled(kind)  # autocast knows no meta device
-    product = (
-        product[: len(rows)].unflatten(0, x.shape[:-1]).to(torch.get_autocast_dtype(kind) if autocast else x.dtype)
-    )
+    dtype = torch.get_autocast_dtype(kind) if autocast else x.dtype
+    product = product[: len(rows)].view(*x.shape[:-1], -1).to(dtype)
     return product if bias is None else product + bias.to(product.dtype)
 
 
