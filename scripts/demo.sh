@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Race on data that comes with Python packages, five interleaved runs each: digits, then a small BERT. With --cifar10
-# PATH, on the binary batches of CIFAR-10 in PATH instead: a round of three runs takes about 40 minutes on two cores
+# PATH, on the binary batches of CIFAR-10 in PATH instead: a round of three runs takes about 20 minutes on two cores
 # (--runs 1: one round). Further arguments go to the races.
 set -euo pipefail
 lack="demo.sh: --cifar10 needs the folder of data_batch_1.bin to test_batch.bin; nothing was run"

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from language_model import train as train_module
 from language_model.build import build
-from language_model.configs import CPU_SPEED_UPS, BertRunConfig
+from language_model.configs import ALL_SPEED_UPS, CPU_SPEED_UPS, BertRunConfig
 from language_model.datasets import facts
 from mlevents.runlog import RunLog
 from tests.language_model.test_train import ALONE, run_of
@@ -22,6 +22,7 @@ from timedrun.methods import (
     SWA,
     ALiBi,
     BlurPool,
+    Float8,
     GatedLinearUnits,
     GradientClipping,
     Method,
@@ -65,6 +66,24 @@ def test_a_method_of_steps_and_weights_gives_both_implementations_the_same_losse
     reference, own = (trained(config) for config in both(method))
     assert own == pytest.approx(reference, rel=1e-4)
     assert reference[-1] != pytest.approx(trained(tiny_config)[-1], rel=1e-4)
+
+
+def test_float8_gives_both_implementations_nearly_the_losses_without_it(
+    both: Callable[[Method], list[BertRunConfig]], tiny_config: BertRunConfig, trained: Trained
+) -> None:
+    exact = trained(tiny_config)
+    for config in both(Float8()):
+        losses = trained(config)
+        assert losses == pytest.approx(exact, rel=0.03)
+        assert losses != pytest.approx(exact, rel=1e-5)
+
+
+def test_float8_is_refused_where_a_fused_operation_would_pass_it_by(
+    both: Callable[[Method], list[BertRunConfig]],
+) -> None:
+    _, own = both(Float8())
+    assert not own.problems()
+    assert any("--speed.no-fused-dense-gelu-dense" in one for one in replace(own, speed=ALL_SPEED_UPS).problems())
 
 
 def test_both_implementations_are_evaluated_on_the_average_of_the_weights(
@@ -119,7 +138,7 @@ def test_a_method_that_cannot_act_on_timedruns_bert_is_refused_before_the_run(
     name: str, both: Callable[[Method], list[BertRunConfig]]
 ) -> None:
     problems = " ".join(both(example(name))[1].problems())
-    assert (name in problems) is (name not in ("sam", "gradient_clipping", "ema", "swa"))
+    assert (name in problems) is (name not in ("sam", "gradient_clipping", "ema", "swa", "float8"))
 
 
 def test_surgery_that_finds_no_layer_is_refused_by_the_dry_run(tiny_config: BertRunConfig, tiny_store: Path) -> None:
