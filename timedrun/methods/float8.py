@@ -95,7 +95,7 @@ class Float8(Method):
         try:
             re.compile(self.layers)
         except re.error as error:
-            raise ValueError(f"float8.layers is no regular expression: {self.layers!r}: {error}") from error
+            raise ValueError(f"float8.layers is not a regular expression: {self.layers!r}: {error}") from error
 
     def model(self, model: nn.Module) -> tuple[nn.Module, str]:
         found = [

@@ -86,5 +86,5 @@ def test_layers_of_other_sizes_or_names_stay_as_they_are() -> None:
     assert [type(layer) is Float8Linear for layer in model.children()] == [True, False, False]
     with pytest.raises(NoEffect, match="no linear layer named 'nowhere'"):
         stack(Float8(layers="nowhere")).model(model)
-    with pytest.raises(ValueError, match="no regular expression"):
+    with pytest.raises(ValueError, match="not a regular expression"):
         Float8(layers="(")
