@@ -35,7 +35,6 @@ def test_an_unknown_key_or_method_in_a_dump_is_named() -> None:
     ("kind", "run"),
     [
         (ImageRunConfig, "digits_tuned/digits_methods/run_0"),
-        (ImageRunConfig, "cifar10_first/cifar10_methods/run_0"),
         (GptRunConfig, "gpt_shakespeare/gpt_shakespeare_modern/run_0"),
     ],
 )
