@@ -245,6 +245,9 @@ def main() -> None:
     options.add_argument("--tokens", type=float, nargs="+", default=[40e6, 60e6, 100e6, 160e6], help="of each run")
     options.add_argument("--runs", type=int, default=1, help="at each number of tokens, each with its seed")
     arguments, overrides = options.parse_known_args()
+    large = [name for name in arguments.configs if name.split("+")[0] not in TINY_OF]
+    if arguments.tiny and large:
+        options.error(f"--tiny has settings for {' and '.join(TINY_OF)} only; leave {', '.join(large)} out of --configs")
     block = Block(f"fineweb_{arguments.part}", arguments)
     data_folder: Path | None = arguments.data_folder
     tokens: Sequence[float] = TINY_TOKENS if block.tiny else arguments.tokens

@@ -23,11 +23,12 @@ from timedrun.benchmark import find
 from timedrun.commands.profile import require_runnable
 from timedrun.commands.race import take_configs
 from timedrun.commands.run import settings_of
-from timedrun.config_choice import PATH, config_of
+from timedrun.config_choice import PATH
 from timedrun.distributed.process_group import choose_device
 from timedrun.errors import ExitCode, TimedrunError, UsageError
 from timedrun.preflight import checks
 from timedrun.provenance import system
+from timedrun.race.sides import sides_of
 from timedrun.storage.benchmark_folders import ROOT
 from timedrun.storage.result_files import write_json
 from timedrun.submission import table
@@ -83,7 +84,8 @@ def steps(arguments: argparse.Namespace, rest: list[str]) -> tuple[dict[str, Any
         raise UsageError("name a benchmark and at least one config: timedrun bench step BENCHMARK CONFIG [CONFIG ...]")
     benchmark = find(arguments.benchmark, working_directory=True)
     before = checks.CpuReading.now()
-    configs = [(text, config_of(benchmark, text, arguments.data, rest)) for text in arguments.configs]
+    sides = sides_of(benchmark, arguments.configs, arguments.data, rest)
+    configs = [(side.label, side.config) for side in sides]
     for _, config in configs:
         require_runnable(benchmark, config, arguments.data_folder)
     warnings = checks.load_problems(before, arguments.threads)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -57,7 +58,8 @@ def conduct(arguments: argparse.Namespace, rest: list[str], new: Callable[..., t
     if arguments.resume:  # code of the working directory runs only if the user names it, not for a name in race.json
         find(planned.benchmark, working_directory=arguments.benchmark is not None)
     for name, value in planned.options.items():
-        setattr(arguments, name, value)
+        if name != "data_folder" or value is not None:
+            setattr(arguments, name, value)
 
     def start(turn: Turn, label: str) -> tuple[int, bool]:
         config, paths = str(side_file(folder, turn.side)), paths_of(folder, turn)
@@ -133,6 +135,8 @@ def planned_race(
     """
     folder = new_folder(arguments.results, Path("runs") / benchmark.name, arguments.verb)
     options = {name: getattr(arguments, name, None) for name in OPTIONS}
+    if str(arguments.data_folder) == os.environ.get("TIMEDRUN_DATA"):
+        options["data_folder"] = None  # of this machine; a resumption takes the variable again
     names = [side.config.name for side in sides]
     planned = Race(
         benchmark=benchmark.name,

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from benchmarks.gpu import fineweb
 from benchmarks.gpu.block import Block
 from benchmarks.gpu.fineweb import TINY, TINY_OF, compare_with_dense_masks, project
 from language_model.gpt.attention_mask import attention_mask
@@ -37,6 +38,15 @@ def test_fineweb_without_the_documents_mask_is_not_timed(tmp_path: Path, monkeyp
     monkeypatch.setattr("language_model.gpt.model.attention_mask", forgetful)
     with pytest.raises(SystemExit, match="methods: bf16 as fp32"):
         compare_with_dense_masks(Block("some", Namespace(tiny=True, out=tmp_path)), "methods", config)
+
+
+def test_tiny_takes_no_config_of_another_size(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["steps", "--tiny", "--out", str(tmp_path / "out"), "--configs", "methods", "small_baseline"]
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit):
+        patch.setattr("sys.argv", ["fineweb", *words])
+        fineweb.main()
+    assert "leave small_baseline out of --configs" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_curve_of_fineweb_is_trained_and_projected(tmp_path: Path) -> None:

@@ -52,8 +52,10 @@ def test_an_interrupted_race_reports_the_finished_runs_and_is_continued(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     outcomes = [None, (75, "", True), None]
+    monkeypatch.setenv("TIMEDRUN_DATA", str(tmp_path))
 
     def run(command: list[str]) -> tuple[int, str, bool]:
+        assert command[command.index("--data-folder") + 1] == str(tmp_path)
         return outcomes.pop(0) or run_child(command)
 
     monkeypatch.setattr(race, "run_child", run)
@@ -69,6 +71,7 @@ def test_an_interrupted_race_reports_the_finished_runs_and_is_continued(
     assert "package     skipped: the race was interrupted" in printed.out
     written = json.loads((tmp_path / "race" / "race.json").read_text())
     assert len(written["runs_seconds"]["synthetic_smoke"]) == 1
+    assert written["race"]["options"]["data_folder"] is None  # the variable's value is not for publication
     assert main(["race", "--resume", str(tmp_path / "race")]) == 0
     printed = capsys.readouterr().out
     assert re.search(r"synthetic_smoke +-.* 2 of 2", printed)
