@@ -247,7 +247,7 @@ def main() -> None:
     arguments, overrides = options.parse_known_args()
     large = [name for name in arguments.configs if name.split("+")[0] not in TINY_OF]
     if arguments.tiny and large:
-        options.error(f"--tiny has settings for {' and '.join(TINY_OF)} only; leave {', '.join(large)} out of --configs")
+        options.error(f"--tiny is for {' and '.join(TINY_OF)} only; leave {', '.join(large)} out of --configs")
     block = Block(f"fineweb_{arguments.part}", arguments)
     data_folder: Path | None = arguments.data_folder
     tokens: Sequence[float] = TINY_TOKENS if block.tiny else arguments.tokens
