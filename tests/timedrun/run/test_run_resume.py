@@ -1,5 +1,6 @@
 """A run that is killed at any moment and resumed from its last checkpoint is the run that was never interrupted."""
 
+import gc
 import re
 import signal
 from collections.abc import Callable
@@ -30,6 +31,12 @@ from timedrun.run.blocks import Outcome
 from timedrun.run.checkpoint_manager import checkpoint_path, newest_on_all
 from timedrun.run.run_info import RunInfo
 from timedrun.run.timed_run import TimedRun
+
+
+@pytest.fixture(autouse=True)
+def keep_frozen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep what exists out of full collections after the first of many runs, too."""
+    monkeypatch.setattr(gc, "unfreeze", lambda: None)
 
 
 @pytest.fixture(params=["epoch", "samples"])
