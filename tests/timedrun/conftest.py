@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -43,6 +44,12 @@ def _toy_config(**changes: Any) -> RunConfig:
 def toy_config() -> Callable[..., RunConfig]:
     """Builds a toy config with some settings changed."""
     return _toy_config
+
+
+@pytest.fixture
+def stay_frozen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep the modules out of the full collection of each run of a test with many, not only of its first."""
+    monkeypatch.setattr(gc, "unfreeze", lambda: None)
 
 
 @pytest.fixture

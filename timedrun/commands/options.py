@@ -398,8 +398,6 @@ def add_profile(parser: ArgumentParser) -> None:
     skip = "steps before them, more than the loader prefetches (default 5)"
     parser.add_argument("--skip", type=positive, default=5, help=skip)
     parser.add_argument("--evaluation", action=BooleanOptionalAction, default=True, help="time one evaluation")
-    against = "configs, as for race, whose steps are measured in turns with CONFIG's, for the speed-up per step"
-    parser.add_argument("--against", nargs="+", default=[], metavar="CONFIG", help=against)
     _add_path(parser, "--trace", "write torch.profiler's Chrome trace of some steps in the middle to FILE")
 
 

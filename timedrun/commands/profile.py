@@ -6,8 +6,6 @@ import argparse
 import json
 import os
 import statistics
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +17,9 @@ from timedrun.analysis import profile as analysis
 from timedrun.analysis.profile import EVALUATION, Part, Profile
 from timedrun.analysis.profiled_run import StepPlan
 from timedrun.analysis.step_timer import LOADING, LOOP, METHOD
-from timedrun.analysis.step_times import speed_up, step_times
 from timedrun.benchmark import Benchmark
 from timedrun.commands.run import settings_of
 from timedrun.config import RunConfig, digest
-from timedrun.config_choice import config_of
 from timedrun.errors import ExitCode, PreflightError, UsageError
 from timedrun.preflight import checks
 from timedrun.provenance import system
@@ -40,9 +36,7 @@ def profile(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
     if trace is not None and not trace.parent.is_dir():
         raise UsageError(f"--trace {trace}: the folder {trace.parent} does not exist; nothing was measured.")
     before = checks.CpuReading.now()
-    rivals = [config_of(benchmark, text, arguments.data, rest) for text in arguments.against]
-    for one in (config, *rivals):
-        require_runnable(benchmark, one, arguments.data_folder)
+    require_runnable(benchmark, config, arguments.data_folder)
     if arguments.threads:
         torch.set_num_threads(arguments.threads)
     for problem in checks.load_problems(before, arguments.threads):
@@ -56,62 +50,14 @@ def profile(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
     found = analysis.profile(
         benchmark, config, plan, data_folder=arguments.data_folder, trace=trace, shown=not arguments.json
     )
-    against = []
-    if rivals:
-        stdio.stage(f"timedrun profile: steps of {len(rivals) + 1} configs in turns", terminal_only=False)
-        against = compared(benchmark, [config, *rivals], plan, arguments)
     stdio.stage("")
     if arguments.json:
-        print(json.dumps({**as_values(benchmark, config, found), "against": against}, indent=2))
+        print(json.dumps(as_values(benchmark, config, found), indent=2))
     else:
         show(config, found)
-        if against:
-            show_compared(against)
         if trace is not None:
             print(f"Chrome trace: {trace} (chrome://tracing or ui.perfetto.dev)")
     return ExitCode.OK
-
-
-def compared(
-    benchmark: Benchmark, configs: Sequence[RunConfig], plan: StepPlan, arguments: argparse.Namespace
-) -> list[dict[str, Any]]:
-    """Measure steps of `configs` in turns; return the times of each and its speed-up over the first, as JSON values."""
-    labels = [arguments.config, *arguments.against]
-    named = {f"{number}: {labels[number]}": config for number, config in enumerate(configs)}
-    plan = replace(plan, chunks=2 * plan.chunks, evaluate=False)
-    times, failed = step_times(
-        benchmark.name, named, plan, data_folder=arguments.data_folder, threads=arguments.threads
-    )
-    (first, _), *_ = named.items()
-    rows = []
-    for number, (name, config) in enumerate(named.items()):
-        row: dict[str, Any] = {"given": labels[number], "config": config.name, "error": failed.get(name)}
-        if name in times:
-            row |= {"seconds_per_step": times[name].seconds, "spread": times[name].spread}
-        if number and name in times and first in times:
-            gain = speed_up(times[first], times[name])
-            row["speed_up"] = {**gain._asdict(), "shown": gain.shown}
-        rows.append(row)
-    return rows
-
-
-def show_compared(rows: Sequence[Mapping[str, Any]]) -> None:
-    """Print the result of `compared`."""
-    cells = []
-    for row in rows:
-        if row["error"]:
-            cells.append([row["given"], "-", "-", "-", f"failed: {row['error']}"])
-            continue
-        low, high = row["spread"]
-        gain, words = "-", ""
-        if found := row.get("speed_up"):
-            gain = f"{found['ratio']:.2f}x [{found['low']:.2f}, {found['high']:.2f}]"
-            words = ("faster" if found["ratio"] > 1 else "slower") if found["shown"] else "no difference shown"
-        cells.append(
-            [row["given"], f"{row['seconds_per_step'] * 1e3:.2f}", f"{low * 1e3:.2f} - {high * 1e3:.2f}", gain, words]
-        )
-    print()
-    table.show(["steps in turns", "ms", "range", "speed-up [95 %]", f"than {rows[0]['given']}"], cells)
 
 
 def require_runnable(benchmark: Benchmark, config: RunConfig, data_folder: Path | None) -> None:

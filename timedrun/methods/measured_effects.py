@@ -13,6 +13,7 @@ from timedrun.storage.method_cards import MethodCard
 
 SWEEPS: Final = {
     "cifar10_ablation": "ResNet-8 on CIFAR-10, schedules of 4 (x0.5) and 8 epochs (x1)",
+    "cifar10_methods_ablation": "airbench's recipe on CIFAR-10, schedules of 3 (x0.75), 4 (x1) and 6 epochs (x1.5)",
     "bert_ablation": "a small BERT on Python's help topics, 400 (x0.5) and 800 steps (x1)",
 }
 """Folders of results/ whose tradeoff.json `timedrun tradeoff --json` wrote; not part of an installed package."""
@@ -22,6 +23,10 @@ NOTES: Final = {
     " for those it names. Differences are in percentage points, intervals at 95 % each, so of 62 points about three"
     " differ by chance. Regularization (mixing, cut-outs, RandAugment, SAM, stochastic depth) costs quality in a few"
     " epochs of a small network that does not overfit yet: this says nothing of long schedules.",
+    "cifar10_methods_ablation": "Three seeds, two threads of an idle machine. The baseline is `cifar10_methods`, the"
+    " config of the race to 90 %; each other row leaves one of its methods out or changes one setting, at 4 epochs, and"
+    " keeps the rest, which was not tuned again. `methods_by_sgd.json` has the optimizer and the batch of"
+    " `cifar10_baseline`, with the best of six settings at this length.",
     "bert_ablation": "Three seeds, one thread of a CPU whose other core was busy. The baseline is transformers' model"
     " with sdpa attention; `topics_methods` computes the same losses without padding, so that x0.5 of it ends before"
     " the baseline's shortest run does. Quality is the share of masked tokens that are predicted. LAMB's rate is that"

@@ -1,6 +1,5 @@
 """A run that is killed at any moment and resumed from its last checkpoint is the run that was never interrupted."""
 
-import gc
 import re
 import signal
 from collections.abc import Callable
@@ -33,10 +32,7 @@ from timedrun.run.run_info import RunInfo
 from timedrun.run.timed_run import TimedRun
 
 
-@pytest.fixture(autouse=True)
-def keep_frozen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keep what exists out of full collections after the first of many runs, too."""
-    monkeypatch.setattr(gc, "unfreeze", lambda: None)
+pytestmark = pytest.mark.usefixtures("stay_frozen")
 
 
 @pytest.fixture(params=["epoch", "samples"])

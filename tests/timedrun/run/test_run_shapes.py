@@ -6,6 +6,7 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 import torch
 
 from mlevents import keys, mlcommons, record
@@ -81,6 +82,7 @@ class Shape:
         raise AssertionError("never ended")
 
 
+@pytest.mark.usefixtures("stay_frozen")
 def test_logs_of_any_shape_pass_the_official_checker_and_the_strict_one(
     make_run: Callable[..., TimedRun], toy_config: Callable[..., RunConfig], tmp_path: Path
 ) -> None:
