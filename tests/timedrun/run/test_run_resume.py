@@ -31,7 +31,6 @@ from timedrun.run.checkpoint_manager import checkpoint_path, newest_on_all
 from timedrun.run.run_info import RunInfo
 from timedrun.run.timed_run import TimedRun
 
-
 pytestmark = pytest.mark.usefixtures("stay_frozen")
 
 
