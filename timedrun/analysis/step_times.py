@@ -51,13 +51,6 @@ class StepTimes:
         """Return the seconds per step: medians of the chunks, integrated over the schedule."""
         return over_schedule(self.progress, [statistics.median(chunks) for chunks in self.chunks])
 
-    @property
-    def spread(self) -> tuple[float, float]:
-        """Return the least and the most that `seconds` would be if all chunks differed from their position's median as
-        the fastest and the slowest one did."""
-        ratios = [chunk / statistics.median(chunks) for chunks in self.chunks for chunk in chunks]
-        return self.seconds * min(ratios), self.seconds * max(ratios)
-
 
 class StepSpeedUp(NamedTuple):
     """Ratio of two configs' seconds per step, with its 95 % interval."""

@@ -5,7 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from timedrun.analysis.step_times import StepTimes
+from timedrun.bench.step_benchmark import StepRow
+from timedrun.benchmark import find
 from timedrun.cli import main
+from timedrun.commands.bench import show_steps
 from timedrun.errors import ExitCode
 
 STEP = ["bench", "step", "image_classification"]
@@ -25,6 +29,15 @@ def test_steps_of_two_configs_are_compared_and_written(tmp_path: Path, capsys: p
     assert rows[0]["speed_up"] is None and rows[1]["speed_up"]["ratio"] > 0
     assert rows[0]["operations_per_step"] == rows[1]["operations_per_step"] > 0
     assert rows[0]["samples_per_second"] == rows[0]["global_batch"] / rows[0]["seconds_per_step"]["median"]
+
+
+def test_a_config_that_failed_is_named_below_the_others(capsys: pytest.CaptureFixture[str]) -> None:
+    config = find("image_classification").config("smoke", "synthetic")
+    times = StepTimes((0.5,), ((0.004,),), 10, seconds_of_steps=((0.003, 0.004, 0.005),), operations=(2e6,))
+    show_steps([StepRow("smoke", config, times, None, None, None)], {"broken": "MemoryError: none left"}, notes=False)
+    _, _, row, _, failed = capsys.readouterr().out.splitlines()
+    assert row.split() == ["smoke", "4", "3.5", "-", "4.5", "16,000", "0.002", "0.5", "0", "MiB", "-"]
+    assert failed == "broken: failed: MemoryError: none left"
 
 
 def test_what_cannot_be_measured_is_refused_before(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
