@@ -13,10 +13,12 @@ from dataclasses import MISSING, fields, replace
 from pathlib import Path
 from typing import Any, Final
 
+from timedrun import stdio
 from timedrun.benchmark import Benchmark
 from timedrun.config import Config, RunConfig, SubmissionConfig, digest, load, method_of, override
 from timedrun.errors import TimedrunError, UsageError, nearest
 from timedrun.methods import REGISTRY, Method
+from timedrun.provenance import number_formats
 from timedrun.storage.result_files import read_json, read_text
 
 FILES: Final = (".json", ".yaml", ".yml")
@@ -46,6 +48,8 @@ def config_of(
     A config whose settings, seed and submission apart, differ from those of the config or file that `text` names is
     called `<name>-<8 hexadecimal digits>` of the settings' digest, unless `name` is given.
 
+    A named config for CPUs is in fp32 where the CPU has no instructions for its number format (`in_hardware`).
+
     Args:
         data: dataset of a config that is given without it, such as "digits"; default: the benchmark's.
         overrides: options such as `["--optimizer.peak-lr", "0.1"]`. prog: the command line they belong to.
@@ -58,7 +62,7 @@ def config_of(
     """
     stem, changes = split(benchmark, text, data)
     base = read_config(benchmark, Path(stem)) if stem.endswith(FILES) else benchmark.config(stem, data)
-    changed = base
+    changed = base if stem.endswith(FILES) else in_hardware(benchmark, base)
     for change in changes:
         changed = with_change(changed, change)
     for one in add:
@@ -81,6 +85,16 @@ def config_of(
             " digits and _ . + -."
         )
     return changed
+
+
+def in_hardware(benchmark: Benchmark, config: RunConfig) -> RunConfig:
+    """Return `config`, in fp32 if it is one of the benchmark's `CPU_CONFIGS` and this machine, without a GPU, has no
+    instructions for its number format; that is reported on standard error."""
+    for_cpus: Sequence[str] = getattr(benchmark.module("configs"), "CPU_CONFIGS", ())
+    if config.name not in for_cpus or not number_formats.emulated(config.precision, config.device):
+        return config
+    stdio.message(f"timedrun: {config.name} in fp32: this CPU has no instructions for {config.precision}")
+    return replace(config, precision="fp32")
 
 
 def split(benchmark: Benchmark, text: str, data: str | None = None) -> tuple[str, list[Change]]:

@@ -107,7 +107,7 @@ def main() -> None:
     compare_ways(block)
     size = TINY_SIZE if block.tiny else arguments.size
     configs = {}
-    for compiled in (False, True):
+    for compiled in (False,) if block.tiny else (False, True):  # tiny ones are never compiled
         config = resident("methods", size, arguments.micro_batch, block.tiny, compiled=compiled)
         for name, way in {**WAYS, "without BlurPool": None}.items():
             configs[f"{name}{', compiled' * compiled}"] = with_blur(config, way)

@@ -79,6 +79,7 @@ TINY_OF = {
         *("--schedule.cooldown-steps", "16"),
     ),
 }
+TINY_LAUNCH = ("--threads", str(THREADS), "--emulated-precision")
 TINY_TOKENS = (2048, 4096, 8192)
 
 
@@ -271,7 +272,7 @@ def main() -> None:
         known = facts(data_folder, config.model.context, config.data)
         passes = max(tokens) / known.train_tokens
         block.check(f"{name}: enough text", passes <= MOST_EPOCHS, {"passes over the text": passes})
-        launch = ["--data-folder", str(data_folder), *(["--threads", str(THREADS)] if block.tiny else [])]
+        launch = ["--data-folder", str(data_folder), *(TINY_LAUNCH if block.tiny else [])]
         folder = sweep(block, name, config, tokens, arguments.runs, [*launch, *words[name]])
         block.values[name], shown = curve(name, config, folder)
         rows += shown

@@ -71,7 +71,7 @@ GPT = Race("gpt", ("baseline", "modern"), "shakespeare", 1, first_steps(320, "99
 GPT_TEXT = replace(
     RACES["gpt_text"],
     runs=1,
-    overrides=(*BF16, *first_steps(16, "99"), "--no-compile", "--data.eval-tokens", "600"),
+    overrides=(*first_steps(16, "99"), "--no-compile", "--data.eval-tokens", "600"),
 )
 TINY = {"images": SMOKE, "topics": TOPICS, "cifar10": SMOKE, "text": TOPICS, "gpt": GPT, "gpt_text": GPT_TEXT}
 

@@ -24,6 +24,10 @@ FINEWEB_SWITCHES = (
 """Switches of fineweb_methods that the small config has, too."""
 
 
+CPU_CONFIGS = ("fineweb_small_baseline", "fineweb_small_methods")
+"""In fp32 on a CPU without instructions for bf16, where a step would take many times as long."""
+
+
 def fineweb_baseline() -> GptRunConfig:
     """GPT-2 124M on FineWeb as in llm.c: 10.3 billion tokens, AdamW, cosine."""
     return GptRunConfig(

@@ -20,6 +20,8 @@ def house(tmp_path: Path) -> Path:
     (tmp_path / "bin/timedrun").chmod(0o755)
     (tmp_path / "bin/nproc").write_text("#!/bin/sh\necho 16\n")
     (tmp_path / "bin/nproc").chmod(0o755)
+    (tmp_path / "bin/python").write_text("#!/bin/sh\necho bf16\n")
+    (tmp_path / "bin/python").chmod(0o755)
     return tmp_path
 
 
@@ -48,8 +50,8 @@ def test_cifar10_without_its_folder_is_said_and_nothing_runs(house: Path, given:
     assert "--cifar10 needs the folder of data_batch_1.bin" in error and "nothing was run" in error
 
 
-def test_cifar10_races_three_configs_on_two_threads(house: Path) -> None:
+def test_cifar10_races_three_configs_on_two_threads_in_the_precision_that_the_cpu_has(house: Path) -> None:
     (house / "batches").mkdir()
     code, _, told = run(house, "--cifar10", "batches", "--runs", "1")
     three = "race image_classification baseline_2022 baseline methods --data cifar10"
-    assert (code, told) == (0, [f"{three} --data-folder {house}/batches --threads 2 --runs 1"])
+    assert (code, told) == (0, [f"{three} --data-folder {house}/batches --threads 2 --precision bf16 --runs 1"])

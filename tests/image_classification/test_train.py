@@ -42,6 +42,7 @@ from timedrun.methods import (
     SelectiveBackprop,
     stack,
 )
+from timedrun.provenance.number_formats import emulated
 from timedrun.run import checkpoint_file, timed_run
 from timedrun.run.blocks import Outcome
 from timedrun.run.checkpoint_manager import checkpoint_path
@@ -374,7 +375,10 @@ def test_warm_up_sees_every_size_that_is_loaded() -> None:
 
 @pytest.mark.parametrize("config", [cifar10_94_baseline(), cifar10_94_methods()], ids=lambda config: config.name)
 def test_a_config_for_a_gpu_trains_a_step_on_a_cpu(cifar_folder: Path, steps: Steps, config: ImageRunConfig) -> None:
-    small = replace(config, compile=False, global_batch=8, budget_minutes=1e-9, warm_up_steps=1)
+    precision: Any = "fp32" if emulated("bf16", "cpu") else config.precision  # emulated, a step takes two minutes
+    small = replace(
+        config, device="cpu", precision=precision, compile=False, global_batch=8, budget_minutes=1e-9, warm_up_steps=1
+    )
     with stored_run(small, cifar_folder, RunLog(None), check_every=1) as run:
         train(small, run)
     assert run.outcome is Outcome.BUDGET_SPENT

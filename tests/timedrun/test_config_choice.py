@@ -15,6 +15,7 @@ from timedrun.config import RunConfig, digest, dump
 from timedrun.config_choice import config_of, split
 from timedrun.errors import TimedrunError, UsageError
 from timedrun.methods import EMA, REGISTRY, BlurPool, LabelSmoothing, Method, ProgressiveResizing, SequenceLengthWarmup
+from timedrun.provenance import number_formats
 
 BENCHMARK = find("image_classification")
 METHODS = BENCHMARK.config("methods")
@@ -55,6 +56,23 @@ def test_any_methods_left_out_and_added_are_read_back_at_their_places(
     assert {method.name: method for method in found.methods} == expected
     assert names_of(found) == [name for name in REGISTRY if name in expected]  # that of every shipped config
     assert replace(found, methods=(), name="") == replace(METHODS, methods=(), name="")
+
+
+@pytest.mark.parametrize("times", [0.6, 41.3])
+def test_a_named_config_for_cpus_is_in_fp32_where_bf16_is_emulated(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, times: float
+) -> None:
+    monkeypatch.setattr(number_formats, "slowdown", lambda precision: times)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    fineweb, emulated = find("fineweb"), times > 1
+    shipped = fineweb.config("fineweb_small_methods")
+    chosen = config_of(fineweb, "small_methods")
+    assert (chosen == shipped) is not emulated and chosen.precision == ("fp32" if emulated else "bf16")
+    assert ("fineweb_small_methods in fp32" in capsys.readouterr().err) == emulated
+    assert config_of(fineweb, "small_methods", overrides=["--precision", "bf16"]) == shipped
+    assert config_of(fineweb, "methods") == fineweb.config("fineweb_methods")  # for a GPU
+    (tmp_path / "recorded.json").write_text(json.dumps(dump(shipped)))
+    assert config_of(fineweb, str(tmp_path / "recorded.json")) == shipped  # as it ran
 
 
 def test_the_shipped_configs_stack_methods_in_the_order_of_the_registry() -> None:

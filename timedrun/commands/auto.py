@@ -45,7 +45,7 @@ def auto(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
     elif arguments.epochs:
         raise UsageError("--epochs chooses the recipe of -O2; -O1 leaves the schedule as it is.")
     before = checks.CpuReading.now()
-    require_runnable(benchmark, config, arguments.data_folder)
+    require_runnable(benchmark, config, arguments)
     for problem in checks.load_problems(before, arguments.threads):
         stdio.message(f"timedrun auto: warning: {problem}")
 

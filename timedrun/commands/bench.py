@@ -87,7 +87,7 @@ def steps(arguments: argparse.Namespace, rest: list[str]) -> tuple[dict[str, Any
     sides = sides_of(benchmark, arguments.configs, arguments.data, rest)
     configs = [(side.label, side.config) for side in sides]
     for _, config in configs:
-        require_runnable(benchmark, config, arguments.data_folder)
+        require_runnable(benchmark, config, arguments)
     warnings = checks.load_problems(before, arguments.threads)
     for problem in warnings:
         stdio.message(f"timedrun bench: warning: {problem}")

@@ -30,6 +30,7 @@ def run_command(
         *("--ranks", str(ranks), "--threads", str(arguments.threads)),
         *("--checkpoint-minutes", str(arguments.checkpoint_minutes), "--restarts", str(arguments.restarts)),
     ]
+    command += ["--emulated-precision"] if arguments.emulated_precision else []
     return [*command, "--data-folder", str(arguments.data_folder)] if arguments.data_folder else command
 
 

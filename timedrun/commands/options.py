@@ -160,7 +160,7 @@ def add_preflight(parser: ArgumentParser) -> None:
     _add_config(parser)
     _add_methods(parser)
     parser.add_argument("--ranks", type=positive, default=1, help="processes of a run (default 1)")
-    _add_threads(parser, "torch's choice")
+    _add_cpu(parser)
     _add_data_folder(parser)
     parser.add_argument("--ruleset", type=ruleset, help=RULESET_HELP)
     _add_path(parser, "--answers", "answers for the system description")
@@ -361,7 +361,7 @@ def add_bench(parser: ArgumentParser) -> None:
 
 def _add_bench_step(parser: ArgumentParser) -> None:
     _add_config(parser, several=True)
-    _add_threads(parser, "torch's choice")
+    _add_cpu(parser)
     _add_data_folder(parser)
     steps = "measured steps at 10, 50 and 90 %% of the schedule, each (default 15)"
     parser.add_argument("--steps", type=positive, default=15, help=steps)
@@ -389,7 +389,7 @@ def add_profile(parser: ArgumentParser) -> None:
     )
     _add_config(parser)
     _add_methods(parser)
-    _add_threads(parser, "torch's choice")
+    _add_cpu(parser)
     _add_data_folder(parser)
     positions = "positions of the schedule, evenly spaced (default 5: 0, 25, 50, 75 and 100 %%)"
     parser.add_argument("--positions", type=at_least(2), default=5, metavar="N", help=positions)
@@ -415,7 +415,7 @@ def add_auto(parser: ArgumentParser) -> None:
     tried = "further changes to measure, such as 'precision bf16' or 'data.loader raw'"
     parser.add_argument("--try", nargs="+", default=[], dest="tried", metavar="CHANGE", help=tried)
     parser.add_argument("--minutes", type=_above_zero, default=10.0, help="time limit of the search (default 10)")
-    _add_threads(parser, "torch's choice")
+    _add_cpu(parser)
     _add_data_folder(parser)
     _add_path(parser, "--out", "file of the chosen config (default: <config>_auto.json)")
 
@@ -489,7 +489,7 @@ def _add_launch(parser: ArgumentParser, results: str, ranks: int | None = 1) -> 
     original = "those of the original run"
     processes = f"processes on this node (default: {ranks or original})"
     parser.add_argument("--ranks", type=positive, default=ranks, help=processes)
-    _add_threads(parser, "torch's choice" if ranks else original)
+    _add_cpu(parser, "torch's choice" if ranks else original)
     _add_data_folder(parser)
     often = "also write a checkpoint every MINUTES minutes (default: only when a signal stops the run)"
     minutes = at_least(0, float)
@@ -498,8 +498,10 @@ def _add_launch(parser: ArgumentParser, results: str, ranks: int | None = 1) -> 
     parser.add_argument("--restarts", type=not_negative_int, default=0, metavar="K", help=again)
 
 
-def _add_threads(parser: ArgumentParser, default: str) -> None:
+def _add_cpu(parser: ArgumentParser, default: str = "torch's choice") -> None:
     parser.add_argument("--threads", type=int, default=0, help=f"CPU threads per rank (default: {default})")
+    slow = "compute on the CPU in a number format that it has no instructions for, 10 to 90 times slower than fp32"
+    parser.add_argument("--emulated-precision", action="store_true", help=slow)
 
 
 def _add_path(parser: ArgumentParser, name: str, text: str) -> None:

@@ -71,6 +71,7 @@ def preflight(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
         config,
         ranks=arguments.ranks,
         threads=arguments.threads,
+        emulation=arguments.emulated_precision,
         data_folder=arguments.data_folder,
         ruleset=arguments.ruleset,
         answers=answers,
@@ -92,6 +93,7 @@ def examine(
     *,
     ranks: int,
     threads: int = 0,
+    emulation: bool = False,
     data_folder: Path | None,
     ruleset: str | None,
     answers: Answers | None,
@@ -102,13 +104,14 @@ def examine(
     """Run every check of `config` that is possible before a run.
 
     Args:
+        emulation: the CPU may compute in a number format for which it has no instructions.
         folder: of the results. memory: bytes of a GPU to estimate a step for.
         throughput: samples per second over all ranks; above 0, the times that follow from it are reported.
     """
     spec, before = benchmark.spec, checks.CpuReading.now()
     rules, runs = rules_of(spec, ruleset)
     findings = findings_of("error", "settings", checks.settings_problems(benchmark, config, ranks))
-    findings += device_findings(config, ranks)
+    findings += device_findings(config, ranks, emulation=emulation)
     planned, missing, dry_run = ranks_of(config, ranks), "", None
     try:
         plan = benchmark.plan(config, planned, data_folder)
@@ -162,13 +165,11 @@ def is_target_machine(config: RunConfig) -> bool:
     return config.device == "cpu" or torch.cuda.is_available()
 
 
-def device_findings(config: RunConfig, ranks: int) -> list[Finding]:
+def device_findings(config: RunConfig, ranks: int, *, emulation: bool) -> list[Finding]:
     """Return the faults of the devices, or a note if this machine has none to check."""
-    problems = checks.device_problems(config, ranks)
-    if is_target_machine(config):
-        return findings_of("error", "device", problems)
-    if not problems and ranks == 1:
-        return []  # runs on this CPU
+    problems = checks.device_problems(config, ranks, emulation=emulation)
+    if is_target_machine(config) or (config.device == "auto" and ranks == 1 and config.precision != "fp16"):
+        return findings_of("error", "device", problems)  # such a run would be one on this CPU
     unknown = f"it is not known if each rank (--ranks {ranks}) has one that supports {config.precision}"
     return findings_of("note", "device", [f"{UNCHECKED}: torch sees no CUDA device, so {unknown}"])
 

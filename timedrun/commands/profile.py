@@ -36,7 +36,7 @@ def profile(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
     if trace is not None and not trace.parent.is_dir():
         raise UsageError(f"--trace {trace}: the folder {trace.parent} does not exist; nothing was measured.")
     before = checks.CpuReading.now()
-    require_runnable(benchmark, config, arguments.data_folder)
+    require_runnable(benchmark, config, arguments)
     if arguments.threads:
         torch.set_num_threads(arguments.threads)
     for problem in checks.load_problems(before, arguments.threads):
@@ -60,14 +60,14 @@ def profile(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
     return ExitCode.OK
 
 
-def require_runnable(benchmark: Benchmark, config: RunConfig, data_folder: Path | None) -> None:
+def require_runnable(benchmark: Benchmark, config: RunConfig, arguments: argparse.Namespace) -> None:
     """Raise PreflightError with every reason why `config` cannot be trained here by one process."""
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise UsageError("timedrun profile measures one rank; start it without torchrun, srun or mpirun.")
     failures = [
         *checks.settings_problems(benchmark, config, 1),
-        *checks.device_problems(config, 1),
-        *checks.data_problems(benchmark, config, 1, data_folder),
+        *checks.device_problems(config, 1, emulation=arguments.emulated_precision),
+        *checks.data_problems(benchmark, config, 1, arguments.data_folder),
     ]
     if failures:
         raise PreflightError(failures)

@@ -32,7 +32,7 @@ from timedrun.run.worker import LaunchOptions
 from timedrun.storage import ledger
 from timedrun.storage.result_files import ResultPaths, new_folder, write_json
 
-OPTIONS = ("ranks", "threads", "data_folder", "checkpoint_minutes", "restarts", "answers")
+OPTIONS = ("ranks", "threads", "data_folder", "checkpoint_minutes", "restarts", "emulated_precision", "answers")
 """Options that race.json holds for a race that is resumed."""
 
 
@@ -171,6 +171,7 @@ def require_possible(
             data_folder=arguments.data_folder,
             checkpoint_minutes=arguments.checkpoint_minutes,
             restarts=arguments.restarts,
+            emulated_precision=arguments.emulated_precision,
         )
         try:
             checks.check(benchmark, replace(side.config, seed=last_seed), options, place)

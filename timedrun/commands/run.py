@@ -59,6 +59,7 @@ def run(arguments: argparse.Namespace, rest: list[str], argv: list[str]) -> Exit
         command=shlex.join(["timedrun", *without_places(argv)]),
         checkpoint_minutes=arguments.checkpoint_minutes,
         restarts=arguments.restarts,
+        emulated_precision=arguments.emulated_precision,
         seed_of_first=not seed_given,
     )
 

@@ -23,6 +23,7 @@ from timedrun.distributed.process_group import ProcessGroup, choose_device, requ
 from timedrun.errors import PreflightError, TimedrunError
 from timedrun.methods import EMA, stack
 from timedrun.preflight import dry_run
+from timedrun.provenance import number_formats
 from timedrun.run import checkpoint_manager
 from timedrun.run.load_counters import busy_seconds
 from timedrun.run.result_set import other_config, other_rules
@@ -55,7 +56,7 @@ def check(benchmark: Benchmark, config: RunConfig, options: LaunchOptions, place
     failures = [
         *settings_problems(benchmark, config, place.world_size),
         *launch_problems(config, options),
-        *device_problems(config, place.local_world_size),
+        *device_problems(config, place.local_world_size, emulation=options.emulated_precision),
         *data_problems(benchmark, config, place.world_size, options.data_folder),
         *([] if options.resume or not (other := other_config(config, options.paths.folder)) else [other]),
         *([other] if (other := other_rules(benchmark.spec.own_rules, options.paths.folder)) else []),
@@ -136,11 +137,20 @@ def checkpoint_bytes(benchmark: Benchmark, config: RunConfig, options: LaunchOpt
     return int(parameters) * 4 * copies * files if isinstance(parameters, int) else 0
 
 
-def device_problems(config: RunConfig, ranks: int) -> list[str]:
-    """Return the faults of this machine's devices for `ranks` local ranks."""
+def device_problems(config: RunConfig, ranks: int, *, emulation: bool = False) -> list[str]:
+    """Return the faults of this machine's devices for `ranks` local ranks.
+
+    emulation: the CPU may compute in a number format for which it has no instructions.
+    """
     failures = _complaint(lambda: choose_device(config.device, ranks - 1))  # if the last rank has one, all have
     if config.precision == "fp16" and (config.device == "cpu" or not torch.cuda.is_available()):
         failures.append("precision fp16 needs a CUDA device; use --precision bf16 or fp32.")
+    elif not emulation and number_formats.emulated(config.precision, config.device):
+        slower = f"{number_formats.slowdown(config.precision):.0f} times as long as one in fp32"
+        failures.append(
+            f"this CPU has no instructions for {config.precision}: a small matrix product takes {slower}; set"
+            " --precision fp32, or accept such a run with --emulated-precision."
+        )
     return failures
 
 

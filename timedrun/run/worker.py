@@ -57,6 +57,8 @@ class LaunchOptions:
     checkpoint_minutes: float = 0.0
     """Interval of checkpoints during training; 0: only when a signal stops the run."""
     restarts: int = 0
+    emulated_precision: bool = False
+    """Accept a number format for which the CPU has no instructions."""
     seed_of_first: bool = False
     """All ranks take rank 0's seed, which it chose from the runs in its folder."""
 

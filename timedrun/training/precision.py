@@ -12,10 +12,11 @@ from torch.optim import Optimizer
 from mlevents import keys
 from timedrun.config import RunConfig
 from timedrun.errors import UsageError
+from timedrun.provenance.number_formats import DTYPES
 
 WORDS = {torch.float32: "fp32", torch.bfloat16: "bfloat16", torch.float16: "fp16"}
 """MLPerf's words for numeric formats."""
-AUTOCAST = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
+AUTOCAST = {**DTYPES, "fp32": None}
 
 
 def set_backends(*, tf32: bool, cudnn_benchmark: bool) -> None:

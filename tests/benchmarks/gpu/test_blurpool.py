@@ -12,6 +12,5 @@ pytestmark = pytest.mark.timeout(300)
 
 def test_three_ways_to_blur_are_equal_and_timed(tmp_path: Path) -> None:
     values, _ = run("blurpool", tmp_path)
-    ways = [*WAYS, "without BlurPool"]
-    assert [row["given"] for row in values["BlurPool at 32 px"]["rows"]] == ways + [f"{way}, compiled" for way in ways]
+    assert [row["given"] for row in values["BlurPool at 32 px"]["rows"]] == [*WAYS, "without BlurPool"]
     assert passed(values)[:2] == ["the ways agree at stride 1", "the ways agree at stride 2"]

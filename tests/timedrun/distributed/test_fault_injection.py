@@ -5,7 +5,8 @@ import re
 import signal
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -75,18 +76,20 @@ def run_two_ranks(folder: Path, how: str) -> Ended:
 
 
 @pytest.fixture(scope="module")
-def ended(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ended]:
-    """Every case once, three at a time."""
+def ends(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Future[Ended]]]:
+    """Every case once, two at a time; a test waits for its own."""
     folders = [tmp_path_factory.mktemp(how) for how in CASES]  # here: the factory is not made for threads
-    with ThreadPoolExecutor(3) as pool:
-        return dict(zip(CASES, pool.map(run_two_ranks, folders, CASES), strict=True))
+    with ThreadPoolExecutor(2) as pool:
+        yield {how: pool.submit(run_two_ranks, folder, how) for folder, how in zip(folders, CASES, strict=True)}
 
 
 @pytest.mark.processes
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("how", CASES)
-def test_the_failure_of_rank_1_is_the_logs_reason_within_the_promised_time(ended: dict[str, Ended], how: str) -> None:
-    log, codes, printed = ended[how]
+def test_the_failure_of_rank_1_is_the_logs_reason_within_the_promised_time(
+    ends: dict[str, Future[Ended]], how: str
+) -> None:
+    log, codes, printed = ends[how].result()
     assert log.stopped is not None
     reason = log.stopped.metadata["reason"]
     assert re.fullmatch(CASES[how][1], reason)
@@ -102,7 +105,7 @@ def test_the_failure_of_rank_1_is_the_logs_reason_within_the_promised_time(ended
 
 @pytest.mark.processes
 @pytest.mark.timeout(400)
-def test_a_slow_rank_is_named_and_the_run_goes_on(ended: dict[str, Ended]) -> None:
-    slow = {(event.value, event.metadata["part"]): event for event in ended["slow"][0].all(keys.SLOW_RANK)}
+def test_a_slow_rank_is_named_and_the_run_goes_on(ends: dict[str, Future[Ended]]) -> None:
+    slow = {(event.value, event.metadata["part"]): event for event in ends["slow"].result()[0].all(keys.SLOW_RANK)}
     one = slow[1, "loading"].metadata  # other stragglers may be the machine's
     assert one["seconds"] > max(0.2, 1.5 * one["median_seconds"])

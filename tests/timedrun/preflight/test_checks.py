@@ -18,6 +18,7 @@ from timedrun.distributed.launch_env import LaunchEnv
 from timedrun.errors import PreflightError
 from timedrun.methods import EMA, CutMix, MixUp
 from timedrun.preflight import checks
+from timedrun.provenance import number_formats
 from timedrun.run import page_cache
 from timedrun.run.worker import LaunchOptions
 from timedrun.storage.result_files import ResultPaths, next_number
@@ -95,6 +96,20 @@ def test_restarts_need_checkpoints_and_an_open_division(tmp_path: Path) -> None:
     (failure,) = failures(closed, tmp_path, 2, restarts=2, checkpoint_minutes=1.0)
     assert "closed division may not be resumed" in failure
     assert failures(closed, tmp_path, 2, checkpoint_minutes=1.0) == []
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without CUDA")
+def test_an_emulated_number_format_is_refused_unless_it_is_accepted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = replace(synthetic_smoke(), precision="bf16")
+    monkeypatch.setattr(number_formats, "slowdown", lambda precision: 41.3)
+    (failure,) = failures(config, tmp_path)
+    assert "41 times as long as one in fp32; set --precision fp32, or accept" in failure
+    assert failures(config, tmp_path, emulated_precision=True) == []
+    assert failures(synthetic_smoke(), tmp_path) == []
+    monkeypatch.setattr(number_formats, "slowdown", lambda precision: 0.6)
+    assert failures(config, tmp_path) == []
 
 
 @pytest.mark.parametrize(
