@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The first hour of someone who must know whether a method is real: sides, a control, a stop, figures. FOLDER: an empty one.
+# The first hour of someone who must know whether a method is real: sides and figures. FOLDER: an empty one.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/walk.bash"
 cd "$1"
@@ -22,24 +22,6 @@ sees 'skipped: MLPerf requires 5 runs per set, this race has 1 (use --runs 5)'
 mapfile -t sets < <(ls -d race/*/)
 run timedrun compare "${sets[0]}" "${sets[1]}"
 sees 'interleaved'
-
-# A stop loses nothing: the finished runs are reported, and the race goes on.
-control=(timedrun race image_classification methods methods --runs 1 --threads 1 --results control)
-say "${control[@]}"
-set -m # otherwise bash starts it with SIGINT ignored
-"${control[@]}" >seen 2>&1 &
-until grep -qs 'run 2/2' seen; do kill -0 $!; sleep 0.05; done
-kill -INT $!
-code=0 && wait $! || code=$?
-cat seen
-[ $code = 130 ] && sees 'timedrun race image_classification --resume control'
-run timedrun race image_classification --resume control
-sees '1 of 1' && sees 'again'
-
-# A report that fails in one step keeps the others.
-rm control/quality_over_time.png && mkdir control/quality_over_time.png
-fails 1 timedrun race --report control
-sees 'figure failed' && sees '1 of 1' && sees 'strict: 2 of 2 logs pass'
 
 run timedrun plot race --what loss --out loss.png
 run timedrun export race --csv values.csv

@@ -4,42 +4,12 @@ set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/walk.bash"
 cd "$1"
 digits=(image_classification methods --threads 1 --submission.organization Acme --submission.platform box --name digits_box)
-set=runs/image_classification/digits_box
 
 run timedrun system --out answers.json
 sees 'Required by MLPerf.s rules, unknown' && sees -- '--submission.organization'
 sed -i 's/": ""/": "answered"/' answers.json
 fails 1 timedrun preflight "${digits[@]}" --answers answers.json --precision fp16 --device cpu
 sees 'error .*fp16' && sees 'nothing was run'
-
-# The runs of a folder are one set; a seed that is taken does not get into it.
-run timedrun run "${digits[@]}" --runs 2
-sees '2 of 2 runs reached the target'
-fails 2 timedrun run "${digits[@]}" --seed 2
-sees 'already has seed 2' && sees 'the next free one is 3'
-[ "$(ls $set | grep -c result_)" = 2 ]
-
-# Ctrl-C and --resume, in a recipe that takes some seconds.
-long=(timedrun run image_classification baseline_2022 --threads 1 --evaluation.first 20 --evaluation.target 0.9)
-say "${long[@]}"
-set -m # otherwise bash starts it with SIGINT ignored
-"${long[@]}" --results long >seen 2>&1 &
-until grep -qs run_start long/result_0.txt; do kill -0 $!; sleep 0.02; done
-kill -INT $!
-code=0 && wait $! || code=$?
-cat seen
-[ $code = 75 ] && sees 'resume with the same command and --resume'
-run "${long[@]}" --results long --resume
-sees 'target reached in'
-
-run timedrun check $set
-sees 'logs: 2 pass, 0 fail' && sees 'official pass'
-fails 1 timedrun score $set
-sees 'Acme box resnet' && sees 'it has 2 runs, and the olympic mean needs at least 3'
-fails 2 timedrun forecast $set
-sees 'no reference convergence exists'
-run timedrun forecast bert --batch-size 448
-sees 'passes, unscaled'
 
 # Two published configs of five runs each in one package, and the checks of it.
 sets=("$repository"/results/digits_demo/digits_{baseline,methods})
