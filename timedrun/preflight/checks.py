@@ -149,7 +149,7 @@ def device_problems(config: RunConfig, ranks: int, *, emulation: bool = False) -
         slower = f"{number_formats.slowdown(config.precision):.0f} times as long as one in fp32"
         failures.append(
             f"this CPU has no instructions for {config.precision}: a small matrix product takes {slower}; set"
-            " --precision fp32, or accept such a run with --emulated-precision."
+            " --precision fp32, --device cuda for a run on another machine, or --emulated-precision to accept it."
         )
     return failures
 

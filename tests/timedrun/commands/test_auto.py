@@ -70,7 +70,7 @@ def test_level_2_starts_from_the_recipe_for_the_budget(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(checks, "data_problems", lambda *_: [])  # without ImageNet
-    words = ["auto", "image_classification", "--data", "imagenet", "-O2", "--precision", "bf16"]
+    words = ["auto", "image_classification", "--data", "imagenet", "-O2", "--precision", "bf16", "--emulated-precision"]
     out = tmp_path / "medium.json"
     assert cli.main([*words, "--epochs", "100", "--out", str(out)]) == 0
     config = read_config(find("image_classification"), out)

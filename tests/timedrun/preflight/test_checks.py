@@ -105,7 +105,7 @@ def test_an_emulated_number_format_is_refused_unless_it_is_accepted(
     config = replace(synthetic_smoke(), precision="bf16")
     monkeypatch.setattr(number_formats, "slowdown", lambda precision: 41.3)
     (failure,) = failures(config, tmp_path)
-    assert "41 times as long as one in fp32; set --precision fp32, or accept" in failure
+    assert "41 times as long as one in fp32; set --precision fp32, --device cuda" in failure
     assert failures(config, tmp_path, emulated_precision=True) == []
     assert failures(synthetic_smoke(), tmp_path) == []
     monkeypatch.setattr(number_formats, "slowdown", lambda precision: 0.6)

@@ -22,6 +22,7 @@ from timedrun.config import RunConfig
 from timedrun.errors import ExitCode, UsageError
 from timedrun.methods import LabelSmoothing, MixUp
 from timedrun.preflight import checks, dry_run_report
+from timedrun.provenance import number_formats
 from timedrun.run import page_cache
 
 without_cuda = pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without CUDA")
@@ -54,11 +55,14 @@ def examined(name: str, *, ranks: int = 1, ruleset: str | None = None, **changes
     return examine_config(config, ranks=ranks, ruleset=ruleset)
 
 
-def examine_config(config: RunConfig, *, ranks: int = 1, ruleset: str | None = None) -> PreflightReport:
+def examine_config(
+    config: RunConfig, *, ranks: int = 1, ruleset: str | None = None, emulation: bool = True
+) -> PreflightReport:
     return examine(
         find(config.benchmark),
         config,
         ranks=ranks,
+        emulation=emulation,
         data_folder=None,
         ruleset=ruleset,
         answers=None,
@@ -196,6 +200,20 @@ def test_a_requirement_of_another_machine_is_a_note() -> None:
     assert found(one, "error") == set()
     assert "not checked here: attention 'flash_attn' cannot be used" in words(one, "data")
     assert "data" in found(examined("wikipedia_methods", speed={"attention": "flash_attn"}, device="cpu"), "error")
+
+
+@without_cuda
+@pytest.mark.usefixtures("strict_only")
+def test_a_run_here_in_a_format_that_the_cpu_emulates_is_an_error_and_one_on_another_machine_a_note(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(number_formats, "slowdown", lambda precision: 40.0)
+    config = find("image_classification").config("imagenet_baseline")
+    here = examine_config(config, emulation=False)
+    assert found(here, "error") == {"device"} and "--precision fp32" in words(here, "device")
+    assert found(examine_config(replace(config, device="cuda"), emulation=False), "error") == set()
+    assert found(examine_config(config, emulation=False, ranks=8), "error") == set()
+    assert found(examine_config(config, emulation=True), "error") == set()
 
 
 def test_a_benchmark_without_a_plan_or_rules_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
