@@ -22,11 +22,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, multiprocessing
 
+from judging.ground.result_files import read_json, write_json
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.provenance import system
 from timedrun.run import checkpoint_file
 from timedrun.run.checkpoint_manager import CheckpointManager
-from timedrun.storage.result_files import read_json, write_json
 
 RANKS = 2
 PARAMETERS = 336_000_000

@@ -30,12 +30,12 @@ from image_classification.bench_cases import CONTESTANTS, STORES, choice
 from image_classification.configs import ImageRunConfig, imagenet_baseline
 from image_classification.model import ModelConfig
 from image_classification.prepare import prepare
+from judging.ground.result_files import ResultPaths, next_number, write_json
 from mlevents import record
 from timedrun.commands.show import print_table
 from timedrun.config import EvaluationConfig, OptimizerConfig, dump
 from timedrun.methods import ChannelsLast
 from timedrun.provenance import system
-from timedrun.storage.result_files import ResultPaths, next_number, write_json
 from timedrun.training.schedule import Schedule
 
 TRAIN = ("pillow", "turbojpeg", "raw", "ffcv", "dali")

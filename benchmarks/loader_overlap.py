@@ -23,11 +23,11 @@ import torch
 from image_classification.batches import ImageBatches
 from image_classification.bench_cases import CONTESTANTS, STORES, Stores, choice, config_of, make_stores, usable_cores
 from image_classification.loaders.loader import LoaderName
+from judging.ground.result_files import write_json
 from timedrun.bench.loader_benchmark import BenchOptions
 from timedrun.commands.show import print_table
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.provenance import system
-from timedrun.storage.result_files import write_json
 
 ALONE = ProcessGroup(0, 1, 0, torch.device("cpu"))
 

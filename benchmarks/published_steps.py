@@ -16,13 +16,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean, median
 
+from judging.ground.result_files import read_json
+from judging.scoring.decomposition import SAMPLES, run_parts, time_parts
 from mlevents import keys
 from mlevents.record import read, result_files
 from mlevents.rounds import BenchmarkRules, round_of_path, ruleset
 from mlevents.run_status import failure
 from mlevents.summary import RunSummary, summarize
-from timedrun.storage.result_files import read_json
-from timedrun.submission.decomposition import SAMPLES, run_parts, time_parts
 
 BENCHMARKS = ("resnet", "bert")
 

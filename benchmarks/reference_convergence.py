@@ -20,12 +20,12 @@ from tempfile import TemporaryDirectory
 from mlperf_logging.rcp_checker import rcp_checker
 from mlperf_logging.result_summarizer.result_summarizer import _compute_strong_score_standalone
 
+from judging.scoring.score import score
 from mlevents import keys
 from mlevents.checks.convergence import Convergence, convergence, scaling_factor
 from mlevents.record import read, result_files
 from mlevents.rounds import round_of_path, ruleset
 from mlevents.summary import summarize
-from timedrun.submission.scoring.score import score
 
 Verdict = tuple[str, float]  # outcome, factor of the score
 

@@ -27,11 +27,11 @@ from typing import Any
 
 import psutil
 
+from judging.ground.errors import ExitCode
+from judging.ground.result_files import ResultPaths, next_number, read_json, write_json
 from mlevents import keys, record
 from mlevents.checks.log_check import check
-from timedrun.errors import ExitCode
 from timedrun.provenance import system
-from timedrun.storage.result_files import ResultPaths, next_number, read_json, write_json
 
 RUN = (
     *("image_classification", "methods", "--data", "digits", "--threads", "1", "--global-batch", "128"),

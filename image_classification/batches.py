@@ -23,8 +23,8 @@ from image_classification.loaders.prefetch import ReadyImages, prefetched
 from image_classification.loaders.registry import LOADERS
 from image_classification.settings import DataConfig
 from image_classification.stores.manifest import store_problems
+from judging.ground.errors import DataError, UsageError
 from timedrun.distributed.process_group import ProcessGroup
-from timedrun.errors import DataError, UsageError
 from timedrun.methods import Stack
 from timedrun.training import sampling
 from timedrun.training.prefetch import to_device

@@ -25,6 +25,7 @@ from image_classification.bench_cases import (
 )
 from image_classification.configs import ImageRunConfig
 from image_classification.loaders.loader import LoadedBatch
+from judging.ground.errors import DataError
 from timedrun.bench.loader_benchmark import (
     BenchOptions,
     LoaderComparison,
@@ -35,7 +36,6 @@ from timedrun.bench.loader_benchmark import (
 )
 from timedrun.bench.process_memory import held_bytes
 from timedrun.distributed.process_group import choose_device
-from timedrun.errors import DataError
 from timedrun.training import sampling
 
 UNCOUNTED = 5

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from timedrun.errors import DataError
+from judging.ground.errors import DataError
 
 RECORD = 1 + 3 * 32 * 32
 PER_FILE = 10_000

@@ -19,9 +19,9 @@ from image_classification.stores.manifest import (
     read_manifest,
     run_splits,
 )
-from timedrun.errors import DataError
+from judging.ground.errors import DataError
+from judging.ground.result_files import require_data_folder
 from timedrun.methods import ProgressiveResizing
-from timedrun.storage.result_files import require_data_folder
 
 STORED_ONLY = ("eval_resize", "loader", "workers", "prefetch", "read_ahead")
 MEMORY_ONLY = ("padding", "padding_mode")

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from timedrun.errors import DataError
+from judging.ground.errors import DataError
 
 TOTAL = 1797
 EVALUATION = 900

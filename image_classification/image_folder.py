@@ -13,8 +13,8 @@ import cattrs
 
 from image_classification.stores.manifest import SplitCounts, count_split
 from image_classification.stores.sample_index import FILE_ROW, SampleIndex
-from timedrun.errors import DataError
-from timedrun.storage.atomic_file import StoredFile, write_file
+from judging.ground.atomic_file import StoredFile, write_file
+from judging.ground.errors import DataError
 
 INDEX = "timedrun_index.json"
 VERSION = 2

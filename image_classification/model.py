@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from image_classification.plain_network import PlainNetwork, initialize_as_identity
-from timedrun.run.train_state import seed_everything
 from timedrun.training.initialisation import Initialisation, initialize
+from timedrun.training.train_state import seed_everything
 
 
 @dataclass(frozen=True, kw_only=True)

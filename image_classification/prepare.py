@@ -23,7 +23,7 @@ from image_classification.stores.manifest import (
     store_problems,
     verify,
 )
-from timedrun.errors import DataError, UsageError
+from judging.ground.errors import DataError, UsageError
 from timedrun.storage.worker_pool import TaskProgress, results, to_standard_error
 
 _IMAGES_PER_TASK = 64

@@ -15,8 +15,7 @@ from image_classification.stores.manifest import describe_store
 from mlevents import keys
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.preflight.plan import Plan, facts_or_declared
-from timedrun.run.run_info import RunInfo, optimizer_info
-from timedrun.training.precision import precision_info
+from timedrun.run.run_info import RunInfo, optimizer_info, precision_info
 
 
 def run_info(config: ImageRunConfig, parts: Parts) -> RunInfo:

@@ -10,8 +10,8 @@ from image_classification.augmentation import Flip, PaddingMode
 from image_classification.loaders.loader import LoaderName
 from image_classification.model import ModelConfig
 from image_classification.stores.manifest import StoreConfig
+from judging.ground.errors import UsageError
 from timedrun.config import EvaluationConfig, RunConfig
-from timedrun.errors import UsageError
 from timedrun.methods import ChannelsLast, ProgressiveResizing
 from timedrun.preflight.checks import usable_cores
 from timedrun.recipes import RECIPES, Recipe, budget_problem

@@ -16,10 +16,10 @@ from image_classification.loaders.registry import LOADERS
 from image_classification.run_info import run_info
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.run.timed_run import TimedRun
-from timedrun.run.train_state import seed_everything
 from timedrun.training import sampling
 from timedrun.training.loss import LOSSES
 from timedrun.training.precision import Precision
+from timedrun.training.train_state import seed_everything
 
 
 def train(config: ImageRunConfig, run: TimedRun) -> None:

@@ -13,9 +13,9 @@ from torch import Tensor
 from torch.nn import functional
 from torch.nn.attention.varlen import varlen_attn
 
+from judging.ground.errors import UsageError
 from language_model.collator import MaskedBatch
 from language_model.dependencies import importable
-from timedrun.errors import UsageError
 
 Attend = Callable[[Tensor, Tensor, Tensor, float], Tensor]
 """Queries, keys, values (T, heads, head width) and a dropout probability -> (T, heads, head width).

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import torch
 
+from judging.ground.errors import DataError, UsageError
 from language_model.batches import TextBatches, open_batches
 from language_model.configs import BertRunConfig
 from language_model.text.store import read_manifest
@@ -28,7 +29,6 @@ from timedrun.bench.loader_benchmark import (
     measured_pass,
 )
 from timedrun.distributed.process_group import ProcessGroup
-from timedrun.errors import DataError, UsageError
 
 LOADERS = ("unpadded", "padded")
 """Layouts of a batch: sequences end to end, or each in `data.longest` rows."""

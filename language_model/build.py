@@ -7,6 +7,7 @@ from typing import Literal
 
 import torch
 
+from judging.ground.errors import UsageError
 from language_model.attention import choose
 from language_model.configs import PLACES, BertRunConfig
 from language_model.datasets import CHECKPOINT, TextFacts
@@ -14,13 +15,12 @@ from language_model.encoder import Bert, build_bert
 from language_model.model import ReferenceBert, build_reference
 from language_model.tensorflow_checkpoint.initial_checkpoint import load_initial_checkpoint, weights_sha256
 from timedrun.distributed.process_group import ProcessGroup
-from timedrun.errors import UsageError
 from timedrun.methods import Stack, stack
-from timedrun.run.train_state import seed_everything
 from timedrun.training.batch_plan import BatchPlan
 from timedrun.training.optim import build_optimizer
 from timedrun.training.precision import Precision
 from timedrun.training.sampling import stream_seed
+from timedrun.training.train_state import seed_everything
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import torch
 
+from judging.ground.errors import DataError, UsageError
+from judging.ground.result_files import require_data_folder
 from language_model.attention import choose
 from language_model.configs import BertRunConfig
 from language_model.model import import_transformers
@@ -17,8 +19,6 @@ from language_model.text import topics_store
 from language_model.text.store import MANIFEST, read_manifest
 from language_model.weights import import_safetensors
 from timedrun.distributed.process_group import choose_device
-from timedrun.errors import DataError, UsageError
-from timedrun.storage.result_files import require_data_folder
 from timedrun.training.precision import Precision
 
 CHECKPOINT = "initial_checkpoint"

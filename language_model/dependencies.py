@@ -6,7 +6,7 @@ import importlib
 import sys
 from types import ModuleType
 
-from timedrun.errors import UsageError
+from judging.ground.errors import UsageError
 
 
 def require(name: str, failure: str) -> ModuleType:

@@ -12,11 +12,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from judging.ground.errors import UsageError
 from language_model.collator import MaskedBatch
 from language_model.dependencies import importable
 from language_model.settings import BertArchitecture
 from language_model.weights import ALIASES, check, initial_weights
-from timedrun.errors import UsageError
 
 ACTIVATIONS = {"gelu_tanh": "gelu_pytorch_tanh", "gelu": "gelu"}
 BERT_MODULE = "transformers.models.bert.modeling_bert"

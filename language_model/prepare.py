@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from judging.ground.errors import UsageError
 from language_model.batches import open_batches
 from language_model.configs import CPU_SPEED_UPS, BertRunConfig
 from language_model.datasets import CHECKPOINT, resolve
@@ -20,7 +21,6 @@ from language_model.text.store_builder import build_store, summary
 from language_model.text.vocabulary import read_vocabulary, train_vocabulary
 from language_model.train import accuracy
 from timedrun.distributed.process_group import ProcessGroup, choose_device
-from timedrun.errors import UsageError
 from timedrun.training.precision import Precision
 
 

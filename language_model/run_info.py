@@ -15,9 +15,8 @@ from mlevents import keys
 from timedrun.config import RunConfig
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.preflight.plan import Plan, facts_or_declared
-from timedrun.run.run_info import RunInfo, optimizer_info
+from timedrun.run.run_info import RunInfo, optimizer_info, precision_info
 from timedrun.training.batch_plan import BatchPlan
-from timedrun.training.precision import precision_info
 from timedrun.training.schedule import StepSchedule
 
 

@@ -7,6 +7,7 @@ import sys
 import torch
 from torch import Tensor
 
+from judging.ground.errors import UsageError
 from language_model import warm_up
 from language_model.batches import TextBatches, open_batches
 from language_model.build import build
@@ -18,11 +19,10 @@ from language_model.model import ReferenceBert
 from language_model.run_info import run_info
 from language_model.text.store import read_manifest
 from timedrun.distributed.process_group import ProcessGroup
-from timedrun.errors import UsageError
 from timedrun.run.timed_run import TimedRun
-from timedrun.run.train_state import seed_everything
 from timedrun.training import sampling
 from timedrun.training.precision import Precision
+from timedrun.training.train_state import seed_everything
 
 
 def train(config: BertRunConfig, run: TimedRun) -> None:

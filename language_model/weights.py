@@ -9,9 +9,9 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
+from judging.ground.errors import DataError
 from language_model.dependencies import require
 from language_model.settings import BertArchitecture
-from timedrun.errors import DataError
 from timedrun.training.sampling import stream_seed
 
 Weights = dict[str, Tensor]

@@ -1,4 +1,4 @@
-"""The interface between timedrun and a benchmark package, and the search for benchmarks by name."""
+"""A benchmark package: its task and rules as data, its modules, and the search for it by name."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import difflib
 import importlib
 import importlib.util
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
+from judging.ground.errors import UsageError
+from mlevents.rounds import BenchmarkRules, ruleset, rulesets_of
+from mlevents.rounds.own_rules import BEYOND_MLPERF
 from mlevents.rounds.own_rules import benchmark_rules as benchmark_rules
-from timedrun.benchmark_spec import EVERYTHING as EVERYTHING
-from timedrun.benchmark_spec import BenchmarkSpec as BenchmarkSpec
-from timedrun.errors import UsageError
 from timedrun.storage.benchmark_folders import (
     SHIPPED,
     config_docstrings,
@@ -28,95 +28,102 @@ from timedrun.storage.benchmark_folders import (
 )
 
 if TYPE_CHECKING:  # `timedrun list` does not wait for torch
-    from torch import Tensor, nn
-
-    from timedrun.bench.loader_benchmark import BenchOptions, LoaderComparison
     from timedrun.config import RunConfig
-    from timedrun.distributed.process_group import ProcessGroup
-    from timedrun.preflight.plan import Plan
-    from timedrun.run.timed_run import TimedRun
 
-ConfigT = TypeVar("ConfigT", bound="RunConfig", contravariant=True)
-"""The benchmark's own subclass of `RunConfig`."""
+UNUSED: Final[dict[str, Any]] = {"micro_batch": 0, "precision": "fp32", "compile": False, "methods": ()}
+"""Settings of every config that a training loop has to implement, and their values that need nothing of it."""
 
-
-class TrainModule(Protocol[ConfigT]):
-    """`train.py`, required: the timed run."""
-
-    def train(self, config: ConfigT, run: TimedRun) -> None:
-        """Train to `config.evaluation.target` or to the end of the schedule: build, `run.track`, `run.warm_up`,
-        `run.start_clock`, and only then read data."""
+EVERYTHING: Final = frozenset({*UNUSED, "ranks"})
+"""What a benchmark can support: the settings of `UNUSED`, and several ranks."""
 
 
-class RunInfoModule(Protocol[ConfigT]):
-    """`run_info.py`, needed by `preflight`: the metadata that `train` logs before the clock starts."""
+@dataclass(frozen=True, kw_only=True)
+class BenchmarkSpec:
+    """Name, rules and data of one benchmark. It has either the rules of an MLPerf round, by `mlperf_benchmark` and
+    `ruleset`, or its `own_rules`.
 
-    def plan(self, config: ConfigT, ranks: ProcessGroup, data_folder: Path | None) -> Plan:
-        """Return the run info and the length of a run from a model on the meta device; sizes of data that are missing
-        are those the benchmark declares."""
+    Raises:
+        ValueError: no or unknown rules, a unit that no run counts, an unknown name in `supports`.
+    """
 
+    title: str
+    mlperf_benchmark: str = ""
+    """MLPerf's own short name, as in `submission_benchmark`: "resnet", "bert"; with `own_rules` their name."""
+    ruleset: str = BEYOND_MLPERF
+    """The ruleset of the round that has this task, such as "2.0.0"."""
+    own_rules: BenchmarkRules | None = None
+    """Of a benchmark outside of MLPerf: `benchmark_rules(...)`. Each log records them."""
+    default_data: str
+    """The dataset that needs no download; `run` uses it if `--data` is not given."""
+    supports: frozenset[str] = frozenset()
+    """The settings of `EVERYTHING` that the training loop implements; a run with any other is refused."""
 
-class DatasetsModule(Protocol[ConfigT]):
-    """`datasets.py`, optional: the data before and after the run."""
-
-    def preflight(self, config: ConfigT, folder: Path | None, ranks: int) -> list[str]:
-        """Return an error message for each fault of `config` and its data, without reading a sample."""
-
-    def data_digest(self, config: ConfigT, folder: Path | None) -> dict[str, str]:
-        """Return the "sha256" of the data and a description "of" what it covers. Called after run_stop: it may read
-        the data."""
-
-
-class HardwareModule(Protocol[ConfigT]):
-    """`datasets.py` of a benchmark with requirements on the device, optional."""
-
-    def unavailable(self, config: ConfigT) -> list[str]:
-        """Return those messages of `preflight` that are about this machine only; without the config's device here,
-        they are notes and not errors."""
-
-
-class TokensModule(Protocol[ConfigT]):
-    """`datasets.py` of a benchmark of text, optional."""
-
-    def tokens_per_sample(self, config: ConfigT, folder: Path | None) -> float:
-        """Return the mean number of tokens of a training sample without padding, for `timedrun bench step`."""
-
-
-class PrepareModule(Protocol):
-    """`prepare.py`, needed by `timedrun prepare`."""
+    def __post_init__(self) -> None:
+        if self.own_rules is not None:
+            if known := rulesets_of(self.own_rules.name):
+                raise ValueError(f"ruleset {known[-1]} has rules for {self.own_rules.name}; use another name")
+            object.__setattr__(self, "mlperf_benchmark", self.own_rules.name)
+            object.__setattr__(self, "ruleset", BEYOND_MLPERF)
+        if self.rules.unit not in ("epoch", "samples"):
+            raise ValueError(f"a run counts epochs or samples, but the rules of {self.rules.name} count {self.unit}")
+        if unknown := self.supports - EVERYTHING:
+            raise ValueError(
+                f"supports has {', '.join(sorted(unknown))}; the settings are: {', '.join(sorted(EVERYTHING))}"
+            )
 
     @property
-    def prepare(self) -> Callable[..., dict[str, Any]]:
-        """Take (config, folder, *, decode, workers) and those of images, validation_labels, skip_broken, text,
-        evaluation_text, vocabulary and merges that the benchmark uses; make or check the data and return the facts."""
+    def rules(self) -> BenchmarkRules:
+        """The benchmark's rules: target, metric, direction, number of runs."""
+        found = self.own_rules or ruleset(self.ruleset).benchmarks.get(self.mlperf_benchmark)
+        if found is None:
+            raise ValueError(
+                f"ruleset {self.ruleset} has no {self.mlperf_benchmark!r}; give own_rules=benchmark_rules(...)"
+            )
+        return found
 
+    @property
+    def dataset(self) -> str:
+        """The benchmark's own dataset; a run on any other is a demonstration."""
+        return self.rules.dataset
 
-class StepMemoryModule(Protocol[ConfigT]):
-    """`step_memory.py`, needed by `preflight --memory`."""
+    @property
+    def metric(self) -> str:
+        return self.rules.metric
 
-    def build_step(self, config: ConfigT) -> tuple[nn.Module, Callable[[int], Tensor]]:
-        """Return the model of a run with its methods, and a function that makes a micro-batch of so many samples and
-        returns its loss. Both are called without data: on the meta device, then under torch's fake tensors."""
+    @property
+    def unit(self) -> str:
+        """The unit of progress in configs and in the log: "epoch" or "samples"."""
+        return self.rules.unit
 
+    @property
+    def progress(self) -> str:
+        """Metadata that holds the progress of a run: `epoch_num`, or the one in the rules, such as `samples_count`."""
+        return self.rules.progress
 
-class ShardedStepMemoryModule(Protocol[ConfigT]):
-    """`step_memory.py` of a benchmark whose ranks may shard their model, optional."""
+    def reached(self, value: float, target: float) -> bool:
+        """Return True if `value` of the metric reaches `target`. NaN reaches no target."""
+        return value >= target if self.rules.direction == ">=" else value <= target
 
-    def sharded_layers(self, config: ConfigT, model: nn.Module) -> Iterable[nn.Module]:
-        """Return the layers that several ranks shard one by one, before the rest of the model; none: not sharded."""
-
-
-class BenchModule(Protocol[ConfigT]):
-    """`bench.py`, needed by `timedrun bench loader`."""
-
-    def loader(self, config: ConfigT, options: BenchOptions) -> LoaderComparison:
-        """Measure the rates of the benchmark's data loaders, interleaved."""
+    def unsupported(self, config: RunConfig, ranks: int) -> list[str]:
+        """Return an error message for each setting of `config`, and for several `ranks`, that the training loop does
+        not implement: it would be recorded, and nothing else."""
+        used = {name: getattr(config, name) for name, unused in UNUSED.items() if getattr(config, name) != unused}
+        if "methods" in used:
+            used["methods"] = ", ".join(method.name for method in used["methods"])
+        if ranks > 1:
+            used["ranks"] = ranks
+        return [
+            f"{name} is {value}, which the training loop of {config.benchmark} does not implement; leave it out, or"
+            f' implement it and add "{name}" to supports of its SPEC.'
+            for name, value in used.items()
+            if name not in self.supports
+        ]
 
 
 @dataclass(frozen=True)
 class Benchmark:
     """A benchmark package: `SPEC` in its `__init__.py`, configs as functions `<data>_<name>() -> RunConfig` in
-    `configs.py`, and the modules that the protocols of this file describe."""
+    `configs.py`, and the modules that `timedrun.benchmark_modules` describes."""
 
     name: str
     """Import name, such as "image_classification"."""
@@ -173,18 +180,18 @@ class Benchmark:
                 f"{path} is a config of benchmark {named!r}, not of {self.name}; nothing was run. Name its benchmark."
             )
 
-    def train(self, config: RunConfig, run: TimedRun) -> None:
+    def train(self, config: RunConfig, run: Any) -> None:
+        """Train `config` in the TimedRun `run`."""
         self.module("train").train(config, run)
 
-    def plan(self, config: RunConfig, ranks: ProcessGroup, data_folder: Path | None) -> Plan:
-        """Return the benchmark's `run_info.plan`; raise UsageError if it has none."""
+    def plan(self, config: RunConfig, ranks: Any, data_folder: Path | None) -> Any:
+        """Return the Plan of the benchmark's `run_info.plan`; raise UsageError if it has none."""
         function = self.hook("run_info", "plan")
         if function is None:
             raise UsageError(
                 f"{self.name}.run_info has no plan(config, ranks, data_folder), so no dry run was made; add it."
             )
-        plan: Plan = function(config, ranks, data_folder)
-        return plan
+        return function(config, ranks, data_folder)
 
 
 def find(name: str, *, working_directory: bool = False) -> Benchmark:

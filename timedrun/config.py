@@ -12,40 +12,10 @@ import cattrs
 import cattrs.v
 import tyro
 
-from timedrun.errors import TimedrunError, UsageError
+from judging.ground.config_values import differing, digest_of, flatten
+from judging.ground.errors import TimedrunError, UsageError
 from timedrun.methods import REGISTRY, Method
-from timedrun.storage.config_values import differing, digest_of, flatten
-
-
-@dataclass(frozen=True, kw_only=True)
-class OptimizerConfig:
-    """Optimizer and its hyper-parameters; the learning rate of a step is `peak_lr` times the schedule's factor."""
-
-    kind: Literal["decoupled_sgd", "sgd", "decoupled_adamw", "adamw", "lamb", "muon"]
-    peak_lr: float
-    momentum: float = 0.9
-    """adamw kinds and lamb: beta 1."""
-    nesterov: bool = False
-    """sgd kinds and muon: step along the gradient plus `momentum` times the momentum, as Nesterov's look-ahead does."""
-    weight_decay: float = 0.0
-    """Decoupled kinds: shrinkage per step at peak rate. Others: as in torch."""
-    decay_norms_and_biases: bool = True
-    """Decay the parameters of one dimension, too: scales and biases of norms, biases of layers. lamb never does."""
-    beta2: float = 0.999
-    epsilon: float = 1e-8
-    other_lr: float = 0.0
-    """muon: peak rate of the parameters that are not hidden matrices; the benchmark chooses their optimizer."""
-    other_momentum: float = 0.0
-    """muon: momentum of those parameters under SGD; 0: `momentum`."""
-    head_lr: float = 0.0
-    """muon: peak rate of the first and the last layer's weights under SGD, if trained; 0: `other_lr`."""
-    unit_filters: bool = False
-    """muon: scale each hidden matrix to the Frobenius norm sqrt(rows) before every step."""
-    newton_schulz_iterations: int = 5
-    """muon: fewer are cheaper and orthogonalize less."""
-    neuron_beta2: float = 0.0
-    """muon: divide each row of a step by the root of its mean square, averaged over steps with this factor, and keep
-    the step's norm (NorMuon, arXiv 2510.05491, where it is 0.95); 0: leave the rows as they are."""
+from timedrun.training.optim import OptimizerConfig as OptimizerConfig
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,13 +13,13 @@ from dataclasses import MISSING, fields, replace
 from pathlib import Path
 from typing import Any, Final
 
-from timedrun import stdio
+from judging.ground import stdio
+from judging.ground.errors import TimedrunError, UsageError, nearest
+from judging.ground.result_files import read_json, read_text
 from timedrun.benchmark import Benchmark
 from timedrun.config import Config, RunConfig, SubmissionConfig, digest, load, method_of, override
-from timedrun.errors import TimedrunError, UsageError, nearest
 from timedrun.methods import REGISTRY, Method
 from timedrun.provenance import number_formats
-from timedrun.storage.result_files import read_json, read_text
 
 FILES: Final = (".json", ".yaml", ".yml")
 PATH: Final = re.compile(r".*[/\\](?=[^/\\]*\.(?:json|ya?ml)(?:[+-]|$))")

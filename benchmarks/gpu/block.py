@@ -15,13 +15,13 @@ from typing import Any, Final, NamedTuple
 import torch
 from torch import Tensor
 
+from judging.pages import table
 from timedrun.bench.step_benchmark import StepRow, measure_steps, values_of
 from timedrun.benchmark import Benchmark
 from timedrun.commands.bench import show_steps
 from timedrun.config import RunConfig, dump
 from timedrun.provenance import system
 from timedrun.storage.benchmark_folders import ROOT
-from timedrun.submission import table
 
 THREADS: Final = 1
 """CPU threads of a process under --tiny."""

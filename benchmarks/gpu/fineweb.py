@@ -33,6 +33,8 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.gpu.block import THREADS, Block, LossGradients, attention_weights, parser
+from judging.ground.token_shard import write_shard
+from judging.pages import table
 from language_model.gpt.configs import GptRunConfig
 from language_model.gpt.datasets import facts
 from language_model.gpt.model import Decoder, NextTokenLoss, build_model
@@ -43,8 +45,6 @@ from timedrun.config_choice import config_of
 from timedrun.methods import stack
 from timedrun.race.race_file import RACE_FILE
 from timedrun.race.sweep_curves import curves_at
-from timedrun.storage.token_shard import write_shard
-from timedrun.submission import table
 from timedrun.training.precision import Precision, set_backends
 
 DATA = "fineweb"

@@ -18,7 +18,7 @@ from image_classification.loaders.loader import LoadedBatch
 from image_classification.loaders.pillow import decode
 from image_classification.settings import DataConfig
 from image_classification.stores.encoded import open_encoded, open_image
-from timedrun.errors import DataError
+from judging.ground.errors import DataError
 from timedrun.training.sampling import Indices
 
 PREFETCH = 2  # batches in DALI's queue

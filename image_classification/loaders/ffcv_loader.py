@@ -18,7 +18,7 @@ from image_classification.loaders.loader import LoadedBatch
 from image_classification.settings import DataConfig
 from image_classification.stores.beton import BetonImages, beton_name
 from image_classification.stores.manifest import MANIFEST
-from timedrun.errors import DataError
+from judging.ground.errors import DataError
 from timedrun.training.sampling import Indices
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from ffcv.pipeline.compiler import Compiler
 from ffcv.reader import Reader
 from ffcv.transforms import RandomHorizontalFlip, Squeeze, ToTensor, ToTorchImage
 
-from timedrun.errors import DataError
+from judging.ground.errors import DataError
 
 
 class BetonFile:

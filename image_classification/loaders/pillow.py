@@ -22,7 +22,7 @@ from image_classification.centre_crop import central, resized
 from image_classification.loaders.loader import LoadedBatch
 from image_classification.settings import DataConfig
 from image_classification.stores.encoded import EncodedImages, open_encoded, open_image
-from timedrun.errors import DataError
+from judging.ground.errors import DataError
 from timedrun.training.sampling import Indices
 
 if TYPE_CHECKING:

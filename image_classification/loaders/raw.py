@@ -20,7 +20,7 @@ from image_classification.loaders.resample import resample
 from image_classification.settings import DataConfig
 from image_classification.stores.manifest import RESIZED
 from image_classification.stores.raw import RawImages
-from timedrun.errors import DataError
+from judging.ground.errors import DataError
 from timedrun.training.prefetch import to_device
 from timedrun.training.sampling import Indices
 

@@ -15,7 +15,7 @@ from image_classification.loaders import crop_kernel
 from image_classification.loaders.loader import Loader, LoaderName
 from image_classification.settings import DataConfig
 from image_classification.stores.manifest import Format, store_problems
-from timedrun.errors import DataError, UsageError
+from judging.ground.errors import DataError, UsageError
 
 
 @dataclass(frozen=True)

@@ -34,9 +34,9 @@ from image_classification.stores.manifest import (
     read_manifest,
 )
 from image_classification.stores.store_format import FinishedShard, SourceItem
-from timedrun.errors import DataError, TimedrunError
-from timedrun.storage.atomic_file import StoredFile, write_file
-from timedrun.storage.folder_lock import locked
+from judging.ground.atomic_file import StoredFile, write_file
+from judging.ground.errors import DataError, TimedrunError
+from judging.ground.folder_lock import locked
 from timedrun.storage.worker_pool import TaskProgress, results
 
 SHARD_IMAGES = 1024

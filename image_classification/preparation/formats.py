@@ -9,7 +9,7 @@ from typing import Final
 from image_classification.stores import beton, encoded, raw
 from image_classification.stores.manifest import FORMAT_SETTINGS, RESIZED, Format, StoreConfig
 from image_classification.stores.store_format import StoreFormat
-from timedrun.errors import UsageError
+from judging.ground.errors import UsageError
 
 FORMATS: Final[Mapping[Format, StoreFormat]] = {"jpeg": encoded.FORMAT, "raw": raw.FORMAT, "beton": beton.FORMAT}
 

@@ -19,8 +19,8 @@ from image_classification.preparation.inspection import CORRUPT, inspect
 from image_classification.stores.manifest import StoreConfig
 from image_classification.stores.sample_index import shard_name
 from image_classification.stores.store_format import FinishedShard, SourceItem, StoreFormat, UnusableImage
-from timedrun.errors import DataError
-from timedrun.storage.atomic_file import FileWriter, StoredFile, write_file
+from judging.ground.atomic_file import FileWriter, StoredFile, write_file
+from judging.ground.errors import DataError
 
 WORK = "preparation"
 """Folder within an unfinished store: records of finished shards, tar listings, shards to be merged."""

@@ -14,7 +14,7 @@ from image_classification.image_folder import SPLITS, SUFFIXES, Index, make_inde
 from image_classification.preparation.tar_listing import Member, list_tar
 from image_classification.preparation.validation_labels import read_labels
 from image_classification.stores.store_format import SourceItem
-from timedrun.errors import DataError, UsageError
+from judging.ground.errors import DataError, UsageError
 from timedrun.training.sampling import epoch_order
 
 TRAIN_TAR, VALIDATION_TAR = "ILSVRC2012_img_train.tar", "ILSVRC2012_img_val.tar"

@@ -12,8 +12,8 @@ from dataclasses import astuple, dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO
 
-from timedrun.errors import DataError
-from timedrun.storage.atomic_file import write_file
+from judging.ground.atomic_file import write_file
+from judging.ground.errors import DataError
 
 VERSION = 2
 _EVERY = 10.0  # seconds between two lines of progress

@@ -8,7 +8,7 @@ import zlib
 from pathlib import Path
 from typing import Any
 
-from timedrun.errors import DataError
+from judging.ground.errors import DataError
 
 LARGEST_FILE = 1 << 26
 """Bytes of a file in a devkit, against archives that unpack to any size; ImageNet's have some 100,000."""

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from image_classification.stores.manifest import StoreConfig, require_split
 from image_classification.stores.sample_index import ROW, ResizedImages, SampleIndex, index_files, index_of_shards
 from image_classification.stores.store_format import EncodedImage, FinishedShard, SourceImage, StoreFormat
-from timedrun.errors import DataError
-from timedrun.storage.atomic_file import FileWriter, StoredFile, check_size
+from judging.ground.atomic_file import FileWriter, StoredFile, check_size
+from judging.ground.errors import DataError
 from timedrun.training.sampling import random_uniform
 
 BETON_VERSION = 2

@@ -20,8 +20,8 @@ from image_classification.stores.sample_index import (
     write_index,
 )
 from image_classification.stores.store_format import EncodedImage, SourceImage, StoreFormat
-from timedrun.errors import DataError
-from timedrun.storage.atomic_file import check_size
+from judging.ground.atomic_file import check_size
+from judging.ground.errors import DataError
 
 if TYPE_CHECKING:
     from PIL import Image

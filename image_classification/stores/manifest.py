@@ -13,8 +13,8 @@ import cattrs
 import numpy as np
 from numpy.typing import NDArray
 
-from timedrun.errors import DataError
-from timedrun.storage.atomic_file import StoredFile, check_content, check_size, failures, is_inside
+from judging.ground.atomic_file import StoredFile, check_content, check_size, failures, is_inside
+from judging.ground.errors import DataError
 
 VERSION = 1
 MANIFEST = "timedrun_images.json"

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from timedrun.errors import DataError
+from judging.ground.errors import DataError
 
 _FAILED = ctypes.c_void_p(-1).value
 

@@ -14,7 +14,7 @@ from image_classification.stores.manifest import RESIZED, StoreConfig
 from image_classification.stores.mmap_file import map_file
 from image_classification.stores.sample_index import ResizedImages, index_files, write_index
 from image_classification.stores.store_format import EncodedImage, SourceImage, StoreFormat
-from timedrun.errors import DataError
+from judging.ground.errors import DataError
 
 SUFFIX = "rgb"
 COLUMNS = ("height", "width", "original_height", "original_width")

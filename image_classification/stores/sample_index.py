@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from image_classification.stores.mmap_file import map_file
 from image_classification.stores.store_format import FinishedShard
-from timedrun.errors import DataError
-from timedrun.storage.atomic_file import StoredFile, check_content, write_file
+from judging.ground.atomic_file import StoredFile, check_content, write_file
+from judging.ground.errors import DataError
 
 FILE_ROW = np.dtype([("name", "<u8"), ("bytes", "<u8"), ("label", "<i4")])
 """An image in a file of its own. `name`: offset of its name in the file of names."""

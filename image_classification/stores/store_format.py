@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from image_classification.stores.manifest import StoreConfig
-from timedrun.errors import DataError
-from timedrun.storage.atomic_file import StoredFile
+from judging.ground.atomic_file import StoredFile
+from judging.ground.errors import DataError
 
 if TYPE_CHECKING:
     from PIL import Image

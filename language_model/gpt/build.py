@@ -10,13 +10,13 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from judging.ground.errors import UsageError
 from language_model.gpt.configs import GptRunConfig
 from language_model.gpt.datasets import TokenFacts
 from language_model.gpt.model import Decoder, build_model
 from timedrun.config import OptimizerConfig
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.distributed.sharding import shard
-from timedrun.errors import UsageError
 from timedrun.methods import Stack, stack
 from timedrun.training.batch_plan import BatchPlan
 from timedrun.training.optim import Muon, build_optimizer

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import numpy as np
 
+from judging.ground.errors import DataError
+from judging.ground.result_files import require_data_folder
 from language_model.gpt.configs import GptRunConfig
 from language_model.gpt.encoding import TOKEN_TYPE
 from language_model.gpt.settings import GptDataConfig
 from language_model.gpt.token_shards import ShardStore, shard_paths
 from language_model.gpt.tokens import MANIFEST, TokenStore
-from timedrun.errors import DataError
-from timedrun.storage.result_files import require_data_folder
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,10 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from judging.ground.errors import DataError
+from judging.ground.token_shard import GPT2_VOCABULARY as GPT2_VOCABULARY
+from judging.ground.token_shard import TOKEN_TYPE as TOKEN_TYPE
 from language_model.dependencies import require
-from timedrun.errors import DataError
-from timedrun.storage.token_shard import GPT2_VOCABULARY as GPT2_VOCABULARY
-from timedrun.storage.token_shard import TOKEN_TYPE as TOKEN_TYPE
 
 Tokens = NDArray[np.uint16]
 Split = Literal["train", "validation"]

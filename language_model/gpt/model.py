@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from language_model.gpt.attention_mask import attend, attention_mask
 from language_model.gpt.settings import GptConfig
 from language_model.model import import_transformers
-from timedrun.run.train_state import seed_everything
+from timedrun.training.train_state import seed_everything
 
 if TYPE_CHECKING:
     from torch.nn.attention.flex_attention import BlockMask

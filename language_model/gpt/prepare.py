@@ -8,13 +8,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from judging.ground.errors import UsageError
 from language_model.gpt.configs import GptRunConfig
 from language_model.gpt.datasets import facts, open_store
 from language_model.gpt.encoding import BYTES
 from language_model.gpt.shard_preparation import prepare_shards
 from language_model.gpt.tokens import MANIFEST, prepare_tokens
 from language_model.text import topics_store
-from timedrun.errors import UsageError
 
 
 def prepare(

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import numpy as np
 
+from judging.ground.errors import DataError, UsageError
+from judging.ground.token_shard import write_shard
 from language_model.gpt.encoding import SPLITS, BytePairs, Split, Tokens
 from language_model.gpt.token_shards import SHARD_TOKENS
 from language_model.gpt.tokens import MANIFEST, VALIDATION_FRACTION
 from language_model.text.corpus import Corpus, Document
 from language_model.text.corpus_split import Corpora
-from timedrun.errors import DataError, UsageError
-from timedrun.storage.token_shard import write_shard
 
 DOCUMENTS = 256
 """Documents that are encoded together."""

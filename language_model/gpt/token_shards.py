@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
+from judging.ground.errors import DataError
+from judging.ground.token_shard import Shard, read_shard
 from language_model.gpt.encoding import Split, Tokens
-from timedrun.errors import DataError
-from timedrun.storage.token_shard import Shard, read_shard
 from timedrun.training.sampling import Indices
 
 SHARD_TOKENS = 100_000_000

@@ -13,6 +13,8 @@ from typing import Literal
 import cattrs
 import numpy as np
 
+from judging.ground.atomic_file import FileWriter, StoredFile, check_content, check_size, write_file
+from judging.ground.errors import DataError, UsageError
 from language_model.gpt.encoding import (
     GPT2_VOCABULARY,
     SPLITS,
@@ -25,8 +27,6 @@ from language_model.gpt.encoding import (
     encode_pieces,
     read_text,
 )
-from timedrun.errors import DataError, UsageError
-from timedrun.storage.atomic_file import FileWriter, StoredFile, check_content, check_size, write_file
 
 MANIFEST = "tokens.json"
 VALIDATION_FRACTION = 0.1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from judging.ground.errors import UsageError
 from language_model.gpt import warm_up
 from language_model.gpt.batches import TokenBatch, TokenBatches, open_batches
 from language_model.gpt.build import build
@@ -14,11 +15,10 @@ from language_model.gpt.model import Decoder, NextTokenLoss, token_losses
 from language_model.gpt.run_info import run_info
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.distributed.sharding import no_gradients
-from timedrun.errors import UsageError
 from timedrun.run.timed_run import TimedRun
-from timedrun.run.train_state import seed_everything
 from timedrun.training import sampling
 from timedrun.training.precision import Precision
+from timedrun.training.train_state import seed_everything
 
 
 def train(config: GptRunConfig, run: TimedRun) -> None:

@@ -13,10 +13,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from judging.ground.errors import DataError
 from language_model.settings import BertArchitecture
 from language_model.tensorflow_checkpoint.tensor_bundle import TensorBundle
 from language_model.weights import check, load_safetensors, shapes
-from timedrun.errors import DataError
 
 OPTIMIZER_STATE = ("adam_m", "adam_v", "LAMB", "LAMB_1", "global_step", "beta1_power", "beta2_power")
 """Last name components of tensors that are not weights."""

@@ -16,8 +16,8 @@ from typing import Any, NoReturn
 import numpy as np
 import numpy.typing as npt
 
+from judging.ground.errors import DataError
 from language_model.dependencies import require
-from timedrun.errors import DataError
 
 TABLE_MAGIC = 0xDB4775248B80FB57
 DTYPES = {

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
+from judging.ground.errors import DataError
 from language_model.text.sentences import split_sentences
-from timedrun.errors import DataError
 
 LARGEST_DOCUMENT = 1 << 26
 """Maximum bytes of one document; a larger one means that a file has no document boundaries."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from judging.ground.errors import DataError
 from language_model.text.corpus import Document
 from language_model.text.store import Split
-from timedrun.errors import DataError
 
 Documents = Callable[[], Iterator[Document]]
 """Function that iterates over the documents of a corpus from the beginning at every call."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from timedrun.errors import UsageError
+from judging.ground.errors import UsageError
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,13 +19,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from judging.ground.atomic_file import write_file
 from language_model.text.corpus import Document
 from language_model.text.sentence_pairs import sequences
 from language_model.text.settings import TextSettings
 from language_model.text.store import COLUMNS, Split, token_type
 from language_model.text.vocabulary import SpecialIds, Vocabulary, read_vocabulary
 from language_model.text.wordpiece import Encoder
-from timedrun.storage.atomic_file import write_file
 from timedrun.training.sampling import stream_seed
 
 RULES = 1

@@ -11,10 +11,10 @@ from typing import Any, Literal, NoReturn, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from judging.ground.atomic_file import StoredFile, check_content, check_size, failures, is_inside, write_file
+from judging.ground.errors import DataError
 from language_model.text.vocabulary import SpecialIds
 from mlevents.event import json_fault
-from timedrun.errors import DataError
-from timedrun.storage.atomic_file import StoredFile, check_content, check_size, failures, is_inside, write_file
 
 VERSION = 1
 Split = Literal["train", "evaluation"]

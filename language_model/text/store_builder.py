@@ -13,6 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from judging.ground.atomic_file import StoredFile, write_file
+from judging.ground.errors import DataError
+from judging.ground.folder_lock import locked
 from language_model.text.corpus_split import Corpora
 from language_model.text.settings import TextSettings
 from language_model.text.shards import Part, PartBuilder, PartContent, load_part, part_path, settings_key, start_making
@@ -29,9 +32,6 @@ from language_model.text.store import (
 )
 from language_model.text.store_writer import write_split
 from language_model.text.vocabulary import Vocabulary
-from timedrun.errors import DataError
-from timedrun.storage.atomic_file import StoredFile, write_file
-from timedrun.storage.folder_lock import locked
 from timedrun.storage.worker_pool import TaskProgress, results, to_standard_error
 
 WORK = "preparation"

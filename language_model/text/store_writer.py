@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from judging.ground.atomic_file import FileWriter, StoredFile
 from language_model.text.shards import PartContent
 from language_model.text.store import COLUMNS, CONTENT, Split, SplitFacts
-from timedrun.storage.atomic_file import FileWriter, StoredFile
 
 
 def write_split(

@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from judging.ground.atomic_file import StoredFile
 from language_model.text.shards import PartContent
 from language_model.text.store import COLUMNS, SPLITS, VERSION, Manifest, Split, SplitFacts, token_type
 from language_model.text.store_writer import write_split
 from language_model.text.vocabulary import SpecialIds
-from timedrun.storage.atomic_file import StoredFile
 from timedrun.training.sampling import random_bits, random_uniform
 
 LAW = ((0.38, 16, 128), (0.45, 129, 499), (0.17, 500, 512))

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from judging.ground.errors import DataError
 from language_model.text.corpus import Document
 from language_model.text.corpus_split import Corpora
 from language_model.text.sentences import split_sentences
@@ -19,7 +20,6 @@ from language_model.text.shards import RULES
 from language_model.text.store import MANIFEST, VERSION
 from language_model.text.store_builder import build_store
 from language_model.text.vocabulary import train_vocabulary
-from timedrun.errors import DataError
 
 WORDPIECES = 2_000
 """Size of the vocabulary trained on the topics."""

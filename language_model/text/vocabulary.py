@@ -11,8 +11,8 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from judging.ground.errors import DataError
 from language_model.dependencies import require
-from timedrun.errors import DataError
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

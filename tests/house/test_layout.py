@@ -13,6 +13,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PROBE = "import logging; logging.getLogger('x').handlers; import mlevents, timedrun; print(logging.__file__)"
 STANDARD = os.path.dirname(os.__file__)
+PACKAGES = ("logging/mlevents", "logging/judging", "referee", "timedrun", "image_classification", "language_model")
 
 
 @pytest.mark.parametrize(
@@ -43,8 +44,8 @@ def test_the_logging_folder_is_no_package() -> None:
     assert not (ROOT / "logging" / "__init__.py").exists()
 
 
-def test_no_module_of_mlevents_has_a_standard_library_name() -> None:
-    names = {path.stem for path in (ROOT / "logging" / "mlevents").rglob("*.py")} - {"__init__"}
+def test_no_package_in_it_has_a_standard_library_name() -> None:
+    names = {path.stem for path in (ROOT / "logging").iterdir()}
     assert not names & sys.stdlib_module_names
 
 
@@ -62,7 +63,9 @@ def imports(path: Path) -> set[str]:
 @pytest.mark.parametrize(
     ("folder", "forbidden"),
     [
-        ("logging/mlevents", {"torch", "timedrun", "image_classification", "language_model"}),
+        ("logging/mlevents", {"torch", "judging", "referee", "timedrun", "image_classification", "language_model"}),
+        ("logging/judging", {"torch", "referee", "timedrun", "image_classification", "language_model"}),
+        ("referee", {"timedrun", "image_classification", "language_model"}),
         ("timedrun", {"image_classification", "language_model"}),
         ("image_classification", {"language_model"}),
         ("language_model", {"image_classification"}),
@@ -76,7 +79,7 @@ def test_imports_go_down_only(folder: str, forbidden: set[str]) -> None:
 def product_modules() -> dict[str, Path]:
     """Return every module of the product by its dotted name."""
     found = {}
-    for package in ("timedrun", "image_classification", "language_model", "logging/mlevents"):
+    for package in PACKAGES:
         base = (ROOT / package).parent
         for path in (ROOT / package).rglob("*.py"):
             parts = path.relative_to(base).with_suffix("").parts

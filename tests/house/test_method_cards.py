@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from judging.ground.errors import UsageError
 from timedrun import cli
 from timedrun.commands.run import settings_of
-from timedrun.errors import UsageError
 from timedrun.methods import REGISTRY
 from timedrun.methods.card import COSTS, with_cards
 from timedrun.storage.method_cards import cards, stages

@@ -9,7 +9,15 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 QUESTIONS = {"What", "Whether", "Why", "Nothing", "How", "That", "Where", "Who"}
-FOLDERS = ["timedrun", "logging/mlevents", "image_classification", "language_model", "benchmarks"]
+FOLDERS = [
+    "timedrun",
+    "logging/mlevents",
+    "logging/judging",
+    "referee",
+    "image_classification",
+    "language_model",
+    "benchmarks",
+]
 UNCLEAR = {
     r"(?<!here )\b(?:is|are|was|were) no (?!longer\b|more\b|faster\b)\w": "is not a ...",
     r"\bso often\b": "every ...",

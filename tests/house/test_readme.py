@@ -10,6 +10,7 @@ import pytest
 
 from timedrun import cli
 from timedrun.analysis import own_step
+from timedrun.commands.parser import VERBS, parser
 from timedrun.commands.run import settings_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -20,7 +21,7 @@ PAGES = [
     "language_model/README.md",
     *sorted(str(page.relative_to(ROOT)) for page in (ROOT / "docs").glob("*.md")),
 ]
-VERBS = {verb for group in cli.VERBS.values() for verb in group}
+NAMES = {verb for group in VERBS.values() for verb in group}
 SHIPPED = {"image_classification", "language_model", "gpt", "fineweb", "llama31_8b"}
 
 
@@ -31,7 +32,7 @@ def page_text(page: str) -> str:
 def refusal(words: list[str]) -> str:
     """Return why the command line would be refused, "" if it would not."""
     try:
-        arguments, rest = cli.parser().parse_known_args(words)
+        arguments, rest = parser().parse_known_args(words)
         if rest and arguments.verb not in cli.TAKE_OVERRIDES:
             return f"unknown: {rest}"
         config = getattr(arguments, "config", None)
@@ -50,20 +51,20 @@ def test_every_command_line_in_a_block_is_accepted(page: str) -> None:
     lines = re.findall(r"^ {4,}(?:\$ )?timedrun ([^>\n]*)", page_text(page), flags=re.MULTILINE)
     whole = [re.sub(r"(?<=\S)\.\.\.", "", line.replace(" ... ", " image_classification methods ")) for line in lines]
     commands = [shlex.split(line, comments=True) for line in whole]
-    commands = [words for words in commands if words[0] in VERBS - {"bench"} and "|" not in words]
+    commands = [words for words in commands if words[0] in NAMES - {"bench"} and "|" not in words]
     refused = {" ".join(words): why for words in commands if (why := refusal(words))}
     assert not refused
 
 
 @pytest.mark.parametrize("page", PAGES)
 def test_every_option_of_a_verb_in_running_text_exists(page: str) -> None:
-    verbs = next(action for action in cli.parser()._actions if action.dest == "verb").choices
+    verbs = next(action for action in parser()._actions if action.dest == "verb").choices
     assert isinstance(verbs, dict)
     unknown = [
         f"timedrun {verb} {option}"
         for verb, rest in re.findall(r"`timedrun (\w+)([^`]*)`", page_text(page))
         for option in re.findall(r"(?<= )--[a-z-]+(?=[ =]|$)", rest)
-        if verb in VERBS - {*cli.TAKE_OVERRIDES} and option not in verbs[verb]._option_string_actions
+        if verb in NAMES - {*cli.TAKE_OVERRIDES} and option not in verbs[verb]._option_string_actions
     ]
     assert not unknown
 

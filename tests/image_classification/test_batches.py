@@ -14,8 +14,8 @@ from image_classification.augmentation import PaddingMode
 from image_classification.batches import ImageBatches, open_source
 from image_classification.configs import synthetic_smoke
 from image_classification.loaders.loader import LoadedBatch
+from judging.ground.errors import DataError, UsageError
 from tests.image_classification.small_image_data import ALONE, CPU, FOLDER, data_of, eventually, same, threads
-from timedrun.errors import DataError, UsageError
 from timedrun.training import sampling
 
 

@@ -20,9 +20,9 @@ from image_classification.loaders.loader import LoadedBatch
 from image_classification.loaders.registry import LOADERS, ImageLoader
 from image_classification.stores.beton import BetonImages
 from image_classification.synthetic_images import SyntheticImages, write_images
+from judging.ground.errors import DataError, ExitCode, UsageError
 from timedrun.bench.loader_benchmark import BenchOptions
 from timedrun.cli import main
-from timedrun.errors import DataError, ExitCode, UsageError
 
 HERE = [name for name in ("pillow", "turbojpeg", "raw", "raw_host") if not LOADERS[CONTESTANTS[name][0]].unavailable()]
 SMALL = BenchOptions(count=12, batch=5, repeats=1, sizes=(24,), workers=1, loaders=("pillow",))

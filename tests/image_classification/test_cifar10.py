@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from image_classification import cifar10
-from timedrun.errors import DataError
+from judging.ground.errors import DataError
 
 
 def test_cifar10_records_are_a_label_and_three_colour_planes(cifar_folder: Path) -> None:

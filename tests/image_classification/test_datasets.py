@@ -13,9 +13,9 @@ from image_classification.datasets import data_files, facts, preflight, unused_s
 from image_classification.loaders import crop_kernel
 from image_classification.run_info import data_info
 from image_classification.stores.manifest import Format, StoreConfig, read_manifest
+from judging.ground.errors import DataError
 from mlevents import keys
 from tests.image_classification.small_image_data import FOLDER, LOADERS
-from timedrun.errors import DataError
 from timedrun.methods import ProgressiveResizing
 
 

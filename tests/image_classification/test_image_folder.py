@@ -8,7 +8,7 @@ import pytest
 
 from image_classification import image_folder
 from image_classification.image_folder import INDEX, make_index, read_index, write_index
-from timedrun.errors import DataError
+from judging.ground.errors import DataError
 
 FILES = {
     "train/bee/2.jpg": b"22",

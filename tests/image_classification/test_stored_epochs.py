@@ -13,8 +13,8 @@ from image_classification.batches import ImageBatches
 from image_classification.loaders import registry
 from image_classification.loaders.loader import LoaderName
 from image_classification.stores.manifest import Format
+from judging.ground.errors import DataError
 from tests.image_classification.small_image_data import ALONE, FOLDER, LOADERS, data_of, same, threads
-from timedrun.errors import DataError
 from timedrun.training import sampling
 
 

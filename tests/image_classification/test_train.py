@@ -27,11 +27,11 @@ from image_classification.configs import (
 from image_classification.datasets import declared
 from image_classification.stores.manifest import Format, StoreConfig
 from image_classification.train import accuracy, train
+from judging.ground.errors import DataError
 from mlevents import keys, record
 from mlevents.runlog import RunLog
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.distributed.stop_signals import ShutdownRequest
-from timedrun.errors import DataError
 from timedrun.methods import (
     EMA,
     ChannelsLast,

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from judging.ground.errors import UsageError
 from language_model.collator import MaskedBatch, collate
 from language_model.configs import BertRunConfig, topics_baseline
 from language_model.model import import_transformers
@@ -20,7 +21,6 @@ from language_model.text.store import MaskedSequences, read_manifest
 from language_model.weights import shapes
 from tests.language_model.text_samples import Inputs, plain_text, write_vocabulary
 from timedrun.config import EvaluationConfig
-from timedrun.errors import UsageError
 from timedrun.run.timed_run import TimedRun
 from timedrun.training.schedule import StepSchedule
 

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from judging.ground.errors import UsageError
 from language_model.attention import AUTO, BACKENDS, boundaries, choose, groups
 from language_model.collator import MaskedBatch
-from timedrun.errors import UsageError
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 ON_CPU = ("eager", "sdpa_padded", "sdpa_grouped", "sdpa_loop")

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from judging.ground.errors import DataError, ExitCode
 from language_model import bench
 from language_model.bench import measure
 from language_model.configs import ALL_SPEED_UPS, BertRunConfig, wikipedia_methods
 from language_model.text.synthetic_store import write_synthetic_store
 from timedrun.bench.loader_benchmark import BenchOptions
 from timedrun.cli import main
-from timedrun.errors import DataError, ExitCode
 
 ONE_PASS = BenchOptions(count=10, batch=10, repeats=1, loaders=("padded",))
 

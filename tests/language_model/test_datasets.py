@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+from judging.ground.errors import DataError
 from language_model.batches import TextBatches, open_batches
 from language_model.collator import MaskedBatch
 from language_model.configs import CPU_SPEED_UPS, BertRunConfig, topics_baseline, topics_mixed_baseline
@@ -23,7 +24,6 @@ from mlevents import keys, record
 from timedrun.cli import main
 from timedrun.config import dump
 from timedrun.distributed.process_group import ProcessGroup
-from timedrun.errors import DataError
 
 
 def opened(

@@ -7,9 +7,9 @@ from types import ModuleType
 import pytest
 import torch
 
+from judging.ground.errors import UsageError
 from language_model.model import ReferenceBert, build_reference, import_transformers
 from language_model.settings import BertArchitecture
-from timedrun.errors import UsageError
 
 LENGTHS = [24, 3, 7, 7, 15, 24]
 

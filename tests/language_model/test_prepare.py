@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from judging.ground.errors import DataError, UsageError
 from language_model.prepare import prepare_text
 from language_model.text import store_builder
 from language_model.text.settings import TextSettings
@@ -21,7 +22,6 @@ from language_model.text.store import MANIFEST, SKIPPED, SPLITS, Manifest, Maske
 from language_model.text.store_builder import WORK
 from language_model.text.vocabulary import read_vocabulary
 from tests.language_model.text_samples import Inputs, plain_text, sentence, write_vocabulary
-from timedrun.errors import DataError, UsageError
 
 pytest.importorskip("tokenizers", reason="needs the extra 'language'")
 

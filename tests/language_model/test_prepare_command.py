@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from judging.ground.errors import DataError, UsageError
 from language_model.configs import topics_baseline, wikipedia_small_baseline
 from language_model.prepare import prepare
 from language_model.text.store import read_manifest
 from tests.language_model.text_samples import Inputs
-from timedrun.errors import DataError, UsageError
 
 pytest.importorskip("tokenizers", reason="needs the extra 'language'")
 

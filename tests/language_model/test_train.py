@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from judging.ground.errors import UsageError
 from language_model import SPEC
 from language_model.batches import TextBatches, open_batches
 from language_model.build import build_model
@@ -25,7 +26,6 @@ from mlevents.runlog import RunLog
 from tests.language_model.transformers_names import weights_of
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.distributed.stop_signals import ShutdownRequest
-from timedrun.errors import UsageError
 from timedrun.run import checkpoint_file
 from timedrun.run.blocks import Outcome
 from timedrun.run.progress import Progress

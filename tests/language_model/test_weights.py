@@ -7,12 +7,12 @@ from types import ModuleType
 import pytest
 import torch
 
+from judging.ground.errors import DataError
 from language_model.encoder import Bert
 from language_model.model import ReferenceBert
 from language_model.settings import SpeedUps
 from language_model.weights import ALIASES, WORD, check, initial_weights, load_safetensors, shapes
 from tests.language_model.transformers_names import weights_of
-from timedrun.errors import DataError
 
 MLM_BIAS = "cls.predictions.bias"
 

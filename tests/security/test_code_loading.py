@@ -10,16 +10,17 @@ from pathlib import Path
 import pytest
 import torch
 
+from judging.ground.config_values import digest_of
+from judging.ground.errors import UsageError
+from judging.scoring.recorded_run import recorded_run_of
 from tests.security.hostile_logs import write_log
 from timedrun.benchmark import find
-from timedrun.cli import main, parser
+from timedrun.cli import main
 from timedrun.commands import reproduce
+from timedrun.commands.parser import parser
 from timedrun.distributed.rank_process import module_command
-from timedrun.errors import UsageError
 from timedrun.run import checkpoint_file
 from timedrun.run.checkpoint_file import CheckpointError
-from timedrun.storage.config_values import digest_of
-from timedrun.submission.reproduction.recorded_run import recorded_run_of
 
 TELLS = "import pathlib; pathlib.Path({mark!r}).touch()\n"
 

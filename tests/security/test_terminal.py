@@ -9,19 +9,19 @@ from pathlib import Path
 import pytest
 import torch
 
+from judging.ground.errors import ExitCode
+from judging.pages.plot import plot_quality
+from judging.pages.score_table import as_csv
+from judging.scoring import score as scores
+from judging.scoring.recorded_run import recorded_run_of
 from mlevents.record import read
 from mlevents.summary import summarize
 from mlevents.terminal_escape import printable, printable_lines
 from tests.security.hostile_logs import ESCAPE, HOSTILE, harmless, write_log
 from timedrun.cli import main
 from timedrun.distributed.process_group import ProcessGroup
-from timedrun.errors import ExitCode
 from timedrun.run import worker
-from timedrun.submission.plot import plot_quality
-from timedrun.submission.reproduction.recorded_run import recorded_run_of
 from timedrun.submission.reproduction.reproduce_run import compare_runs
-from timedrun.submission.scoring import score as scores
-from timedrun.submission.scoring.score_table import as_csv
 
 NAMES = ("submission_org", "submission_platform", "submission_benchmark", "dataset", "config_name")
 

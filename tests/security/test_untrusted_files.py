@@ -26,17 +26,17 @@ from image_classification.stores.manifest import StoreConfig
 from image_classification.stores.raw import RawImages
 from image_classification.stores.sample_index import index_files
 from image_classification.stores.store_format import SourceItem
+from judging.ground.atomic_file import StoredFile, write_file
+from judging.ground.errors import DataError, TimedrunError
+from judging.ground.result_files import read_json
+from judging.scoring.recorded_run import recorded_run_of
 from language_model.gpt import tokens
 from language_model.text import store as text_store
 from language_model.text.store import RaggedStore
 from language_model.text.synthetic_store import write_synthetic_store
 from tests.image_classification.stores.small_stores import given, make_store
 from tests.security.hostile_logs import write_log
-from timedrun.errors import DataError, TimedrunError
-from timedrun.storage.atomic_file import StoredFile, write_file
-from timedrun.storage.result_files import read_json
 from timedrun.submission.reproduction.claims import ClaimError, packages
-from timedrun.submission.reproduction.recorded_run import recorded_run_of
 from timedrun.submission.reproduction.reproduce import reproduce
 
 DEEP = "[" * 100_000

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 import torch
 
+from judging.ground.atomic_file import FileWriter, replace_text, write_file
+from judging.ground.errors import DataError
+from judging.ground.result_files import write_json
 from language_model.text import topics_store
 from mlevents.runlog import ResultFileExists, RunLog
-from timedrun.errors import DataError
 from timedrun.run import checkpoint_file
-from timedrun.storage.atomic_file import FileWriter, replace_text, write_file
-from timedrun.storage.result_files import write_json
 from timedrun.submission.packaging import safe_files
 
 

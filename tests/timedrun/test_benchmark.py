@@ -10,21 +10,21 @@ from typing import Any
 
 import pytest
 
-from timedrun import benchmark
+from judging.ground.errors import ExitCode, UsageError
+from timedrun import benchmark_modules
 from timedrun.benchmark import find, nearby
 from timedrun.cli import main
 from timedrun.config import RunConfig
-from timedrun.errors import ExitCode, UsageError
 
 HOOKS = [
-    ("train", benchmark.TrainModule.train),
-    ("run_info", benchmark.RunInfoModule.plan),
-    ("datasets", benchmark.DatasetsModule.preflight),
-    ("datasets", benchmark.DatasetsModule.data_digest),
-    ("datasets", benchmark.HardwareModule.unavailable),
-    ("datasets", benchmark.TokensModule.tokens_per_sample),
-    ("step_memory", benchmark.ShardedStepMemoryModule.sharded_layers),
-    ("bench", benchmark.BenchModule.loader),
+    ("train", benchmark_modules.TrainModule.train),
+    ("run_info", benchmark_modules.RunInfoModule.plan),
+    ("datasets", benchmark_modules.DatasetsModule.preflight),
+    ("datasets", benchmark_modules.DatasetsModule.data_digest),
+    ("datasets", benchmark_modules.HardwareModule.unavailable),
+    ("datasets", benchmark_modules.TokensModule.tokens_per_sample),
+    ("step_memory", benchmark_modules.ShardedStepMemoryModule.sharded_layers),
+    ("bench", benchmark_modules.BenchModule.loader),
 ]
 REQUIRED = {"train", "plan", "preflight", "data_digest"}
 SPEC = (

@@ -17,12 +17,13 @@ import psutil
 import pytest
 
 import timedrun as package
+from judging.ground.errors import ExitCode
 from mlevents import keys, record
 from mlevents.record import RunRecord
 from tests.timedrun.distributed.launched_ranks import alive, until
 from timedrun import cli
 from timedrun.cli import main
-from timedrun.errors import ExitCode
+from timedrun.commands.parser import VERBS
 from timedrun.run import launch
 
 SMOKE = ["image_classification", "smoke", "--data", "synthetic"]
@@ -67,7 +68,7 @@ def test_the_bare_command_prints_all_verbs_by_purpose_and_fails(capsys: pytest.C
     assert cli.main([]) == ExitCode.USAGE
     said = capsys.readouterr()
     assert not said.out
-    for group, verbs in cli.VERBS.items():
+    for group, verbs in VERBS.items():
         assert f"\n{group.lower()}:\n" in said.err
         assert all(f"\n  {verb} " in said.err for verb in verbs)
 

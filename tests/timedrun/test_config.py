@@ -11,9 +11,9 @@ import pytest
 from hypothesis import assume, given
 
 from image_classification.configs import ImageRunConfig, imagenet_baseline, imagenet_methods, synthetic_smoke
+from judging.ground.errors import UsageError
 from language_model.gpt.configs import GptRunConfig
 from timedrun.config import RunConfig, difference, digest, dump, load, override
-from timedrun.errors import UsageError
 
 RESULTS = Path(__file__).parents[2] / "results"
 

@@ -8,12 +8,12 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
+from judging.ground.errors import TimedrunError, UsageError
 from timedrun.benchmark import Benchmark, find
 from timedrun.cli import main
 from timedrun.commands.run import without_places
 from timedrun.config import RunConfig, digest, dump
 from timedrun.config_choice import config_of, split
-from timedrun.errors import TimedrunError, UsageError
 from timedrun.methods import EMA, REGISTRY, BlurPool, LabelSmoothing, Method, ProgressiveResizing, SequenceLengthWarmup
 from timedrun.provenance import number_formats
 

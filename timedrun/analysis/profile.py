@@ -12,13 +12,13 @@ from typing import Any, Final, NamedTuple
 import torch
 from torch.autograd import DeviceType  # type: ignore[attr-defined]
 
+from judging.comparison.extrapolation import over_schedule
+from judging.ground.errors import TimedrunError
 from timedrun.analysis.profiled_run import PositionTimes, ProfiledRun, StepPlan, profiled
 from timedrun.analysis.step_timer import BACKWARD, FORWARD, METHOD, OPTIMIZER, PARTS
 from timedrun.benchmark import Benchmark
 from timedrun.config import RunConfig
-from timedrun.errors import TimedrunError
 from timedrun.methods import NoOpModel
-from timedrun.submission.extrapolation import over_schedule
 
 EVALUATION: Final = "evaluation"
 COMPUTING: Final = (FORWARD, BACKWARD, OPTIMIZER)

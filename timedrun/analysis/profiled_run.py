@@ -13,16 +13,15 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
+from judging.ground.errors import TrainingLoopError
 from mlevents.runlog import RunLog
 from timedrun.analysis.step_flops import flop_counter
 from timedrun.analysis.step_timer import StepTimer
-from timedrun.benchmark import Benchmark
-from timedrun.benchmark_spec import BenchmarkSpec
+from timedrun.benchmark import Benchmark, BenchmarkSpec
 from timedrun.config import RunConfig
 from timedrun.distributed.device_clock import Stamp, seconds_between, stamp
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.distributed.stall_detector import cpu_seconds, thread_times
-from timedrun.errors import TrainingLoopError
 from timedrun.run.blocks import Block, Measurement, plan_blocks
 from timedrun.run.page_cache import PathList
 from timedrun.run.progress import Progress

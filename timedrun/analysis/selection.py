@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Generic, TypeVar
 
+from judging.ground.errors import TimedrunError
 from timedrun.analysis.step_times import StepSpeedUp, StepTimes, speed_up
-from timedrun.errors import TimedrunError
 
 Settings = TypeVar("Settings")
 UNTRIED: Final = "not measured before the time was over"

@@ -18,11 +18,11 @@ from typing import NamedTuple
 
 import torch
 
+from judging.comparison.extrapolation import over_schedule
 from mlevents import student_t
 from timedrun.analysis.profiled_run import StepPlan, profiled
 from timedrun.benchmark import Benchmark, find
 from timedrun.config import RunConfig
-from timedrun.submission.extrapolation import over_schedule
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from timedrun import stdio
+from judging.ground import stdio
+from judging.ground.errors import DataError
 from timedrun.bench.process_memory import sampled
 from timedrun.distributed.stall_detector import cpu_seconds
-from timedrun.errors import DataError
 
 SAMPLE_EVERY = 0.1  # seconds between two samples of memory usage
 Contestant = TypeVar("Contestant")

@@ -10,13 +10,13 @@ from typing import Any, Final
 
 import torch
 
+from judging.comparison.extrapolation import over_schedule
 from timedrun.analysis.profiled_run import StepPlan
 from timedrun.analysis.step_flops import peak_flops
 from timedrun.analysis.step_times import StepSpeedUp, StepTimes, speed_up, step_times
 from timedrun.benchmark import Benchmark
 from timedrun.config import RunConfig, digest
 from timedrun.distributed.process_group import choose_device
-from timedrun.submission.extrapolation import over_schedule
 
 STEPS: Final = StepPlan(positions=(0.1, 0.5, 0.9), chunks=3, skip=3, evaluate=False)
 """Steps at three fractions of the schedule: methods such as progressive resizing change their cost."""

@@ -6,14 +6,14 @@ import argparse
 import sys
 from pathlib import Path
 
-from timedrun import stdio
-from timedrun.errors import ExitCode, UsageError
-from timedrun.storage.atomic_file import replace_text
-from timedrun.storage.result_files import require_ruleset
-from timedrun.submission.auditing import audit as audits
-from timedrun.submission.auditing.audit_page import as_page
-from timedrun.submission.auditing.audit_report import as_json, as_text
-from timedrun.submission.auditing.published_scores import read_published
+from judging.checking import audit as audits
+from judging.checking.audit_page import as_page
+from judging.checking.audit_report import as_json, as_text
+from judging.checking.published_scores import read_published
+from judging.ground import stdio
+from judging.ground.atomic_file import replace_text
+from judging.ground.errors import ExitCode, UsageError
+from judging.ground.result_files import require_ruleset
 
 
 def audit(arguments: argparse.Namespace) -> ExitCode:

@@ -11,7 +11,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from timedrun import stdio
+from judging.ground import stdio
+from judging.ground.errors import ExitCode, UsageError
+from judging.ground.result_files import write_json
+from judging.pages import table
 from timedrun.analysis.profiled_run import StepPlan
 from timedrun.analysis.selection import CHOSEN, GIVEN, Selection, Selector, verdict
 from timedrun.analysis.step_times import StepTimes, step_times
@@ -20,11 +23,8 @@ from timedrun.commands.profile import require_runnable
 from timedrun.config import RunConfig, digest, dump
 from timedrun.config_choice import config_of, with_text
 from timedrun.distributed.process_group import choose_device
-from timedrun.errors import ExitCode, UsageError
 from timedrun.preflight import checks
 from timedrun.run.progress import duration
-from timedrun.storage.result_files import write_json
-from timedrun.submission import table
 
 STEPS: Final = StepPlan(positions=(0.1, 0.5, 0.9), chunks=3, chunk=5, skip=2, evaluate=False)
 TOLERANCE: Final = {"fp32": 1e-4, "bf16": 2e-2, "fp16": 2e-2}

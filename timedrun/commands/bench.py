@@ -15,8 +15,11 @@ from typing import Any
 
 import torch
 
+from judging.ground import stdio
+from judging.ground.errors import ExitCode, TimedrunError, UsageError
+from judging.ground.result_files import write_json
+from judging.pages import table
 from mlevents.terminal_escape import printable
-from timedrun import stdio
 from timedrun.bench.loader_benchmark import BenchOptions, LoaderComparison, LoaderRates, ratios
 from timedrun.bench.step_benchmark import STEPS, StepRow, arithmetic, measure_steps, values_of
 from timedrun.benchmark import find
@@ -25,13 +28,10 @@ from timedrun.commands.race import take_configs
 from timedrun.commands.run import settings_of
 from timedrun.config_choice import PATH
 from timedrun.distributed.process_group import choose_device
-from timedrun.errors import ExitCode, TimedrunError, UsageError
 from timedrun.preflight import checks
 from timedrun.provenance import system
 from timedrun.race.sides import sides_of
 from timedrun.storage.benchmark_folders import ROOT
-from timedrun.storage.result_files import write_json
-from timedrun.submission import table
 
 _OPTIONS = ("loaders", "sizes", "count", "batch", "repeats", "workers")
 _PLACES = ("images", "stores", "data_folder", "out")

@@ -10,6 +10,13 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Final
 
+from judging.checking.check_report import CheckResult, result_lines, summary_lines
+from judging.checking.package_figures import check_figures
+from judging.checking.verdicts import check_logs, of_known_benchmarks, official_findings, ruleset_of
+from judging.ground import stdio
+from judging.ground.errors import ExitCode, UsageError
+from judging.ground.result_files import existing, require_ruleset
+from judging.ground.stdio import progress
 from mlevents import mlcommons
 from mlevents.checks.finding import Finding
 from mlevents.checks.log_check import CheckReport
@@ -17,13 +24,6 @@ from mlevents.checks.result_set import dropped_runs
 from mlevents.mlcommons import OfficialVerdict
 from mlevents.package_checker.tree import check_tree, submission_folders
 from mlevents.rounds import MLPERF_RULESETS, RULESETS
-from timedrun import stdio
-from timedrun.errors import ExitCode, UsageError
-from timedrun.stdio import progress
-from timedrun.storage.result_files import existing, require_ruleset
-from timedrun.submission.check_report import CheckResult, result_lines, summary_lines
-from timedrun.submission.package_figures import check_figures
-from timedrun.submission.verdicts import check_logs, of_known_benchmarks, official_findings, ruleset_of
 
 LISTED: Final = 15
 """Results whose findings are listed one by one; those of more, or of several sets, are grouped."""

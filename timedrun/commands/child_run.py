@@ -9,12 +9,12 @@ from collections import deque
 from types import FrameType
 from typing import Final
 
+from judging.ground import stdio
+from judging.ground.result_files import ResultPaths
 from mlevents.terminal_escape import printable
-from timedrun import stdio
 from timedrun.distributed import parent_death_signal
 from timedrun.distributed.rank_process import module_command
 from timedrun.distributed.stop_signals import handled
-from timedrun.storage.result_files import ResultPaths
 
 LAST_LINES: Final = 12
 """Lines of a run's standard error that are kept for the report of its failure."""

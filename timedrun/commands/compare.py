@@ -9,17 +9,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
+from judging.comparison.compare import ALLOWABLE, compare_sets, pairs_of
+from judging.comparison.speedup_ratio import NotComparable, Ratio, rounded
+from judging.ground import stdio
+from judging.ground.errors import ExitCode, UsageError
+from judging.pages.score_table import NOTICE
+from judging.pages.table import columns, number
+from judging.scoring.cost import Cost, cost
+from judging.scoring.decomposition import Decomposition, Factor, TimeParts
+from judging.scoring.run_set import only_set
 from mlevents.terminal_escape import printable
-from timedrun import stdio
-from timedrun.errors import ExitCode, UsageError
 from timedrun.race.race_file import raced_together
-from timedrun.submission.compare import ALLOWABLE, compare_sets, pairs_of
-from timedrun.submission.cost import Cost, cost
-from timedrun.submission.decomposition import Decomposition, Factor, TimeParts
-from timedrun.submission.scoring.run_set import only_set
-from timedrun.submission.scoring.score_table import NOTICE
-from timedrun.submission.speedup_ratio import NotComparable, Ratio, rounded
-from timedrun.submission.table import columns, number
 
 
 def compare(arguments: argparse.Namespace) -> ExitCode:

@@ -8,8 +8,8 @@ from typing import Final
 
 import shtab
 
-from timedrun.cli import parser
-from timedrun.errors import ExitCode
+from judging.ground.errors import ExitCode
+from timedrun.commands.parser import parser
 from timedrun.storage import method_cards
 from timedrun.storage.benchmark_folders import config_docstrings, nearby
 

@@ -17,14 +17,14 @@ import psutil
 import torch
 
 import timedrun
-from timedrun import stdio
+from judging.ground import stdio
+from judging.ground.errors import ExitCode
+from judging.ground.result_files import ResultPaths, next_number
+from judging.pages import table
 from timedrun.distributed.process_group import choose_device
-from timedrun.errors import ExitCode
 from timedrun.preflight import checks
 from timedrun.provenance.hardware import gib, processor
 from timedrun.run import page_cache
-from timedrun.storage.result_files import ResultPaths, next_number
-from timedrun.submission import table
 
 MEASURED_SECONDS = 0.3
 """Time over which the use of the cores is measured."""

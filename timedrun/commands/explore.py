@@ -6,10 +6,10 @@ import argparse
 import json
 from pathlib import Path
 
-from timedrun.errors import ExitCode
-from timedrun.storage.atomic_file import replace_text
-from timedrun.submission.explorer.explored_sets import explored_sets
-from timedrun.submission.explorer.page import as_page
+from judging.ground.atomic_file import replace_text
+from judging.ground.errors import ExitCode
+from judging.pages.explorer.explored_sets import explored_sets
+from judging.pages.explorer.page import as_page
 
 
 def explore(arguments: argparse.Namespace) -> ExitCode:

@@ -6,8 +6,8 @@ import argparse
 import json
 from pathlib import Path
 
-from timedrun.errors import ExitCode
-from timedrun.submission import export as exports
+from judging.ground.errors import ExitCode
+from judging.pages import export as exports
 
 
 def export(arguments: argparse.Namespace) -> ExitCode:

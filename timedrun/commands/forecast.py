@@ -8,17 +8,17 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
+from judging.checking import forecast as forecasts
+from judging.checking.check_report import wrapped
+from judging.checking.forecast import MOST_RUNS, Forecast
+from judging.ground.errors import ExitCode, UsageError
+from judging.ground.result_files import existing, require_ruleset
+from judging.scoring.olympic import mean_interval
 from mlevents.checks.convergence import number
 from mlevents.checks.log_check import usual_ruleset
 from mlevents.record import read
 from mlevents.rounds import ruleset
 from mlevents.summary import RunSummary, summarize
-from timedrun.errors import ExitCode, UsageError
-from timedrun.storage.result_files import existing, require_ruleset
-from timedrun.submission import forecast as forecasts
-from timedrun.submission.check_report import wrapped
-from timedrun.submission.forecast import MOST_RUNS, Forecast
-from timedrun.submission.scoring.olympic import mean_interval
 
 
 def forecast(arguments: argparse.Namespace) -> ExitCode:

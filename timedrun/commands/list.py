@@ -7,10 +7,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+from judging.ground import stdio
+from judging.ground.errors import ExitCode
 from mlevents.terminal_escape import printable
-from timedrun import stdio
 from timedrun.benchmark import find
-from timedrun.errors import ExitCode
 from timedrun.storage import method_cards
 from timedrun.storage.benchmark_folders import config_docstrings, nearby, title_and_ruleset
 

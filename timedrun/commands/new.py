@@ -9,8 +9,8 @@ import keyword
 from pathlib import Path
 from typing import Final
 
+from judging.ground.errors import ExitCode, UsageError
 from mlevents.rounds import rulesets_of
-from timedrun.errors import ExitCode, UsageError
 from timedrun.storage import method_cards
 
 TEMPLATE: Final = Path(__file__).resolve().parent.parent / "benchmark_template"

@@ -7,12 +7,12 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+from judging.ground.errors import ExitCode, UsageError
+from judging.ground.result_files import existing, require_ruleset
 from mlevents import keys, record
 from mlevents.terminal_escape import printable_lines
-from timedrun.errors import ExitCode, UsageError
 from timedrun.provenance.system_answers import read_answers
 from timedrun.storage.benchmark_folders import ROOT
-from timedrun.storage.result_files import existing, require_ruleset
 from timedrun.submission.packaging import package as packages
 from timedrun.submission.packaging.safe_files import require_plain
 

@@ -6,11 +6,11 @@ import argparse
 import json
 from pathlib import Path
 
+from judging.ground.errors import ExitCode, UsageError
+from judging.pages import plot as plots
+from judging.scoring.run_set import is_packaged, sets_at
 from mlevents.summary import RunSummary
-from timedrun.errors import ExitCode, UsageError
 from timedrun.race.race_file import labels_at
-from timedrun.submission import plot as plots
-from timedrun.submission.scoring.run_set import is_packaged, sets_at
 
 
 def plot(arguments: argparse.Namespace) -> ExitCode:

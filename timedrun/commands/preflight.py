@@ -10,19 +10,19 @@ from pathlib import Path
 
 import torch
 
+from judging.checking.verdicts import worst_first
+from judging.ground import result_files, stdio
+from judging.ground.errors import ExitCode, TimedrunError, UsageError
 from mlevents import keys
 from mlevents.checks.finding import Finding, Level
 from mlevents.mlcommons import CheckStatus
 from mlevents.rounds import Ruleset
 from mlevents.rounds.own_rules import BEYOND_MLPERF, in_force
 from mlevents.terminal_escape import printable
-from timedrun import stdio
-from timedrun.benchmark import Benchmark
-from timedrun.benchmark_spec import BenchmarkSpec
+from timedrun.benchmark import Benchmark, BenchmarkSpec
 from timedrun.commands.run import settings_of
 from timedrun.config import RunConfig
 from timedrun.distributed.process_group import ProcessGroup, choose_device
-from timedrun.errors import ExitCode, TimedrunError, UsageError
 from timedrun.preflight import checks, dry_run_report, step_memory
 from timedrun.preflight.dry_run_report import DryRunReport
 from timedrun.preflight.hints import hint, method_hints
@@ -31,8 +31,6 @@ from timedrun.preflight.run_length import length_notes
 from timedrun.provenance.system_answers import Answers, open_keys, read_answers
 from timedrun.run import page_cache
 from timedrun.run.result_set import other_config
-from timedrun.storage import result_files
-from timedrun.submission.verdicts import worst_first
 from timedrun.training.batch_plan import BatchPlan
 
 UNCHECKED = "not checked here"

@@ -6,9 +6,9 @@ import argparse
 import inspect
 import json
 
+from judging.ground.errors import ExitCode, UsageError
 from mlevents.terminal_escape import printable
 from timedrun.commands.run import settings_of
-from timedrun.errors import ExitCode, UsageError
 
 _IMAGE_OPTIONS = ("images", "validation_labels", "skip_broken")
 _TEXT_OPTIONS = ("text", "evaluation_text", "vocabulary", "merges")

@@ -11,8 +11,11 @@ from typing import Any
 
 import torch
 
+from judging.comparison.extrapolation import MOST_WAITING
+from judging.ground import stdio
+from judging.ground.errors import ExitCode, PreflightError, UsageError
+from judging.pages import table
 from mlevents.terminal_escape import printable
-from timedrun import stdio
 from timedrun.analysis import profile as analysis
 from timedrun.analysis.profile import EVALUATION, Part, Profile
 from timedrun.analysis.profiled_run import StepPlan
@@ -20,13 +23,10 @@ from timedrun.analysis.step_timer import LOADING, LOOP, METHOD
 from timedrun.benchmark import Benchmark
 from timedrun.commands.run import settings_of
 from timedrun.config import RunConfig, digest
-from timedrun.errors import ExitCode, PreflightError, UsageError
 from timedrun.preflight import checks
 from timedrun.provenance import system
 from timedrun.run.progress import duration
 from timedrun.storage.benchmark_folders import ROOT
-from timedrun.submission import table
-from timedrun.submission.extrapolation import MOST_WAITING
 
 
 def profile(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:

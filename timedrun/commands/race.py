@@ -11,15 +11,16 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from judging.ground import ledger, stdio
+from judging.ground.errors import ExitCode, PreflightError, UsageError
+from judging.ground.result_files import ResultPaths, new_folder, write_json
 from mlevents.mlcommons import checker_version
 from mlevents.rounds import MLPERF_RULESETS
-from timedrun import stdio
 from timedrun.benchmark import Benchmark, BenchmarkSpec, find
 from timedrun.commands.check import check_paths
 from timedrun.commands.child_run import run_child, run_command
 from timedrun.config import dump
 from timedrun.distributed.launch_env import LaunchEnv
-from timedrun.errors import ExitCode, PreflightError, UsageError
 from timedrun.preflight import checks
 from timedrun.provenance.system_answers import read_answers
 from timedrun.race import race_file
@@ -29,8 +30,6 @@ from timedrun.race.schedule import plan_again, run_all, schedule, settle
 from timedrun.race.sides import Side, ablation, sides_of
 from timedrun.race.sweep_report import SweepReport
 from timedrun.run.worker import LaunchOptions
-from timedrun.storage import ledger
-from timedrun.storage.result_files import ResultPaths, new_folder, write_json
 
 OPTIONS = ("ranks", "threads", "data_folder", "checkpoint_minutes", "restarts", "emulated_precision", "answers")
 """Options that race.json holds for a race that is resumed."""

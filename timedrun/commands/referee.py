@@ -9,16 +9,16 @@ import sys
 import tempfile
 from pathlib import Path
 
+from judging.comparison.speedup_ratio import LEAST_PAIRS
+from judging.ground import stdio
+from judging.ground.errors import ExitCode, UsageError
 from mlevents.terminal_escape import printable
-from timedrun import stdio
-from timedrun.errors import ExitCode, UsageError
-from timedrun.referee import contents
-from timedrun.referee.referee import Examination, Referee
-from timedrun.referee.retiming import Retiming
-from timedrun.referee.series import Series
-from timedrun.referee.session import Limits
-from timedrun.referee.verdict import Verdict
-from timedrun.submission.speedup_ratio import LEAST_PAIRS
+from referee import contents
+from referee.referee import Examination, Referee
+from referee.retiming import Retiming
+from referee.series import Series
+from referee.session import Limits
+from referee.verdict import Verdict
 
 
 def referee(arguments: argparse.Namespace) -> ExitCode:

@@ -10,20 +10,20 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from timedrun import stdio
+from judging.checking.check_report import result_lines
+from judging.ground import stdio
+from judging.ground.atomic_file import replace_text
+from judging.ground.errors import ExitCode, TimedrunError, UsageError
+from judging.ground.result_files import existing, read_json
+from judging.pages import score_table
+from judging.pages.plot_tradeoff import plot_tradeoff
+from judging.pages.report_page import as_page, drawn, image
+from judging.scoring import score as scores
+from judging.scoring.run_set import sets_at
 from timedrun.commands.check import check_paths
-from timedrun.errors import ExitCode, TimedrunError, UsageError
 from timedrun.race import race_file
 from timedrun.race.report import Report, Sets
 from timedrun.race.sweep_report import SweepReport
-from timedrun.storage.atomic_file import replace_text
-from timedrun.storage.result_files import existing, read_json
-from timedrun.submission.check_report import result_lines
-from timedrun.submission.plot_tradeoff import plot_tradeoff
-from timedrun.submission.report_page import as_page, drawn, image
-from timedrun.submission.scoring import score as scores
-from timedrun.submission.scoring import score_table
-from timedrun.submission.scoring.run_set import sets_at
 
 COLUMNS: Final = 110
 """Width of tables, as wide as the page."""

@@ -7,16 +7,11 @@ import json
 import os
 from pathlib import Path
 
-from mlevents import record
-from mlevents.summary import summarize
-from timedrun.benchmark import find
-from timedrun.commands.child_run import run_child, run_command
-from timedrun.errors import ExitCode, UsageError
-from timedrun.storage.ledger import LEDGER
-from timedrun.storage.result_files import ResultPaths, existing, new_folder, read_json, require_log, write_json
-from timedrun.submission.reproduction import reproduce as recomputed
-from timedrun.submission.reproduction.claims import read_claims
-from timedrun.submission.reproduction.recorded_run import (
+from judging.ground.errors import ExitCode, UsageError
+from judging.ground.ledger import LEDGER
+from judging.ground.result_files import ResultPaths, existing, new_folder, read_json, require_log, write_json
+from judging.pages.score_table import NOTICE
+from judging.scoring.recorded_run import (
     RecordedRun,
     provenance_of,
     recorded_ranks,
@@ -24,8 +19,13 @@ from timedrun.submission.reproduction.recorded_run import (
     recorded_runs,
     recorded_threads,
 )
+from mlevents import record
+from mlevents.summary import summarize
+from timedrun.benchmark import find
+from timedrun.commands.child_run import run_child, run_command
+from timedrun.submission.reproduction import reproduce as recomputed
+from timedrun.submission.reproduction.claims import read_claims
 from timedrun.submission.reproduction.reproduce_run import compare_runs
-from timedrun.submission.scoring.score_table import NOTICE
 
 MAX_RANKS = 64
 """Ranks that are started on a result's word alone, or one per processor if that is more."""

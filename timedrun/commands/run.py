@@ -11,9 +11,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from judging.ground import ledger, result_files, stdio
+from judging.ground.errors import ExitCode, UsageError
+from judging.pages import table
 from mlevents.machine_load import disturbances
 from mlevents.terminal_escape import printable
-from timedrun import stdio
 from timedrun.benchmark import Benchmark, find
 from timedrun.commands.child_run import run_child
 from timedrun.config import RunConfig
@@ -21,7 +23,6 @@ from timedrun.config_choice import PATH, config_of
 from timedrun.distributed import status_files
 from timedrun.distributed.launch_env import LaunchEnv
 from timedrun.distributed.rank_process import module_command
-from timedrun.errors import ExitCode, UsageError
 from timedrun.preflight import checks
 from timedrun.race.race_file import Race, Turn, paths_of
 from timedrun.race.schedule import run_all
@@ -29,8 +30,6 @@ from timedrun.run import launch
 from timedrun.run.rank import run_rank
 from timedrun.run.result_set import next_seed, recorded_configs, repeated_seed
 from timedrun.run.worker import LaunchOptions, execute
-from timedrun.storage import ledger, result_files
-from timedrun.submission import table
 
 
 def run(arguments: argparse.Namespace, rest: list[str], argv: list[str]) -> ExitCode:

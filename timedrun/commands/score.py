@@ -6,12 +6,12 @@ import argparse
 import sys
 from pathlib import Path
 
-from timedrun import stdio
-from timedrun.errors import ExitCode, UsageError
-from timedrun.storage.atomic_file import replace_text
-from timedrun.storage.result_files import existing, require_log, require_ruleset
-from timedrun.submission.scoring import score as scores
-from timedrun.submission.scoring import score_table
+from judging.ground import stdio
+from judging.ground.atomic_file import replace_text
+from judging.ground.errors import ExitCode, UsageError
+from judging.ground.result_files import existing, require_log, require_ruleset
+from judging.pages import score_table
+from judging.scoring import score as scores
 
 MAX_DETAILED = 12
 """Largest number of sets that are printed with all details; more are printed as a table only."""

@@ -7,17 +7,17 @@ import json
 import sys
 from itertools import groupby
 
-from timedrun import stdio
+from judging.ground import stdio
+from judging.ground.config_values import flatten
+from judging.ground.errors import ExitCode, UsageError
+from judging.pages.table import columns
+from judging.pages.table import show as show_table
 from timedrun.benchmark import find
 from timedrun.commands.run import settings_of
 from timedrun.config import difference, digest, dump
 from timedrun.config_choice import config_of
-from timedrun.errors import ExitCode, UsageError
 from timedrun.methods.card import find_card, rows
-from timedrun.storage.config_values import flatten
 from timedrun.storage.method_cards import WORDS
-from timedrun.submission.table import columns
-from timedrun.submission.table import show as show_table
 
 
 def show(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:

@@ -9,17 +9,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from timedrun import stdio
+from judging.ground import stdio
+from judging.ground.errors import ExitCode, UsageError
+from judging.pages import table
 from timedrun.analysis.profiled_run import StepPlan
 from timedrun.analysis.step_times import StepTimes, step_times
 from timedrun.benchmark import Benchmark, find
 from timedrun.commands.race import conduct, planned_race, take_configs
-from timedrun.errors import ExitCode, UsageError
 from timedrun.race.race_file import Budget, Race
 from timedrun.race.sides import Side, ablation, sides_of
 from timedrun.race.sweep import stretched_sides
 from timedrun.run.progress import duration
-from timedrun.submission import table
 
 STEPS: Final = StepPlan(positions=(0.0, 0.5, 1.0), chunks=2, chunk=3)
 """Steps from which a dry run estimates the time."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from timedrun.errors import ExitCode
+from judging.ground.errors import ExitCode
 from timedrun.provenance.system import describe
 from timedrun.provenance.system_answers import QUESTIONS, SET_BY_RUNS, open_keys, read_answers, write_questions
 

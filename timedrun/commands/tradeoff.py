@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from timedrun import stdio
-from timedrun.errors import ExitCode, UsageError, nearest
+from judging.comparison.extrapolation import Rates, extrapolated
+from judging.comparison.tradeoff import Curve
+from judging.ground import stdio
+from judging.ground.errors import ExitCode, UsageError, nearest
+from judging.pages.tradeoff_table import as_json, report
+from judging.scoring.cost import Price, cost
 from timedrun.race.sweep_curves import compared, curves_at
-from timedrun.submission.cost import Price, cost
-from timedrun.submission.extrapolation import Rates, extrapolated
-from timedrun.submission.tradeoff import Curve
-from timedrun.submission.tradeoff_table import as_json, report
 
 
 def tradeoff(arguments: argparse.Namespace) -> ExitCode:
@@ -32,7 +32,7 @@ def tradeoff(arguments: argparse.Namespace) -> ExitCode:
     found = compared(curves)
     figure = ""
     if arguments.out:
-        from timedrun.submission.plot_tradeoff import plot_tradeoff
+        from judging.pages.plot_tradeoff import plot_tradeoff
 
         plot_tradeoff(found, Path(arguments.out))
         figure = arguments.out

@@ -10,8 +10,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from judging.ground.errors import TimedrunError
 from timedrun.distributed.process_group import ProcessGroup
-from timedrun.errors import TimedrunError
 
 ODD_SIZE: Final = 1027
 BANDWIDTH_BYTES: Final = 1 << 24

@@ -3,29 +3,14 @@
 from __future__ import annotations
 
 import json
-import platform
 from collections.abc import Mapping
-from pathlib import Path
 
-import torch
-
-from timedrun.config import RunConfig, dump
+from judging.ground.errors import UsageError
 from timedrun.distributed.process_group import ProcessGroup
-from timedrun.errors import UsageError
-from timedrun.provenance import system
-from timedrun.storage.config_values import flatten
 
 
 class ConfigMismatch(UsageError):
     """Raised on all ranks if they disagree on their configuration."""
-
-
-def values_to_compare(settings: RunConfig, root: Path, launch: Mapping[str, object]) -> dict[str, object]:
-    """Return the values that all ranks must share: every setting of the config, the versions, the source at `root`, and
-    the options in `launch`."""
-    versions = {"Python": platform.python_version(), "torch": torch.__version__, "CUDA": torch.version.cuda}
-    source = {f"source {name}": value for name, value in system.provenance(root).items()}
-    return {"seed": settings.seed, **flatten(dump(settings)), **versions, **source, **launch}
 
 
 def require(ranks: ProcessGroup, given: Mapping[str, object], prevented: str = "the run was not started") -> None:

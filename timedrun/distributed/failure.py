@@ -9,13 +9,13 @@ from typing import Final, NamedTuple
 
 import torch.distributed as dist
 
+from judging.ground.errors import ExitCode, NonFiniteLoss, RankLost, TimedrunError
 from mlevents.runlog import ResultFileGone
 from timedrun.distributed.collectives_check import WrongCollective
 from timedrun.distributed.config_consistency import ConfigMismatch, format_ranks
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.distributed.replica_check import ReplicaDivergence
 from timedrun.distributed.stall_detector import WAITING, ThreadActivity, in_module
-from timedrun.errors import ExitCode, NonFiniteLoss, RankLost, TimedrunError
 
 ABORTED: Final = "run aborted; resume with --resume"
 AGREED: Final = (NonFiniteLoss, RankLost, ConfigMismatch, WrongCollective, ReplicaDivergence, ResultFileGone)

@@ -11,7 +11,7 @@ from typing import Final, Literal, Self, get_args
 
 from torch import Tensor
 
-from timedrun.errors import UsageError
+from judging.ground.errors import UsageError
 
 VARIABLE: Final = "TIMEDRUN_FAIL"
 Kind = Literal["kill", "stop", "raise", "hang", "exit", "nan", "slow", "abort"]

@@ -14,11 +14,11 @@ import time
 from multiprocessing.connection import wait
 from typing import Any, Final, cast
 
+from judging.ground.errors import RankLost
 from timedrun.distributed.config_consistency import format_ranks
 from timedrun.distributed.launch_env import LOOPBACK
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.distributed.rendezvous import listen
-from timedrun.errors import RankLost
 
 HELLO_SECONDS: Final = 5.0
 """Time that a new connection has to send the secret; a rank sends it at once."""

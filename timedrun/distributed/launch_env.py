@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final, Self
 
-from timedrun.errors import UsageError
+from judging.ground.errors import UsageError
 
 KUBERNETES: Final = "use --nodes N --node-rank $(JOB_COMPLETION_INDEX), as scripts/kubernetes_job.yaml does"
 COMMANDS: Final = {"torchrun": "torchrun -m", "mpi": "mpirun", "slurm": "srun"}

@@ -18,14 +18,14 @@ from pathlib import Path
 from types import FrameType
 from typing import Final
 
+from judging.ground.atomic_file import replace_text
+from judging.ground.errors import ExitCode
+from judging.ground.stdio import say
 from timedrun.distributed import rank_guard
 from timedrun.distributed.launch_env import LAUNCHED, STATUS_FILES, LaunchEnv
 from timedrun.distributed.rank_process import RankProcess
 from timedrun.distributed.status_files import StatusFiles
 from timedrun.distributed.stop_signals import asked_twice, handled
-from timedrun.errors import ExitCode
-from timedrun.stdio import say
-from timedrun.storage.atomic_file import replace_text
 
 LOG_SECONDS: Final = 15.0
 """Time that the other ranks have to notice a lost rank and to write the log; at least the heartbeat timeout."""

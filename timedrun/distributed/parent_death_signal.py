@@ -7,8 +7,8 @@ import os
 import signal
 from typing import Final
 
+from judging.ground.stdio import write
 from timedrun.distributed.launch_env import LAUNCHED
-from timedrun.stdio import write
 
 VARIABLE: Final = "TIMEDRUN_PARENT"
 """Environment variable: the process whose end stops this one as SIGTERM does."""

@@ -12,9 +12,9 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from judging.ground.errors import UsageError
 from timedrun.distributed.launch_env import LaunchEnv
 from timedrun.distributed.rendezvous import init_process_group
-from timedrun.errors import UsageError
 
 T = TypeVar("T")
 JOIN_SECONDS: Final = 300.0

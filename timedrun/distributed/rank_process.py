@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import psutil
 
-from timedrun import stdio
+from judging.ground import stdio
 from timedrun.distributed.stop_signals import ABORT
 
 

@@ -17,9 +17,9 @@ import torch
 import torch.distributed as dist
 from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-defined]  # public, but not in its stub
 
+from judging.ground.errors import ExitCode, RankLost, TimedrunError, UsageError
+from judging.ground.stdio import say
 from timedrun.distributed.launch_env import AGENT_STORE, ATTEMPT, LOOPBACK, LaunchEnv
-from timedrun.errors import ExitCode, RankLost, TimedrunError, UsageError
-from timedrun.stdio import say
 
 GROUP_SECONDS: Final = 1800.0
 """Timeout of collectives, a last resort: the watchdog reports a failure long before. A shorter one would abort runs in

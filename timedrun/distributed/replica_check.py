@@ -9,10 +9,10 @@ from typing import Final
 import torch
 from torch import Tensor, nn
 
+from judging.ground.errors import TimedrunError
 from timedrun.distributed.config_consistency import format_ranks
 from timedrun.distributed.process_group import ProcessGroup
-from timedrun.errors import TimedrunError
-from timedrun.run.train_state import Stateful, is_sharded
+from timedrun.training.train_state import Stateful, is_sharded
 
 TOLERANCE: Final = 1e-2
 """Share of a parameter's norm. Kernels that round differently leave ranks 1e-6 apart, or 1e-4 after a long run."""

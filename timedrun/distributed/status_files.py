@@ -11,8 +11,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final, cast
 
+from judging.ground.errors import ExitCode, TimedrunError
 from timedrun.distributed.launch_env import AGENT_STORE, STATUS_FILES
-from timedrun.errors import ExitCode, TimedrunError
 
 NUMBER_KEY: Final = "timedrun/result_number"
 """Key in the store of torchrun's agent, which outlives the ranks that it restarts."""

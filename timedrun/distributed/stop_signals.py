@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any, Final
 
-from timedrun import stdio
-from timedrun.errors import ExitCode
+from judging.ground import stdio
+from judging.ground.errors import ExitCode
 
 STOPPING: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 """Signals on which a run saves its state and stops."""

@@ -15,13 +15,13 @@ from typing import Any, Final, Self
 
 import torch
 
+from judging.ground.atomic_file import replace_text
+from judging.ground.errors import ExitCode, UsageError
 from timedrun.distributed.failure import ABORTED, RankStatus, RunFailure, failure_of, find_stalled, is_symptom
 from timedrun.distributed.heartbeat_channel import Connection, connect
 from timedrun.distributed.launch_env import STATUS_FILES
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.distributed.stall_detector import ActivityProbe, ThreadActivity
-from timedrun.errors import ExitCode, UsageError
-from timedrun.storage.atomic_file import replace_text
 
 STUCK: Final = "TIMEDRUN_STUCK_SECONDS"
 """Variable that overrides STUCK_SECONDS."""

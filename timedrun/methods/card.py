@@ -9,7 +9,7 @@ from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any, Final
 
-from timedrun.errors import UsageError, nearest
+from judging.ground.errors import UsageError, nearest
 from timedrun.methods import REGISTRY, measured_effects
 from timedrun.methods.method import PLACES, Hooks, Method
 from timedrun.storage.benchmark_folders import ROOT

@@ -13,8 +13,8 @@ import numpy as np
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from judging.ground.errors import TimedrunError
 from timedrun.distributed.process_group import DDPInner
-from timedrun.errors import TimedrunError
 from timedrun.training.sampling import Indices, stream_seed
 
 Compute = Callable[[bool], Tensor]

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from timedrun.errors import TimedrunError
+from judging.ground.errors import TimedrunError
 from timedrun.methods.method import PLACES, Compute, Hooks, Losses, Method, NoEffect, Position
 from timedrun.training.sampling import Indices
 

@@ -14,13 +14,15 @@ from typing import Self
 
 import torch
 
+from judging.ground.config_values import flatten
+from judging.ground.errors import PreflightError, TimedrunError
+from judging.ground.result_files import ResultPaths
 from mlevents import keys
 from mlevents.record import result_files
 from timedrun.benchmark import Benchmark
 from timedrun.config import RunConfig, plain
 from timedrun.distributed.launch_env import LaunchEnv
 from timedrun.distributed.process_group import ProcessGroup, choose_device, require_warm_up_for_ddp
-from timedrun.errors import PreflightError, TimedrunError
 from timedrun.methods import EMA, stack
 from timedrun.preflight import dry_run
 from timedrun.provenance import number_formats
@@ -28,8 +30,6 @@ from timedrun.run import checkpoint_manager
 from timedrun.run.load_counters import busy_seconds
 from timedrun.run.result_set import other_config, other_rules
 from timedrun.run.worker import LaunchOptions
-from timedrun.storage.config_values import flatten
-from timedrun.storage.result_files import ResultPaths
 from timedrun.training.batch_plan import BatchPlan
 
 LEAST_FREE_BYTES = 64 * 2**20  # for a log and its side files, with a margin; checkpoints come on top

@@ -10,12 +10,12 @@ from typing import Final
 
 import torch
 
+from judging.ground.result_files import ResultPaths, write_json
 from mlevents.checks import log_check
 from mlevents.rounds.own_rules import in_force
 from mlevents.runlog import RunLog
 from timedrun import config as configs
-from timedrun.benchmark import Benchmark
-from timedrun.benchmark_spec import BenchmarkSpec
+from timedrun.benchmark import Benchmark, BenchmarkSpec
 from timedrun.config import RunConfig
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.preflight.hints import hint
@@ -24,7 +24,6 @@ from timedrun.run import run_files
 from timedrun.run.progress import Progress
 from timedrun.run.run_info import RunInfo
 from timedrun.run.timed_run import TimedRun
-from timedrun.storage.result_files import ResultPaths, write_json
 
 FIRST_START: Final = 1_640_995_200.0  # 2022-01-01, seconds since 1970: constant, so that dry runs are repeatable
 INIT_SECONDS: Final = 30.0

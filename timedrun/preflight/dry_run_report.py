@@ -9,6 +9,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+from judging.checking.verdicts import check_logs, official_findings, verdict
+from judging.ground.errors import TimedrunError, UsageError
+from judging.ground.result_files import ResultPaths, read_json
 from mlevents import keys, mlcommons
 from mlevents.checks.finding import Finding
 from mlevents.mlcommons import CheckStatus
@@ -16,16 +19,13 @@ from mlevents.rounds import MLPERF_RULESETS, Ruleset
 from timedrun.benchmark import Benchmark
 from timedrun.config import RunConfig, dump
 from timedrun.distributed.process_group import ProcessGroup
-from timedrun.errors import TimedrunError, UsageError
 from timedrun.preflight.dry_run import write_set
 from timedrun.preflight.plan import Plan
 from timedrun.provenance.system_answers import Answers
 from timedrun.run.run_files import platform_name
 from timedrun.storage.benchmark_folders import ROOT
-from timedrun.storage.result_files import ResultPaths, read_json
 from timedrun.submission.packaging import package as packages
 from timedrun.submission.packaging.safe_files import PackageError, safe_name
-from timedrun.submission.verdicts import check_logs, official_findings, verdict
 
 LONGEST_MESSAGE: Final = 300  # characters; one message of MLCommons' checker lists 398 names of tensors
 

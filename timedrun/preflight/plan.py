@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from timedrun.errors import DataError, DataFolderMissing
+from judging.ground.errors import DataError, DataFolderMissing
 from timedrun.run.run_info import RunInfo
 
 T = TypeVar("T")

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from judging.ground.errors import UsageError
+from judging.ground.result_files import read_text, write_json
 from mlevents.event import json_fault
 from mlevents.package_checker.system_description import KEYS, OPTIONAL_KEYS, unanswered
-from timedrun.errors import UsageError
-from timedrun.storage.result_files import read_text, write_json
 
 OVERRIDE: Final = "override"
 SET_BY_RUNS: Final = ("submitter", "division", "status", "system_name")

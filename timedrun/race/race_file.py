@@ -11,8 +11,8 @@ from typing import Any, Final, Literal
 
 import cattrs
 
-from timedrun.errors import TimedrunError, UsageError
-from timedrun.storage.result_files import ResultPaths, read_json, write_json
+from judging.ground.errors import TimedrunError, UsageError
+from judging.ground.result_files import ResultPaths, read_json, write_json
 
 RACE_FILE: Final = "race.json"
 ALONE: Final = ", alone"

@@ -11,24 +11,24 @@ from pathlib import Path
 from statistics import median
 from typing import Any, TypeVar
 
+from judging.checking.check_report import CheckResult, result_lines
+from judging.comparison.compare import compare_sets, pairs_of
+from judging.comparison.speedup_ratio import Ratio, rounded
+from judging.ground import stdio
+from judging.ground.errors import describe
+from judging.pages import plot
+from judging.pages.score_table import NOTICE
+from judging.pages.table import columns, natural_width
+from judging.scoring.clocks import Clocks, clocks
 from mlevents.record import read
 from mlevents.rounds.own_rules import BEYOND_MLPERF, NOT_APPLICABLE
 from mlevents.run_status import reached
 from mlevents.summary import RunSummary, summarize
 from mlevents.terminal_escape import printable
-from timedrun import stdio
-from timedrun.errors import describe
 from timedrun.provenance.system_answers import read_answers
 from timedrun.race.race_file import ALONE, Comparison, Race, paths_of
 from timedrun.storage.benchmark_folders import ROOT
-from timedrun.submission import plot
-from timedrun.submission.check_report import CheckResult, result_lines
-from timedrun.submission.compare import compare_sets, pairs_of
 from timedrun.submission.packaging import package
-from timedrun.submission.scoring.clocks import Clocks, clocks
-from timedrun.submission.scoring.score_table import NOTICE
-from timedrun.submission.speedup_ratio import Ratio, rounded
-from timedrun.submission.table import columns, natural_width
 
 T = TypeVar("T")
 MOST_NAMED = 4

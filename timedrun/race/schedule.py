@@ -8,12 +8,12 @@ from pathlib import Path
 from statistics import fmean
 from typing import Final
 
-from timedrun import stdio
-from timedrun.errors import ExitCode
+from judging.ground import stdio
+from judging.ground.errors import ExitCode
+from judging.ground.result_files import ResultPaths, hold, new_folder
 from timedrun.race.race_file import Race, Status, Turn, paths_of
 from timedrun.run import launch
 from timedrun.run.progress import duration
-from timedrun.storage.result_files import ResultPaths, hold, new_folder
 
 MOST_FAILURES: Final = 3
 """Failures in a row that end a side."""

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from string import ascii_lowercase
 
+from judging.ground.errors import UsageError
 from timedrun.benchmark import Benchmark
 from timedrun.config import RunConfig, digest
 from timedrun.config_choice import FILES, config_of, with_change
-from timedrun.errors import UsageError
 from timedrun.race.race_file import ALONE, Comparison
 
 

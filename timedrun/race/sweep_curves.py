@@ -7,14 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from judging.comparison.tradeoff import Comparison, Curve, compare_curves
+from judging.ground.config_values import flatten
+from judging.ground.errors import UsageError
+from judging.ground.result_files import ResultPaths, read_json
+from judging.scoring.run_set import sets_at
 from mlevents.record import read
 from mlevents.summary import RunSummary, summarize
-from timedrun.errors import UsageError
 from timedrun.race.race_file import RACE_FILE, Race, labels_at, load, paths_of
-from timedrun.storage.config_values import flatten
-from timedrun.storage.result_files import ResultPaths, read_json
-from timedrun.submission.scoring.run_set import sets_at
-from timedrun.submission.tradeoff import Comparison, Curve, compare_curves
 
 WARM_UPS: Final = ("schedule.warmup_epochs", "schedule.warmup_steps")
 COUPLED: Final = ("sgd", "adam")

@@ -7,13 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from judging.checking.check_report import CheckResult
+from judging.checking.verdicts import verdict
+from judging.pages.plot_tradeoff import plot_tradeoff
+from judging.pages.tradeoff_table import as_json, report
 from timedrun.race.race_file import Race
 from timedrun.race.report import Report
 from timedrun.race.sweep_curves import compared, curves_of
-from timedrun.submission.check_report import CheckResult
-from timedrun.submission.plot_tradeoff import plot_tradeoff
-from timedrun.submission.tradeoff_table import as_json, report
-from timedrun.submission.verdicts import verdict
 
 ABOUT_THE_TARGET: Final = ("target-reached", "status-success")
 """Rules that a run of a sweep need not keep: it ends with its schedule."""

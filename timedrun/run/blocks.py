@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from enum import Enum
 
-from timedrun.errors import ExitCode
+from judging.ground.errors import ExitCode
 
 
 @dataclass(frozen=True)

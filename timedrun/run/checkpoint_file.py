@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from timedrun.errors import TimedrunError
-from timedrun.storage.atomic_file import FileWriter
+from judging.ground.atomic_file import FileWriter
+from judging.ground.errors import TimedrunError
 
 _MAGIC = b"timedrun-sha256:"
 _FOOTER = len(_MAGIC) + 64  # follows the zip archive that torch.save wrote; torch.load reads past it

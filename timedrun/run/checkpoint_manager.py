@@ -15,13 +15,13 @@ from typing import Any
 
 from torch import Tensor
 
+from judging.ground.atomic_file import DRAFT
+from judging.ground.errors import TimedrunError
+from judging.ground.stdio import say
 from timedrun.distributed.config_consistency import format_ranks
 from timedrun.distributed.process_group import ProcessGroup
-from timedrun.errors import TimedrunError
 from timedrun.run import checkpoint_file, replicated_state
 from timedrun.run.checkpoint_file import CheckpointError, plain_reason
-from timedrun.stdio import say
-from timedrun.storage.atomic_file import DRAFT
 
 KEPT = 2
 """Newest steps that each rank keeps: if the newest is damaged, there is one before it."""

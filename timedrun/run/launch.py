@@ -8,6 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+from judging.ground.errors import ExitCode, TimedrunError, UsageError
+from judging.ground.result_files import ResultPaths
+from judging.ground.stdio import say, stage
 from mlevents import keys, record
 from mlevents.event import is_number
 from mlevents.record import RunRecord
@@ -17,13 +20,10 @@ from timedrun.distributed import fault_injection
 from timedrun.distributed.launch_env import ATTEMPT, LaunchEnv
 from timedrun.distributed.launcher import End, Launcher
 from timedrun.distributed.rank_process import module_command
-from timedrun.errors import ExitCode, TimedrunError, UsageError
 from timedrun.run import rank
 from timedrun.run.blocks import Outcome
 from timedrun.run.checkpoint_manager import steps_in
 from timedrun.run.worker import LaunchOptions
-from timedrun.stdio import say, stage
-from timedrun.storage.result_files import ResultPaths
 
 
 class Verdict(NamedTuple):

@@ -7,8 +7,8 @@ import time
 from collections.abc import Sequence
 from typing import Final, TextIO
 
+from judging.ground import stdio
 from mlevents.terminal_escape import shortened
-from timedrun import stdio
 
 LEAST_LABEL: Final = 12
 """Characters that a label keeps on a narrow terminal."""

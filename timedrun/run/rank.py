@@ -13,12 +13,13 @@ from typing import Final, NoReturn
 
 import cattrs
 
-from timedrun import config, stdio
+from judging.ground import stdio
+from judging.ground.errors import ExitCode, describe
+from timedrun import config
 from timedrun.benchmark import Benchmark, find
 from timedrun.config import RunConfig
 from timedrun.distributed import parent_death_signal, status_files
 from timedrun.distributed.launch_env import STATUS_FILES
-from timedrun.errors import ExitCode, describe
 from timedrun.run.worker import LaunchOptions, execute
 
 MODULE: Final = "timedrun.run.rank"

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import copy
 import zlib
-from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, Final
 
 import torch
 from torch import Tensor
 
 from timedrun.distributed.process_group import ProcessGroup
+from timedrun.training.train_state import map_leaves
 
 LEAST_BYTES: Final = 1024
 """Smaller tensors stay with each rank: they are not worth a comparison."""
@@ -68,15 +67,3 @@ def checksums(tensors: Iterable[Tensor]) -> list[int]:
         columns = torch.cat([whole.sum(0), rest.long()])
         found.append((columns * torch.arange(1, 2 * len(columns), 2, device=columns.device)).sum())
     return [int(value) for value in torch.stack([one.to(found[0].device) for one in found]).tolist()] if found else []
-
-
-def map_leaves(value: Any, function: Callable[[str, Any], Any], place: str = "state") -> Any:
-    """Return `value`, dicts and lists, with `function(place, leaf)` in place of each leaf."""
-    if type(value) in (dict, OrderedDict):
-        mapped = copy.copy(value)  # keeps the `_metadata` of a module's state_dict
-        for key, item in value.items():
-            mapped[key] = map_leaves(item, function, f"{place}[{key!r}]")
-        return mapped
-    if type(value) in (list, tuple):
-        return type(value)(map_leaves(item, function, f"{place}[{number}]") for number, item in enumerate(value))
-    return function(place, value)

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from judging.ground.config_values import differing, digest_of
+from judging.ground.errors import TimedrunError
+from judging.ground.result_files import CONFIG, read_json
 from mlevents.record import read
 from mlevents.rounds import BenchmarkRules
 from mlevents.rounds.own_rules import as_recorded
 from timedrun.config import RunConfig, digest, dump
-from timedrun.errors import TimedrunError
-from timedrun.storage.config_values import differing, digest_of
-from timedrun.storage.result_files import CONFIG, read_json
 
 MOST_NAMED: Final = 6  # settings that differ, in a message
 

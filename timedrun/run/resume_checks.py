@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from judging.ground.config_values import differing, flatten
+from judging.ground.errors import TimedrunError
+from judging.ground.result_files import ResultPaths, read_json
 from mlevents import keys
 from mlevents.record import read
 from timedrun import config
 from timedrun.config import RunConfig
-from timedrun.errors import TimedrunError
 from timedrun.run.blocks import Outcome
-from timedrun.storage.config_values import differing, flatten
-from timedrun.storage.result_files import ResultPaths, read_json
 
 ORIGIN: Final = {
     "ranks": "the number of ranks",

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import torch
 
+from judging.ground.result_files import ResultPaths, write_json
 from timedrun import config
 from timedrun.config import RunConfig
 from timedrun.distributed.process_group import ProcessGroup
-from timedrun.provenance import origin, system
+from timedrun.provenance import system
+from timedrun.run import origin
 from timedrun.storage.benchmark_folders import ROOT
-from timedrun.storage.result_files import ResultPaths, write_json
 
 
 def write(settings: RunConfig, paths: ResultPaths, ranks: ProcessGroup, platform: str, command: str) -> None:

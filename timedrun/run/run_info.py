@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NotRequired, TypedDict
 
+import torch
 from torch.optim import Optimizer
 
+from judging.ground.errors import TrainingLoopError
+from judging.ground.result_files import CONFIG
 from mlevents import keys
 from mlevents.rounds.own_rules import as_recorded
 from mlevents.runlog import RunLog, Scalar
-from timedrun.benchmark_spec import BenchmarkSpec
+from timedrun.benchmark import BenchmarkSpec
 from timedrun.config import OptimizerConfig, RunConfig, digest
-from timedrun.errors import TrainingLoopError
 from timedrun.methods import GradientClipping
-from timedrun.storage.result_files import CONFIG
+from timedrun.training.precision import AUTOCAST, WORDS
 
 
 class RunInfo(TypedDict):
@@ -101,3 +103,26 @@ def optimizer_info(config: OptimizerConfig, optimizer: Optimizer) -> dict[str, S
         else:
             found["opt_other_momentum" if config.kind == "muon" else "sgd_opt_momentum"] = group["momentum"]
     return found
+
+
+def precision_info(config: RunConfig, optimizer: Optimizer, *, attention: bool) -> dict[str, str | bool]:
+    """Return the keys of a run's numeric precision under MLPerf's names, required from round 6.1 on, and on CUDA the
+    switches of `set_backends`.
+
+    Matrix products and attention have the type of autocast. Gradients are reduced in the parameters' own type.
+
+    Args:
+        attention: the model has attention.
+    """
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    on_cuda = parameters[0].is_cuda
+    products = WORDS[AUTOCAST[config.precision] or torch.float32]
+    if products == "fp32" and config.tf32 and on_cuda:
+        products = "tf32"
+    return {
+        "precision": config.precision,
+        **({"tf32": config.tf32, "cudnn_benchmark": config.cudnn_benchmark} if on_cuda else {}),
+        keys.LOWEST_NUMERICAL_PRECISION_IN_LINEAR: products,
+        **({keys.LOWEST_NUMERICAL_PRECISION_IN_ATTN: products} if attention else {}),
+        keys.LOWEST_NUMERICAL_PRECISION_IN_COMM: WORDS[min((p.dtype for p in parameters), key=lambda d: d.itemsize)],
+    }

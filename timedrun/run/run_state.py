@@ -14,21 +14,21 @@ from typing import Any
 
 import torch
 
+from judging.ground.errors import NonFiniteLoss, TimedrunError
 from mlevents import keys
 from mlevents.runlog import RunLog, Scalar
 from timedrun.config import RunConfig
 from timedrun.distributed import config_consistency
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.distributed.replica_check import Replicas
-from timedrun.errors import NonFiniteLoss, TimedrunError
 from timedrun.run.blocks import TrainProgress
 from timedrun.run.checkpoint_file import CheckpointError
 from timedrun.run.checkpoint_manager import CheckpointManager
 from timedrun.run.clock_check import ClockCheck
 from timedrun.run.run_info import RunInfo
-from timedrun.run.train_state import TrainState
 from timedrun.run.train_stats import TrainStats
 from timedrun.training.batch_plan import BatchPlan
+from timedrun.training.train_state import TrainState
 
 
 class RunState:

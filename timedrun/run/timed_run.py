@@ -15,9 +15,10 @@ from typing import Any, Self, TypeVar
 import torch
 from torch import Tensor, nn
 
+from judging.ground.errors import TimedrunError, TrainingLoopError
 from mlevents import keys
 from mlevents.runlog import ResultFileGone, RunLog
-from timedrun.benchmark_spec import BenchmarkSpec
+from timedrun.benchmark import BenchmarkSpec
 from timedrun.config import RunConfig
 from timedrun.distributed import collectives_check
 from timedrun.distributed.fault_injection import Fault
@@ -25,7 +26,6 @@ from timedrun.distributed.process_group import ProcessGroup
 from timedrun.distributed.stop_signals import ShutdownRequest
 from timedrun.distributed.straggler import StragglerDetector
 from timedrun.distributed.watchdog import Watchdog
-from timedrun.errors import TimedrunError, TrainingLoopError
 from timedrun.run import page_cache
 from timedrun.run.blocks import Block, Measurement, Outcome, plan_blocks
 from timedrun.run.checkpoint_manager import CheckpointManager
@@ -36,7 +36,7 @@ from timedrun.run.run_info import RunInfo as RunInfo
 from timedrun.run.run_info import log_settings, log_submission
 from timedrun.run.run_state import RunState, out_of_memory, recompiled, recompiling_is_an_error, take_compilations
 from timedrun.run.sync_interval import SyncInterval
-from timedrun.run.train_state import Stateful
+from timedrun.training.train_state import Stateful
 
 TrainBatch = TypeVar("TrainBatch")
 EvalBatch = TypeVar("EvalBatch")

@@ -13,10 +13,13 @@ from typing import Any, NoReturn, TypeVar
 
 import torch
 
+from judging.ground import ledger, result_files, stdio
+from judging.ground.errors import ExitCode, RankLost, TimedrunError, UsageError
+from judging.ground.result_files import ResultPaths
 from mlevents import keys
 from mlevents.runlog import NotResumable, RunLog
 from mlevents.terminal_escape import printable
-from timedrun import config, stdio
+from timedrun import config
 from timedrun.benchmark import Benchmark
 from timedrun.config import RunConfig
 from timedrun.distributed import config_consistency, status_files
@@ -26,9 +29,8 @@ from timedrun.distributed.launch_env import LAUNCHED
 from timedrun.distributed.process_group import ProcessGroup, require_warm_up_for_ddp
 from timedrun.distributed.stop_signals import ShutdownRequest
 from timedrun.distributed.watchdog import Watchdog
-from timedrun.errors import ExitCode, RankLost, TimedrunError, UsageError
-from timedrun.provenance import origin, system
-from timedrun.run import run_files
+from timedrun.provenance import system
+from timedrun.run import origin, run_files
 from timedrun.run.blocks import Outcome
 from timedrun.run.checkpoint_manager import discard_newer, newest_on_all
 from timedrun.run.load_counters import LoadCounters
@@ -36,9 +38,7 @@ from timedrun.run.progress import Progress
 from timedrun.run.result_set import other_config
 from timedrun.run.resume_checks import require_resumable
 from timedrun.run.timed_run import TimedRun
-from timedrun.storage import ledger, result_files
 from timedrun.storage.benchmark_folders import ROOT
-from timedrun.storage.result_files import ResultPaths
 from timedrun.training.precision import set_backends
 
 T = TypeVar("T")
@@ -86,9 +86,7 @@ def execute(benchmark: Benchmark, settings: RunConfig, options: LaunchOptions) -
         fault = Fault.from_environment(ranks.world_size)
         if options.seed_of_first:
             settings = replace(settings, seed=ranks.all_gather(settings.seed)[0])
-        config_consistency.require(
-            ranks, config_consistency.values_to_compare(settings, ROOT, options_of_all(options, ranks))
-        )
+        config_consistency.require(ranks, origin.values_to_compare(settings, ROOT, options_of_all(options, ranks)))
         require_warm_up_for_ddp(settings.warm_up_steps, ranks.world_size)
         # All ranks have met before there is a log, so that they can save together on a signal. Rank 0's number counts,
         # since nodes number the results of their own folders.

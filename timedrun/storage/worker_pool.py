@@ -21,8 +21,8 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Any, Generic, TypeVar
 
+from judging.ground.errors import TimedrunError
 from mlevents.terminal_escape import printable
-from timedrun.errors import TimedrunError
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")

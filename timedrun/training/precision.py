@@ -9,9 +9,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from mlevents import keys
-from timedrun.config import RunConfig
-from timedrun.errors import UsageError
+from judging.ground.errors import UsageError
 from timedrun.provenance.number_formats import DTYPES
 
 WORDS = {torch.float32: "fp32", torch.bfloat16: "bfloat16", torch.float16: "fp16"}
@@ -58,26 +56,3 @@ class Precision:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         if state:
             self.scaler.load_state_dict(state)
-
-
-def precision_info(config: RunConfig, optimizer: Optimizer, *, attention: bool) -> dict[str, str | bool]:
-    """Return the keys of a run's numeric precision under MLPerf's names, required from round 6.1 on, and on CUDA the
-    switches of `set_backends`.
-
-    Matrix products and attention have the type of autocast. Gradients are reduced in the parameters' own type.
-
-    Args:
-        attention: the model has attention.
-    """
-    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-    on_cuda = parameters[0].is_cuda
-    products = WORDS[AUTOCAST[config.precision] or torch.float32]
-    if products == "fp32" and config.tf32 and on_cuda:
-        products = "tf32"
-    return {
-        "precision": config.precision,
-        **({"tf32": config.tf32, "cudnn_benchmark": config.cudnn_benchmark} if on_cuda else {}),
-        keys.LOWEST_NUMERICAL_PRECISION_IN_LINEAR: products,
-        **({keys.LOWEST_NUMERICAL_PRECISION_IN_ATTN: products} if attention else {}),
-        keys.LOWEST_NUMERICAL_PRECISION_IN_COMM: WORDS[min((p.dtype for p in parameters), key=lambda d: d.itemsize)],
-    }

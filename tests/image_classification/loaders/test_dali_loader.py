@@ -16,8 +16,8 @@ from image_classification.centre_crop import centre_windows
 from image_classification.loaders.dali_loader import DaliLoader
 from image_classification.loaders.pillow import evaluation_image, training_image
 from image_classification.loaders.registry import LOADERS
+from judging.ground.errors import DataError
 from tests.image_classification.small_image_data import CPU, FOLDER
-from timedrun.errors import DataError
 
 needs_dali = pytest.mark.skipif(bool(LOADERS["dali"].unavailable()), reason="nvidia-dali is not installed")
 SIZES = [(150, 200), (200, 150), (60, 250), (64, 64), (166, 125)]

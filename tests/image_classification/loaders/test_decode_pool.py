@@ -10,8 +10,8 @@ import torch
 
 from image_classification.loaders import decode_pool
 from image_classification.loaders.decode_pool import BatchBuffers, DecodePool
+from judging.ground.errors import DataError
 from tests.image_classification.small_image_data import CPU, eventually
-from timedrun.errors import DataError
 from timedrun.training.sampling import Indices
 
 LABELS = np.arange(1000) * 7

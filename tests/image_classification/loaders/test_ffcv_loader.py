@@ -21,9 +21,9 @@ from image_classification.loaders.pillow import evaluation_image, training_image
 from image_classification.settings import DataConfig
 from image_classification.stores.beton import BetonImages
 from image_classification.stores.manifest import StoreConfig
+from judging.ground.errors import DataError
 from tests.image_classification.small_image_data import CPU, FOLDER
 from tests.image_classification.stores.small_stores import given, make_store
-from timedrun.errors import DataError
 
 needs_ffcv = pytest.mark.skipif(
     importlib.util.find_spec("ffcv") is None,

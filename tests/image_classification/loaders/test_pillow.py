@@ -20,9 +20,9 @@ from image_classification.augmentation import train_crops
 from image_classification.loaders import pillow
 from image_classification.loaders.loader import LoadedBatch
 from image_classification.loaders.pillow import PillowLoader
+from judging.ground.errors import DataError
 from tests.image_classification.loaders.jpeg_folders import encoded, make_folder, make_shards, photographs, smooth
 from tests.image_classification.small_image_data import CPU, FOLDER
-from timedrun.errors import DataError
 
 RESIZE = 40
 

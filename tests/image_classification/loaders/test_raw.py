@@ -23,9 +23,9 @@ from image_classification.loaders.loader import LoadedBatch
 from image_classification.loaders.raw import RawLoader
 from image_classification.stores.manifest import StoreConfig
 from image_classification.stores.raw import RawImages
+from judging.ground.errors import DataError
 from tests.image_classification.small_image_data import CPU, FOLDER
 from tests.image_classification.stores.small_stores import given, make_store, stored_image
-from timedrun.errors import DataError
 
 SIZES = [(60, 80), (80, 60), (64, 64), (40, 200), (200, 40), (33, 90), (120, 75), (50, 51), (9, 300)]
 SEED = 7

@@ -16,9 +16,9 @@ from image_classification.loaders import crop_kernel
 from image_classification.loaders.loader import Loader, LoaderName
 from image_classification.loaders.registry import LOADERS
 from image_classification.stores.manifest import FORMAT_SETTINGS, MANIFEST, Format, StoreConfig, describe_store
+from judging.ground.errors import DataError, UsageError
 from tests.image_classification.small_image_data import CPU, FOLDER
 from tests.image_classification.small_image_data import LOADERS as LOADER_STORES
-from timedrun.errors import DataError, UsageError
 
 JPEG, RAW = StoreConfig(format="jpeg"), StoreConfig(format="raw", size=24)
 PAIRS = [*LOADER_STORES.items(), *((name, StoreConfig()) for name in ("pillow", "turbojpeg"))]

@@ -17,6 +17,7 @@ from torch import Tensor
 from image_classification.augmentation import train_crops
 from image_classification.loaders.pillow import PillowLoader
 from image_classification.loaders.turbojpeg import TurboJpegLoader, divisor_of
+from judging.ground.errors import DataError
 from tests.image_classification.loaders.jpeg_folders import (
     encoded,
     make_folder,
@@ -25,7 +26,6 @@ from tests.image_classification.loaders.jpeg_folders import (
     smooth,
 )
 from tests.image_classification.small_image_data import CPU, FOLDER
-from timedrun.errors import DataError
 
 RESIZE = 72
 

@@ -13,8 +13,8 @@ from image_classification.preparation import builder
 from image_classification.preparation.formats import effective_settings
 from image_classification.preparation.sources import open_source
 from image_classification.stores.manifest import MANIFEST, StoreConfig
+from judging.ground import atomic_file
 from tests.image_classification.preparation.samples import fingerprint
-from timedrun.storage import atomic_file
 
 SETTINGS = {
     "jpeg": StoreConfig(format="jpeg"),

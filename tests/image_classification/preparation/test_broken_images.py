@@ -8,9 +8,9 @@ import pytest
 
 from image_classification.stores.manifest import MANIFEST, StoreConfig, verify
 from image_classification.stores.raw import RawImages
+from judging.ground.errors import DataError
 from tests.image_classification.preparation.built_stores import FORMATS, JPEG, RAW, build, stop_after
 from tests.image_classification.preparation.samples import CLASSES, fingerprint
-from timedrun.errors import DataError
 
 
 @FORMATS

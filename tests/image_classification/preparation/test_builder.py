@@ -19,10 +19,10 @@ from image_classification.stores.encoded import JpegShards
 from image_classification.stores.manifest import MANIFEST, StoreConfig, verify
 from image_classification.stores.raw import RawImages
 from image_classification.stores.store_format import SourceItem
+from judging.ground.errors import DataError, TimedrunError
 from tests.image_classification.preparation.built_stores import BETON, FORMATS, JPEG, RAW, build, silent
 from tests.image_classification.preparation.samples import CLASSES, fingerprint, tars_of
 from tests.image_classification.stores.small_stores import stored_image
-from timedrun.errors import DataError, TimedrunError
 
 
 @FORMATS

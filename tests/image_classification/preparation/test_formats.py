@@ -4,8 +4,8 @@ import pytest
 
 from image_classification.preparation.formats import effective_settings
 from image_classification.stores.manifest import StoreConfig
+from judging.ground.errors import UsageError
 from tests.image_classification.preparation.built_stores import JPEG
-from timedrun.errors import UsageError
 
 
 @pytest.mark.parametrize(

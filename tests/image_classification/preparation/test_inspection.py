@@ -13,8 +13,8 @@ from PIL import EpsImagePlugin, Image
 from image_classification.loaders.pillow import decode
 from image_classification.preparation.inspection import inspect, inspect_all
 from image_classification.stores.store_format import SourceItem, UnusableImage
+from judging.ground.errors import DataError
 from tests.image_classification.preparation.samples import encoded, item_of, pixels
-from timedrun.errors import DataError
 
 RGB = pixels(1)
 ITEM = SourceItem("train/ant/1.jpg", 0, "nowhere", 0, 0)

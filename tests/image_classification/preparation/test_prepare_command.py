@@ -10,9 +10,9 @@ import pytest
 from image_classification.configs import ImageRunConfig, cifar10_baseline, digits_baseline, imagenet_baseline
 from image_classification.prepare import prepare
 from image_classification.stores.manifest import MANIFEST, StoreConfig
+from judging.ground.errors import DataError, TimedrunError, UsageError
 from tests.image_classification.preparation.samples import image_folder, tars_of
 from timedrun.cli import main
-from timedrun.errors import DataError, TimedrunError, UsageError
 
 
 def config_of(store: StoreConfig) -> ImageRunConfig:

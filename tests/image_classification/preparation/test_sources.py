@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from image_classification.preparation.sources import Source, open_source
+from judging.ground.errors import DataError, TimedrunError, UsageError
 from tests.image_classification.preparation.built_stores import silent
 from tests.image_classification.preparation.samples import CLASSES, encoded, image_folder, pixels, tars_of
-from timedrun.errors import DataError, TimedrunError, UsageError
 
 
 def contents(source: Source) -> dict[str, list[tuple[str, int, bytes]]]:

@@ -7,9 +7,9 @@ import pytest
 
 from image_classification.preparation import builder
 from image_classification.stores.manifest import verify
+from judging.ground.errors import DataError
 from tests.image_classification.preparation.built_stores import JPEG, build
 from tests.image_classification.preparation.samples import fingerprint, tars_of
-from timedrun.errors import DataError
 
 
 def test_a_folder_with_something_else_is_not_touched(tmp_path: Path, original: Path) -> None:

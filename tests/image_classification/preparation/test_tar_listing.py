@@ -9,9 +9,9 @@ import pytest
 
 from image_classification.preparation import tar_listing
 from image_classification.preparation.tar_listing import list_tar
+from judging.ground.errors import DataError
 from tests.image_classification.preparation.built_stores import silent
 from tests.image_classification.preparation.samples import add, image_folder, tars_of
-from timedrun.errors import DataError
 
 
 def contents(path: Path, cache: Path) -> dict[tuple[str, str], bytes]:

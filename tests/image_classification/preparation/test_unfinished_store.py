@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from image_classification.stores.manifest import MANIFEST, StoreConfig, verify
+from judging.ground import atomic_file
+from judging.ground.errors import DataError
 from tests.image_classification.preparation.built_stores import FORMATS, JPEG, RAW, build, stop_after
 from tests.image_classification.preparation.samples import fingerprint
-from timedrun.errors import DataError
-from timedrun.storage import atomic_file
 
 
 @FORMATS

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from image_classification.preparation.validation_labels import read_labels
+from judging.ground.errors import DataError
 from tests.image_classification.preparation.samples import add
-from timedrun.errors import DataError
 
 DEVKIT = "ILSVRC2012_devkit_t12"
 TRUTH = [4, 2, 2, 1, 3, 4, 1]

@@ -12,7 +12,7 @@ from PIL import Image
 from image_classification.stores import beton, encoded, raw
 from image_classification.stores.manifest import MANIFEST, ImageManifest, StoreConfig, count_split
 from image_classification.stores.store_format import FinishedShard, SourceImage, SourceItem
-from timedrun.storage.atomic_file import StoredFile, write_file
+from judging.ground.atomic_file import StoredFile, write_file
 
 FORMATS = {"jpeg": encoded.FORMAT, "raw": raw.FORMAT, "beton": beton.FORMAT}
 CLASSES = ("ant", "bee", "wasp")

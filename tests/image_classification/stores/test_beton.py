@@ -25,8 +25,8 @@ from image_classification.stores.beton import (
 )
 from image_classification.stores.manifest import StoreConfig, verify
 from image_classification.stores.store_format import SourceImage, SourceItem
+from judging.ground.errors import DataError
 from tests.image_classification.stores.small_stores import Given, beton_tables, given, make_store, picture
-from timedrun.errors import DataError
 
 SIZES = [(1, 9), (30, 17), (12, 12), (9, 1), (20, 31), (13, 40), (25, 14), (16, 16)]
 MIXED = StoreConfig(format="beton", size=24, jpeg_share=0.5)

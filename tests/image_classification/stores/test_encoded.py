@@ -14,8 +14,8 @@ from image_classification import image_folder
 from image_classification.stores import encoded
 from image_classification.stores.encoded import EncodedImages, FolderImages, JpegShards, open_encoded
 from image_classification.stores.manifest import StoreConfig
+from judging.ground.errors import DataError
 from tests.image_classification.stores.small_stores import Given, given, make_store, picture
-from timedrun.errors import DataError
 
 SIZES = [(1, 9), (9, 1), (5, 7), (16, 16), (3, 2), (8, 31), (2, 2)]
 

@@ -11,8 +11,8 @@ from image_classification.stores.manifest import (
     require_split,
     verify,
 )
+from judging.ground.errors import DataError
 from tests.image_classification.stores.small_stores import CLASSES, given, make_store
-from timedrun.errors import DataError
 
 
 @pytest.fixture

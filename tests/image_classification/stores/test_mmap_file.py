@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from image_classification.stores.mmap_file import map_file
-from timedrun.errors import DataError
+from judging.ground.errors import DataError
 
 
 def maps_of(path: Path) -> int:

@@ -15,8 +15,8 @@ from PIL import Image
 from image_classification.centre_crop import resized
 from image_classification.stores.manifest import MANIFEST, StoreConfig, read_manifest
 from image_classification.stores.raw import FORMAT, RawImages, stored_size
+from judging.ground.errors import DataError
 from tests.image_classification.stores.small_stores import Given, given, make_store, picture, stored_image
-from timedrun.errors import DataError
 
 SIDES = st.integers(1, 40)
 SIZES = [(1, 9), (30, 17), (12, 12), (9, 1), (20, 31), (13, 40), (25, 14)]

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from image_classification.stores.sample_index import FILE_ROW, ROW, SampleIndex, index_files
-from timedrun.errors import DataError
+from judging.ground.errors import DataError
 
 NAMES = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=20)
 IMAGES = st.lists(st.tuples(NAMES, st.integers(0, 2**31 - 1), st.integers(0, 2**40)), min_size=1, max_size=20)

@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch import nn
 
+from judging.ground.errors import UsageError
 from language_model.gpt.build import build_gpt_optimizer
 from language_model.gpt.configs import shakespeare_baseline, shakespeare_modern
 from language_model.gpt.model import Decoder
 from language_model.gpt.settings import GptConfig
-from timedrun.errors import UsageError
 from timedrun.training.optim import Muon
 
 MUON = replace(shakespeare_modern().optimizer, weight_decay=0.01)

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 import torch
 
+from judging.ground.errors import UsageError
 from language_model import MOVED_CONFIGS
 from language_model.gpt import configs
 from language_model.gpt.configs import GptRunConfig
 from language_model.gpt.model import build_model
 from timedrun.benchmark import find
 from timedrun.config_choice import read_config
-from timedrun.errors import UsageError
 from timedrun.methods import ALiBi, GradientClipping, SequenceLengthWarmup
 from timedrun.training.batch_plan import BatchPlan
 

@@ -11,6 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from judging.ground.errors import DataError
 from language_model.gpt import warm_up
 from language_model.gpt.batches import TokenBatches, open_batches, sequence_starts
 from language_model.gpt.configs import GptRunConfig, shakespeare_baseline
@@ -18,7 +19,6 @@ from language_model.gpt.datasets import data_digest, facts, preflight
 from language_model.gpt.settings import GptDataConfig, Sampling
 from language_model.gpt.tokens import TokenStore
 from timedrun.distributed.process_group import ProcessGroup
-from timedrun.errors import DataError
 
 CPU = torch.device("cpu")
 BOTH = pytest.mark.parametrize("sampling", ["windows", "blocks"])

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from judging.ground.errors import DataError
 from language_model.gpt import encoding as module
 from language_model.gpt.encoding import BytePairs, Characters, encode_pieces, read_text
 from tests.language_model.gpt import decoding
-from timedrun.errors import DataError
 
 TRICKY = st.text(alphabet=string.ascii_letters[:4] + " \n\t'sé漢1.\x1c\u00a0", max_size=60)
 

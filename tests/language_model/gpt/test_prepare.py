@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from judging.ground.errors import DataError, ExitCode, UsageError
 from language_model.gpt.configs import shakespeare_baseline
 from language_model.gpt.prepare import prepare
 from timedrun.cli import main
-from timedrun.errors import DataError, ExitCode, UsageError
 
 CONFIG = shakespeare_baseline()
 

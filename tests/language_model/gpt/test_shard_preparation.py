@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from judging.ground.errors import DataError, UsageError
 from language_model.gpt import shard_preparation
 from language_model.gpt.configs import GptRunConfig, shakespeare_baseline
 from language_model.gpt.encoding import BytePairs
@@ -13,7 +14,6 @@ from language_model.gpt.prepare import prepare
 from language_model.gpt.settings import GptDataConfig
 from language_model.gpt.token_shards import ShardStore
 from tests.language_model.gpt import decoding
-from timedrun.errors import DataError, UsageError
 
 WIKIPEDIA = '<doc id="{0}" title="Title {0}">\nTitle {0}\n\nthe dog {0} sat\non the mat.\n</doc>\n'
 

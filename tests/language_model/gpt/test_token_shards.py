@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 import torch
 
+from judging.ground.errors import DataError
+from judging.ground.token_shard import read_shard, write_shard
 from language_model.gpt import datasets
 from language_model.gpt.batches import document_starts, open_batches
 from language_model.gpt.configs import GptRunConfig
@@ -17,8 +19,6 @@ from language_model.gpt.settings import GptDataConfig
 from language_model.gpt.token_shards import ShardStore
 from language_model.gpt.tokens import TokenStore
 from timedrun.distributed.process_group import ProcessGroup
-from timedrun.errors import DataError
-from timedrun.storage.token_shard import read_shard, write_shard
 
 ALONE = ProcessGroup(0, 1, 0, torch.device("cpu"))
 

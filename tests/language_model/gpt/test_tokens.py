@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from judging.ground.errors import DataError, UsageError
 from language_model.gpt import encoding as encoding_module
 from language_model.gpt import tokens as module
 from language_model.gpt.tokens import MANIFEST, SPLITS, TokenStore, prepare_tokens
 from tests.language_model.gpt import decoding
-from timedrun.errors import DataError, UsageError
 
 
 @pytest.fixture

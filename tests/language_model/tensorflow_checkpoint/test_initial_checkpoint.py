@@ -15,6 +15,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from judging.ground.errors import DataError
 from language_model.model import import_transformers
 from language_model.settings import BertArchitecture
 from language_model.tensorflow_checkpoint import initial_checkpoint
@@ -26,7 +27,6 @@ from language_model.tensorflow_checkpoint.initial_checkpoint import (
 )
 from language_model.weights import shapes
 from tests.language_model.tensorflow_checkpoint import bundle_writer as writer
-from timedrun.errors import DataError
 
 safetensors = pytest.importorskip("safetensors.torch", reason="needs timedrun[language]")
 if importlib.util.find_spec("transformers") is None:

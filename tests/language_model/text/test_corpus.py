@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from judging.ground.errors import DataError
 from language_model.text import corpus
 from language_model.text.corpus import Corpus, Document, clean_line
-from timedrun.errors import DataError
 
 WIKI = """<doc id="1" url="x" title="A &amp; &quot;B&quot;">
 A & "B"

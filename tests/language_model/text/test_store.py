@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from judging.ground.atomic_file import StoredFile, write_file
+from judging.ground.errors import DataError
 from language_model.text.shards import PartContent
 from language_model.text.store import (
     MANIFEST,
@@ -22,8 +24,6 @@ from language_model.text.store import (
 )
 from language_model.text.store_writer import write_split
 from language_model.text.vocabulary import SpecialIds
-from timedrun.errors import DataError
-from timedrun.storage.atomic_file import StoredFile, write_file
 
 SPECIAL = SpecialIds(pad=0, unk=1, cls=2, sep=3, mask=4)
 Rows = list[tuple[list[int], int, list[int], list[int]]]

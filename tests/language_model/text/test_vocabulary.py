@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from judging.ground.errors import DataError
 from language_model.text.topics_store import documents
 from language_model.text.vocabulary import SPECIAL_WORDS, read_vocabulary, train_vocabulary
 from tests.language_model.text_samples import write_vocabulary
-from timedrun.errors import DataError
 
 pytest.importorskip("tokenizers", reason="needs the extra 'language'")
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from judging.scoring.run_set import mismatch
 from mlevents.checks.log_check import CheckReport, check, check_set
 from mlevents.rounds.own_rules import BEYOND_MLPERF, as_recorded, benchmark_rules, parse
 from mlevents.run_status import failure, rules_of
 from mlevents.summary import RunSummary
-from timedrun.submission.scoring.run_set import mismatch
 
 WINE = benchmark_rules("wine", dataset="wine", metric="accuracy", target=0.75, runs=2)
 Write = Callable[..., Path]

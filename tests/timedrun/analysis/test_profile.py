@@ -11,7 +11,7 @@ from tests.timedrun.conftest import SPEC
 from tests.timedrun.run.killed_run import ALONE, IN_SAMPLES
 from timedrun.analysis.profile import Profile, device_use
 from timedrun.analysis.profiled_run import PositionTimes, ProfiledRun, StepPlan
-from timedrun.benchmark_spec import BenchmarkSpec
+from timedrun.benchmark import BenchmarkSpec
 from timedrun.config import RunConfig
 from timedrun.methods import stack
 from timedrun.run.progress import Progress

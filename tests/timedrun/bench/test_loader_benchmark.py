@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from judging.ground.errors import DataError, ExitCode
 from timedrun.bench import process_memory
 from timedrun.bench.loader_benchmark import LoaderPass, interleaved
 from timedrun.cli import main
 from timedrun.distributed.stall_detector import cpu_seconds
-from timedrun.errors import DataError, ExitCode
 
 PACKAGE = """
 from timedrun.benchmark import BenchmarkSpec

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from judging.ground.config_values import flatten
 from timedrun import cli
 from timedrun.analysis.profiled_run import StepPlan
 from timedrun.analysis.step_times import StepTimes
@@ -15,7 +16,6 @@ from timedrun.config import RunConfig, plain
 from timedrun.config_choice import read_config
 from timedrun.preflight import checks
 from timedrun.recipes import RECIPES
-from timedrun.storage.config_values import flatten
 
 
 @pytest.fixture(autouse=True)

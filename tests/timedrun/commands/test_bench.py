@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from judging.ground.errors import ExitCode
 from timedrun.analysis.step_times import StepTimes
 from timedrun.bench.step_benchmark import StepRow
 from timedrun.benchmark import find
 from timedrun.cli import main
 from timedrun.commands.bench import show_steps
-from timedrun.errors import ExitCode
 
 STEP = ["bench", "step", "image_classification"]
 

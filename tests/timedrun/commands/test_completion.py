@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from timedrun.cli import VERBS, main
+from timedrun.cli import main
+from timedrun.commands.parser import VERBS
 
 COMPLETE = """
 eval "$(timedrun completion bash)"

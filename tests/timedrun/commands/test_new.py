@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from judging.ground.errors import ExitCode
 from mlevents.rounds.own_rules import BEYOND_MLPERF
 from timedrun.cli import main
 from timedrun.commands.new import TEMPLATE
 from timedrun.distributed.rank_process import module_command
-from timedrun.errors import ExitCode
 
 NAME = "written_benchmark"
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from judging.ground.errors import ExitCode
 from timedrun.cli import main
-from timedrun.errors import ExitCode
 
 SMOKE = ["profile", "image_classification", "smoke", "--data", "synthetic"]
 

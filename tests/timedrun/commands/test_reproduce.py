@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
+from judging.ground.config_values import digest_of
+from judging.pages.score_table import NOTICE
 from mlevents import keys, record
 from timedrun.cli import main
-from timedrun.storage.config_values import digest_of
-from timedrun.submission.scoring.score_table import NOTICE
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
 

@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 import torch
 
+from judging.ground.errors import ExitCode
 from tests.timedrun.distributed.thread_ranks import on_all
 from timedrun.config import RunConfig
-from timedrun.distributed.config_consistency import ConfigMismatch, require, values_to_compare
-from timedrun.errors import ExitCode
+from timedrun.distributed.config_consistency import ConfigMismatch, require
 from timedrun.provenance import system
+from timedrun.run.origin import values_to_compare
 
 
 def differences(*given: dict[str, object]) -> list[str]:

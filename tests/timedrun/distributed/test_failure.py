@@ -2,9 +2,9 @@
 
 import pytest
 
+from judging.ground.errors import ExitCode
 from timedrun.distributed.failure import RankStatus, find_stalled
 from timedrun.distributed.stall_detector import State, ThreadActivity
-from timedrun.errors import ExitCode
 
 STUCK, BUSY = 15.0, 1200.0
 Activity = tuple[State, float] | None

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from judging.ground.errors import ExitCode, UsageError
 from mlevents import keys, record
 from tests.timedrun.distributed.launched_ranks import free_port
 from timedrun.distributed.fault_injection import VARIABLE, Fault
 from timedrun.distributed.launch_env import LaunchEnv
-from timedrun.errors import ExitCode, UsageError
 
 PROMISED_MS = 30_000
 

@@ -6,10 +6,10 @@ import threading
 import psutil
 import pytest
 
+from judging.ground.errors import RankLost
 from tests.timedrun.distributed.launched_ranks import until
 from tests.timedrun.distributed.thread_ranks import MEET_SECONDS, Meeting
 from timedrun.distributed.heartbeat_channel import Connection, connect
-from timedrun.errors import RankLost
 
 pytestmark = pytest.mark.timeout(60)
 

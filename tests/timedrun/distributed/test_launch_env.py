@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from judging.ground.errors import UsageError
 from timedrun.distributed.launch_env import AGENT_STORE, LAUNCHED, LaunchEnv
-from timedrun.errors import UsageError
 
 detect = LaunchEnv.detect
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import psutil
 import pytest
 
+from judging.ground.errors import ExitCode
 from tests.timedrun.distributed.launched_ranks import PRELUDE, alive, launch_env, launch_ranks, until
 from timedrun.distributed.launcher import End, Launcher
-from timedrun.errors import ExitCode
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(60)]
 SLEEPER = [sys.executable, "-c", "import time; time.sleep(60)"]

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from judging.ground.errors import ExitCode
 from tests.timedrun.distributed.launched_ranks import launch_env, launch_ranks
 from timedrun.distributed import launcher
 from timedrun.distributed.launcher import End, Launcher
-from timedrun.errors import ExitCode
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(60)]
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)

@@ -14,12 +14,12 @@ import pytest
 import torch
 from torch.distributed import Store
 
+from judging.ground.errors import ExitCode, RankLost, UsageError
 from tests.timedrun.distributed.launched_ranks import free_port
 from tests.timedrun.distributed.thread_ranks import CPU, in_threads
 from timedrun.distributed import rendezvous
 from timedrun.distributed.launch_env import ATTEMPT, LaunchEnv
 from timedrun.distributed.rendezvous import init_process_group
-from timedrun.errors import ExitCode, RankLost, UsageError
 
 pytestmark = pytest.mark.timeout(60)
 

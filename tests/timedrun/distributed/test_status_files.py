@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from torch.distributed import TCPStore
 
+from judging.ground.errors import ExitCode, TimedrunError
 from timedrun.distributed import status_files
 from timedrun.distributed.launch_env import STATUS_FILES
-from timedrun.errors import ExitCode, TimedrunError
 
 
 def test_reports_are_read_and_an_incomplete_one_is_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from judging.ground.errors import ExitCode
 from timedrun.distributed.stop_signals import ABORT, ABORTED, STOPPING, ShutdownRequest, asked_twice
-from timedrun.errors import ExitCode
 
 Aborts = list[tuple[str, ExitCode]]
 

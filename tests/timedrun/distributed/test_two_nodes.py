@@ -14,10 +14,10 @@ from pathlib import Path
 import psutil
 import pytest
 
+from judging.ground.errors import ExitCode
 from mlevents import keys, record
 from tests.timedrun.distributed.launched_ranks import free_port, until
 from timedrun.distributed import fault_injection
-from timedrun.errors import ExitCode
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(240)]
 RUN = ("-m", "timedrun", "run", "image_classification", "smoke", "--data", "synthetic", "--threads", "1")

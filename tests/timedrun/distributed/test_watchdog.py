@@ -13,13 +13,13 @@ from unittest.mock import MagicMock
 import pytest
 import torch.distributed as dist
 
+from judging.ground.errors import DataError, ExitCode, NonFiniteLoss, UsageError
 from tests.timedrun.distributed.thread_ranks import CPU
 from timedrun.distributed.heartbeat_channel import Connection
 from timedrun.distributed.launch_env import STATUS_FILES
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.distributed.stall_detector import ThreadActivity
 from timedrun.distributed.watchdog import STUCK, Watchdog
-from timedrun.errors import DataError, ExitCode, NonFiniteLoss, UsageError
 
 pytestmark = pytest.mark.timeout(60)
 CUT = dist.DistError("[pair.cc:1] Connection closed by peer [10.0.0.7]:4711. GLHF")

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from judging.ground.errors import ExitCode, UsageError
 from timedrun.cli import main
-from timedrun.errors import ExitCode, UsageError
 from timedrun.methods import BlurPool, ChannelsLast, SequenceLengthWarmup, card
 from timedrun.methods.card import clashes, find_card, places, rows, settings, with_cards
 

@@ -9,11 +9,11 @@ from torch import nn
 from image_classification import SPEC
 from image_classification.configs import synthetic_smoke
 from image_classification.train import train
+from judging.ground.errors import TimedrunError
 from mlevents import keys, record
 from mlevents.runlog import RunLog
 from timedrun.config_choice import with_change
 from timedrun.distributed.process_group import ProcessGroup
-from timedrun.errors import TimedrunError
 from timedrun.methods import BlurPool, NoOpModel, stack
 from timedrun.run.progress import Progress
 from timedrun.run.timed_run import TimedRun

@@ -12,16 +12,16 @@ import pytest
 import torch
 
 from image_classification.configs import synthetic_smoke
+from judging.ground.errors import PreflightError
+from judging.ground.result_files import ResultPaths, next_number
 from timedrun.benchmark import find
 from timedrun.config import RunConfig
 from timedrun.distributed.launch_env import LaunchEnv
-from timedrun.errors import PreflightError
 from timedrun.methods import EMA, CutMix, MixUp
 from timedrun.preflight import checks
 from timedrun.provenance import number_formats
 from timedrun.run import page_cache
 from timedrun.run.worker import LaunchOptions
-from timedrun.storage.result_files import ResultPaths, next_number
 
 Usage = namedtuple("Usage", "total used free")
 

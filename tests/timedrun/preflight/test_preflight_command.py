@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from judging.ground.errors import ExitCode, UsageError
 from timedrun.benchmark import find
 from timedrun.cli import main
 from timedrun.commands.preflight import (
@@ -19,7 +20,6 @@ from timedrun.commands.preflight import (
     ranks_of,
 )
 from timedrun.config import RunConfig
-from timedrun.errors import ExitCode, UsageError
 from timedrun.methods import LabelSmoothing, MixUp
 from timedrun.preflight import checks, dry_run_report
 from timedrun.provenance import number_formats

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from judging.ground.errors import UsageError
 from mlevents.package_checker.system_description import KEYS, unanswered
 from timedrun.cli import main
-from timedrun.errors import UsageError
 from timedrun.provenance.system_answers import QUESTIONS, SET_BY_RUNS, open_keys, read_answers, write_questions
 
 MEASURED: dict[str, Any] = dict.fromkeys(KEYS, "measured") | {"cooling": "", "hw_notes": ""}

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from timedrun.errors import TimedrunError
+from judging.ground.errors import TimedrunError
+from judging.pages import plot
 from timedrun.race.race_file import Race
 from timedrun.race.report import Report
-from timedrun.submission import plot
 
 WriteRun = Callable[..., Path]
 TIMES = {"a": [40.0, 44.0, 41.0], "b": [20.0, 21.0, 20.5]}

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from judging.ground.errors import ExitCode, UsageError
 from timedrun.commands.report import report
-from timedrun.errors import ExitCode, UsageError
 from timedrun.race.race_file import Race
 
 HOSTILE = "<script>alert(1)</script>"

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from judging.ground.errors import UsageError
 from timedrun.benchmark import find
 from timedrun.config import dump
-from timedrun.errors import UsageError
 from timedrun.race.sides import Side, ablation, sides_of
 
 IMAGES = find("image_classification")

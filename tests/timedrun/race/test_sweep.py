@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 
 from image_classification.configs import cifar10_resnet8_baseline, digits_baseline
+from judging.comparison.tradeoff import compare_curves
+from judging.ground.errors import UsageError
 from language_model.configs import topics_baseline
 from language_model.gpt.configs import openwebtext_methods
-from timedrun.errors import UsageError
 from timedrun.race.race_file import Budget, Race
 from timedrun.race.schedule import schedule
 from timedrun.race.sides import Side
 from timedrun.race.sweep import stretched_sides
 from timedrun.race.sweep_curves import curves_at
 from timedrun.race.sweep_report import SweepReport
-from timedrun.submission.tradeoff import compare_curves
 
 WriteRun = Callable[..., Path]
 SECONDS = {0.5: 20.0, 1.0: 40.0, 2.0: 80.0}

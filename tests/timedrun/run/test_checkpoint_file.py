@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 import torch
 
+from judging.ground.atomic_file import FileWriter
 from timedrun.run import checkpoint_file
 from timedrun.run.checkpoint_file import CheckpointError, load, save
-from timedrun.storage.atomic_file import FileWriter
 
 STATE: dict[str, Any] = {
     "model": {"weight": torch.arange(2000, dtype=torch.float32), "counter": torch.tensor(3)},

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 import torch
 
+from judging.ground import atomic_file
+from judging.ground.errors import TimedrunError
 from tests.timedrun.distributed.thread_ranks import on_all
 from timedrun.distributed.process_group import ProcessGroup
-from timedrun.errors import TimedrunError
 from timedrun.run import checkpoint_file
 from timedrun.run.checkpoint_manager import CheckpointManager, checkpoint_path, discard_newer, newest_on_all, steps_in
-from timedrun.storage import atomic_file
 
 
 def about(step: int, rank: int) -> dict[str, Any]:

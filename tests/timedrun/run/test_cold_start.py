@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from judging.pages.score_table import table
+from judging.scoring.score import score
 from mlevents import keys, mlcommons, record
 from mlevents.checks.log_check import check
 from mlevents.event import Event
@@ -20,8 +22,6 @@ from timedrun.run import page_cache
 from timedrun.run.checkpoint_file import load
 from timedrun.run.run_info import RunInfo
 from timedrun.run.timed_run import TimedRun
-from timedrun.submission.scoring.score import score
-from timedrun.submission.scoring.score_table import table
 
 INFO = RunInfo(train_samples=20, eval_samples=5, hyperparameters={})
 

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from judging.ground.errors import ExitCode, TimedrunError, UsageError
+from judging.ground.result_files import ResultPaths
 from mlevents import keys
 from mlevents.runlog import RunLog
 from timedrun.benchmark import find
@@ -15,11 +17,9 @@ from timedrun.distributed import fault_injection
 from timedrun.distributed.launch_env import ATTEMPT, LaunchEnv
 from timedrun.distributed.launcher import End
 from timedrun.distributed.stop_signals import ABORTED
-from timedrun.errors import ExitCode, TimedrunError, UsageError
 from timedrun.run import launch
 from timedrun.run.blocks import Outcome
 from timedrun.run.worker import LaunchOptions
-from timedrun.storage.result_files import ResultPaths
 
 KILLED = End((-9, 4), lost="rank 0 was killed by SIGKILL (last step 12)", begun=True)
 EXITED = End((0, 0), begun=True)

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from judging.ground.errors import ExitCode, TimedrunError, UsageError
+from judging.ground.result_files import ResultPaths
 from timedrun.benchmark import find
 from timedrun.distributed import parent_death_signal, status_files
 from timedrun.distributed.launch_env import LAUNCHED, STATUS_FILES
-from timedrun.errors import ExitCode, TimedrunError, UsageError
 from timedrun.run import rank
 from timedrun.run.worker import LaunchOptions
-from timedrun.storage.result_files import ResultPaths
 
 
 class Exit(BaseException):

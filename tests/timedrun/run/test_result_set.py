@@ -5,13 +5,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from judging.ground.config_values import digest_of
 from mlevents import keys
 from mlevents.rounds.own_rules import as_recorded, benchmark_rules
 from mlevents.runlog import RunLog
 from timedrun.config import RunConfig, digest, dump
 from timedrun.methods import EMA
 from timedrun.run.result_set import next_seed, other_config, other_rules, repeated_seed
-from timedrun.storage.config_values import digest_of
 
 
 def keep(folder: Path, number: int, text: str) -> None:

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
+from judging.ground.errors import TimedrunError
+from judging.ground.result_files import ResultPaths
 from mlevents import keys
 from mlevents.runlog import RunLog
 from timedrun import config
 from timedrun.benchmark import find
 from timedrun.config import EvaluationConfig, RunConfig, SubmissionConfig
-from timedrun.errors import TimedrunError
 from timedrun.run.resume_checks import require_resumable
 from timedrun.run.run_info import log_submission
-from timedrun.storage.result_files import ResultPaths
 
 ORIGIN = {"ranks": 2, "threads": 1, "commit": "abc", "dirty": True, "difference": "d1", "image_digest": "sha256:a"}
 SYSTEM = {

@@ -11,13 +11,13 @@ import pytest
 import torch
 from hypothesis import given
 
+from judging.ground.errors import TrainingLoopError
 from mlevents import keys, record
 from mlevents.checks.log_check import check
 from mlevents.runlog import RunLog
 from tests.timedrun.run.killed_run import IN_SAMPLES, MakeRun
 from timedrun.config import EvaluationConfig, RunConfig
 from timedrun.distributed.stop_signals import ShutdownRequest
-from timedrun.errors import TrainingLoopError
 from timedrun.run.blocks import Outcome, plan_blocks
 from timedrun.run.checkpoint_file import load
 from timedrun.run.run_info import RunInfo

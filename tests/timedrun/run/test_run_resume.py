@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from judging.ground.errors import TimedrunError
 from mlevents import keys, record
 from mlevents.runlog import RunLog
 from tests.timedrun.run.killed_run import (
@@ -24,7 +25,6 @@ from tests.timedrun.run.killed_run import (
 )
 from timedrun.config import EvaluationConfig, RunConfig
 from timedrun.distributed.stop_signals import ShutdownRequest
-from timedrun.errors import TimedrunError
 from timedrun.run import checkpoint_file
 from timedrun.run.blocks import Outcome
 from timedrun.run.checkpoint_manager import checkpoint_path, newest_on_all

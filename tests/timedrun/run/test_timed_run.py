@@ -14,13 +14,13 @@ import pytest
 import torch
 from torch import nn
 
+from judging.ground.errors import ExitCode, NonFiniteLoss, TrainingLoopError
 from mlevents import keys, record
 from mlevents.runlog import ResultFileGone, RunLog
 from tests.timedrun.run.killed_run import MakeRun, Program
 from timedrun.config import RunConfig, SubmissionConfig
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.distributed.stop_signals import ShutdownRequest
-from timedrun.errors import ExitCode, NonFiniteLoss, TrainingLoopError
 from timedrun.methods import LayerFreezing
 from timedrun.run.blocks import Outcome
 from timedrun.run.checkpoint_file import load

@@ -14,17 +14,17 @@ from typing import Any, NoReturn
 import pytest
 import torch
 
+from judging.ground.errors import ExitCode, TimedrunError, UsageError
+from judging.ground.result_files import ResultPaths
 from mlevents import keys, record
 from timedrun.benchmark import find
 from timedrun.config import RunConfig
 from timedrun.distributed import fault_injection
 from timedrun.distributed.process_group import ProcessGroup
-from timedrun.errors import ExitCode, TimedrunError, UsageError
-from timedrun.provenance import origin, system
-from timedrun.run import worker
+from timedrun.provenance import system
+from timedrun.run import origin, worker
 from timedrun.run.run_info import log_settings, log_submission
 from timedrun.run.worker import Ending, LaunchOptions, claim, execute, load_checkpoint
-from timedrun.storage.result_files import ResultPaths
 
 pytestmark = pytest.mark.timeout(120)
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from judging.ground.errors import ExitCode, UsageError
 from timedrun.benchmark import find
 from timedrun.cli import main
-from timedrun.errors import ExitCode, UsageError
 from timedrun.storage import benchmark_folders
 from timedrun.storage.benchmark_folders import nearby
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from judging.ground.errors import DataError, TimedrunError
 from tests.timedrun.distributed.launched_ranks import alive, until
-from timedrun.errors import DataError, TimedrunError
 from timedrun.storage.worker_pool import TaskProgress, results
 
 pytestmark = pytest.mark.timeout(60)

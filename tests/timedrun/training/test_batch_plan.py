@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from timedrun.errors import UsageError
+from judging.ground.errors import UsageError
 from timedrun.training.batch_plan import BatchPlan
 
 

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from timedrun.config import RunConfig
-from timedrun.training.precision import Precision, precision_info, set_backends
+from timedrun.run.run_info import precision_info
+from timedrun.training.precision import Precision, set_backends
 
 LINEAR, ATTENTION, COMMUNICATION = (f"lowest_numerical_precision_in_{where}" for where in ("linear", "attn", "comm"))
 

@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 from typing import Any, Final
 
+from judging.ground.result_files import ResultPaths
 from mlevents import keys
 from mlevents.event import json_fault
 from mlevents.package_checker.system_description import KEYS
-from timedrun.storage.result_files import ResultPaths
 from timedrun.submission.packaging.safe_files import PackageError
 
 STATUS_WORDS: Final = {

@@ -10,26 +10,26 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from judging.checking.check_report import CheckResult, group_lines
+from judging.checking.verdicts import check_package as check_strictly
+from judging.checking.verdicts import verdict
+from judging.ground.errors import UsageError
+from judging.ground.ledger import parse
+from judging.pages.score_table import table
+from judging.scoring.score import Score
 from mlevents.checks.finding import Finding
 from mlevents.mlcommons import CheckStatus, OfficialVerdict, check_package
 from mlevents.rounds import MLPERF_RULESETS, Ruleset, default_ruleset
 from mlevents.rounds import ruleset as rules_named
 from mlevents.rounds.own_rules import NOT_APPLICABLE, in_force, own_rules_of, usual_ruleset_of
-from timedrun.errors import UsageError
 from timedrun.provenance.system import provenance
 from timedrun.provenance.system_answers import QUESTIONS, Answers, open_keys
-from timedrun.storage.ledger import parse
-from timedrun.submission.check_report import CheckResult, group_lines
 from timedrun.submission.packaging.archive import digests, write_archive
 from timedrun.submission.packaging.described_system import STATUS_WORDS
 from timedrun.submission.packaging.package_layout import write_manifest, write_tree
 from timedrun.submission.packaging.package_scripts import IMPLEMENTATION
 from timedrun.submission.packaging.result_folder import NONE_RECORDED, ResultFolder, open_results
 from timedrun.submission.packaging.safe_files import PackageError, safe_name
-from timedrun.submission.scoring.score import Score
-from timedrun.submission.scoring.score_table import table
-from timedrun.submission.verdicts import check_package as check_strictly
-from timedrun.submission.verdicts import verdict
 
 __all__ = ["PackageError", "PackageReport", "package"]
 

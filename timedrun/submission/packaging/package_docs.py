@@ -9,13 +9,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from judging.pages.score_table import table
+from judging.pages.table import columns
 from mlevents import keys
 from mlevents.rounds import MLPERF_RULESETS, Ruleset, rulesets_of
 from mlevents.terminal_escape import printable
 from timedrun.submission.packaging.package_scripts import IMPLEMENTATION
 from timedrun.submission.packaging.result_folder import NONE_RECORDED, ResultFolder
-from timedrun.submission.scoring.score_table import table
-from timedrun.submission.table import columns
 
 TRADEMARK = "MLPerf is a trademark of the MLCommons Association."
 

@@ -8,12 +8,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from judging.checking.verdicts import LEVELS, verdict
+from judging.ground.ledger import LEDGER
+from judging.pages.score_table import NOTICE
 from mlevents.checks.finding import Finding
 from mlevents.mlcommons import OfficialVerdict
 from mlevents.package_checker.files import MANIFEST
 from mlevents.rounds import Ruleset
 from timedrun.provenance.system import provenance
-from timedrun.storage.ledger import LEDGER
 from timedrun.submission.packaging import package_docs, package_scripts
 from timedrun.submission.packaging.archive import digests
 from timedrun.submission.packaging.package_scripts import IMPLEMENTATION
@@ -25,8 +27,6 @@ from timedrun.submission.packaging.safe_files import (
     write,
 )
 from timedrun.submission.packaging.source_tree import source_files, uncommitted
-from timedrun.submission.scoring.score_table import NOTICE
-from timedrun.submission.verdicts import LEVELS, verdict
 
 
 def write_tree(

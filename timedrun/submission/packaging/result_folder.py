@@ -11,15 +11,17 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Final
 
+from judging.ground.config_values import differing
+from judging.ground.errors import UsageError
+from judging.ground.result_files import ResultPaths
+from judging.scoring.announced_runs import find_ledger, ledger_findings
+from judging.scoring.recorded_run import recorded_ranks
+from judging.scoring.score import Score, score_set
 from mlevents import keys
 from mlevents.record import RunRecord, natural, read, result_files
 from mlevents.summary import SHARED, summarize
 from timedrun.benchmark import find
 from timedrun.config import dump
-from timedrun.errors import UsageError
-from timedrun.storage.config_values import differing
-from timedrun.storage.result_files import ResultPaths
-from timedrun.submission.announced_runs import find_ledger, ledger_findings
 from timedrun.submission.packaging.described_system import agreed_description, differences, json_object
 from timedrun.submission.packaging.safe_files import (
     PackageError,
@@ -28,8 +30,6 @@ from timedrun.submission.packaging.safe_files import (
     require_plain,
     safe_name,
 )
-from timedrun.submission.reproduction.recorded_run import recorded_ranks
-from timedrun.submission.scoring.score import Score, score_set
 
 NONE_RECORDED: Final = "none recorded"
 

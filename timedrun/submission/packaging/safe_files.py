@@ -10,7 +10,7 @@ import unicodedata
 from collections.abc import Iterable
 from pathlib import Path
 
-from timedrun.errors import TimedrunError
+from judging.ground.errors import TimedrunError
 
 LARGEST_FILE = 50 * 2**20
 """Bytes; MLCommons' repository checker refuses larger files."""

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from timedrun.errors import TimedrunError
+from judging.ground.errors import TimedrunError
 from timedrun.provenance.system import git
 from timedrun.storage.benchmark_folders import nearby, package_places
 

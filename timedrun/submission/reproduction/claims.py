@@ -9,10 +9,10 @@ from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from judging.ground.errors import TimedrunError
+from judging.ground.result_files import read_text
 from mlevents.event import json_fault
 from mlevents.package_checker.files import MANIFEST
-from timedrun.errors import TimedrunError
-from timedrun.storage.result_files import read_text
 from timedrun.submission.packaging.archive import digests
 
 RATIOS: Final = ("minutes", "samples", "samples_per_second")

@@ -8,13 +8,13 @@ from decimal import ROUND_DOWN, ROUND_HALF_EVEN, ROUND_HALF_UP, Decimal
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from judging.pages.score_table import DEMONSTRATION, NOTICE, UNVERIFIED
+from judging.pages.table import columns
+from judging.scoring.score import Score, score
 from mlevents.package_checker.files import MANIFEST
 from mlevents.record import result_files
 from mlevents.terminal_escape import printable
 from timedrun.submission.reproduction.claims import ChangedFile, Claim, changed_files, decimals, packages
-from timedrun.submission.scoring.score import Score, score
-from timedrun.submission.scoring.score_table import DEMONSTRATION, NOTICE, UNVERIFIED
-from timedrun.submission.table import columns
 
 ClaimStatus = Literal["reproduced", "differs", "cannot be scored", "not found", "not here", "not claimed"]
 """Without logs, a claim of a package is "not found", which is a failure, and one of a list of claims is "not here"."""

@@ -8,16 +8,16 @@ from dataclasses import replace
 from statistics import fmean, stdev
 from typing import Any, Literal
 
+from judging.comparison.speedup_ratio import compare
+from judging.scoring.olympic import as_summarized
+from judging.scoring.recorded_run import RecordedRun, differences
+from judging.scoring.score import scored_ruleset
 from mlevents.event import listed
 from mlevents.record import read
 from mlevents.run_status import reached, rules_of
 from mlevents.student_t import quantile
 from mlevents.summary import RunSummary, summarize
-from timedrun.submission.reproduction.recorded_run import RecordedRun, differences
 from timedrun.submission.reproduction.set_verdict import Agreement, Repeat, RunResult, SetVerdict, short
-from timedrun.submission.scoring.olympic import as_summarized
-from timedrun.submission.scoring.score import scored_ruleset
-from timedrun.submission.speedup_ratio import compare
 
 
 def compare_runs(

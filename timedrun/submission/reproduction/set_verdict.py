@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal
 
+from judging.comparison.speedup_ratio import Ratio
 from mlevents.event import listed
 from mlevents.terminal_escape import printable
-from timedrun.submission.speedup_ratio import Ratio
 
 TIME_TOLERANCE: Final = 0.05
 """Accepted slow-down on equal hardware and versions: the spread that MLCommons states for results other than imaging

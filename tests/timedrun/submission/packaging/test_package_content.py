@@ -15,15 +15,15 @@ from typing import Any
 
 import pytest
 
+from judging.ground.errors import UsageError
+from judging.scoring.score import score
 from mlevents.mlcommons import OfficialVerdict
 from mlevents.record import read
 from mlevents.rounds import RULESETS
 from mlevents.rounds import ruleset as rules_named
-from timedrun.errors import UsageError
 from timedrun.provenance.system_answers import Answers
 from timedrun.submission.packaging.described_system import STATUS_WORDS
 from timedrun.submission.packaging.package import PackageError, PackageReport, package
-from timedrun.submission.scoring.score import score
 
 MakeSet = Callable[..., Path]
 DIGEST = "sha256:" + "a" * 64

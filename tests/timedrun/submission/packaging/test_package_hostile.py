@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from judging.ground.errors import TimedrunError
 from mlevents import keys
 from timedrun.cli import main
-from timedrun.errors import TimedrunError
 from timedrun.submission.packaging import package_layout
 from timedrun.submission.packaging.package import PackageError, PackageReport, package
 

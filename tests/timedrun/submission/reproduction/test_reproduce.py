@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from judging.ground.errors import ExitCode
+from judging.pages.score_table import NOTICE
+from judging.scoring.score import score
 from timedrun.cli import main
-from timedrun.errors import ExitCode
 from timedrun.submission.reproduction.claims import Claim, read_claims
 from timedrun.submission.reproduction.reproduce import Figure, agreement, reproduce
-from timedrun.submission.scoring.score import score
-from timedrun.submission.scoring.score_table import NOTICE
 
 CLAIMS = Path(__file__).parents[4] / "results" / "published" / "mosaicml.json"
 WriteRun = Callable[..., Path]

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from judging.comparison.speedup_ratio import compare
+from judging.scoring.recorded_run import RecordedRun, recorded_run_of
 from mlevents import keys
-from timedrun.submission.reproduction.recorded_run import RecordedRun, recorded_run_of
 from timedrun.submission.reproduction.reproduce_run import compare_runs
 from timedrun.submission.reproduction.set_verdict import SetVerdict, speed
-from timedrun.submission.speedup_ratio import compare
 
 Course = tuple[float, ...]
 SHORT: Course = (0.3, 0.6, 0.761)

@@ -1,0 +1,186 @@
+"""Audit a published round: check and score every set, and compare all logs with each other."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from itertools import groupby
+from pathlib import Path
+from typing import Final
+
+from judging.checking.across_sets import kept, shared_logs
+from judging.checking.check_report import CheckResult
+from judging.checking.verdicts import check_logs, ruleset_of, verdict
+from judging.ground.errors import UsageError
+from judging.scoring.run_set import SetName
+from judging.scoring.score import Score, score_folder
+from mlevents.checks.finding import Finding
+from mlevents.checks.result_set import dropped_runs, two_settings
+from mlevents.package_checker.tree import check_tree
+from mlevents.record import result_files
+from mlevents.rounds import RULESETS, round_of_path
+from mlevents.summary import RunSummary
+
+RESULTS: Final = 'training_rules.adoc, "Benchmark Results"'
+LAYOUT: Final = 'submission_rules.adoc, "Training"'
+
+
+@dataclass(frozen=True)
+class Topic:
+    """A question that an audit answers: the ids of the findings about it, and the rule that they touch, if any."""
+
+    title: str
+    rules: frozenset[str]
+    source: str = ""
+
+
+TOPICS: Final = (
+    Topic("Byte-identical logs in two sets", frozenset({"identical-logs"}), RESULTS),
+    Topic("Logs of two sets with events in common", frozenset({"shared-events"}), RESULTS),
+    Topic("Copied logs within a set", frozenset({"copied-log"}), RESULTS),
+    Topic("Sets with two settings", frozenset({"two-settings", "one-configuration"}), RESULTS),
+    Topic("Sets with too few or too many logs", frozenset({"run-count"}), RESULTS),
+    Topic(
+        "Corrupted lines and files",
+        frozenset(
+            ("record-json", "record-form", "record-key", "record-mark", "record-metadata", "record-number")
+            + ("record-repeats", "record-value", "record-type", "record-alone", "one-record-a-line", "log-empty")
+        ),
+    ),
+    Topic("Times with another number of digits, or no times", frozenset({"time-digits", "record-time", "time-unit"})),
+    Topic("Systems without a description", frozenset({"system-without-description"}), LAYOUT),
+    Topic("Descriptions without results", frozenset({"system-without-results"}), LAYOUT),
+    Topic("Sets without a score", frozenset({"no-score"}), RESULTS),
+    Topic("Scores that differ from the published ones", frozenset({"published-score"})),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditedSet:
+    """A set of a round with its score, and the published one if it was given."""
+
+    score: Score
+    published: Decimal | None
+
+    @property
+    def agrees(self) -> bool | None:
+        """True if the score rounds to the published digits (the last of a float may differ); None without both."""
+        minutes = self.score.score_minutes
+        if self.published is None or minutes is None:
+            return None
+        last_digit = Decimal(1).scaleb(self.published.adjusted() - len(self.published.as_tuple().digits) + 1)
+        return abs(minutes - float(self.published)) <= 0.500001 * float(last_digit) + 1e-12 * minutes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Audit:
+    """Result of an audit. Paths of `results` and of their findings are relative to the round's folder."""
+
+    name: str
+    submitters: int
+    sets: list[AuditedSet]
+    results: list[CheckResult]
+    missing: list[SetName] = field(default_factory=list)
+    """Published scores of sets that are not in the folder."""
+
+    @property
+    def logs(self) -> int:
+        """The number of logs."""
+        return sum(one.kind == "log" for one in self.results)
+
+    @property
+    def systems(self) -> int:
+        """The number of systems with results."""
+        return len({(one.score.submitter, one.score.system) for one in self.sets})
+
+    def count(self, topic: Topic) -> int:
+        """Return the number of findings about a topic."""
+        return sum(found.rule in topic.rules for one in self.results for found in one.findings)
+
+
+def audit(root: Path, published: Mapping[SetName, Decimal], ruleset: str | None = None) -> Audit:
+    """Check, score and compare all results of the round in `root`, a folder SUBMITTER/{results,systems} each.
+
+    One submitter's summaries are in memory at a time, and of each other log a few kilobytes.
+
+    Args:
+        published: scores to compare with.
+        ruleset: default: that of the round's folder, else each benchmark's own.
+
+    Raises:
+        UsageError: the folder has no submitter with results.
+    """
+    root = Path(os.path.abspath(root))
+    folders = sorted(path.parent for path in root.glob("*/results") if path.is_dir())
+    if not folders or not any(result_files(folder / "results") for folder in folders):
+        raise UsageError(f"{root}: no SUBMITTER/results with result_*.txt; pass the folder of a round.")
+    sets: list[AuditedSet] = []
+    results: list[CheckResult] = []
+    logs: list[RunSummary] = []
+    for folder in folders:
+        for one in _submitter(folder, ruleset or round_of_path(root), published, logs):
+            if isinstance(one, CheckResult):
+                results.append(one)
+            else:
+                sets.append(one)
+    shared = list(shared_logs(logs, root))
+    for number, one in enumerate(results):  # a fact about two sets is listed with one of them
+        if one.kind == "set" and (
+            of_set := [found for found in shared if os.path.dirname(found.path or "") == one.path]
+        ):
+            findings = [*one.findings, *of_set]
+            results[number] = replace(one, findings=findings, strict=verdict(findings))
+    known = {(one.score.submitter, one.score.system, one.score.benchmark) for one in sets}
+    return Audit(
+        name=root.name,
+        submitters=len(folders),
+        sets=sets,
+        results=[_relative(one, root) for one in results],
+        missing=[name for name in published if name not in known],
+    )
+
+
+def _submitter(
+    folder: Path, ruleset: str | None, published: Mapping[SetName, Decimal], logs: list[RunSummary]
+) -> Iterator[CheckResult | AuditedSet]:
+    """Yield the results of a submitter's logs, sets and tree and its scores; add what is kept of its logs to `logs`."""
+    summaries: dict[Path, RunSummary] = {}
+    for place, files in groupby(result_files(folder / "results"), key=lambda file: file.parent):
+        reports, of_set = check_logs(list(files), ruleset)
+        runs = [report.summary for report in reports]
+        dropped = dropped_runs(runs, RULESETS[ruleset or ruleset_of(reports)])
+        for report in reports:
+            result = CheckResult.of(
+                report.path, "log", report.findings, report.ruleset, demonstration=report.demonstration
+            )
+            yield replace(result, dropped=report.summary in dropped)
+        of_set = [one for one in of_set if one.rule != "two-settings"]  # of the scored runs; here of all
+        findings = [*of_set, *two_settings(runs, dropped)]
+        for score in score_folder(place, runs, ruleset, str(place.relative_to(folder.parent))):
+            one = AuditedSet(score=score, published=published.get((score.submitter, score.system, score.benchmark)))
+            if one.agrees is False:
+                message = f"the score is {one.score.score_minutes} min, but the published score is {one.published} min"
+                findings.append(Finding(level="warning", rule="published-score", message=message))
+            if one.score.reason:
+                findings.append(Finding(level="warning", rule="no-score", message=one.score.reason))
+            yield one
+        yield CheckResult.of(place, "set", findings, ruleset or ruleset_of(reports))
+        summaries |= {report.path: report.summary for report in reports}
+        logs += map(kept, runs)
+    # Copies are compared over the whole round, and the number of logs is a finding of each set that has any.
+    said = {path.parent for path in summaries}
+    of_tree = (
+        found
+        for found in check_tree(folder, summaries, ruleset)
+        if found.rule != "copied-log" and not (found.rule == "run-count" and Path(found.path or "") in said)
+    )
+    yield CheckResult.of(folder, "package", of_tree, ruleset or "")
+
+
+def _relative(result: CheckResult, root: Path) -> CheckResult:
+    """Return a result whose paths, and those of its findings, are relative to `root`."""
+    own = os.path.relpath(result.path, root)
+    findings = [replace(one, path=os.path.relpath(one.path, root) if one.path else own) for one in result.findings]
+    return replace(result, path=own, findings=findings)

@@ -1,0 +1,59 @@
+"""An audit as one self-contained HTML page, without scripts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import Final
+
+from judging.checking.audit import TOPICS, Audit
+from judging.checking.audit_report import about, score_row, totals
+from judging.checking.check_report import CheckResult, count_of, finding_groups
+from judging.pages import html_page
+from judging.pages.score_table import NOTICE
+
+LISTED: Final = 200
+"""Largest number of places of one group that the page lists; JSON has all."""
+
+
+def as_page(audit: Audit) -> str:
+    """Format an audit as HTML; every text of the round is escaped."""
+    return "\n".join(_lines(audit)) + "\n"
+
+
+def _lines(audit: Audit) -> Iterator[str]:
+    yield from html_page.head(f"Audit of {audit.name}")
+    yield from html_page.table((), totals(audit).items())
+    yield "<h2>Facts</h2>"
+    yield from html_page.table((), ((topic.title, f"{audit.count(topic)}") for topic in TOPICS), numbers=(1,))
+    for topic in TOPICS:
+        if found := about(audit, topic):
+            yield f"<h2>{html_page.text(topic.title)}</h2>"
+            if topic.source:
+                yield f'<p class="source">{html_page.text(topic.source)}</p>'
+            yield from _groups(found)
+    if others := about(audit, None):
+        yield "<h2>Other errors and warnings</h2>"
+        yield from _groups(others)
+    yield "<h2>Scores, minutes</h2>"
+    header = ("system", "benchmark", "runs", "score", "published")
+    for submitter, sets in groupby(audit.sets, key=lambda one: one.score.submitter):
+        rows = [score_row(one)[1:] for one in sets]
+        yield f"<details><summary>{html_page.text(submitter)}: {len(rows)} sets</summary>"
+        yield from html_page.table(header, rows, numbers=(2, 3, 4))
+        yield "</details>"
+    yield f"<p>{html_page.text(NOTICE)}</p>\n</body>\n</html>"
+
+
+def _groups(results: Sequence[CheckResult]) -> Iterator[str]:
+    for _, members in finding_groups(results, "rule"):
+        _, first = members[0]
+        level = f'<span class="{first.level}">{first.level}</span> [{html_page.text(first.rule)}]'
+        yield f"<details><summary>{level} {count_of(members, 'rule')}: {html_page.text(first.message)}</summary>\n<ul>"
+        for result, one in members[:LISTED]:
+            place = f"{one.path or result.path}{'' if one.line is None else f', line {one.line}'}"
+            message = f": {html_page.text(one.message)}" if one.message != first.message else ""
+            yield f"<li><code>{html_page.text(place)}</code>{message}</li>"
+        if len(members) > LISTED:
+            yield f"<li>and {len(members) - LISTED:,} more</li>"
+        yield "</ul></details>"

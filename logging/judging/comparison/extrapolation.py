@@ -1,0 +1,193 @@
+"""Times on other hardware, extrapolated: quality as measured, seconds per step and evaluation from a profile there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from statistics import fmean
+from typing import Any, Final
+
+import cattrs
+
+from judging.comparison.tradeoff import Curve
+from judging.ground.errors import UsageError
+from judging.ground.result_files import read_json
+from judging.scoring.cost import Price, cost_on
+from judging.scoring.decomposition import EPOCHS, SAMPLES, STEPS, run_parts
+from mlevents.rounds import BenchmarkRules
+from mlevents.run_status import rules_of
+from mlevents.summary import RunSummary
+
+MOST_WAITING: Final = 0.1
+"""Share of the time without a core above which a profile is disturbed."""
+
+LENGTH: Final = re.compile(r"_x([0-9]+(?:[.][0-9]+)?)$")
+"""End of the name of a sweep's config: length of its schedule, as a multiple of the config's own."""
+MAX_NAMED: Final = 8  # curves in a message
+
+
+def over_schedule(progress: Sequence[float], values: Sequence[float], until: float = 1.0) -> float:
+    """Return the mean over the schedule, up to the fraction `until`, of `values` at the fractions `progress`, linear in
+    between and constant before the first and after the last."""
+    points = sorted(zip(progress, values, strict=True))
+    points = [(0.0, points[0][1]), *points, (1.0, points[-1][1])]
+    area = 0.0
+    for (a, one), (b, other) in pairwise(points):
+        if a < until and a < b:
+            end = min(b, until)
+            area += (end - a) * (one + (other - one) * (end - a) / (b - a) / 2)
+    return area / until
+
+
+@dataclass(frozen=True)
+class Position:
+    """Step times at a position of the schedule."""
+
+    progress: float
+    seconds_per_step: float
+    waited_for_a_core: float = 0.0
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Length of the profiled config's schedule."""
+
+    steps: int
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Seconds of a config's steps and evaluations on one machine: the part of `timedrun profile --json` that an
+    extrapolation needs, or the same keys written by hand."""
+
+    config: str
+    positions: list[Position]
+    evaluation_seconds: float
+    schedule: Schedule | None = None
+    """Needed with several positions."""
+    global_batch: int | None = None
+    device: str = ""
+    threads: int | None = None
+    system: Mapping[str, Any] = field(default_factory=dict)
+    """System description."""
+    file: str = ""
+
+    @classmethod
+    def read(cls, path: Path) -> Rates:
+        """Return the rates in a file; raise UsageError if it is not a profile."""
+        values = read_json(path)
+        try:
+            found = cattrs.structure({**values, "file": str(path)}, cls)
+        except (cattrs.BaseValidationError, TypeError) as error:
+            listed = (
+                "; ".join(cattrs.transform_error(error)) if isinstance(error, cattrs.BaseValidationError) else error
+            )
+            raise UsageError(
+                f"{path} is not a profile with an evaluation, as `timedrun profile --json` prints: {listed}."
+            ) from None
+        seconds = [found.evaluation_seconds, *(at.seconds_per_step for at in found.positions)]
+        fractions = all(0 <= at.progress <= 1 for at in found.positions) and found.positions
+        steps = found.schedule is None or found.schedule.steps > 0
+        if not (fractions and steps and all(0 <= one < float("inf") for one in seconds)):
+            raise UsageError(f"{path}: needs positions from 0 to 1, steps, and times that are not negative.")
+        if len(found.positions) > 1 and found.schedule is None:
+            raise UsageError(
+                f"{path}: several positions need the steps of the whole schedule ('schedule': {{'steps': N}})."
+            )
+        return found
+
+    @cached_property
+    def hardware(self) -> str:
+        """The machine in words, "" if the file does not say."""
+        name = self.system.get("host_processor_model_name", "")
+        if self.device not in ("", "cpu"):
+            name = self.system.get("accelerator_model_name", "")
+        threads = f"{self.threads} thread{'s' * (self.threads > 1)}" if self.threads else ""
+        return ", ".join(one for one in (self.device, str(name), threads) if one)
+
+    def seconds(self, run: RunSummary, ratio: float, rules: BenchmarkRules | None) -> float:
+        """Return the extrapolated time to train of a run, whose schedule was `ratio` times as long as its config's. It
+        may have ended before the profiled one, at its target or because that one may last longer than its schedule.
+
+        Raises UsageError if the log lacks its steps, or if its global batch is another.
+        """
+        if self.global_batch not in (None, run.global_batch_size):
+            raise UsageError(f"{run.path} has a global batch of {run.global_batch_size}, {self.file} another one.")
+        steps = _steps(run, rules)
+        own = LENGTH.search(self.config)
+        until = min(1.0, steps / ratio * float(own[1] if own else 1) / self.schedule.steps) if self.schedule else 1.0
+        progress = [at.progress for at in self.positions]
+        each = over_schedule(progress, [at.seconds_per_step for at in self.positions], until)
+        return steps * each + len(run.quality) * self.evaluation_seconds
+
+
+def extrapolated(
+    curves: Sequence[Curve], given: Sequence[tuple[str, Rates]], price: Price | None = None
+) -> tuple[list[Curve], list[str]]:
+    """Return the curves with the times of the machine that the profiles are of, and notes on what was left out.
+
+    Args:
+        given: profiles, each with the label of its curve; "": the curve of the config that it names.
+        price: of that machine.
+
+    Raises:
+        UsageError: the profiles are of several machines, two are of one curve, or one is of none.
+    """
+    machines = {rates.hardware for _, rates in given}
+    if len(machines) > 1:
+        raise UsageError(f"extrapolate to one machine at a time, not to {'; '.join(sorted(machines))}.")
+    of: dict[str, Rates] = {}
+    labels = [one.label for one in curves]
+    for label, rates in given:
+        matching = [one.label for one in curves if (one.label == label if label else rates.config in _names(one))]
+        if len(matching) != 1 or matching[0] in of:
+            why = f"may be {' or '.join(matching)}" if matching else f"is none of {', '.join(labels[:MAX_NAMED])}"
+            why = "has two profiles" if len(matching) == 1 else why
+            raise UsageError(
+                f"{rates.file}: the curve of {label or rates.config} {why}; name it as LABEL={rates.file}."
+            )
+        of[matching[0]] = rates
+    hardware = machines.pop() or "another machine"
+    found = []
+    for curve in curves:
+        if (found_rates := of.get(curve.label)) is not None:
+            runs = [run for one in curve.budgets.values() for run in one.values()]
+            rules, _ = rules_of(runs[0].benchmark or "", None, runs)
+            budgets = {
+                ratio: {
+                    seed: replace(run, minutes=found_rates.seconds(run, ratio, rules) / 60)
+                    for seed, run in of_seeds.items()
+                }
+                for ratio, of_seeds in curve.budgets.items()
+            }
+            hourly = None if price is None else cost_on(found_rates.system, 60.0, price)
+            where = f"{hardware} ({found_rates.file})"
+            found.append(replace(curve, budgets=budgets, extrapolated=where, hourly=hourly))
+    notes = [
+        f"{rates.file}: measured while its thread waited for a core for {waited:.0%} of the time, so times are too long"
+        for rates in of.values()
+        if (waited := fmean(at.waited_for_a_core for at in rates.positions)) > MOST_WAITING
+    ]
+    if missing := [label for label in labels if label not in of]:
+        more = f" and {len(missing) - MAX_NAMED} more" if len(missing) > MAX_NAMED else ""
+        notes.append(f"left out, without a profile: {', '.join(missing[:MAX_NAMED])}{more}")
+    return found, notes
+
+
+def _steps(run: RunSummary, rules: BenchmarkRules | None) -> float:
+    parts, batch = run_parts(run, rules), run.global_batch_size
+    if parts is None or not batch or (EPOCHS in parts.amounts and not run.train_samples):
+        raise UsageError(f"{run.path} lacks its progress, train_samples or global batch, so its steps are unknown.")
+    if EPOCHS in parts.amounts:  # whose last incomplete batch is dropped
+        return parts.amounts[EPOCHS] * max(1, int(run.train_samples or 0) // batch)
+    return parts.amounts[STEPS] if STEPS in parts.amounts else parts.amounts[SAMPLES] / batch
+
+
+def _names(curve: Curve) -> set[str]:
+    """Return the names of the curve's configs, with and without the ending of a length."""
+    runs = [(run.config_name or "", ratio) for ratio, of_seeds in curve.budgets.items() for run in of_seeds.values()]
+    return {one for name, ratio in runs for one in (name, name.removesuffix(f"_x{ratio:g}"))}

@@ -1,0 +1,233 @@
+"""Trade-off curves: quality and time of a config at several budgets, and its gain over a baseline's curve.
+
+One budget proves nothing: a method that is ahead at one length of the schedule may be behind at another, and a slower
+method has to pay for its time. So each point is compared with the baseline's curve at the same time, and at the same
+quality, interpolated between measured points only.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean, stdev
+from typing import Final
+
+from judging.ground.errors import UsageError
+from judging.scoring.cost import Cost
+from mlevents.run_status import rules_of
+from mlevents.student_t import mean_margin
+from mlevents.summary import RunSummary
+
+LEAST_SEEDS: Final = 3
+"""Seeds for an interval and a verdict."""
+
+Points = Sequence[tuple[float, float]]
+"""(minutes, quality), in the order of time."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Curve:
+    """Runs of one config by budget, the length of its schedule as a multiple of its own, and by seed."""
+
+    label: str
+    budgets: Mapping[float, Mapping[int, RunSummary]]
+    extrapolated: str = ""
+    """Machine and file of the profile from which the times were extrapolated; "" if they were measured."""
+    hourly: Cost | None = None
+    """Price of an hour of the system."""
+
+    def points(self, seed: int, sign: float) -> Points:
+        """Return the points of one seed; a lower-is-better quality has `sign` -1."""
+        runs = [runs[seed] for runs in self.budgets.values() if seed in runs]
+        return sorted((run.minutes or 0.0, sign * (run.final_quality or 0.0)) for run in runs)
+
+    def mean_points(self, sign: float) -> Points:
+        """Return the means over the seeds; times are geometric means."""
+        return sorted(_middle(_values(runs, sign)) for runs in self.budgets.values())
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Mean over the seeds, and the bounds of its 95 % interval (Student's t); None with fewer than three seeds."""
+
+    mean: float
+    low: float | None
+    high: float | None
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Estimate:
+        mean = fmean(values)
+        if len(values) < LEAST_SEEDS:
+            return cls(mean, None, None)
+        reach = mean_margin(values)
+        return cls(mean, mean - reach, mean + reach)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gain:
+    """A point of a curve against the baseline's curve. Qualities are as logged; their differences are positive where
+    the point is better."""
+
+    ratio: float
+    seeds: int
+    quality: float
+    quality_deviation: float | None
+    minutes: float
+    quality_at_equal_time: Estimate | None = None
+    """None if the baseline was not measured at such a time with these seeds."""
+    speed_up: Estimate | None = None
+    """Baseline's time / the point's at equal quality; 0 or infinite where the baseline was not measured."""
+    reach: tuple[float, float] | None = None
+    """Times of the baseline's shortest and longest runs / the point's: the speed-ups that can be measured."""
+    frontier: bool = False
+    """True if no other point is as good in less time."""
+    usd: float | None = None
+    """Cost of `minutes`, None without a price."""
+    extrapolated: bool = False
+    """True if the time was extrapolated from a profile of other hardware."""
+
+    @property
+    def verdict(self) -> str:
+        """Return "better", "worse", "no difference shown", "too few seeds" or "not comparable"."""
+        one = self.quality_at_equal_time
+        if one is None:
+            return "not comparable"
+        if one.low is None or one.high is None:
+            return f"too few seeds ({self.seeds} < {LEAST_SEEDS})"
+        return "better" if one.low > 0 else "worse" if one.high < 0 else "no difference shown"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """Gains of a curve at each of its budgets."""
+
+    label: str
+    gains: Sequence[Gain]
+    warnings: Sequence[str] = field(default=())
+    extrapolated: str = ""
+    hourly: Cost | None = None
+
+    @property
+    def verdict(self) -> str:
+        """Return the verdict on the whole curve in words."""
+        words = {f"x{gain.ratio:g}": gain.verdict for gain in self.gains}
+        if len({*words.values()}) == 1:
+            only = next(iter(words.values()))
+            return f"{only} at each budget" if only in ("better", "worse") and len(words) > 1 else only
+        crossing = "; the curves cross" if {"better", "worse"} <= {*words.values()} else ""
+        return ", ".join(f"{word} at {ratio}" for ratio, word in words.items()) + crossing
+
+
+def direction(runs: Iterable[RunSummary]) -> float:
+    """Return 1 if a higher quality is better by the rules of the runs' benchmark, and -1 if a lower one is.
+
+    Raises UsageError if the runs are of several benchmarks, or of one without rules.
+    """
+    found = list(runs)
+    names = {run.benchmark or "unknown" for run in found}
+    if len(names) != 1:
+        raise UsageError(f"curves of {' and '.join(sorted(names))} have different qualities; pass one benchmark's.")
+    rules, _ = rules_of(names.pop(), None, found)
+    if rules is None:
+        raise UsageError("the runs' benchmark has no rules, so whether a higher quality is better is unknown.")
+    return 1.0 if rules.direction == ">=" else -1.0
+
+
+def compare_curves(curves: Sequence[Curve]) -> list[Comparison]:
+    """Compare each curve with the first, the baseline, whose gains have no differences."""
+    sign = direction(run for curve in curves for runs in curve.budgets.values() for run in runs.values())
+    baseline = curves[0]
+    best = frontier(point for curve in curves for point in curve.mean_points(sign))
+    found = []
+    for curve in curves:
+        gains = [
+            _gain(curve, ratio, None if curve is baseline else baseline, sign, best) for ratio in sorted(curve.budgets)
+        ]
+        found.append(Comparison(label=curve.label, gains=gains, extrapolated=curve.extrapolated, hourly=curve.hourly))
+    return found
+
+
+def _gain(curve: Curve, ratio: float, baseline: Curve | None, sign: float, best: set[tuple[float, float]]) -> Gain:
+    runs = curve.budgets[ratio]
+    values = _values(runs, sign)
+    minutes, quality = _middle(values)
+    equal_time = speed_up = reach = None
+    if baseline is not None:
+        mean_points = baseline.mean_points(sign)
+        reach = (mean_points[0][0] / minutes, mean_points[-1][0] / minutes)
+        pairs = [
+            (own, quality_at(baseline.points(seed, sign), time)) for seed, (time, own) in zip(runs, values, strict=True)
+        ]
+        if pairs and all(other is not None for _, other in pairs):
+            equal_time = Estimate.of([own - other for own, other in pairs if other is not None])
+            speed_up = _speed_up(mean_points, minutes, equal_time)
+    return Gain(
+        ratio=ratio,
+        seeds=len(runs),
+        quality=sign * quality,
+        quality_deviation=stdev(one for _, one in values) if len(values) > 1 else None,
+        minutes=minutes,
+        quality_at_equal_time=equal_time,
+        speed_up=speed_up,
+        reach=reach,
+        frontier=(minutes, quality) in best,
+        usd=curve.hourly.usd and curve.hourly.usd * minutes / 60 if curve.hourly else None,
+        extrapolated=bool(curve.extrapolated),
+    )
+
+
+def _values(runs: Mapping[int, RunSummary], sign: float) -> list[tuple[float, float]]:
+    return [(run.minutes or 0.0, sign * (run.final_quality or 0.0)) for run in runs.values()]
+
+
+def _middle(values: Points) -> tuple[float, float]:
+    return math.exp(fmean(math.log(minutes) for minutes, _ in values)), fmean(quality for _, quality in values)
+
+
+def _speed_up(points: Points, minutes: float, difference: Estimate) -> Estimate | None:
+    """Return how much sooner than the baseline a point has its quality: the baseline's own quality at that time plus
+    the difference is read off its mean curve, for the mean and both bounds."""
+    own = quality_at(points, minutes)
+    if own is None:
+        return None
+    mean, low, high = (
+        None if one is None else minutes_to(points, own + one) / minutes
+        for one in (difference.mean, difference.low, difference.high)
+    )
+    return None if mean is None else Estimate(mean, low, high)
+
+
+def quality_at(points: Points, minutes: float) -> float | None:
+    """Return the quality of a curve at a time, linear in the logarithm of time between its points; None outside."""
+    place = bisect_left([time for time, _ in points], minutes)
+    if place < len(points) and points[place][0] == minutes:
+        return points[place][1]
+    if place in (0, len(points)):
+        return None
+    (begin, low), (end, high) = points[place - 1], points[place]
+    return low + (high - low) * math.log(minutes / begin) / math.log(end / begin)
+
+
+def minutes_to(points: Points, quality: float) -> float:
+    """Return the time at which a curve first has a quality: 0 if its first point is better already, infinity if none
+    is as good."""
+    if quality < points[0][1]:
+        return 0.0
+    for (begin, low), (end, high) in zip(points, points[1:], strict=False):
+        if low <= quality <= high:
+            share = (quality - low) / (high - low) if high > low else 0.0
+            return float(begin * (end / begin) ** share)
+    return points[-1][0] if quality == points[-1][1] else math.inf
+
+
+def frontier(points: Iterable[tuple[float, float]]) -> set[tuple[float, float]]:
+    """Return the points (minutes, quality) that no other one beats in both."""
+    best: set[tuple[float, float]] = set()
+    highest = -math.inf
+    for minutes, quality in sorted(points, key=lambda one: (one[0], -one[1])):
+        if quality > highest:
+            best.add((minutes, quality))
+            highest = quality
+    return best

@@ -1,0 +1,172 @@
+"""Files of a run: `result_N.txt` and, next to it, `run_N/` with its config, system and environment."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import itertools
+import json
+import os
+import re
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from judging.ground.atomic_file import replace_text
+from judging.ground.errors import DataFolderMissing, TimedrunError, UsageError
+from mlevents.event import json_fault
+from mlevents.package_checker.files import LARGEST_JSON
+from mlevents.record import read, result_files
+from mlevents.rounds import RULESETS
+
+CONFIG = "config.json"
+
+
+@dataclass(frozen=True)
+class ResultPaths:
+    """Paths of run number `number` in the results folder `folder`: its log and, in `side`, its other files."""
+
+    folder: Path
+    number: int
+
+    @property
+    def log(self) -> Path:
+        return self.folder / f"result_{self.number}.txt"
+
+    @property
+    def side(self) -> Path:
+        return self.folder / f"run_{self.number}"
+
+    @property
+    def config(self) -> Path:
+        return self.side / CONFIG
+
+    @property
+    def system(self) -> Path:
+        """MLPerf's system description of the machine."""
+        return self.side / "system.json"
+
+    @property
+    def environment(self) -> Path:
+        """Versions of everything installed."""
+        return self.side / "environment.txt"
+
+    @property
+    def provenance(self) -> Path:
+        return self.side / "provenance.json"
+
+    @property
+    def checkpoints(self) -> Path:
+        """The folder of the checkpoints from which a stopped run is resumed."""
+        return self.side / "checkpoint"
+
+
+def hold(paths: ResultPaths) -> None:
+    """Lock this result against other processes until this one ends.
+
+    A POSIX lock: it ends with its process, is not inherited by workers, and holds on NFS too. It is on the one file of
+    a result that a run never opens again, since closing any descriptor of the file would release it.
+
+    Raises:
+        BlockingIOError: another process has it.
+    """
+    descriptor = os.open(paths.environment, os.O_RDWR)  # never closed
+    try:
+        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in (errno.EACCES, errno.EAGAIN):
+            reason = "another process is still writing this result; wait until it has finished, or end it"
+            raise BlockingIOError(errno.EAGAIN, reason, str(paths.log)) from None
+        # On a file system without locks, the folder of the result's number still excludes other runs.
+
+
+def next_number(folder: Path) -> int:
+    """Return the lowest number above every result and run folder in `folder`."""
+    names = [entry.name for entry in folder.iterdir()] if folder.is_dir() else []
+    taken = [int(match[1]) for name in names if (match := re.fullmatch(r"(?:result|run)_(\d+)(?:\.txt)?", name))]
+    return max(taken, default=-1) + 1
+
+
+def new_folder(given: str | None, parent: Path, name: str) -> Path:
+    """Return the folder `given`, or the first of <name>_1, <name>_2 ... in `parent` that does not exist.
+
+    Raises:
+        UsageError: `given` exists.
+    """
+    if given and Path(given).exists():
+        raise UsageError(f"{given} exists; results are never overwritten. Choose another --results folder.")
+    numbered = (parent / f"{name}_{number}" for number in itertools.count(1))
+    return Path(given) if given else next(path for path in numbered if not path.exists())
+
+
+def require_data_folder(folder: Path | None, source: str) -> Path:
+    """Return `folder`, which `source` needs.
+
+    Raises:
+        DataFolderMissing: it was not given or does not exist.
+    """
+    if folder is None:
+        raise DataFolderMissing(
+            f"{source} needs a data folder: set --data-folder (or TIMEDRUN_DATA), see `timedrun prepare --help`."
+        )
+    if not folder.is_dir():
+        raise DataFolderMissing(f"data folder {folder} does not exist; set the right one with --data-folder PATH.")
+    return folder
+
+
+def require_ruleset(name: str | None) -> None:
+    """Raise UsageError, which lists the known rulesets, unless `name` is one of them or None."""
+    if name is not None and name not in RULESETS:
+        raise UsageError(f"no ruleset '{name}'; known: {', '.join(RULESETS)}.")
+
+
+def write_json(path: Path, values: Any) -> None:
+    """Write `values` as indented JSON, atomically."""
+    replace_text(path, json.dumps(values, indent=2) + "\n")
+
+
+def read_json(path: Path) -> Any:
+    """Read the JSON file `path`.
+
+    Raises:
+        TimedrunError: it is missing or not JSON.
+    """
+    try:
+        return json.loads(read_text(path))
+    except (OSError, ValueError, RecursionError) as error:
+        raise TimedrunError(f"{path}: cannot be read as JSON ({json_fault(error)}).") from None
+
+
+def read_text(path: Path, longest: int = LARGEST_JSON) -> str:
+    """Read the plain file `path`. A pipe is not opened, since it might never end.
+
+    Raises:
+        ValueError: it has more than `longest` bytes, is not UTF-8 or not a regular file.
+        OSError: it cannot be read.
+    """
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise ValueError("not a regular file")
+    with open(path, "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > longest:
+            raise ValueError(f"more than {longest:,} bytes")
+        return file.read(size).decode("utf-8")  # allocates as much at once
+
+
+def require_log(path: Path) -> None:
+    """Raise UsageError, with the message of `check`, if `path` is a file without an MLPerf log, such as an archive."""
+    if path.is_file() and not (record := read(path)).events:
+        raise UsageError(f"{path}: {record.problems[-1].message}.")
+
+
+def existing(path: Path) -> list[Path]:
+    """Return the result files at `path`.
+
+    Raises:
+        UsageError: it does not exist.
+    """
+    try:
+        return result_files(path)
+    except FileNotFoundError:
+        raise UsageError(f"{path} does not exist; name a log, a folder of logs or a package.") from None

@@ -1,0 +1,124 @@
+"""Figure of trade-off curves: quality against time, and the gain of each curve over the baseline."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from judging.comparison.tradeoff import Comparison, Gain
+from judging.pages.plot import COLOURS, GREY, MAX_NAME_LENGTH, PlotError, _save, _style
+from judging.pages.score_table import NOTICE
+from mlevents.terminal_escape import shortened
+
+BETTER: Final = COLOURS[2]
+WORSE: Final = COLOURS[1]
+FACE: Final = "white"
+"""Fill of the marker of an extrapolated point."""
+MARKERS: Final = "osD^v<>"
+"""A marker for each length of the schedules."""
+
+
+def plot_tradeoff(found: Sequence[Comparison], out: Path) -> None:
+    """Plot quality over time with the deviation over the seeds, the first curve and those on the frontier in colour,
+    and beside it each curve's difference of quality from the first at equal time, with its 95 % interval.
+
+    Raises PlotError if matplotlib is missing or the format of `out` is not supported.
+    """
+    try:
+        from matplotlib import rc_context
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise PlotError("plotting needs matplotlib: pip install 'timedrun[report]'.") from None
+    with rc_context({"text.parse_math": False, "text.usetex": False}):
+        figure = Figure(figsize=(11.0, max(4.5, 1.6 + 0.26 * len(found))), dpi=150, layout="constrained")
+        curves, gains = figure.subplots(1, 2, width_ratios=[5, 6])
+        _draw_curves(curves, found)
+        _draw_gains(gains, found)
+        where = {one.extrapolated for one in found} - {""}
+        notes = [f"Open markers: times extrapolated to {' and '.join(sorted(where))}." if where else "", NOTICE]
+        figure.supxlabel("\n".join(filter(None, notes)), fontsize=7, color=GREY, wrap=True)
+        _save(figure, out)
+
+
+def _draw_curves(axes: Any, found: Sequence[Comparison]) -> None:
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    coloured = [one for place, one in enumerate(found) if not place or any(gain.frontier for gain in one.gains)]
+    colours = {id(one): COLOURS[place] for place, one in enumerate(coloured[: len(COLOURS)])}
+    longest = max(gain.minutes for one in found for gain in one.gains)
+    unit, scale = ("seconds", 60.0) if longest < 10 else ("minutes", 1.0)
+    for one in reversed(found):
+        points = sorted(one.gains, key=lambda gain: gain.minutes)
+        colour = colours.get(id(one), "#b0b0b0")
+        shown = id(one) in colours
+        axes.errorbar(
+            [gain.minutes * scale for gain in points],
+            [gain.quality for gain in points],
+            yerr=[gain.quality_deviation or 0.0 for gain in points],
+            color=colour,
+            linewidth=1.8 if shown else 0.8,
+            linestyle="--" if one.extrapolated else "-",
+            marker="o",
+            markerfacecolor=FACE if one.extrapolated else colour,
+            markersize=4.5 if shown else 3,
+            capsize=2,
+            zorder=3 if shown else 2,
+            label=shortened(one.label, MAX_NAME_LENGTH) if shown else None,
+        )
+    axes.set_xscale("log")
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
+    axes.xaxis.set_minor_formatter(FuncFormatter(lambda x, _: f"{x:g}") if _few(axes) else NullFormatter())
+    where = ", extrapolated" if any(one.extrapolated for one in found) else ""
+    axes.set_xlabel(f"{unit} to the end of the schedule{where}", fontsize=9)
+    prices = {one.hourly.usd if one.hourly else None for one in found}
+    if len(prices) == 1 and (hourly := prices.pop()):
+        each = hourly / 60 / scale
+        cost = axes.secondary_xaxis("top", functions=(lambda time: time * each, lambda usd: usd / each))
+        cost.set_xlabel("US dollars", fontsize=9)
+        cost.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        cost.xaxis.set_major_formatter(FuncFormatter(lambda usd, _: f"{usd:.3g}"))
+        cost.tick_params(labelsize=8)
+        cost.xaxis.set_minor_formatter(NullFormatter())
+    axes.set_ylabel("final quality, mean and deviation over the seeds", fontsize=9)
+    axes.set_title("Quality against time (unverified)", fontsize=11, loc="left")
+    handles, labels = axes.get_legend_handles_labels()
+    axes.legend(handles[::-1], labels[::-1], fontsize=7.5, frameon=False, loc="lower right")
+    _style(axes, "both")
+
+
+def _few(axes: Any) -> bool:
+    low, high = axes.get_xlim()
+    return bool(high / low < 20)
+
+
+def _draw_gains(axes: Any, found: Sequence[Comparison]) -> None:
+    rows = list(found[1:])
+    if not rows:
+        axes.set_axis_off()
+        return
+    ratios = sorted({gain.ratio for one in rows for gain in one.gains})
+    for row, one in enumerate(rows):
+        for gain in one.gains:
+            if gain.quality_at_equal_time is not None:
+                place = ratios.index(gain.ratio)
+                _draw_gain(axes, row + 0.3 * (place / max(1, len(ratios) - 1) - 0.5), gain, MARKERS[place % 7])
+    axes.axvline(0, color=GREY, linewidth=1)
+    axes.set_yticks(range(len(rows)), [shortened(one.label, MAX_NAME_LENGTH) for one in rows], fontsize=7.5)
+    axes.set_ylim(len(rows) - 0.5, -0.5)
+    axes.set_xlabel("difference of quality at equal time, 95 % interval", fontsize=9)
+    axes.set_title("Gain over the baseline's curve", fontsize=11, loc="left")
+    for place, ratio in enumerate(ratios):
+        axes.plot([], [], MARKERS[place % 7], color=GREY, markersize=4.5, label=f"schedule x{ratio:g}")
+    axes.legend(fontsize=7.5, frameon=False, loc="best")
+    _style(axes, "x")
+
+
+def _draw_gain(axes: Any, row: float, gain: Gain, marker: str) -> None:
+    one = gain.quality_at_equal_time
+    colour = {"better": BETTER, "worse": WORSE}.get(gain.verdict, GREY)
+    if one is not None and one.low is not None and one.high is not None:
+        axes.plot([one.low, one.high], [row, row], color=colour, linewidth=1.4)
+    if one is not None:
+        face = FACE if gain.extrapolated else colour
+        axes.plot(one.mean, row, marker, color=colour, markerfacecolor=face, markersize=4.5)

@@ -1,0 +1,142 @@
+"""Energy of a run from its power files, computed as MLCommons' summarizer does."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from judging.scoring.olympic import milliseconds
+from mlevents.event import Event, is_number
+from mlevents.record import read
+from mlevents.summary import RunSummary
+
+MIN_READINGS: Final = 60  # power_measurement.adoc, "Measure max(a run, 60 power samples)"
+
+
+class PowerError(ValueError):
+    """Error raised for power files without a valid measurement; the message names the file and what it lacks."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunEnergy:
+    """Energy of one run over all its nodes and interconnects, with notes on broken power rules."""
+
+    joules: float
+    nodes: int
+    switches: int
+    notes: tuple[str, ...]
+
+
+def set_energies(
+    summaries: Sequence[RunSummary], times: Sequence[float | None], notes: list[str]
+) -> list[float | None]:
+    """Return the joules of every run that has a time (minutes), in the order of `summaries`; empty if none is known.
+
+    Missing files and broken power rules are added to `notes`.
+    """
+    measured: list[RunEnergy | None] = []
+    for one, minutes in zip(summaries, times, strict=True):
+        if minutes is None or one.started_ms is None:
+            measured.append(None)
+            continue
+        try:
+            measured.append(run_energy(one.path, started_ms=one.started_ms, minutes=minutes))
+        except PowerError as error:
+            notes.append(f"the energy was not computed: {error}")
+            return []
+    found = [one for one in measured if one is not None]
+    if len({(one.nodes, one.switches) for one in found}) > 1:
+        notes.append("the energy was not computed: the runs have different numbers of power files")
+        return []
+    notes += dict.fromkeys(note for one in found for note in one.notes)
+    return [one.joules if one else None for one in measured]
+
+
+def run_energy(result: Path, *, started_ms: float, minutes: float) -> RunEnergy:
+    """Compute the energy of the run with the log `result` from power/<name of the log>/node_<i>.txt and sw_<i>.txt.
+
+    Each reading is the power since the one before it; the energy is the mean power of the measurement times the time
+    to train (mlperf_logging, result_summarizer.py, `_compute_power_node`; power_measurement.adoc, "Scoring"). An
+    interconnect has one power estimate instead of readings (`_compute_power_sw`).
+
+    Raises:
+        PowerError: a file is missing or holds no measurement.
+    """
+    folder = result.parent / "power" / result.name.split(".")[0]
+    nodes, switches = (_numbered(folder, kind) for kind in ("node", "sw"))
+    if not nodes:
+        raise PowerError(f"power/{folder.name} holds no node_0.txt")
+    time_ms, joules, notes = milliseconds(minutes), 0.0, list[str]()
+    for file in nodes:
+        joules += _node(file, time_ms, started_ms, notes)
+    for file in switches:
+        joules += _switch(file, time_ms)
+    return RunEnergy(joules=joules, nodes=len(nodes), switches=len(switches), notes=tuple(notes))
+
+
+def _node(file: Path, time_ms: float, started_ms: float, notes: list[str]) -> float:
+    name = f"{file.parent.name}/{file.name}"
+    begin = previous = end = last = None
+    efficiency, held, readings = 1.0, 0.0, 0
+    for event in sorted(_events(file), key=lambda event: event.time_ms):
+        if event.key == "power_measurement_start":
+            begin = previous = event.time_ms
+        elif event.key == "power_reading" and begin is not None and previous is not None and end is None:
+            held += _value(event, name) * (event.time_ms - previous)
+            previous = last = event.time_ms
+            readings += 1
+        elif event.key == "power_measurement_stop":
+            end = event.time_ms
+        elif event.key == "conversion_eff":
+            efficiency = _value(event, name)
+    if begin is None:
+        raise PowerError(f"power/{name} holds no power_measurement_start")
+    if end is None:
+        notes.append(f"power/{name} holds no power_measurement_stop; its last reading is used instead")
+        end = last if last is not None else begin
+    if end <= begin:
+        raise PowerError(f"power/{name} holds an empty measurement")
+    if readings < MIN_READINGS:
+        notes.append(f"power/{name} holds {readings} readings, but the rules require {MIN_READINGS}")
+    if readings < math.floor((end - begin) / 1000):
+        notes.append(f"power/{name} holds less than the one reading per second that the rules require")
+    if begin > started_ms or end < started_ms + time_ms:
+        notes.append(f"power/{name} does not cover the whole time to train, which the rules require")
+    return efficiency * held * time_ms / (end - begin) / 1000
+
+
+def _switch(file: Path, time_ms: float) -> float:
+    name = f"{file.parent.name}/{file.name}"
+    efficiency = 1.0
+    for event in _events(file):
+        if event.key == "conversion_eff":
+            efficiency = _value(event, name)
+        elif event.key == "interconnect_power_est":
+            return efficiency * _value(event, name) * time_ms / 1000
+    raise PowerError(f"power/{name} holds no interconnect_power_est")
+
+
+def _events(file: Path) -> tuple[Event, ...]:
+    try:
+        return read(file).events
+    except OSError as error:
+        raise PowerError(f"power/{file.parent.name}/{file.name} cannot be read: {error.strerror}") from None
+
+
+def _value(event: Event, name: str) -> float:
+    if not is_number(event.value):
+        raise PowerError(f"power/{name}, line {event.line}: the value of {event.key} is not a number")
+    return event.value
+
+
+def _numbered(folder: Path, kind: str) -> list[Path]:
+    """Return the files of a kind by number; numbers start from 0 (package_checker's power_checker.py)."""
+    pattern = re.compile(rf"{kind}_([0-9]+)\.txt")
+    found = {int(match[1]): file for file in folder.glob(f"{kind}_*.txt") if (match := pattern.fullmatch(file.name))}
+    if sorted(found) != list(range(len(found))):
+        raise PowerError(f"the numbers of {kind}_*.txt in power/{folder.name} are not consecutive from 0")
+    return [found[number] for number in sorted(found)]

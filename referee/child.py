@@ -1,0 +1,117 @@
+"""One session with submitted code, in a process of its own: train once, or answer questions about tokens."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import mmap
+import os
+import resource
+import socket
+import sys
+import traceback
+from pathlib import Path
+from typing import Any, NoReturn, cast
+
+import numpy as np
+import torch
+from torch import nn
+
+from referee import channel, contract
+
+LONGEST_TEXT = 4000
+"""Characters of an error that are reported."""
+
+
+def run(connection: socket.socket, gate: socket.socket, output: int, work: str, isolated: bool) -> NoReturn:
+    """Run one session and end the process.
+
+    Args:
+        connection: to the referee, whose first message has the role, the task, limits, and the submission's files.
+        gate: gives the descriptors of the training data when the clock starts.
+        output: descriptor that takes standard output and error.
+        work: folder for the submission's files, the only one that can be written.
+    """
+    stage = "preparation"
+    try:
+        os.setsid()
+        null = os.open(os.devnull, os.O_RDONLY)
+        for descriptor, source in ((0, null), (1, output), (2, output)):
+            os.dup2(source, descriptor)
+        for stream in (sys.stdout, sys.stderr):  # the process is killed at its end, without a flush
+            cast(io.TextIOWrapper, stream).reconfigure(line_buffering=True)
+        order, files = channel.receive(connection)
+        _limit(order["limits"], isolated)
+        os.chdir(work)
+        folder = Path(work, "submission")
+        for name, text in json.loads(files).items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_bytes(base64.b64decode(text))
+        torch.set_num_threads(order["threads"])
+        task = contract.Task(**order["task"])
+        torch.manual_seed(task.seed)
+        module = contract.load(folder)
+        model = contract.built(module, task)
+        training = order["role"] == "train"
+        channel.send(connection, {"kind": "built"}, _state(model) if training else b"")
+        if training:
+            shards = _shards(gate)
+            stage = "training"
+            model = contract.trained(module, model, task, shards)
+            channel.send(connection, {"kind": "trained"}, _state(model))
+            connection.recv(1)  # until the referee ends this process
+        else:
+            stage = "answers"
+            _answer(connection, model, task)
+    except BaseException as error:
+        lines = traceback.format_exception_only(error)[-1].strip()
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        where = "" if isinstance(error, contract.ContractError) else f" ({Path(place.filename).name}:{place.lineno})"
+        report = {"kind": "error", "stage": stage, "text": f"{lines}{where}"[:LONGEST_TEXT]}
+        channel.send(connection, report)
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)
+
+
+def _limit(limits: dict[str, int], isolated: bool) -> None:
+    """Set the limits of this process and its children, which none of them can raise again."""
+    kinds = {resource.RLIMIT_FSIZE: limits["work_bytes"], resource.RLIMIT_DATA: limits["memory_bytes"]}
+    if isolated:  # else the limit counts all processes of the user
+        kinds[resource.RLIMIT_NPROC] = limits["processes"] + 2  # the server, and unshare
+    for kind, value in (kinds | {resource.RLIMIT_CORE: 0}).items():
+        resource.setrlimit(kind, (value, value))
+
+
+def _state(model: nn.Module) -> memoryview:
+    file = io.BytesIO()
+    torch.save({name: value.detach().cpu() for name, value in model.state_dict().items()}, file)
+    return file.getbuffer()
+
+
+def _shards(gate: socket.socket) -> list[np.ndarray[Any, Any]]:
+    """Wait for the clock's start and return the training data, mapped read-only."""
+    text, descriptors, _, _ = socket.recv_fds(gate, 1 << 20, 250)
+    found = []
+    for descriptor, (offset, count, dtype) in zip(descriptors, json.loads(text), strict=True):
+        mapped = mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
+        found.append(np.frombuffer(mapped, dtype=np.dtype(dtype), count=count, offset=offset))
+    return found
+
+
+def _answer(connection: socket.socket, model: nn.Module, task: contract.Task) -> None:
+    """Load the weights and answer questions until the referee ends this process."""
+    _, state = channel.receive(connection)
+    model.load_state_dict(torch.load(io.BytesIO(state), weights_only=True))
+    model.to(task.device).eval()
+    channel.send(connection, {"kind": "loaded"})
+    while True:
+        question, text = channel.receive(connection)
+        tokens = torch.frombuffer(text, dtype=torch.int64).reshape(question["rows"], -1).to(task.device)
+        positions = torch.tensor(question["positions"], device=task.device)  # (rows, asked)
+        values, normalised = contract.answered(model, tokens, task.vocabulary)
+        asked = values.gather(1, positions[..., None].expand(-1, -1, task.vocabulary)).float().cpu().contiguous()
+        channel.send(connection, {"kind": "answer", "log": normalised}, asked.numpy().tobytes())

@@ -1,0 +1,95 @@
+"""Files of a submission: read as data, hashed, and searched for embedded data, without running them."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import warnings
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from judging.ground.errors import UsageError
+from referee.verdict import Finding
+
+FILE: Final = "submission.py"
+TEXT: Final = {".py", ".json", ".yaml", ".yml", ".toml", ".txt", ".md", ".cu", ".cuh", ".cpp", ".h"}
+"""Kinds of files that a submission may have."""
+COMPRESSED_BYTES: Final = 1 << 17
+"""All files may have as many bytes when compressed (zlib); a speed run's script of 100 kB has about 25,000."""
+TEXTS: Final = 10
+"""All strings of a file may have as many times the characters of one, since kernels are written in strings."""
+
+
+def read(path: Path, largest: int) -> dict[str, bytes]:
+    """Return the files of a folder, or of one file as submission.py, by their relative names.
+
+    Raises:
+        UsageError: there is no submission.py, or a link, which could lead to the validation data.
+    """
+    if path.is_file():
+        return {FILE: _start(path, largest)}
+    if not (path / FILE).is_file():
+        raise UsageError(f"no {FILE} in {path}; name a folder that has one, or a Python file. Nothing was run.")
+    found: dict[str, bytes] = {}
+    for one in sorted(path.rglob("*")):
+        if one.is_symlink():
+            raise UsageError(f"{one} is a link; a submission has plain files only. Nothing was run.")
+        if one.is_file() and "__pycache__" not in one.parts:
+            found[one.relative_to(path).as_posix()] = _start(one, largest - sum(map(len, found.values())))
+    return found
+
+
+def _start(path: Path, largest: int) -> bytes:
+    with path.open("rb") as file:
+        return file.read(max(largest, 0) + 1)
+
+
+def digest(files: dict[str, bytes]) -> str:
+    """Return the SHA-256 of names and contents."""
+    found = hashlib.sha256()
+    for name, text in files.items():
+        found.update(f"{name}\0{len(text)}\0".encode() + text)
+    return found.hexdigest()
+
+
+def examine(files: dict[str, bytes], *, code_bytes: int, literal_items: int) -> Finding:
+    """Find data in the files: other kinds of files, too many bytes, long literals."""
+    total = sum(map(len, files.values()))
+    reasons = [f"{name} is not code or a config" for name in files if Path(name).suffix not in TEXT]
+    if total > code_bytes:
+        reasons.append(f"the files have more than the {code_bytes:,} bytes allowed")
+    elif (packed := len(zlib.compress(b"".join(files.values())))) > COMPRESSED_BYTES:
+        reasons.append(f"the files have {packed:,} bytes when compressed, of {COMPRESSED_BYTES:,} allowed")
+    for name, text in files.items():
+        if Path(name).suffix == ".py":
+            reasons += [f"{name}{reason}" for reason in _long_literals(text, literal_items)]
+        elif len(text) > literal_items:
+            reasons.append(f"{name} has {len(text):,} bytes, of {literal_items:,} allowed for a config")
+    if reasons:
+        return Finding("contents", False, "; ".join(reasons[:5]), {"bytes": total})
+    return Finding("contents", True, f"{len(files)} files, {total:,} bytes", {"bytes": total})
+
+
+def _long_literals(text: bytes, largest: int) -> Iterator[str]:
+    """Yield each literal of a Python file with more than `largest` characters, and numbers beyond it in all."""
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        yield f" is not valid Python: {error}"
+        return
+    numbers = characters = 0
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant):
+            if isinstance(node.value, str | bytes):
+                characters += len(node.value)
+                if len(node.value) > largest:
+                    yield f":{node.lineno} has a literal of {len(node.value):,} characters, of {largest:,} allowed"
+            elif isinstance(node.value, int | float | complex):
+                numbers += 1
+    if characters > TEXTS * largest:
+        yield f" has texts of {characters:,} characters, of {TEXTS * largest:,} allowed"
+    if numbers > largest:
+        yield f" has {numbers:,} numbers, of {largest:,} allowed"

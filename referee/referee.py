@@ -1,0 +1,247 @@
+"""Examination of a submission: train it twice in a sandbox, question what it trained, and judge."""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from judging.ground.errors import UsageError
+from referee import contents, probes
+from referee.probes import LEAKED_NATS, Measured, Probe, Questions
+from referee.sandbox import Sandbox, readable
+from referee.session import Limits, Session, Violation
+from referee.token_files import Windows, renumbered, shards, windows
+from referee.verdict import Finding, Verdict
+
+BUSY_LOOKS: Final = 5
+BUSY_SECONDS: Final = 0.08
+BUSY_SHARE: Final = 0.5
+"""Share of looks above which a session that has handed over its weights is still at work."""
+CHANGED: Final = "answers before changed tokens"
+UNTRAINED_ROWS: Final = 16
+UNTRAINED_NATS: Final = 0.05
+"""Nats by which an untrained model may be better than equal probabilities."""
+
+
+@dataclass(frozen=True)
+class Examination:
+    """Settings of an examination.
+
+    Attributes:
+        vocabulary, context, device, threads: the task, as the submission gets it.
+        limits: limits of time, memory and size.
+        rows: largest number of rows of validation tokens.
+        tolerance: largest total variation distance between answers that should be equal.
+        margin: nats by which the loss with renumbered tokens may be higher; time_ratio: the same of the time, beyond
+            time_grace seconds.
+        target: loss to reach, in nats; None for no target.
+        fixed: token ids that keep their numbers, such as the one between documents.
+        seed: seed of questions, renumbering and of the seeds that the submission gets.
+    """
+
+    vocabulary: int
+    context: int
+    device: str = "cpu"
+    threads: int = 1
+    limits: Limits = Limits()
+    rows: int = 512
+    tolerance: float = 1e-3
+    margin: float = 0.05
+    time_ratio: float = 1.25
+    time_grace: float = 2.0
+    target: float | None = None
+    fixed: tuple[int, ...] = ()
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Trained:
+    """Weights before and after training, and the time from the data's release to the receipt of the weights."""
+
+    untrained: bytearray
+    weights: bytearray
+    prepare_seconds: float
+    train_seconds: float
+    busy: float
+
+
+class Referee:
+    """Examine submissions on one task; a context manager that holds the sandbox.
+
+    Args:
+        train: file or folder of training tokens.
+        validation: file or folder of validation tokens, which never enters the sandbox as a file.
+        folder: folder for the renumbered copy of the training tokens, as large as they are.
+        isolated: see `Sandbox`.
+
+    Raises:
+        UsageError: the submission could read the validation data, or would be trained on them.
+        SandboxUnavailable: the machine cannot isolate a process.
+    """
+
+    def __init__(
+        self, settings: Examination, train: Path, validation: Path, folder: Path, *, isolated: bool = True
+    ) -> None:
+        self.settings = settings
+        for seen in [Path("/usr"), *readable()]:
+            if isolated and validation.resolve().is_relative_to(seen):
+                raise UsageError(f"{validation} is in {seen}, which submissions can read; move it. Nothing was run.")
+        self._draw = draw = np.random.default_rng(settings.seed)
+        free = np.setdiff1d(np.arange(settings.vocabulary), settings.fixed)
+        self.numbers = np.arange(settings.vocabulary)
+        self.numbers[free] = draw.permutation(free)
+        real, self.validation = shards(train, "train"), shards(validation, "val")
+        if both := [one.path for one in real if any(one.path.samefile(other.path) for other in self.validation)]:
+            raise UsageError(f"{both[0]} is in the training and in the validation data. Nothing was run.")
+        self._windows()  # raises before the copy is made
+        data = {"real": real, "planted": renumbered(real, self.numbers, folder, "planted")}
+        self.sandbox = Sandbox(data, work_bytes=settings.limits.work_bytes, isolated=isolated)
+        for one in data["planted"]:  # the server has them open; a referee that is killed leaves no copy
+            one.path.unlink()
+
+    def __enter__(self) -> Referee:
+        """Return the referee."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End the sandbox."""
+        self.sandbox.__exit__()
+
+    def examine(self, files: dict[str, bytes]) -> Verdict:
+        """Examine a submission's files (`contents.read`); a breach of a rule that leaves nothing to ask ends it."""
+        limits = self.settings.limits
+        verdict = Verdict(contents.digest(files), self.sandbox.isolated)
+        found = contents.examine(files, code_bytes=limits.code_bytes, literal_items=limits.literal_items)
+        verdict.findings.append(found)
+        if found.passed:
+            try:
+                self._examine(files, verdict)
+            except Violation as violation:
+                verdict.findings.append(Finding(violation.probe, False, violation.reason))
+        return verdict
+
+    def _windows(self) -> Windows:
+        settings = self.settings
+        return windows(
+            self.validation,
+            context=settings.context,
+            vocabulary=settings.vocabulary,
+            count=settings.rows,
+            numbers_per_row=1 << 21,
+            seed=int(self._draw.integers(1 << 31)),
+        )
+
+    def _examine(self, files: dict[str, bytes], verdict: Verdict) -> None:
+        names = ["real", "planted"]
+        self._draw.shuffle(names)  # the submission cannot know which of its runs counts
+        trained = {name: self._train(files, name, verdict) for name in names}
+        real, planted = trained["real"], trained["planted"]
+        add = verdict.findings.append
+        slowest = max(one.prepare_seconds for one in trained.values())
+        add(Finding("preparation", True, f"{slowest:.2f} s before the clock", {"seconds": slowest}))
+        add(Finding("training", True, f"{real.train_seconds:.2f} s", {"seconds": real.train_seconds}))
+        busy = max(one.busy for one in trained.values())
+        text = f"at work at {busy:.0%} of the looks after the weights were received, of {BUSY_SHARE:.0%} allowed"
+        add(Finding("hand-over", busy <= BUSY_SHARE, text, {"share": busy}))
+
+        rows = self._windows()  # of each examination: the error of this sample is in the spread of several
+        batch = probes.question_rows(rows.positions.shape[1], self.settings.vocabulary)
+        cuts = probes.draw_cuts(rows, probes.CUTS, self._draw)
+
+        def measure(weights: bytearray, asked: Windows) -> Measured:
+            with self._questions(files, weights, verdict) as questions:
+                return probes.measure(questions, asked, cuts[:, : len(asked.rows)], batch)
+
+        measured = measure(real.weights, rows)
+        add(Finding("answers", True, f"{len(measured.losses)} rows, loss {measured.loss:.4f}", {"loss": measured.loss}))
+        add(Finding("normalisation", True, "computed by the referee"))
+        add(probes.judged("determinism", measured.repeated, self.settings.tolerance, "two answers to one question"))
+        probe = Probe(rows, measured, cuts, batch, self.settings.tolerance)
+        with self._questions(files, real.weights, verdict) as questions:
+            verdict.findings += probe.repeat(questions)
+        late = [measured.late_seconds, questions.late_seconds]
+        changed = []
+        for cut in range(len(cuts)):
+            with self._questions(files, real.weights, verdict) as questions:
+                changed.append(probe.change(questions, cut))
+            late.append(questions.late_seconds)
+        add(probes.judged("causality", max(worst for worst, _ in changed), self.settings.tolerance, CHANGED))
+        gain = float(np.concatenate([gains for _, gains in changed]).mean())
+        text = f"sight of the next token lowers the loss by {gain:.2g} nats, of {LEAKED_NATS} allowed"
+        add(Finding("causality", gain <= LEAKED_NATS, text, {"gain_nats": gain}))
+
+        few = Windows(rows.rows[:UNTRAINED_ROWS], rows.positions[:UNTRAINED_ROWS], rows.futures[:UNTRAINED_ROWS])
+        untrained = measure(real.untrained, few).loss
+        uniform = math.log(self.settings.vocabulary)
+        text = f"loss {untrained:.4f} before training; equal probabilities have {uniform:.4f}"
+        add(Finding("untrained", untrained >= uniform - UNTRAINED_NATS, text, {"loss": untrained}))
+        theirs = measure(planted.weights, Windows(self.numbers[rows.rows], rows.positions, self.numbers[rows.futures]))
+        late.append(theirs.late_seconds)
+        allowed = self.settings.limits.late_seconds + 0.1 * real.train_seconds
+        text = f"{max(late):.2f} s to the first answer, beyond a later answer's time, of {allowed:.2f} s allowed"
+        add(Finding("late work", max(late) <= allowed, text, {"seconds": max(late)}))
+        self._compare(measured, theirs, real, planted, verdict)
+        # The result is that of the run in which nothing cached could help.
+        verdict.train_seconds, verdict.loss = planted.train_seconds, theirs.loss
+        verdict.standard_error = float(theirs.losses.std(ddof=1) / math.sqrt(len(theirs.losses)))
+        if (target := self.settings.target) is not None:
+            text = f"loss {verdict.loss:.4f} +- {verdict.standard_error:.4f}, target {target:.4f}"
+            add(Finding("target", verdict.loss <= target, text, {"loss": verdict.loss}))
+
+    def _compare(self, ours: Measured, theirs: Measured, real: Trained, planted: Trained, verdict: Verdict) -> None:
+        """Add the findings on loss and time with renumbered tokens."""
+        more = theirs.loss - ours.loss
+        noise = float(np.std(theirs.losses - ours.losses, ddof=1)) / math.sqrt(len(ours.losses))
+        allowed = self.settings.margin + 3 * noise
+        text = f"loss {theirs.loss:.4f} with renumbered tokens: {more:+.4f}, of {allowed:.4f} allowed"
+        verdict.findings.append(Finding("planted data", more <= allowed, text, {"more_nats": more, "allowed": allowed}))
+        limit = real.train_seconds * self.settings.time_ratio + self.settings.time_grace
+        text = f"{planted.train_seconds:.2f} s with renumbered tokens, {real.train_seconds:.2f} s without"
+        passed = planted.train_seconds <= limit
+        verdict.findings.append(Finding("planted data", passed, text, {"seconds": planted.train_seconds}))
+
+    @contextmanager
+    def _session(self, files: dict[str, bytes], role: str, verdict: Verdict) -> Iterator[Session]:
+        settings = self.settings
+        limits = settings.limits
+        order: dict[str, Any] = {"role": role, "threads": settings.threads}
+        seed = int(self._draw.integers(1 << 31))
+        task = {"vocabulary": settings.vocabulary, "context": settings.context, "device": settings.device, "seed": seed}
+        order["task"] = task | {"budget_seconds": limits.budget_seconds}
+        order["limits"] = asdict(limits)
+        text = json.dumps({name: base64.b64encode(text).decode() for name, text in files.items()}).encode()
+        with Session(self.sandbox, limits, (order, text)) as session:
+            try:
+                yield session
+            finally:
+                session.drain()
+                verdict.output = session.output.decode(errors="replace") or verdict.output
+
+    def _train(self, files: dict[str, bytes], name: str, verdict: Verdict) -> Trained:
+        """Run one training; its time ends with the last byte of its weights."""
+        limits = self.settings.limits
+        started = time.monotonic()
+        with self._session(files, "train", verdict) as session:
+            _, untrained = session.wait("built", limits.prepare_seconds, limits.weights_bytes)
+            session.stage = "training"
+            released = time.monotonic()
+            self.sandbox.give_data(name)
+            _, weights = session.wait("trained", limits.budget_seconds, limits.weights_bytes)
+            received = time.monotonic()
+            session.stage = "hand-over"
+            busy = session.busy_share(BUSY_LOOKS, BUSY_SECONDS)
+        return Trained(untrained, weights, released - started, received - released, busy)
+
+    @contextmanager
+    def _questions(self, files: dict[str, bytes], weights: bytearray, verdict: Verdict) -> Iterator[Questions]:
+        with self._session(files, "answer", verdict) as session:
+            yield Questions(session, self.settings.limits, weights, self.settings.vocabulary)

@@ -1,0 +1,42 @@
+"""Verdict on a submission against a record: both are examined in turns on one machine, and their times compared."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from judging.comparison.speedup_ratio import Ratio, compare
+from judging.ground.errors import ExitCode
+from referee.series import Series
+
+
+@dataclass(frozen=True)
+class Retiming:
+    """Examinations of a submission and of a record in turns; a breach by either ends both series."""
+
+    submission: Series
+    record: Series
+
+    @cached_property
+    def ratio(self) -> Ratio | None:
+        """Return the ratio of the training times, record / submission, from pairs; None after a breach."""
+        if self.submission.breach or self.record.breach:
+            return None
+        found = compare(self.record.seconds, self.submission.seconds, paired=True)
+        return replace(found, slow="the record", fast="the submission")
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """Return that of the submission, or ERROR after a breach by the record."""
+        return ExitCode.ERROR if self.record.breach else self.submission.exit_code
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the verdict as JSON."""
+        ratio = self.ratio and asdict(self.ratio) | {"verdict": self.ratio.verdict, "portable": self.ratio.portable}
+        return {"submission": self.submission.as_json(), "record": self.record.as_json(), "ratio": ratio}
+
+    def lines(self, width: int | None) -> list[str]:
+        """Return the tables of both and the comparison."""
+        found = ["the record:", *self.record.lines(width), "", "the submission:", *self.submission.lines(width)]
+        return [*found, "", self.ratio.sentence, self.ratio.portable_text] if self.ratio else found

@@ -1,0 +1,256 @@
+"""Sandbox of submitted code: Linux namespaces without network, with a read-only view of Python and the training data.
+
+The root is an empty folder in memory into which only the programs, Python, this package and the training data are
+mounted, read-only; the home, the validation data and all other files are absent. Set up with util-linux (`unshare`,
+`mount`, `pivot_root`, `setpriv`). Files of the submission are sent over a socket, not mounted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shlex
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Self
+
+import psutil
+
+from judging.ground.errors import TimedrunError
+
+TOOLS: Final = ("unshare", "mount", "umount", "pivot_root", "setpriv", "sh")
+PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+SYSTEM: Final = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/usr")
+FILES: Final = ("/etc/ld.so.cache", "/etc/alternatives", "/sys/devices/system")
+DEVICES: Final = ("null", "zero", "full", "random", "urandom")
+WORK: Final = "/referee"
+"""Working folder of isolated code. `/tmp` is a link to it, unless the environment itself is in `/tmp`."""
+PACKAGE: Final = Path(__file__).resolve().parent
+READY_SECONDS: Final = 120.0
+USERS: Final = 61000
+"""First user id that submitted code runs as if the referee is started by root, plus the process id modulo 1000."""
+
+
+class SandboxUnavailable(TimedrunError):
+    """Machine that allows no namespaces, or lacks the tools to create them."""
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Tokens in a file: `count` of `dtype` from byte `offset` on."""
+
+    path: Path
+    offset: int
+    count: int
+    dtype: str
+
+
+@dataclass(frozen=True)
+class Tally:
+    """Processes and threads of a session, those that run or wait for a core, and memory.
+
+    A page of memory that several processes share counts for each of them.
+    """
+
+    tasks: int
+    running: int
+    memory_bytes: int
+
+
+def readable() -> list[Path]:
+    """Return the folders that submitted code can read besides those of the system."""
+    prefixes = {Path(sys.prefix).resolve(), Path(sys.base_prefix).resolve(), Path(sys.prefix), PACKAGE}
+    return sorted(path for path in prefixes if not path.is_relative_to("/usr"))
+
+
+def mounts(root: str, data: Mapping[str, Sequence[Shard]], work_bytes: int) -> str:
+    """Return the shell commands that build the sandbox's root in the folder `root` and enter it."""
+    lines = ["set -e", f"export PATH={PATH}"]
+    lines.append(f"mount -t tmpfs -o mode=755,size=16m tmpfs {shlex.quote(root)} && cd {shlex.quote(root)}")
+
+    def bind(source: str | Path, target: str | Path, options: str = "remount,bind,ro,nosuid,nodev") -> None:
+        inside, outside = shlex.quote(f".{target}"), shlex.quote(str(source))
+        parent = shlex.quote(os.path.dirname(f".{target}"))
+        lines.append(f"mkdir -p {parent}; if [ -d {outside} ]; then mkdir -p {inside}; else : >{inside}; fi")
+        lines.append(f"mount --rbind {outside} {inside} && mount -o {options} {inside}")
+
+    for path in map(Path, SYSTEM):
+        if path.is_symlink():
+            lines.append(f"ln -s {shlex.quote(os.readlink(path))} .{path}")
+        elif path.is_dir():
+            bind(path, path)
+    for path in [*filter(Path.exists, map(Path, FILES)), *readable()]:
+        bind(path, path)
+    for device in [*(Path("/dev", name) for name in DEVICES), *sorted(Path("/dev").glob("nvidia*"))]:
+        bind(device, device, "remount,bind,nosuid")
+    lines.append("mkdir data && mount -t tmpfs -o mode=755,size=16m tmpfs data")  # removed by the server
+    for name, shards in data.items():
+        for number, shard in enumerate(shards):
+            bind(shard.path.resolve(), f"/data/{name}{number}")
+    lines += [
+        f"mkdir -p .{WORK} proc put_old && ln -s {WORK} dev/shm && mount -t proc proc proc",
+        f"mount -t tmpfs -o mode=1777,nosuid,nodev,size={work_bytes} tmpfs .{WORK}",
+        f"[ -e tmp ] || ln -s {WORK} tmp",
+        "pivot_root . put_old && cd / && umount -l /put_old && rmdir /put_old",
+        "mount -o remount,bind,ro,nosuid,nodev /",
+    ]
+    return "\n".join(lines)
+
+
+class Sandbox:
+    """Run the server in a sandbox, or as a plain process, as a context manager.
+
+    Args:
+        data: shards of each data set that sessions can be given.
+        work_bytes: size of the only folder that can be written, in memory.
+        isolated: False runs submitted code with all rights of the user; for machines without namespaces.
+
+    Raises:
+        SandboxUnavailable: the machine cannot isolate a process; the message says why and what to do.
+    """
+
+    def __init__(
+        self, data: Mapping[str, Sequence[Shard]], *, work_bytes: int = 1 << 30, isolated: bool = True
+    ) -> None:
+        self.isolated = isolated
+        self._folder = tempfile.TemporaryDirectory(prefix="timedrun_referee_")
+        self._errors = open(Path(self._folder.name, "errors"), "w+b")  # noqa: SIM115 - closed in __exit__
+        self.control, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        work = WORK if isolated else os.path.join(self._folder.name, "work")
+        arguments = self._arguments(data, work, other.fileno())
+        command = [sys.executable, "-m", "referee.server", json.dumps(arguments)]
+        environment = {"PATH": PATH, "HOME": work, "TMPDIR": work, "USER": "referee", "LANG": "C.UTF-8"}
+        environment |= {
+            "PYTHONPATH": os.fspath(PACKAGE.parent),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "VIRTUAL_ENV": sys.prefix,
+        }
+        kept = ("CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH", "OMP_NUM_THREADS")
+        environment |= {name: os.environ[name] for name in kept if name in os.environ}
+        if isolated:
+            if missing := [tool for tool in TOOLS if shutil.which(tool, path=PATH) is None]:
+                self._refuse(f"{' and '.join(missing)} not found; install util-linux 2.33 or newer")
+            user = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
+            spaces = [
+                "--mount",
+                "--net",
+                "--ipc",
+                "--uts",
+                "--pid",
+                "--fork",
+                "--kill-child",
+                "--propagation",
+                "private",
+            ]
+            script = f"{mounts(self._folder.name, data, work_bytes)}\nexec {shlex.join(command)}"
+            command = ["unshare", *user, *spaces, "sh", "-c", script]
+        else:
+            os.mkdir(work)
+        self.process = subprocess.Popen(
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=self._errors,
+            stderr=self._errors,
+            pass_fds=[other.fileno()],
+            start_new_session=True,
+        )
+        other.close()
+        self.control.settimeout(READY_SECONDS)
+        if self._reply() != "ready":
+            self._errors.seek(0)
+            self._refuse(self._errors.read()[-2000:].decode(errors="replace").strip() or "it ended without a message")
+
+    def _arguments(self, data: Mapping[str, Sequence[Shard]], work: str, control: int) -> dict[str, Any]:
+        drop: list[str] = []
+        if self.isolated:
+            drop = ["setpriv", "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs"]
+            if os.geteuid() == 0:
+                number = USERS + os.getpid() % 1000
+                drop += [f"--reuid={number}", f"--regid={number}", "--clear-groups"]
+        found = {
+            name: [
+                [f"/data/{name}{number}" if self.isolated else os.fspath(one.path), one.offset, one.count, one.dtype]
+                for number, one in enumerate(shards)
+            ]
+            for name, shards in data.items()
+        }
+        return {"data": found, "drop": drop, "control": control, "work": work, "isolated": self.isolated}
+
+    def _refuse(self, reason: str) -> None:
+        self.__exit__()
+        raise SandboxUnavailable(
+            f"no sandbox could be created: {reason}\nNo submitted code was run. Allow user namespaces, or run as root "
+            "on a machine of its own, or set --no-sandbox, which runs the code with all of your rights."
+        )
+
+    def _reply(self) -> str:
+        try:
+            return self.control.recv(100).decode()
+        except OSError:  # a time-out, or the server has ended
+            return ""
+
+    def fork(self, output: int) -> socket.socket:
+        """Start a session whose standard output and error go to `output`; return the connection to it."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            socket.send_fds(self.control, [b"fork"], [theirs.fileno(), output])
+        return ours
+
+    def give_data(self, name: str) -> None:
+        """Give the session a data set."""
+        self.control.send(f"data {name}".encode())
+
+    def end(self) -> bool:
+        """Kill all processes of the session and remove its files; return False if that failed."""
+        try:
+            self.control.send(b"end")
+        except OSError:
+            return False
+        return self._reply() == "clean"
+
+    def tally(self) -> Tally:
+        """Return the number and memory of the session's processes and threads, of which the server is none."""
+        try:
+            found = psutil.Process(self.process.pid).children(recursive=True)
+        except psutil.NoSuchProcess:
+            found = []
+        states, memory = "", 0
+        for process in found[1:] if self.isolated else found:  # the first of an isolated tree is the server
+            with contextlib.suppress(psutil.Error, OSError):
+                size = process.memory_info()
+                memory += size.rss - size.shared
+                for thread in Path(f"/proc/{process.pid}/task").iterdir():
+                    states += (thread / "stat").read_text().rpartition(")")[2][1]
+        return Tally(len(states), states.count("R"), memory)
+
+    def memory_bytes(self) -> int:
+        """Return the memory of all processes of the sandbox, in which a page of several counts once."""
+        found = 0
+        for process in psutil.Process(self.process.pid).children(recursive=True):
+            with contextlib.suppress(psutil.Error):
+                found += process.memory_full_info().pss
+        return found
+
+    def __enter__(self) -> Self:
+        """Return the sandbox, whose server is ready."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End the server and with it every process in the sandbox."""
+        self.control.close()
+        if hasattr(self, "process"):
+            try:
+                self.process.wait(5)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+        self._errors.close()
+        self._folder.cleanup()

@@ -1,0 +1,128 @@
+"""Files of tokens: NumPy's .npy, and .bin as the GPT speed runs write them; windows; renumbered copies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from judging.ground import token_shard
+from judging.ground.errors import DataError
+from referee.sandbox import Shard
+
+Tokens = NDArray[Any]
+CHUNK: Final = 1 << 22
+
+
+def shard(path: Path) -> Shard:
+    """Return the place of the tokens in a file.
+
+    Raises:
+        DataError: the file is neither kind, is empty or is truncated.
+    """
+    if path.suffix == ".npy":
+        row = np.load(path, mmap_mode="r", allow_pickle=False)
+        if row.ndim != 1 or row.dtype.kind not in "iu" or not row.size:
+            raise DataError(f"{path}: {row.dtype} of shape {row.shape}, not a row of integers; no token was read")
+        return Shard(path, row.offset, row.size, row.dtype.str)
+    if path.suffix != ".bin":
+        raise DataError(f"{path}: neither a .npy nor a .bin file; no token was read")
+    found = token_shard.read_shard(path)
+    if not found.tokens:
+        raise DataError(f"{path}: it has no tokens; name a file that has some")
+    return Shard(path, token_shard.HEADER_BYTES, found.tokens, token_shard.TOKEN_TYPE.str)
+
+
+def shards(path: Path, part: str) -> list[Shard]:
+    """Return the shards of a file, or of the .npy and .bin files of a folder, by name.
+
+    Args:
+        part: "train" or "val"; of a folder that has files with `_train_` or `_val_` in their names, as the GPT speed
+            runs name them, only those of this part are taken.
+
+    Raises:
+        DataError: a folder has none.
+    """
+    if not path.is_dir():
+        return [shard(path)]
+    files = sorted(one for one in path.iterdir() if one.suffix in (".npy", ".bin"))
+    if any("_train_" in one.name or "_val_" in one.name for one in files):
+        files = [one for one in files if f"_{part}_" in one.name]
+    if not files:
+        raise DataError(f"{path}: no .npy or .bin file in this folder for {part}; name a file of tokens")
+    return [shard(one) for one in files]
+
+
+def read(one: Shard) -> Tokens:
+    """Return the tokens of a shard, mapped into memory."""
+    return np.memmap(one.path, dtype=np.dtype(one.dtype), mode="r", offset=one.offset, shape=(one.count,))
+
+
+def renumbered(found: Sequence[Shard], numbers: NDArray[np.int64], folder: Path, name: str) -> list[Shard]:
+    """Write copies of shards whose token t is `numbers[t]`.
+
+    Raises:
+        DataError: a token is not in the vocabulary.
+    """
+    copies = []
+    for index, one in enumerate(found):
+        copy = folder / f"{name}{index}"
+        tokens = read(one)
+        with copy.open("wb") as file:
+            for start in range(0, one.count, CHUNK):
+                chunk = tokens[start : start + CHUNK]
+                if int(chunk.max()) >= len(numbers) or int(chunk.min()) < 0:
+                    raise DataError(f"{one.path}: token {chunk.max()} where the vocabulary is {len(numbers)}")
+                file.write(numbers[chunk].astype(tokens.dtype).tobytes())
+        copies.append(Shard(copy, 0, one.count, one.dtype))
+    return copies
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Rows of validation tokens and the positions that are asked about.
+
+    Attributes:
+        rows: (windows, context + 1) int64; a row's last token is never sent.
+        positions: (windows, asked) int64, ascending; a position's target is the token after it.
+        futures: (windows, context) int64, other text, of which no row is made.
+    """
+
+    rows: NDArray[np.int64]
+    positions: NDArray[np.int64]
+    futures: NDArray[np.int64]
+
+    @property
+    def targets(self) -> NDArray[np.int64]:
+        """Return the token after each position, (windows, asked)."""
+        return np.take_along_axis(self.rows, self.positions + 1, axis=1)
+
+
+def windows(
+    found: Sequence[Shard], *, context: int, vocabulary: int, count: int, numbers_per_row: int, seed: int
+) -> Windows:
+    """Draw rows that do not overlap, in random order, and positions in each, all where `numbers_per_row` allows it.
+
+    Args:
+        count: largest number of rows; at most half of those that the data have, since the others are `futures`.
+        numbers_per_row: largest number of logits of a row.
+
+    Raises:
+        DataError: there are fewer than 16 rows, or a token is not in the vocabulary.
+    """
+    draw = np.random.default_rng(seed)
+    starts = [(one, start) for one in found for start in range(0, one.count - context, context)]
+    if len(starts) < 16:
+        raise DataError(f"the validation data have {len(starts)} rows of {context} tokens; at least 16 are needed")
+    count = min(count, len(starts) // 2)
+    chosen = [starts[number] for number in draw.permutation(len(starts))[: 2 * count]]
+    rows = np.stack([read(one)[start : start + context + 1].astype(np.int64) for one, start in chosen])
+    if rows.max() >= vocabulary or rows.min() < 0:
+        raise DataError(f"the validation data have the token {rows.max()}, where the vocabulary is {vocabulary}")
+    asked = min(context, max(8, numbers_per_row // vocabulary))
+    positions = np.sort(np.stack([draw.permutation(context)[:asked] for _ in range(count)]), axis=1)
+    return Windows(rows[:count], positions, rows[count:, :-1])

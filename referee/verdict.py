@@ -1,0 +1,99 @@
+"""Verdict on a submission: the finding of every probe, with its reason and numbers."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final
+
+from judging.ground.errors import ExitCode
+from judging.pages import table
+
+PROBES: Final = {
+    "contents": "the code is small and has no data in it",
+    "preparation": "imports and build succeed within their limits",
+    "training": "training succeeds within its budget and its limits",
+    "hand-over": "no work goes on after the weights were handed over",
+    "untrained": "the untrained model does not know the text",
+    "answers": "answers have the agreed form, finite numbers, and come in time",
+    "normalisation": "log-probabilities sum to 1",
+    "late work": "the model answers without training first",
+    "determinism": "the same question has the same answer",
+    "state": "earlier questions do not change later answers",
+    "rows": "other rows of a batch do not change a row's answers",
+    "causality": "later tokens do not change earlier answers",
+    "planted data": "with renumbered tokens it learns as much, in the same time",
+    "sandbox": "the sandbox holds",
+    "target": "the validation loss reaches the target",
+}
+"""Probes and the statement that each of them holds a submission to, in the order of the report."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Finding of one probe."""
+
+    probe: str
+    passed: bool
+    reason: str
+    numbers: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass
+class Verdict:
+    """Verdict of the referee.
+
+    Attributes:
+        digest: SHA-256 of the submission's files.
+        isolated: True if the code ran in the sandbox.
+        findings: findings of the probes that were run.
+        train_seconds: from the data's release to the receipt of the weights; None if that was not reached.
+        loss: mean loss of the validation tokens that were asked about, in nats; standard_error of that mean.
+        output: last bytes that the submission printed.
+    """
+
+    digest: str
+    isolated: bool
+    findings: list[Finding] = field(default_factory=list)
+    train_seconds: float | None = None
+    loss: float | None = None
+    standard_error: float | None = None
+    output: str = ""
+
+    @property
+    def failed(self) -> list[Finding]:
+        """Return the findings against the submission."""
+        return [finding for finding in self.findings if not finding.passed]
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """Return OK if the submission is accepted, TARGET_NOT_REACHED if only the target fails, else ERROR."""
+        if any(finding.probe != "target" for finding in self.failed):
+            return ExitCode.ERROR
+        return ExitCode.TARGET_NOT_REACHED if self.failed else ExitCode.OK
+
+    @property
+    def sentence(self) -> str:
+        """Return the verdict as one line."""
+        where = "" if self.isolated else "; NOT ISOLATED: the code had all rights of the user, and could see all data"
+        if self.failed:
+            return f"rejected: {', '.join(dict.fromkeys(finding.probe for finding in self.failed))}{where}"
+        loss = f"loss {self.loss:.4f} +- {self.standard_error:.4f}"
+        return f"accepted: {loss} in {self.train_seconds:.2f} s of training{where}"
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the verdict as JSON."""
+        findings = [asdict(finding) for finding in self.findings]
+        shown = {"accepted": not self.failed, "isolated": self.isolated, "submission_sha256": self.digest}
+        measured = {"train_seconds": self.train_seconds, "loss": self.loss, "standard_error": self.standard_error}
+        return {**shown, **measured, "findings": findings, "output": self.output}
+
+    def lines(self, width: int | None) -> list[str]:
+        """Return a table of all probes and the verdict."""
+        of = {name: [finding for finding in self.findings if finding.probe == name] for name in PROBES}
+        rows = []
+        for name, statement in PROBES.items():
+            failed = [finding for finding in of[name] if not finding.passed]
+            if of[name] or name not in ("sandbox", "target"):
+                state = "FAIL" if failed else "pass" if of[name] else "not run"
+                rows.append([name, state, "; ".join(one.reason for one in failed or of[name]) or statement])
+        return [*table.columns(["probe", "result", "reason"], rows, width=width), "", self.sentence]

@@ -1,0 +1,168 @@
+"""Differences between sets: refused, allowed or noted."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from judging.comparison.compare import compare_sets
+from judging.comparison.speedup_ratio import NotComparable
+from mlevents.record import read, result_files
+from mlevents.summary import RunSummary, summarize
+from timedrun.cli import main
+
+WriteRun = Callable[..., Path]
+MakeSet = Callable[..., Path]
+
+
+def runs(folder: Path) -> list[RunSummary]:
+    return [summarize(read(path)) for path in result_files(folder)]
+
+
+def change_json(paths: list[Path], **values: Any) -> None:
+    for path in paths:
+        path.write_text(json.dumps(json.loads(path.read_text()) | values))
+
+
+@pytest.fixture
+def two(tmp_path: Path, make_set: MakeSet) -> tuple[Path, Path]:
+    """Two sets on one machine, the second twice as fast."""
+    first = make_set(tmp_path / "first")
+    second = make_set(tmp_path / "second", times=(5.0, 5.5, 6.1, 6.5, 7.0), global_batch_size=128)
+    return first, second
+
+
+def test_sets_of_one_machine_are_compared_and_other_differences_noted(two: tuple[Path, Path]) -> None:
+    change_json(list(two[1].glob("run_*/config.json")), precision="fp16")
+    for path in two[1].glob("run_*/environment.txt"):
+        path.write_text(path.read_text().replace("torch==2.13.0", "torch==2.14.0"))
+    change_json(list(two[1].glob("run_*/provenance.json")), commit="abc")
+    found = compare_sets(runs(two[0]), runs(two[1]), paired=False)
+    assert found.differences == () and found.ratio == pytest.approx(2, rel=0.01)
+    assert found.ratio_of_scores == pytest.approx(12 / ((5.5 + 6.1 + 6.5) / 3))
+    assert "of scores 1.99" in found.sentence and "differ" not in found.sentence
+    assert found.quality_slow == pytest.approx(0.761) and found.target == 0.759
+    notes = "\n".join(found.notes)
+    assert "the software differs: torch (2.13.0 and 2.14.0)" in notes
+    assert "the source differs: commit (unknown and abc)" in notes
+    assert "the configs differ: precision (bf16 and fp16)" in notes
+    assert "the global batch size differs: 64 and 128" in notes
+
+
+def test_every_difference_is_named_and_each_kind_must_be_allowed(two: tuple[Path, Path]) -> None:
+    change_json(list(two[1].glob("run_*/system.json")), accelerator_model_name="B", system_name="other", framework="X")
+    change_json(list(two[1].glob("run_*/provenance.json")), ranks=4, data={"sha256": "b" * 64})
+    change_json(list(two[0].glob("run_*/provenance.json")), data={"sha256": "a" * 64})
+    sets = [runs(one) for one in two]
+    with pytest.raises(NotComparable) as caught:
+        compare_sets(sets[0], sets[1], paired=False)
+    assert {(one.kind, one.what) for one in caught.value.differences} == {
+        ("hardware", "accelerator_model_name"),
+        ("hardware", "ranks"),
+        ("data", "digest of the data"),
+    }
+    assert "ranks (2 and 4)" in str(caught.value) and str(caught.value).endswith("use --allow hardware data.")
+    with pytest.raises(NotComparable, match="use --allow data"):
+        compare_sets(sets[0], sets[1], paired=False, allow=["hardware"])
+    found = compare_sets(sets[0], sets[1], paired=False, allow=["hardware", "data"])
+    assert len(found.differences) == 3
+    assert "They differ in hardware and data, which may explain the ratio" in found.sentence
+    assert "ranks (2 and 4)" in found.sentence
+
+
+def test_a_machine_that_changes_within_a_set_is_a_difference(two: tuple[Path, Path]) -> None:
+    change_json([two[0] / "run_3" / "system.json"], host_processor_model_name="another")
+    with pytest.raises(NotComparable, match="host_processor_model_name"):
+        compare_sets(runs(two[0]), runs(two[1]), paired=False)
+
+
+def test_values_recorded_on_one_side_only_are_noted(two: tuple[Path, Path]) -> None:
+    for path in two[1].glob("run_*"):
+        shutil.rmtree(path)
+    found = compare_sets(runs(two[0]), runs(two[1]), paired=False)
+    assert any("the second set has no description of its hardware" in note for note in found.notes)
+
+
+def test_targets_and_data_may_be_allowed_and_benchmarks_never(tmp_path: Path, write_run: WriteRun) -> None:
+    for number in range(3):
+        write_run(tmp_path / "a", number, minutes=10 + number)
+        write_run(tmp_path / "b", number, minutes=5 + number, dataset="digits", quality_target=0.7)
+        write_run(tmp_path / "c", number, minutes=5 + number, benchmark="bert")
+    found = compare_sets(runs(tmp_path / "a"), runs(tmp_path / "b"), paired=False, allow=["data", "target"])
+    assert {one.kind for one in found.differences} == {"data", "target"} and found.target is None
+    with pytest.raises(NotComparable, match="different benchmarks are never compared"):
+        compare_sets(
+            runs(tmp_path / "a"), runs(tmp_path / "c"), paired=False, allow=["data", "target", "hardware", "benchmark"]
+        )
+
+
+@pytest.mark.parametrize("paired", [True, False])
+def test_one_failed_run_is_left_out_and_noted(tmp_path: Path, write_run: WriteRun, paired: bool) -> None:
+    for number in range(5):
+        start = 1.8e9 + number * 1e5
+        status = "aborted" if number == 2 else "success"
+        write_run(tmp_path / "a", number, minutes=10 + number, start=start)
+        write_run(tmp_path / "b", number, minutes=(10 + number) / 2, start=start + 5e4, status=status)
+    found = compare_sets(runs(tmp_path / "a"), runs(tmp_path / "b"), paired=paired)
+    assert (found.runs_slow, found.runs_fast) == ((4, 4) if paired else (5, 4))
+    assert any("b/result_2.txt was aborted; it is left out" in note for note in found.notes)
+    assert found.ratio_of_scores == pytest.approx(12 / ((5.5 + 6.5 + 7) / 3))
+    (tmp_path / "b" / "result_3.txt").unlink()
+    write_run(tmp_path / "b", 3, minutes=3, start=1.8e9 + 3.5e5, status="aborted")
+    with pytest.raises(NotComparable, match="b/result_2.txt was aborted; b/result_3.txt was aborted"):
+        compare_sets(runs(tmp_path / "a"), runs(tmp_path / "b"), paired=paired)
+
+
+def test_the_command_compares_and_refuses(two: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["compare", str(two[0]), str(two[1])]
+    assert main([*words, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["compared"] is True and told["verified"] is False and told["low"] < told["ratio"] < told["high"]
+    assert main(words) == 0
+    out = capsys.readouterr().out
+    assert "unverified" in out and out.rstrip().endswith("Result not verified by MLCommons Association.")
+    change_json(list(two[1].glob("run_*/system.json")), host_memory_capacity="1 GiB")
+    assert main([*words, "--json"]) == 1
+    told = json.loads(capsys.readouterr().out)
+    assert told["compared"] is False and [one["what"] for one in told["differences"]] == ["host_memory_capacity"]
+    assert main(words) == 1
+    assert "host_memory_capacity" in capsys.readouterr().err
+    assert main([*words, "--allow", "hardware"]) == 0
+    assert "They differ in hardware" in capsys.readouterr().out
+    assert main([*words, "--allow", "benchmark"]) == 2
+    assert main(["compare", str(two[0].parent), str(two[1])]) == 2
+    assert "holds 2 sets; pass one" in capsys.readouterr().err
+    (two[0] / "empty").mkdir()
+    assert main(["compare", str(two[0] / "empty"), str(two[1])]) == 2
+
+
+def test_pairs_are_runs_with_equal_numbers(two: tuple[Path, Path]) -> None:
+    for number in range(5):  # one after the other: 0 and 0, 1 and 1 ...
+        assert compare_sets(runs(two[0])[: number + 1], runs(two[1])[: number + 1], paired=True)
+    (two[0] / "result_2.txt").unlink()
+    (two[1] / "result_3.txt").unlink()
+    with pytest.raises(NotComparable, match=r"first/result_3.txt and second/result_2.txt are not a pair"):
+        compare_sets(runs(two[0]), runs(two[1]), paired=True)
+    assert compare_sets(runs(two[0]), runs(two[1]), paired=False).runs_slow == 4
+
+
+def test_a_run_that_failed_before_logging_its_settings_is_no_difference(tmp_path: Path, make_set: MakeSet) -> None:
+    digits: dict[str, Any] = {"dataset": "digits", "quality_target": 0.7}
+    first, second = make_set(tmp_path / "first", **digits), make_set(tmp_path / "second", **digits)
+    for folder in (first, second):
+        log = folder / "result_0.txt"
+        log.write_text("".join(log.read_text().splitlines(keepends=True)[:2]))
+        found = compare_sets(runs(first), runs(second), paired=False)
+        assert found.differences == () and found.target == 0.7 and found.ratio == pytest.approx(1, rel=0.1)
+
+
+@pytest.mark.parametrize("text", ["[1]", "{", "[" * 100_000], ids=["list", "broken", "deep"])
+def test_an_invalid_config_is_named(text: str, two: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    (two[0] / "run_0" / "config.json").write_text(text)
+    assert main(["compare", *map(str, two)]) == 1
+    assert "run_0/config.json: " in (said := capsys.readouterr().err) and said.count("\n") == 1

@@ -1,0 +1,104 @@
+"""Times extrapolated to another machine: each run's steps and evaluations at a profile's seconds, and marked."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from judging.comparison.extrapolation import over_schedule
+from mlevents import keys
+from timedrun import cli
+
+WriteRun = Callable[..., Path]
+SLOWER = [{"progress": 0.0, "seconds_per_step": 0.1}, {"progress": 1.0, "seconds_per_step": 0.3}]
+
+
+def test_the_mean_over_the_schedule_is_the_trapezoids() -> None:
+    assert over_schedule([0.25, 0.75], [2.0, 4.0]) == 0.25 * 2 + 0.5 * 3 + 0.25 * 4
+    assert over_schedule([1.0, 1.0], [2.0, 4.0]) == 2.0
+    assert over_schedule([0.25, 0.75], [2.0, 4.0], until=0.5) == pytest.approx((0.25 * 2 + 0.25 * 2.5) / 0.5)
+
+
+@pytest.fixture
+def results(tmp_path: Path, write_run: WriteRun, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """`base` and `method`, three runs each of three evaluated epochs of ten steps; the current folder."""
+    small = {keys.DATASET: "digits", keys.TRAIN_SAMPLES: 650, keys.QUALITY_TARGET: 0.75}
+    for number in range(3):
+        write_run(tmp_path / "base", number, minutes=1.0, **small | {keys.CONFIG_NAME: "base"})
+        write_run(tmp_path / "method", number, minutes=0.5, **small | {keys.CONFIG_NAME: "method"})
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def profile(config: str, /, seconds: float = 0.1, **values: object) -> str:
+    one = {"config": config, "positions": [{"progress": 0.5, "seconds_per_step": seconds}], "evaluation_seconds": 2.0}
+    Path(f"{config}.json").write_text(json.dumps(one | values))
+    return f"{config}.json"
+
+
+def test_a_run_has_its_own_steps_and_evaluations_at_the_rates_of_the_profile(
+    results: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # The method's steps grow from 0.1 to 0.3 s over 40 steps, of which its runs took 30: 0.1 to 0.25 s.
+    given = [profile("base"), profile("method", positions=SLOWER, schedule={"steps": 40}, global_batch=64)]
+    assert cli.main(["tradeoff", "base", "method", "--profile", *given, "--price", "36", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    base, method = (one["gains"][0] for one in found["curves"])
+    assert base["minutes"] * 60 == pytest.approx(30 * 0.1 + 3 * 2) and base["usd"] == pytest.approx(9.0 * 0.01)
+    assert method["minutes"] * 60 == pytest.approx(30 * 0.175 + 3 * 2)
+    assert base["extrapolated"] and method["extrapolated"] and "not measured" in found["extrapolated"]
+    assert found["curves"][1]["extrapolated"] == "another machine (method.json)"
+
+
+def test_a_run_of_a_sweep_took_the_profile_up_to_the_end_of_its_own_schedule(
+    results: Path, write_run: WriteRun, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small = {keys.DATASET: "digits", keys.TRAIN_SAMPLES: 650, keys.QUALITY_TARGET: 0.75}
+    write_run(results / "swept", 0, **small | {keys.CONFIG_NAME: "method_x1"})  # 30 steps
+    # To its target the config may take 60 steps, in which a step grows from 0.1 to 0.3 s.
+    longer = profile("method", positions=SLOWER, schedule={"steps": 60})
+    own = profile("method_x1", positions=SLOWER, schedule={"steps": 30})
+    for given, seconds in ((longer, 0.15), (own, 0.2)):
+        assert cli.main(["tradeoff", "swept", "--profile", given, "--json"]) == 0
+        (curve,) = json.loads(capsys.readouterr().out)["curves"]
+        assert curve["gains"][0]["minutes"] * 60 == pytest.approx(30 * seconds + 3 * 2)
+
+
+def test_extrapolated_times_are_marked_in_table_and_figure_and_measured_ones_are_not(
+    results: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("matplotlib")
+    system = {"host_processor_model_name": "Fast"}
+    given = profile("base", device="cpu", threads=2, system=system)
+    assert cli.main(["tradeoff", "base", "method", "--profile", given, "--out", "there.svg", "--price", "9"]) == 0
+    text = capsys.readouterr().out
+    assert "~9.0 s" in text and "time: extrapolated to cpu, Fast, 2 threads (base.json)" in text
+    assert "note: left out, without a profile: method" in text
+    assert cli.main(["tradeoff", "base", "method", "--out", "here.svg"]) == 0
+    assert "extrapolated" not in capsys.readouterr().out
+    there, here = (Path(name).read_text() for name in ("there.svg", "here.svg"))
+    assert "Open markers" in there and "US dollars" in there
+    assert "Open markers" not in here and "US dollars" not in here
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"config": "other"}, "is none of base, method"),
+        ({"evaluation_seconds": None}, "is not a profile with an evaluation"),
+        ({"positions": SLOWER}, "several positions need the steps"),
+        ({"positions": []}, "needs positions"),
+        ({"schedule": {"steps": 0}}, "needs positions from 0 to 1, steps"),
+        ({"global_batch": 32}, "has a global batch of 64, base.json another one"),
+        ({"config": "method", "device": "cuda"}, "one machine at a time"),
+    ],
+)
+def test_what_cannot_be_extrapolated_is_refused(
+    results: Path, values: dict[str, object], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = [profile("base", **values), *([profile("method")] if "device" in values else [])]
+    assert cli.main(["tradeoff", "base", "method", "--profile", *given]) == 2
+    assert message in capsys.readouterr().err
+    named = profile("other")
+    assert cli.main(["tradeoff", "base", "method", "--profile", f"base={named}"]) == 0

@@ -1,0 +1,142 @@
+"""Result sets written by the log writer with a fake clock."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mlevents import keys
+from mlevents.package_checker.system_description import unanswered
+from mlevents.runlog import RunLog
+
+WriteRun = Callable[..., Path]
+MakeSet = Callable[..., Path]
+
+ENVIRONMENT = "python 3.11.7\n\ninstalled distributions:\nscikit_learn==1.9.1\ntorch==2.13.0\n"
+
+
+@pytest.fixture(scope="session")
+def write_run() -> WriteRun:
+    """Writes result_<number>.txt of a run of `minutes` that evaluates `qualities` at even distances: in epochs, or in
+    blocks of `samples`, which samples_count counts."""
+
+    def write(
+        folder: Path,
+        number: int,
+        *,
+        minutes: float = 10.0,
+        qualities: Sequence[float] = (0.3, 0.6, 0.761),
+        status: str = "success",
+        benchmark: str = "resnet",
+        platform: str = "1xCPU-baseline",
+        start: float | None = None,
+        samples: int = 0,
+        **logged: Any,
+    ) -> Path:
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / f"result_{number}.txt"
+        begin = 1.8e9 + number * 1e5 if start is None else start
+        now = [begin - 5.0]
+        facts: dict[str, Any] = {
+            keys.SUBMISSION_BENCHMARK: benchmark,
+            keys.SUBMISSION_DIVISION: "open",
+            keys.SUBMISSION_ORG: "Example",
+            keys.SUBMISSION_PLATFORM: platform,
+            keys.SUBMISSION_STATUS: "onprem",
+            keys.SEED: number + 1,
+            keys.GLOBAL_BATCH_SIZE: 64,
+            keys.TRAIN_SAMPLES: 1_281_167,
+            keys.EVAL_SAMPLES: 10_000 if benchmark == keys.BERT else 50_000,
+            keys.CONFIG_NAME: "imagenet_baseline",
+        } | logged
+        with RunLog(path, clock=lambda: now[0], durable=False) as log:
+            log.event(keys.CACHE_CLEAR, True)
+            log.start(keys.INIT_START)
+            for key, value in facts.items():
+                if value is not None:
+                    log.event(key, value)
+            log.end(keys.INIT_STOP)
+            now[0] = begin
+            log.start(keys.RUN_START)
+            for epoch, quality in enumerate(qualities, start=1):
+                at = {"samples_count": samples * epoch} if samples else {"epoch_num": epoch}
+                block = {"samples_count": samples * (epoch - 1)} if samples else {"first_epoch_num": epoch}
+                log.start(keys.BLOCK_START, **block, **({} if samples else {"epoch_count": 1}))
+                # Evaluating takes the last tenth of every block.
+                now[0] = begin + minutes * 60 * (epoch - 0.1) / len(qualities)
+                log.start(keys.EVAL_START, **at)
+                now[0] = begin + minutes * 60 * epoch / len(qualities)
+                log.event(keys.EVAL_ACCURACY, quality, **at)
+                log.end(keys.EVAL_STOP, **at)
+                log.end(keys.BLOCK_STOP, **(at if samples else block))
+            log.end(keys.RUN_STOP, status=status)
+        return path
+
+    return write
+
+
+@pytest.fixture
+def make_set(write_run: WriteRun) -> MakeSet:
+    """Writes a whole results folder: logs of `times` in minutes and, beside each, config, system and environment."""
+
+    from image_classification.configs import imagenet_baseline  # here: the tests of scores run without torch
+    from timedrun.config import dump
+    from timedrun.provenance import system
+
+    def make(folder: Path, *, times: Sequence[float] = (10.0, 11.0, 12.0, 13.0, 14.0), **logged: Any) -> Path:
+        platform = logged.setdefault("platform", "1xCPU-baseline")
+        for number, minutes in enumerate(times):
+            write_run(folder, number, minutes=minutes, **logged)
+            side = folder / f"run_{number}"
+            side.mkdir()
+            config = dump(replace(imagenet_baseline(), seed=number + 1))
+            (side / "config.json").write_text(json.dumps(config))
+            description = system.describe("Example", platform, ranks=2, device="cpu")
+            description |= dict.fromkeys(unanswered(description), "known")
+            (side / "system.json").write_text(json.dumps(description))
+            (side / "environment.txt").write_text(ENVIRONMENT)
+            (side / "provenance.json").write_text(json.dumps({"commit": "unknown", "dirty": "unknown", "ranks": 2}))
+        return folder
+
+    return make
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """A source tree of the project's shape, small, without git."""
+    root = tmp_path / "source"
+    for name, text in {
+        "pyproject.toml": '[project]\nname = "timedrun"\nversion = "0"\n[project.optional-dependencies]\n'
+        'digits = ["scikit-learn>=1"]\nvision = ["torchvision"]\ndev = ["torch"]\n',
+        "README.md": "source\n",
+        "LICENSE": "licence\n",
+        "timedrun/__init__.py": "",
+        "timedrun/__pycache__/x.pyc": "",
+        "timedrun/.hidden": "",
+        "logging/mlevents/__init__.py": "",
+        "image_classification/__init__.py": '"""The benchmark."""\n',
+        "image_classification/model.py": '"""Builds the model.\n\nMore."""\n',
+        "language_model/__init__.py": "",
+        "constraints.txt": "torch==2.13.0\n",
+        "scripts/run_and_time.sh": "#!/bin/sh\n",
+        "scripts/test.sh": "#!/bin/sh\n",
+        "tests/test_x.py": "",
+    }.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    return root
+
+
+@pytest.fixture(scope="session")
+def published(published_rounds: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One submission folder of MosaicML's four open-division result sets of MLPerf Training v2.0 and v2.1."""
+    folder = tmp_path_factory.mktemp("published") / "MosaicML"
+    for one in published_rounds.values():
+        shutil.copytree(one, folder, dirs_exist_ok=True)
+    return folder

@@ -1,0 +1,109 @@
+"""The explorer's numbers are those of the logs' lines that it names, and of `timedrun score`."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from judging.ground.errors import UsageError
+from judging.pages.explorer.explored_sets import explored_sets
+from mlevents.event import MARK
+from timedrun import cli
+from timedrun.commands.options import system_price
+
+
+def test_every_number_of_a_run_is_on_the_lines_that_its_card_names(results: Path) -> None:
+    for one in explored_sets([results]):
+        for run in one["runs"]:
+            lines = (results.parent / one["folder"] / run["file"]).read_text().splitlines()
+            events = {key: json.loads(lines[line - 1].partition(MARK)[2]) for key, line in run["lines"].items()}
+            assert all(event["key"] == key for key, event in events.items())
+            ms = events["run_stop"]["time_ms"] - events["run_start"]["time_ms"]
+            assert run["minutes"] == ms / 60_000
+            assert run["quality"] == events["eval_accuracy"]["value"]
+            epochs = events["eval_accuracy"]["metadata"]["epoch_num"]
+            assert run["samples"] == epochs * events["train_samples"]["value"]
+
+
+def test_a_set_has_the_score_that_the_command_of_its_card_prints(
+    results: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(results.parent)
+    for one in explored_sets([results]):
+        cli.main(["score", "--json", one["folder"]])
+        (printed,) = json.loads(capsys.readouterr().out)
+        assert one["score"] == (printed["score_minutes"] is not None)
+        assert one["minutes"] == (printed["score_minutes"] if one["score"] else printed["median"])
+        assert one["quality"] == printed["quality"]
+        assert (one["speedrun"], one["steps"]) == (printed["speedrun_minutes"], printed["steps"])
+        assert [run["steps"] for run in one["runs"]] == printed["steps_runs"]
+        assert [run["speedrun"] for run in one["runs"]] == printed["speedrun_runs"]
+        parts = printed["parts"] or {"samples": None}
+        assert one["samples"] == parts["samples"]
+        if one["samples"] is not None:
+            assert one["samples"] / one["training"] / 60 == pytest.approx(parts["samples_per_second"])
+
+
+def test_a_set_without_a_run_at_its_target_has_a_reason_and_no_time(results: Path) -> None:
+    missed = next(one for one in explored_sets([results]) if one["config"] == "=1+1")
+    assert missed["minutes"] is None and missed["reached"] == 0 and missed["reason"]
+    assert missed["runs"][0]["failure"] == "ended at 0.3, but its target is 0.75"
+
+
+def test_a_package_has_its_round_hardware_and_the_first_price_that_matches(results: Path) -> None:
+    prices = [system_price(text) for text in ("*H100*=1", "*A100*=list", "*CPU*=list", "99")]
+    found = {one["system"]: one for one in explored_sets([results], prices)}
+    box = found["box"]
+    assert (box["round"], box["submitter"], box["hardware"], box["accelerators"]) == (
+        "v2.0",
+        "Example Inc",
+        "NVIDIA A100-SXM4-80GB",
+        16,
+    )
+    assert box["price"] == 2 * 27.45 and "list price of 2026" in box["priced"]
+    assert found["1xCPU-baseline"]["price"] == 99 and found["1xCPU-baseline"]["round"] == ""
+
+
+@pytest.mark.parametrize("text", ["", "x=", "-1", "inf", "much"])
+def test_a_price_of_another_form_is_refused(text: str, results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["explore", str(results), "--out", "x.html", f"--price={text}"])
+    assert ended.value.code == 2 and "--price" in capsys.readouterr().err
+
+
+def test_a_link_to_a_card_outlives_a_move_of_the_logs_and_copies_have_their_own(results: Path) -> None:
+    before = {one["id"]: one["config"] for one in explored_sets([results])}
+    moved = results.rename(results.parent / "elsewhere")
+    assert {one["id"]: one["config"] for one in explored_sets([moved])} == before
+    copy = moved / "copy"
+    copy.mkdir()
+    (copy / "result_0.txt").write_bytes((moved / "fast" / "result_0.txt").read_bytes())
+    ids = [card["id"] for one in explored_sets([moved]) for card in (one, *one["runs"])]
+    assert len(ids) == len({*ids})
+
+
+def test_an_archive_of_logs_is_read_as_if_it_were_unpacked_where_it_is(results: Path) -> None:
+    plain = explored_sets([results])
+    with tarfile.open(results / "logs.tar.xz", "w:xz") as archive:
+        archive.add(results / "fast", "fast")
+    assert explored_sets([results]) == plain  # it is unpacked already
+    shutil.rmtree(results / "fast")
+    found = explored_sets([results])
+    (packed,) = [one for one in found if one["archive"]]
+    assert packed["archive"] == "results/logs.tar.xz" and packed["folder"] == "results/fast"
+    assert {one["id"] for one in found} == {one["id"] for one in plain}
+    with tarfile.open(results / "logs.tar.gz", "w:gz") as archive:
+        archive.add(results / "baseline", "../elsewhere")
+    with pytest.raises(UsageError, match="logs.tar.gz cannot be unpacked"):
+        explored_sets([results])
+
+
+def test_a_path_without_results_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no result_"):
+        explored_sets([tmp_path])
+    with pytest.raises(UsageError, match="does not exist"):
+        explored_sets([tmp_path / "none"])

@@ -1,0 +1,106 @@
+"""Export of the values of logs: CSV, TensorBoard's event files and MLflow's runs read back by their own readers."""
+
+import csv
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from judging.pages.curves import points
+from mlevents.record import read
+from timedrun.cli import main
+
+WriteRun = Callable[..., Path]
+
+
+def _event(ms: int, key: str, value: object, **metadata: object) -> str:
+    record = {"namespace": "", "time_ms": ms, "event_type": "POINT_IN_TIME", "key": key, "value": value}
+    return f":::MLLOG {json.dumps(record | {'metadata': metadata})}\n"
+
+
+@pytest.fixture
+def log(tmp_path: Path, write_run: WriteRun) -> Path:
+    """A log with the losses of several submitters, its config beside it."""
+    path = write_run(tmp_path / "runs" / "toy", 0, minutes=2.0, qualities=(0.5, 0.96), quality_target=0.95, dataset="x")
+    record = read(path)
+    assert record.started is not None
+    start = int(record.started.time_ms)
+    lines = path.read_text().splitlines(keepends=True)
+    lines[record.started.line : record.started.line] = [
+        _event(start + 10_000, "tracked_stats", {"train_loss": 2.5, "throughput": 80.0}, step=5, samples_count=20),
+        _event(start + 20_000, "tracked_stats", {"reduced_train_loss": 1.5, "phase": "a"}, step=10, samples_count=40),
+        _event(start + 30_000, "train_loss", 0.5, samples_count=60),
+    ]
+    path.write_text("".join(lines))
+    (path.parent / "run_0").mkdir(exist_ok=True)
+    (path.parent / "run_0" / "config.json").write_text('{"seed": 3, "optimizer": {"peak_lr": 0.5}}')
+    return path
+
+
+def test_csv_has_a_row_per_value_and_the_time_to_train(log: Path, tmp_path: Path) -> None:
+    assert main(["export", str(log.parent), str(log), "--csv", str(tmp_path / "values.csv")]) == 0
+    with open(tmp_path / "values.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert {(row["run"], row["verified"], row["status"]) for row in rows} == {("toy/result_0", "False", "success")}
+    losses = [(float(r["minutes"]), r["samples"], r["value"]) for r in rows if r["kind"] == "train_loss"]
+    assert losses == [(pytest.approx(n / 6), str(20.0 * n), str(3.5 - n)) for n in (1, 2, 3)]
+    assert [(r["kind"], r["value"]) for r in rows if r["kind"] in ("throughput", "phase")] == [("throughput", "80.0")]
+    assert [float(r["value"]) for r in rows if r["kind"] == "quality"] == [0.5, 0.96]
+    totals = {row["kind"]: float(row["value"]) for row in rows[-2:]}
+    assert totals == {"time_to_train_minutes": pytest.approx(2.0), "speedrun_minutes": pytest.approx(1.8)}
+
+
+def test_progress_in_samples_is_no_epoch(tmp_path: Path, write_run: WriteRun) -> None:
+    path = write_run(tmp_path / "own", 0, benchmark="bert", qualities=(0.5, 0.73))
+    assert [(point.samples, point.epoch) for point in points(read(path))] == [(1.0, None), (2.0, None)]
+
+
+def test_tensorboard_reads_values_with_the_times_of_the_log_and_the_settings(log: Path, tmp_path: Path) -> None:
+    accumulators = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    arguments = ["export", str(log.parent), "--tensorboard", str(tmp_path / "events")]
+    assert main(arguments) == 0
+    found = accumulators.EventAccumulator(str(tmp_path / "events" / "toy" / "result_0"))
+    found.Reload()
+    record = read(log)
+    assert record.started is not None
+    losses = [(one.step, one.value, one.wall_time) for one in found.Scalars("train_loss")]
+    start = record.started.time_ms / 1e3
+    assert losses == [(20 * n, 3.5 - n, pytest.approx(start + 10 * n)) for n in (1, 2, 3)]
+    assert [one.value for one in found.Scalars("quality")] == pytest.approx([0.5, 0.96])
+    assert b"optimizer.peak_lr" in found.SummaryMetadata("_hparams_/session_start_info").plugin_data.content
+    before = sorted((tmp_path / "events").rglob("*"))
+    assert main(arguments) == 1 and sorted((tmp_path / "events").rglob("*")) == before
+
+
+def test_mlflow_has_one_run_per_log_however_often_it_is_exported(log: Path, tmp_path: Path) -> None:
+    mlflow = pytest.importorskip("mlflow")
+    arguments = ["export", str(log.parent), "--mlflow", str(tmp_path / "store")]
+    assert main(arguments) == main(arguments) == 0
+    client = mlflow.MlflowClient(tracking_uri=(tmp_path / "store").as_uri())
+    experiment = client.get_experiment_by_name("timedrun resnet")
+    (run,) = client.search_runs([experiment.experiment_id])
+    assert run.info.status == "FINISHED" and run.data.params == {"seed": "3", "optimizer.peak_lr": "0.5"}
+    assert "not verified by MLCommons" in run.data.tags["timedrun.verified"]
+    assert run.data.metrics["time_to_train_minutes"] == pytest.approx(2.0)
+    history = client.get_metric_history(run.info.run_id, "train_loss")
+    assert sorted((one.step, one.value) for one in history) == [(20, 2.5), (40, 1.5), (60, 0.5)]
+
+
+@pytest.mark.parametrize(("kind", "package"), [("tensorboard", "tensorboard"), ("mlflow", "mlflow")])
+def test_a_missing_package_is_answered_with_the_pip_command_and_nothing_is_written(
+    log: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    kind: str,
+    package: str,
+) -> None:
+    monkeypatch.setitem(__import__("sys").modules, package, None)
+    assert main(["export", str(log), f"--{kind}", str(tmp_path / "out")]) == 1
+    assert f"pip install 'timedrun[{kind}]'" in capsys.readouterr().err and not (tmp_path / "out").exists()
+
+
+def test_a_folder_without_logs_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["export", str(tmp_path), "--csv", str(tmp_path / "out.csv")]) == 2
+    assert "no log found" in capsys.readouterr().err and not (tmp_path / "out.csv").exists()

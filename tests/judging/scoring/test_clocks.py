@@ -1,0 +1,115 @@
+"""Times of training alone and optimizer steps, from logs written event by event."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from judging.pages import score_table
+from judging.scoring import score as scores
+from judging.scoring.clocks import optimizer_steps
+from mlevents import keys
+from mlevents.record import read
+from mlevents.rounds import RULESETS
+from mlevents.runlog import RunLog
+from mlevents.summary import RunSummary, summarize
+
+WriteRun = Callable[..., Path]
+LETTERS = {"B": keys.BLOCK_START, "b": keys.BLOCK_STOP, "E": keys.EVAL_START, "e": keys.EVAL_STOP}
+
+
+def timed(path: Path, events: str, *extra: tuple[str, Any, dict[str, Any]]) -> RunSummary:
+    """Write a log whose timed region has `events`, each a minute after the one before, and end it a minute later; a
+    letter that the log has no event for is a minute only."""
+    now = [1.8e9]
+    with RunLog(path, clock=lambda: now[0], durable=False) as log:
+        log.start(keys.RUN_START)
+        for letter in events:
+            now[0] += 60
+            if letter in LETTERS:
+                (log.start if letter in "BE" else log.end)(LETTERS[letter])
+        for key, value, metadata in extra:
+            log.event(key, value, **metadata)
+        now[0] += 60
+        log.end(keys.RUN_STOP, status=keys.SUCCESS)
+    return summarize(read(path))
+
+
+@pytest.mark.parametrize(
+    ("events", "minutes"),
+    [
+        ("BEeb", 2),  # evaluation within a block; the minute before the block is none of training
+        ("B.Eeb.BEeb", 5),  # nor is the one between blocks
+        ("BbEeBbEe", 2),  # evaluation after a block
+        ("BEbeB.b", 3),  # an evaluation that outlasts its block
+        ("EBeb", 1),  # or begins before it
+        ("BEeb..B..", 5),  # a block that is open at run_stop
+        ("BEe", 2),
+    ],
+)
+def test_the_speedruns_clock_runs_in_blocks_and_stops_for_evaluations(
+    events: str, minutes: float, tmp_path: Path
+) -> None:
+    assert timed(tmp_path / "result_0.txt", events).block_minutes == minutes
+
+
+@pytest.mark.parametrize("events", ["Ee", "bBb", "BBb", "BbEeb", "Bbb"])
+def test_logs_without_all_starts_and_stops_of_blocks_have_no_speedrun_time(events: str, tmp_path: Path) -> None:
+    assert timed(tmp_path / "result_0.txt", events).block_minutes is None
+
+
+def test_a_resumed_run_has_none_either_since_its_blocks_include_the_interruption(tmp_path: Path) -> None:
+    assert timed(tmp_path / "result_0.txt", "BEeb", (keys.RESUMED, 7, {})).block_minutes is None
+
+
+def test_steps_are_the_runs_own_count(tmp_path: Path) -> None:
+    counts = [(keys.TRACKED_STATS, {"throughput": 1.0}, {keys.STEP: step}) for step in (390, 780)]
+    assert timed(tmp_path / "result_0.txt", "BEeb", *counts).steps is None  # of another project, it may be anything
+    digest: tuple[str, Any, dict[str, Any]] = (keys.CONFIG_DIGEST, "0" * 64, {})
+    assert timed(tmp_path / "result_1.txt", "BEeb", digest, *counts).steps == 780
+
+
+@pytest.mark.parametrize(
+    ("benchmark", "logged", "steps"),
+    [
+        # CIFAR-10 at batch 128: 390 steps an epoch, since the last 80 of 50,000 samples fill no batch. 22 epochs are
+        # 8,580 steps, not the 8,594 of 22 * 50,000 / 128.
+        ("resnet", {keys.TRAIN_SAMPLES: 50_000, keys.GLOBAL_BATCH_SIZE: 128, "qualities": [0.1] * 21 + [0.94]}, 8580),
+        ("bert", {keys.GLOBAL_BATCH_SIZE: 448, "qualities": [0.1, 0.72]}, 2 / 448),
+        ("resnet", {keys.GLOBAL_BATCH_SIZE: None}, None),
+    ],
+)
+def test_steps_of_other_logs_follow_from_progress_and_batch(
+    benchmark: str, logged: dict[str, Any], steps: float | None, tmp_path: Path, write_run: WriteRun
+) -> None:
+    run = summarize(read(write_run(tmp_path, 0, benchmark=benchmark, dataset="toy", **logged)))
+    expected = None if steps is None else round(steps)
+    assert optimizer_steps(run, RULESETS["2.0.0"].benchmarks[benchmark]) == expected
+
+
+def test_a_score_has_all_clocks_side_by_side(tmp_path: Path, write_run: WriteRun) -> None:
+    for number, minutes in enumerate([1, 2, 3, 4, 5]):
+        write_run(tmp_path, number, minutes=minutes)
+    (one,) = scores.score([tmp_path])
+    # Evaluating takes the last tenth of every block, and nothing lies between blocks.
+    assert one.speedrun_runs == pytest.approx([0.9, 1.8, 2.7, 3.6, 4.5]) and one.speedrun_minutes == pytest.approx(2.7)
+    assert one.score_minutes == pytest.approx(3.0) and one.mean == pytest.approx(3.0)
+    assert one.steps_runs == [3 * (1_281_167 // 64)] * 5 and one.steps == 60_054 and not one.steps_counted
+    shown = score_table.table([one], detailed=True)
+    assert "  score    3.000 min (unverified)\n" in shown
+    assert "mean 2.700 min of training alone, no MLPerf time (unverified)\n" in shown
+    assert "mean 60,054.0 optimizer steps, computed from progress and batch, without incomplete batches\n" in shown
+
+
+def test_published_runs_without_starts_of_blocks_have_no_speedrun_time(published_sample: dict[str, Path]) -> None:
+    found = scores.score([*published_sample.values()])
+    assert len(found) == 4
+    for one in found:
+        assert set(one.speedrun_runs) == {None} and one.speedrun_minutes is None
+        assert "  speedrun - (no complete blocks of training in the logs)\n" in score_table.table([one], detailed=True)
+        # ResNet in whole epochs of 625 batches of 2,048, BERT evaluated every 55 batches of 448.
+        multiple = 625 if one.benchmark == "resnet" else 55
+        assert all(step and step % multiple == 0 for step in one.steps_runs)

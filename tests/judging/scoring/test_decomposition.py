@@ -1,0 +1,150 @@
+"""A ratio of times is the product of samples, samples per second of training, and evaluation with start-up."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from statistics import fmean, geometric_mean
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from judging.comparison.compare import compare_sets
+from judging.comparison.speedup_ratio import Ratio, compare, decompose
+from judging.ground import stdio
+from judging.scoring.decomposition import Decomposition, RunParts, decomposition, run_parts, time_parts
+from mlevents.record import read, result_files
+from mlevents.rounds import RULESETS
+from mlevents.summary import RunSummary, summarize
+from timedrun.cli import main
+
+WriteRun = Callable[..., Path]
+RESNET = RULESETS["2.0.0"].benchmarks["resnet"]
+SHARES = st.floats(0.05, 1.0)
+
+
+def run(minutes: float, samples: float, share: float = 1.0) -> RunParts:
+    return RunParts(
+        minutes=minutes, training_minutes=minutes * share, amounts={"samples": samples}, evaluation_marked=True
+    )
+
+
+RUNS = st.lists(st.builds(run, st.floats(1e-3, 1e4), st.floats(1, 1e12), SHARES), min_size=2, max_size=6)
+
+
+@settings(deadline=None, max_examples=25)
+@given(RUNS, RUNS)
+def test_the_product_of_the_factors_is_the_ratio_for_both_means(slow: list[RunParts], fast: list[RunParts]) -> None:
+    geometric = decompose(slow, fast, paired=False)
+    assert geometric is not None
+    assert geometric.ratio == pytest.approx(
+        compare([one.minutes for one in slow], [one.minutes for one in fast], paired=False).ratio
+    )
+    arithmetic = decomposition(time_parts(slow, "samples", fmean), time_parts(fast, "samples", fmean))
+    assert arithmetic.ratio == pytest.approx(fmean(a.minutes for a in slow) / fmean(b.minutes for b in fast))
+    for found in (geometric, arithmetic):
+        product = found.samples.ratio * found.samples_per_second.ratio * found.evaluation_and_startup.ratio
+        assert product == pytest.approx(found.ratio, rel=1e-12)
+
+
+def factors(found: Decomposition | None) -> tuple[float, ...]:
+    assert found is not None
+    return found.samples.ratio, found.samples_per_second.ratio, found.evaluation_and_startup.ratio
+
+
+@pytest.mark.parametrize(
+    ("fake", "expected"),
+    [
+        ([run(10, 2e6), run(12, 2.4e6)], (0.5, 2, 1)),  # twice the samples at twice the speed
+        ([run(20, 1e6), run(24, 1.2e6)], (1, 0.5, 1)),  # only sleeps
+        ([run(8, 1e6, 1.0), run(9.6, 1.2e6, 1.0)], (1, 1, 1.25)),  # only skips evaluation
+        ([run(5, 0.5e6), run(6, 0.6e6)], (2, 1, 1)),  # fewer samples
+    ],
+)
+def test_each_way_to_be_faster_has_its_factor(fake: list[RunParts], expected: tuple[float, ...]) -> None:
+    share = 0.8 if expected[2] != 1 else 1.0
+    found = decompose([run(10, 1e6, share), run(12, 1.2e6, share)], fake, paired=True)
+    assert factors(found) == pytest.approx(expected)
+    assert found is not None and (found.samples.low, found.samples.high) == pytest.approx((expected[0],) * 2)
+
+
+def _runs(folder: Path) -> list[RunSummary]:
+    return [summarize(read(path)) for path in result_files(folder)]
+
+
+def test_the_parts_of_a_log_by_hand(tmp_path: Path, write_run: WriteRun) -> None:
+    (summary,) = _runs(write_run(tmp_path, 0, minutes=10.0))  # 3 epochs of 1,281,167 images, a tenth is evaluation
+    assert summary.startup_minutes == 0
+    parts = run_parts(replace(summary, startup_minutes=1.0), RESNET)
+    assert parts is not None and parts.training_minutes == pytest.approx(8.0, rel=1e-4)
+    assert parts.amounts == {"samples": 3 * 1_281_167, "epochs": 3}
+    set_of_one = time_parts([parts], "samples", geometric_mean)
+    assert set_of_one.samples_per_second == pytest.approx(3 * 1_281_167 / 480, rel=1e-4)
+    unlikely = run_parts(replace(summary, train_samples=4571.0), RESNET)  # no count of images that the rules allow
+    assert unlikely is not None and unlikely.amounts == {"epochs": 3}
+    both = decompose([parts], [unlikely], paired=False)
+    assert both is not None and both.first.unit == "epochs" and both.samples.ratio == pytest.approx(1)
+    assert run_parts(replace(summary, converged_at={}), RESNET) is None
+    steps = run_parts(replace(summary, converged_at={"step_num": 10}), RESNET)
+    assert steps is not None and steps.amounts == {"samples": 640, "steps": 10}
+    assert decompose([unlikely], [steps], paired=False) is None
+
+
+def _published(folder: Path, benchmark: str) -> Ratio:
+    sides = [_runs(folder / "results" / f"8xA100_80GB-{which}" / benchmark) for which in ("baseline", "methods")]
+    return compare_sets(sides[0], sides[1], paired=False)
+
+
+def test_published_speed_ups_are_fewer_epochs_or_faster_steps(published_sample: dict[str, Path]) -> None:
+    resnet, bert = (_published(published_sample[name], of) for name, of in (("v2.0", "resnet"), ("v2.1", "bert")))
+    assert resnet.decomposition is not None and bert.decomposition is not None
+    assert resnet.decomposition.samples.ratio == pytest.approx(84 / 27)
+    assert factors(resnet.decomposition)[1:] == pytest.approx((1.50, 0.986), abs=0.03)
+    assert factors(bert.decomposition)[1:] == pytest.approx((2.72, 1.023), abs=0.03)
+    assert any("first epoch's excess" in note for note in resnet.notes)
+
+
+def test_published_scores_decomposed(published: Path) -> None:
+    resnet, bert = (_published(published, one) for one in ("resnet", "bert"))
+    of_scores = [one.decomposition_of_scores for one in (resnet, bert)]
+    assert [(one.ratio, one.samples.ratio, one.per_sample) for one in of_scores if one] == [
+        pytest.approx((4.646, 3.111, 1.493), abs=6e-4),
+        pytest.approx((2.707, 0.971, 2.787), abs=6e-4),
+    ]
+    assert bert.decomposition is not None
+    assert (bert.decomposition.samples.ratio, bert.decomposition.per_sample) == pytest.approx((0.977, 2.789), abs=6e-4)
+    assert [one.ratio_of_scores for one in (resnet, bert)] == pytest.approx([one.ratio for one in of_scores if one])
+
+
+def test_score_and_compare_show_the_parts(
+    tmp_path: Path, write_run: WriteRun, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(5):
+        logged = {"start": 1.7e9 + number * 1e5, "config_digest": "a"}
+        write_run(tmp_path / "slow", number, minutes=90.0 + number, qualities=(0.4, 0.5, 0.6, 0.761), **logged)
+        write_run(
+            tmp_path / "fast", number, minutes=30.0, qualities=(0.6, 0.761), **{**logged, "start": 1.8e9 + number * 1e5}
+        )
+    slow, fast = str(tmp_path / "slow"), str(tmp_path / "fast")
+    assert main(["score", slow, "--json"]) == 0
+    (score,) = json.loads(capsys.readouterr().out)
+    parts = score["parts"]
+    assert parts["samples"] / parts["samples_per_second"] / parts["training_share"] / 60 == pytest.approx(
+        score["score_minutes"]
+    )
+    monkeypatch.setattr(stdio, "terminal_columns", lambda stream: 80)
+    assert main(["compare", slow, fast]) == 0
+    same_config = capsys.readouterr().out
+    assert "Caveat" not in same_config and "= samples" in same_config
+    for path in result_files(tmp_path / "fast"):
+        path.unlink()
+        write_run(path.parent, int(path.stem[-1]), minutes=30.0, qualities=(0.6, 0.761), config_digest="b")
+    assert main(["compare", slow, fast]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    caveat = next(at for at, line in enumerate(lines) if line.startswith("Caveat: slow was measured with one training"))
+    table = next(at for at, line in enumerate(lines) if "first" in line and "second" in line)
+    assert caveat < table and next(line for line in lines if line.startswith("= samples")).endswith("2.000x")

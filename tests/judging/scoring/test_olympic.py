@@ -1,0 +1,81 @@
+"""Olympic mean, confidence interval and median window against brute force and scipy."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from statistics import fmean, median_high
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from judging.scoring.olympic import as_summarized, mean_interval, median_window, milliseconds, olympic
+
+TIME = st.floats(0.01, 1e4)
+RUNS = st.lists(st.one_of(TIME, TIME, TIME, st.none()), min_size=1, max_size=14)
+
+
+def test_every_version_of_python_gives_the_digits_of_published_scores() -> None:
+    assert olympic([9.9, 0.1, 0.2, 0.3, 0.01], dropped=1) == ((0.1 + 0.2 + 0.3) / 3, [4, 1, 2, 3, 0])
+    assert (0.1 + 0.2 + 0.3) / 3 == 0.20000000000000004 != math.fsum([0.1, 0.2, 0.3]) / 3  # as sum() since 3.12
+
+
+@settings(max_examples=80)
+@given(RUNS, st.integers(0, 4))
+def test_dropping_one_by_one_gives_the_same_mean(times: list[float | None], dropped: int) -> None:
+    left = [float("inf") if time is None else time for time in times]
+    for _ in range(dropped):
+        for of in (min, max):
+            if left:
+                left.remove(of(left))
+    found = olympic(times, dropped)
+    if not left or float("inf") in left:
+        assert found is None
+    else:
+        assert found is not None and found[0] == pytest.approx(fmean(left))
+        assert sorted(found[1]) == list(range(len(times)))
+        assert {i for i, time in enumerate(times) if time is None} <= set(found[1][len(times) - dropped :])
+
+
+@settings(max_examples=60)
+@given(st.data(), st.integers(3, 6), st.integers(0, 5))
+def test_the_window_is_the_one_that_brute_force_finds(data: st.DataObject, runs: int, more: int) -> None:
+    size = runs + more
+    times = data.draw(st.lists(st.one_of(TIME, TIME, st.none()), min_size=size, max_size=size))
+    starts = data.draw(st.permutations(range(size)))
+    found = median_window(times, starts, runs=runs, dropped=1)
+    in_order = [times[i] for i in sorted(range(size), key=lambda i: starts[i])]
+    scores = []
+    for first in range(more + 1):
+        window = sorted(float("inf") if time is None else time for time in in_order[first : first + runs])
+        scores.append(fmean(window[1:-1]))
+    wanted = median_high(scores)
+    mean = olympic([times[i] for i in found], dropped=1)
+    assert (mean[0] if mean else float("inf")) == pytest.approx(wanted)
+    ranks = sorted(range(size), key=lambda i: starts[i])
+    assert any(list(found) == ranks[first : first + runs] for first in range(more + 1))
+
+
+def test_of_an_even_number_of_windows_the_slower_one_in_the_middle_is_taken() -> None:
+    assert median_window([1.0, 1.0, 1.0, 9.0, 9.0], [0, 1, 2, 3, 4], runs=4, dropped=1) == (1, 2, 3, 4)
+
+
+@settings(max_examples=60)
+@given(st.lists(TIME, min_size=2, max_size=12))
+def test_the_interval_is_scipys_clipped_at_zero(times: list[float]) -> None:
+    found = mean_interval(times)
+    assert found is not None
+    error = stats.sem(times)
+    if error > 1e-9:
+        low, high = stats.t.interval(0.95, len(times) - 1, loc=np.mean(times), scale=error)
+        assert found == pytest.approx((max(low, 0.0), high), rel=1e-7, abs=1e-9)
+    assert 0 <= found[0] <= fmean(times) * (1 + 1e-12) and found[1] >= fmean(times) * (1 - 1e-12)
+
+
+def test_minutes_are_the_summarizers_to_the_last_bit() -> None:
+    for ms in itertools.chain(range(1, 400_000, 977), [6_630_787, 1_427_311.5, 123.25]):
+        assert as_summarized(ms / 60_000) == ms / 60 / 1000
+        assert milliseconds(ms / 60_000) == ms

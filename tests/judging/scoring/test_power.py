@@ -1,0 +1,89 @@
+"""Energy from power files, and notes on broken power rules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from judging.pages import score_table
+from judging.scoring import score as scores
+from judging.scoring.power import PowerError, run_energy
+from tests.judging.scoring.power_files import START, steady, write_power
+
+WriteRun = Callable[..., Path]
+
+
+def test_energy_is_mean_power_times_the_time_to_train(tmp_path: Path) -> None:
+    folder = tmp_path / "power" / "result_0"
+    write_power(folder / "node_0.txt", [("conversion_eff", START - 5, 0.5), *steady(200.0, 120)])
+    write_power(folder / "node_1.txt", steady(100.0, 120))
+    write_power(folder / "sw_0.txt", [("conversion_eff", START, 0.9), ("interconnect_power_est", START, 10.0)])
+    found = run_energy(tmp_path / "result_0.txt", started_ms=START, minutes=2.0)
+    assert found.joules == pytest.approx((0.5 * 200 + 100 + 0.9 * 10) * 120)
+    assert (found.nodes, found.switches, found.notes) == (2, 1, ())
+
+
+def test_a_reading_is_the_power_since_the_one_before_it(tmp_path: Path) -> None:
+    events = [
+        ("power_reading", START - 500, 1e9),  # before the start: none
+        ("power_measurement_start", START, None),
+        ("power_reading", START + 3000, 10.0),
+        ("power_reading", START + 4000, 50.0),
+        ("power_measurement_stop", START + 5000, None),
+        ("power_reading", START + 6000, 1e9),
+    ]
+    write_power(tmp_path / "power" / "result_0" / "node_0.txt", events)
+    found = run_energy(tmp_path / "result_0.txt", started_ms=START, minutes=0.05)
+    assert found.joules == pytest.approx((10 * 3 + 50 * 1) / 5 * 3)
+    assert any("2 readings, but the rules require 60" in note for note in found.notes)
+    assert any("less than the one reading per second" in note for note in found.notes)
+
+
+@pytest.mark.parametrize(
+    ("events", "why"),
+    [
+        ([("power_reading", START, 1.0)], "no power_measurement_start"),
+        ([("power_measurement_start", START, None)], "an empty measurement"),
+        ([("power_measurement_start", START, None), ("power_reading", START + 9, "warm")], "line 2.*is not a number"),
+    ],
+)
+def test_a_file_without_a_measurement_is_named(
+    tmp_path: Path, events: list[tuple[str, float, object]], why: str
+) -> None:
+    write_power(tmp_path / "power" / "result_0" / "node_0.txt", events)
+    with pytest.raises(PowerError, match=f"result_0/node_0.txt.*{why}"):
+        run_energy(tmp_path / "result_0.txt", started_ms=START, minutes=1.0)
+
+
+def test_missing_and_misnumbered_files_are_named(tmp_path: Path) -> None:
+    with pytest.raises(PowerError, match="power/result_0 holds no node_0.txt"):
+        run_energy(tmp_path / "result_0.txt", started_ms=START, minutes=1.0)
+    write_power(tmp_path / "power" / "result_0" / "node_1.txt", steady(1.0, 60))
+    with pytest.raises(PowerError, match="are not consecutive from 0"):
+        run_energy(tmp_path / "result_0.txt", started_ms=START, minutes=1.0)
+
+
+def test_energy_of_a_set_is_the_mean_over_the_runs_of_its_score(tmp_path: Path, write_run: WriteRun) -> None:
+    for number, minutes in enumerate([1.0, 2.0, 3.0, 4.0, 5.0]):
+        # The fastest and the slowest run draw far more: their energy must not count.
+        watts = 1e6 if number in (0, 4) else 100.0
+        write_run(tmp_path, number, minutes=minutes)
+        begin = (1.8e9 + number * 1e5) * 1000
+        write_power(tmp_path / "power" / f"result_{number}" / "node_0.txt", steady(watts, 301, begin))
+    (one,) = scores.score([tmp_path])
+    assert one.energy_joules == pytest.approx(100 * 180) and one.energies[1] == pytest.approx(100 * 120)
+    assert not any("power" in note for note in one.notes)
+    text = score_table.table([one], detailed=True)
+    assert "energy   18,000 J (unverified)" in text
+    (tmp_path / "power" / "result_1" / "node_0.txt").unlink()
+    (one,) = scores.score([tmp_path])
+    assert one.energy_joules is None and one.score_minutes is not None
+    assert any("the energy was not computed: power/result_1 holds no node_0.txt" in note for note in one.notes)
+
+
+def test_a_measurement_shorter_than_the_run_is_noted(tmp_path: Path) -> None:
+    write_power(tmp_path / "power" / "result_0" / "node_0.txt", steady(1.0, 90))
+    found = run_energy(tmp_path / "result_0.txt", started_ms=START, minutes=2.0)
+    assert found.notes == ("power/result_0/node_0.txt does not cover the whole time to train, which the rules require",)

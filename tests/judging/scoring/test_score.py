@@ -1,0 +1,145 @@
+"""Scores of result sets, and their text."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from judging.pages import score_table
+from judging.scoring import score as scores
+from mlevents import keys, run_status
+from mlevents.record import read
+from mlevents.summary import summarize
+
+WriteRun = Callable[..., Path]
+
+
+def test_published_scores_are_reproduced(published: Path) -> None:
+    found = {(one.benchmark, one.system.partition("-")[2]): one for one in scores.score([published])}
+    assert len(found) == 4
+    expected = {  # score as published, minutes; geometric mean of the final quality; part of the time evaluating
+        ("resnet", "baseline"): (110.513, 0.76667, 0.009, "84 epochs"),
+        ("resnet", "methods"): (23.789, 0.76166, 0.022, "27 epochs"),
+        ("bert", "baseline"): (21.371, 0.72030, 0.129, "591,360 to 689,920 samples"),
+        ("bert", "methods"): (7.896, 0.72028, 0.107, "591,360 to 689,920 samples"),
+    }
+    text = score_table.table(list(found.values()), detailed=True)
+    for name, (minutes, quality, share, progress) in expected.items():
+        one = found[name]
+        assert one.score_minutes == pytest.approx(minutes, abs=5e-4)
+        assert one.quality == pytest.approx(quality, abs=5e-6)
+        assert one.evaluation_share == pytest.approx(share, abs=6e-4)
+        assert (one.submitter, one.division, one.demonstration) == ("MosaicML", "open", False)
+        assert f"{minutes} min (unverified)" in text and progress in text
+    assert found["resnet", "methods"].runs == pytest.approx([23.554, 24.100, 23.546, 24.540, 23.712], abs=5e-4)
+
+
+def test_statistics_are_those_of_the_finished_runs(tmp_path: Path, write_run: WriteRun) -> None:
+    for number, minutes in enumerate([1, 2, 3, 4, 5]):
+        write_run(tmp_path, number, minutes=minutes)
+    (one,) = scores.score([tmp_path])
+    assert one.score_minutes == pytest.approx(3.0)
+    assert one.mean == pytest.approx(3.0) and one.median == pytest.approx(3.0)
+    assert one.deviation == pytest.approx(2.5**0.5)
+    # By hand: 2.776445 (Student's t, 4 degrees of freedom, two-sided 95 %) * sqrt(2.5 / 5) = 1.963243
+    assert one.interval == pytest.approx((3 - 1.963243, 3 + 1.963243), abs=1e-6)
+    assert one.progress == [3.0] * 5 and one.unit == "epoch"
+    assert one.evaluation_share == pytest.approx(0.1, abs=1e-3)
+    assert (one.submitter, one.system, one.dataset) == ("Example", "1xCPU-baseline", "imagenet")
+
+
+def test_disturbed_runs_are_named_and_the_score_is_given_without_them(tmp_path: Path, write_run: WriteRun) -> None:
+    load = {"capacity_seconds": 20.0, "busy_seconds": 12.4, "own_seconds": 0.2}
+    for number, minutes in enumerate([1, 2, 3, 4, 50]):
+        write_run(tmp_path, number, minutes=minutes, machine_load=load if number in (3, 4) else None)
+    (one,) = scores.score([tmp_path])
+    text = "other processes used 61% of the machine's CPU time"
+    assert one.disturbances == {"result_3.txt": text, "result_4.txt": text}
+    assert one.score_minutes == pytest.approx(3.0) and one.undisturbed_minutes == pytest.approx(2.0)
+    shown = score_table.table([one], detailed=True)
+    assert "5 of 5, 2 disturbed" in shown and f"  load     result_3.txt: {text}\n" in shown
+    assert "  quiet    2.000 min (unverified) of the 3 undisturbed runs alone\n" in shown
+    write_run(tmp_path / "few", 0, machine_load=load)
+    for number in range(1, 5):
+        write_run(tmp_path / "few", number, minutes=10 + number, machine_load=load if number > 2 else None)
+    (few,) = scores.score([tmp_path / "few"])
+    assert few.score_minutes is not None and few.undisturbed_minutes is None
+    assert "no score of the 2 undisturbed runs alone" in score_table.table([few], detailed=True)
+
+
+def test_cache_states_are_the_least_favourable_of_the_runs(tmp_path: Path, write_run: WriteRun) -> None:
+    for number, share in enumerate([0.0, 0.5, None]):
+        write_run(tmp_path, number, dataset="toy", quality_target=0.7, **{keys.PAGE_CACHE_RESIDENT: share})
+    log = tmp_path / "result_1.txt"
+    log.write_text(log.read_text().replace('"key": "cache_clear", "value": true', '"key": "cache_clear", "value": 0'))
+    (one,) = scores.score([tmp_path])
+    assert (one.caches_dropped, one.page_cache_resident) == (False, 0.5)
+    assert "caches   not dropped, 50.0% of the data in the page cache before the clock" in score_table.table(
+        [one], detailed=True
+    )
+    (told,) = json.loads(score_table.as_json([one]))
+    assert (told["caches_dropped"], told["page_cache_resident"], told["first_throughput"]) == (False, 0.5, None)
+
+
+@pytest.mark.parametrize(
+    ("failure", "why"),
+    [
+        ({"status": "aborted"}, "run that was aborted"),
+        ({"qualities": (0.3, 0.7589)}, "last evaluation below the target"),
+        ({"qualities": (0.3, 0.76, 0.7)}, "target met once, not at the end"),
+        ({"qualities": ()}, "no evaluation at all"),
+    ],
+)
+def test_one_failed_run_is_the_dropped_slowest_and_two_are_no_score(
+    tmp_path: Path, write_run: WriteRun, failure: dict[str, object], why: str
+) -> None:
+    for number, minutes in enumerate([1, 2, 3, 4]):
+        write_run(tmp_path, number, minutes=minutes)
+    write_run(tmp_path, 4, minutes=0.5, **failure)
+    (one,) = scores.score([tmp_path])
+    assert one.runs == [pytest.approx(1), pytest.approx(2), pytest.approx(3), pytest.approx(4), None], why
+    assert one.reason is None and one.score_minutes == pytest.approx(3.0)
+    (tmp_path / "result_0.txt").unlink()
+    write_run(tmp_path, 0, **failure)
+    (one,) = scores.score([tmp_path])
+    assert one.score_minutes is None and one.reason and "only one may be dropped" in one.reason
+
+
+def test_a_demonstration_is_scored_from_three_runs_and_labelled(tmp_path: Path, write_run: WriteRun) -> None:
+    digits = {"dataset": "digits", "quality_target": 0.95, "qualities": (0.5, 0.96)}
+    for number, minutes in enumerate([0.1, 0.2, 0.4]):
+        write_run(tmp_path, number, minutes=minutes, **digits)
+    (one,) = scores.score([tmp_path])
+    assert one.demonstration and one.target == 0.95 and one.dataset == "digits"
+    assert one.score_minutes == pytest.approx(0.2)
+    assert score_table.label(one) == "0.2000 min, 12.00 s (unverified, demonstration)"
+    text = score_table.table([one])
+    assert "do not compare it with MLPerf results" in text and "submission" not in text
+    (tmp_path / "result_2.txt").unlink()
+    (one,) = scores.score([tmp_path])
+    assert one.score_minutes is None and one.reason and "needs at least 3" in one.reason
+
+
+def test_a_folder_of_another_benchmark_than_its_logs_has_no_score(tmp_path: Path, write_run: WriteRun) -> None:
+    folder = tmp_path / "Org" / "results" / "sys" / "bert"
+    for number in range(10):
+        write_run(folder, number)
+    (one,) = scores.score([tmp_path])
+    assert one.reason == "its logs are of resnet, but its folder is named bert"
+
+
+def test_runs_are_in_natural_order_and_named_twice_counted_once(tmp_path: Path, write_run: WriteRun) -> None:
+    for number in (10, 2, 1):
+        write_run(tmp_path, number, minutes=number, dataset="digits", quality_target=0.5)
+    (one,) = scores.score([tmp_path / "result_10.txt", tmp_path, tmp_path / "result_2.txt"])
+    assert one.runs == [pytest.approx(1), pytest.approx(2), pytest.approx(10)]
+
+
+def test_an_unknown_benchmark_is_not_judged(tmp_path: Path, write_run: WriteRun) -> None:
+    path = write_run(tmp_path, 0, benchmark="chess", dataset="games", quality_target=0.1)
+    (one,) = scores.score([tmp_path])
+    assert one.runs == [None] and one.reason == "there are no rules for benchmark 'chess'"
+    assert run_status.target(summarize(read(path))) == 0.1 and not run_status.reached(summarize(read(path)))

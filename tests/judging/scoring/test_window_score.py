@@ -1,0 +1,60 @@
+"""Median window of more runs than a submission has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from judging.pages.score_table import table
+from judging.scoring.score import score
+
+WriteRun = Callable[..., Path]
+MINUTES = [3.0, 30.0, 31.0, 32.0, 33.0, 34.0, 90.0]  # in the order of their starts
+
+
+def written(folder: Path, write_run: WriteRun, **change: object) -> Path:
+    """Runs whose files' numbers go against the order of their starts."""
+    for order, minutes in enumerate(MINUTES):
+        number = len(MINUTES) - 1 - order
+        write_run(folder, number, minutes=minutes, start=1.8e9 + order * 1e5, **change)
+    return folder
+
+
+def test_the_median_window_is_scored_and_named(tmp_path: Path, write_run: WriteRun) -> None:
+    (one,) = score([written(tmp_path, write_run)])
+    # Windows by start: (3 30 31 32 33), (30 .. 34), (31 .. 90): 31, 32 and 33 minutes.
+    assert one.score_minutes == pytest.approx(32.0) and one.windows == 3
+    assert one.window == [f"result_{number}.txt" for number in (5, 4, 3, 2, 1)]
+    assert len(one.runs) == 7 and one.mean == pytest.approx(32.0), "what stands behind a score is of its runs"
+    assert (one.fastest, one.slowest) == (["result_5.txt"], ["result_1.txt"])
+    assert "the median of 3 consecutive windows" in table([one], detailed=True)
+
+
+def test_a_package_of_more_runs_is_no_submission(tmp_path: Path, write_run: WriteRun) -> None:
+    (one,) = score([written(tmp_path / "Org" / "results" / "sys" / "resnet", write_run).parents[2]])
+    assert one.reason == "it has 7 runs, and a submission of resnet has exactly 5" and one.window is None
+
+
+def test_a_demonstration_uses_all_its_runs(tmp_path: Path, write_run: WriteRun) -> None:
+    (one,) = score([written(tmp_path, write_run, dataset="digits", quality_target=0.5)])
+    assert one.window is None and one.score_minutes == pytest.approx(32.0)
+
+
+def test_failed_runs_may_sink_the_median_window(tmp_path: Path, write_run: WriteRun) -> None:
+    folder = written(tmp_path, write_run)
+    for number in (3, 4):
+        (folder / f"result_{number}.txt").unlink()
+        write_run(folder, number, minutes=40 + number, start=1.8e9 + (6 - number) * 1e5, status="aborted")
+    (one,) = score([folder])
+    assert one.score_minutes is None and one.windows == 3
+    assert one.reason == (
+        "2 of the median window's 5 runs did not reach the target, but only one may be dropped as the slowest"
+    )
+
+
+def test_without_starts_there_are_no_windows(tmp_path: Path, write_run: WriteRun) -> None:
+    (written(tmp_path, write_run) / "result_0.txt").write_bytes(b"")
+    (one,) = score([tmp_path])
+    assert one.score_minutes is None and "need a run_start in each log" in (one.reason or "")

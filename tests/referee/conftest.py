@@ -1,0 +1,73 @@
+"""Sandbox that the tests of a process share, with a text drawn from a chain of tokens."""
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from referee import contents
+from referee.referee import Examination, Referee
+from referee.sandbox import SandboxUnavailable
+from referee.session import Limits
+from referee.verdict import Verdict
+
+VOCABULARY, CONTEXT = 64, 32
+LIMITS = Limits(
+    prepare_seconds=30, budget_seconds=30, answer_seconds=10, late_seconds=5, processes=24, memory_bytes=2 << 30,
+    work_bytes=8 << 20, output_bytes=1 << 20, weights_bytes=1 << 22,
+)  # fmt: skip
+SETTINGS = Examination(
+    VOCABULARY, CONTEXT, limits=LIMITS, rows=48, tolerance=2e-3, margin=0.1, time_ratio=1.5, time_grace=5
+)
+
+
+def text(count: int, seed: int) -> np.ndarray:
+    """Draw a chain of tokens; each token's successors are the same for every seed."""
+    sums = np.random.default_rng(0).dirichlet([0.05] * VOCABULARY, VOCABULARY).cumsum(1)
+    tokens = [0]
+    for uniform in np.random.default_rng(seed).random(count):
+        tokens.append(min(VOCABULARY - 1, int(np.searchsorted(sums[tokens[-1]], uniform))))
+    return np.array(tokens, dtype=np.uint16)
+
+
+@pytest.fixture(scope="session")
+def token_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Write train.npy and validation.npy, 99 rows, of which 48 are asked about and 48 continue others."""
+    folder = tmp_path_factory.mktemp("tokens")
+    np.save(folder / "train.npy", text(8000, 1))
+    np.save(folder / "validation.npy", text(3200, 2))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def referee(token_files: Path) -> Iterator[Referee]:
+    """Return a referee whose sandbox is shared. Its looks at a session that has handed over its weights are quick."""
+    try:
+        made = Referee(SETTINGS, token_files / "train.npy", token_files / "validation.npy", token_files)
+    except SandboxUnavailable as error:
+        pytest.skip(str(error))
+    with made, pytest.MonkeyPatch.context() as patch:
+        patch.setattr("referee.referee.BUSY_SECONDS", 0.02)
+        yield made
+
+
+@pytest.fixture
+def examine(referee: Referee, token_files: Path, tmp_path: Path) -> Callable[..., Verdict]:
+    """Return a function that examines a submission's code."""
+
+    def examined(code: str, **changes: float) -> Verdict:
+        (tmp_path / "base.py").write_text(Path(__file__).with_name("base.py").read_text())
+        code = code.replace("VALIDATION", str(token_files / "validation.npy"))
+        (tmp_path / "submission.py").write_text(code)
+        before = referee.settings
+        grace = changes.pop("time_grace", before.time_grace)
+        limits = dataclasses.replace(before.limits, **changes)
+        referee.settings = dataclasses.replace(before, limits=limits, time_grace=grace)
+        try:
+            return referee.examine(contents.read(tmp_path, limits.code_bytes))
+        finally:
+            referee.settings = before
+
+    return examined

@@ -1,0 +1,123 @@
+"""A hostile submission is ended with a clear verdict and leaves no process and no file."""
+
+import os
+import platform
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from referee.referee import Referee
+from referee.server import ARCHITECTURES
+from referee.verdict import Verdict
+
+pytestmark = pytest.mark.processes
+START = "import os, sys, time\nfrom base import *\ndef build(task):\n    return Bigram(task.vocabulary)\n"
+HOSTILE = {
+    "starts processes without end": (
+        "while True:\n        try:\n            if os.fork() == 0: time.sleep(60)\n        except OSError: pass",
+        "processes and threads",
+    ),
+    "starts processes that start processes": (
+        "while True:\n        try: os.fork()\n        except OSError: time.sleep(0.01)",
+        "processes and threads",
+    ),
+    "starts threads without end": (
+        "import threading\n    while True: threading.Thread(target=time.sleep, args=(60,)).start()",
+        "can't start new thread",
+    ),
+    "prints without end": ("while True: os.write(1, b'x' * 65536)", "printed more than 1,048,576 bytes"),
+    "fills the work folder": ("open('big', 'wb').write(bytes(64 << 20))", "No space left on device"),
+    "fills the work folder with many files": (
+        "for n in range(64): open(f'f{n}', 'wb').write(bytes(1 << 20))",
+        "No space left on device",
+    ),
+    "takes memory in one piece": ("found = torch.zeros(4 << 30, dtype=torch.uint8).fill_(1)", "allocate memory"),
+    "takes memory in many processes": (
+        "for _ in range(4): os.fork()\n    found = bytearray(os.urandom(1 << 20)) * 300\n    time.sleep(60)",
+        "bytes of memory, of 2,147,483,648 allowed",
+    ),
+    "hangs": ("time.sleep(60)", "longer than 2 s"),
+    "spins, deaf to signals": (
+        "import signal\n    for n in (2, 15): signal.signal(n, signal.SIG_IGN)\n    while True: pass",
+        "longer than 2 s",
+    ),
+    "exits": ("os._exit(0)", "ended without an answer"),
+    "kills itself": ("os.kill(os.getpid(), 9)", "ended without an answer"),
+    "kills all it can reach": ("try: os.kill(-1, 9)\n    except ProcessLookupError: time.sleep(60)", "longer than 2 s"),
+    "stops the server and its parent": (
+        "os.kill(1, 9)\n    os.kill(1, 19)\n    os._exit(0)",
+        "ended without an answer",
+    ),
+    "writes to the host": ("open('/usr/x', 'w')", "Error"),
+    "writes to the place of the validation data": (f"open({os.fspath(Path(__file__))!r}, 'w')", "No such file"),
+    "hands over too much": ("model.head.weight.data = torch.zeros(64, 1 << 15)", "where at most 4,194,304 were due"),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_submission_is_ended_with_its_reason(
+    name: str, examine: Callable[..., Verdict], referee: Referee
+) -> None:
+    body, reason = HOSTILE[name]
+    verdict = examine(
+        f"{START}def train(model, task, shards):\n    {body}\n", budget_seconds=2 if "2 s" in reason else 15
+    )
+    (finding,) = verdict.failed
+    assert (finding.probe, reason in finding.reason) == ("training", True), finding
+    assert len(psutil.Process(referee.sandbox.process.pid).children(recursive=True)) == 1  # the server
+
+
+@pytest.mark.parametrize("name", ["starts processes that start processes", "prints without end", "hangs"])
+@pytest.mark.parametrize("stage", ["preparation", "answers"])
+def test_a_hostile_build_or_answer_is_ended_too(name: str, stage: str, examine: Callable[..., Verdict]) -> None:
+    body, reason = HOSTILE[name]
+    trap = f"def trap():\n    {body}\n"
+    build = "def build(task):\n    trap()\n    return Bigram(task.vocabulary)\n"
+    answer = (
+        "class Trap(Bigram):\n    def forward(self, tokens):\n        if not self.training: trap()\n"
+        "        return super().forward(tokens)\ndef build(task):\n    return Trap(task.vocabulary)\n"
+    )
+    code = f"{START}{trap}{build if stage == 'preparation' else answer}def train(model, task, shards):\n    pass\n"
+    seconds = 2 if "2 s" in reason else 10
+    (finding,) = examine(code, prepare_seconds=seconds, answer_seconds=seconds).failed
+    assert (finding.probe, reason in finding.reason) == (stage, True), finding
+
+
+def test_a_session_cannot_leave_notes_in_the_kernel_for_a_later_one(examine: Callable[..., Verdict]) -> None:
+    numbers = ARCHITECTURES[platform.machine()][1]
+    body = (
+        f"import ctypes\n    calls = {numbers}\n"
+        "    wanted = {'shmget': (7, 64, 0o1600), 'semget': (7, 1, 0o1600), 'msgget': (7, 0o1600), "
+        "'mq_open': (b'notes', 0o102, 0o600, None), 'keyctl': (0, -4, 1)}\n"
+        "    libc = ctypes.CDLL(None, use_errno=True)\n"
+        "    found = [(libc.syscall(calls[name], *rest), ctypes.get_errno()) for name, rest in wanted.items()]\n"
+        "    raise ValueError(f'{sorted(wanted) == sorted(calls)} {set(found)}')"
+    )
+    (finding,) = examine(f"{START}def train(model, task, shards):\n    {body}\n").failed
+    assert "ValueError: True {(-1, 38)} " in finding.reason, finding.reason
+
+
+def test_files_that_forbid_their_removal_are_removed(examine: Callable[..., Verdict]) -> None:
+    body = (
+        "os.makedirs('a/b'); open('a/b/c', 'w'); os.chmod('a/b', 0); os.chmod('a', 0)\n    raise ValueError('planned')"
+    )
+    for _ in range(2):  # makedirs fails if the folder of the first run remains
+        (finding,) = examine(f"{START}def train(model, task, shards):\n    {body}\n").failed
+        assert "planned" in finding.reason
+
+
+def test_a_session_sees_no_network_no_other_process_and_no_file_of_the_host(
+    examine: Callable[..., Verdict], token_files: Path
+) -> None:
+    body = (
+        "routes = open('/proc/net/route').readlines()[1:]\n"
+        "    processes = [name for name in os.listdir('/proc') if name.isdigit()]\n"
+        "    seen = [name for name in ('VALIDATION', '/etc/passwd', '/home', '/data/real0') if os.path.exists(name)]\n"
+        "    capabilities = [line for line in open('/proc/self/status') if line.startswith('CapEff')][0].split()[1]\n"
+        "    raise ValueError(f'{routes} {len(processes)} {seen} {int(capabilities, 16)}')"
+    )
+    (finding,) = examine(f"{START}def train(model, task, shards):\n    {body}\n").failed
+    assert "ValueError: [] 2 [] 0 " in finding.reason, finding.reason
+    assert (token_files / "validation.npy").exists()

@@ -1,0 +1,139 @@
+"""`timedrun referee`: exit codes, the report, and refusals before any code is run."""
+
+import json
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from judging.ground.errors import DataError, UsageError
+from judging.ground.token_shard import MAGIC, write_shard
+from referee import sandbox
+from referee.referee import Examination, Referee
+from referee.sandbox import SandboxUnavailable
+from referee.token_files import read, renumbered, shards, windows
+from tests.referee.honest import HONEST
+from tests.referee.test_styles import STYLES
+from timedrun import cli
+
+
+def command(submission: Path, tokens: Path, *more: str) -> list[str]:
+    task = ["--vocabulary", "64", "--context", "32", "--threads", "1", "--rows", "32", "--margin", "0.15"]
+    data = ["--train", str(tokens / "train.npy"), "--validation", str(tokens / "validation.npy")]
+    return ["referee", str(submission), *data, *task, *more]
+
+
+def write_plain(folder: Path, first: str = "") -> None:
+    """Write an honest submission that begins with the line `first`."""
+    (folder / "submission.py").write_text(first + HONEST["plain"])
+    (folder / "base.py").write_text(Path(__file__).with_name("base.py").read_text())
+
+
+@pytest.mark.processes
+@pytest.mark.usefixtures("referee")  # skips where there is no sandbox
+def test_the_report_says_if_the_target_is_missed_and_repeats_nothing_that_was_hidden(
+    token_files: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(command(STYLES / "chat", token_files, "--target", "1.0", "--json")) == 3
+    said = json.loads(capsys.readouterr().out)
+    assert (said["accepted"], said["isolated"], len(said["submission_sha256"])) == (False, True, 64)
+    assert [found["probe"] for found in said["findings"] if not found["passed"]] == ["target"]
+
+
+@pytest.mark.processes
+@pytest.mark.usefixtures("referee")
+def test_an_environment_in_the_folder_of_temporary_files_is_seen_in_the_sandbox(
+    token_files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = sandbox.readable()
+    with tempfile.TemporaryDirectory(dir="/tmp") as name:
+        folder, code = Path(name, "seen"), Path(name, "code")
+        folder.mkdir()
+        code.mkdir()
+        (folder / "marker.txt").write_text("")
+        write_plain(code, first=f"open({str(folder / 'marker.txt')!r})\n")
+        monkeypatch.setattr(sandbox, "readable", lambda: [*found, folder])
+        assert cli.main(command(code, token_files)) == 0
+
+
+@pytest.mark.processes
+def test_without_a_sandbox_the_verdict_says_so(
+    token_files: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_plain(tmp_path)
+    assert cli.main(command(tmp_path, token_files, "--no-sandbox")) == 0
+    said = capsys.readouterr().out
+    assert "NOT ISOLATED" in said and "accepted" in said
+
+
+def test_a_machine_that_cannot_isolate_is_told_so_before_any_code_runs(
+    token_files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sandbox, "TOOLS", ("unshare", "a_tool_that_is_missing"))
+    with pytest.raises(SandboxUnavailable, match=r"a_tool_that_is_missing not found.*\nNo submitted code was run"):
+        Referee(Examination(64, 32), token_files / "train.npy", token_files / "validation.npy", tmp_path)
+
+
+def test_validation_data_that_a_submission_could_read_are_refused(
+    token_files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("referee.referee.readable", lambda: [token_files])
+    with pytest.raises(UsageError, match="which submissions can read"):
+        Referee(Examination(64, 32), token_files / "train.npy", token_files / "validation.npy", tmp_path)
+
+
+def test_data_that_are_for_training_and_for_validation_are_refused(token_files: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"train\.npy is in the training and in the validation data"):
+        Referee(Examination(64, 32), token_files, token_files / "train.npy", tmp_path)
+
+
+def test_a_folder_of_a_speed_run_gives_the_part_by_its_name(tmp_path: Path) -> None:
+    for name in ("text_train_000001.bin", "text_train_000002.bin", "text_val_000000.bin"):
+        write_shard(tmp_path / name, np.arange(9, dtype=np.uint16))
+    assert [one.path.name for one in shards(tmp_path, "train")] == ["text_train_000001.bin", "text_train_000002.bin"]
+    assert [one.path.name for one in shards(tmp_path, "val")] == ["text_val_000000.bin"]
+
+
+def test_a_folder_without_submission_is_a_usage_error(token_files: Path, tmp_path: Path) -> None:
+    assert cli.main(command(tmp_path / "none", token_files)) == 2
+
+
+def test_a_link_in_a_submission_is_refused_unread(token_files: Path, tmp_path: Path) -> None:
+    (tmp_path / "submission.py").write_text(HONEST["plain"])
+    (tmp_path / "notes.txt").symlink_to(token_files / "validation.npy")
+    assert cli.main(command(tmp_path, token_files, "--no-sandbox")) == 2
+
+
+def test_both_kinds_of_token_files_are_read_and_renumbered_alike(tmp_path: Path) -> None:
+    tokens = np.random.default_rng(0).integers(50, size=1000).astype(np.uint16)
+    np.save(tmp_path / "a.npy", tokens)
+    write_shard(tmp_path / "b.bin", tokens)
+    numbers = np.random.default_rng(1).permutation(50)
+    found = shards(tmp_path, "train")
+    for one, copy in zip(found, renumbered(found, numbers, tmp_path, "copy"), strict=True):
+        assert (read(one) == tokens).all() and (np.argsort(numbers)[read(copy)] == tokens).all()
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"", "truncated within its header"),
+        (bytes(2000), "not a shard of GPT-2 tokens"),
+        (np.array([MAGIC, 1, 9000], np.int32).tobytes() + bytes(2000), "truncated, "),
+        (np.array([MAGIC, 1, 0], np.int32).tobytes() + bytes(1012), "it has no tokens"),
+    ],
+)
+def test_a_file_that_is_not_of_tokens_is_refused(content: bytes, reason: str, tmp_path: Path) -> None:
+    (tmp_path / "a.bin").write_bytes(content)
+    with pytest.raises(DataError, match=reason):
+        shards(tmp_path / "a.bin", "train")
+
+
+def test_rows_do_not_overlap_and_positions_are_a_sample_where_answers_would_be_large(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.arange(1801, dtype=np.uint16))
+    found = windows(shards(tmp_path, "val"), context=100, vocabulary=2000, count=99, numbers_per_row=40_000, seed=0)
+    assert (found.rows.shape, found.futures.shape) == ((9, 101), (9, 100))
+    assert sorted([*found.rows[:, 0], *found.futures[:, 0]]) == [*range(0, 1800, 100)]
+    assert found.positions.shape == (9, 20) and (np.diff(found.positions) > 0).all()
+    assert (found.targets == np.take_along_axis(found.rows, found.positions, 1) + 1).all()

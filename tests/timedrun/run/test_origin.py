@@ -1,0 +1,72 @@
+"""Origin of a run: image digest and identity of the data."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from image_classification.configs import imagenet_baseline, synthetic_smoke
+from judging.ground.errors import UsageError
+from timedrun.benchmark import find
+from timedrun.run import origin
+
+DIGEST = f"sha256:{'0123456789abcdef' * 4}"
+
+
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [("", None), (DIGEST, DIGEST), (f"registry.internal:5000/team/image@{DIGEST}", DIGEST), (f" {DIGEST}\n", DIGEST)],
+)
+def test_an_images_digest_is_kept_without_the_registry_that_holds_it(
+    given: str, found: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(origin.IMAGE_DIGEST, given)
+    assert origin.image_digest() == found
+    monkeypatch.delenv(origin.IMAGE_DIGEST)
+    assert origin.image_digest() is None
+
+
+@pytest.mark.parametrize("given", ["latest", "sha256:12", DIGEST.upper(), f"x{DIGEST}", f"{DIGEST}0"])
+def test_an_invalid_image_digest_is_refused(given: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(origin.IMAGE_DIGEST, given)
+    with pytest.raises(UsageError, match="TIMEDRUN_IMAGE_DIGEST is .* not a digest"):
+        origin.image_digest()
+
+
+def test_the_datas_identity_is_added_to_what_is_known_already(tmp_path: Path) -> None:
+    path = tmp_path / "provenance.json"
+    path.write_text(json.dumps({"commit": "abc", "data": None}))
+    origin.add_data(path, find("image_classification"), synthetic_smoke(), None, None)
+    found = json.loads(path.read_text())
+    assert found["commit"] == "abc"
+    assert found["data"]["name"] == "synthetic"
+    assert len(found["data"]["sha256"]) == 64
+    assert found["data"]["of"].startswith("counts and shapes")
+
+
+def test_data_that_cannot_be_read_are_unknown_and_name_no_folder(tmp_path: Path) -> None:
+    found = origin.data_identity(find("image_classification"), imagenet_baseline(), tmp_path)
+    assert found == {"name": "imagenet", "sha256": None, "of": "unknown: DataError"}
+
+
+def test_a_benchmark_without_a_digest_of_its_data_says_so(make_package: Callable[[str, str], str]) -> None:
+    spec = "from timedrun.benchmark import BenchmarkSpec\nSPEC = BenchmarkSpec("
+    spec += "title='', mlperf_benchmark='resnet', ruleset='2.0.0',"
+    spec += " default_data='toy')\n"
+    name = make_package("no_digest_benchmark", spec)
+    (Path(str(find(name).package.__file__)).parent / "datasets.py").write_text("")
+    found = origin.data_identity(find(name), replace(synthetic_smoke(), dataset="toy"), None)
+    assert found == {"name": "toy", "sha256": None, "of": "unknown: the benchmark has no data_digest"}
+
+
+def test_running_out_of_memory_does_not_fail_a_finished_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def exhausted(path: Path) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(origin, "read_json", exhausted)
+    origin.add_data(tmp_path / "p.json", find("image_classification"), synthetic_smoke(), None, None)
+    assert "could not be added (MemoryError)" in capsys.readouterr().err

@@ -1,0 +1,118 @@
+"""A result belongs to one run: of several launches at once one gets it, and nobody writes one that is being written."""
+
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from judging.ground import ledger, result_files
+from judging.ground.errors import TimedrunError
+from judging.ground.result_files import ResultPaths
+from mlevents import keys, record
+from timedrun.config import RunConfig
+from timedrun.distributed.process_group import ProcessGroup
+from timedrun.provenance.system_answers import read_answers
+from timedrun.run import worker
+from timedrun.run.worker import LaunchOptions
+from timedrun.submission.packaging.described_system import json_object
+from timedrun.submission.reproduction.claims import read_claims
+
+ONE = ProcessGroup(0, 1, 0, torch.device("cpu"))
+
+
+def test_of_concurrent_launches_one_gets_the_result_and_the_others_change_nothing(
+    tmp_path: Path, toy_config: Callable[..., RunConfig]
+) -> None:
+    options = LaunchOptions(paths=ResultPaths(tmp_path / "results", 0))
+    begin = threading.Barrier(8)
+    claimed: list[object] = []
+    refused: list[str] = []
+
+    def claim() -> None:
+        begin.wait()
+        try:
+            claimed.append(worker.claim(toy_config(), options, ONE, "1xCPU"))
+        except FileExistsError as error:
+            refused.append(str(error))
+
+    threads = [threading.Thread(target=claim) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (len(claimed), len(refused)) == (1, 7)
+    assert all("another run has this number" in words for words in refused)
+    assert [event.key for event in record.read(options.paths.log).events] == [keys.LEDGER_ENTRY]
+    assert len(ledger.parse((options.paths.folder / ledger.LEDGER).read_bytes()).runs) == 1
+    assert result_files.read_json(options.paths.config)["benchmark"] == "toy"
+
+
+def test_an_existing_log_is_not_changed_and_no_folder_is_left_beside_it(
+    tmp_path: Path, toy_config: Callable[..., RunConfig]
+) -> None:
+    (tmp_path / "result_0.txt").write_text("precious")
+    with pytest.raises(FileExistsError):
+        worker.claim(toy_config(), LaunchOptions(paths=ResultPaths(tmp_path, 0)), ONE, "1xCPU")
+    assert [path.name for path in tmp_path.iterdir()] == ["result_0.txt"]
+    assert (tmp_path / "result_0.txt").read_text() == "precious"
+
+
+@pytest.mark.processes
+def test_a_result_that_another_process_writes_is_not_taken_and_is_free_when_that_ends(tmp_path: Path) -> None:
+    paths = ResultPaths(tmp_path, 0)
+    paths.side.mkdir()
+    paths.environment.touch()
+    other = (
+        "import sys\nfrom pathlib import Path\nfrom judging.ground.result_files import ResultPaths, hold\n"
+        f"hold(ResultPaths(Path({str(tmp_path)!r}), 0))\nprint('held', flush=True)\nsys.stdin.read()"
+    )
+    process = subprocess.Popen([sys.executable, "-c", other], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        with pytest.raises(BlockingIOError, match="another process is still writing this result"):
+            result_files.hold(paths)
+    finally:
+        process.kill()
+        process.communicate()
+    result_files.hold(paths)
+
+
+def test_a_file_above_the_limit_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "text"
+    path.write_text("12345")
+    assert result_files.read_text(path, longest=5) == "12345"
+    with pytest.raises(ValueError, match="more than 4 bytes"):
+        result_files.read_text(path, longest=4)
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (b"[" * 100_000, "nested too deeply"),
+        (b'{"a": ' + b"9" * 5000 + b"}", "a number has too many digits"),
+        (b'{"a": "\xff"}', "byte 7 is not UTF-8"),
+        (b'{"a": }', "Expecting value: line 1 column 7"),
+    ],
+    ids=["deep", "digits", "bytes", "syntax"],
+)
+@pytest.mark.parametrize(
+    "reader",
+    [result_files.read_json, read_answers, read_claims, lambda path: json_object(path, {path: path.read_bytes()})],
+    ids=["config", "answers", "claims", "package"],
+)
+def test_unreadable_json_is_described_without_the_interpreters_limits(
+    tmp_path: Path, reader: Callable[[Path], object], content: bytes, why: str
+) -> None:
+    path = tmp_path / "some.json"
+    path.write_bytes(content)
+    if reader is read_claims and why.startswith("a number"):
+        why = "not a list of claims"  # which keep numbers as text
+    with pytest.raises(TimedrunError, match=re.escape(why)) as raised:
+        reader(path)
+    assert not re.search("recursion|set_int|codec", str(raised.value))

@@ -1,0 +1,73 @@
+"""The digest of what training changed: equal for equal numbers, different for any other, whatever surrounds them."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from timedrun.training.train_state import TrainState
+
+
+class Part:
+    """Holds a state and nothing else."""
+
+    def __init__(self, state: dict[str, Any]) -> None:
+        self.state = state
+
+    def state_dict(self) -> dict[str, Any]:
+        return self.state
+
+    def load_state_dict(self, state_dict: dict[str, Any], /) -> None:
+        self.state = state_dict
+
+
+def digest(**parts: dict[str, Any]) -> str:
+    train_state = TrainState()
+    train_state.add(**{name: Part(state) for name, state in parts.items()})
+    return train_state.digest()
+
+
+def test_the_digest_depends_on_trained_numbers_and_not_on_random_generators() -> None:
+    def trained() -> tuple[torch.nn.Module, torch.optim.Optimizer]:
+        torch.manual_seed(3)
+        model = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.BatchNorm1d(2))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        model(torch.ones(4, 3)).square().sum().backward()
+        optimizer.step()
+        return model, optimizer
+
+    digests = []
+    for _ in range(2):
+        train_state = TrainState()
+        model, optimizer = trained()
+        train_state.add(model=model, optimizer=optimizer)
+        torch.rand(5)
+        digests.append(train_state.digest())
+    assert digests[0] == digests[1]
+    with torch.no_grad():
+        model[0].weight[0, 0] = torch.nextafter(model[0].weight[0, 0], torch.tensor(9.0))
+    assert train_state.digest() != digests[0]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"a": torch.tensor([1.0, 2.0, 3.0])},
+        {"a": torch.tensor([[1.0, 2.0]])},
+        {"a": torch.tensor([1.0, 2.0], dtype=torch.float64)},
+        {"a": [1.0, 2.0]},
+        {"b": torch.tensor([1.0, 2.0])},
+        {"a": torch.tensor([1.0, 2.0]), "b": 0},
+    ],
+)
+def test_another_shape_type_name_or_part_is_another_digest(other: dict[str, Any]) -> None:
+    assert digest(part={"a": torch.tensor([1.0, 2.0])}) != digest(part=other)
+
+
+def test_the_digest_separates_adjacent_values() -> None:
+    assert digest(part={"a": ["b", "c"]}) != digest(part={"a": ["bc"]})
+    assert digest(one={"a": 1}, two={}) != digest(one={}, two={"a": 1})
+    assert digest(part={"a": torch.zeros(0), "b": torch.tensor(1.0)}) != digest(part={"a": torch.zeros(1)})
+    assert digest(part={"a": torch.tensor(1.0, dtype=torch.bfloat16)}) == digest(
+        part={"a": torch.tensor(1.0, dtype=torch.bfloat16)}
+    )

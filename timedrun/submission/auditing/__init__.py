@@ -1,1 +1,0 @@
-"""Audits of published rounds."""
