@@ -5,10 +5,10 @@ from dataclasses import replace
 import torch
 
 from language_model.gpt.configs import GptRunConfig
+from language_model.gpt.datasets import preflight
+from language_model.gpt.llama31_8b_configs import LLAMA31_8B, c4_full, topics_64th
 from language_model.gpt.model import Decoder
-from language_model.llama31_8b.configs import LLAMA31_8B, c4_full, topics_64th
-from language_model.llama31_8b.datasets import preflight
-from language_model.llama31_8b.step_memory import build_step, sharded_layers
+from language_model.gpt.step_memory import build_step, sharded_layers
 from mlevents.rounds import RULESETS
 from timedrun.benchmark import find
 from timedrun.commands.preflight import memory_finding
