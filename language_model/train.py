@@ -22,6 +22,7 @@ from timedrun.errors import UsageError
 from timedrun.run.timed_run import TimedRun
 from timedrun.run.train_state import seed_everything
 from timedrun.training import sampling
+from timedrun.training.accumulation import backward
 from timedrun.training.precision import Precision
 
 
@@ -50,26 +51,18 @@ def train(config: BertRunConfig, run: TimedRun) -> None:
     parallel = ranks.wrap(model, find_unused_parameters=methods.skips_parameters)
     run.straggler.attach(parallel)
 
+    def weighted_loss(batch: MaskedBatch, weight: float) -> Tensor:
+        loss: Tensor = parallel(batch) * weight
+        return loss
+
     def step(batches: list[MaskedBatch], *, number: int) -> Tensor:
         """Take optimizer step `number` (from 0). Returns this rank's part of the mean loss times the world size."""
         for group in optimizer.param_groups:
             group["lr"] = group["initial_lr"] * schedule.factor(number)
         methods.before_step(model, number, min(1.0, number * config.global_batch / config.max_samples))
-
-        def compute(reduced: bool) -> Tensor:
-            """Add the gradients of the batches, `reduced` over the ranks, and return their loss."""
-            total = torch.zeros((), device=ranks.device)
-            for place, batch in enumerate(batches, 1):
-                # DDP averages over ranks; this weight makes that the mean over all masked tokens of the global batch.
-                weight = ranks.world_size / batch.global_masked
-                with ranks.accumulate(parallel, last=reduced and place == len(batches)):
-                    with precision.autocast():
-                        loss = parallel(batch) * weight
-                    precision.backward(loss)
-                total += loss.detach()
-            return total
-
-        loss = methods.backward(compute, model)
+        # DDP averages over ranks; these weights make that the mean over all masked tokens of the global batch.
+        pieces = [(batch, ranks.world_size / batch.global_masked) for batch in batches]
+        loss = backward(pieces, weighted_loss, parallel, model=model, methods=methods, precision=precision, ranks=ranks)
         precision.unscale(optimizer)
         methods.gradients(model)
         precision.step(optimizer)

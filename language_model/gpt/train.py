@@ -18,6 +18,7 @@ from timedrun.errors import UsageError
 from timedrun.run.timed_run import TimedRun
 from timedrun.run.train_state import seed_everything
 from timedrun.training import sampling
+from timedrun.training.accumulation import backward
 from timedrun.training.precision import Precision
 
 
@@ -50,6 +51,11 @@ def train(config: GptRunConfig, run: TimedRun) -> None:
         if isinstance(model, Decoder) and model.window is not None:
             model.window.fill_(config.window(number))
 
+    def share_of_loss(inputs: Tensor, targets: Tensor, tokens: int) -> Tensor:
+        """Return the part of a micro-batch in the mean loss of a batch of `tokens`."""
+        loss: Tensor = parallel(inputs, targets) / tokens
+        return loss
+
     def step(batch: TokenBatch, *, number: int) -> Tensor:
         """Take optimizer step `number` (from 0). Returns this rank's mean loss in nats per token."""
         for group in optimizer.param_groups:
@@ -59,21 +65,12 @@ def train(config: GptRunConfig, run: TimedRun) -> None:
         inputs, targets = methods.batch(batch.inputs, batch.targets, config.model.vocabulary)
         # Methods may shorten sequences: a micro-batch has as many tokens as `micro` whole sequences.
         rows = max(1, parts.batch.micro * context // inputs.shape[1])
-        pieces = list(zip(torch.split(inputs, rows), torch.split(targets, rows), strict=True))
-
-        def compute(reduced: bool) -> Tensor:
-            """Add the gradients of the batch, `reduced` over the ranks, and return its loss."""
-            total = torch.zeros((), device=ranks.device)
-            for place, (tokens, following) in enumerate(pieces, 1):
-                with ranks.accumulate(parallel, last=reduced and place == len(pieces)):
-                    with precision.autocast():
-                        # All ranks have the same number of tokens, so the mean over ranks is that over all tokens.
-                        loss = parallel(tokens, following) / targets.numel()
-                    precision.backward(loss)
-                total += loss.detach()
-            return total
-
-        loss = methods.backward(compute, model)
+        # All ranks have the same number of tokens, so the mean over ranks of their mean losses is that over all tokens.
+        pieces = [
+            (tokens, following, targets.numel())
+            for tokens, following in zip(torch.split(inputs, rows), torch.split(targets, rows), strict=True)
+        ]
+        loss = backward(pieces, share_of_loss, parallel, model=model, methods=methods, precision=precision, ranks=ranks)
         precision.unscale(optimizer)
         methods.gradients(model)
         if config.clip_norm:
