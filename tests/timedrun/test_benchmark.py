@@ -23,7 +23,7 @@ HOOKS = [
     ("datasets", benchmark.DatasetsModule.data_digest),
     ("datasets", benchmark.HardwareModule.unavailable),
     ("datasets", benchmark.TokensModule.tokens_per_sample),
-    ("step_memory", benchmark.ShardedStepMemoryModule.sharded_layers),
+    ("warm_up", benchmark.WarmUpModule.build_step),
     ("bench", benchmark.BenchModule.loader),
 ]
 REQUIRED = {"train", "plan", "preflight", "data_digest"}
