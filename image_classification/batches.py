@@ -186,8 +186,8 @@ class ImageBatches:
         memory map reports no error of its own."""
         if self.config.source != "image_folder" or self._folder is None:
             return
-        if found := store_problems(self._folder, self.config.store, self.config.eval_resize):
-            raise DataError(" ".join(found))
+        if problems := store_problems(self._folder, self.config.store, self.config.eval_resize):
+            raise DataError(" ".join(problems))
 
     def _cropped(
         self, loaded: Iterator[LoadedBatch], parts: Sequence[sampling.Indices], epoch: int

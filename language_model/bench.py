@@ -145,6 +145,6 @@ def _load_all(
         process.submit(_load, opened_with, config, store, rank, size, steps) for rank, process in enumerate(processes)
     ]
     try:
-        return sum(one.result() for one in running)
+        return sum(future.result() for future in running)
     except Exception as error:
         raise DataError(f"a loading process failed ({type(error).__name__}: {error}); nothing was measured") from error

@@ -65,7 +65,7 @@ def prepare(
     elif vocabulary or merges:
         raise UsageError("--vocabulary and --merges need --text; nothing was prepared.")
     elif config.dataset == "topics" and not (folder / MANIFEST).exists():
-        topics = "\n".join(sentence for found in topics_store.documents().values() for sentence in found)
+        topics = "\n".join(sentence for sentences in topics_store.documents().values() for sentence in sentences)
         with tempfile.TemporaryDirectory(prefix="timedrun-") as temporary:
             path = Path(temporary) / "topics.txt"
             path.write_text(topics.encode("ascii", "ignore").decode(), encoding="utf-8", newline="")

@@ -192,7 +192,7 @@ def prepare_tokens(
     sources = tuple(source for source, _ in scanned)
     coder: Encoding
     if encoder is None and merges is None:
-        coder = Characters("".join(set(alphabet).union(*(found for _, found in scanned))))
+        coder = Characters("".join(set(alphabet).union(*(characters for _, characters in scanned))))
     elif encoder is None or merges is None:
         raise UsageError("encoding gpt2 needs GPT-2's encoder.json (--vocabulary) and vocab.bpe (--merges).")
     else:
