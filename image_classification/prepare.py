@@ -50,6 +50,7 @@ def prepare(
         UsageError: options contradict each other.
     """
     source = config.data.source
+    # Options that would have no effect are refused before anything is read or written.
     if not images and (validation_labels or skip_broken):
         raise UsageError("--validation-labels and --skip-broken require --images; nothing was prepared.")
     if images and source != "image_folder":
@@ -57,6 +58,7 @@ def prepare(
             f"{config.name} trains on {source} and does not use --images; nothing was prepared. Use a config with "
             "data source image_folder, such as imagenet_baseline."
         )
+    # Data of other sources are checked where they are: there is no store to make.
     if source == "cifar10":
         return {"source": source, "sha1": cifar10.verify(require_folder(config.data, folder))}
     if source != "image_folder":
@@ -67,6 +69,7 @@ def prepare(
             "evaluation": known.eval_samples,
             "note": "nothing to prepare",
         }
+    # Images in folders or archives: a store is made of them, or what is there already is checked.
     if images and config.data.store.format == "folder":
         alone = folder is not None and [path.resolve() for path in images] == [folder.resolve()]
         if validation_labels or skip_broken or not alone:

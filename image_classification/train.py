@@ -76,17 +76,20 @@ def train(config: ImageRunConfig, run: TimedRun) -> None:
         optimizer.zero_grad(set_to_none=True)
         return loss
 
+    # Before the clock: every shape of a batch is compiled and allocated once; then all state is restored.
     run.warm_up(
         lambda synthetic: step(synthetic[2], epoch=synthetic[0], step_in_epoch=synthetic[1]),
         warm_up.train_batches(config, parts, ranks),
         evaluate_step=lambda batch: count_correct(model, batch, precision),
         evaluate=warm_up.evaluation_batches(config, parts, ranks),
     )
+    # Names of files, and code: a datum read before the clock starts would break the rules.
     files = data_files(config.data, run.data_folder)
     if files is not None:
         LOADERS[config.data.loader].compile_ahead()
     read_ahead_bytes = files.bytes if files is not None and config.data.read_ahead else None
     run.start_clock(run_info(config, parts), files=files or (), read_ahead_bytes=read_ahead_bytes)
+    # On the clock, on which the data is opened, too.
     with open_batches(config, run.data_folder, ranks, methods) as batches:
         for block in run.blocks(config.total_epochs):
             model.train()

@@ -47,6 +47,7 @@ def train_batches(config: ImageRunConfig, parts: Parts, ranks: ProcessGroup) -> 
         images = loaded(whole[:count, :1, :4, :4], epoch, step)
         return len(methods.select(images, labels[:count], lambda images, labels: labels)[0])
 
+    # A shape that a step has for the first time would be compiled, or its algorithm chosen, on the clock.
     seen: set[tuple[torch.Size, int, frozenset[int]]] = set()
     for epoch in range(1, config.total_epochs + 1):
         firsts = (0, *_changes(partial(shape, epoch), 0, batches - 1)) if by_step else (1,)

@@ -93,6 +93,7 @@ def measure(config: BertRunConfig, options: BenchOptions) -> list[LoaderRates]:
                     f"{store} has {available} training sequences, fewer than a batch of {batch}; nothing was"
                     " measured; use a smaller batch"
                 )
+        # Contestants differ in their layout alone, and every process has an open store before the first pass.
         common = replace(config, device="cpu", global_batch=batch, micro_batch=batch)
         configs = {
             loader: replace(common, speed=replace(config.speed, unpadding=loader == "unpadded")) for loader in loaders

@@ -69,6 +69,7 @@ def train(config: BertRunConfig, run: TimedRun) -> None:
         optimizer.zero_grad(set_to_none=True)
         return loss
 
+    # Before the clock: code is compiled and memory allocated on random batches; then all state is restored.
     run.warm_up(
         lambda batches: step(batches, number=schedule.warmup_steps),
         warm_up.train_batches(config, ranks, parts.batch),
@@ -76,6 +77,7 @@ def train(config: BertRunConfig, run: TimedRun) -> None:
         evaluate=warm_up.evaluation_batches(config, ranks),
     )
     run.start_clock(run_info(config, parts), files=[store / name for name in read_manifest(store).files])
+    # On the clock, on which the data is opened, too.
     with open_batches(config, store, ranks) as batches:
         for block in run.blocks(config.max_samples):
             model.train()

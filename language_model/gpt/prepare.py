@@ -39,11 +39,13 @@ def prepare(
         DataError: text or store cannot be used.
         UsageError: no folder, only one of the two files, files without text, or an encoding that shards cannot have.
     """
+    # What cannot be prepared is refused before a file is read.
     sharded = config.data.format == "shards"
     if folder is None:
         raise UsageError(f"{config.name} needs --data-folder for its token store; nothing was prepared.")
     if evaluation_text and not (sharded and text):
         raise UsageError("--evaluation-text needs --text and --data.format shards; nothing was prepared.")
+    # Shards or a token store of the given text, the help topics, or a check of what is there.
     if text and sharded:
         size = config.model.vocabulary
         if vocabulary is None or merges is None or size <= BYTES:

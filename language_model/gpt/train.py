@@ -38,6 +38,7 @@ def train(config: GptRunConfig, run: TimedRun) -> None:
     seed_everything(sampling.stream_seed(config.seed, "training", ranks.rank))  # dropout differs between ranks
     run.track(model=model, optimizer=optimizer, methods=methods, precision=precision)
 
+    # Compiled with its loss, which then needs no copy of the logits; a sharded model is wrapped already.
     summed = NextTokenLoss(model)
     if config.compile:
         summed.compile()
@@ -79,6 +80,7 @@ def train(config: GptRunConfig, run: TimedRun) -> None:
         optimizer.zero_grad(set_to_none=True)
         return loss
 
+    # Before the clock: every length of a batch is compiled and allocated once; then all state is restored.
     run.warm_up(
         lambda synthetic: step(synthetic[1], number=synthetic[0]),
         warm_up.train_batches(config, ranks, parts.batch),
@@ -86,6 +88,7 @@ def train(config: GptRunConfig, run: TimedRun) -> None:
         evaluate=warm_up.evaluation_batches(config, ranks),
     )
     run.start_clock(run_info(config, parts), files=open_store(run.data_folder).files)
+    # On the clock, on which the data is opened, too.
     with open_batches(config, run.data_folder, ranks) as batches:
         for block in run.blocks(config.total_samples):
             model.train()
