@@ -90,11 +90,13 @@ class ImageBatches:
         if config.order == "quasi_random":
             self._order = partial(sampling.quasi_random_order, block=config.order_block, window=config.order_window)
         self._folder = folder
+        # Images in memory are chosen and cropped on the device: there is nothing to load ahead.
         self._prefetch = config.prefetch if config.source == "image_folder" else 0
         self._ahead: ReadyImages | None = None
         self._evaluating: ReadyImages | None = None
         self._first_epoch = 0  # of `_ahead`
         self._next = (0, 0)  # epoch and step of the next batch of `_ahead`
+        # A source may hold worker processes, which must not outlive a second source that fails to open.
         device = ranks.device
         self.train_source = open_source(config, folder, device, train=True, seed=seed)
         try:
@@ -102,6 +104,7 @@ class ImageBatches:
         except BaseException:
             self.train_source.close()
             raise
+        # In units of 8-bit values, so that no batch is divided by 255 first.
         shape = (1, len(config.mean), 1, 1)
         self._offset = torch.tensor(config.mean, device=device).view(shape) * 255
         self._scale = (torch.tensor(config.std, device=device).view(shape) * 255).reciprocal()
@@ -186,8 +189,8 @@ class ImageBatches:
         memory map reports no error of its own."""
         if self.config.source != "image_folder" or self._folder is None:
             return
-        if found := store_problems(self._folder, self.config.store, self.config.eval_resize):
-            raise DataError(" ".join(found))
+        if problems := store_problems(self._folder, self.config.store, self.config.eval_resize):
+            raise DataError(" ".join(problems))
 
     def _cropped(
         self, loaded: Iterator[LoadedBatch], parts: Sequence[sampling.Indices], epoch: int

@@ -108,7 +108,7 @@ def measure(chosen: Sequence[str], stores: Stores, options: BenchOptions, device
             for _ in batches(samples[: UNCOUNTED * options.batch], epoch):
                 pass  # starts processes, compiles and allocates
             finish = contestant.name != "raw_host"
-            found = measured_pass(
+            loader_pass = measured_pass(
                 lambda: drained(batches(samples, epoch), labels, device, finish=finish),
                 before=before,
                 memory=repeat == 0,
@@ -116,13 +116,13 @@ def measure(chosen: Sequence[str], stores: Stores, options: BenchOptions, device
         seen = int(torch.cat(labels).sum())
         if sums.setdefault(repeat, seen) != seen:
             raise DataError(f"{contestant} yielded different labels than the loaders before it; no rate was reported.")
-        return found
+        return loader_pass
 
     measured = interleaved(contestants, options.repeats, one_pass, name=str)
     cores = min(options.workers, usable_cores())
     return [
-        LoaderRates(one.name, one.store, one.size, "images", options.workers, cores, first, passes)
-        for one, (first, passes) in zip(contestants, measured, strict=True)
+        LoaderRates(contestant.name, contestant.store, contestant.size, "images", options.workers, cores, first, passes)
+        for contestant, (first, passes) in zip(contestants, measured, strict=True)
     ]
 
 

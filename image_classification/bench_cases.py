@@ -112,8 +112,8 @@ def make_stores(root: Path, names: Sequence[str], options: BenchOptions) -> Stor
         if not (store / MANIFEST).is_file():
             print(f"preparing {name}", file=sys.stderr, flush=True)
             prepare(config, store, decode=False, workers=options.workers, images=images)
-        if found := " ".join(store_problems(store, config.data.store, config.data.eval_resize)):
-            raise UsageError(f"--stores: {found}")
+        if problems := " ".join(store_problems(store, config.data.store, config.data.eval_resize)):
+            raise UsageError(f"--stores: {problems}")
         manifests[name] = read_manifest(store)
     if len({manifest.source_sha256 for manifest in manifests.values()}) > 1:
         raise UsageError(f"the stores in {folder} were made from different images; choose another --stores folder.")

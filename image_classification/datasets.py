@@ -61,8 +61,8 @@ def facts(config: DataConfig, folder: Path | None, *, usable: bool = True) -> Da
         index = image_folder.read_index(folder)
         return DataFacts(index.facts["train"].images, index.facts["evaluation"].images, len(index.classes), 3)
     manifest = read_manifest(folder)
-    if usable and (found := differences(folder, manifest, config.store, config.eval_resize)):
-        raise DataError(" ".join(found))
+    if usable and (problems := differences(folder, manifest, config.store, config.eval_resize)):
+        raise DataError(" ".join(problems))
     train, evaluation = map(manifest.splits.get, run_splits(config.store, config.eval_resize))
     return DataFacts(train.images if train else 0, evaluation.images if evaluation else 0, len(manifest.classes), 3)
 
@@ -82,11 +82,11 @@ def declared(config: DataConfig) -> DataFacts:
 def preflight(config: ImageRunConfig, folder: Path | None, ranks: int) -> list[str]:
     """Return the faults of `config` and its data, without reading an image."""
     data, model = config.data, config.model
-    found = [*unused_settings(data), *config.problems()]
+    problems = [*unused_settings(data), *config.problems()]
     if data.source == "image_folder":
-        found += LOADERS[data.loader].problems(data, folder)
+        problems += LOADERS[data.loader].problems(data, folder)
     else:
-        found += [
+        problems += [
             f"progressive_resizing.where loader: images of source {data.source} are held in memory, so no loader can"
             " resize them; use --methods.progressive-resizing.where batch."
             for method in config.methods
@@ -95,20 +95,22 @@ def preflight(config: ImageRunConfig, folder: Path | None, ranks: int) -> list[s
     try:
         known = facts(data, folder, usable=False)  # the loader reported what keeps a run from using the store
     except DataError as error:
-        return found + [str(error)] * (not any(message in str(error) for message in found))
+        return problems + [str(error)] * (not any(message in str(error) for message in problems))
     if known.classes != model.classes:
-        found.append(f"the data has {known.classes} classes, but the model has {model.classes}; set --model.classes.")
+        problems.append(
+            f"the data has {known.classes} classes, but the model has {model.classes}; set --model.classes."
+        )
     if not known.channels == model.channels == len(data.mean) == len(data.std):
-        found.append(
+        problems.append(
             f"the data has {known.channels} channels, the model {model.channels}, mean and std {len(data.mean)} and"
             f" {len(data.std)}: they must agree."
         )
     if config.global_batch > known.train_samples:
-        found.append(f"global batch {config.global_batch} exceeds the {known.train_samples} training samples.")
+        problems.append(f"global batch {config.global_batch} exceeds the {known.train_samples} training samples.")
     rest = known.train_samples % max(1, config.global_batch)
     if not data.drop_last and 0 < rest < ranks:
-        found.append(f"the last batch of an epoch has {rest} samples for {ranks} ranks; set --data.drop-last.")
-    return found
+        problems.append(f"the last batch of an epoch has {rest} samples for {ranks} ranks; set --data.drop-last.")
+    return problems
 
 
 def unused_settings(data: DataConfig) -> list[str]:
@@ -132,19 +134,19 @@ def unused_settings(data: DataConfig) -> list[str]:
             for item in fields(StoreConfig)
             if item.name not in (*used, "evaluation_resizes") and getattr(data.store, item.name) != item.default
         ]
-    found = []
+    problems = []
     if changed:
         where = data.source if data.source != "image_folder" else f"image_folder, format {data.store.format}"
         names = ", ".join(f"data.{name} (leave it at {default!r})" for name, default in changed)
-        found.append(f"set, but without effect for {where} and order {data.order}: {names}.")
+        problems.append(f"set, but without effect for {where} and order {data.order}: {names}.")
     own = FIXED_SIZES.get(data.source)
     if own and not data.train_size == data.eval_size == own:
-        found.append(f"{data.source} has images of {own} px: set --data.train-size {own} --data.eval-size {own}.")
+        problems.append(f"{data.source} has images of {own} px: set --data.train-size {own} --data.eval-size {own}.")
     if data.order_block < 1 or data.order_window < 1:
-        found.append("data.order_block and data.order_window must be at least 1.")
+        problems.append("data.order_block and data.order_window must be at least 1.")
     if data.prefetch < 0 or data.workers < -1:
-        found.append("data.prefetch must be 0 or more, and data.workers too, or -1 for the cores of this machine.")
-    return found
+        problems.append("data.prefetch must be 0 or more, and data.workers too, or -1 for the cores of this machine.")
+    return problems
 
 
 def data_digest(config: ImageRunConfig, folder: Path | None) -> dict[str, str]:

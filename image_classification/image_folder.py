@@ -81,10 +81,10 @@ def make_index(folder: Path, unreadable: list[str]) -> Index:
             if entry.is_dir():
                 if entry.name not in numbers:
                     raise DataError(f"{entry}: class '{entry.name}' is not among the {len(classes)} classes of train/.")
-                found = sorted(path for path in entry.rglob("*") if path.suffix.lower() in SUFFIXES)
-                names += [path.relative_to(folder).as_posix() for path in found]
-                labels += [numbers[entry.name]] * len(found)
-                for path in found:
+                images = sorted(path for path in entry.rglob("*") if path.suffix.lower() in SUFFIXES)
+                names += [path.relative_to(folder).as_posix() for path in images]
+                labels += [numbers[entry.name]] * len(images)
+                for path in images:
                     try:
                         sizes.append(path.stat().st_size)
                     except OSError as error:

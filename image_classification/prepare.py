@@ -50,6 +50,7 @@ def prepare(
         UsageError: options contradict each other.
     """
     source = config.data.source
+    # Options that would have no effect are refused before anything is read or written.
     if not images and (validation_labels or skip_broken):
         raise UsageError("--validation-labels and --skip-broken require --images; nothing was prepared.")
     if images and source != "image_folder":
@@ -57,6 +58,7 @@ def prepare(
             f"{config.name} trains on {source} and does not use --images; nothing was prepared. Use a config with "
             "data source image_folder, such as imagenet_baseline."
         )
+    # Data of other sources are checked where they are: there is no store to make.
     if source == "cifar10":
         return {"source": source, "sha1": cifar10.verify(require_folder(config.data, folder))}
     if source != "image_folder":
@@ -67,6 +69,7 @@ def prepare(
             "evaluation": known.eval_samples,
             "note": "nothing to prepare",
         }
+    # Images in folders or archives: a store is made of them, or what is there already is checked.
     if images and config.data.store.format == "folder":
         alone = folder is not None and [path.resolve() for path in images] == [folder.resolve()]
         if validation_labels or skip_broken or not alone:
@@ -109,15 +112,15 @@ def _check_store(config: ImageRunConfig, folder: Path, *, decode: bool) -> dict[
             "(--data.store.format folder, with --data.loader turbojpeg or pillow)."
         )
     manifest = verify(folder) if decode else read_manifest(folder)
-    if found := store_problems(folder, config.data.store, config.data.eval_resize):
-        raise DataError("\n".join(found))
+    if problems := store_problems(folder, config.data.store, config.data.eval_resize):
+        raise DataError("\n".join(problems))
     return _store_facts(config, folder, manifest) | ({"verified_files": len(manifest.files)} if decode else {})
 
 
 def _store_facts(config: ImageRunConfig, folder: Path, manifest: ImageManifest) -> dict[str, Any]:
     kinds = {kind: len(names) for kind, names in manifest.findings.items()}
-    found = _image_facts(config, folder, manifest.classes, manifest.splits, kinds)
-    return {"store": str(folder), "format": manifest.settings.format, **found, "sha256": manifest.digest}
+    image_facts = _image_facts(config, folder, manifest.classes, manifest.splits, kinds)
+    return {"store": str(folder), "format": manifest.settings.format, **image_facts, "sha256": manifest.digest}
 
 
 def _image_facts(
@@ -160,8 +163,8 @@ def _list_folder(config: ImageRunConfig, folder: Path, *, decode: bool, workers:
         raise DataError(_about(unreadable, f"{len(unreadable):,} images cannot be read"))
     kinds = _decode_all(of_index(index, folder), workers) if decode else {}
     image_folder.write_index(index, folder)
-    found = _image_facts(config, folder, index.classes, index.facts, dict(sorted(kinds.items())))
-    return {"source": "image_folder", **found, "sha256": index.digest}
+    image_facts = _image_facts(config, folder, index.classes, index.facts, dict(sorted(kinds.items())))
+    return {"source": "image_folder", **image_facts, "sha256": index.digest}
 
 
 def _decode_all(source: Source, workers: int) -> Mapping[str, int]:

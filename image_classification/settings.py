@@ -108,18 +108,18 @@ class ImageRunConfig(RunConfig):
         return replace(self, schedule=schedule, max_epochs=0, evaluation=end)
 
     def equivalents(self) -> list[str]:
-        found = [] if any(isinstance(method, ChannelsLast) for method in self.methods) else ["+channels_last"]
+        changes = [] if any(isinstance(method, ChannelsLast) for method in self.methods) else ["+channels_last"]
         if self.data.source == "image_folder":
             cores = usable_cores()
             numbers = sorted({max(1, cores // 2), max(1, cores - 1), cores} - {self.data.workers_here})
-            found += [f"data.workers {number}" for number in numbers]
-        return found + super().equivalents()
+            changes += [f"data.workers {number}" for number in numbers]
+        return changes + super().equivalents()
 
     def with_recipe(self, epochs: int = 0) -> Self:
         epochs = epochs or self.schedule.epochs_scaled
         if self.dataset != "imagenet":
             return super().with_recipe(epochs)
-        recipe = next(one for one in RECIPES.values() if one.series == "mosaicml_2022" and one.suits(epochs))
+        recipe = next(entry for entry in RECIPES.values() if entry.series == "mosaicml_2022" and entry.suits(epochs))
         schedule = replace(recipe.schedule, scale=epochs / recipe.schedule.epochs)
         return replace(self.of_recipe(recipe), schedule=schedule)
 
@@ -152,21 +152,21 @@ class ImageRunConfig(RunConfig):
 
     def problems(self) -> list[str]:
         """Return the settings that contradict each other or the recipe, as messages."""
-        found = []
+        problems = []
         if self.recipe != "none" and self.recipe not in RECIPES:
-            found.append(f"recipe {self.recipe} does not exist; recipes: {', '.join(RECIPES)}, or none.")
+            problems.append(f"recipe {self.recipe} does not exist; recipes: {', '.join(RECIPES)}, or none.")
         elif self.recipe != "none" and (problem := budget_problem(self.recipe, self.schedule.epochs_scaled)):
-            found.append(
+            problems.append(
                 f"{problem}. Set --schedule.scale (epochs / {self.schedule.epochs}), run the config of another recipe,"
                 " or lift the limit with --recipe none."
             )
         loader = [m for m in self.methods if isinstance(m, ProgressiveResizing) and m.where == "loader"]
         if loader and self.progress_unit == "step":
-            found.append(
+            problems.append(
                 "progress_unit step: a loader decodes all images of an epoch at one size; set --progress-unit epoch or"
                 " --methods.progressive-resizing.where batch."
             )
-        return found
+        return problems
 
     def progress(self, epoch: int, done: float = 0.0) -> float:
         """Return the elapsed fraction of the schedule, for methods, when the fraction `done` of `epoch` is over."""

@@ -17,6 +17,7 @@ from image_classification.run_info import run_info
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.run.timed_run import TimedRun
 from timedrun.training import sampling
+from timedrun.training.accumulation import backward
 from timedrun.training.loss import LOSSES
 from timedrun.training.precision import Precision
 from timedrun.training.train_state import seed_everything
@@ -30,7 +31,7 @@ def train(config: ImageRunConfig, run: TimedRun) -> None:
     """
     ranks, loss_function = run.ranks, LOSSES[config.loss]
     parts = build(config, ranks, facts(config.data, run.data_folder), ranks.device)
-    model, optimizer, methods = parts.model, parts.optimizer, parts.methods
+    model, optimizer, methods, micro = parts.model, parts.optimizer, parts.methods, parts.batch.micro
     precision = Precision(config.precision, ranks.device)
     seed_everything(sampling.stream_seed(config.seed, "training", ranks.rank))  # dropout differs between ranks
     batches_per_epoch = max(1, parts.facts.train_samples // config.global_batch)
@@ -46,9 +47,12 @@ def train(config: ImageRunConfig, run: TimedRun) -> None:
 
     def losses(images: Tensor, labels: Tensor) -> Tensor:
         """Return the training loss of each image, without gradients."""
-        pieces = zip(torch.split(images, parts.batch.micro), torch.split(labels, parts.batch.micro), strict=True)
+        pieces = zip(torch.split(images, micro), torch.split(labels, micro), strict=True)
         with torch.no_grad(), precision.autocast():
             return torch.cat([loss_function(model(inputs), labels, reduction="none") for inputs, labels in pieces])
+
+    def weighted_loss(images: Tensor, targets: Tensor, weight: float) -> Tensor:
+        return loss_function(parallel(images), targets) * weight
 
     def step(batch: Batch, *, epoch: int, step_in_epoch: int) -> Tensor:
         """Take one optimizer step over all ranks. Returns this rank's part of the mean loss, times ranks."""
@@ -60,39 +64,32 @@ def train(config: ImageRunConfig, run: TimedRun) -> None:
         images, labels = methods.select(batch.images, batch.labels, losses)
         trained = len(batch.images) / len(images)
         images, targets = methods.batch(images, labels, parts.facts.classes)
-        pieces = list(zip(torch.split(images, parts.batch.micro), torch.split(targets, parts.batch.micro), strict=True))
-
-        def compute(reduced: bool) -> Tensor:
-            """Add the gradients of the batch, `reduced` over the ranks, and return its loss."""
-            total = torch.zeros((), device=ranks.device)
-            for place, (inputs, wanted) in enumerate(pieces, 1):
-                # DDP's mean over ranks times this weight is the mean over the global batch, also if local ones differ.
-                weight = len(inputs) * ranks.world_size / batch.global_samples * trained
-                with ranks.accumulate(parallel, last=reduced and place == len(pieces)):
-                    with precision.autocast():
-                        loss = loss_function(parallel(inputs), wanted) * weight
-                    precision.backward(loss)
-                total += loss.detach()
-            return total
-
-        loss = methods.backward(compute, model)
+        pieces = [
+            # DDP's mean over ranks times this weight is the mean over the global batch, also if local ones differ.
+            (inputs, wanted, len(inputs) * ranks.world_size / batch.global_samples * trained)
+            for inputs, wanted in zip(torch.split(images, micro), torch.split(targets, micro), strict=True)
+        ]
+        loss = backward(pieces, weighted_loss, parallel, model=model, methods=methods, precision=precision, ranks=ranks)
         precision.unscale(optimizer)
         methods.gradients(model)
         precision.step(optimizer)
         optimizer.zero_grad(set_to_none=True)
         return loss
 
+    # Before the clock: every shape of a batch is compiled and allocated once; then all state is restored.
     run.warm_up(
         lambda synthetic: step(synthetic[2], epoch=synthetic[0], step_in_epoch=synthetic[1]),
         warm_up.train_batches(config, parts, ranks),
         evaluate_step=lambda batch: count_correct(model, batch, precision),
         evaluate=warm_up.evaluation_batches(config, parts, ranks),
     )
+    # Names of files, and code: a datum read before the clock starts would break the rules.
     files = data_files(config.data, run.data_folder)
     if files is not None:
         LOADERS[config.data.loader].compile_ahead()
     read_ahead_bytes = files.bytes if files is not None and config.data.read_ahead else None
     run.start_clock(run_info(config, parts), files=files or (), read_ahead_bytes=read_ahead_bytes)
+    # On the clock, on which the data is opened, too.
     with open_batches(config, run.data_folder, ranks, methods) as batches:
         for block in run.blocks(config.total_epochs):
             model.train()

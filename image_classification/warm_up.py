@@ -1,20 +1,22 @@
-"""Synthetic batches of every shape of a run, for the warm-up before the clock."""
+"""Synthetic batches: of every shape of a run, for the warm-up before the clock, and without values."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from image_classification.batches import Batch
 from image_classification.build import Parts
 from image_classification.configs import ImageRunConfig
+from image_classification.model import build_model
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.methods import stack
 from timedrun.training import sampling
+from timedrun.training.loss import LOSSES
 
 
 def train_batches(config: ImageRunConfig, parts: Parts, ranks: ProcessGroup) -> Iterator[tuple[int, int, Batch]]:
@@ -45,6 +47,7 @@ def train_batches(config: ImageRunConfig, parts: Parts, ranks: ProcessGroup) -> 
         images = loaded(whole[:count, :1, :4, :4], epoch, step)
         return len(methods.select(images, labels[:count], lambda images, labels: labels)[0])
 
+    # A shape that a step has for the first time would be compiled, or its algorithm chosen, on the clock.
     seen: set[tuple[torch.Size, int, frozenset[int]]] = set()
     for epoch in range(1, config.total_epochs + 1):
         firsts = (0, *_changes(partial(shape, epoch), 0, batches - 1)) if by_step else (1,)
@@ -88,3 +91,17 @@ def evaluation_batches(config: ImageRunConfig, parts: Parts, ranks: ProcessGroup
 def _noise(ranks: ProcessGroup, count: int, channels: int, size: int) -> tuple[Tensor, Tensor]:
     images = torch.randn(count, channels, size, size, generator=torch.Generator().manual_seed(0))
     return images.to(ranks.device), torch.zeros(count, dtype=torch.int64, device=ranks.device)
+
+
+def build_step(config: ImageRunConfig) -> tuple[nn.Module, Callable[[int], Tensor], Sequence[nn.Module]]:
+    """Return the model of a run, a function of a number of images of full size that returns their loss, and no layers:
+    ranks do not shard the model."""
+    model, loss_function = stack(*config.methods).model(build_model(config.model, config.seed)), LOSSES[config.loss]
+
+    def loss(count: int) -> Tensor:
+        size = config.data.train_size
+        images = torch.zeros(count, len(config.data.mean), size, size)
+        total: Tensor = loss_function(model(images), torch.zeros(count, dtype=torch.int64))
+        return total
+
+    return model, loss, ()

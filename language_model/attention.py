@@ -131,12 +131,12 @@ def groups(lengths: list[int], call_cost: float) -> list[list[int]]:
         costs = best[: last + 1] + sizes * ordered[last] ** 2 + call_cost
         first[last] = costs.argmin()
         best[last + 1] = costs[first[last]]
-    found, end = [], len(order)
+    grouped, end = [], len(order)
     while end:
         start = int(first[end - 1])
-        found.append(order[start:end].tolist())
+        grouped.append(order[start:end].tolist())
         end = start
-    return found[::-1]
+    return grouped[::-1]
 
 
 class _Groups:

@@ -93,6 +93,7 @@ def measure(config: BertRunConfig, options: BenchOptions) -> list[LoaderRates]:
                     f"{store} has {available} training sequences, fewer than a batch of {batch}; nothing was"
                     " measured; use a smaller batch"
                 )
+        # Contestants differ in their layout alone, and every process has an open store before the first pass.
         common = replace(config, device="cpu", global_batch=batch, micro_batch=batch)
         configs = {
             loader: replace(common, speed=replace(config.speed, unpadding=loader == "unpadded")) for loader in loaders
@@ -145,6 +146,6 @@ def _load_all(
         process.submit(_load, opened_with, config, store, rank, size, steps) for rank, process in enumerate(processes)
     ]
     try:
-        return sum(one.result() for one in running)
+        return sum(future.result() for future in running)
     except Exception as error:
         raise DataError(f"a loading process failed ({type(error).__name__}: {error}); nothing was measured") from error

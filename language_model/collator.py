@@ -67,6 +67,7 @@ def collate(
     `row_multiple` rows. The filler is a sequence of padding tokens; it is added even if it is empty, so that the number
     of sequences is the same in every batch.
     """
+    # Rows of each sequence: padded to one length, or end to end with the filler as one more sequence.
     lengths = sequences.lengths
     starts = np.concatenate([[0], np.cumsum(lengths)])
     within = np.arange(len(sequences.tokens)) - np.repeat(starts[:-1], lengths)
@@ -77,6 +78,7 @@ def collate(
         filler = -len(sequences.tokens) % row_multiple
         lengths = np.append(lengths, filler) if row_multiple > 1 else lengths
         spans = lengths
+    # Every token goes to its row at once; the rows without a token keep 0, which is [PAD].
     offsets = np.concatenate([[0], np.cumsum(spans)])
     rows = within + np.repeat(offsets[: len(sequences.lengths)], sequences.lengths)
     tokens, positions, in_rows = (np.zeros(int(offsets[-1]), np.int64) for _ in range(3))

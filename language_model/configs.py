@@ -93,31 +93,31 @@ class BertRunConfig(RunConfig):
 
     def _unfit_methods(self) -> list[str]:
         """Return messages about methods that cannot act in this run; `build` finds those without a layer to change."""
-        found = []
+        problems = []
         try:
             stack(*self.methods, places=PLACES)
         except ValueError as error:
-            found.append(f"{error}.")
+            problems.append(f"{error}.")
         names = {method.name for method in self.methods}
         if "log_bias" in names:
-            found.append("log_bias belongs to binary cross-entropy and changes nothing in BERT's loss; remove it.")
+            problems.append("log_bias belongs to binary cross-entropy and changes nothing in BERT's loss; remove it.")
         if "no_op_model" in names:
-            found.append("no_op_model has no masked tokens to score; use timedrun bench loader language_model.")
+            problems.append("no_op_model has no masked tokens to score; use timedrun bench loader language_model.")
         if "float8" in names and self.implementation == "timedrun" and self.speed.fused_dense_gelu_dense:
-            found.append("float8 cannot act in fused layers; use --speed.no-fused-dense-gelu-dense.")
+            problems.append("float8 cannot act in fused layers; use --speed.no-fused-dense-gelu-dense.")
         own = ("log_bias", "float8")
         surgery = [m.name for m in self.methods if m.stage in (Stage.MODEL, Stage.FORMAT) and m.name not in own]
         if surgery and self.implementation == "timedrun":
-            found.append(
+            problems.append(
                 f"{', '.join(surgery)} cannot be applied to timedrun's BERT, which computes from its layers' weights"
                 " and would pass by changed layers; use --speed.* options, or --implementation transformers."
             )
         if "layer_freezing" in names and self.implementation == "timedrun":
-            found.append(
+            problems.append(
                 "layer_freezing would freeze the head of timedrun's BERT first, whose matrix is the word embedding's;"
                 " use --implementation transformers."
             )
-        return found
+        return problems
 
     @property
     def speed_ups(self) -> list[str]:
@@ -142,32 +142,32 @@ class BertRunConfig(RunConfig):
 
     def problems(self) -> list[str]:
         """Return the settings that contradict each other or have no effect, as messages."""
-        found = []
+        problems = []
         speed = self.speed
         if self.implementation == "transformers":
             if speed.attention not in ("eager", "sdpa"):
-                found.append(f"transformers' model supports attention eager or sdpa, not {speed.attention!r}.")
+                problems.append(f"transformers' model supports attention eager or sdpa, not {speed.attention!r}.")
             if others := [name for name in self.speed_ups if name not in ("attention", "fused_optimizer", "compile")]:
-                found.append(f"transformers' model has no {', '.join(others)}; use --implementation timedrun.")
+                problems.append(f"transformers' model has no {', '.join(others)}; use --implementation timedrun.")
         if speed.fused_optimizer and self.optimizer.kind not in ("adamw", "decoupled_adamw"):
-            found.append(f"optimizer {self.optimizer.kind} has no fused form; use --speed.no-fused-optimizer.")
-        found += self._unfit_methods()
+            problems.append(f"optimizer {self.optimizer.kind} has no fused form; use --speed.no-fused-optimizer.")
+        problems += self._unfit_methods()
         if self.optimizer.kind == "lamb" and speed.fused_qkv:
-            found.append(
+            problems.append(
                 "lamb scales each tensor's step by its norm, so fusing queries, keys and values changes its"
                 " steps; use --speed.no-fused-qkv."
             )
         if self.submission.division == "closed" and self.dataset == "wikipedia":
-            found.append(
+            problems.append(
                 "the closed division's BERT has a pooler and a next-sentence loss, which this one lacks;"
                 " for Wikipedia, use --submission.division open."
             )
         if self.schedule.steps * self.global_batch < self.max_samples:
-            found.append(
+            problems.append(
                 f"max_samples {self.max_samples:,} exceeds the schedule's {self.schedule.steps:,} steps of"
                 f" {self.global_batch}; raise --schedule.steps or lower --max-samples."
             )
-        return found
+        return problems
 
 
 def topics_baseline() -> BertRunConfig:

@@ -81,29 +81,29 @@ def preflight(config: BertRunConfig, folder: Path | None, ranks: int) -> list[st
         known = facts(config.data, folder)
     except DataError as error:
         return [str(error), *config.problems(), *unavailable(config)]
-    found = []
+    problems = []
     model = config.architecture
     if known.vocabulary != model.vocabulary:
-        found.append(
+        problems.append(
             f"the data has a vocabulary of {known.vocabulary:,} tokens, but the model has {model.vocabulary:,};"
             f" set --architecture.vocabulary {known.vocabulary} or prepare the data with the model's vocabulary."
         )
     if not known.longest <= config.data.longest <= model.positions:
-        found.append(
+        problems.append(
             f"the data has sequences of up to {known.longest} tokens, data.longest is {config.data.longest} and the"
             f" model has {model.positions} positions: each must be at most the next."
         )
     if config.global_batch > known.train_samples:
-        found.append(f"global batch {config.global_batch} exceeds the {known.train_samples:,} training samples.")
+        problems.append(f"global batch {config.global_batch} exceeds the {known.train_samples:,} training samples.")
     if known.eval_samples < ranks:
-        found.append(f"{known.eval_samples} evaluation samples cannot be divided over {ranks} ranks.")
+        problems.append(f"{known.eval_samples} evaluation samples cannot be divided over {ranks} ranks.")
     if config.start == "checkpoint":
         try:
             if is_safetensors(find(known.store / CHECKPOINT)):
                 import_safetensors()
         except (DataError, UsageError) as error:
-            found.append(str(error))
-    return found + config.problems() + unavailable(config)
+            problems.append(str(error))
+    return problems + config.problems() + unavailable(config)
 
 
 def data_digest(config: BertRunConfig, folder: Path | None) -> dict[str, str]:

@@ -80,6 +80,7 @@ def prepare(
         DataError: text or store cannot be used.
         UsageError: no folder, text for a source that has its own, or options that need --text.
     """
+    # Options that would have no effect are refused before anything is read or written.
     if not text and (evaluation_text or vocabulary):
         raise UsageError("--evaluation-text and --vocabulary need --text; nothing was prepared.")
     if config.data.source != "text_store" and text:
@@ -104,6 +105,7 @@ def prepare(
                 evaluation_samples=config.data.evaluation_samples,
             ),
         )
+    # Without text the store exists, or is made of the help topics on first use.
     store = resolve(config.data, folder)
     facts = summary(store, verify(store) if decode else read_manifest(store))
     if config.start == "checkpoint":

@@ -21,6 +21,7 @@ from language_model.text.store import read_manifest
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.run.timed_run import TimedRun
 from timedrun.training import sampling
+from timedrun.training.accumulation import backward
 from timedrun.training.precision import Precision
 from timedrun.training.train_state import seed_everything
 
@@ -50,32 +51,25 @@ def train(config: BertRunConfig, run: TimedRun) -> None:
     parallel = ranks.wrap(model, find_unused_parameters=methods.skips_parameters)
     run.straggler.attach(parallel)
 
+    def weighted_loss(batch: MaskedBatch, weight: float) -> Tensor:
+        loss: Tensor = parallel(batch) * weight
+        return loss
+
     def step(batches: list[MaskedBatch], *, number: int) -> Tensor:
         """Take optimizer step `number` (from 0). Returns this rank's part of the mean loss times the world size."""
         for group in optimizer.param_groups:
             group["lr"] = group["initial_lr"] * schedule.factor(number)
         methods.before_step(model, number, min(1.0, number * config.global_batch / config.max_samples))
-
-        def compute(reduced: bool) -> Tensor:
-            """Add the gradients of the batches, `reduced` over the ranks, and return their loss."""
-            total = torch.zeros((), device=ranks.device)
-            for place, batch in enumerate(batches, 1):
-                # DDP averages over ranks; this weight makes that the mean over all masked tokens of the global batch.
-                weight = ranks.world_size / batch.global_masked
-                with ranks.accumulate(parallel, last=reduced and place == len(batches)):
-                    with precision.autocast():
-                        loss = parallel(batch) * weight
-                    precision.backward(loss)
-                total += loss.detach()
-            return total
-
-        loss = methods.backward(compute, model)
+        # DDP averages over ranks; these weights make that the mean over all masked tokens of the global batch.
+        pieces = [(batch, ranks.world_size / batch.global_masked) for batch in batches]
+        loss = backward(pieces, weighted_loss, parallel, model=model, methods=methods, precision=precision, ranks=ranks)
         precision.unscale(optimizer)
         methods.gradients(model)
         precision.step(optimizer)
         optimizer.zero_grad(set_to_none=True)
         return loss
 
+    # Before the clock: code is compiled and memory allocated on random batches; then all state is restored.
     run.warm_up(
         lambda batches: step(batches, number=schedule.warmup_steps),
         warm_up.train_batches(config, ranks, parts.batch),
@@ -83,6 +77,7 @@ def train(config: BertRunConfig, run: TimedRun) -> None:
         evaluate=warm_up.evaluation_batches(config, ranks),
     )
     run.start_clock(run_info(config, parts), files=[store / name for name in read_manifest(store).files])
+    # On the clock, on which the data is opened, too.
     with open_batches(config, store, ranks) as batches:
         for block in run.blocks(config.max_samples):
             model.train()

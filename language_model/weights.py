@@ -48,7 +48,7 @@ PROJECTIONS = ("query", "key", "value")
 def shapes(architecture: BertArchitecture) -> dict[str, Shape]:
     """Return name and shape of every tensor of transformers' BertForMaskedLM, in its order, tied ones once."""
     hidden, inner = architecture.hidden, architecture.intermediate
-    found: dict[str, Shape] = {
+    shape_of: dict[str, Shape] = {
         WORD: (architecture.vocabulary, hidden),
         "bert.embeddings.position_embeddings.weight": (architecture.positions, hidden),
         "bert.embeddings.token_type_embeddings.weight": (architecture.segments, hidden),
@@ -59,13 +59,13 @@ def shapes(architecture: BertArchitecture) -> dict[str, Shape]:
     for layer in range(architecture.layers):
         for name in IN_LAYER.values():
             weight = (hidden,) if name.endswith("LayerNorm") else outputs.get(name, (hidden, hidden))
-            found[f"bert.encoder.layer.{layer}.{name}.weight"] = weight
-            found[f"bert.encoder.layer.{layer}.{name}.bias"] = weight[:1]
-    found["cls.predictions.bias"] = (architecture.vocabulary,)
-    found["cls.predictions.transform.dense.weight"] = (hidden, hidden)
+            shape_of[f"bert.encoder.layer.{layer}.{name}.weight"] = weight
+            shape_of[f"bert.encoder.layer.{layer}.{name}.bias"] = weight[:1]
+    shape_of["cls.predictions.bias"] = (architecture.vocabulary,)
+    shape_of["cls.predictions.transform.dense.weight"] = (hidden, hidden)
     for name in ("dense.bias", "LayerNorm.weight", "LayerNorm.bias"):
-        found[f"cls.predictions.transform.{name}"] = (hidden,)
-    return found
+        shape_of[f"cls.predictions.transform.{name}"] = (hidden,)
+    return shape_of
 
 
 def initial_weights(architecture: BertArchitecture, seed: int) -> Weights:
@@ -91,7 +91,7 @@ def check(tensors: Mapping[str, Tensor], architecture: BertArchitecture) -> Weig
         DataError: tensors are missing, unexpected, of a wrong shape, or tied but different; each is named.
     """
     wanted = shapes(architecture)
-    found: Weights = {}
+    weights: Weights = {}
     unexpected, wrong = [], []
     for name, tensor in tensors.items():
         target = ALIASES.get(name, name)
@@ -101,12 +101,12 @@ def check(tensors: Mapping[str, Tensor], architecture: BertArchitecture) -> Weig
             unexpected.append(name)
         elif tuple(tensor.shape) != wanted[target]:
             wrong.append(f"{name} has shape {list(tensor.shape)}, not {list(wanted[target])}")
-        elif target in found and not torch.equal(found[target], tensor):
+        elif target in weights and not torch.equal(weights[target], tensor):
             wrong.append(f"{name} differs from {target}, to which it is tied")
         else:
-            found.setdefault(target, tensor)
+            weights.setdefault(target, tensor)
     named_wrong = {ALIASES.get(text.split()[0], text.split()[0]) for text in wrong}
-    missing = [name for name in wanted if name not in found and name not in named_wrong]
+    missing = [name for name in wanted if name not in weights and name not in named_wrong]
     problems = [
         *([f"missing: {', '.join(missing)}"] if missing else []),
         *([f"unexpected: {', '.join(unexpected)}"] if unexpected else []),
@@ -118,7 +118,7 @@ def check(tensors: Mapping[str, Tensor], architecture: BertArchitecture) -> Weig
             + "; ".join(problems)
             + ". Use a checkpoint of this architecture (BertForMaskedLM or BertForPreTraining names)."
         )
-    return {name: found[name] for name in wanted}
+    return {name: weights[name] for name in wanted}
 
 
 def theirs(name: str) -> str:

@@ -24,6 +24,7 @@ from timedrun.storage.benchmark_folders import (
     nearby,
     on_path,
     package_text,
+    parts_of,
     put_shipped_first,
 )
 
@@ -129,13 +130,15 @@ class Benchmark:
     """Import name, such as "image_classification"."""
     spec: BenchmarkSpec
     package: ModuleType
+    configs: str = "configs"
+    """Module of `package` with the configs."""
 
     def module(self, name: str) -> ModuleType:
-        return importlib.import_module(f"{self.name}.{name}")
+        return importlib.import_module(f"{self.package.__name__}.{name}")
 
     def hook(self, module: str, function: str) -> Callable[..., Any] | None:
         """Return a function of a submodule, or None if the benchmark does not have it."""
-        if importlib.util.find_spec(f"{self.name}.{module}") is None:
+        if importlib.util.find_spec(f"{self.package.__name__}.{module}") is None:
             return None
         found: Callable[..., Any] | None = getattr(self.module(module), function, None)
         return found
@@ -144,7 +147,7 @@ class Benchmark:
     def config_names(self) -> dict[str, str]:
         """The docstring of every config by its name `<data>_<name>`, in file order, read from the source without
         importing it."""
-        return config_docstrings(Path(self.package.__path__[0]))
+        return config_docstrings(self.name, Path(self.package.__path__[0]))
 
     def config(self, name: str, data: str | None = None) -> RunConfig:
         """Build the config `<data>_<name>`, or the one with the full name `name`; raise UsageError, with the nearest
@@ -154,7 +157,7 @@ class Benchmark:
         moved: dict[str, str] = getattr(self.package, "MOVED_CONFIGS", {})
         for candidate in (wanted, name):
             if candidate in names:
-                config: RunConfig = getattr(self.module("configs"), candidate)()
+                config: RunConfig = getattr(self.module(self.configs), candidate)()
                 if config.name != candidate:
                     raise UsageError(f"{self.name}: config {candidate}() is named '{config.name}'; make them equal.")
                 return config
@@ -214,7 +217,8 @@ def find(name: str, *, working_directory: bool = False) -> Benchmark:
     here = Path.cwd()
     if working_directory and any(folder.name == top for folder in folders_in(here)) and not on_path(here):
         sys.path.append(str(here))  # last, so that nothing in it hides a module
-    text = package_text(name)
+    package_name, spec_name, configs = parts_of(name)
+    text = package_text(package_name)
     if not text or "SPEC" not in text:
         entries = {entry.name: entry.module for entry in installed()}
         if entries.get(name, name) != name:
@@ -235,16 +239,16 @@ def find(name: str, *, working_directory: bool = False) -> Benchmark:
             hint = f" If it is your own, {way}set PYTHONPATH to the folder that holds it, or install it."
         raise UsageError(f"no benchmark package '{name}' on the import path.{hint} Benchmarks: {', '.join(known)}.")
     try:
-        package = importlib.import_module(name) if "SPEC" in text else None
+        package = importlib.import_module(package_name) if "SPEC" in text else None
     except Exception as error:
         raise UsageError(
             f"benchmark package '{name}' cannot be imported ({type(error).__name__}: {error}); nothing was run."
         ) from error
-    spec = getattr(package, "SPEC", None)
+    spec = getattr(package, spec_name, None)
     if package is None or not isinstance(spec, BenchmarkSpec):
         renamed = " CARD is now SPEC and Card is BenchmarkSpec: rename them." if "CARD" in text else ""
         raise UsageError(
             f"package '{name}' is not a benchmark: its __init__.py defines no SPEC"
             f" (a timedrun.benchmark.BenchmarkSpec).{renamed}"
         )
-    return Benchmark(name, spec, package)
+    return Benchmark(name, spec, package, configs)

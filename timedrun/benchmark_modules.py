@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -70,19 +70,13 @@ class PrepareModule(Protocol):
         evaluation_text, vocabulary and merges that the benchmark uses; make or check the data and return the facts."""
 
 
-class StepMemoryModule(Protocol[ConfigT]):
-    """`step_memory.py`, needed by `preflight --memory`."""
+class WarmUpModule(Protocol[ConfigT]):
+    """`warm_up.py`, needed by `preflight --memory`."""
 
-    def build_step(self, config: ConfigT) -> tuple[nn.Module, Callable[[int], Tensor]]:
-        """Return the model of a run with its methods, and a function that makes a micro-batch of so many samples and
-        returns its loss. Both are called without data: on the meta device, then under torch's fake tensors."""
-
-
-class ShardedStepMemoryModule(Protocol[ConfigT]):
-    """`step_memory.py` of a benchmark whose ranks may shard their model, optional."""
-
-    def sharded_layers(self, config: ConfigT, model: nn.Module) -> Iterable[nn.Module]:
-        """Return the layers that several ranks shard one by one, before the rest of the model; none: not sharded."""
+    def build_step(self, config: ConfigT) -> tuple[nn.Module, Callable[[int], Tensor], Sequence[nn.Module]]:
+        """Return the model of a run with its methods, a function that makes a micro-batch of so many samples and
+        returns its loss, and the layers that several ranks shard one by one, before the rest of the model; none: not
+        sharded. Called without data: on the meta device, the function under torch's fake tensors."""
 
 
 class BenchModule(Protocol[ConfigT]):

@@ -90,7 +90,7 @@ def config_of(
 def in_hardware(benchmark: Benchmark, config: RunConfig) -> RunConfig:
     """Return `config`, in fp32 if it is one of the benchmark's `CPU_CONFIGS` and this machine, without a GPU, has no
     instructions for its number format; that is reported on standard error."""
-    for_cpus: Sequence[str] = getattr(benchmark.module("configs"), "CPU_CONFIGS", ())
+    for_cpus: Sequence[str] = getattr(benchmark.module(benchmark.configs), "CPU_CONFIGS", ())
     if config.name not in for_cpus or not number_formats.emulated(config.precision, config.device):
         return config
     stdio.message(f"timedrun: {config.name} in fp32: this CPU has no instructions for {config.precision}")

@@ -128,6 +128,7 @@ def compiled_decoder() -> Callable[..., None]:
             top, left = crops[number, 0], crops[number, 1]
             bottom, right = top + crops[number, 2], left + crops[number, 3]
             image = images[number]
+            # Decoding at a smaller scale costs less; the crop is then in pixels of the scaled image.
             if rows[number]["mode"] == jpeg:
                 divisor = 1
                 while divisor < 8 and min(crops[number, 2], crops[number, 3]) >= 2 * divisor * size:
@@ -142,6 +143,7 @@ def compiled_decoder() -> Callable[..., None]:
                 resize(pixels, top, bottom, left, right, image)
             else:
                 resize(data.reshape(height, width, 3), top, bottom, left, right, image)
+            # Mirrored by hand: a reversed view of the same memory would overwrite pixels before they are read.
             if crops[number, 4]:
                 for row in range(size):
                     for column in range(size // 2):
@@ -151,6 +153,7 @@ def compiled_decoder() -> Callable[..., None]:
                             image[row, column, channel] = image[row, other, channel]
                             image[row, other, channel] = kept
 
+    # Called without rows, so that it is compiled for these types now and not at the first batch.
     compiled: Callable[..., None] = Compiler.compile(decode)
     row = np.dtype([("mode", "<u1"), ("width", "<u2"), ("height", "<u2"), ("data_ptr", "<u8")])  # RGBImageField's
     empty = np.empty(0, dtype=np.uint8)

@@ -39,10 +39,10 @@ class ImageLoader:
             UsageError: the loader does not read the format.
             DataError: a package is missing, or the store is incomplete or differs from `config.store`.
         """
-        if found := self.mismatch(config.store.format):
-            raise UsageError(found)
-        if found := self.unavailable() or " ".join(store_problems(folder, config.store, config.eval_resize)):
-            raise DataError(found)
+        if problem := self.mismatch(config.store.format):
+            raise UsageError(problem)
+        if problem := self.unavailable() or " ".join(store_problems(folder, config.store, config.eval_resize)):
+            raise DataError(problem)
         loader: Loader = getattr(self._module(), self.class_name)(config, folder, device, train=train, seed=seed)
         return loader
 
@@ -51,15 +51,15 @@ class ImageLoader:
 
         Manifests and file sizes are read, images are not.
         """
-        found = [self.unavailable(), self.mismatch(config.store.format)]
+        problems = [self.unavailable(), self.mismatch(config.store.format)]
         if config.eval_resize < config.eval_size:
-            found.append(
+            problems.append(
                 f"data.eval_resize {config.eval_resize} is less than data.eval_size {config.eval_size}: the central"
                 " crop would not fit into the resized image."
             )
         if folder is not None and folder.is_dir():
-            found += store_problems(folder, config.store, config.eval_resize)
-        return [problem for problem in found if problem]
+            problems += store_problems(folder, config.store, config.eval_resize)
+        return [problem for problem in problems if problem]
 
     def unavailable(self) -> str:
         """Return how to install the missing packages, or "" if none is missing; no package is imported."""
@@ -81,8 +81,8 @@ class ImageLoader:
         Raises:
             DataError: a package is missing.
         """
-        if found := self.unavailable():
-            raise DataError(found)
+        if problem := self.unavailable():
+            raise DataError(problem)
         if self.name in ("raw", "ffcv"):
             self._module().compile_ahead()
 

@@ -223,15 +223,15 @@ class _Build:
         return manifest
 
     def _shards(self, split: str) -> list[FinishedShard]:
-        found = []
+        shards = []
         for task in self.tasks[split]:
             shard = load_record(self.out, split, task.number, self.keys[split, task.number])
             if shard is None:
                 raise DataError(
                     f"{self.out / RECORDS}: the record of {task.name} changed during preparation; run prepare again."
                 )
-            found.append(shard)
-        return found
+            shards.append(shard)
+        return shards
 
     def _count(self, split: str, shards: Sequence[FinishedShard]) -> SplitCounts:
         labels = np.concatenate([shard.labels for shard in shards])

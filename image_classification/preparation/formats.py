@@ -25,19 +25,19 @@ def effective_settings(settings: StoreConfig, eval_resize: int) -> StoreConfig:
             f"format {settings.format} is read in place and not built; use --data.store.format jpeg, raw or beton."
         )
     used = {name: getattr(settings, name) for name in FORMAT_SETTINGS[settings.format]}
-    found = replace(StoreConfig(format=settings.format), **used)
+    store = replace(StoreConfig(format=settings.format), **used)
     if settings.format == "raw":
-        found = replace(found, evaluation_resizes=tuple(sorted(set(found.evaluation_resizes or (eval_resize,)))))
+        store = replace(store, evaluation_resizes=tuple(sorted(set(store.evaluation_resizes or (eval_resize,)))))
     rules = {
-        "raw needs --data.store.size, pixels of the short side or square": found.format != "raw" or found.size >= 1,
-        "--data.store.size must not be negative": found.size >= 0,
-        "--data.store.evaluation-resizes must be positive": all(resize >= 1 for resize in found.evaluation_resizes),
-        "--data.store.jpeg-quality must be from 1 to 100": 1 <= found.jpeg_quality <= 100,
-        "--data.store.jpeg-share must be from 0 to 1": 0 <= found.jpeg_share <= 1,
+        "raw needs --data.store.size, pixels of the short side or square": store.format != "raw" or store.size >= 1,
+        "--data.store.size must not be negative": store.size >= 0,
+        "--data.store.evaluation-resizes must be positive": all(resize >= 1 for resize in store.evaluation_resizes),
+        "--data.store.jpeg-quality must be from 1 to 100": 1 <= store.jpeg_quality <= 100,
+        "--data.store.jpeg-share must be from 0 to 1": 0 <= store.jpeg_share <= 1,
     }
     if broken := [rule for rule, satisfied in rules.items() if not satisfied]:
         raise UsageError(f"no store was prepared: {'; '.join(broken)}.")
-    return found
+    return store
 
 
 def splits_of(settings: StoreConfig) -> tuple[str, ...]:

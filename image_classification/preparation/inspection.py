@@ -49,14 +49,14 @@ def inspect(item: SourceItem, position: int, data: bytes) -> SourceImage:
     try:
         with open_image(data) as image:
             image.load()
-            found = SourceImage(item, position, data, kinds_of(image), image)
-            _ = found.rgb
+            source_image = SourceImage(item, position, data, kinds_of(image), image)
+            _ = source_image.rgb
     except MemoryError:
         raise
     except Exception as error:  # Pillow's plug-ins raise anything on hostile bytes
         reason = f"not {' or '.join(FORMATS)}" if isinstance(error, UnidentifiedImageError) else str(error)
         raise UnusableImage(f"{item.name}: {reason or type(error).__name__}") from None
-    return found
+    return source_image
 
 
 def kinds_of(image: Image.Image) -> tuple[str, ...]:

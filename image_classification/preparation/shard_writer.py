@@ -129,7 +129,7 @@ class ShardWriter:
             labels=np.array(labels, dtype=np.int64),
             offsets=np.array(offsets, dtype=np.int64),
             rows=np.array(rows, dtype=np.int64).reshape(len(names), len(self.format.columns)),
-            findings={kind: tuple(found) for kind, found in findings.items()},
+            findings={kind: tuple(images) for kind, images in findings.items()},
             broken=tuple(broken),
         )
 
@@ -182,7 +182,7 @@ def load_record(folder: Path, split: str, number: int, key: str) -> FinishedShar
     except (OSError, ValueError, KeyError, EOFError, AttributeError, TypeError, RecursionError, zipfile.BadZipFile):
         return None
     stored, names = StoredFile(**facts["stored"]), tuple(facts["names"])
-    findings = {kind: tuple(found) for kind, found in facts["findings"].items()}
+    findings = {kind: tuple(images) for kind, images in facts["findings"].items()}
     return FinishedShard(number, facts["file"], stored, names, labels, offsets, rows, findings, tuple(facts["broken"]))
 
 

@@ -48,19 +48,19 @@ def list_tar(path: Path, cache: Path, report: Callable[[str], None]) -> list[Mem
         status = os.fstat(stream.fileno())
         key = json.dumps([VERSION, str(path.resolve()), status.st_size, status.st_mtime_ns])
         cached = cache / f"listing-{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:16]}.json"
-        if (found := _load(cached, key)) is not None:
-            return found
+        if (members := _load(cached, key)) is not None:
+            return members
         began = last = time.monotonic()
-        found = []
+        members = []
         for member in _members(stream, path):
-            found.append(member)
-            if len(found) % 256 == 0 and time.monotonic() - last >= _EVERY:
+            members.append(member)
+            if len(members) % 256 == 0 and time.monotonic() - last >= _EVERY:
                 last = time.monotonic()
                 share = (member.offset + member.size) / status.st_size
                 left = (last - began) * (1 - share) / max(share, 1e-9) / 60
-                report(f"listing {path.name}: {share:6.1%}  {len(found):,} files  {left:.1f} min left")
-    write_file(cached, json.dumps({"key": key, "members": [astuple(member) for member in found]}).encode())
-    return found
+                report(f"listing {path.name}: {share:6.1%}  {len(members):,} files  {left:.1f} min left")
+    write_file(cached, json.dumps({"key": key, "members": [astuple(member) for member in members]}).encode())
+    return members
 
 
 def _members(stream: IO[bytes], path: Path) -> Iterator[Member]:

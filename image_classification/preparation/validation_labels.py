@@ -28,7 +28,7 @@ def read_labels(path: Path) -> dict[str, str]:
 
 
 def _of_lines(path: Path) -> dict[str, str]:
-    found: dict[str, str] = {}
+    labels: dict[str, str] = {}
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except UnicodeDecodeError:
@@ -42,23 +42,23 @@ def _of_lines(path: Path) -> dict[str, str]:
                 f"{path}, line {number}: expected a file name and a class, such as n01440764; got '{line}'."
             )
         name = words[0].rpartition("/")[2]
-        if found.setdefault(name, words[1]) != words[1]:
+        if labels.setdefault(name, words[1]) != words[1]:
             raise DataError(f"{path}, line {number}: {name} has another class above.")
-    if not found:
+    if not labels:
         raise DataError(f"{path}: contains no line of file name and class.")
-    return found
+    return labels
 
 
 def _of_devkit(path: Path) -> dict[str, str]:
     synsets, truth = (_file_in(path, name) for name in (_SYNSETS, _TRUTH))
     classes = _classes(path, synsets)
-    found = {}
+    labels = {}
     for number, line in enumerate(truth.decode("ascii", "replace").split(), 1):
         try:
-            found[f"ILSVRC2012_val_{number:08d}.JPEG"] = classes[int(line)]
+            labels[f"ILSVRC2012_val_{number:08d}.JPEG"] = classes[int(line)]
         except (ValueError, KeyError):
             raise DataError(f"{path}: {_TRUTH}, line {number}: '{line}' is not the number of a class.") from None
-    return found
+    return labels
 
 
 def _classes(path: Path, synsets: bytes) -> dict[int, str]:

@@ -120,15 +120,15 @@ def allocate(sizes: NDArray[np.int64], begin: int, page: int) -> tuple[NDArray[n
 
     Images are in order from `begin` on, rounded up to whole pages; none crosses a page boundary.
     """
-    found = np.empty(len(sizes), dtype=np.int64)
+    offsets = np.empty(len(sizes), dtype=np.int64)
     start = -(-begin // page) * page
     used = 0
     for index, size in enumerate(sizes.tolist()):
         if used + size > page:
             start, used = start + page, 0
-        found[index] = start + used
+        offsets[index] = start + used
         used += size
-    return found, start + page if used else start
+    return offsets, start + page if used else start
 
 
 def page_size(largest: int) -> int:
@@ -156,7 +156,7 @@ def finish_file(folder: Path, split: str, shards: Sequence[FinishedShard]) -> Ma
     count = len(index)
     page = page_size(int(sizes.max(initial=0)))
     tables = HEADER.itemsize + 2 * FIELD.itemsize + count * SAMPLE.itemsize
-    found, end = allocate(sizes, tables, page)
+    offsets, end = allocate(sizes, tables, page)
 
     header = np.array([(BETON_VERSION, 2, page, count, end)], dtype=HEADER)
     fields = np.zeros(2, dtype=FIELD)
@@ -164,33 +164,33 @@ def finish_file(folder: Path, split: str, shards: Sequence[FinishedShard]) -> Ma
     samples = np.zeros(count, dtype=SAMPLE)
     for column in ("label", "height", "width"):
         samples[column] = index.rows[column]
-    samples["data_ptr"] = found
+    samples["data_ptr"] = offsets
     samples["mode"] = np.concatenate([shard.rows[:, COLUMNS.index("mode")] for shard in shards])
     allocations = np.zeros(count, dtype=ALLOCATION)
-    allocations["sample_id"], allocations["ptr"], allocations["size"] = np.arange(count), found, sizes
+    allocations["sample_id"], allocations["ptr"], allocations["size"] = np.arange(count), offsets, sizes
 
     with FileWriter(folder / beton_name(split)) as writer:
         written = 0
         for part in (header, fields, samples):
             writer.write(part.tobytes())
             written += part.nbytes
-        for begin, chunk in _chunks(folder, shards, found):
+        for begin, chunk in _chunks(folder, shards, offsets):
             _pad(writer, begin - written)
             writer.write(chunk)
             written = begin + len(chunk)
         _pad(writer, end - written)
         writer.write(allocations.tobytes())
     stored = StoredFile(bytes=end + allocations.nbytes, sha256=writer.sha256)
-    index.rows["offset"], index.rows["shard"] = found, 0
+    index.rows["offset"], index.rows["shard"] = offsets, 0
     return {beton_name(split): stored, **index.write(folder, split)}
 
 
-def _chunks(folder: Path, shards: Sequence[FinishedShard], found: NDArray[np.int64]) -> Iterator[tuple[int, bytes]]:
+def _chunks(folder: Path, shards: Sequence[FinishedShard], offsets: NDArray[np.int64]) -> Iterator[tuple[int, bytes]]:
     """Yield (offset in the new file, bytes) in order; images contiguous in both files are read together."""
     first = 0
     for shard in shards:
         count = len(shard.names)
-        source, target = shard.offsets, found[first : first + count]
+        source, target = shard.offsets, offsets[first : first + count]
         first += count
         if not count:
             continue

@@ -173,35 +173,35 @@ def differences(folder: Path, manifest: ImageManifest, wanted: StoreConfig, eval
             f"{folder} holds {describe_store(held)}; the config needs format {wanted.format}. Use another"
             f" --data-folder, prepare a store, or use --data.store.format {held.format} with a loader that reads it."
         ]
-    found = []
+    problems = []
     for name in FORMAT_SETTINGS[wanted.format]:
         ours, theirs = getattr(wanted, name), getattr(held, name)
         if ours != theirs and name != "evaluation_resizes":  # a run only needs the split that it evaluates on
-            found.append(
+            problems.append(
                 f"{folder} was made with {name} {theirs}, but the config has {ours}; use"
                 f" --data.store.{name.replace('_', '-')} {theirs}, or prepare a store with the config's."
             )
-    return found + missing_splits(folder, manifest, run_splits(wanted, eval_resize))
+    return problems + missing_splits(folder, manifest, run_splits(wanted, eval_resize))
 
 
 def missing_splits(folder: Path, manifest: ImageManifest, splits: Sequence[str]) -> list[str]:
     """Return a message for each of `splits` that the store lacks."""
-    found = []
+    problems = []
     for split in splits:
         if split in manifest.splits:
             continue
         if not split.startswith(RESIZED):
             held = ", ".join(manifest.splits)
-            found.append(f"{folder}: has no split {split}, only {held}; prepare it with the run's config.")
+            problems.append(f"{folder}: has no split {split}, only {held}; prepare it with the run's config.")
             continue
         wanted = int(split.removeprefix(RESIZED))
         sizes = sorted(int(name.removeprefix(RESIZED)) for name in manifest.splits if name.startswith(RESIZED))
-        found.append(
+        problems.append(
             f"{folder}: no evaluation images of short side {wanted} (data.eval_resize), only of"
             f" {', '.join(map(str, sizes)) or 'none'}. Add them: prepare into this folder again with"
             f" --data.store.evaluation-resizes {' '.join(map(str, sorted([*sizes, wanted])))}"
         )
-    return found
+    return problems
 
 
 def require_split(folder: Path, wanted: Format, split: str) -> ImageManifest:
@@ -209,6 +209,6 @@ def require_split(folder: Path, wanted: Format, split: str) -> ImageManifest:
     manifest = read_manifest(folder)
     if manifest.settings.format != wanted:
         raise DataError(f"{folder}: holds a store of format {manifest.settings.format}, not {wanted}.")
-    if found := missing_splits(folder, manifest, [split]):
-        raise DataError(found[0])
+    if problems := missing_splits(folder, manifest, [split]):
+        raise DataError(problems[0])
     return manifest

@@ -44,12 +44,12 @@ def allowed_pairs(window: Tensor | None, documents: Tensor | None) -> Callable[[
     """Return the predicate (row, head, query, key) of the mask; `documents` (B, L) numbers those of each row."""
 
     def allowed(row: Any, head: Any, query: Any, key: Any) -> Tensor:
-        found: Tensor = key <= query
+        pairs: Tensor = key <= query
         if window is not None:
-            found = found & (key > query - window)
+            pairs = pairs & (key > query - window)
         if documents is not None:
-            found = found & (documents[row, query] == documents[row, key])
-        return found
+            pairs = pairs & (documents[row, query] == documents[row, key])
+        return pairs
 
     return allowed
 

@@ -56,9 +56,9 @@ def open_store(folder: Path | None) -> TokenStore | ShardStore:
     Raises:
         DataError: the folder is missing or not an intact token store, or a shard is damaged.
     """
-    found = require_data_folder(folder, "GPT's token store")
-    sharded = not (found / MANIFEST).exists() and any(shard_paths(found).values())
-    return ShardStore(found) if sharded else TokenStore(found)
+    store = require_data_folder(folder, "GPT's token store")
+    sharded = not (store / MANIFEST).exists() and any(shard_paths(store).values())
+    return ShardStore(store) if sharded else TokenStore(store)
 
 
 def facts(folder: Path | None, length: int, data: GptDataConfig | None = None) -> TokenFacts:
@@ -112,32 +112,32 @@ def declared(config: GptRunConfig) -> TokenFacts:
 def preflight(config: GptRunConfig, folder: Path | None, ranks: int) -> list[str]:
     """Return the reasons why `config` cannot run on its data, found without reading the data."""
     context, vocabulary = config.model.context, config.model.vocabulary
-    found = config.problems()
+    problems = config.problems()
     if vocabulary > (most := np.iinfo(TOKEN_TYPE).max + 1):
-        found.append(
+        problems.append(
             f"model.vocabulary is {vocabulary:,}, but tokens in a store have 16 bits, for at most {most:,}: no run can"
             " start; use a smaller --model.vocabulary."
         )
     try:
         known = facts(folder, context, config.data)
     except DataError as error:
-        return [str(error), *found]
+        return [str(error), *problems]
     if known.vocabulary != vocabulary:
-        found.append(
+        problems.append(
             f"the token store has a vocabulary of {known.vocabulary:,} tokens, but the model has {vocabulary:,};"
             f" set --model.vocabulary {known.vocabulary}."
         )
     if known.end_of_text is None and config.needs_documents:
-        found.append(
+        problems.append(
             f"{config.needs_documents}: no token separates the documents of the store in {folder}; prepare it with"
             " GPT-2's encoding."
         )
     if known.train_samples < 1:
-        found.append(
+        problems.append(
             f"the training split has {known.train_tokens:,} tokens, fewer than one sequence of {context} and its last"
             " target; use more text or a smaller --model.context."
         )
-    return found
+    return problems
 
 
 def data_digest(config: GptRunConfig, folder: Path | None) -> dict[str, str]:

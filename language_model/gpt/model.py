@@ -233,15 +233,15 @@ class Decoder(nn.Module):
 
     def _value_mixtures(self, tokens: Tensor) -> list[tuple[Tensor, Tensor] | None]:
         """Return the factor of each block's values and what is added to them, (B, L, hidden); None: neither."""
-        found: list[tuple[Tensor, Tensor] | None] = [None] * len(self.blocks)
+        mixtures: list[tuple[Tensor, Tensor] | None] = [None] * len(self.blocks)
         if self.value_mixture is not None:
             embedded = [table(tokens) for table in self.value_embeddings]
             factors = self.value_mixture.view(-1, 2)
             for place, (kept, added) in enumerate(factors):
                 table = place % len(embedded)
                 block = table if place < len(embedded) else table - len(embedded)  # from the end
-                found[block] = kept, added * embedded[table]
-        return found
+                mixtures[block] = kept, added * embedded[table]
+        return mixtures
 
     def hidden_matrices(self) -> list[Tensor]:
         """Return the weights of the blocks' linear layers, the parameters that Muon trains."""

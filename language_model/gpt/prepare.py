@@ -39,11 +39,13 @@ def prepare(
         DataError: text or store cannot be used.
         UsageError: no folder, only one of the two files, files without text, or an encoding that shards cannot have.
     """
+    # What cannot be prepared is refused before a file is read.
     sharded = config.data.format == "shards"
     if folder is None:
         raise UsageError(f"{config.name} needs --data-folder for its token store; nothing was prepared.")
     if evaluation_text and not (sharded and text):
         raise UsageError("--evaluation-text needs --text and --data.format shards; nothing was prepared.")
+    # Shards or a token store of the given text, the help topics, or a check of what is there.
     if text and sharded:
         size = config.model.vocabulary
         if vocabulary is None or merges is None or size <= BYTES:
@@ -65,7 +67,7 @@ def prepare(
     elif vocabulary or merges:
         raise UsageError("--vocabulary and --merges need --text; nothing was prepared.")
     elif config.dataset == "topics" and not (folder / MANIFEST).exists():
-        topics = "\n".join(sentence for found in topics_store.documents().values() for sentence in found)
+        topics = "\n".join(sentence for sentences in topics_store.documents().values() for sentence in sentences)
         with tempfile.TemporaryDirectory(prefix="timedrun-") as temporary:
             path = Path(temporary) / "topics.txt"
             path.write_text(topics.encode("ascii", "ignore").decode(), encoding="utf-8", newline="")

@@ -59,43 +59,47 @@ class GptRunConfig(RunConfig):
 
     def problems(self) -> list[str]:
         """Return the settings that contradict each other or have no effect, as messages."""
-        found = []
+        problems = []
         model, gpt2 = self.model, self.model.implementation == "gpt2"
         plain = GptConfig(implementation=model.implementation)
         ignored = MODERN_ONLY if gpt2 else GPT2_ONLY
         if changed := [name for name in ignored if getattr(model, name) != getattr(plain, name)]:
-            found.append(f"model.{', model.'.join(changed)} has no effect in a {model.implementation} model.")
+            problems.append(f"model.{', model.'.join(changed)} has no effect in a {model.implementation} model.")
         if self.optimizer.kind == "muon" and gpt2:
-            found.append("optimizer muon needs --model.implementation modern: GPT-2 fuses three matrices into one.")
+            problems.append("optimizer muon needs --model.implementation modern: GPT-2 fuses three matrices into one.")
         if self.methods and not gpt2 and any(isinstance(method, ALiBi) for method in self.methods):
-            found.append("method alibi needs --model.implementation gpt2; leave it out.")
+            problems.append("method alibi needs --model.implementation gpt2; leave it out.")
         if self.clip_norm and any(isinstance(method, GradientClipping) for method in self.methods):
-            found.append("clip_norm would clip what gradient_clipping left; add --clip-norm 0 or leave the method out.")
+            problems.append(
+                "clip_norm would clip what gradient_clipping left; add --clip-norm 0 or leave the method out."
+            )
         if self.sharding == "full":
-            found += self._unsharded()
+            problems += self._unsharded()
         if self.data.eval_sequences < 0:
-            found.append("data.eval_sequences is negative; --data.eval-sequences 0 evaluates the whole split.")
+            problems.append("data.eval_sequences is negative; --data.eval-sequences 0 evaluates the whole split.")
         if self.data.eval_tokens < 0 or self.data.eval_tokens and self.data.eval_sequences:
-            found.append(
+            problems.append(
                 "data.eval_tokens counts consecutive tokens, data.eval_sequences sequences at even distances; set one"
                 " of them, and not below 0."
             )
         warmup = self.window_warmup_steps
         if warmup and (model.attention_window <= WINDOW_INCREMENT or not 0 < warmup <= self.schedule.steps):
-            found.append(
+            problems.append(
                 f"window_warmup_steps is {warmup}; it needs --model.attention-window above {WINDOW_INCREMENT}, and lies"
                 f" within the schedule of {self.schedule.steps:,} steps."
             )
         if model.attention_window == model.context and not warmup:
-            found.append("model.attention_window is the context, so it has no effect; set --model.attention-window 0.")
+            problems.append(
+                "model.attention_window is the context, so it has no effect; set --model.attention-window 0."
+            )
         whole = torch.zeros(1, model.context, dtype=torch.uint8)
         try:
             methods = stack(*self.methods)
             methods.enter(0, 0.0)
             methods.batch(whole, whole, model.vocabulary)
         except ValueError as error:
-            found.append(str(error))
-        return found
+            problems.append(str(error))
+        return problems
 
     def _unsharded(self) -> list[str]:
         """Return the settings that need whole parameters on each rank, as messages."""

@@ -41,6 +41,7 @@ def prepare_shards(
         UsageError: `out` already has shards or a token store.
         DataError: text or encoding cannot be used, or a split has fewer than 2 tokens.
     """
+    # Nothing is overwritten, and nothing is encoded that the format could not hold.
     if taken := sorted(path.name for path in (*out.glob("*.bin"), *out.glob(MANIFEST))):
         raise UsageError(
             f"{out} already has {', '.join(taken[:3])}; nothing was changed. Choose another folder or delete it."
@@ -63,6 +64,7 @@ def prepare_shards(
         write_shard(out / f"{name}_{word}_{number:06d}.bin", tokens, coder.vocabulary)
         shards[split] += 1
 
+    # Training shards are written as they are full, since the text may be larger than memory.
     for split, tokens in encoded(coder, corpora.documents()):
         waiting[split].append(tokens)
         if split == "train":
@@ -71,6 +73,7 @@ def prepare_shards(
                 joined = np.concatenate(waiting[split])
                 write(split, joined[:SHARD_TOKENS])
                 waiting[split], count = [joined[SHARD_TOKENS:]], count - SHARD_TOKENS
+    # The validation split last: a folder without it is no store.
     rest = {split: np.concatenate([np.empty(0, np.uint16), *waiting[split]]) for split in SPLITS}
     if short := [split for split in SPLITS if not shards[split] and len(rest[split]) < 2]:
         raise DataError(f"the text leaves fewer than 2 tokens for {' and '.join(short)}; use more text.")

@@ -188,11 +188,12 @@ def prepare_tokens(
         raise UsageError(
             f"{out} already has {', '.join(taken)}; nothing was changed. Choose another folder or delete it."
         )
+    # First reading: the alphabet and where the validation split begins need the whole text.
     scanned = [_scan(path) for path in paths]
     sources = tuple(source for source, _ in scanned)
     coder: Encoding
     if encoder is None and merges is None:
-        coder = Characters("".join(set(alphabet).union(*(found for _, found in scanned))))
+        coder = Characters("".join(set(alphabet).union(*(characters for _, characters in scanned))))
     elif encoder is None or merges is None:
         raise UsageError("encoding gpt2 needs GPT-2's encoder.json (--vocabulary) and vocab.bpe (--merges).")
     else:
@@ -200,6 +201,7 @@ def prepare_tokens(
     total = sum(source.characters for source in sources)
     cut = int(total * (1 - Fraction(str(VALIDATION_FRACTION))))
     out.mkdir(parents=True, exist_ok=True)
+    # Second reading: encoded in pieces, each file divided where the split lies.
     counts = dict.fromkeys(SPLITS, 0)
     writers = {split: FileWriter(out / name) for split, name in names.items()}
     bounds: dict[Split, tuple[int, int]] = {"train": (0, cut), "validation": (cut, total)}
@@ -223,6 +225,7 @@ def prepare_tokens(
             f"{total:,} characters leave fewer than 2 tokens for {' and '.join(short)}; no store was written. Use more"
             " text."
         )
+    # The manifest last: without it the folder is no store.
     parts = {
         split: Part(file=names[split], tokens=counts[split], sha256=writer.complete().sha256)
         for split, writer in writers.items()

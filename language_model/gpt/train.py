@@ -17,6 +17,7 @@ from timedrun.distributed.process_group import ProcessGroup
 from timedrun.distributed.sharding import no_gradients
 from timedrun.run.timed_run import TimedRun
 from timedrun.training import sampling
+from timedrun.training.accumulation import backward
 from timedrun.training.precision import Precision
 from timedrun.training.train_state import seed_everything
 
@@ -37,6 +38,7 @@ def train(config: GptRunConfig, run: TimedRun) -> None:
     seed_everything(sampling.stream_seed(config.seed, "training", ranks.rank))  # dropout differs between ranks
     run.track(model=model, optimizer=optimizer, methods=methods, precision=precision)
 
+    # Compiled with its loss, which then needs no copy of the logits; a sharded model is wrapped already.
     summed = NextTokenLoss(model)
     if config.compile:
         summed.compile()
@@ -50,6 +52,11 @@ def train(config: GptRunConfig, run: TimedRun) -> None:
         if isinstance(model, Decoder) and model.window is not None:
             model.window.fill_(config.window(number))
 
+    def share_of_loss(inputs: Tensor, targets: Tensor, tokens: int) -> Tensor:
+        """Return the part of a micro-batch in the mean loss of a batch of `tokens`."""
+        loss: Tensor = parallel(inputs, targets) / tokens
+        return loss
+
     def step(batch: TokenBatch, *, number: int) -> Tensor:
         """Take optimizer step `number` (from 0). Returns this rank's mean loss in nats per token."""
         for group in optimizer.param_groups:
@@ -59,21 +66,12 @@ def train(config: GptRunConfig, run: TimedRun) -> None:
         inputs, targets = methods.batch(batch.inputs, batch.targets, config.model.vocabulary)
         # Methods may shorten sequences: a micro-batch has as many tokens as `micro` whole sequences.
         rows = max(1, parts.batch.micro * context // inputs.shape[1])
-        pieces = list(zip(torch.split(inputs, rows), torch.split(targets, rows), strict=True))
-
-        def compute(reduced: bool) -> Tensor:
-            """Add the gradients of the batch, `reduced` over the ranks, and return its loss."""
-            total = torch.zeros((), device=ranks.device)
-            for place, (tokens, following) in enumerate(pieces, 1):
-                with ranks.accumulate(parallel, last=reduced and place == len(pieces)):
-                    with precision.autocast():
-                        # All ranks have the same number of tokens, so the mean over ranks is that over all tokens.
-                        loss = parallel(tokens, following) / targets.numel()
-                    precision.backward(loss)
-                total += loss.detach()
-            return total
-
-        loss = methods.backward(compute, model)
+        # All ranks have the same number of tokens, so the mean over ranks of their mean losses is that over all tokens.
+        pieces = [
+            (tokens, following, targets.numel())
+            for tokens, following in zip(torch.split(inputs, rows), torch.split(targets, rows), strict=True)
+        ]
+        loss = backward(pieces, share_of_loss, parallel, model=model, methods=methods, precision=precision, ranks=ranks)
         precision.unscale(optimizer)
         methods.gradients(model)
         if config.clip_norm:
@@ -82,6 +80,7 @@ def train(config: GptRunConfig, run: TimedRun) -> None:
         optimizer.zero_grad(set_to_none=True)
         return loss
 
+    # Before the clock: every length of a batch is compiled and allocated once; then all state is restored.
     run.warm_up(
         lambda synthetic: step(synthetic[1], number=synthetic[0]),
         warm_up.train_batches(config, ranks, parts.batch),
@@ -89,6 +88,7 @@ def train(config: GptRunConfig, run: TimedRun) -> None:
         evaluate=warm_up.evaluation_batches(config, ranks),
     )
     run.start_clock(run_info(config, parts), files=open_store(run.data_folder).files)
+    # On the clock, on which the data is opened, too.
     with open_batches(config, run.data_folder, ranks) as batches:
         for block in run.blocks(config.total_samples):
             model.train()

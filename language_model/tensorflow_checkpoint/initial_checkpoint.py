@@ -43,10 +43,10 @@ def find(path: Path) -> Path:
         DataError: no checkpoint, or more than one.
     """
     if path.is_dir():
-        found = sorted([*path.glob("*.index"), *path.glob("*.safetensors")])
-        if len(found) == 1:
-            return find(found[0])
-        names = ", ".join(file.name for file in found) or "neither"
+        files = sorted([*path.glob("*.index"), *path.glob("*.safetensors")])
+        if len(files) == 1:
+            return find(files[0])
+        names = ", ".join(file.name for file in files) or "neither"
         raise DataError(
             f"{path}: the folder must hold one initial checkpoint, PREFIX.index with its data files (TensorFlow) or"
             f" one .safetensors file; it holds {names}. Put one there, or name the file itself."

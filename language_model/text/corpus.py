@@ -45,12 +45,12 @@ class Document:
 
     def sentences(self) -> list[str]:
         """Return the sentences in order; lines without a letter or digit are dropped."""
-        found: list[str] = []
+        sentences: list[str] = []
         for line in self.text.split("\n"):
             cleaned = clean_line(line) if self.prose else " ".join(line.split())
             if _WORD.search(cleaned):
-                found.extend(split_sentences(cleaned) if self.prose else (cleaned,))
-        return found
+                sentences.extend(split_sentences(cleaned) if self.prose else (cleaned,))
+        return sentences
 
     @property
     def empty(self) -> bool:
@@ -80,7 +80,7 @@ def text_files(paths: Sequence[Path]) -> list[Path]:
     Raises:
         DataError: a path does not exist, a folder holds no file, or a file occurs twice.
     """
-    found: list[Path] = []
+    files: list[Path] = []
     for path in paths:
         if path.is_dir():
             inside = sorted(
@@ -90,17 +90,17 @@ def text_files(paths: Sequence[Path]) -> list[Path]:
             )
             if not inside:
                 raise DataError(f"{path} contains no files; nothing was prepared; name a folder with text files")
-            found.extend(inside)
+            files.extend(inside)
         elif path.is_file():
-            found.append(path)
+            files.append(path)
         else:
             raise DataError(f"{path} does not exist; nothing was prepared; name a text file or a folder of them")
     seen: set[Path] = set()
-    for file in found:
+    for file in files:
         if file.resolve() in seen:
             raise DataError(f"{file} is listed twice; nothing was prepared; list every file once")
         seen.add(file.resolve())
-    return found
+    return files
 
 
 class Corpus:
@@ -217,10 +217,10 @@ def _wikipedia(file: Path, header: bytes, offset: int, lines: Iterator[bytes]) -
 def _title(opening: str) -> str:
     """Return the title of a `<doc ...>` line, from title=" to the last quotation mark; "" if absent."""
     inside = opening.removesuffix(">").rstrip()
-    found = _TITLE.search(inside)
-    if not opening.endswith(">") or not inside.endswith('"') or found is None:
+    match = _TITLE.search(inside)
+    if not opening.endswith(">") or not inside.endswith('"') or match is None:
         return ""
-    return inside[found.end() : -1]
+    return inside[match.end() : -1]
 
 
 def _plain(file: Path, first: bytes, offset: int, lines: Iterator[bytes]) -> Iterator[Document]:

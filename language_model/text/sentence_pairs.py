@@ -85,9 +85,9 @@ def _elsewhere(documents: Sequence[Sequence[Tokens]], index: int, target: int, r
         if other != index:
             break
     document = documents[other]
-    found = array("I")
+    tokens = array("I")
     for place in range(random.randint(0, len(document) - 1), len(document)):
-        found += document[place]
-        if len(found) >= target:
+        tokens += document[place]
+        if len(tokens) >= target:
             break
-    return found
+    return tokens

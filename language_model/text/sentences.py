@@ -37,11 +37,11 @@ def split_sentences(paragraph: str) -> list[str]:
     """
     sentences: list[str] = []
     start = 0
-    for found in _BOUNDARY.finditer(paragraph):
-        if found.group()[0] == "." and not _ends(paragraph, start, found.start(), found.end()):
+    for match in _BOUNDARY.finditer(paragraph):
+        if match.group()[0] == "." and not _ends(paragraph, start, match.start(), match.end()):
             continue
-        sentences.append(paragraph[start : found.end()].rstrip())
-        start = found.end()
+        sentences.append(paragraph[start : match.end()].rstrip())
+        start = match.end()
     if start < len(paragraph):
         sentences.append(paragraph[start:])
     return sentences

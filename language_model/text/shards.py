@@ -43,12 +43,12 @@ class Part:
     @cached_property
     def digest(self) -> str:
         """SHA-256 of the text and its split."""
-        found = hashlib.sha256(f"{self.split} {self.number}\n".encode())
+        sha256 = hashlib.sha256(f"{self.split} {self.number}\n".encode())
         for document in self.documents:
             text = document.text.encode()
-            found.update(f"{int(document.prose)} {len(text)}\n".encode())
-            found.update(text)
-        return found.hexdigest()
+            sha256.update(f"{int(document.prose)} {len(text)}\n".encode())
+            sha256.update(text)
+        return sha256.hexdigest()
 
 
 class PartBuilder:
@@ -157,14 +157,14 @@ def _tokenized(documents: Sequence[Document], encoder: Encoder) -> tuple[list[li
     """Return the non-empty sentences of every document as ids, and the names of documents without any."""
     split = [document.sentences() for document in documents]
     encoded = iter(encoder.encode([sentence for sentences in split for sentence in sentences]))
-    found, skipped = [], []
+    tokenized, skipped = [], []
     for document, sentences in zip(documents, split, strict=True):
         tokens = [ids for _ in sentences if (ids := next(encoded))]
         if tokens:
-            found.append(tokens)
+            tokenized.append(tokens)
         else:
             skipped.append(document.name)
-    return found, skipped
+    return tokenized, skipped
 
 
 def part_path(folder: Path, split: Split, number: int) -> Path:

@@ -223,8 +223,8 @@ def _places(starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np
     """Return the positions starts[i], starts[i] + 1 ... of `lengths[i]` tokens each, concatenated."""
     ends = np.cumsum(lengths)
     total = int(ends[-1]) if len(ends) else 0
-    found: NDArray[np.int64] = np.repeat(starts - (ends - lengths), lengths) + np.arange(total, dtype=np.int64)
-    return found
+    places: NDArray[np.int64] = np.repeat(starts - (ends - lengths), lengths) + np.arange(total, dtype=np.int64)
+    return places
 
 
 def _mapped(path: Path, kind: np.dtype[Any]) -> NDArray[Any]:

@@ -66,6 +66,7 @@ def build_store(
                 digests[part.split].append(part.digest)
                 yield part, done()
 
+        # A finished store is only compared, which needs the digests of all of the text again.
         if (out / MANIFEST).exists():
             manifest = read_manifest(out)
             for _ in tasks():
@@ -80,6 +81,7 @@ def build_store(
                 )
             to_standard_error("already prepared from the same text and settings")
         else:
+            # Shards are made in parallel and kept until the store is whole, so that a killed run continues.
             work = out / WORK
             write_file(work / VOCABULARY, words.content)
             progress = TaskProgress(to_standard_error, unit="WordPieces", tasks="shards")
@@ -155,6 +157,7 @@ def _assembled(
                 f"no document is left for the {split} split of {out}; no store was written; provide more text"
                 + (" or hold out a larger share" if split == "evaluation" else "")
             )
+        # Read twice, as one shard is in memory at a time: which sequences are chosen depends on their number.
         count, skipped = 0, [*corpora.skipped[split]]
         for part in _finished(out / WORK, split, digests[split], recorded["parts_key"]):
             count += len(part.index)

@@ -86,7 +86,7 @@ def documents() -> dict[str, list[str]]:
     """
     from pydoc_data.topics import topics
 
-    found: dict[str, list[str]] = {}
+    sections: dict[str, list[str]] = {}
     seen: set[bytes] = set()
     for topic, text in sorted(topics.items()):
         for number, (heading, lines) in enumerate(_sections(text)):
@@ -95,8 +95,8 @@ def documents() -> dict[str, list[str]]:
             if sentences and fingerprint not in seen:
                 seen.add(fingerprint)
                 name = f"{topic}: {heading}"
-                found[name if name not in found else f"{name} ({number})"] = [heading, *sentences]
-    return found
+                sections[name if name not in sections else f"{name} ({number})"] = [heading, *sentences]
+    return sections
 
 
 def corpus() -> tuple[list[Document], list[Document]]:
@@ -121,11 +121,11 @@ def _sections(text: str) -> Iterator[tuple[str, list[str]]]:
 
 def _sentences(lines: list[str]) -> list[str]:
     """Yield the sentences of paragraphs, and indented code line by line."""
-    found: list[str] = []
+    sentences: list[str] = []
     for paragraph in "\n".join(lines).split("\n\n"):
         kept = [line for line in paragraph.split("\n") if any(character.isalnum() for character in line)]
         if any(line.startswith("   ") for line in kept):
-            found.extend(" ".join(line.split()) for line in kept)
+            sentences.extend(" ".join(line.split()) for line in kept)
         else:
-            found.extend(split_sentences(" ".join(" ".join(kept).split())))
-    return found
+            sentences.extend(split_sentences(" ".join(" ".join(kept).split())))
+    return sentences

@@ -31,14 +31,14 @@ class Encoder:
 
     def encode(self, sentences: Sequence[str]) -> list[array[int]]:
         """Return the ids of every sentence, type code I."""
-        found: list[array[int] | None] = []
+        encoded: list[array[int] | None] = []
         others: list[int] = []
         look_up, join, plain, pieces = self._words.__getitem__, chain.from_iterable, _PLAIN.fullmatch, _PIECE.findall
         for number, sentence in enumerate(sentences):
             if (sentence.isascii() and sentence.isprintable()) or plain(sentence):
-                found.append(array("I", join(map(look_up, pieces(sentence.lower())))))
+                encoded.append(array("I", join(map(look_up, pieces(sentence.lower())))))
             else:
-                found.append(None)
+                encoded.append(None)
                 others.append(number)
         if len(self._words) > WORDS_KEPT:
             self._words.clear()
@@ -47,8 +47,8 @@ class Encoder:
             texts = [sentences[place] for place in places]
             encodings = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
             for place, encoding in zip(places, encodings, strict=True):
-                found[place] = array("I", encoding.ids)
-        return [ids for ids in found if ids is not None]
+                encoded[place] = array("I", encoding.ids)
+        return [ids for ids in encoded if ids is not None]
 
 
 class _Words(dict[str, tuple[int, ...]]):

@@ -23,7 +23,7 @@ HOOKS = [
     ("datasets", benchmark_modules.DatasetsModule.data_digest),
     ("datasets", benchmark_modules.HardwareModule.unavailable),
     ("datasets", benchmark_modules.TokensModule.tokens_per_sample),
-    ("step_memory", benchmark_modules.ShardedStepMemoryModule.sharded_layers),
+    ("warm_up", benchmark_modules.WarmUpModule.build_step),
     ("bench", benchmark_modules.BenchModule.loader),
 ]
 REQUIRED = {"train", "plan", "preflight", "data_digest"}

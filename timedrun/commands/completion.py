@@ -30,12 +30,10 @@ def completion(arguments: argparse.Namespace) -> ExitCode:
     elif set(method_cards.WORDS).intersection(arguments.words):
         print("\n".join(method_cards.cards()))
     elif arguments.what == "configs":
-        named = [
-            folder for name, folder in known.items() if any(f".{name}".endswith(f".{word}") for word in arguments.words)
-        ]
-        for folder in named or known.values():
+        named = [name for name in known if any(f".{name}".endswith(f".{word}") for word in arguments.words)]
+        for name in named or known:
             with suppress(OSError, ValueError, SyntaxError):  # `timedrun list` reports it
-                print("\n".join(config_docstrings(folder)))
+                print("\n".join(config_docstrings(name, known[name])))
     else:
         print(shtab.complete(described_parser(), arguments.what))
     return ExitCode.OK

@@ -56,8 +56,8 @@ def _list_methods(as_json: bool) -> ExitCode:
 def _row(name: str, folder: Path) -> dict[str, Any] | None:
     """Return the benchmark's row; report why not, and return None, if its source cannot be read."""
     try:
-        title, ruleset = title_and_ruleset(folder)
-        return {"benchmark": name, "title": title, "ruleset": ruleset, "configs": config_docstrings(folder)}
+        title, ruleset = title_and_ruleset(name, folder)
+        return {"benchmark": name, "title": title, "ruleset": ruleset, "configs": config_docstrings(name, folder)}
     except (OSError, ValueError, SyntaxError, RecursionError) as error:
         stdio.write(printable(f"timedrun list: skipped {name} in {folder}: {error}") + "\n")
         return None

@@ -210,13 +210,12 @@ def device_memory(gib: float) -> int:
 
 def memory_finding(benchmark: Benchmark, config: RunConfig, ranks: int, memory: int) -> Finding:
     """Return the estimate of the memory of a step, a warning if it does not fit in `memory` bytes."""
-    build_step = benchmark.hook("step_memory", "build_step")
+    build_step = benchmark.hook("warm_up", "build_step")
     if build_step is None:
-        return Finding(level="note", rule="memory", message=f"{benchmark.name} has no step_memory.build_step(config)")
+        return Finding(level="note", rule="memory", message=f"{benchmark.name} has no warm_up.build_step(config)")
     room = step_memory.room(memory)
-    layers_of = benchmark.hook("step_memory", "sharded_layers")
-    planned = step_memory.estimate(build_step, config, ranks, config.micro_batch, layers_of=layers_of)
-    best = step_memory.largest(build_step, config, ranks, room, layers_of=layers_of)
+    planned = step_memory.estimate(build_step, config, ranks, config.micro_batch)
+    best = step_memory.largest(build_step, config, ranks, room)
     size = f"{memory / step_memory.GIB:.1f} GiB"
     advice = "no micro-batch fits" if best is None else f"the largest that fits is --micro-batch {best.micro}"
     said = f"in forward passes of {planned.micro}, a step takes an estimated {planned} of the GPU's {size}; {advice}"

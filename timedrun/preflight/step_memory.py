@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, fields
 from typing import Any, Final
@@ -22,12 +22,9 @@ from timedrun.preflight.checks import OPTIMIZER_COPIES
 from timedrun.training.batch_plan import BatchPlan
 from timedrun.training.precision import AUTOCAST
 
-BuildStep = Callable[[Any], tuple[nn.Module, Callable[[int], Tensor]]]
-"""Config -> the model of a run with its methods, and a function that returns the loss of a micro-batch of so many
-samples. The former is called for the meta device, the latter under torch's fake tensors: shapes without values."""
-
-LayersOf = Callable[[Any, nn.Module], Iterable[nn.Module]]
-"""Config and model -> the layers that the ranks shard one by one, before the rest of the model; none: not sharded."""
+BuildStep = Callable[[Any], tuple[nn.Module, Callable[[int], Tensor], Sequence[nn.Module]]]
+"""A benchmark's `warm_up.build_step`. It is called for the meta device; the function that it returns, from a number of
+samples to their loss, under torch's fake tensors: shapes without values."""
 
 GIB: Final = 2**30
 RESERVE: Final = 2 * GIB
@@ -69,7 +66,7 @@ class StepMemory:
 
     @property
     def total(self) -> int:
-        return sum(getattr(self, one.name) for one in fields(self) if one.name != "micro")
+        return sum(getattr(self, part.name) for part in fields(self) if part.name != "micro")
 
     def __str__(self) -> str:
         parts = {
@@ -85,24 +82,16 @@ class StepMemory:
         return f"{self.total / GIB:.1f} GiB ({shown})"
 
 
-def estimate(
-    build_step: BuildStep,
-    config: RunConfig,
-    ranks: int,
-    micro: int,
-    *,
-    cuda: bool = True,
-    layers_of: LayersOf | None = None,
-) -> StepMemory:
+def estimate(build_step: BuildStep, config: RunConfig, ranks: int, micro: int, *, cuda: bool = True) -> StepMemory:
     """Estimate the memory of a step of `ranks` ranks in forward passes of `micro` samples.
 
     All that operators return is counted as long as it lives, at the sizes that they would have without torch.compile,
-    which needs less. What kernels allocate and free within one operator is not.
+    which needs less. What kernels allocate and free within one operator is not. Of a model that ranks shard each keeps
+    its part of all parameters, gradients and moments; of the layers one is at work and the next is being gathered, with
+    the gradients of one; the rest stays whole.
 
     Args:
         cuda: with the types of autocast on CUDA.
-        layers_of: with what the ranks shard. Each keeps its part of all parameters, gradients and moments. Of the
-            layers one is at work and the next is being gathered, with the gradients of one; the rest stays whole.
 
     Raises:
         UsageError: the ranks do not divide the global batch.
@@ -110,8 +99,8 @@ def estimate(
     plan = BatchPlan.of(config.global_batch, micro, ranks)
     dtype = AUTOCAST[config.precision]
     with torch.device("meta"):
-        model, loss_of = build_step(config)
-        layers = [*layers_of(config, model)] if layers_of is not None and ranks > 1 else []
+        model, loss_of, layers = build_step(config)
+    layers = layers if ranks > 1 else ()
     share = ranks if layers else 1
     parameters = _bytes(*model.parameters())
     held = parameters // share + _bytes(*model.buffers())
@@ -143,15 +132,7 @@ def estimate(
     )
 
 
-def largest(
-    build_step: BuildStep,
-    config: RunConfig,
-    ranks: int,
-    limit: int,
-    *,
-    cuda: bool = True,
-    layers_of: LayersOf | None = None,
-) -> StepMemory | None:
+def largest(build_step: BuildStep, config: RunConfig, ranks: int, limit: int) -> StepMemory | None:
     """Return the estimate of the largest micro-batch that divides a rank's batch and takes at most `limit` bytes, or
     None. Raises UsageError unless the ranks divide the global batch."""
     local = BatchPlan.of(config.global_batch, 0, ranks).local
@@ -159,7 +140,7 @@ def largest(
     best, low, high = None, 0, len(sizes)
     while low < high:  # memory grows with the micro-batch
         middle = (low + high) // 2
-        tried = estimate(build_step, config, ranks, sizes[middle], cuda=cuda, layers_of=layers_of)
+        tried = estimate(build_step, config, ranks, sizes[middle])
         if tried.total <= limit:
             best, low = tried, middle + 1
         else:

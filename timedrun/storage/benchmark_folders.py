@@ -15,6 +15,12 @@ from mlevents.rounds.own_rules import BEYOND_MLPERF
 ROOT: Final = Path(__file__).resolve().parents[2]
 SHIPPED: Final = ("image_classification", "language_model")
 """Packages of timedrun's own benchmarks."""
+SHARED: Final = {
+    "language_model.fineweb": ("language_model.gpt", "FINEWEB", "fineweb_configs"),
+    "language_model.llama31_8b": ("language_model.gpt", "LLAMA31_8B", "llama31_8b_configs"),
+}
+"""Timedrun's own benchmarks that train by the modules of another, by the name in configs: that package, and its
+BenchmarkSpec and its module of configs that are theirs."""
 
 
 def nearby() -> dict[str, Path]:
@@ -31,31 +37,40 @@ def nearby() -> dict[str, Path]:
         folders = [place for place in package_places(entry.module) or () if place.is_dir()]
         if folders:
             found.setdefault(entry.module, folders[0])
+    found |= {name: found[package] for name, (package, *_) in SHARED.items() if package in found}
     return dict(sorted(found.items()))
 
 
-def title_and_ruleset(folder: Path) -> tuple[str, str]:
-    """Return title and ruleset of the SPEC in `folder`, as far as its source has them as texts.
+def parts_of(name: str) -> tuple[str, str, str]:
+    """Return the package of benchmark `name`, and the names of its BenchmarkSpec and of its module of configs there."""
+    return SHARED.get(name, (name, "SPEC", "configs"))
+
+
+def title_and_ruleset(name: str, folder: Path) -> tuple[str, str]:
+    """Return title and ruleset of benchmark `name` in `folder`, as far as its source has them as texts.
 
     Raises:
         OSError, ValueError, SyntaxError: `__init__.py` is missing, is not Python, or calls no BenchmarkSpec for SPEC.
     """
+    _, spec, _ = parts_of(name)
     for node in ast.parse((folder / "__init__.py").read_text(encoding="utf-8")).body:
         targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
         value = getattr(node, "value", None)
-        if isinstance(value, ast.Call) and "SPEC" in [getattr(target, "id", "") for target in targets]:
+        if isinstance(value, ast.Call) and spec in [getattr(target, "id", "") for target in targets]:
             texts = {word.arg: word.value.value for word in value.keywords if isinstance(word.value, ast.Constant)}
             return str(texts.get("title", "")), str(texts.get("ruleset", BEYOND_MLPERF))
-    raise ValueError("__init__.py has no SPEC = BenchmarkSpec(...)")
+    raise ValueError(f"__init__.py has no {spec} = BenchmarkSpec(...)")
 
 
-def config_docstrings(folder: Path) -> dict[str, str]:
-    """Return the docstring of every config in `folder` by its name `<data>_<name>`, in file order, from the source.
+def config_docstrings(name: str, folder: Path) -> dict[str, str]:
+    """Return the docstring of every config of benchmark `name` in `folder` by its name `<data>_<name>`, in file order,
+    from the source.
 
     Raises:
         OSError, ValueError, SyntaxError: `configs.py` is missing or is not Python.
     """
-    tree = ast.parse((folder / "configs.py").read_text(encoding="utf-8"))
+    _, _, module = parts_of(name)
+    tree = ast.parse((folder / f"{module}.py").read_text(encoding="utf-8"))
     return {
         node.name: ast.get_docstring(node) or ""
         for node in tree.body

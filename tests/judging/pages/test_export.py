@@ -87,7 +87,9 @@ def test_mlflow_has_one_run_per_log_however_often_it_is_exported(log: Path, tmp_
     assert sorted((one.step, one.value) for one in history) == [(20, 2.5), (40, 1.5), (60, 0.5)]
 
 
-@pytest.mark.parametrize(("kind", "package"), [("tensorboard", "tensorboard"), ("mlflow", "mlflow")])
+@pytest.mark.parametrize(
+    ("kind", "package"), [("tensorboard", "tensorboard.summary.writer.event_file_writer"), ("mlflow", "mlflow")]
+)
 def test_a_missing_package_is_answered_with_the_pip_command_and_nothing_is_written(
     log: Path,
     tmp_path: Path,

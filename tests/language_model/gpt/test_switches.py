@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from language_model.fineweb.configs import (
+from language_model.gpt.fineweb_configs import (
     fineweb_baseline,
     fineweb_methods,
     fineweb_small_baseline,

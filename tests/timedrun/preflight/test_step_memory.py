@@ -11,15 +11,15 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from image_classification.configs import cifar10_methods, digits_methods
-from image_classification.step_memory import build_step as build_images
+from image_classification.warm_up import build_step as build_images
 from language_model.configs import CPU_SPEED_UPS, topics_baseline
 from language_model.encoder import Bert
 from language_model.gpt.batches import TokenBatch
 from language_model.gpt.configs import shakespeare_modern
-from language_model.gpt.step_memory import build_step as build_gpt
 from language_model.gpt.train import sum_losses
-from language_model.step_memory import batch_of
-from language_model.step_memory import build_step as build_bert
+from language_model.gpt.warm_up import build_step as build_gpt
+from language_model.warm_up import build_step as build_bert
+from language_model.warm_up import largest_batch
 from timedrun.config import RunConfig
 from timedrun.preflight.step_memory import GIB, BuildStep, estimate, largest, room
 from timedrun.training.precision import AUTOCAST, Precision
@@ -48,7 +48,7 @@ def allocated(step: Callable[[], Any], path: Path) -> int:
 
 def measured(build_step: BuildStep, config: RunConfig, micro: int, path: Path) -> int:
     """Return the bytes of gradients and activations of a real step of two micro-batches on the CPU."""
-    model, loss_of = build_step(config)
+    model, loss_of, _ = build_step(config)
     dtype = AUTOCAST[config.precision]
 
     def step() -> None:
@@ -78,7 +78,7 @@ def test_gradients_and_activations_are_those_of_a_real_step(
 ) -> None:
     config = replace(config, precision=precision)
     found = estimate(build_step, config, 1, micro, cuda=False)
-    model, _ = build_step(config)
+    model, *_ = build_step(config)
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     assert found.gradients == 4 * sum(parameter.numel() for parameter in trained)
     real = measured(build_step, config, micro, tmp_path / "trace.json")
@@ -88,7 +88,7 @@ def test_gradients_and_activations_are_those_of_a_real_step(
 def test_an_evaluation_of_gpt_takes_less_than_the_estimated_step(tmp_path: Path) -> None:
     model = replace(shakespeare_modern().model, logit_softcap=15.0, vocabulary=512)
     config = replace(shakespeare_modern(), model=model, micro_batch=4)
-    whole, _ = build_gpt(config)
+    whole, *_ = build_gpt(config)
     tokens = torch.zeros(config.evaluation_batch(1), config.model.context, dtype=torch.int64)
     batch = TokenBatch(tokens, tokens, len(tokens))
     evaluated = allocated(lambda: sum_losses(whole, batch, Precision("fp32", tokens.device)), tmp_path / "trace.json")
@@ -97,7 +97,7 @@ def test_an_evaluation_of_gpt_takes_less_than_the_estimated_step(tmp_path: Path)
 
 
 def test_state_that_outlives_a_step_is_counted_by_its_kind() -> None:
-    model, _ = build_images(digits_methods())
+    model, *_ = build_images(digits_methods())
     trained = 4 * sum(parameter.numel() for parameter in model.parameters())
     whole = trained + sum(buffer.numel() * buffer.element_size() for buffer in model.buffers())
     config = replace(digits_methods(), optimizer=replace(digits_methods().optimizer, kind="adamw"), warm_up_steps=3)
@@ -119,7 +119,7 @@ def test_the_largest_micro_batch_that_fits_is_named_and_the_next_divisor_does_no
 
 def test_a_gpus_autocast_computes_softmax_and_norms_in_fp32_and_attention_without_padding() -> None:
     config = replace(BERT, precision="bf16", speed=replace(CPU_SPEED_UPS, attention="auto"))
-    model, _ = build_bert(config)
+    model, *_ = build_bert(config)
     assert isinstance(model, Bert) and model.attention == "varlen"
     padded = replace(config, speed=replace(config.speed, attention="sdpa_padded"))
     assert estimate(build_bert, config, 1, 16).activations < estimate(build_bert, padded, 1, 16).activations
@@ -130,7 +130,7 @@ def test_a_gpus_autocast_computes_softmax_and_norms_in_fp32_and_attention_withou
 
 
 def test_the_batch_of_an_estimate_is_one_that_the_model_takes() -> None:
-    batch = batch_of(BERT, 4)
+    batch = largest_batch(BERT, 4)
     assert 4 * 0.5 * BERT.data.longest < len(batch.tokens) <= 4 * BERT.data.longest
     assert len(batch.labels) == len(batch.masked) <= 4 * BERT.data.max_predictions
     assert torch.isfinite(cross_entropy(torch.zeros(len(batch.labels), 2), batch.labels))

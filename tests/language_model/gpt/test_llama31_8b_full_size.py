@@ -5,10 +5,10 @@ from dataclasses import replace
 import torch
 
 from language_model.gpt.configs import GptRunConfig
+from language_model.gpt.datasets import preflight
+from language_model.gpt.llama31_8b_configs import LLAMA31_8B, c4_full, topics_64th
 from language_model.gpt.model import Decoder
-from language_model.llama31_8b.configs import LLAMA31_8B, c4_full, topics_64th
-from language_model.llama31_8b.datasets import preflight
-from language_model.llama31_8b.step_memory import build_step, sharded_layers
+from language_model.gpt.warm_up import build_step
 from mlevents.rounds import RULESETS
 from timedrun.benchmark import find
 from timedrun.commands.preflight import memory_finding
@@ -40,7 +40,7 @@ def test_the_64th_has_the_heads_of_the_full_size_and_as_many_queries_for_each_ke
 
 
 def memory(config: GptRunConfig, ranks: int) -> StepMemory:
-    return estimate(build_step, config, ranks, config.micro_batch, layers_of=sharded_layers)
+    return estimate(build_step, config, ranks, config.micro_batch)
 
 
 SHALLOW = replace(c4_full(), model=replace(LLAMA31_8B, layers=2))

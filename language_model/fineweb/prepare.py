@@ -1,3 +1,0 @@
-"""Preparation of text: GPT's."""
-
-from language_model.gpt.prepare import prepare as prepare

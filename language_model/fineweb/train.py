@@ -1,3 +1,0 @@
-"""Training loop: GPT's."""
-
-from language_model.gpt.train import train as train
