@@ -38,7 +38,7 @@ from timedrun.provenance import system
 from timedrun.storage.result_files import ResultPaths, next_number, write_json
 from timedrun.training.schedule import Schedule
 
-TRAIN = ("pillow", "turbojpeg", "raw", "ffcv", "dali")
+TRAIN = ("pillow", "turbojpeg", "raw", "ffcv")
 """Contestants that a run can use; the others are parts of a loader, or FFCV's own."""
 SIZE = 64
 SHUFFLINGS = 20_000

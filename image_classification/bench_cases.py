@@ -52,7 +52,6 @@ CONTESTANTS: Final[dict[str, tuple[LoaderName, tuple[str, ...]]]] = {
     "raw_host": ("raw", ("raw_256",)),
     "ffcv": ("ffcv", ("beton_jpeg", "beton_half")),
     "ffcv_own": ("ffcv", ("beton_jpeg", "beton_half")),
-    "dali": ("dali", ("jpeg",)),
 }
 """Loader and stores of each contestant by name."""
 
