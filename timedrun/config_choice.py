@@ -37,9 +37,6 @@ def config_of(
     data: str | None = None,
     overrides: Sequence[str] = (),
     *,
-    add: Sequence[str] = (),
-    only: Sequence[str] = (),
-    without: Sequence[str] = (),
     name: str | None = None,
     prog: str = "",
 ) -> RunConfig:
@@ -53,8 +50,6 @@ def config_of(
     Args:
         data: dataset of a config that is given without it, such as "digits"; default: the benchmark's.
         overrides: options such as `["--optimizer.peak-lr", "0.1"]`. prog: the command line they belong to.
-        add: methods to add, each as "ema" or "ema(half_life=8)".
-        only, without: names of the methods to keep and to leave out.
 
     Raises:
         UsageError: a name, field or value does not exist or does not fit; the message names what does.
@@ -65,13 +60,6 @@ def config_of(
     changed = base if stem.endswith(FILES) else in_hardware(benchmark, base)
     for change in changes:
         changed = with_change(changed, change)
-    for one in add:
-        changed = with_change(changed, *changes_of(f"+{one}"))
-    if only:
-        chosen = [_method(changed, method) for method in only]
-        changed = replace(changed, methods=tuple(method for method in changed.methods if method in chosen))
-    for method in without:
-        changed = with_change(changed, ("-", method, {}))
     changed = override(changed, overrides, prog=prog)
     own, theirs = (replace(one, submission=SubmissionConfig()) for one in (changed, base))  # changes no run
     if name is None and own.name == theirs.name and digest(own) != digest(theirs):

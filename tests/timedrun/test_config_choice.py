@@ -98,14 +98,6 @@ def test_the_longest_config_name_wins_over_a_change(monkeypatch: pytest.MonkeyPa
         assert (found, "".join(sign for sign, _, _ in changes)) == (stem, signs), text
 
 
-def test_methods_are_kept_and_left_out_by_name_and_a_misspelt_one_is_answered_with_the_nearest() -> None:
-    kept = config_of(BENCHMARK, "methods", only=["label_smoothing", "blurpool"])
-    assert [method.name for method in kept.methods] == ["blurpool", "label_smoothing"]
-    for wrong in ({"only": ["blurpol"]}, {"without": ["blurpol"]}):
-        with pytest.raises(UsageError, match="Did you mean blurpool"):
-            config_of(BENCHMARK, "methods", **wrong)  # type: ignore[arg-type]
-
-
 def test_equal_settings_have_equal_names_and_only_changed_ones_have_a_digest(tmp_path: Path) -> None:
     def name(text: str, *overrides: str) -> str:
         return config_of(BENCHMARK, text, None, overrides).name
@@ -117,7 +109,6 @@ def test_equal_settings_have_equal_names_and_only_changed_ones_have_a_digest(tmp
     assert name("methods-blurpool", "--submission.organization", "Lab") == changed.name
     assert name("methods", "--clear-cache") != "digits_methods"
     assert changed.name.startswith("digits_methods-") and len(changed.name) == len("digits_methods-") + 8
-    assert config_of(BENCHMARK, "methods", without=["blurpool"]) == changed
     assert name("methods-ema+ema-blurpool", "--methods.ema.half-life", "6", "--methods.ema.update-interval", "1") == (
         changed.name
     )

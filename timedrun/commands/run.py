@@ -98,9 +98,6 @@ def settings_of(arguments: argparse.Namespace, rest: list[str]) -> tuple[Benchma
         arguments.config,
         arguments.data,
         rest,
-        add=arguments.add,
-        only=arguments.only,
-        without=arguments.without,
         name=arguments.name,
         prog=f"timedrun {arguments.verb} {benchmark.name} {arguments.config}",
     )
