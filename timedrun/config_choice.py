@@ -1,6 +1,6 @@
 """Configs as a command line names them: a name or a file, followed by methods that are added and left out.
 
-methods    digits_methods-blurpool    baseline+ema(half_life=8)-label_smoothing    my.json+ema    my.yaml
+methods    digits_methods-blurpool    baseline+ema(half_life=8)-label_smoothing    my.json+ema
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from typing import Any, Final
 from timedrun import stdio
 from timedrun.benchmark import Benchmark
 from timedrun.config import Config, RunConfig, SubmissionConfig, digest, load, method_of, override
-from timedrun.errors import TimedrunError, UsageError, nearest
+from timedrun.errors import UsageError, nearest
 from timedrun.methods import REGISTRY, Method
 from timedrun.provenance import number_formats
-from timedrun.storage.result_files import read_json, read_text
+from timedrun.storage.result_files import read_json
 
-FILES: Final = (".json", ".yaml", ".yml")
-PATH: Final = re.compile(r".*[/\\](?=[^/\\]*\.(?:json|ya?ml)(?:[+-]|$))")
+FILE: Final = ".json"
+PATH: Final = re.compile(r".*[/\\](?=[^/\\]*\.json(?:[+-]|$))")
 """Folders of a config file in a word of a command line."""
 NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,99}", re.ASCII)
 SHAPE: Final = "give NAME or FILE, then +METHOD, +METHOD(field=value,...) or -METHOD"
@@ -56,8 +56,8 @@ def config_of(
         SystemExit: from tyro, for an unknown option.
     """
     stem, changes = split(benchmark, text, data)
-    base = read_config(benchmark, Path(stem)) if stem.endswith(FILES) else benchmark.config(stem, data)
-    changed = base if stem.endswith(FILES) else in_hardware(benchmark, base)
+    base = read_config(benchmark, Path(stem)) if stem.endswith(FILE) else benchmark.config(stem, data)
+    changed = base if stem.endswith(FILE) else in_hardware(benchmark, base)
     for change in changes:
         changed = with_change(changed, change)
     changed = override(changed, overrides, prog=prog)
@@ -92,9 +92,9 @@ def split(benchmark: Benchmark, text: str, data: str | None = None) -> tuple[str
     for end in reversed(ends):
         stem = text[:end]
         names = {stem, f"{data or benchmark.spec.default_data}_{stem}"}
-        if Path(stem).is_file() if stem.endswith(FILES) else names & known:
+        if Path(stem).is_file() if stem.endswith(FILE) else names & known:
             return stem, changes_of(text[end:])
-    files = (text[:end] for end in ends if text[:end].endswith(FILES))
+    files = (text[:end] for end in ends if text[:end].endswith(FILE))
     return next(files, text[: ends[0]]), []  # does not exist
 
 
@@ -182,9 +182,9 @@ def _fields(kind: type[Method]) -> str:
 
 
 def read_config(benchmark: Benchmark, path: Path) -> RunConfig:
-    """Load a config from a JSON or YAML file, which need not be trusted. Raise UsageError unless it is a config of
-    this benchmark."""
-    values = read_json(path) if path.suffix == ".json" else _read_yaml(path)
+    """Load a config from a JSON file, which need not be trusted. Raise UsageError unless it is a config of this
+    benchmark."""
+    values = read_json(path)
     if not isinstance(values, dict):
         raise UsageError(f"{path}: no settings by name, so not a config; `timedrun show --json` prints one.")
     benchmark.require_own(values, path)
@@ -192,21 +192,3 @@ def read_config(benchmark: Benchmark, path: Path) -> RunConfig:
     kinds = [type(benchmark.config(name)) for name in benchmark.config_names]
     kind = max(kinds, key=lambda kind: len({field.name for field in fields(kind)} & values.keys()))
     return load(kind, values, str(path))
-
-
-def _read_yaml(path: Path) -> Any:
-    """Read a YAML file of plain values; unlike YAML 1.1, take 5e-4 for a number."""
-    import yaml  # type: ignore[import-untyped]  # only for a YAML config
-
-    class Plain(yaml.SafeLoader):  # type: ignore[misc]
-        def compose_node(self, parent: Any, index: Any) -> Any:
-            if self.check_event(yaml.AliasEvent):  # a few lines of them stand for gigabytes
-                raise yaml.YAMLError("it has an alias (*name); write the values out")
-            return super().compose_node(parent, index)
-
-    number = re.compile(r"[-+]?[0-9]+(?:\.[0-9]*)?[eE][-+]?[0-9]+")
-    Plain.add_implicit_resolver("tag:yaml.org,2002:float", number, list("-+0123456789"))
-    try:
-        return Plain(read_text(path)).get_single_data()
-    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
-        raise TimedrunError(f"{path}: cannot be read as YAML ({' '.join(str(error).split())}).") from None

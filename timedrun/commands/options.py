@@ -72,8 +72,8 @@ def ruleset(text: str) -> str:
 
 CONFIG_HELP = """
 configs:
-  CONFIG is the name of a config (`timedrun list`), or a JSON or YAML file as
-  `timedrun show --json` prints it. +METHOD, +METHOD(field=value,...) and
+  CONFIG is the name of a config (`timedrun list`), or a JSON file as `timedrun
+  show --json` prints it. +METHOD, +METHOD(field=value,...) and
   -METHOD after it add, change and leave out methods.
   Each setting is an option, too: `timedrun show BENCHMARK CONFIG` lists the
   settings, `timedrun run BENCHMARK CONFIG --help` their options.
