@@ -91,7 +91,7 @@ class ImageRunConfig(RunConfig):
 
     @classmethod
     def upgraded(cls, values: dict[str, Any]) -> dict[str, Any]:
-        """Return `values` with the name of a flip for the switch of earlier versions, which stored images ignored."""
+        """Return `values` with the name of a flip for the switch in runs of results/, which stored images ignored."""
         values = super().upgraded(values)
         data = values.get("data")
         if not isinstance(data, dict) or not isinstance(data.get("flip"), bool):

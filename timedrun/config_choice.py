@@ -87,7 +87,7 @@ def in_hardware(benchmark: Benchmark, config: RunConfig) -> RunConfig:
 
 def split(benchmark: Benchmark, text: str, data: str | None = None) -> tuple[str, list[Change]]:
     """Return the name or path at the beginning of `text`, the longest that exists, and the changes after it."""
-    known = {*benchmark.config_names, *getattr(benchmark.package, "MOVED_CONFIGS", {})}
+    known = benchmark.config_names.keys()
     ends = [found.start() for found in re.finditer(r"[+-]|\Z", text)]
     for end in reversed(ends):
         stem = text[:end]

@@ -9,13 +9,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from language_model import MOVED_CONFIGS
 from language_model.gpt import configs
 from language_model.gpt.configs import GptRunConfig
 from language_model.gpt.model import build_model
 from timedrun.benchmark import find
 from timedrun.config_choice import read_config
-from timedrun.errors import UsageError
 from timedrun.methods import ALiBi, GradientClipping, SequenceLengthWarmup
 from timedrun.training.batch_plan import BatchPlan
 
@@ -37,12 +35,6 @@ def test_every_config_has_its_functions_name_and_the_length_of_its_schedule(
     assert config.max_samples or config.total_samples == config.schedule.steps * config.global_batch
     assert 0 < config.evaluation.first <= config.total_samples
     assert config.evaluation.every % config.global_batch == 0
-
-
-def test_former_config_names_of_language_model_point_to_configs_of_gpt() -> None:
-    words = [arguments.split() for arguments in MOVED_CONFIGS.values()]
-    assert {f"{data}_{name}" for _, name, _, data in words} < {function.__name__ for function in ALL}
-    assert {benchmark for benchmark, *_ in words} == {"gpt"}
 
 
 def test_the_baseline_sees_734_billion_tokens_at_mosaicmls_rates() -> None:
@@ -114,11 +106,9 @@ def test_contradicting_settings_and_settings_without_effect_are_reported() -> No
         assert any(words in problem for problem in config.problems()), words
 
 
-def test_configs_of_old_results_are_loaded_by_gpt_and_refused_by_language_model_with_the_new_command() -> None:
+def test_a_recorded_config_from_before_gpt_was_a_benchmark_of_its_own_is_loaded() -> None:
     path = Path(__file__).parent / "old_config.json"  # of results/gpt_shakespeare, which an image does not hold
     old = read_config(find("gpt"), path)
     assert isinstance(old, GptRunConfig)
     new = configs.shakespeare_baseline()
     assert replace(old, benchmark=new.benchmark, name=new.name, notes=new.notes) == new
-    with pytest.raises(UsageError, match="use `timedrun run gpt "):
-        read_config(find("language_model"), path)
