@@ -140,7 +140,6 @@ class ImageRunConfig(RunConfig):
                 eval_size=recipe.eval_size,
             ),
             schedule=recipe.schedule,
-            progress_unit=recipe.progress_unit,
             optimizer=recipe.optimizer,
             evaluation=EvaluationConfig(target=recipe.target),
             methods=recipe.methods,

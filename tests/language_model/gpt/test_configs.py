@@ -7,11 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import torch
 
 from language_model.gpt import configs
 from language_model.gpt.configs import GptRunConfig
-from language_model.gpt.model import build_model
 from timedrun.benchmark import find
 from timedrun.config_choice import read_config
 from timedrun.methods import ALiBi, GradientClipping, SequenceLengthWarmup
@@ -49,22 +47,6 @@ def test_the_baseline_sees_734_billion_tokens_at_mosaicmls_rates() -> None:
     assert [BatchPlan.of(config.global_batch, config.micro_batch, ranks).local for ranks in (1, 8)] == [512, 64]
 
 
-@pytest.mark.parametrize(
-    ("config", "millions", "tokens", "perplexity"),
-    [
-        (configs.openwebtext_52m(), 51, 4_718_592_000, 30.88),  # tokens as MosaicML's files state them
-        (configs.openwebtext_83m(), 82, 5_767_168_000, 26.57),
-    ],
-)
-def test_the_smaller_sizes_are_mosaicmls(config: GptRunConfig, millions: int, tokens: int, perplexity: float) -> None:
-    with torch.device("meta"):
-        parameters = sum(p.numel() for p in build_model(config.model, 0).parameters())
-    assert parameters // 10**6 == millions
-    assert config.total_samples * config.model.context == tokens
-    assert math.exp(config.evaluation.target) == pytest.approx(perplexity, abs=0.005)
-    assert config.schedule.warmup_steps * 100 == config.schedule.steps
-
-
 def test_the_methods_config_is_the_baseline_and_two_methods() -> None:
     baseline, methods = configs.openwebtext_baseline(), configs.openwebtext_methods()
     assert [method.name for method in methods.methods] == ["alibi", "sequence_length_warmup"]
@@ -77,17 +59,14 @@ def test_the_methods_config_is_the_baseline_and_two_methods() -> None:
         assert getattr(methods, field) == getattr(baseline, field)
 
 
-def test_shakespeare_has_nanogpts_settings_for_a_cpu() -> None:
-    config = configs.shakespeare_nanogpt()
+def test_shakespeare_has_nanogpts_settings_for_a_cpu_at_twice_the_rate() -> None:
+    config = configs.shakespeare_baseline()
     model, optimizer, schedule = config.model, config.optimizer, config.schedule
     assert (model.layers, model.hidden, model.heads, model.context, model.dropout) == (4, 128, 4, 64, 0.0)
     assert (config.global_batch, schedule.steps, schedule.warmup_steps) == (12, 2_000, 100)
-    assert (optimizer.peak_lr, optimizer.momentum, optimizer.beta2, optimizer.weight_decay) == (1e-3, 0.9, 0.99, 0.1)
+    assert (optimizer.peak_lr, optimizer.momentum, optimizer.beta2, optimizer.weight_decay) == (2e-3, 0.9, 0.99, 0.1)
     assert optimizer.peak_lr * schedule.factor(2_000) == pytest.approx(1e-4)
-    baseline = configs.shakespeare_baseline()
-    assert baseline.total_samples == 2_000 * 12
-    assert replace(baseline.optimizer, peak_lr=1e-3) == optimizer
-    assert (baseline.model, baseline.data, baseline.global_batch) == (config.model, config.data, config.global_batch)
+    assert config.total_samples == 2_000 * 12
 
 
 def test_contradicting_settings_and_settings_without_effect_are_reported() -> None:
