@@ -186,7 +186,7 @@ def print_verdict(paths: result_files.ResultPaths, verdict: launch.Verdict, *, a
         stdio.write(json.dumps(values, indent=2) + "\n", sys.stdout)
     else:
         lines = [verdict.words, *(f"disturbed: {load}" for load in values["disturbances"])]
-        lines += [f"ledger head {values['ledger_head']}: {announced}"] if announced else []
+        lines += [f"ledger {announced}, head {values['ledger_head'][:12]}"] if announced else []
         for line in map(printable, lines):
             stdio.message(line) if verdict.code else stdio.show(stdio.fitted(line, 4))
     return verdict.code
