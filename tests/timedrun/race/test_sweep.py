@@ -10,11 +10,11 @@ import pytest
 from image_classification.configs import cifar10_resnet8_baseline, digits_baseline
 from language_model.configs import topics_baseline
 from language_model.gpt.configs import openwebtext_methods
+from timedrun.commands.sweep import stretched_sides
 from timedrun.errors import UsageError
 from timedrun.race.race_file import Budget, Race
 from timedrun.race.schedule import schedule
 from timedrun.race.sides import Side
-from timedrun.race.sweep import stretched_sides
 from timedrun.race.sweep_curves import curves_at
 from timedrun.race.sweep_report import SweepReport
 from timedrun.submission.tradeoff import compare_curves
