@@ -25,7 +25,7 @@ from image_classification.bench_cases import (
 )
 from image_classification.configs import ImageRunConfig
 from image_classification.loaders.loader import LoadedBatch
-from timedrun.bench.loader_benchmark import (
+from timedrun.analysis.loader_benchmark import (
     BenchOptions,
     LoaderComparison,
     LoaderPass,
@@ -33,7 +33,7 @@ from timedrun.bench.loader_benchmark import (
     interleaved,
     measured_pass,
 )
-from timedrun.bench.process_memory import held_bytes
+from timedrun.analysis.process_memory import held_bytes
 from timedrun.distributed.process_group import choose_device
 from timedrun.errors import DataError
 from timedrun.training import sampling

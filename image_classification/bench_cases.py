@@ -21,7 +21,7 @@ from image_classification.loaders.registry import LOADERS
 from image_classification.prepare import prepare
 from image_classification.stores.manifest import MANIFEST, ImageManifest, StoreConfig, read_manifest, store_problems
 from image_classification.synthetic_images import SyntheticImages, write_images
-from timedrun.bench.loader_benchmark import BenchOptions
+from timedrun.analysis.loader_benchmark import BenchOptions
 from timedrun.errors import UsageError
 from timedrun.training.sampling import Indices
 

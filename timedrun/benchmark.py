@@ -30,7 +30,7 @@ from timedrun.storage.benchmark_folders import (
 if TYPE_CHECKING:  # `timedrun list` does not wait for torch
     from torch import Tensor, nn
 
-    from timedrun.bench.loader_benchmark import BenchOptions, LoaderComparison
+    from timedrun.analysis.loader_benchmark import BenchOptions, LoaderComparison
     from timedrun.config import RunConfig
     from timedrun.distributed.process_group import ProcessGroup
     from timedrun.preflight.plan import Plan

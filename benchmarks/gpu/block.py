@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 import torch
 from torch import Tensor
 
-from timedrun.bench.step_benchmark import StepRow, measure_steps, values_of
+from timedrun.analysis.step_benchmark import StepRow, measure_steps, values_of
 from timedrun.benchmark import Benchmark
 from timedrun.commands.bench import show_steps
 from timedrun.config import RunConfig, dump

@@ -20,7 +20,7 @@ from image_classification.loaders.loader import LoadedBatch
 from image_classification.loaders.registry import LOADERS, ImageLoader
 from image_classification.stores.beton import BetonImages
 from image_classification.synthetic_images import SyntheticImages, write_images
-from timedrun.bench.loader_benchmark import BenchOptions
+from timedrun.analysis.loader_benchmark import BenchOptions
 from timedrun.cli import main
 from timedrun.errors import DataError, ExitCode, UsageError
 

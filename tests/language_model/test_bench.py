@@ -10,7 +10,7 @@ from language_model import bench
 from language_model.bench import measure
 from language_model.configs import ALL_SPEED_UPS, BertRunConfig, wikipedia_methods
 from language_model.text.synthetic_store import write_synthetic_store
-from timedrun.bench.loader_benchmark import BenchOptions
+from timedrun.analysis.loader_benchmark import BenchOptions
 from timedrun.cli import main
 from timedrun.errors import DataError, ExitCode
 

@@ -17,8 +17,8 @@ import torch
 
 from mlevents.terminal_escape import printable
 from timedrun import stdio
-from timedrun.bench.loader_benchmark import BenchOptions, LoaderComparison, LoaderRates, ratios
-from timedrun.bench.step_benchmark import STEPS, StepRow, arithmetic, measure_steps, values_of
+from timedrun.analysis.loader_benchmark import BenchOptions, LoaderComparison, LoaderRates, ratios
+from timedrun.analysis.step_benchmark import STEPS, StepRow, arithmetic, measure_steps, values_of
 from timedrun.benchmark import find
 from timedrun.commands.profile import require_runnable
 from timedrun.commands.race import take_configs

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from timedrun import stdio
-from timedrun.bench.process_memory import sampled
+from timedrun.analysis.process_memory import sampled
 from timedrun.distributed.stall_detector import cpu_seconds
 from timedrun.errors import DataError
 
