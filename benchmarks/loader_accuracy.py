@@ -38,7 +38,7 @@ from timedrun.methods import ChannelsLast
 from timedrun.provenance import system
 from timedrun.training.schedule import Schedule
 
-TRAIN = ("pillow", "turbojpeg", "raw", "ffcv", "dali")
+TRAIN = ("pillow", "turbojpeg", "raw", "ffcv")
 """Contestants that a run can use; the others are parts of a loader, or FFCV's own."""
 SIZE = 64
 SHUFFLINGS = 20_000

@@ -20,8 +20,8 @@ import torch
 
 from image_classification.bench_cases import SEED, Contestant, Stores, choice, contestants_of, make_stores, opened
 from judging.ground.result_files import write_json
-from timedrun.bench import process_memory
-from timedrun.bench.loader_benchmark import BenchOptions
+from timedrun.analysis import process_memory
+from timedrun.analysis.loader_benchmark import BenchOptions
 from timedrun.commands.show import print_table
 from timedrun.provenance import system
 from timedrun.training import sampling

@@ -24,7 +24,7 @@ from image_classification.batches import ImageBatches
 from image_classification.bench_cases import CONTESTANTS, STORES, Stores, choice, config_of, make_stores, usable_cores
 from image_classification.loaders.loader import LoaderName
 from judging.ground.result_files import write_json
-from timedrun.bench.loader_benchmark import BenchOptions
+from timedrun.analysis.loader_benchmark import BenchOptions
 from timedrun.commands.show import print_table
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.provenance import system

@@ -73,7 +73,7 @@ RUNS = [
     Run("image_classification", "synthetic", "smoke"),
     *(Run("language_model", "topics", config, BERT) for config in ("baseline", "baseline_sdpa", "methods")),
     Run("language_model", "topics", "methods", BERT, ranks=2),
-    *(Run("gpt", "shakespeare", config, GPT, 1, "shakespeare") for config in ("nanogpt", "baseline")),
+    Run("gpt", "shakespeare", "baseline", GPT, 1, "shakespeare"),
     *(
         Run("gpt", "shakespeare", "modern", GPT + " --schedule.cooldown-steps 2", ranks, "shakespeare")
         for ranks in (1, 2)

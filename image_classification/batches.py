@@ -19,7 +19,6 @@ from image_classification.augmentation import crop_and_flip, crops_and_flips
 from image_classification.configs import ImageRunConfig
 from image_classification.datasets import require_folder
 from image_classification.loaders.loader import LoadedBatch, Loader
-from image_classification.loaders.prefetch import ReadyImages, prefetched
 from image_classification.loaders.registry import LOADERS
 from image_classification.settings import DataConfig
 from image_classification.stores.manifest import store_problems
@@ -27,9 +26,11 @@ from judging.ground.errors import DataError, UsageError
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.methods import Stack
 from timedrun.training import sampling
-from timedrun.training.prefetch import to_device
+from timedrun.training.prefetch import Prefetched, to_device
 
 Augment = Callable[[Tensor, sampling.Indices, int], Tensor]
+ReadyImages = Prefetched[LoadedBatch, tuple[Tensor, Tensor]]
+"""Iterator over images (n, 3, size, size) uint8 and labels (n,) on the training device."""
 
 
 @dataclass(frozen=True)
@@ -273,3 +274,13 @@ def open_source(config: DataConfig, folder: Path | None, device: torch.device, *
         labels = torch.randint(0, config.synthetic_classes, (count,), generator=generator)
         return InMemoryImages(images, labels, device)
     return LOADERS[config.loader].open(config, require_folder(config, folder), device, train=train, seed=seed)
+
+
+def prefetched(batches: Iterator[LoadedBatch], device: torch.device, depth: int) -> ReadyImages:
+    """Load `batches`, finished on `device`, `depth` ahead."""
+    return Prefetched(batches, partial(_on_device, device=device), device, depth)
+
+
+def _on_device(batch: LoadedBatch, device: torch.device) -> tuple[Tensor, Tensor]:
+    images, labels = to_device(batch.images, device), to_device(batch.labels, device)
+    return images if batch.finish is None else batch.finish(images), labels

@@ -26,7 +26,7 @@ from image_classification.bench_cases import (
 from image_classification.configs import ImageRunConfig
 from image_classification.loaders.loader import LoadedBatch
 from judging.ground.errors import DataError
-from timedrun.bench.loader_benchmark import (
+from timedrun.analysis.loader_benchmark import (
     BenchOptions,
     LoaderComparison,
     LoaderPass,
@@ -34,7 +34,7 @@ from timedrun.bench.loader_benchmark import (
     interleaved,
     measured_pass,
 )
-from timedrun.bench.process_memory import held_bytes
+from timedrun.analysis.process_memory import held_bytes
 from timedrun.distributed.process_group import choose_device
 from timedrun.training import sampling
 

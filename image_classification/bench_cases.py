@@ -22,7 +22,7 @@ from image_classification.prepare import prepare
 from image_classification.stores.manifest import MANIFEST, ImageManifest, StoreConfig, read_manifest, store_problems
 from image_classification.synthetic_images import SyntheticImages, write_images
 from judging.ground.errors import UsageError
-from timedrun.bench.loader_benchmark import BenchOptions
+from timedrun.analysis.loader_benchmark import BenchOptions
 from timedrun.training.sampling import Indices
 
 SEED = 1
@@ -52,7 +52,6 @@ CONTESTANTS: Final[dict[str, tuple[LoaderName, tuple[str, ...]]]] = {
     "raw_host": ("raw", ("raw_256",)),
     "ffcv": ("ffcv", ("beton_jpeg", "beton_half")),
     "ffcv_own": ("ffcv", ("beton_jpeg", "beton_half")),
-    "dali": ("dali", ("jpeg",)),
 }
 """Loader and stores of each contestant by name."""
 

@@ -392,21 +392,6 @@ def imagenet_hot() -> ImageRunConfig:
     return _of_recipe("hot")
 
 
-def imagenet_mild_2026() -> ImageRunConfig:
-    """Mild with antialiased sizes in multiples of 8, a ramp per step, scaled warm-up, no decay of norms and biases."""
-    return _of_recipe("mild_2026")
-
-
-def imagenet_medium_2026() -> ImageRunConfig:
-    """Medium with the same choices."""
-    return _of_recipe("medium_2026")
-
-
-def imagenet_hot_2026() -> ImageRunConfig:
-    """Hot with the same choices."""
-    return _of_recipe("hot_2026")
-
-
 def imagenet_resnet101_2021() -> ImageRunConfig:
     """MosaicML's composition of 2021 for ResNet-101 with numbers of our own, which are not published."""
     return _of_recipe("resnet101_2021", imagenet_baseline_resnet101())

@@ -91,7 +91,7 @@ class ImageRunConfig(RunConfig):
 
     @classmethod
     def upgraded(cls, values: dict[str, Any]) -> dict[str, Any]:
-        """Return `values` with the name of a flip for the switch of earlier versions, which stored images ignored."""
+        """Return `values` with the name of a flip for the switch in runs of results/, which stored images ignored."""
         values = super().upgraded(values)
         data = values.get("data")
         if not isinstance(data, dict) or not isinstance(data.get("flip"), bool):
@@ -140,7 +140,6 @@ class ImageRunConfig(RunConfig):
                 eval_size=recipe.eval_size,
             ),
             schedule=recipe.schedule,
-            progress_unit=recipe.progress_unit,
             optimizer=recipe.optimizer,
             evaluation=EvaluationConfig(target=recipe.target),
             methods=recipe.methods,

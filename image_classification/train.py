@@ -15,9 +15,9 @@ from image_classification.datasets import data_files, facts
 from image_classification.loaders.registry import LOADERS
 from image_classification.run_info import run_info
 from timedrun.distributed.process_group import ProcessGroup
+from timedrun.run.accumulation import backward
 from timedrun.run.timed_run import TimedRun
 from timedrun.training import sampling
-from timedrun.training.accumulation import backward
 from timedrun.training.loss import LOSSES
 from timedrun.training.precision import Precision
 from timedrun.training.train_state import seed_everything

@@ -11,13 +11,3 @@ SPEC = BenchmarkSpec(
     default_data="topics",
     supports=EVERYTHING,
 )
-
-MOVED_CONFIGS = {
-    "gpt_125m_baseline": "gpt baseline --data openwebtext",
-    "gpt_125m_methods": "gpt methods --data openwebtext",
-    "gpt_125m_modern": "gpt modern --data openwebtext",
-    "gpt_shakespeare_nanogpt": "gpt nanogpt --data shakespeare",
-    "gpt_shakespeare_baseline": "gpt baseline --data shakespeare",
-    "gpt_shakespeare_modern": "gpt modern --data shakespeare",
-}
-"""Former configs of this benchmark, with the arguments of `timedrun run` that replace their names."""

@@ -20,7 +20,7 @@ from language_model.batches import TextBatches, open_batches
 from language_model.configs import BertRunConfig
 from language_model.text.store import read_manifest
 from language_model.text.synthetic_store import write_synthetic_store
-from timedrun.bench.loader_benchmark import (
+from timedrun.analysis.loader_benchmark import (
     BenchOptions,
     LoaderComparison,
     LoaderPass,

@@ -19,9 +19,9 @@ from language_model.model import ReferenceBert
 from language_model.run_info import run_info
 from language_model.text.store import read_manifest
 from timedrun.distributed.process_group import ProcessGroup
+from timedrun.run.accumulation import backward
 from timedrun.run.timed_run import TimedRun
 from timedrun.training import sampling
-from timedrun.training.accumulation import backward
 from timedrun.training.precision import Precision
 from timedrun.training.train_state import seed_everything
 

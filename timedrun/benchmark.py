@@ -151,18 +151,15 @@ class Benchmark:
 
     def config(self, name: str, data: str | None = None) -> RunConfig:
         """Build the config `<data>_<name>`, or the one with the full name `name`; raise UsageError, with the nearest
-        names or the new command of a config that moved, if there is none."""
+        names, if there is none."""
         wanted = f"{data or self.spec.default_data}_{name}"
         names = self.config_names
-        moved: dict[str, str] = getattr(self.package, "MOVED_CONFIGS", {})
         for candidate in (wanted, name):
             if candidate in names:
                 config: RunConfig = getattr(self.module(self.configs), candidate)()
                 if config.name != candidate:
                     raise UsageError(f"{self.name}: config {candidate}() is named '{config.name}'; make them equal.")
                 return config
-            if candidate in moved:
-                raise UsageError(f"{self.name}: config '{candidate}' moved; use `timedrun run {moved[candidate]}`.")
         near = difflib.get_close_matches(name, names, n=3, cutoff=0.8)
         near = near or difflib.get_close_matches(wanted, names, n=3, cutoff=0.5)
         hint = f" Did you mean {' or '.join(near)}?" if near else ""
@@ -174,10 +171,7 @@ class Benchmark:
 
         The name in the file is only compared: no package is imported because a file names it.
         """
-        named, moved = values.get("benchmark"), getattr(self.package, "MOVED_CONFIGS", {}).get(str(values.get("name")))
-        if moved:
-            own = moved.partition(" ")[0]
-            raise UsageError(f"{path}: config '{values['name']}' moved; use `timedrun run {own} {path}`.")
+        named = values.get("benchmark")
         if named != self.name and not self.name.endswith(f".{named}") and named != self.name.partition(".")[0]:
             raise UsageError(
                 f"{path} is a config of benchmark {named!r}, not of {self.name}; nothing was run. Name its benchmark."
@@ -246,9 +240,8 @@ def find(name: str, *, working_directory: bool = False) -> Benchmark:
         ) from error
     spec = getattr(package, spec_name, None)
     if package is None or not isinstance(spec, BenchmarkSpec):
-        renamed = " CARD is now SPEC and Card is BenchmarkSpec: rename them." if "CARD" in text else ""
         raise UsageError(
             f"package '{name}' is not a benchmark: its __init__.py defines no SPEC"
-            f" (a timedrun.benchmark.BenchmarkSpec).{renamed}"
+            " (a timedrun.benchmark.BenchmarkSpec)."
         )
     return Benchmark(name, spec, package, configs)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from timedrun.bench.loader_benchmark import BenchOptions, LoaderComparison
+    from timedrun.analysis.loader_benchmark import BenchOptions, LoaderComparison
     from timedrun.config import RunConfig
     from timedrun.distributed.process_group import ProcessGroup
     from timedrun.preflight.plan import Plan

@@ -103,7 +103,8 @@ class RunConfig:
 
     @classmethod
     def upgraded(cls, values: dict[str, Any]) -> dict[str, Any]:
-        """Return the values of a config that an earlier version wrote, with today's names and values."""
+        """Return the values of a config as runs in results/ have it, whose digest is in their logs, with today's names
+        and values."""
         optimizer = values.get("optimizer")
         if isinstance(optimizer, dict) and optimizer.get("kind") == "muon" and "neuron_beta2" not in optimizer:
             return {**values, "optimizer": {**optimizer, "nesterov": True}}  # ignored by Muon before it had this field

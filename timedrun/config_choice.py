@@ -1,6 +1,6 @@
 """Configs as a command line names them: a name or a file, followed by methods that are added and left out.
 
-methods    digits_methods-blurpool    baseline+ema(half_life=8)-label_smoothing    my.json+ema    my.yaml
+methods    digits_methods-blurpool    baseline+ema(half_life=8)-label_smoothing    my.json+ema
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from pathlib import Path
 from typing import Any, Final
 
 from judging.ground import stdio
-from judging.ground.errors import TimedrunError, UsageError, nearest
-from judging.ground.result_files import read_json, read_text
+from judging.ground.errors import UsageError, nearest
+from judging.ground.result_files import read_json
 from timedrun.benchmark import Benchmark
 from timedrun.config import Config, RunConfig, SubmissionConfig, digest, load, method_of, override
 from timedrun.methods import REGISTRY, Method
 from timedrun.provenance import number_formats
 
-FILES: Final = (".json", ".yaml", ".yml")
-PATH: Final = re.compile(r".*[/\\](?=[^/\\]*\.(?:json|ya?ml)(?:[+-]|$))")
+FILE: Final = ".json"
+PATH: Final = re.compile(r".*[/\\](?=[^/\\]*\.json(?:[+-]|$))")
 """Folders of a config file in a word of a command line."""
 NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,99}", re.ASCII)
 SHAPE: Final = "give NAME or FILE, then +METHOD, +METHOD(field=value,...) or -METHOD"
@@ -37,9 +37,6 @@ def config_of(
     data: str | None = None,
     overrides: Sequence[str] = (),
     *,
-    add: Sequence[str] = (),
-    only: Sequence[str] = (),
-    without: Sequence[str] = (),
     name: str | None = None,
     prog: str = "",
 ) -> RunConfig:
@@ -53,25 +50,16 @@ def config_of(
     Args:
         data: dataset of a config that is given without it, such as "digits"; default: the benchmark's.
         overrides: options such as `["--optimizer.peak-lr", "0.1"]`. prog: the command line they belong to.
-        add: methods to add, each as "ema" or "ema(half_life=8)".
-        only, without: names of the methods to keep and to leave out.
 
     Raises:
         UsageError: a name, field or value does not exist or does not fit; the message names what does.
         SystemExit: from tyro, for an unknown option.
     """
     stem, changes = split(benchmark, text, data)
-    base = read_config(benchmark, Path(stem)) if stem.endswith(FILES) else benchmark.config(stem, data)
-    changed = base if stem.endswith(FILES) else in_hardware(benchmark, base)
+    base = read_config(benchmark, Path(stem)) if stem.endswith(FILE) else benchmark.config(stem, data)
+    changed = base if stem.endswith(FILE) else in_hardware(benchmark, base)
     for change in changes:
         changed = with_change(changed, change)
-    for one in add:
-        changed = with_change(changed, *changes_of(f"+{one}"))
-    if only:
-        chosen = [_method(changed, method) for method in only]
-        changed = replace(changed, methods=tuple(method for method in changed.methods if method in chosen))
-    for method in without:
-        changed = with_change(changed, ("-", method, {}))
     changed = override(changed, overrides, prog=prog)
     own, theirs = (replace(one, submission=SubmissionConfig()) for one in (changed, base))  # changes no run
     if name is None and own.name == theirs.name and digest(own) != digest(theirs):
@@ -99,14 +87,14 @@ def in_hardware(benchmark: Benchmark, config: RunConfig) -> RunConfig:
 
 def split(benchmark: Benchmark, text: str, data: str | None = None) -> tuple[str, list[Change]]:
     """Return the name or path at the beginning of `text`, the longest that exists, and the changes after it."""
-    known = {*benchmark.config_names, *getattr(benchmark.package, "MOVED_CONFIGS", {})}
+    known = benchmark.config_names.keys()
     ends = [found.start() for found in re.finditer(r"[+-]|\Z", text)]
     for end in reversed(ends):
         stem = text[:end]
         names = {stem, f"{data or benchmark.spec.default_data}_{stem}"}
-        if Path(stem).is_file() if stem.endswith(FILES) else names & known:
+        if Path(stem).is_file() if stem.endswith(FILE) else names & known:
             return stem, changes_of(text[end:])
-    files = (text[:end] for end in ends if text[:end].endswith(FILES))
+    files = (text[:end] for end in ends if text[:end].endswith(FILE))
     return next(files, text[: ends[0]]), []  # does not exist
 
 
@@ -194,9 +182,9 @@ def _fields(kind: type[Method]) -> str:
 
 
 def read_config(benchmark: Benchmark, path: Path) -> RunConfig:
-    """Load a config from a JSON or YAML file, which need not be trusted. Raise UsageError unless it is a config of
-    this benchmark."""
-    values = read_json(path) if path.suffix == ".json" else _read_yaml(path)
+    """Load a config from a JSON file, which need not be trusted. Raise UsageError unless it is a config of this
+    benchmark."""
+    values = read_json(path)
     if not isinstance(values, dict):
         raise UsageError(f"{path}: no settings by name, so not a config; `timedrun show --json` prints one.")
     benchmark.require_own(values, path)
@@ -204,21 +192,3 @@ def read_config(benchmark: Benchmark, path: Path) -> RunConfig:
     kinds = [type(benchmark.config(name)) for name in benchmark.config_names]
     kind = max(kinds, key=lambda kind: len({field.name for field in fields(kind)} & values.keys()))
     return load(kind, values, str(path))
-
-
-def _read_yaml(path: Path) -> Any:
-    """Read a YAML file of plain values; unlike YAML 1.1, take 5e-4 for a number."""
-    import yaml  # type: ignore[import-untyped]  # only for a YAML config
-
-    class Plain(yaml.SafeLoader):  # type: ignore[misc]
-        def compose_node(self, parent: Any, index: Any) -> Any:
-            if self.check_event(yaml.AliasEvent):  # a few lines of them stand for gigabytes
-                raise yaml.YAMLError("it has an alias (*name); write the values out")
-            return super().compose_node(parent, index)
-
-    number = re.compile(r"[-+]?[0-9]+(?:\.[0-9]*)?[eE][-+]?[0-9]+")
-    Plain.add_implicit_resolver("tag:yaml.org,2002:float", number, list("-+0123456789"))
-    try:
-        return Plain(read_text(path)).get_single_data()
-    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
-        raise TimedrunError(f"{path}: cannot be read as YAML ({' '.join(str(error).split())}).") from None

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from judging.pages import table
-from timedrun.bench.step_benchmark import StepRow, measure_steps, values_of
+from timedrun.analysis.step_benchmark import StepRow, measure_steps, values_of
 from timedrun.benchmark import Benchmark
 from timedrun.commands.bench import show_steps
 from timedrun.config import RunConfig, dump

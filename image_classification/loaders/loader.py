@@ -10,12 +10,12 @@ from torch import Tensor
 
 from timedrun.training.sampling import Indices
 
-LoaderName = Literal["pillow", "turbojpeg", "raw", "ffcv", "dali"]
+LoaderName = Literal["pillow", "turbojpeg", "raw", "ffcv"]
 
 
 @dataclass(frozen=True)
 class LoadedBatch:
-    """Output of a loader: a batch in host memory, or on the device if the loader works there."""
+    """Output of a loader: a batch in host memory."""
 
     images: Tensor
     """uint8 (n, 3, size, size), any memory format; if `finish` is set, its input."""

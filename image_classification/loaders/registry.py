@@ -63,7 +63,7 @@ class ImageLoader:
 
     def unavailable(self) -> str:
         """Return how to install the missing packages, or "" if none is missing; no package is imported."""
-        return "" if all(map(_installed, self.packages)) else f"loader {self.name} needs {self.install}"
+        return "" if all(map(importlib.util.find_spec, self.packages)) else f"loader {self.name} needs {self.install}"
 
     def mismatch(self, store_format: Format) -> str:
         """Return a message naming the loaders for `store_format`, or "" if this one reads it."""
@@ -96,13 +96,6 @@ class ImageLoader:
         return importlib.import_module(f"image_classification.loaders.{self.module}")
 
 
-def _installed(package: str) -> bool:
-    try:
-        return importlib.util.find_spec(package) is not None
-    except ModuleNotFoundError:  # the parent of a dotted name
-        return False
-
-
 LOADERS: Final[Mapping[LoaderName, ImageLoader]] = {
     loader.name: loader
     for loader in (
@@ -126,14 +119,6 @@ LOADERS: Final[Mapping[LoaderName, ImageLoader]] = {
             ("ffcv",),
             "ffcv, which is compiled on installation: apt-get install g++ pkg-config libopencv-dev"
             " libturbojpeg0-dev (Debian's names), then pip install 'timedrun[ffcv]'.",
-        ),
-        ImageLoader(
-            "dali",
-            ("folder", "jpeg"),
-            "dali_loader",
-            "DaliLoader",
-            ("nvidia.dali",),
-            "nvidia-dali; pip install 'timedrun[dali]' (for CUDA 13).",
         ),
     )
 }

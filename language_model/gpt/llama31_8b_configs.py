@@ -1,4 +1,4 @@
-"""Named configs of llama31_8b: the full size, 1/64 of its width and depth, and a demonstration for a CPU."""
+"""Named configs of llama31_8b: the full size, and a demonstration for a CPU."""
 
 from __future__ import annotations
 
@@ -52,24 +52,6 @@ def c4_full() -> GptRunConfig:
         clip_norm=1.0,
         evaluation=EvaluationConfig(target=3.3, every=12_288, first=12_288),
         submission=SubmissionConfig(division="closed"),
-    )
-
-
-def topics_64th() -> GptRunConfig:
-    """An eighth of the layers and of the width, with heads of the full size, on characters, for GPUs."""
-    return replace(
-        c4_full(),
-        name="topics_64th",
-        notes="A demonstration of the closed form on GPUs: 1/8 of the layers, width, heads and MLP, with heads of the"
-        " full size; keys and values have one head for four of the queries, as there. Data, tokens and interval of"
-        " evaluations are not the benchmark's, and 3.3 nats a character are easy. It has not been run in this form: an"
-        " evaluation of 1,024 sequences of 8,192 tokens takes hours on a CPU.",
-        dataset="topics",
-        micro_batch=2,
-        budget_minutes=30.0,
-        model=replace(LLAMA31_8B, layers=4, hidden=512, heads=4, kv_heads=1, mlp_width=1792, vocabulary=128),
-        data=GptDataConfig(eval_batch=16, eval_sequences=1024),
-        evaluation=EvaluationConfig(target=3.3, every=128, first=128),
     )
 
 

@@ -15,9 +15,9 @@ from language_model.gpt.model import Decoder, NextTokenLoss, token_losses
 from language_model.gpt.run_info import run_info
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.distributed.sharding import no_gradients
+from timedrun.run.accumulation import backward
 from timedrun.run.timed_run import TimedRun
 from timedrun.training import sampling
-from timedrun.training.accumulation import backward
 from timedrun.training.precision import Precision
 from timedrun.training.train_state import seed_everything
 

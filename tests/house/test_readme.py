@@ -37,7 +37,7 @@ def refusal(words: list[str]) -> str:
             return f"unknown: {rest}"
         config = getattr(arguments, "config", None)
         of_a_config = arguments.verb in {"run", "show", "preflight"} and arguments.benchmark in SHIPPED
-        if of_a_config and config and not config.endswith((".json", ".yaml")):
+        if of_a_config and config and not config.endswith(".json"):
             settings_of(arguments, rest)
     except SystemExit as error:
         return f"exit code {error.code}" if error.code else ""

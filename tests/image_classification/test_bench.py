@@ -21,7 +21,7 @@ from image_classification.loaders.registry import LOADERS, ImageLoader
 from image_classification.stores.beton import BetonImages
 from image_classification.synthetic_images import SyntheticImages, write_images
 from judging.ground.errors import DataError, ExitCode, UsageError
-from timedrun.bench.loader_benchmark import BenchOptions
+from timedrun.analysis.loader_benchmark import BenchOptions
 from timedrun.cli import main
 
 HERE = [name for name in ("pillow", "turbojpeg", "raw", "raw_host") if not LOADERS[CONTESTANTS[name][0]].unavailable()]

@@ -100,5 +100,5 @@ def test_a_ramp_by_steps_is_warmed_up_at_every_size_and_needs_a_loader_that_foll
     ]
     assert sizes == list(range(8, 17))
     stored: DataConfig = config_of("mild").data
-    loader = replace(config_of("mild_2026"), methods=(replace(resizing, where="loader"),), data=stored)
+    loader = replace(config, methods=(replace(resizing, where="loader"),), data=stored)
     assert any("progress_unit step: a loader decodes" in problem for problem in preflight(loader, None, 1))

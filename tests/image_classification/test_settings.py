@@ -1,4 +1,4 @@
-"""Configs of image classification that earlier versions wrote."""
+"""Configs of image classification as results/ has them."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from timedrun.config import dump, load
 
 
 @pytest.mark.parametrize(("make", "old", "new"), [(digits_baseline, False, "none"), (cifar10_baseline, True, "random")])
-def test_a_config_with_the_switch_of_flips_of_earlier_versions_is_read(make: Any, old: bool, new: str) -> None:
+def test_a_recorded_config_with_a_switch_of_flips_is_read(make: Any, old: bool, new: str) -> None:
     values = dump(make())
     assert values["data"]["flip"] == new
     values["data"]["flip"] = old

@@ -11,7 +11,7 @@ from language_model import bench
 from language_model.bench import measure
 from language_model.configs import ALL_SPEED_UPS, BertRunConfig, wikipedia_methods
 from language_model.text.synthetic_store import write_synthetic_store
-from timedrun.bench.loader_benchmark import BenchOptions
+from timedrun.analysis.loader_benchmark import BenchOptions
 from timedrun.cli import main
 
 ONE_PASS = BenchOptions(count=10, batch=10, repeats=1, loaders=("padded",))

@@ -68,7 +68,7 @@ def test_list_does_not_import_torch() -> None:
 @pytest.fixture
 def nested(make_package: Callable[[str, str], str], tmp_path: Path) -> str:
     """A benchmark `outer_benchmark` with a benchmark `inner_benchmark` in it."""
-    make_package("outer_benchmark", SPEC + "MOVED_CONFIGS = {'toy_deep': 'inner_benchmark deep --data toy'}\n")
+    make_package("outer_benchmark", SPEC)
     inner = tmp_path / "outer_benchmark" / "inner_benchmark"
     inner.mkdir()
     (inner / "__init__.py").write_text(SPEC)
@@ -82,14 +82,6 @@ def test_a_nested_benchmark_is_found_by_its_last_component(nested: str) -> None:
     assert nested in nearby()
     assert find("inner_benchmark").name == find(nested).name == nested
     assert find(nested).config_names == {"toy_flat": "Flat."}
-
-
-def test_a_moved_config_is_refused_with_its_new_command(nested: str) -> None:
-    outer = find("outer_benchmark")
-    with pytest.raises(UsageError, match="use `timedrun run inner_benchmark deep --data toy`"):
-        outer.config("deep")
-    with pytest.raises(UsageError, match="use `timedrun run inner_benchmark old.json`"):
-        outer.require_own({"benchmark": "outer_benchmark", "name": "toy_deep"}, Path("old.json"))
 
 
 def test_an_unknown_config_names_the_nearest(nested: str) -> None:

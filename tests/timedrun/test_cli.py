@@ -144,7 +144,7 @@ def test_several_runs_have_their_own_seeds_and_a_failed_one_does_not_lose_the_ot
     assert [result(folder, number).seed for number in range(3)] == [1, 2, 3]
     config = json.loads((folder / "run_1" / "config.json").read_text())
     assert (config["name"], config["seed"]) == ("synthetic_smoke", 2)
-    other = timedrun("run", *SMOKE, "--results", folder, "--without", "ema", "--runs", 2)
+    other = timedrun("run", SMOKE[0], "smoke-ema", *SMOKE[2:], "--results", folder, "--runs", 2)
     assert other.returncode == 1 and "holds runs of another config" in other.stderr
     assert not (folder / "run_3").exists()
 
@@ -305,7 +305,8 @@ def test_a_taken_result_an_indivisible_batch_and_percent_are_all_named_at_once(
         (["run", "image_clasification", "baseline"], "Did you mean image_classification"),
         (["run", "image_classification", "metods"], "Did you mean digits_methods"),
         (["run", *SMOKE, "--optimizer.peek-lr", "1"], "--optimizer.peak-lr"),
-        (["run", *SMOKE, "--only", "emma"], "Did you mean ema"),
+        (["run", "image_classification", "methods-emma"], "Did you mean ema"),
+        (["run", *SMOKE, "--without", "ema"], "there is no option --without: give CONFIG-METHOD, such as methods-blur"),
         (["run", *SMOKE, "--launcher", "kubernetes"], "--nodes N --node-rank $(JOB_COMPLETION_INDEX), as scripts/"),
         (["check", "nowhere"], "nowhere does not exist"),
         (["prepare", "image_classification", "--text", "x"], "not prepared from text; leave out --text"),
@@ -321,7 +322,7 @@ def test_a_mistake_on_the_command_line_exits_2_and_says_what_was_meant(
 
 
 def test_the_process_exits_with_the_commands_code_and_no_traceback() -> None:
-    done = timedrun("run", *SMOKE, "--only", "emma")
+    done = timedrun("run", "image_classification", "methods-emma")
     assert done.returncode == 2 and "Did you mean ema" in done.stderr and "Traceback" not in done.stderr
 
 

@@ -20,8 +20,8 @@ from judging.ground.errors import ExitCode, TimedrunError, UsageError
 from judging.ground.result_files import write_json
 from judging.pages import table
 from mlevents.terminal_escape import printable
-from timedrun.bench.loader_benchmark import BenchOptions, LoaderComparison, LoaderRates, ratios
-from timedrun.bench.step_benchmark import STEPS, StepRow, arithmetic, measure_steps, values_of
+from timedrun.analysis.loader_benchmark import BenchOptions, LoaderComparison, LoaderRates, ratios
+from timedrun.analysis.step_benchmark import STEPS, StepRow, arithmetic, measure_steps, values_of
 from timedrun.benchmark import find
 from timedrun.commands.profile import require_runnable
 from timedrun.commands.race import take_configs

@@ -1,4 +1,4 @@
-"""`timedrun new`: write a benchmark to start from, a copy of `timedrun/benchmark_template`."""
+"""`timedrun new`: write a benchmark to start from, a copy of `timedrun/commands/benchmark_template`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from judging.ground.errors import ExitCode, UsageError
 from mlevents.rounds import rulesets_of
 from timedrun.storage import method_cards
 
-TEMPLATE: Final = Path(__file__).resolve().parent.parent / "benchmark_template"
+TEMPLATE: Final = Path(__file__).resolve().with_name("benchmark_template")
 
 
 def new(arguments: argparse.Namespace) -> ExitCode:

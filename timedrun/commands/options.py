@@ -14,7 +14,6 @@ from argparse import (
 )
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from timedrun.distributed.launch_env import KUBERNETES, LAUNCHERS
 
@@ -73,8 +72,8 @@ def ruleset(text: str) -> str:
 
 CONFIG_HELP = """
 configs:
-  CONFIG is the name of a config (`timedrun list`), or a JSON or YAML file as
-  `timedrun show --json` prints it. +METHOD, +METHOD(field=value,...) and
+  CONFIG is the name of a config (`timedrun list`), or a JSON file as `timedrun
+  show --json` prints it. +METHOD, +METHOD(field=value,...) and
   -METHOD after it add, change and leave out methods.
   Each setting is an option, too: `timedrun show BENCHMARK CONFIG` lists the
   settings, `timedrun run BENCHMARK CONFIG --help` their options.
@@ -106,7 +105,7 @@ def add_new(parser: ArgumentParser) -> None:
 
 def add_show(parser: ArgumentParser) -> None:
     _add_config(parser, optional=True)
-    _add_methods(parser)
+    _add_name(parser)
     parser.description = f"{parser.description}; `timedrun show method NAME`: the card of a method"
     parser.add_argument("--diff", nargs=2, metavar="CONFIG", help="show only the settings in which these two differ")
 
@@ -137,7 +136,7 @@ def add_prepare(parser: ArgumentParser) -> None:
 
 def add_run(parser: ArgumentParser) -> None:
     _add_config(parser)
-    _add_methods(parser)
+    _add_name(parser)
     _add_launch(parser, "runs/<benchmark>/<config>")
     parser.add_argument("--runs", type=positive, default=1, help="runs, one after another (default 1)")
     parser.add_argument("--number", type=int, help="N of result_N.txt (default: the next free number)")
@@ -158,7 +157,7 @@ def _launcher(name: str) -> str:
 
 def add_preflight(parser: ArgumentParser) -> None:
     _add_config(parser)
-    _add_methods(parser)
+    _add_name(parser)
     parser.add_argument("--ranks", type=positive, default=1, help="processes of a run (default 1)")
     _add_cpu(parser)
     _add_data_folder(parser)
@@ -388,7 +387,7 @@ def add_profile(parser: ArgumentParser) -> None:
         " bottleneck, and the most that any method can gain (Amdahl's law). One process; nothing is logged."
     )
     _add_config(parser)
-    _add_methods(parser)
+    _add_name(parser)
     _add_cpu(parser)
     _add_data_folder(parser)
     positions = "positions of the schedule, evenly spaced (default 5: 0, 25, 50, 75 and 100 %%)"
@@ -471,16 +470,12 @@ def _add_config(parser: ArgumentParser, *, several: bool = False, optional: bool
     else:
         nargs, shown = "?" if optional else None, "baseline, methods, FILE.json, 'methods-blurpool', ..."
         parser.add_argument("config", nargs=nargs, default="baseline", help=shown)
-    parser.set_defaults(add=[], only=[], without=[], name=None)
+    parser.set_defaults(name=None)
     parser.add_argument("--data", help="dataset: the first part of a config's name")
 
 
-def _add_methods(parser: ArgumentParser) -> None:
+def _add_name(parser: ArgumentParser) -> None:
     parser.formatter_class, parser.epilog = RawDescriptionHelpFormatter, CONFIG_HELP
-    several: dict[str, Any] = {"nargs": "+", "default": [], "metavar": "METHOD"}
-    parser.add_argument("--only", **several, help="keep only these methods")
-    parser.add_argument("--without", **several, help="leave these methods out")
-    parser.add_argument("--with", **several, dest="add", help="add these methods, as ema or 'ema(half_life=8)'")
     parser.add_argument("--name", help="name of the config (default: its own; with changes, <config>-<digest>)")
 
 

@@ -41,7 +41,7 @@ def report(arguments: argparse.Namespace) -> ExitCode:
     figures: dict[str, str] = {}
     failed = False
     recorded = path / race_file.RACE_FILE
-    if recorded.is_file() and "race" in read_json(recorded):  # earlier versions recorded no schedule
+    if recorded.is_file() and "race" in read_json(recorded):  # some of results/ have no schedule
         text, sets, failed = of_race(path, figures)
     else:
         text, sets, failed = of_sets(path)

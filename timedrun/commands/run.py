@@ -97,9 +97,6 @@ def settings_of(arguments: argparse.Namespace, rest: list[str]) -> tuple[Benchma
         arguments.config,
         arguments.data,
         rest,
-        add=arguments.add,
-        only=arguments.only,
-        without=arguments.without,
         name=arguments.name,
         prog=f"timedrun {arguments.verb} {benchmark.name} {arguments.config}",
     )
@@ -188,7 +185,7 @@ def print_verdict(paths: result_files.ResultPaths, verdict: launch.Verdict, *, a
         stdio.write(json.dumps(values, indent=2) + "\n", sys.stdout)
     else:
         lines = [verdict.words, *(f"disturbed: {load}" for load in values["disturbances"])]
-        lines += [f"ledger head {values['ledger_head']}: {announced}"] if announced else []
+        lines += [f"ledger {announced}, head {values['ledger_head'][:12]}"] if announced else []
         for line in map(printable, lines):
             stdio.message(line) if verdict.code else stdio.show(stdio.fitted(line, 4))
     return verdict.code

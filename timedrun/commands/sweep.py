@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -16,9 +17,9 @@ from timedrun.analysis.profiled_run import StepPlan
 from timedrun.analysis.step_times import StepTimes, step_times
 from timedrun.benchmark import Benchmark, find
 from timedrun.commands.race import conduct, planned_race, take_configs
+from timedrun.config import digest
 from timedrun.race.race_file import Budget, Race
 from timedrun.race.sides import Side, ablation, sides_of
-from timedrun.race.sweep import stretched_sides
 from timedrun.run.progress import duration
 
 STEPS: Final = StepPlan(positions=(0.0, 0.5, 1.0), chunks=2, chunk=3)
@@ -64,6 +65,33 @@ def planned_sides(arguments: argparse.Namespace, rest: list[str]) -> tuple[Bench
         raise UsageError("a sweep of one config at one length is `timedrun run --runs N`.")
     sides, budgets = stretched_sides(curves, arguments.ratios, arguments.baseline_ratios)
     return benchmark, sides, budgets
+
+
+def stretched_sides(
+    curves: Sequence[Side], ratios: Sequence[float], baseline_ratios: Sequence[float]
+) -> tuple[list[Side], dict[str, Budget]]:
+    """Return a side for each config and length, and the budget of each side by its folder.
+
+    Args:
+        curves: the configs; the first is the baseline. One with the settings of an earlier one is left out.
+        ratios: lengths of the schedules, as multiples of the configs' own.
+        baseline_ratios: lengths of the baseline's.
+
+    Raises:
+        UsageError: a config has no schedule of such a length.
+    """
+    distinct: dict[str, Side] = {}
+    for curve in curves:
+        distinct.setdefault(digest(replace(curve.config, name="", notes="")), curve)
+    sides: list[Side] = []
+    budgets: dict[str, Budget] = {}
+    for place, curve in enumerate(distinct.values()):
+        for ratio in sorted(ratios if place else {*ratios, *baseline_ratios}):
+            config = curve.config.stretched(ratio)
+            name = f"{curve.config.name}_x{ratio:g}"
+            sides.append(Side(label=f"{curve.label} x{ratio:g}", config=replace(config, name=name)))
+            budgets[name] = Budget(curve=curve.label, ratio=ratio)
+    return sides, budgets
 
 
 def estimated(

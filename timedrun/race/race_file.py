@@ -96,12 +96,12 @@ class Race:
 
 
 def load(folder: Path) -> Race:
-    """Return the race in `folder`; raise UsageError if it holds none, or one of an earlier version."""
+    """Return the race in `folder`; raise UsageError if it holds none, or one without a schedule."""
     if not (folder / RACE_FILE).is_file():
         raise UsageError(f"{folder} holds no {RACE_FILE}; name the folder of a race.")
     values = read_json(folder / RACE_FILE)
     if not isinstance(values, dict) or "race" not in values:
-        raise UsageError(f"{folder / RACE_FILE} holds no schedule: an earlier version of timedrun wrote it.")
+        raise UsageError(f"{folder / RACE_FILE} holds no schedule to go on with; `timedrun report` reads the results.")
     plan = values.pop("race")
     try:
         return cattrs.structure({**plan, "report": values}, Race)

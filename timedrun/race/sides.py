@@ -12,7 +12,7 @@ from string import ascii_lowercase
 from judging.ground.errors import UsageError
 from timedrun.benchmark import Benchmark
 from timedrun.config import RunConfig, digest
-from timedrun.config_choice import FILES, config_of, with_change
+from timedrun.config_choice import FILE, config_of, with_change
 from timedrun.race.race_file import ALONE, Comparison
 
 
@@ -36,7 +36,7 @@ def sides_of(benchmark: Benchmark, texts: Sequence[str], data: str | None, overr
         prog = f"timedrun run {benchmark.name} {shlex.quote(text)}"  # whose --help lists the settings
         config = config_of(benchmark, text, data, [*given[""], *given[letter]], prog=prog)
         own = " ".join(word.removeprefix("--") for word in given[letter])
-        typed = given[""] or own or re.search(r"[+-]", text) or text.endswith(FILES)
+        typed = given[""] or own or re.search(r"[+-]", text) or text.endswith(FILE)
         label = f"{text} {own}".strip() if typed else config.name
         for name in (config.name, *(f"{config.name}_{number}" for number in range(2, len(texts) + 1))):
             if name not in [side.config.name for side in sides]:

@@ -1,4 +1,4 @@
-"""Published recipes for ResNet-50 on ImageNet-1k, number for number, and variants of them with newer choices."""
+"""Published recipes for ResNet-50 on ImageNet-1k, number for number."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from timedrun.methods import (
     ColOut,
     LabelSmoothing,
     LogBias,
-    Method,
     MixUp,
     ProgressiveResizing,
     RandAugment,
@@ -99,30 +98,6 @@ HOT = replace(
 )
 
 
-def modern(published: Recipe) -> Recipe:
-    """Return `published` with choices that are expected to be better and were not part of it; none has been measured on
-    ImageNet here: antialiased sizes in multiples of 8, a ramp that moves at every step, a warm-up that scales with the
-    schedule, no decay of norms and biases."""
-
-    def changed(method: Method) -> Method:
-        if isinstance(method, ProgressiveResizing):
-            return replace(method, interpolation="bilinear", increment=8)
-        return method
-
-    return replace(
-        published,
-        name=f"{published.name}_2026",
-        series="2026",
-        source=f"The recipe {published.name} with own choices of 2026, not measured on ImageNet: antialiased resizing"
-        " to multiples of 8 pixels, a ramp that moves at every step, a warm-up that scales with the schedule, no decay"
-        " of norms and biases.",
-        methods=tuple(map(changed, published.methods)),
-        optimizer=replace(published.optimizer, decay_norms_and_biases=False),
-        schedule=replace(published.schedule, scale_warmup=True),
-        progress_unit="step",
-    )
-
-
 BASELINE_NVIDIA = Recipe(
     name="baseline_nvidia",
     series="baseline_nvidia",
@@ -168,14 +143,7 @@ RESNET101_2021 = Recipe(
     last_epochs=90,
 )
 
-RECIPES: dict[str, Recipe] = {
-    recipe.name: recipe
-    for recipe in (
-        *(MILD, MEDIUM, HOT),
-        *(modern(MILD), modern(MEDIUM), modern(HOT)),
-        *(RESNET101_2021, BASELINE_NVIDIA),
-    )
-}
+RECIPES: dict[str, Recipe] = {recipe.name: recipe for recipe in (MILD, MEDIUM, HOT, RESNET101_2021, BASELINE_NVIDIA)}
 """Every recipe by its name."""
 
 

@@ -23,7 +23,6 @@ class Recipe:
     optimizer: OptimizerConfig
     schedule: Schedule
     """Its scale gives the usual budget; another scale stretches it."""
-    progress_unit: Literal["epoch", "step"] = "epoch"
     """Unit in which methods see the progress of the run."""
     loss: Literal["cross_entropy", "binary_cross_entropy"]
     global_batch: int = 2048

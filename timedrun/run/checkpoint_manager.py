@@ -143,7 +143,7 @@ def _newest(folder: Path, rank: int, bound: float) -> tuple[float, dict[str, Any
             continue
         position = state.get("position")
         if not isinstance(position, dict) or not isinstance(state.get("run"), str):
-            reason = "does not name its run and step (saved by another version)"
+            reason = "does not name its run and step"
         elif position.get("step") != step:
             reason = f"holds the state after step {position.get('step')}, contrary to its name (renamed or copied)"
         elif state.get("rank") != rank:
@@ -169,7 +169,7 @@ def _require_one_run(folder: Path, ranks: ProcessGroup, step: int, state: dict[s
 def _replicated(folder: Path, step: int, state: dict[str, Any]) -> dict[str, Tensor] | None:
     """Load the tensors that `state` shares with all ranks, of any node whose file is visible; None if there is none.
 
-    Checkpoints of one rank, and those of versions before this layout, hold everything themselves.
+    Checkpoints of one rank hold everything themselves.
     """
     if not (places := state.get("replicated")):
         return {}

@@ -51,15 +51,14 @@ def test_its_log_passes_mlcommons_checker_and_the_strict_checks_of_v6_1(plan: Pl
     assert not [event for event in log.events if {keys.EPOCH_NUM, keys.FIRST_EPOCH_NUM} & event.metadata.keys()]
 
 
-@pytest.mark.parametrize("name", ["topics_64th", "c4_full"])
-def test_logs_of_the_sharded_configs_pass_too(name: str, tmp_path: Path) -> None:
-    config = BENCHMARK.config(name)
+def test_logs_of_the_sharded_full_size_pass_too(tmp_path: Path) -> None:
+    config = BENCHMARK.config("c4_full")
     whole = BENCHMARK.plan(config, ProcessGroup(0, 8, 0, torch.device("cpu")), None)
     path = dry_run(config, replace(whole, total=3 * config.evaluation.every), tmp_path / "result_0.txt")
     verdict = mlcommons.check_log(path, "6.1.0")
     assert (verdict.verdict, verdict.messages) == ("pass", ())
     report = check(path, BENCHMARK.spec.ruleset)
-    assert (report.passed, report.demonstration) == (True, name != "c4_full")
+    assert (report.passed, report.demonstration) == (True, False)
     log = record.read(path)
     assert (log.value("sharding"), log.value(keys.LOWEST_NUMERICAL_PRECISION_IN_COMM)) == ("full", "bfloat16")
 

@@ -6,7 +6,7 @@ import torch
 
 from language_model.gpt.configs import GptRunConfig
 from language_model.gpt.datasets import preflight
-from language_model.gpt.llama31_8b_configs import LLAMA31_8B, c4_full, topics_64th
+from language_model.gpt.llama31_8b_configs import LLAMA31_8B, c4_full, topics_closed
 from language_model.gpt.model import Decoder
 from language_model.gpt.warm_up import build_step
 from mlevents.rounds import RULESETS
@@ -28,15 +28,7 @@ def test_the_full_size_has_the_published_number_of_parameters() -> None:
 
 def test_a_run_of_the_full_size_is_refused_as_long_as_stores_have_16_bits_for_a_token() -> None:
     assert any("no run can start" in problem for problem in preflight(c4_full(), None, 8))
-    assert not any("no run can start" in problem for problem in preflight(topics_64th(), None, 8))
-
-
-def test_the_64th_has_the_heads_of_the_full_size_and_as_many_queries_for_each_key() -> None:
-    small, full = topics_64th().model, LLAMA31_8B
-    assert small.layers * small.hidden * 64 == full.layers * full.hidden
-    assert small.hidden // small.heads == full.hidden // full.heads == 128
-    assert small.heads // small.kv_heads == full.heads // full.kv_heads == 4
-    assert small.mlp_width / small.hidden == full.mlp_width / full.hidden == 3.5
+    assert not any("no run can start" in problem for problem in preflight(topics_closed(), None, 8))
 
 
 def memory(config: GptRunConfig, ranks: int) -> StepMemory:

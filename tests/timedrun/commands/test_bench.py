@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from judging.ground.errors import ExitCode
+from timedrun.analysis.step_benchmark import StepRow
 from timedrun.analysis.step_times import StepTimes
-from timedrun.bench.step_benchmark import StepRow
 from timedrun.benchmark import find
 from timedrun.cli import main
 from timedrun.commands.bench import show_steps

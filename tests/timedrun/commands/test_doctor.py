@@ -12,14 +12,14 @@ from timedrun.commands import doctor
 def test_it_names_installed_versions_what_is_missing_and_what_cannot_be_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    required = ["pytest>=9; extra == 'digits'", "no-such-package>=1; extra == 'dali'", "torch", "ruff; extra == 'dev'"]
+    required = ["pytest>=9; extra == 'digits'", "no-such-package>=1; extra == 'ffcv'", "torch", "ruff; extra == 'dev'"]
     monkeypatch.setattr("timedrun.commands.doctor.metadata.requires", lambda name: required)
     (tmp_path / "file").touch()
     assert main(["doctor", "--json", "--results", str(tmp_path / "file" / "runs")]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert found["packages"].keys() == {"[digits]", "[dali]", *doctor.OTHER_PACKAGES}
+    assert found["packages"].keys() == {"[digits]", "[ffcv]", *doctor.OTHER_PACKAGES}
     assert found["packages"]["[digits]"] == f"pytest {pytest.__version__}"
-    assert found["packages"]["[dali]"] == "no-such-package not installed: pip install 'timedrun[dali]'"
+    assert found["packages"]["[ffcv]"] == "no-such-package not installed: pip install 'timedrun[ffcv]'"
     assert "is a file" in found["machine"]["results"]
     assert not list(tmp_path.glob("runs*"))
     assert main(["doctor", "--results", str(tmp_path / "runs")]) == 0

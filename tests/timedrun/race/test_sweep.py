@@ -12,10 +12,10 @@ from judging.comparison.tradeoff import compare_curves
 from judging.ground.errors import UsageError
 from language_model.configs import topics_baseline
 from language_model.gpt.configs import openwebtext_methods
+from timedrun.commands.sweep import stretched_sides
 from timedrun.race.race_file import Budget, Race
 from timedrun.race.schedule import schedule
 from timedrun.race.sides import Side
-from timedrun.race.sweep import stretched_sides
 from timedrun.race.sweep_curves import curves_at
 from timedrun.race.sweep_report import SweepReport
 

@@ -93,7 +93,6 @@ def test_the_schedule_has_the_length_asked_for_and_the_recipes_warm_up(torchvisi
     model = torchvision.models.resnet18
     assert recipe("mild", model(), epochs=30).schedule.epochs_scaled == 30
     assert recipe("mild", model(), epochs=30).schedule.warmup_epochs_scaled == 8
-    assert recipe("mild_2026", model(), epochs=30).schedule.warmup_epochs_scaled == pytest.approx(8 / 3)
 
 
 def test_own_weights_are_kept_unless_new_ones_are_wanted(torchvision: ModuleType) -> None:

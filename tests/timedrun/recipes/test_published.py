@@ -1,10 +1,9 @@
 """The published recipes, number for number, and their ranges of budgets."""
 
-from dataclasses import asdict, fields
+from dataclasses import fields
 
 import pytest
 
-from timedrun.methods import ProgressiveResizing
 from timedrun.recipes import RECIPES, budget_problem
 
 COMMON = {
@@ -52,18 +51,6 @@ def test_methods_and_numbers_are_the_published_ones(name: str) -> None:
     assert (recipe.loss, recipe.initialisation) == ("binary_cross_entropy", "kaiming_bn_uniform")
 
 
-@pytest.mark.parametrize("name", METHODS)
-def test_the_newer_choices_are_the_whole_difference_of_a_variant(name: str) -> None:
-    published, variant = asdict(RECIPES[name]), asdict(RECIPES[f"{name}_2026"])
-    changed = {key for key in published if published[key] != variant[key]}
-    assert changed == {"name", "series", "source", "methods", "optimizer", "schedule", "progress_unit"}
-    pairs = zip(RECIPES[name].methods, RECIPES[f"{name}_2026"].methods, strict=True)
-    (resizing,) = [b for a, b in pairs if a != b]
-    assert isinstance(resizing, ProgressiveResizing)
-    sizes = resizing.sizes(176, [step / 1000 for step in range(1001)])
-    assert not [size for size in sizes if size % 8] and 88 <= min(sizes) < max(sizes) == 176
-
-
 @pytest.mark.parametrize("recipe", RECIPES.values(), ids=RECIPES)
 def test_the_schedule_of_a_recipe_is_within_its_range(recipe: object) -> None:
     assert not budget_problem(recipe.name, recipe.schedule.epochs_scaled)  # type: ignore[attr-defined]
@@ -75,5 +62,4 @@ def test_a_budget_out_of_range_is_refused_with_the_range() -> None:
         "recipe mild is meant for 9 to 66 epochs, not for 67; recipes for this budget: medium (67 to 234 epochs)"
     )
     assert "hot (235 epochs or more)" in budget_problem("medium", 235) and not budget_problem("hot", 10_000)
-    assert "medium_2026 (67 to 234" in budget_problem("mild_2026", 234)
     assert budget_problem("mild", 8).endswith("no recipe is meant for this budget")

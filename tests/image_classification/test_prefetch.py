@@ -12,8 +12,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from image_classification.batches import prefetched
 from image_classification.loaders.loader import LoadedBatch
-from image_classification.loaders.prefetch import prefetched
 from tests.image_classification.small_image_data import CPU, PATIENCE, eventually, threads
 
 

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from judging.ground import stdio
 from judging.ground.errors import DataError
-from timedrun.bench.process_memory import sampled
+from timedrun.analysis.process_memory import sampled
 from timedrun.distributed.stall_detector import cpu_seconds
 
 SAMPLE_EVERY = 0.1  # seconds between two samples of memory usage

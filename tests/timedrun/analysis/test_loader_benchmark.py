@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from judging.ground.errors import DataError, ExitCode
-from timedrun.bench import process_memory
-from timedrun.bench.loader_benchmark import LoaderPass, interleaved
+from timedrun.analysis import process_memory
+from timedrun.analysis.loader_benchmark import LoaderPass, interleaved
 from timedrun.cli import main
 from timedrun.distributed.stall_detector import cpu_seconds
 
@@ -25,7 +25,7 @@ def toy_baseline() -> RunConfig:
                      optimizer=OptimizerConfig(kind="sgd", peak_lr=0.1), evaluation=EvaluationConfig(target=0.5))
 '''
 BENCH = """
-from timedrun.bench.loader_benchmark import LoaderComparison, LoaderPass, LoaderRates
+from timedrun.analysis.loader_benchmark import LoaderComparison, LoaderPass, LoaderRates
 def loader(config, options):
     def row(name, *seconds):
         passes = tuple(LoaderPass(options.count, one, 2 * one, 3 << 20) for one in seconds)
@@ -151,7 +151,7 @@ def test_the_peak_of_a_pass_is_seen_although_it_is_over_at_its_end() -> None:
     # A process of its own: what earlier tests left may be freed meanwhile, and is less than before then.
     program = """
 import time
-from timedrun.bench.loader_benchmark import measured_pass
+from timedrun.analysis.loader_benchmark import measured_pass
 
 def run():
     held = bytearray(b"x") * (64 << 20)

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from timedrun.analysis.profiled_run import StepPlan
+from timedrun.analysis.step_benchmark import StepRow, measure_steps, rate_ratio
 from timedrun.analysis.step_times import StepTimes
-from timedrun.bench.step_benchmark import StepRow, measure_steps, rate_ratio
 from timedrun.benchmark import find
 from timedrun.config import RunConfig
 

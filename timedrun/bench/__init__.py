@@ -1,1 +1,0 @@
-"""Benchmarks of data loading and of training steps."""
