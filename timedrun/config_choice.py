@@ -19,7 +19,7 @@ from judging.ground.result_files import read_json
 from timedrun.benchmark import Benchmark
 from timedrun.config import Config, RunConfig, SubmissionConfig, digest, load, method_of, override
 from timedrun.methods import REGISTRY, Method
-from timedrun.provenance import number_formats
+from timedrun.training import number_formats
 
 FILE: Final = ".json"
 PATH: Final = re.compile(r".*[/\\](?=[^/\\]*\.json(?:[+-]|$))")

@@ -42,12 +42,12 @@ from timedrun.methods import (
     SelectiveBackprop,
     stack,
 )
-from timedrun.provenance.number_formats import emulated
 from timedrun.run import checkpoint_file, timed_run
 from timedrun.run.blocks import Outcome
 from timedrun.run.checkpoint_manager import checkpoint_path
 from timedrun.run.progress import Progress
 from timedrun.run.timed_run import TimedRun
+from timedrun.training.number_formats import emulated
 from timedrun.training.precision import Precision
 from timedrun.training.sampling import Indices
 

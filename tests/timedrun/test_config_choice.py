@@ -15,7 +15,7 @@ from timedrun.commands.run import without_places
 from timedrun.config import RunConfig, dump
 from timedrun.config_choice import config_of, split
 from timedrun.methods import EMA, REGISTRY, BlurPool, LabelSmoothing, Method, ProgressiveResizing, SequenceLengthWarmup
-from timedrun.provenance import number_formats
+from timedrun.training import number_formats
 
 BENCHMARK = find("image_classification")
 METHODS = BENCHMARK.config("methods")

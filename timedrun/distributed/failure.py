@@ -14,10 +14,15 @@ from mlevents.runlog import ResultFileGone
 from timedrun.distributed.collectives_check import WrongCollective
 from timedrun.distributed.config_consistency import ConfigMismatch, format_ranks
 from timedrun.distributed.process_group import ProcessGroup
-from timedrun.distributed.replica_check import ReplicaDivergence
 from timedrun.distributed.stall_detector import WAITING, ThreadActivity, in_module
 
 ABORTED: Final = "run aborted; resume with --resume"
+
+
+class ReplicaDivergence(TimedrunError):
+    """Raised on all ranks if their parameters have diverged."""
+
+
 AGREED: Final = (NonFiniteLoss, RankLost, ConfigMismatch, WrongCollective, ReplicaDivergence, ResultFileGone)
 """Errors that all ranks raise and that already name the rank."""
 

@@ -25,11 +25,11 @@ from timedrun.distributed.launch_env import LaunchEnv
 from timedrun.distributed.process_group import ProcessGroup, choose_device, require_warm_up_for_ddp
 from timedrun.methods import EMA, stack
 from timedrun.preflight import dry_run
-from timedrun.provenance import number_formats
 from timedrun.run import checkpoint_manager
 from timedrun.run.load_counters import busy_seconds
 from timedrun.run.result_set import other_config, other_rules
 from timedrun.run.worker import LaunchOptions
+from timedrun.training import number_formats
 from timedrun.training.batch_plan import BatchPlan
 
 LEAST_FREE_BYTES = 64 * 2**20  # for a log and its side files, with a margin; checkpoints come on top

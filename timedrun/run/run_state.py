@@ -20,11 +20,11 @@ from mlevents.runlog import RunLog, Scalar
 from timedrun.config import RunConfig
 from timedrun.distributed import config_consistency
 from timedrun.distributed.process_group import ProcessGroup
-from timedrun.distributed.replica_check import Replicas
 from timedrun.run.blocks import TrainProgress
 from timedrun.run.checkpoint_file import CheckpointError
 from timedrun.run.checkpoint_manager import CheckpointManager
 from timedrun.run.clock_check import ClockCheck
+from timedrun.run.replica_check import Replicas
 from timedrun.run.run_info import RunInfo
 from timedrun.run.train_stats import TrainStats
 from timedrun.training.batch_plan import BatchPlan

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from judging.ground.errors import UsageError
-from timedrun.provenance.number_formats import DTYPES
+from timedrun.training.number_formats import DTYPES
 
 WORDS = {torch.float32: "fp32", torch.bfloat16: "bfloat16", torch.float16: "fp16"}
 """MLPerf's words for numeric formats."""

@@ -19,9 +19,9 @@ from timedrun.config import RunConfig
 from timedrun.distributed.launch_env import LaunchEnv
 from timedrun.methods import EMA, CutMix, MixUp
 from timedrun.preflight import checks
-from timedrun.provenance import number_formats
 from timedrun.run import page_cache
 from timedrun.run.worker import LaunchOptions
+from timedrun.training import number_formats
 
 Usage = namedtuple("Usage", "total used free")
 

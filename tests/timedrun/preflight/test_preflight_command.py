@@ -22,8 +22,8 @@ from timedrun.commands.preflight import (
 from timedrun.config import RunConfig
 from timedrun.methods import LabelSmoothing, MixUp
 from timedrun.preflight import checks, dry_run_report
-from timedrun.provenance import number_formats
 from timedrun.run import page_cache
+from timedrun.training import number_formats
 
 without_cuda = pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without CUDA")
 

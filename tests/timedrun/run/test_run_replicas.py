@@ -9,10 +9,11 @@ import pytest
 from mlevents import keys, record
 from mlevents.runlog import RunLog
 from tests.timedrun.run.killed_run import ALONE, Checks, MakeRun, Program, kill_after, kill_in, resume
-from timedrun.distributed.replica_check import ReplicaDivergence, Replicas
+from timedrun.distributed.failure import ReplicaDivergence
 from timedrun.distributed.stop_signals import ShutdownRequest
 from timedrun.run.blocks import Outcome
 from timedrun.run.checkpoint_manager import newest_on_all, steps_in
+from timedrun.run.replica_check import Replicas
 
 
 class Asked:

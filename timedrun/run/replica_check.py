@@ -9,8 +9,8 @@ from typing import Final
 import torch
 from torch import Tensor, nn
 
-from judging.ground.errors import TimedrunError
 from timedrun.distributed.config_consistency import format_ranks
+from timedrun.distributed.failure import ReplicaDivergence
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.training.train_state import Stateful, is_sharded
 
@@ -25,10 +25,6 @@ SMALLEST: Final = 1e-4
 """Lower bound of a value's size: a weight near zero, or one that is only rounding errors, has no common digits."""
 NOT_FINITE: Final = -1.0
 """Replaces sums that are not finite, which a maximum over ranks might drop."""
-
-
-class ReplicaDivergence(TimedrunError):
-    """Raised on all ranks if their parameters have diverged."""
 
 
 class Replicas:

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from tests.timedrun.distributed.thread_ranks import CPU, Meeting, ThreadRanks, on_all
-from timedrun.distributed.replica_check import ReplicaDivergence, Replicas
+from timedrun.distributed.failure import ReplicaDivergence
+from timedrun.run.replica_check import Replicas
 
 Change = Callable[[dict[str, Tensor]], object]
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from timedrun.provenance import number_formats
-from timedrun.provenance.number_formats import emulated, slowdown
+from timedrun.training import number_formats
+from timedrun.training.number_formats import emulated, slowdown
 
 
 def test_fp32_takes_as_long_as_itself_and_is_never_emulated() -> None:
