@@ -30,6 +30,9 @@ REPLACED: Final = {
 SHOW_SETTINGS: Final = ("show", "prepare", "run", "preflight", "profile", "auto")
 """Verbs whose --help after a benchmark and a config prints the options of the config's settings."""
 
+TRAINER: Final = ("torch", "tyro", "psutil")
+"""Packages of the extra `train`, which those who judge logs do without."""
+
 PREPARE_LONG: Final = ("run", "race", "sweep", "preflight", "reproduce", "bench", "profile", "auto")
 """Verbs that name the stages before their first output, even where standard error is not a terminal."""
 
@@ -67,7 +70,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return int(code)
     except (Exception, KeyboardInterrupt) as error:
-        said = describe(error)
+        said = describe(error) or without_trainer(error)
         if said is None and (found := in_benchmark(error)):
             shown, place = found
             stdio.message(printable_lines(shown))
@@ -81,6 +84,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         stdio.stage("")
         for stream in (sys.stdout, sys.stderr):
             stdio.flush(stream)
+
+
+def without_trainer(error: BaseException) -> tuple[ExitCode, str] | None:
+    """Return the exit code and the message if `error` is the import of a package of the extra `train`, else None."""
+    package = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
+    if package not in TRAINER:
+        return None
+    return ExitCode.USAGE, f"{package} is not installed; nothing was done. Runs need pip install 'timedrun[train]'."
 
 
 def announce(verb: str, arguments: Namespace) -> None:

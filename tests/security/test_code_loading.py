@@ -18,7 +18,7 @@ from timedrun.benchmark import find
 from timedrun.cli import main
 from timedrun.commands import reproduce
 from timedrun.commands.parser import parser
-from timedrun.distributed.rank_process import module_command
+from timedrun.distributed.launch_env import module_command
 from timedrun.run import checkpoint_file
 from timedrun.run.checkpoint_file import CheckpointError
 

@@ -13,7 +13,7 @@ from judging.ground import stdio
 from judging.ground.result_files import ResultPaths
 from mlevents.terminal_escape import printable
 from timedrun.distributed import parent_death_signal
-from timedrun.distributed.rank_process import module_command
+from timedrun.distributed.launch_env import module_command
 from timedrun.distributed.stop_signals import handled
 
 LAST_LINES: Final = 12

@@ -21,8 +21,7 @@ from timedrun.commands.child_run import run_child
 from timedrun.config import RunConfig
 from timedrun.config_choice import PATH, config_of
 from timedrun.distributed import status_files
-from timedrun.distributed.launch_env import LaunchEnv
-from timedrun.distributed.rank_process import module_command
+from timedrun.distributed.launch_env import LaunchEnv, module_command
 from timedrun.preflight import checks
 from timedrun.race.race_file import Race, Turn, paths_of
 from timedrun.race.schedule import run_all

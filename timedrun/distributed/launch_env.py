@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final, Self
@@ -219,3 +220,11 @@ def _whole_number(name: str, environment: Mapping[str, str]) -> int:
 
 def _optional(name: str, environment: Mapping[str, str]) -> int | None:
     return _whole_number(name, environment) if name in environment else None
+
+
+def module_command(module: str, *arguments: str) -> list[str]:
+    """Return the command that runs `module` with this Python and its import path. `python -m` alone would prepend the
+    working directory, which may hold another package of the same name; if it is the path's last entry, `find` put it
+    there for a benchmark, and will again."""
+    working_directory = {"", os.getcwd()}
+    return [sys.executable, *([] if working_directory & set(sys.path[:-1]) else ["-P"]), "-m", module, *arguments]

@@ -6,7 +6,6 @@ import contextlib
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 
 import psutil
@@ -110,11 +109,3 @@ class RankProcess:
             stdio.write(f"rank {self.rank}: {self._unfinished_line.decode(errors='replace')}\n")
         if self.process.stdout is not None:
             self.process.stdout.close()
-
-
-def module_command(module: str, *arguments: str) -> list[str]:
-    """Return the command that runs `module` with this Python and its import path. `python -m` alone would prepend the
-    working directory, which may hold another package of the same name; if it is the path's last entry, `find` put it
-    there for a benchmark, and will again."""
-    working_directory = {"", os.getcwd()}
-    return [sys.executable, *([] if working_directory & set(sys.path[:-1]) else ["-P"]), "-m", module, *arguments]

@@ -28,7 +28,6 @@ from mlevents.terminal_escape import printable
 from timedrun.provenance.system_answers import read_answers
 from timedrun.race.race_file import ALONE, Comparison, Race, paths_of
 from timedrun.storage.benchmark_folders import ROOT
-from timedrun.submission.packaging import package
 
 T = TypeVar("T")
 MOST_NAMED = 4
@@ -124,6 +123,8 @@ class Report:
 
     def make_package(self) -> None:
         answers = self.race.options.get("answers")
+        from timedrun.submission.packaging import package  # with the trainer; `timedrun report` makes none
+
         made = package.package(
             [self.folder / side for side in self.race.sides],
             self.folder / "package",

@@ -17,9 +17,8 @@ from mlevents.record import RunRecord
 from timedrun.benchmark import Benchmark
 from timedrun.config import RunConfig
 from timedrun.distributed import fault_injection
-from timedrun.distributed.launch_env import ATTEMPT, LaunchEnv
+from timedrun.distributed.launch_env import ATTEMPT, LaunchEnv, module_command
 from timedrun.distributed.launcher import End, Launcher
-from timedrun.distributed.rank_process import module_command
 from timedrun.run import rank
 from timedrun.run.blocks import Outcome
 from timedrun.run.checkpoint_manager import steps_in

@@ -12,7 +12,7 @@ from judging.ground.errors import ExitCode
 from mlevents.rounds.own_rules import BEYOND_MLPERF
 from timedrun.cli import main
 from timedrun.commands.new import TEMPLATE
-from timedrun.distributed.rank_process import module_command
+from timedrun.distributed.launch_env import module_command
 
 NAME = "written_benchmark"
 

@@ -1,0 +1,101 @@
+"""The wheel without its extra `train`: verbs that judge logs work without torch, the others say what to install."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tomllib
+import venv
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from tests.judging.conftest import MakeSet
+from timedrun.cli import TRAINER
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = ("matplotlib", "vl-convert-python")
+"""Of the extras `report` and `explorer`, which plot and explore need; neither brings torch."""
+
+
+def required(names: tuple[str, ...]) -> Iterator[metadata.Distribution]:
+    """Yield the distributions of `names` and all that they require, without extras."""
+    waiting, seen = [Requirement(name) for name in names], set[str]()
+    while waiting:
+        requirement = waiting.pop()
+        name = canonicalize_name(requirement.name)
+        if name in seen or (requirement.marker and not requirement.marker.evaluate({"extra": ""})):
+            continue
+        seen.add(name)
+        distribution = metadata.distribution(requirement.name)
+        yield distribution
+        waiting += map(Requirement, distribution.requires or [])
+
+
+@pytest.fixture(scope="module")
+def timedrun(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The command of a virtual environment that has timedrun's wheel and links to what it requires, nothing else."""
+    folder = tmp_path_factory.mktemp("base")
+    build = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(folder)]
+    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
+    (wheel,) = folder.glob("*.whl")
+    venv.create(folder / "venv", symlinks=True)
+    (packages,) = (folder / "venv").glob("lib/python*/site-packages")
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--no-compile"]
+    subprocess.run([*pip, "--target", str(packages), str(wheel)], check=True, capture_output=True)
+    (installed,) = metadata.distributions(name="timedrun", path=[str(packages)])
+    for distribution in required((*(text for text in installed.requires or () if "extra ==" not in text), *PAGES)):
+        for top in {Path(file).parts[0] for file in distribution.files or () if not str(file).startswith("..")}:
+            place = Path(str(distribution.locate_file(top)))
+            if place.exists() and top not in ("__pycache__", "bin"):
+                (packages / top).symlink_to(place)
+    program = folder / "venv" / "bin" / "timedrun"
+    program.write_text(f"#!{folder / 'venv/bin/python'}\nimport sys\nfrom timedrun.cli import main\nsys.exit(main())\n")
+    program.chmod(0o755)
+    return program
+
+
+def run(timedrun: Path, *words: object, folder: Path) -> subprocess.CompletedProcess[str]:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    command = [str(timedrun), *map(str, words)]
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=100)
+
+
+def test_verbs_that_judge_work_without_torch(
+    timedrun: Path, make_set: MakeSet, published_sample: dict[str, Path], tmp_path: Path
+) -> None:
+    slow = make_set(tmp_path / "sets" / "slow", times=(20.0, 21.0, 22.0, 23.0, 24.0))
+    fast = make_set(tmp_path / "sets" / "fast", config_name="imagenet_methods")
+    for code, *words in (
+        (1, "check", fast / "result_0.txt"),  # not the digest of its config
+        (0, "score", slow, fast),
+        (0, "compare", slow, fast),
+        (0, "tradeoff", slow, fast),
+        (0, "plot", slow, fast, "--out", tmp_path / "plot.png"),
+        (0, "explore", tmp_path / "sets", "--out", tmp_path / "explore.html"),
+        (1, "report", fast),
+        (0, "export", fast, "--csv", tmp_path / "values.csv"),
+        (0, "reproduce", fast),
+        (0, "audit", published_sample["v2.0"].parent),
+    ):
+        done = run(timedrun, *words, folder=tmp_path)
+        assert done.returncode == code and not done.stderr and done.stdout, (words, done.stdout, done.stderr)
+
+
+@pytest.mark.parametrize(
+    "words", [["run", "image_classification", "methods"], ["doctor"], ["package", "runs", "--out", "package"]]
+)
+def test_a_verb_that_trains_names_the_extra(timedrun: Path, tmp_path: Path, words: list[str]) -> None:
+    done = run(timedrun, *words, folder=tmp_path)
+    assert done.returncode == 2 and done.stderr.endswith("pip install 'timedrun[train]'.\n"), done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_extra_train_is_what_the_command_names() -> None:
+    extra = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]["train"]
+    assert {Requirement(text).name for text in extra} == set(TRAINER)
