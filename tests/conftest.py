@@ -63,8 +63,8 @@ def starts_runs(module: Path) -> bool:
 
 @functools.cache
 def promised_tests() -> dict[str, list[str]]:
-    """Return the tests ("module::function") that hold each promise of ARCHITECTURE.md, by its name ("P1")."""
-    text = (TESTS.parent / "ARCHITECTURE.md").read_text()
+    """Return the tests ("module::function") that hold each promise of docs/promises.md, by its name ("P1")."""
+    text = (TESTS.parent / "docs" / "promises.md").read_text()
     rows = re.findall(r"^\| (P\d+)\. .* \| (.*) \|$", text, flags=re.MULTILINE)
     return {name: re.findall(r"`([\w/]+::\w+)`", tests) for name, tests in rows}
 
@@ -75,7 +75,7 @@ def refuse_skipped_promise(report: pytest.TestReport) -> None:
     held = [name for name, tests in promised_tests().items() if test in tests]
     if report.skipped and held:
         report.outcome = "failed"
-        report.longrepr = f"{test} holds {', '.join(held)} of ARCHITECTURE.md and was skipped: {report.longrepr}"
+        report.longrepr = f"{test} holds {', '.join(held)} of docs/promises.md and was skipped: {report.longrepr}"
 
 
 @pytest.hookimpl(wrapper=True)

@@ -4,16 +4,16 @@ import ast
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
 
+from tests.house import structure
+
 ROOT = Path(__file__).resolve().parents[2]
 PROBE = "import logging; logging.getLogger('x').handlers; import mlevents, timedrun; print(logging.__file__)"
 STANDARD = os.path.dirname(os.__file__)
-PACKAGES = ("logging/mlevents", "logging/judging", "referee", "timedrun", "image_classification", "language_model")
 
 
 @pytest.mark.parametrize(
@@ -76,34 +76,9 @@ def test_imports_go_down_only(folder: str, forbidden: set[str]) -> None:
         assert not imports(path) & forbidden, path
 
 
-def product_modules() -> dict[str, Path]:
-    """Return every module of the product by its dotted name."""
-    found = {}
-    for package in PACKAGES:
-        base = (ROOT / package).parent
-        for path in (ROOT / package).rglob("*.py"):
-            parts = path.relative_to(base).with_suffix("").parts
-            found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
-    return found
-
-
-def imported_modules(path: Path, modules: Mapping[str, Path]) -> set[str]:
-    """Return the `modules` that a file imports anywhere in it, inside functions and `if TYPE_CHECKING` too."""
-    found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            names = (f"{node.module}.{alias.name}" for alias in node.names)
-            found |= {name if name in modules else node.module for name in names}
-    return found & modules.keys()
-
-
 def test_no_imports_go_in_a_circle() -> None:
-    modules = product_modules()
-    graph = {name: imported_modules(path, modules) - {name} for name, path in modules.items()}
     try:
-        list(TopologicalSorter(graph).static_order())
+        list(TopologicalSorter(structure.imports()).static_order())
     except CycleError as error:
         pytest.fail(f"import circle: {' <- '.join(error.args[1])}")
 

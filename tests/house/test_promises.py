@@ -1,4 +1,4 @@
-"""Each promise of ARCHITECTURE.md is held by tests that exist and that run on CI."""
+"""Each promise of docs/promises.md is held by tests that exist and that run on CI."""
 
 import pytest
 

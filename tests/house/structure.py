@@ -1,0 +1,131 @@
+"""The size and structure of the project, counted: `python -m tests.house.structure` prints them."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+from collections.abc import Iterable, Iterator, Mapping
+from graphlib import TopologicalSorter
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = ("logging/mlevents", "logging/judging", "referee", "timedrun", "image_classification", "language_model")
+HOUSES = {
+    "judge": ("logging",),
+    "referee": ("referee",),
+    "trainer": ("timedrun", "image_classification", "language_model", "benchmarks", "examples"),
+    "tests": ("tests",),
+}
+"""Folders of each house."""
+
+
+class Graph(NamedTuple):
+    """Imports among the rooms of a package: its direct children, each a module or a package."""
+
+    rooms: int
+    floors: int
+    """Length of the longest chain of imports among the rooms."""
+    arrows: int
+    """Pairs of rooms of which the first imports from the second."""
+    circles: int
+    """Arrows of which the second room leads back to the first."""
+
+
+def sources(folder: str) -> Iterator[Path]:
+    return (path for path in (ROOT / folder).rglob("*.py") if ".venv" not in path.parts)
+
+
+def lines(folders: Iterable[str]) -> int:
+    """Return the number of lines of the Python files in `folders`."""
+    return sum(len(path.read_text().splitlines()) for folder in folders for path in sources(folder))
+
+
+def product_modules() -> dict[str, Path]:
+    """Return every module of the product by its dotted name."""
+    modules = {}
+    for package in PACKAGES:
+        base = (ROOT / package).parent
+        for path in sources(package):
+            parts = path.relative_to(base).with_suffix("").parts
+            modules[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return modules
+
+
+def imported_modules(path: Path, modules: Mapping[str, Path]) -> set[str]:
+    """Return the `modules` that a file imports anywhere in it, inside functions and `if TYPE_CHECKING` too."""
+    imported: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            imported |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names = (f"{node.module}.{alias.name}" for alias in node.names)
+            imported |= {name if name in modules else node.module for name in names}
+    return imported & modules.keys()
+
+
+def imports() -> dict[str, set[str]]:
+    """Return the modules of the product that each of its modules imports."""
+    modules = product_modules()
+    return {name: imported_modules(path, modules) - {name} for name, path in modules.items()}
+
+
+def graph_of(package: str) -> Graph:
+    """Return the graph of the rooms of the top-level `package`."""
+    rooms: dict[str, set[str]] = {}
+    for module, imported in imports().items():
+        if (room := _room(module, package)) is not None:
+            rooms.setdefault(room, set()).update(
+                other for name in imported if (other := _room(name, package)) is not None and other != room
+            )
+    reached = {room: _reached(room, rooms) for room in rooms}
+    circles = sum(room in reached[other] for room, others in rooms.items() for other in others)
+    floors: dict[str, int] = {}
+    down = {room: {other for other in others if room not in reached[other]} for room, others in rooms.items()}
+    for room in TopologicalSorter(down).static_order():
+        floors[room] = 1 + max((floors[other] for other in down[room]), default=0)
+    return Graph(len(rooms), max(floors.values()), sum(map(len, rooms.values())), circles)
+
+
+def _room(module: str, package: str) -> str | None:
+    """Return the direct child of `package` that holds `module`, the package itself, or None."""
+    if module == package:
+        return package
+    return ".".join(module.split(".")[:2]) if module.startswith(f"{package}.") else None
+
+
+def _reached(room: str, rooms: Mapping[str, set[str]]) -> set[str]:
+    reached: set[str] = set()
+    waiting = [room]
+    while waiting:
+        for other in rooms[waiting.pop()] - reached:
+            reached.add(other)
+            waiting.append(other)
+    return reached
+
+
+def verbs_and_options() -> tuple[int, int]:
+    """Return the number of verbs of the command line and of their options, each verb's own counted."""
+    from timedrun.commands.parser import parser
+
+    (verbs,) = (action for action in parser()._actions if isinstance(action, argparse._SubParsersAction))
+    ignored = {"-h", "--help", "--json"}
+    options = [
+        action for verb in verbs.choices.values() for action in verb._actions if not ignored & {*action.option_strings}
+    ]
+    return len(verbs.choices), len(options)
+
+
+def main() -> None:
+    for house, folders in HOUSES.items():
+        print(f"{house:9}{lines(folders):7} lines")
+        for folder in folders[: len(folders) if len(folders) > 1 else 0]:
+            print(f"  {folder:22}{lines([folder]):7}")
+    for package in ("mlevents", "judging", "referee", "timedrun", "image_classification", "language_model"):
+        graph = graph_of(package)
+        print(", ".join(f"{name} {value}" for name, value in ({"package": package} | graph._asdict()).items()))
+    print("verbs {}, options {}".format(*verbs_and_options()))
+
+
+if __name__ == "__main__":
+    main()

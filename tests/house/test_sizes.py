@@ -1,0 +1,26 @@
+"""Lines are the price of a feature: whoever exceeds a limit raises it in the same commit and says in docs/decisions.md what
+that bought."""
+
+import pytest
+
+from tests.house import structure
+
+LINES = {"judge": 14_500, "referee": 1_900, "trainer": 36_000, "tests": 38_000}
+ROOMS = {"timedrun": structure.Graph(20, 9, 80, 0), "judging": structure.Graph(6, 5, 10, 0)}
+VERBS, OPTIONS = 27, 205
+
+
+@pytest.mark.parametrize(("house", "most"), LINES.items())
+def test_a_house_has_at_most_so_many_lines(house: str, most: int) -> None:
+    assert structure.lines(structure.HOUSES[house]) <= most
+
+
+@pytest.mark.parametrize(("package", "most"), ROOMS.items())
+def test_a_package_has_at_most_so_many_rooms_floors_and_arrows(package: str, most: structure.Graph) -> None:
+    graph = structure.graph_of(package)
+    assert all(value <= limit for value, limit in zip(graph, most, strict=True)), graph
+
+
+def test_the_command_line_has_at_most_so_many_verbs_and_options() -> None:
+    verbs, options = structure.verbs_and_options()
+    assert verbs <= VERBS and options <= OPTIONS
