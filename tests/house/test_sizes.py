@@ -1,5 +1,5 @@
-"""Lines are the price of a feature: whoever exceeds a limit raises it in the same commit and says in docs/decisions.md what
-that bought."""
+"""Lines are the price of a feature: a limit is raised in the commit that needs it, and docs/decisions.md says what it
+bought."""
 
 import pytest
 

@@ -6,7 +6,7 @@ import gc
 import random
 import statistics
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -27,30 +27,27 @@ def choose(
     build: Callable[..., TrainStep],
     changes: Mapping[str, Mapping[str, Any]],
     *,
-    slow_starts: Iterable[str] = (),
     tolerance: float = 1e-4,
     chunks: int = 8,
-    together: int = 2,
     shown: Callable[[str], object] = lambda text: None,
     monotonic: Callable[[], float] = time.perf_counter,
 ) -> Selection[dict[str, Any]]:
     """Choose the changes that speed up a training step and leave its first losses as they were.
 
-    All is measured in this process; a change of a global switch, such as `torch.backends.cudnn.benchmark`, must be set
-    and unset in `build`.
+    All is measured in this process, two builds at a time; a change of a global switch, such as
+    `torch.backends.cudnn.benchmark`, must be set and unset in `build`.
 
     Args:
         build: returns a training step, from the same initial weights and batches at every call.
         changes: keyword arguments of `build` by the name of the change, each after those that it needs.
-        slow_starts: changes whose first steps take long, such as compiling; they are tried last.
         tolerance: relative difference of a loss that rounding explains.
-        chunks: turns of each build. together: builds in memory at once.
+        chunks: turns of each build.
 
     Returns:
         The selection; `build(**selection.settings)` is the fastest step.
 
     Raises:
-        ValueError: the step as given fails, or the changes that leave the loss alone change it together.
+        ValueError: the step as given or as chosen fails, or the chosen one changes the loss.
 
     Example::
 
@@ -74,17 +71,7 @@ def choose(
         return " ".join(sorted(changes[change]))
 
     given: dict[str, Any] = {}
-    return Selector(
-        given,
-        list(changes),
-        changed,
-        measured,
-        setting=setting,
-        slow_starts=slow_starts,
-        tolerance=tolerance,
-        together=together,
-        shown=shown,
-    ).run()
+    return Selector(given, list(changes), changed, measured, setting=setting, tolerance=tolerance, shown=shown).run()
 
 
 def step_times(

@@ -22,14 +22,12 @@ from timedrun.benchmark import Benchmark, find
 from timedrun.commands.profile import require_runnable
 from timedrun.config import RunConfig, digest, dump
 from timedrun.config_choice import config_of, with_text
-from timedrun.distributed.process_group import choose_device
 from timedrun.preflight import checks
 from timedrun.run.progress import duration
 
 STEPS: Final = StepPlan(positions=(0.1, 0.5, 0.9), chunks=3, chunk=5, skip=2, evaluate=False)
 TOLERANCE: Final = {"fp32": 1e-4, "bf16": 2e-2, "fp16": 2e-2}
 """Relative difference of the first losses that rounding explains, by precision."""
-SLOW_STARTS: Final = ("compile true",)
 
 
 def auto(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
@@ -54,7 +52,7 @@ def auto(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
         return float(60 * arguments.minutes - (time.monotonic() - started))
 
     def measured(configs: Mapping[str, RunConfig], limited: bool) -> tuple[dict[str, StepTimes], dict[str, str]]:
-        seconds = left() if limited else math.inf
+        seconds = left() / 2 if limited else math.inf  # a long warm-up, such as compiling, leaves time for the rest
         folder, threads = arguments.data_folder, arguments.threads or 0
         return step_times(benchmark.name, configs, STEPS, data_folder=folder, threads=threads, seconds=seconds)
 
@@ -65,9 +63,7 @@ def auto(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
         lambda changes: changed(benchmark, config, changes, arguments.data_folder),
         measured,
         setting=lambda change: change.split()[0],
-        slow_starts=SLOW_STARTS,
         tolerance=max(TOLERANCE[name] for name in (config.precision, *asked)),
-        together=2 if choose_device(config.device).type == "cuda" else 16,
         expired=lambda: left() <= 0,
         shown=lambda text: stdio.stage(f"timedrun auto: {text}", terminal_only=False),
     ).run()
