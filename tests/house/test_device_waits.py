@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from benchmarks.gpu.fineweb import TINY, TINY_OF, write_tiny_shards
+from benchmarks.gpu.steps import CASES, write_tiny_shards
 from timedrun.analysis.profiled_run import ProfiledRun, StepPlan, profiled
 from timedrun.benchmark import find
 from timedrun.config_choice import config_of
@@ -80,9 +80,9 @@ def test_a_step_of_bert_never_waits_for_the_device(waiting: Waiting) -> None:
 
 
 def test_a_step_of_gpt_never_waits_for_the_device(waiting: Waiting, tmp_path: Path) -> None:
-    size = ("--model.vocabulary", str(write_tiny_shards(tmp_path / "shards")))
-    given = (*TINY, *TINY_OF["methods"], *size)
-    assert waiting("fineweb", "methods", "fineweb", *given, folder=tmp_path / "shards") == []
+    write_tiny_shards(tmp_path / "shards")
+    tiny = f"{CASES['fineweb'].tiny} {CASES['fineweb'].tiny_of['methods']}".split()
+    assert waiting("fineweb", "methods", "fineweb", *tiny, folder=tmp_path / "shards") == []
 
 
 def test_transformers_waits_for_the_device_once_a_forward_pass(waiting: Waiting) -> None:
