@@ -115,7 +115,7 @@ class Block:
         exact: LossGradients,
         usual: Mapping[str, float],
         *,
-        most: Callable[[str], bool] | None = None,
+        attention: bool = False,
         further: float = FURTHER,
         largest: float = LARGEST,
     ) -> None:
@@ -125,15 +125,15 @@ class Block:
             exact: with gradients of the names and shapes of `timed`.
             usual: distances of an independent step in bf16 from fp32: rounding alone. The median distance of `timed`
                 may be `further` times theirs.
-            most: of the gradients that errors change most, by name, whose median is compared, too.
+            attention: compare the median of the gradients that a wrong mask changes most, too.
             largest: distance that any gradient may have.
         """
         distances = timed.distances(exact.gradients)
         found = {"loss apart": abs(timed.loss - exact.loss) / abs(exact.loss), "largest": max(distances.values())}
         passed = found["loss apart"] <= BF16 and found["largest"] <= largest
         compared: dict[str, Callable[[str], bool]] = {"median": lambda _: True}
-        if most:
-            compared["median of the most affected"] = most
+        if attention:
+            compared["median of attention's"] = attention_weights
         for kind, chosen in compared.items():
             own, theirs = (
                 statistics.median(one for name, one in of.items() if chosen(name)) for of in (distances, usual)

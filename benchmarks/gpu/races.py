@@ -13,7 +13,7 @@ run_stop, by NVML's counter (extra `gpu`).
 
 A race of N runs takes the time of its runs, plus 10 to 20 s each for start and imports: choose --runs for ten minutes.
 Needs all packages of pyproject.toml's `dependencies`, mlperf-logging for the official checker among them, scikit-learn
-for images and transformers for topics and text; carry those that a machine without a network lacks (see bert_ladder).
+for images and transformers for topics and text; carry those that a machine without a network lacks (see steps).
 """
 
 from __future__ import annotations
@@ -24,13 +24,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from benchmarks.gpu.block import THREADS, Block, parser
-from benchmarks.gpu.fineweb import write_tiny_shards
-from language_model.gpt.tokens import prepare_tokens
 from mlevents import keys
 from mlevents.record import read
 
@@ -58,32 +56,7 @@ RACES = {
     "gpt_text": Race("fineweb", ("small_baseline", "small_methods"), "fineweb", 5, needs_data=True),
 }
 SMOKE = Race("image_classification", ("smoke", "smoke-ema"), "synthetic", 1, ())
-
-
-def first_steps(samples: int, target: str) -> tuple[str, ...]:
-    """Return the overrides of a tiny run, evaluated after `samples` and ended by a `target` that any model reaches."""
-    every = str(samples)
-    return ("--evaluation.first", every, "--evaluation.every", every, "--evaluation.target", target)
-
-
-TOPICS = Race("language_model", ("baseline", "methods"), "topics", 1, first_steps(320, "1e-6"))
-GPT = Race("gpt", ("baseline", "modern"), "shakespeare", 1, first_steps(320, "99"), needs_data=True)
-GPT_TEXT = replace(
-    RACES["gpt_text"],
-    runs=1,
-    overrides=(*first_steps(16, "99"), "--no-compile", "--data.eval-tokens", "600"),
-)
-TINY = {"images": SMOKE, "topics": TOPICS, "cifar10": SMOKE, "text": TOPICS, "gpt": GPT, "gpt_text": GPT_TEXT}
-
-
-def tiny_tokens(race: Race, folder: Path) -> tuple[str, ...]:
-    """Make tokens of this file's text in `folder` as the configs of `race` take them; return the override that fits a
-    model to them."""
-    if race is GPT_TEXT:
-        vocabulary = write_tiny_shards(folder)
-    else:
-        vocabulary = prepare_tokens([Path(__file__)], folder).vocabulary
-    return ("--model.vocabulary", str(vocabulary))
+"""Every race under --tiny."""
 
 
 def command_of(race: Race, folder: Path, data_folder: Path | None, runs: int, overrides: Sequence[str]) -> list[str]:
@@ -125,21 +98,17 @@ def main() -> None:
     options.add_argument("--data-folder", type=Path)
     options.add_argument("--runs", type=int, help="runs of each config (default: 10 of cifar10, 5 of the others)")
     arguments, overrides = options.parse_known_args()
-    race = (TINY if arguments.tiny else RACES)[arguments.race]
+    race = SMOKE if arguments.tiny else RACES[arguments.race]
     block = Block(f"race_{arguments.race}", arguments)
     folder = block.out / f"race_{arguments.race}"
     if folder.exists():
         raise SystemExit(f"{folder} exists; nothing was run. Continue it with `timedrun race --resume {folder}`.")
-    data_folder = arguments.data_folder
     overrides = ["--device", block.device.type, *race.overrides, *overrides]
-    if block.tiny and race.needs_data:
-        data_folder = block.out / f"data_{arguments.race}"
-        overrides += tiny_tokens(race, data_folder)
-    if race.needs_data and data_folder is None:
+    if race.needs_data and arguments.data_folder is None:
         options.error(f"{arguments.race} needs --data-folder")
     if block.tiny:
         overrides += ["--threads", str(THREADS)]
-    command = command_of(race, folder, data_folder, arguments.runs or race.runs, overrides)
+    command = command_of(race, folder, arguments.data_folder, arguments.runs or race.runs, overrides)
     began = time.perf_counter()
     code = subprocess.run(command).returncode
     found = json.loads((folder / "race.json").read_text()) if (folder / "race.json").is_file() else {}

@@ -1,21 +1,21 @@
 """Runs of whole scripts with --tiny."""
 
+import importlib
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[3]
+import pytest
 
 
-def run(name: str, out: Path, *options: str) -> tuple[dict[str, Any], str]:
-    """Run a script with --tiny; return its JSON values and its output."""
-    command = [sys.executable, "-m", f"benchmarks.gpu.{name}", *options, "--tiny", "--out", str(out)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=280)
-    assert done.returncode == 0, done.stdout + done.stderr
+def run(name: str, out: Path, *options: str) -> dict[str, Any]:
+    """Run a script with --tiny in this process; return its JSON values."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.argv", [name, *options, "--tiny", "--out", str(out)])
+        importlib.import_module(f"benchmarks.gpu.{name}").main()
     (path,) = out.glob("*.json")
-    return json.loads(path.read_text()), done.stdout
+    values: dict[str, Any] = json.loads(path.read_text())
+    return values
 
 
 def passed(values: dict[str, Any]) -> list[str]:

@@ -1,0 +1,133 @@
+"""Steps are compared with a reference before they are timed; a step that computes something else is not timed."""
+
+import sys
+from argparse import Namespace
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from benchmarks.gpu.block import Block
+from benchmarks.gpu.steps import CASES, compare, configs_of, reference
+from language_model.attention import BACKENDS, Attend
+from language_model.collator import MaskedBatch
+from language_model.gpt.attention_mask import attention_mask
+from tests.benchmarks.gpu.script_run import passed, run
+from timedrun.methods.blurpool import blur, blur_by_slices
+
+pytestmark = pytest.mark.timeout(300)
+
+
+@pytest.fixture(autouse=True)
+def no_references_are_kept() -> None:
+    reference.cache_clear()
+
+
+@pytest.fixture
+def block(tmp_path: Path) -> Block:
+    return Block("some", Namespace(tiny=True, out=tmp_path))
+
+
+def tiny(case: str, text: str) -> Any:
+    """Return a tiny config of a case."""
+    return configs_of(CASES[case], [text], [], tiny=True)[text]
+
+
+@pytest.mark.parametrize(
+    ("case", "labels"),
+    [
+        ("bert", ["HF eager", "+ float8"]),
+        ("images", ["baseline", "methods, one size"]),
+        ("fineweb", ["baseline", "methods"]),
+    ],
+)
+def test_configs_are_compared_before_they_are_timed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], case: str, labels: list[str]
+) -> None:
+    values, output = run("steps", tmp_path, case, *labels), capsys.readouterr().out
+    assert {f"{label}: as timed, as eager fp32" for label in labels} <= {*passed(values)}
+    assert ("+ float8: fp32 as transformers" in passed(values)) == (case == "bert")
+    rows = values["steps"]["rows"]
+    assert [row["given"] for row in rows] == labels and all(row["peak_bytes"] for row in rows)
+    if case == "bert":
+        assert rows[1]["operations_per_step"] < rows[0]["operations_per_step"]
+        assert rows[0]["tokens_per_sample"] == pytest.approx(64 * 254 / 512, rel=0.05)
+    assert output.index("as timed") < output.index("steps of 2 configs") < output.index("samples/s")
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_configs_of_every_case_exist_in_full_size(case: str) -> None:
+    configs = configs_of(CASES[case], [], [], tiny=False)
+    assert {config.device for config in configs.values()} == {"auto"} and not any(map(problems, configs.values()))
+
+
+def problems(config: Any) -> list[str]:
+    return config.problems() if hasattr(config, "problems") else []
+
+
+def test_compiled_rungs_compute_what_transformers_does(block: Block, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled = partial(torch.compile, backend="aot_eager")
+    monkeypatch.setattr(torch, "compile", compiled)
+    monkeypatch.setattr("language_model.encoder.region", partial(compiled, fullgraph=True, dynamic=True))
+    for label in ("HF sdpa, compiled", "+ compiled"):
+        compare(block, label, replace(tiny("bert", label), compile=True))
+    assert passed(block.values)[-1] == "+ compiled: as timed, as eager fp32"
+
+
+@pytest.mark.parametrize("wrong", ["one neighbour", "the last token left out"])
+def test_a_bert_with_a_wrong_mask_is_not_timed(block: Block, monkeypatch: pytest.MonkeyPatch, wrong: str) -> None:
+    right = BACKENDS["sdpa_loop"]
+
+    def neighbour(batch: MaskedBatch) -> Attend:
+        offsets = torch.cat((batch.offsets[:-3], batch.offsets[-2:]))  # two sequences attend to each other
+        return right(replace(batch, offsets=offsets, lengths=offsets.diff()))
+
+    def shorter(batch: MaskedBatch) -> Attend:
+        pieces = batch.offsets.diff().tolist()
+
+        def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dropout: float) -> torch.Tensor:
+            split = zip(*(torch.split(one.transpose(0, 1), pieces, 1) for one in (q, k, v)), strict=True)
+            attention = torch.nn.functional.scaled_dot_product_attention
+            mixed = [attention(a, b[:, :-1], c[:, :-1]) for a, b, c in split if a.shape[1]]
+            return torch.cat([one.transpose(0, 1) for one in mixed])
+
+        return attend
+
+    monkeypatch.setitem(BACKENDS, "sdpa_grouped", neighbour if wrong == "one neighbour" else shorter)
+    monkeypatch.setattr("benchmarks.gpu.steps.LOSS", 1.0)  # past the comparison in fp32, which finds both as well
+    monkeypatch.setattr("benchmarks.gpu.steps.GRADIENT", 10.0)
+    with pytest.raises(SystemExit, match="unpadded: as timed"):
+        compare(block, "unpadded", tiny("bert", "unpadded"))
+
+
+def test_a_gpt_without_the_documents_mask_is_not_timed(block: Block, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = tiny("fineweb", "methods")
+    ends = iter([config.model.vocabulary - 1] * 2)  # right in fp32 and in the usual bf16
+
+    def forgetful(tokens: torch.Tensor, window: torch.Tensor, end_of_text: int) -> Any:
+        return attention_mask(tokens, window=window, end_of_text=next(ends, None))
+
+    monkeypatch.setattr("language_model.gpt.model.attention_mask", forgetful)
+    with pytest.raises(SystemExit, match="methods: as timed"):
+        compare(block, "methods", config)
+
+
+def test_a_compiled_blur_of_another_padding_is_not_timed(block: Block, monkeypatch: pytest.MonkeyPatch) -> None:
+    def blurred(inputs: torch.Tensor, kernel: torch.Tensor, stride: Any = 1) -> torch.Tensor:
+        if torch.compiler.is_compiling() and wrong:
+            padded = torch.nn.functional.pad(inputs, (1, 1, 1, 1), mode="replicate")
+            down, right = (stride, stride) if isinstance(stride, int) else stride
+            return blur_by_slices(padded, 1)[:, :, 1:-1:down, 1:-1:right]
+        return blur(inputs, kernel, stride)
+
+    monkeypatch.setattr(sys.modules["timedrun.methods.blurpool"], "blur", blurred)
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager"))
+    config = replace(tiny("images", "methods, one size"), compile=True)
+    wrong = False
+    compare(block, "right", config)
+    wrong = True
+    with pytest.raises(SystemExit, match="wrong: as timed"):
+        compare(block, "wrong", config)
