@@ -26,10 +26,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from benchmarks.method_cards import COSTS
 from image_classification.model import ModelConfig, build_model
 from language_model.model import import_transformers
 from timedrun.methods import REGISTRY, SWA, Method, SequenceLengthWarmup, stack
-from timedrun.methods.card import COSTS, places
+from timedrun.methods.card import places
 from timedrun.provenance import system
 
 STEPS = 20

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.method_cards import COSTS, with_cards
 from judging.ground.errors import UsageError
 from timedrun import cli
 from timedrun.commands.run import settings_of
 from timedrun.methods import REGISTRY
-from timedrun.methods.card import COSTS, with_cards
 from timedrun.storage.method_cards import cards, stages
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -27,7 +27,7 @@ def test_every_method_has_a_card_and_every_card_a_method_or_a_setting() -> None:
 
 def test_the_page_is_up_to_date() -> None:
     text = PAGE.read_text(encoding="utf-8")
-    assert text == with_cards(text), "run: python -m timedrun.methods.card docs/methods.md"
+    assert text == with_cards(text), "run: python -m benchmarks.method_cards docs/methods.md"
 
 
 def test_the_stages_read_from_the_source_are_the_methods_own() -> None:
