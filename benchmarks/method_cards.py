@@ -58,7 +58,7 @@ def _times(ratio: dict[str, Any]) -> str:
 
 
 def effects(card: MethodCard) -> Iterator[tuple[str, str]]:
-    """Yield the effects of a method in the sweeps of results/, by the curves that differ from the baseline in it only."""
+    """Yield the effects of a method in the sweeps of results/, by curves that differ from the baseline in it only."""
     for sweep, title in SWEEPS.items():
         values = json.loads((ROOT / "results" / sweep / "tradeoff.json").read_text(encoding="utf-8"))
         names = (values["baseline"], values["baseline"].partition("_")[2])  # a command may leave out the dataset
