@@ -82,23 +82,6 @@ def test_every_file_that_is_copied_exists_in_the_context() -> None:
             assert source == "." or source in sent, source
 
 
-def test_the_context_is_small_and_holds_the_source_the_tests_and_nothing_else() -> None:
-    sent = {path.relative_to(ROOT).as_posix(): path.stat().st_size for path in context()}
-    assert sum(sent.values()) < 6 << 20
-    for needed in (
-        "timedrun/cli.py",
-        "logging/mlevents/checks/log_check.py",
-        "tests/house/test_dockerfile.py",
-        "scripts/demo.sh",
-    ):
-        assert needed in sent
-    for name in sent:
-        top = name.split("/")[0]
-        assert not {"__pycache__", ".pytest_cache", ".hypothesis", ".git", ".venv", "runs"} & set(name.split("/")), name
-        assert top != "results" or name.startswith("results/published/"), name
-        assert not re.search(r"(\.pem|\.key|\.env|id_rsa|credentials)$", name), name
-
-
 def test_what_git_tracks_of_the_source_is_in_the_context() -> None:
     tracked = subprocess.run(["git", "-C", ROOT, "ls-files"], capture_output=True, text=True, timeout=60)
     if tracked.returncode != 0 or not tracked.stdout:
@@ -106,6 +89,11 @@ def test_what_git_tracks_of_the_source_is_in_the_context() -> None:
     sent = {path.relative_to(ROOT).as_posix() for path in context()}
     left_out = {name for name in tracked.stdout.splitlines() if (ROOT / name).exists()} - sent
     assert {name for name in left_out if not name.startswith(("results/", ".ci/")) and name != ".gitignore"} == set()
+
+
+def test_hadolint_finds_nothing() -> None:
+    done = subprocess.run(["hadolint", ROOT / "Dockerfile"], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stdout
 
 
 @pytest.mark.parametrize("target", ["runtime", "test"])
@@ -135,20 +123,6 @@ def test_signals_reach_the_command_and_any_command_can_be_given() -> None:
     done = subprocess.run([*words, "sh", "-c", 'echo "$PPID:$1"', "sh", "two  words"], capture_output=True, text=True)
     assert done.stdout == f"{os.getpid()}:two  words\n", "a shell stays between the engine and the command"
     assert json.loads(of_kind("CMD")[0]) == ["timedrun", "--help"]
-
-
-def test_extras_exist_and_versions_come_from_the_constraints() -> None:
-    (extras,) = [rest.partition("=")[2] for rest in of_kind("ARG") if rest.startswith("EXTRAS=")]
-    assert set(extras.split(",")) <= set(PROJECT["optional-dependencies"])
-    pinned = {line.partition("==")[0] for line in (ROOT / "constraints.txt").read_text().splitlines() if "==" in line}
-    assert {"torch", "torchvision", "numpy", "ffcv", "mlperf-logging"} <= pinned
-    installs = [
-        part for run in of_kind("RUN") for part in run.split("&&") if "pip install" in part or "pip wheel" in part
-    ]
-    assert installs
-    for install in installs:
-        assert "--no-cache-dir" in install
-        assert "--no-deps" in install or re.search(r"--constraint \S*constraints(\.txt)? ", install)
 
 
 def test_what_the_base_is_built_of_is_pinned_and_compared_after_the_installation() -> None:
