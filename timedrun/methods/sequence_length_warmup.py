@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 from torch import Tensor
 
@@ -50,10 +49,11 @@ def cut(tokens: Tensor, length: int, *, truncate: bool) -> Tensor:
 
 
 class _SequenceLengthWarmupHooks(Hooks):
+    _method: SequenceLengthWarmup
     saved = ("batches",)
 
     def __init__(self, method: SequenceLengthWarmup) -> None:
-        self._method = method
+        super().__init__(method)
         self.batches: dict[int, int] = {}  # length in tokens -> batches cut to it
 
     def batch(self, inputs: Tensor, targets: Tensor, at: Position, classes: int) -> tuple[Tensor, Tensor]:
@@ -75,16 +75,13 @@ class _SequenceLengthWarmupHooks(Hooks):
         return f"{sum(self.batches.values())} batches cut to {min(self.batches)}..{max(self.batches)} tokens"
 
 
-@dataclass(frozen=True, kw_only=True)
-class SequenceLengthWarmup(Method):
+class SequenceLengthWarmup(Method, name="sequence_length_warmup", stage=Stage.SIZE, hooks=_SequenceLengthWarmupHooks):
     """Curriculum over sequence length (Li, Zhang and He 2021, arXiv 2108.06084), by default with their linear pacing.
 
     With `truncate` the rest of each sequence is not trained on. Lengths change with the optimizer step: the caller's
     progress must be the share of `steps` taken.
     """
 
-    name: ClassVar[str] = "sequence_length_warmup"
-    stage: ClassVar[Stage] = Stage.SIZE
     steps: int
     """Optimizer steps of the whole run, of which `duration` is a fraction."""
     duration: float = 0.3
@@ -96,18 +93,11 @@ class SequenceLengthWarmup(Method):
     pacing: Pacing = "linear"
     """composer_2022: the staircase of MosaicML's published runs, see `composer_2022_length`."""
 
-    def __post_init__(self) -> None:
-        if not isinstance(self.steps, int):
-            raise ValueError(f"sequence_length_warmup.steps is a number of optimizer steps, not {self.steps!r}")
-        if not 0 < self.duration <= 1:
-            raise ValueError(f"sequence_length_warmup.duration must be a share of the run above 0, not {self.duration}")
-        if not 1 <= self.min_length < self.max_length or self.step_size < 1:
-            raise ValueError(
-                f"sequence_length_warmup needs 1 <= min_length < max_length and a step_size of 1 or more, not "
-                f"{self.min_length}, {self.max_length}, {self.step_size}"
-            )
-        if self.pacing not in PACING:
-            raise ValueError(f"sequence_length_warmup.pacing is {' or '.join(PACING)}, not {self.pacing!r}")
+    def check(self) -> None:
+        self.require("steps", isinstance(self.steps, int), "a number of optimizer steps")
+        self.require("duration", 0 < self.duration <= 1, "a share of the run above 0")
+        self.require("min_length", 1 <= self.min_length < self.max_length, f"1 or more and below {self.max_length}")
+        self.require("step_size", self.step_size >= 1, "1 or more")
         increments = (self.max_length - self.min_length) // self.step_size
         if increments < 1 or self.warming < (1 if self.pacing == "linear" else increments):
             raise ValueError(
@@ -130,6 +120,3 @@ class SequenceLengthWarmup(Method):
             max_length=self.max_length,
             step_size=self.step_size,
         )
-
-    def hooks(self) -> Hooks:
-        return _SequenceLengthWarmupHooks(self)

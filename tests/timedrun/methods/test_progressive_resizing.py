@@ -191,7 +191,7 @@ def test_a_size_of_zero_pixels_is_refused() -> None:
 
 @pytest.mark.parametrize("field", ["interpolation", "where"])
 def test_an_unknown_choice_is_refused(field: str) -> None:
-    with pytest.raises(ValueError, match=f"progressive_resizing.{field} is one of"):
+    with pytest.raises(ValueError, match=f"progressive_resizing.{field} must be one of"):
         replace(MLPERF, **{field: "loadr"})
 
 
