@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import NamedTuple
 
 import torch
@@ -163,13 +164,7 @@ class BlurPool(Method, name="blurpool"):
     min_channels: int = 16
 
     def model(self, model: nn.Module) -> tuple[nn.Module, str]:
-        count = blurpool(
-            model,
-            replace_convs=self.replace_convs,
-            replace_maxpools=self.replace_maxpools,
-            blur_first=self.blur_first,
-            min_channels=self.min_channels,
-        )
+        count = blurpool(model, **asdict(self))
         if not count.convolutions and not count.max_pools:
             raise self.no_effect(
                 f"found no strided convolution with {self.min_channels} or more input channels and no strided max-pool "

@@ -43,6 +43,6 @@ class LogBias(Method, name="log_bias"):
         changed = linear_log_constant_bias(model)
         if changed is None:
             raise self.no_effect(
-                "sets the bias of a classifier, but the model's last layer with parameters is no nn.Linear with a bias"
+                "sets a classifier's bias, but the model's last layer with parameters is not an nn.Linear with a bias"
             )
         return model, changed

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch._compile import _disable_dynamo
 
 from timedrun.methods.method import Hooks, Method, Position, unwrapped
-from timedrun.training.residual_blocks import last_norm, residual_blocks
+from timedrun.training.initialisation import last_norm, residual_blocks
 
 Kind = Literal["sample", "block"]
 

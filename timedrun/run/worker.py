@@ -30,7 +30,7 @@ from timedrun.distributed.process_group import ProcessGroup, require_warm_up_for
 from timedrun.distributed.stop_signals import ShutdownRequest
 from timedrun.distributed.watchdog import Watchdog
 from timedrun.provenance import system
-from timedrun.run import origin, run_files
+from timedrun.run import origin
 from timedrun.run.blocks import Outcome
 from timedrun.run.checkpoint_manager import discard_newer, newest_on_all
 from timedrun.run.load_counters import LoadCounters
@@ -92,7 +92,7 @@ def execute(benchmark: Benchmark, settings: RunConfig, options: LaunchOptions) -
         # since nodes number the results of their own folders.
         number = ranks.all_gather(options.paths.number)[0]
         options = replace(options, paths=replace(options.paths, number=number))
-        platform = run_files.platform_name(settings, ranks)
+        platform = origin.platform_name(settings, ranks)
         # Before the log is changed: without a checkpoint it must keep its run_stop.
         resume_from = load_checkpoint(settings, options, ranks, platform) if options.resume else None
         log = open_log(settings, options, ranks, platform, resume_from)
@@ -258,7 +258,7 @@ def claim(settings: RunConfig, options: LaunchOptions, ranks: ProcessGroup, plat
     status_files.report_begun(paths.number)
     try:
         log.event(keys.LEDGER_ENTRY, entry)
-        run_files.write(settings, paths, ranks, platform, options.command)
+        origin.write(settings, paths, ranks, platform, options.command)
         result_files.hold(paths)
     except BaseException:
         log.close(reason="the run's files next to the log could not be written")
@@ -276,7 +276,7 @@ def load_checkpoint(settings: RunConfig, options: LaunchOptions, ranks: ProcessG
 
     def require() -> None:
         source = origin.at_start(ROOT, ranks.world_size, ranks.device.type)
-        require_resumable(settings, options.paths, origin=source, system=run_files.describe(settings, ranks, platform))
+        require_resumable(settings, options.paths, origin=source, system=origin.describe(settings, ranks, platform))
 
     on_first(ranks, require)
     return newest_on_all(options.paths.checkpoints, ranks)

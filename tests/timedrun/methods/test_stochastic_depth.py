@@ -10,7 +10,7 @@ from torch import nn
 from image_classification.model import ModelConfig, build_model
 from timedrun.methods import BlurPool, NoEffect, StochasticDepth, stack
 from timedrun.methods.stochastic_depth import _Branch, keep_rates
-from timedrun.training.residual_blocks import residual_blocks
+from timedrun.training.initialisation import residual_blocks
 
 
 def network(block: str = "bottleneck") -> nn.Module:
