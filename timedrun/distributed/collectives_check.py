@@ -26,10 +26,8 @@ def check_collectives(ranks: ProcessGroup) -> dict[str, float | str] | None:
     """Check all-reduce, broadcast and all-gather bit for bit, and time an all-reduce; all ranks call this together.
 
     Returns None with one rank, else the measurement: bytes_per_second is the `bytes` of one rank's buffer over
-    `seconds`, the median over repeats of the slowest rank's time.
-
-    Raises:
-        WrongCollective: a result is wrong; the ranks that received it and those it came from are named.
+    `seconds`, the median over repeats of the slowest rank's time. Raises WrongCollective, which names the ranks that
+    received a wrong result and those it came from.
     """
     if ranks.world_size == 1:
         return None

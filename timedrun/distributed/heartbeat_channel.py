@@ -62,10 +62,7 @@ def connect(ranks: ProcessGroup, timeout_seconds: float = 60.0) -> dict[int, Con
     """Connect every rank to rank 0, on all ranks together; return the connections by the other end's rank.
 
     Rank 0 listens at a free port, until all ranks have connected, and accepts only connections that send a secret it
-    has made for this run.
-
-    Raises:
-        RankLost: a rank did not connect in time.
+    has made for this run. Raises RankLost if a rank did not connect in time.
     """
     address = os.environ.get("MASTER_ADDR", LOOPBACK)
     if ranks.is_first:

@@ -87,8 +87,7 @@ class LaunchEnv:
             ranks: 1: each task of a launcher is a rank. More: each task is a node that starts this many ranks.
             nodes, node_rank, master: the options of these names; they override the launcher's variables.
 
-        Raises:
-            UsageError: variables or options are incomplete or invalid; they are named.
+        Raises UsageError, which names them, for incomplete or invalid variables or options.
         """
         if LAUNCHED in environment:
             ranks, launcher, nodes, node_rank, master = 1, "torchrun", None, None, None

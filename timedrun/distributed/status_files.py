@@ -80,11 +80,7 @@ def report_error(code: ExitCode, message: str) -> bool:
 
 def agent_number() -> int | None:
     """Return the number of the result that an earlier attempt of this run opened under torchrun, None on the first
-    attempt.
-
-    Raises:
-        TimedrunError: torchrun has restarted a run that had opened no log.
-    """
+    attempt. Raises TimedrunError if torchrun has restarted a run that had opened no log."""
     store = _agent_store()
     if store is not None and store.check([NUMBER_KEY]):
         return int(store.get(NUMBER_KEY))

@@ -60,8 +60,7 @@ class Watchdog:
     on_end: called once, from the watchdog's thread, with a failure's message and exit code, if the thread that called
         `start` does not call `failed` or `stop` within GRACE_SECONDS, because it is blocked; it has to end the process.
 
-    Raises:
-        UsageError: TIMEDRUN_STUCK_SECONDS is not a number of seconds of at least 1.
+    Raises UsageError if TIMEDRUN_STUCK_SECONDS is not a number of seconds of at least 1.
     """
 
     def __init__(
@@ -88,11 +87,8 @@ class Watchdog:
         self._connections: dict[int, Connection] = {}
 
     def start(self) -> Self:
-        """Start the thread; all ranks call this together, each from its training thread.
-
-        Raises:
-            RankLost: ranks do not reach each other.
-        """
+        """Start the thread; all ranks call this together, each from its training thread. Raises RankLost if ranks do
+        not reach each other."""
         if self.ranks.world_size > 1 or self._status_folder is not None:
             connections = connect(self.ranks) if self.ranks.world_size > 1 else {}
             self.open(connections, ActivityProbe(threading.get_ident(), self.ranks.device))

@@ -48,8 +48,7 @@ def describe(
         device: torch device type of the run, such as "cpu", "cuda" or "cuda:0".
         nodes: default: by torchrun's LOCAL_WORLD_SIZE, 1 without a launcher.
 
-    Raises:
-        ValueError: ranks are not a multiple of nodes.
+    Raises ValueError if ranks are not a multiple of nodes.
     """
     if nodes is None:
         local = os.environ.get("LOCAL_WORLD_SIZE", "")

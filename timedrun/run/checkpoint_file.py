@@ -30,10 +30,8 @@ def save(path: Path, state: dict[str, Any]) -> None:
     """Write `state` to `path` atomically: an older file there stays until the new one is on disk.
 
     Values are tensors, numbers, strings, bytes, None, and dicts, lists and tuples of them, which is what `load` admits.
-
-    Raises:
-        TypeError: a value is of another kind; its place is named and nothing was written.
-        CheckpointError: the file could not be written; no partial file is left.
+    Raises TypeError for a value of another kind, whose place is named, and CheckpointError if the file could not be
+    written; no partial file is left.
     """
     map_leaves(state, _require_plain)
     try:
@@ -46,11 +44,8 @@ def save(path: Path, state: dict[str, Any]) -> None:
 
 
 def load(path: Path) -> dict[str, Any]:
-    """Load the state that `save` wrote to `path` to the CPU, after a check of its digest; no code in it is run.
-
-    Raises:
-        FileNotFoundError: the file does not exist.
-        CheckpointError: the file is truncated, was changed, or was not written by `save`.
+    """Load the state that `save` wrote to `path` to the CPU, after a check of its digest; no code in it is run. Raises
+    FileNotFoundError if there is none, CheckpointError if it is truncated, was changed, or was not written by `save`.
     """
     with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:  # opening a pipe would block
         status = os.fstat(file.fileno())

@@ -102,12 +102,9 @@ class CheckpointManager:
 
 
 def newest_on_all(folder: Path, ranks: ProcessGroup) -> dict[str, Any]:
-    """Load this rank's state of the newest checkpoint below `folder` that is valid on every rank. Others that are
-    newer are named, with the reason, on standard error.
-
-    Raises:
-        TimedrunError: there is none, or the ranks' checkpoints are of different runs.
-    """
+    """Load this rank's state of the newest checkpoint below `folder` that is valid on every rank. Others that are newer
+    are named, with the reason, on standard error. Raises TimedrunError if there is none, or if the ranks' checkpoints
+    are of different runs."""
     step, state = math.inf, None
     bound: float = math.inf
     while True:

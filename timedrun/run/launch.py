@@ -42,8 +42,7 @@ def launch(benchmark: Benchmark, config: RunConfig, options: LaunchOptions, env:
     options: with the paths of the result as this node counts. The ranks report the number that rank 0 counts.
     env: launch environment of the first rank of this node.
 
-    Raises:
-        TimedrunError: the ranks refused the run before any of it was written.
+    Raises TimedrunError if the ranks refused the run before any of it was written.
     """
     stage(f"{options.label}: preparing: {env.local_world_size} ranks", terminal_only=False)
     environment = dict(os.environ)
@@ -109,8 +108,7 @@ def verdict(
     first_node: True if rank 0, which alone writes the log, is among them. begun_before: True if an earlier attempt of
     the same launch opened the log.
 
-    Raises:
-        TimedrunError: the ranks refused the run; UsageError if every rank reported a usage error.
+    Raises TimedrunError if the ranks refused the run, UsageError if every rank reported a usage error.
     """
     if end is not None and not end.begun and (found := _not_begun(paths, end, step, begun_before=begun_before)):
         return found

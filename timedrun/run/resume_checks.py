@@ -43,9 +43,6 @@ def require_resumable(
 
     Args:
         origin, system: of this process (`origin.at_start`, `system.describe`).
-
-    Raises:
-        TimedrunError: it cannot be resumed; the message says why.
     """
     reasons = ended(settings, paths) or changed(settings, paths, origin=origin, system=system)
     if reasons:

@@ -165,12 +165,8 @@ class RunState:
         )
 
     def save_to_stop(self) -> None:
-        """Save the state of a run that a signal stops.
-
-        Raises:
-            ReplicaDivergence: the ranks' weights differ; nothing was saved.
-            CheckpointError: a rank could not save; the message names the step from which the run can be resumed.
-        """
+        """Save the state of a run that a signal stops. Raises ReplicaDivergence if the ranks' weights differ: nothing
+        was saved; CheckpointError, which names the step from which the run can be resumed, if a rank could not save."""
         step, older = self.position.step, self.checkpoints.newest
         self.replicas.require_same(step)
         if (reason := self.checkpoints.save(step, self.train_state.live_state, self._about)) is not None:
@@ -180,11 +176,8 @@ class RunState:
             )
 
     def save_periodically(self) -> str | None:
-        """Save during training and log it; return None or the reason of a failure, which does not end the run.
-
-        Raises:
-            ReplicaDivergence: the ranks' weights differ: nothing was saved.
-        """
+        """Save during training and log it; return None or the reason of a failure, which does not end the run. Raises
+        ReplicaDivergence if the ranks' weights differ: nothing was saved."""
         began, step = self._monotonic(), self.position.step
         if self.checkpoints.newest == step:
             return None

@@ -234,11 +234,8 @@ class TimedRun:
             self._read_ahead = ReadAhead(files, read_ahead_bytes).start()
 
     def blocks(self, total: int) -> Iterator[Block]:
-        """Yield the blocks to train until the target is reached or `total` units (epochs, or samples) are done.
-
-        Raises:
-            TrainingLoopError: the clock was not started.
-        """
+        """Yield the blocks to train until the target is reached or `total` units (epochs, or samples) are done. Raises
+        TrainingLoopError if the clock was not started."""
         if self._started is None:
             raise TrainingLoopError("run.blocks was called before run.start_clock: start the clock, then train")
         evaluation, position = self.config.evaluation, self.position
@@ -287,13 +284,9 @@ class TimedRun:
         self._log_read_ahead()
 
     def step_done(self, samples: int, loss: Tensor) -> None:
-        """Count a finished optimizer step of `samples` over all ranks. `loss` (scalar, on the device) is this
-        rank's part of the mean over the global batch, times the world size: its mean over ranks is logged. It is read
-        only when a synchronization or a progress line is due, so that the device is not waited for.
-
-        Raises:
-            NonFiniteLoss: the loss is NaN or infinite.
-        """
+        """Count a finished optimizer step of `samples` over all ranks. `loss` (scalar, on the device) is this rank's
+        part of the mean over the global batch, times the world size: its mean over ranks is logged. It is read only
+        when a synchronization or a progress line is due, so that the device is not waited for. Raises NonFiniteLoss."""
         position = self.position
         position.step += 1
         position.step_in_epoch += 1
@@ -315,9 +308,8 @@ class TimedRun:
         Args:
             before_success: may raise to abort a run that must not count, for example one whose method had no effect.
 
-        Raises:
-            ReplicaDivergence: the ranks' weights differ.
-            TrainingLoopError: the evaluation set no number, or no step was counted before it.
+        Raises ReplicaDivergence if the ranks' weights differ, TrainingLoopError if the evaluation set no number or no
+        step was counted before it.
         """
         if self.position.step == 0:
             raise TrainingLoopError(

@@ -64,11 +64,8 @@ class LaunchOptions:
 
 
 def execute(benchmark: Benchmark, settings: RunConfig, options: LaunchOptions) -> ExitCode:
-    """Run `settings` as this process's rank; return the exit code.
-
-    Raises:
-        TimedrunError: the run was aborted; its log says why.
-    """
+    """Run `settings` as this process's rank; return the exit code. Raises TimedrunError if the run was aborted; its log
+    says why."""
     if not faulthandler.is_enabled():
         faulthandler.enable()  # a mapped file that is truncated ends the process: this prints the place
     origin.image_digest()  # a malformed one is refused on every rank before any waits for another
@@ -195,11 +192,8 @@ def open_log(
     settings: RunConfig, options: LaunchOptions, ranks: ProcessGroup, platform: str, resume_from: dict[str, Any] | None
 ) -> RunLog:
     """Open the run's log, with config, system, environment and provenance next to it, on rank 0; on the other ranks
-    return a log that writes nothing.
-
-    Raises:
-        TimedrunError: rank 0 could not write, or the result exists; on all ranks.
-    """
+    return a log that writes nothing. Raises TimedrunError, on all ranks, if rank 0 could not write or the result
+    exists."""
 
     def opened() -> RunLog:
         try:
@@ -218,11 +212,8 @@ def open_log(
 
 
 def on_first(ranks: ProcessGroup, function: Callable[[], T]) -> T | None:
-    """Call `function` on rank 0 and return its result there, None on the others.
-
-    Raises:
-        TimedrunError: it failed; with its message, on all ranks.
-    """
+    """Call `function` on rank 0 and return its result there, None on the others. Raises TimedrunError with its message,
+    on all ranks, if it failed."""
     found: T | None = None
     complaint = ""
     if ranks.is_first:
@@ -268,11 +259,8 @@ def claim(settings: RunConfig, options: LaunchOptions, ranks: ProcessGroup, plat
 
 
 def load_checkpoint(settings: RunConfig, options: LaunchOptions, ranks: ProcessGroup, platform: str) -> dict[str, Any]:
-    """Load this rank's part of the newest checkpoint that is valid on every rank.
-
-    Raises:
-        TimedrunError: there is none, or the run cannot be resumed.
-    """
+    """Load this rank's part of the newest checkpoint that is valid on every rank. Raises TimedrunError if there is
+    none, or if the run cannot be resumed."""
 
     def require() -> None:
         source = origin.at_start(ROOT, ranks.world_size, ranks.device.type)

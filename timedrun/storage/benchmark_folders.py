@@ -47,11 +47,8 @@ def parts_of(name: str) -> tuple[str, str, str]:
 
 
 def title_and_ruleset(name: str, folder: Path) -> tuple[str, str]:
-    """Return title and ruleset of benchmark `name` in `folder`, as far as its source has them as texts.
-
-    Raises:
-        OSError, ValueError, SyntaxError: `__init__.py` is missing, is not Python, or calls no BenchmarkSpec for SPEC.
-    """
+    """Return title and ruleset of benchmark `name` in `folder`, as far as its source has them as texts. Raises OSError,
+    ValueError or SyntaxError if `__init__.py` is missing, is not Python, or calls no BenchmarkSpec for SPEC."""
     _, spec, _ = parts_of(name)
     for node in ast.parse((folder / "__init__.py").read_text(encoding="utf-8")).body:
         targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
@@ -64,11 +61,7 @@ def title_and_ruleset(name: str, folder: Path) -> tuple[str, str]:
 
 def config_docstrings(name: str, folder: Path) -> dict[str, str]:
     """Return the docstring of every config of benchmark `name` in `folder` by its name `<data>_<name>`, in file order,
-    from the source.
-
-    Raises:
-        OSError, ValueError, SyntaxError: `configs.py` is missing or is not Python.
-    """
+    from the source. Raises OSError, ValueError or SyntaxError if `configs.py` is missing or is not Python."""
     _, _, module = parts_of(name)
     tree = ast.parse((folder / f"{module}.py").read_text(encoding="utf-8"))
     return {

@@ -72,12 +72,8 @@ class MethodCard:
 
 @functools.cache
 def cards() -> dict[str, MethodCard]:
-    """Return every card by name, in alphabetical order.
-
-    Raises:
-        TypeError: a card has an unknown field or lacks one.
-        tomllib.TOMLDecodeError: a card is not TOML; a note names the file.
-    """
+    """Return every card by name, in alphabetical order. Raises TypeError if a card has an unknown field or lacks one,
+    tomllib.TOMLDecodeError, with the file in a note, if it is not TOML."""
     return {path.stem: _card(path) for path in sorted(CARDS.glob("*.toml"))}
 
 
