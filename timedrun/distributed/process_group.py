@@ -73,9 +73,9 @@ class ProcessGroup:
         """Return every rank's `value` in the order of ranks, on every rank."""
         if self.world_size == 1:
             return [value]
-        found: list[T | None] = [None] * self.world_size
-        dist.all_gather_object(found, value)
-        return cast(list[T], found)
+        values: list[T | None] = [None] * self.world_size
+        dist.all_gather_object(values, value)
+        return cast(list[T], values)
 
     def wrap(self, model: nn.Module, *, find_unused_parameters: bool = False) -> nn.Module:
         """Wrap `model` in DistributedDataParallel; return it unchanged with one rank.

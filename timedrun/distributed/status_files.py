@@ -40,8 +40,8 @@ class StatusFiles:
 
     def error(self, rank: int) -> tuple[ExitCode, str] | None:
         """Return exit code and message of the error that ended the rank, None if it reported none."""
-        found = self.read(rank, "error")
-        return (ExitCode(found["code"]), found["words"]) if found else None
+        report = self.read(rank, "error")
+        return (ExitCode(report["code"]), report["words"]) if report else None
 
     def path(self, rank: int, kind: str) -> Path:
         """Return the path of a status file."""

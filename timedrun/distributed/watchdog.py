@@ -166,7 +166,7 @@ class Watchdog:
         if self.failure is None and not own.left:
             self.failure = self._find_failure()
         if self.failure is None:
-            return own.left and all(one.ended or self._status[rank].left for rank, one in self._connections.items())
+            return own.left and all(link.ended or self._status[rank].left for rank, link in self._connections.items())
         if not self._deadline:
             self._deadline = self._awake + GRACE_SECONDS
             if self.ranks.is_first:
@@ -230,15 +230,15 @@ class Watchdog:
         if not self._connections:
             return None
         status = self._status
-        for one in status.values() if self.ranks.is_first else ():
-            if one.failure and not one.symptom:
-                return one.failure
+        for known in status.values() if self.ranks.is_first else ():
+            if known.failure and not known.symptom:
+                return known.failure
         for rank, connection in self._connections.items():
-            one = status[rank]
-            if one.left or one.failure:
+            other = status[rank]
+            if other.left or other.failure:
                 continue
-            last = f"(last step {max(one.step, self.step)}); {ABORTED}"
-            silent = self._awake - one.heard
+            last = f"(last step {max(other.step, self.step)}); {ABORTED}"
+            silent = self._awake - other.heard
             if connection.ended:
                 # The launcher, if it runs on this node, reports the cause a moment later.
                 cause = ""
@@ -255,11 +255,11 @@ class Watchdog:
         own = status[self.ranks.rank]
         if not self.ranks.is_first:  # rank 0 decides everything else as long as it runs
             return own.failure if status[0].left or self._connections[0].ended else None
-        symptoms = [one for one in status.values() if one.failure]
+        symptoms = [known for known in status.values() if known.failure]
         if symptoms:
-            first = min(symptoms, key=lambda one: one.failed_at)
+            first = min(symptoms, key=lambda known: known.failed_at)
             return first.failure if self._awake - first.failed_at > SYMPTOM_SECONDS else None
-        running = {rank: one for rank, one in status.items() if not one.left}
+        running = {rank: known for rank, known in status.items() if not known.left}
         return find_stalled(running, self.step, self.stuck, BUSY_SECONDS)
 
     def _write_status(self, message: str | None = None) -> None:

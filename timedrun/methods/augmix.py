@@ -55,8 +55,8 @@ class _AugMixHooks(Hooks):
     def effect(self) -> str | None:
         method = self._method
         depth = method.depth or f"1 to {LONGEST}"
-        words = f"{method.width} chains of {depth} operations on each image, level 0.1 to {method.severity:g}"
-        return words if self.acted else None
+        effect = f"{method.width} chains of {depth} operations on each image, level 0.1 to {method.severity:g}"
+        return effect if self.acted else None
 
 
 class AugMix(Method, name="augmix", stage=Stage.SAMPLES, hooks=_AugMixHooks):

@@ -170,8 +170,8 @@ class BlurPool(Method, name="blurpool"):
                 f"found no strided convolution with {self.min_channels} or more input channels and no strided max-pool "
                 f"that it can replace ({count.left} strided layers of other kinds)"
             )
-        words = f"{_counted(count.convolutions, 'convolution')}, {_counted(count.max_pools, 'max-pool')}"
-        return model, words + (f", {count.left} strided layers left as they were" if count.left else "")
+        change = f"{_counted(count.convolutions, 'convolution')}, {_counted(count.max_pools, 'max-pool')}"
+        return model, change + (f", {count.left} strided layers left as they were" if count.left else "")
 
 
 def _counted(number: int, noun: str) -> str:

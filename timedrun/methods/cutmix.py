@@ -18,8 +18,8 @@ Box = tuple[int, int, int, int]
 
 def clipped_box(height: int, width: int, sides: tuple[int, int], centre: tuple[int, int]) -> Box:
     """Return the part inside of an image of the box of `sides` around `centre`, each (vertical, horizontal)."""
-    (above, beside), (y, x) = (sides[0] // 2, sides[1] // 2), centre
-    return max(y - above, 0), min(y + above, height), max(x - beside, 0), min(x + beside, width)
+    (above, sideways), (y, x) = (sides[0] // 2, sides[1] // 2), centre
+    return max(y - above, 0), min(y + above, height), max(x - sideways, 0), min(x + sideways, width)
 
 
 def random_box(random: np.random.RandomState, height: int, width: int, area: float) -> Box:

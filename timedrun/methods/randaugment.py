@@ -24,8 +24,8 @@ class _RandAugmentHooks(Hooks):
 
     def effect(self) -> str | None:
         method, number = self._method, len(names_of(self._method.operations))
-        words = f"{method.depth} of {number} operations on each image, level 0.1 to {method.severity:g}"
-        return words if self.acted else None
+        effect = f"{method.depth} of {number} operations on each image, level 0.1 to {method.severity:g}"
+        return effect if self.acted else None
 
 
 class RandAugment(Method, name="randaugment", stage=Stage.SAMPLES, hooks=_RandAugmentHooks):

@@ -55,8 +55,8 @@ def describe(
         nodes = ranks // int(local) if local.isdecimal() and 0 < int(local) <= ranks else 1
     if nodes < 1 or ranks < 1 or ranks % nodes:
         raise ValueError(f"{ranks} ranks do not divide evenly over {nodes} nodes.")
-    found: Description = dict.fromkeys(KEYS, "")
-    found.update(
+    description: Description = dict.fromkeys(KEYS, "")
+    description.update(
         {
             "submitter": submitter,
             "division": division,
@@ -68,13 +68,13 @@ def describe(
             "operating_system": _operating_system(),
         }
     )
-    found.update(hardware.processor() | hardware.memory() | hardware.storage() | hardware.network(nodes))
+    description.update(hardware.processor() | hardware.memory() | hardware.storage() | hardware.network(nodes))
     if device.startswith("cuda"):
-        found.update(hardware.accelerator(ranks // nodes))
+        description.update(hardware.accelerator(ranks // nodes))
     else:
-        found.update({key: NOT_APPLICABLE for key in KEYS if key.startswith("accelerator_")})
-        found["accelerators_per_node"] = "0"
-    return found
+        description.update({key: NOT_APPLICABLE for key in KEYS if key.startswith("accelerator_")})
+        description["accelerators_per_node"] = "0"
+    return description
 
 
 def environment() -> str:
@@ -144,10 +144,10 @@ def _digest(folder: Path, names: Iterable[str]) -> str:
     git's own diff depends on the user's settings.
     """
     try:
-        found = [[name, *_state(folder / name)] for name in sorted(names)]
+        states = [[name, *_state(folder / name)] for name in sorted(names)]
     except OSError:
         return "unknown"
-    return hashlib.sha256(json.dumps(found).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(states).encode()).hexdigest()
 
 
 def _state(path: Path) -> list[object]:
@@ -216,9 +216,9 @@ def _clean_version(version: str | None) -> str:
 
 
 def _distributions() -> list[str]:
-    found: dict[str, str] = {}
+    versions: dict[str, str] = {}
     for distribution in importlib.metadata.distributions():  # in import order: the first of a name is in use
         name = distribution.metadata["Name"]
         if name and re.fullmatch(r"[A-Za-z0-9._-]+", name):
-            found.setdefault(name, _clean_version(distribution.version))
-    return [f"{name}=={found[name]}" for name in sorted(found, key=str.lower)]
+            versions.setdefault(name, _clean_version(distribution.version))
+    return [f"{name}=={versions[name]}" for name in sorted(versions, key=str.lower)]

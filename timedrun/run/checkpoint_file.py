@@ -62,7 +62,7 @@ def load(path: Path) -> dict[str, Any]:
             raise CheckpointError(f"checkpoint {path} does not match its SHA-256 (damaged or changed); it was not used")
         try:
             with zipfile.ZipFile(file) as archive:
-                unpacked = sum(one.file_size for one in archive.infolist())
+                unpacked = sum(member.file_size for member in archive.infolist())
             if unpacked > size:  # torch.save does not compress
                 raise ValueError(f"it would unpack from {size:,} to {unpacked:,} bytes")
             file.seek(0)

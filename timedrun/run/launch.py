@@ -73,8 +73,8 @@ def launch(benchmark: Benchmark, config: RunConfig, options: LaunchOptions, env:
             words += " No restart: the log had not been opened."
             break
         if step is None:
-            why = "not every rank has a checkpoint" if numbered else "its ranks could not report the result's number"
-            words += f"; no restart: {why}"
+            reason = "not every rank has a checkpoint" if numbered else "its ranks could not report the result's number"
+            words += f"; no restart: {reason}"
             break
         say(words)
         say(f"restart {attempt} of {options.restarts}: all ranks resume from step {step}.")
@@ -110,8 +110,8 @@ def verdict(
 
     Raises TimedrunError if the ranks refused the run, UsageError if every rank reported a usage error.
     """
-    if end is not None and not end.begun and (found := _not_begun(paths, end, step, begun_before=begun_before)):
-        return found
+    if end is not None and not end.begun and (before := _not_begun(paths, end, step, begun_before=begun_before)):
+        return before
     lost = end.lost if end else ""
     resume = f"; resume from step {step} with the same command and --resume" if step is not None else ""
     if not first_node:

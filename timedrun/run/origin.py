@@ -32,13 +32,13 @@ def image_digest() -> str | None:
     given = os.environ.get(IMAGE_DIGEST, "").strip()
     if not given:
         return None
-    found = re.search(r"(?:^|@)(sha256:[0-9a-f]{64})$", given)
-    if not found:
+    match = re.search(r"(?:^|@)(sha256:[0-9a-f]{64})$", given)
+    if not match:
         raise UsageError(
             f"{IMAGE_DIGEST} is {given[:100]!r}, not a digest such as sha256:<64 hexadecimal digits>; the run was not"
             " started. Correct it (docker image inspect --format '{{index .RepoDigests 0}}' IMAGE) or unset it."
         )
-    return found[1]
+    return match[1]
 
 
 def at_start(root: Path, ranks: int, device: str) -> dict[str, Any]:

@@ -415,7 +415,7 @@ class TimedRun:
         if gone:  # on all ranks, before a checkpoint is saved beside it
             raise ResultFileGone(self.ranks.broadcast(self.log.path))
         # Before a checkpoint, which holds the log up to here.
-        self.state.log_loss([one for one in losses if one > -math.inf], self._at(self._progress))
+        self.state.log_loss([known for known in losses if known > -math.inf], self._at(self._progress))
         if stopping and self.config.submission.division == keys.CLOSED:
             self.outcome = Outcome.STOPPED_CLOSED
         elif stopping:

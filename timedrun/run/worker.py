@@ -214,16 +214,16 @@ def open_log(
 def on_first(ranks: ProcessGroup, function: Callable[[], T]) -> T | None:
     """Call `function` on rank 0 and return its result there, None on the others. Raises TimedrunError with its message,
     on all ranks, if it failed."""
-    found: T | None = None
+    result: T | None = None
     complaint = ""
     if ranks.is_first:
         try:
-            found = function()
+            result = function()
         except TimedrunError as error:
             complaint = str(error)
     if shared := ranks.broadcast(complaint):
         raise TimedrunError(str(shared))
-    return found
+    return result
 
 
 def claim(settings: RunConfig, options: LaunchOptions, ranks: ProcessGroup, platform: str) -> RunLog:
