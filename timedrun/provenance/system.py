@@ -55,26 +55,20 @@ def describe(
         nodes = ranks // int(local) if local.isdecimal() and 0 < int(local) <= ranks else 1
     if nodes < 1 or ranks < 1 or ranks % nodes:
         raise ValueError(f"{ranks} ranks do not divide evenly over {nodes} nodes.")
-    description: Description = dict.fromkeys(KEYS, "")
-    description.update(
-        {
-            "submitter": submitter,
-            "division": division,
-            "status": status,
-            "system_name": system_name,
-            "number_of_nodes": str(nodes),
-            "framework": f"PyTorch {torch.__version__}",
-            "other_software_stack": _software(),
-            "operating_system": _operating_system(),
-        }
-    )
-    description.update(hardware.processor() | hardware.memory() | hardware.storage() | hardware.network(nodes))
-    if device.startswith("cuda"):
-        description.update(hardware.accelerator(ranks // nodes))
-    else:
-        description.update({key: NOT_APPLICABLE for key in KEYS if key.startswith("accelerator_")})
-        description["accelerators_per_node"] = "0"
-    return description
+    none = {key: NOT_APPLICABLE for key in KEYS if key.startswith("accelerator_")} | {"accelerators_per_node": "0"}
+    return {
+        **dict.fromkeys(KEYS, ""),
+        "submitter": submitter,
+        "division": division,
+        "status": status,
+        "system_name": system_name,
+        "number_of_nodes": str(nodes),
+        "framework": f"PyTorch {torch.__version__}",
+        "other_software_stack": _software(),
+        "operating_system": _operating_system(),
+        **(hardware.processor() | hardware.memory() | hardware.storage() | hardware.network(nodes)),
+        **(hardware.accelerator(ranks // nodes) if device.startswith("cuda") else none),
+    }
 
 
 def environment() -> str:

@@ -64,6 +64,7 @@ def launch(benchmark: Benchmark, config: RunConfig, options: LaunchOptions, env:
         ).run()
         if end.number is not None:
             options, numbered = replace(options, paths=replace(options.paths, number=end.number)), True
+        # Only what every rank of this node has saved can be resumed, and only where rank 0's number is known.
         begun = begun or end.begun
         step = common_step(options.paths.checkpoints, local_ranks) if resumable and begun and numbered else None
         code, words, run = verdict(options.paths, end, step, first_node=first_node, begun_before=begun)
@@ -80,6 +81,7 @@ def launch(benchmark: Benchmark, config: RunConfig, options: LaunchOptions, env:
         say(f"restart {attempt} of {options.restarts}: all ranks resume from step {step}.")
         options = replace(options, resume=True)
         environment.pop(fault_injection.VARIABLE, None)  # a fault is injected once
+    # What no verdict says: errors of single ranks, and a rank that was lost after the run was complete.
     for _, error in end.errors:
         if error not in words:
             say(error)

@@ -219,6 +219,7 @@ class TimedRun:
             self.state.check_clock()
             started = self._monotonic()  # taken with the wall clock: writing run_start may take long
             self.log.start(keys.RUN_START)
+        # The clock runs: steps, checkpoints and compilations count from here on.
         self._synchronize()
         self._started = self._monotonic() if started is None else started
         if self._watch is not None:
@@ -337,6 +338,7 @@ class TimedRun:
             log_load(self.log, loads, **self._at(block.last))
         if message := self.state.log_recompiled([compiled for *_, compiled in reports], self._at(block.last)):
             self.progress.say(message)
+        # Success closes the log at once: nothing may follow run_stop.
         self.position.evaluated = block.last
         if self.spec.reached(value, self.config.evaluation.target):
             before_success()
@@ -391,6 +393,7 @@ class TimedRun:
             self.state.wall_clock.check(step)
         minutes = self.state.minutes_before + ((now - self._started) / 60 if self._started is not None else 0.0)
         over_budget = 0 < self.config.budget_minutes < minutes
+        # All that the ranks have to agree on is one collective, which acts on every rank after the same step.
         broken, gone, stopping, spent, due, slowest, *shared = self.ranks.all_reduce_max(
             [
                 float(loss is not None and not math.isfinite(loss)),

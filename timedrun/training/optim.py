@@ -49,7 +49,8 @@ class OptimizerConfig:
 
 
 class GroupedOptimizer(Optimizer, ABC):
-    """Base of optimizers: peak learning rate per group, iteration over groups, and Adam's moments."""
+    """Base of optimizers: peak learning rate per group, iteration over groups, a decay that follows the schedule alone,
+    and the steps of SGD and Adam."""
 
     def __init__(self, params: ParamsT, defaults: Group) -> None:
         for name in ("lr", "weight_decay", "momentum", "eps"):
@@ -111,6 +112,45 @@ class GroupedOptimizer(Optimizer, ABC):
         torch._foreach_addcmul_(squares, grads, grads, 1 - beta2)
         return means, squares, [state["step"] for state in states]
 
+    def _decay(self, group: Group, params: list[Tensor]) -> None:
+        """w <- w * (1 - (lr / initial lr) * weight decay); an initial rate of 0 counts as a ratio of 1."""
+        if group["weight_decay"]:
+            ratio = group["lr"] / group["initial_lr"] if group["initial_lr"] else 1.0
+            torch._foreach_mul_(params, 1 - ratio * group["weight_decay"])
+
+    def _sgd(self, group: Group, params: list[Tensor], grads: list[Tensor]) -> None:
+        """Decay, then w <- w - lr * d, with d the gradient, its momentum, or Nesterov's look-ahead."""
+        directions = self._directions(group, params, grads)
+        self._decay(group, params)
+        torch._foreach_add_(params, directions, alpha=-group["lr"])
+
+    def _directions(self, group: Group, params: list[Tensor], grads: list[Tensor]) -> list[Tensor]:
+        """b <- momentum * b + (1 - dampening) * g, with b = g at the first step; b, or g + momentum * b (Nesterov)."""
+        momentum = group["momentum"]
+        if not momentum:
+            return grads
+        started = [index for index, param in enumerate(params) if "momentum_buffer" in self.state[param]]
+        for index in set(range(len(params))).difference(started):
+            self.state[params[index]]["momentum_buffer"] = grads[index].detach().clone()
+        buffers: list[Tensor] = [self.state[param]["momentum_buffer"] for param in params]
+        if started:
+            running = [buffers[index] for index in started]
+            torch._foreach_mul_(running, momentum)
+            torch._foreach_add_(running, [grads[index] for index in started], alpha=1 - group["dampening"])
+        return list(torch._foreach_add(grads, buffers, alpha=momentum)) if group["nesterov"] else buffers
+
+    def _adamw(self, group: Group, params: list[Tensor], grads: list[Tensor]) -> None:
+        """Decay, then Adam's bias-corrected step with the group's betas and eps."""
+        means, squares, taken = self._moments(group, params, grads)
+        self._decay(group, params)
+        beta1, beta2 = group["betas"]
+        steps = [-group["lr"] / (1 - beta1**step) for step in taken]
+        roots = [math.sqrt(1 - beta2**step) for step in taken]
+        divisors = torch._foreach_sqrt(squares)
+        torch._foreach_div_(divisors, roots)
+        torch._foreach_add_(divisors, group["eps"])
+        torch._foreach_addcdiv_(params, means, divisors, steps)
+
 
 class Lamb(GroupedOptimizer):
     """LAMB (You et al. 2019, arXiv 1904.00962, algorithm 2) in the form of NVIDIA's apex, with which MLPerf's BERT was
@@ -154,50 +194,7 @@ class Lamb(GroupedOptimizer):
         torch._foreach_add_(params, updates, alpha=-group["lr"])
 
 
-class _Decoupled(GroupedOptimizer):
-    """Base of the optimizers here: steps with a decay that follows the schedule alone."""
-
-    def _decay(self, group: Group, params: list[Tensor]) -> None:
-        """w <- w * (1 - (lr / initial lr) * weight decay); an initial rate of 0 counts as a ratio of 1."""
-        if group["weight_decay"]:
-            ratio = group["lr"] / group["initial_lr"] if group["initial_lr"] else 1.0
-            torch._foreach_mul_(params, 1 - ratio * group["weight_decay"])
-
-    def _sgd(self, group: Group, params: list[Tensor], grads: list[Tensor]) -> None:
-        """Decay, then w <- w - lr * d, with d the gradient, its momentum, or Nesterov's look-ahead."""
-        directions = self._directions(group, params, grads)
-        self._decay(group, params)
-        torch._foreach_add_(params, directions, alpha=-group["lr"])
-
-    def _directions(self, group: Group, params: list[Tensor], grads: list[Tensor]) -> list[Tensor]:
-        """b <- momentum * b + (1 - dampening) * g, with b = g at the first step; b, or g + momentum * b (Nesterov)."""
-        momentum = group["momentum"]
-        if not momentum:
-            return grads
-        started = [index for index, param in enumerate(params) if "momentum_buffer" in self.state[param]]
-        for index in set(range(len(params))).difference(started):
-            self.state[params[index]]["momentum_buffer"] = grads[index].detach().clone()
-        buffers: list[Tensor] = [self.state[param]["momentum_buffer"] for param in params]
-        if started:
-            running = [buffers[index] for index in started]
-            torch._foreach_mul_(running, momentum)
-            torch._foreach_add_(running, [grads[index] for index in started], alpha=1 - group["dampening"])
-        return list(torch._foreach_add(grads, buffers, alpha=momentum)) if group["nesterov"] else buffers
-
-    def _adamw(self, group: Group, params: list[Tensor], grads: list[Tensor]) -> None:
-        """Decay, then Adam's bias-corrected step with the group's betas and eps."""
-        means, squares, taken = self._moments(group, params, grads)
-        self._decay(group, params)
-        beta1, beta2 = group["betas"]
-        steps = [-group["lr"] / (1 - beta1**step) for step in taken]
-        roots = [math.sqrt(1 - beta2**step) for step in taken]
-        divisors = torch._foreach_sqrt(squares)
-        torch._foreach_div_(divisors, roots)
-        torch._foreach_add_(divisors, group["eps"])
-        torch._foreach_addcdiv_(params, means, divisors, steps)
-
-
-class DecoupledSGD(_Decoupled):
+class DecoupledSGD(GroupedOptimizer):
     """SGD with momentum and a weight decay of `weight_decay` per step at the peak rate, scaled by the schedule alone.
 
     Decay enters neither the gradient nor the momentum. In the steady state torch.optim.SGD's coupled decay c is
@@ -223,7 +220,7 @@ class DecoupledSGD(_Decoupled):
         self._sgd(group, params, grads)
 
 
-class DecoupledAdamW(_Decoupled):
+class DecoupledAdamW(GroupedOptimizer):
     """AdamW with the same decay: equal to torch.optim.AdamW with its weight decay at `weight_decay` / lr.
 
     Defaults are those of MosaicML Composer 0.10 (betas 0.9 and 0.95, weight decay 1e-5).
@@ -288,7 +285,7 @@ def _iterate_gram(x: Tensor, iterations: int) -> Tensor:
     return x if product is None else torch.bmm(product, x)
 
 
-class Muon(_Decoupled):
+class Muon(GroupedOptimizer):
     """Momentum whose direction is orthogonalised, for hidden matrices; the rest has `"rule": "sgd"` or `"adamw"`.
 
     Filters are matrices [out, everything else]. The step is lr * sqrt(max(1, rows / cols)) * newton_schulz(d). With
@@ -418,7 +415,7 @@ def build_optimizer(config: OptimizerConfig, model: nn.Module, *, fused: bool = 
         optimizer = Lamb(kinds, lr, betas, config.epsilon, decay)
     elif config.kind == "adamw":
         optimizer = torch.optim.AdamW(params, lr, betas, config.epsilon, decay, fused=fused or on_cuda)
-    else:
+    else:  # muon: the parameters that are not hidden matrices take SGD's steps, in groups of their own rates
         hidden = hidden_matrices(model)
         chosen = {id(param) for param in hidden}
         rest: list[Tensor] = [param for param in trainable if id(param) not in chosen]

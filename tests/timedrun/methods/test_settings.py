@@ -7,7 +7,7 @@ import pytest
 
 from timedrun.methods import REGISTRY, SequenceLengthWarmup
 
-NAN, INFINITE = float("nan"), float("inf")
+NAN, INF = float("nan"), float("inf")
 WRONG: dict[str, dict[str, list[Any]]] = {
     "alibi": {"max_sequence_length": [-1], "train_sequence_length_scaling": [0.0, 0.3, 1.5, -0.25]},
     "augmix": {
@@ -15,7 +15,7 @@ WRONG: dict[str, dict[str, list[Any]]] = {
         "depth": [-1],
         "operations": ["most"],
         "width": [0],
-        "alpha": [0.0, INFINITE],
+        "alpha": [0.0, INF],
     },
     "colout": {"p_row": [-0.1, 1.0, NAN], "p_col": [-0.1, 1.0, NAN]},
     "cutmix": {"alpha": [0]},
@@ -27,7 +27,7 @@ WRONG: dict[str, dict[str, list[Any]]] = {
     "gyro_dropout": {"p": [0.0, 1.0], "tau": [3, 0]},
     "label_smoothing": {"smoothing": [-0.1, 1.1, NAN]},
     "layer_freezing": {"start": [-0.1, 1.0], "level": [0.0, 1.1]},
-    "mixup": {"alpha": [0.0, -1.0, INFINITE, NAN]},
+    "mixup": {"alpha": [0.0, -1.0, INF, NAN]},
     "progressive_resizing": {
         "start": [0.0, 1.1],
         "delay": [-0.1, 0.9],
