@@ -14,32 +14,6 @@ Interpolation = Literal["nearest", "bilinear"]
 Where = Literal["batch", "loader"]
 
 
-def scaled_width(size: int, progress: float, start: float, delay: float, finetune: float, increment: int) -> int:
-    """Return the nominal width at `progress`: round(s * size / increment) * increment, ties to even, at most `size`.
-
-    s is `start` before `delay`, then rises linearly to 1 at 1 - `finetune`. Raises ValueError for a width of 0.
-    """
-    rising = 1 - finetune - delay
-    fraction = 0.0 if progress < delay else min((progress - delay) / rising, 1.0) if rising > 0 else 1.0
-    scale = start + (1 - start) * fraction
-    width = round(scale * size / increment) * increment
-    if width < 1:
-        raise ValueError(
-            f"progressive resizing takes {size} px images to {scale:.3f} of their size, which rounds to 0 px in steps "
-            f"of {increment}; use a smaller increment or a larger start"
-        )
-    return min(width, size)
-
-
-def resized(size: int, progress: float, start: float, delay: float, finetune: float, increment: int) -> int:
-    """Return the side in pixels of images of `size` at `progress`, as MosaicML Composer computes it.
-
-    The side is floor(size * (width / size)) of the nominal width in floating point: 176 px at a nominal 120 give 119.
-    """
-    width = scaled_width(size, progress, start, delay, finetune, increment)
-    return size if width >= size else int(float(size) * (width / size))
-
-
 def resize(inputs: Tensor, scale: float, interpolation: Interpolation) -> Tensor:
     """Scale the images `inputs` [N, C, H, W] to H * scale x W * scale pixels.
 
@@ -88,7 +62,7 @@ class _ProgressiveResizingHooks(Hooks):
             if width < self._whole:  # a loop that never asks for `input_size` leaves this at 0: reported as no effect
                 self.batches[width] = self.batches.get(width, 0) + 1
             return inputs, targets
-        nominal = scaled_width(width, at.progress, method.start, method.delay, method.finetune, method.increment)
+        nominal = method.width(width, at.progress)
         if nominal >= width:
             return inputs, targets
         small = resize(inputs, nominal / width, method.interpolation)
@@ -130,7 +104,26 @@ class ProgressiveResizing(Method, name="progressive_resizing", stage=Stage.SIZE,
         require_any_size(self.name, model)
         return model, ""
 
+    def width(self, size: int, progress: float) -> int:
+        """Return the nominal width at `progress`: round(s * size / increment) * increment, ties to even, at most
+        `size`; s is `start` before `delay`, then rises linearly to 1 at 1 - `finetune`. Raises ValueError for 0 px."""
+        rising = 1 - self.finetune - self.delay
+        fraction = 0.0 if progress < self.delay else min((progress - self.delay) / rising, 1.0) if rising > 0 else 1.0
+        scale = self.start + (1 - self.start) * fraction
+        width = round(scale * size / self.increment) * self.increment
+        if width < 1:
+            raise ValueError(
+                f"progressive resizing takes {size} px images to {scale:.3f} of their size, which rounds to 0 px in "
+                f"steps of {self.increment}; use a smaller increment or a larger start"
+            )
+        return min(width, size)
+
     def sizes(self, size: int, progress: Iterable[float]) -> list[int]:
-        """Return the side in pixels at each value of `progress`: the shapes to compile for before the clock starts."""
-        side = resized if self.interpolation == "nearest" else scaled_width
-        return [side(size, at, self.start, self.delay, self.finetune, self.increment) for at in progress]
+        """Return the side in pixels at each value of `progress`: the shapes to compile for before the clock starts.
+
+        With "nearest" it is floor(size * (width / size)) in floating point, as in MosaicML Composer: 176 px at a
+        nominal 120 give 119.
+        """
+        widths = [self.width(size, at) for at in progress]
+        exact = self.interpolation != "nearest"
+        return [width if exact or width >= size else int(float(size) * (width / size)) for width in widths]

@@ -11,31 +11,6 @@ from timedrun.methods.method import Hooks, Method, Position, Stage
 Pacing = Literal["linear", "composer_2022"]
 
 
-def linear_length(step: int, *, warming: int, min_length: int, max_length: int, step_size: int) -> int:
-    """Return the sequence length in tokens at optimizer step `step` (from 0), `max_length` from step `warming` on.
-
-    Before, it is min_length + (max_length - min_length) * step / warming, rounded down to a multiple of `step_size` (8
-    in the paper) but not below `min_length`.
-    """
-    if step >= warming:
-        return max_length
-    length = min_length + (max_length - min_length) * step // warming
-    return max(length - length % step_size, min_length)
-
-
-def composer_2022_length(step: int, *, warming: int, min_length: int, max_length: int, step_size: int) -> int:
-    """Return the length at optimizer step `step` by MosaicML Composer's staircase of 2022 (0.7 and 0.8).
-
-    It is step_size * (step // n) within the two ends, where n, in steps, is warming // ((max_length - min_length) //
-    step_size). It begins at 0 and so stays at `min_length` a while, and ends up to one increment and n steps late.
-    """
-    every = warming // ((max_length - min_length) // step_size)
-    return min(max(step_size * (step // every), min_length), max_length)
-
-
-PACING = {"linear": linear_length, "composer_2022": composer_2022_length}
-
-
 def cut(tokens: Tensor, length: int, *, truncate: bool) -> Tensor:
     """Cut sequences (B, L) to `length`: their beginnings (B, length), or, without `truncate`, all tokens end
     to end in rows (B * L // length, length), those that fill no row dropped. Unchanged where L is not longer.
@@ -91,7 +66,7 @@ class SequenceLengthWarmup(Method, name="sequence_length_warmup", stage=Stage.SI
     """Lengths are multiples of it; `composer_2022` grows by it."""
     truncate: bool = True
     pacing: Pacing = "linear"
-    """composer_2022: the staircase of MosaicML's published runs, see `composer_2022_length`."""
+    """composer_2022: the staircase of MosaicML's published runs, see `length`."""
 
     def check(self) -> None:
         self.require("steps", isinstance(self.steps, int), "a number of optimizer steps")
@@ -112,11 +87,19 @@ class SequenceLengthWarmup(Method, name="sequence_length_warmup", stage=Stage.SI
         return int(self.duration * self.steps + 1e-9)  # 0.29 x 100 = 28.999999999999996
 
     def length(self, progress: float) -> int:
-        """Return the sequence length at `progress` of the run."""
-        return PACING[self.pacing](
-            round(progress * self.steps),
-            warming=self.warming,
-            min_length=self.min_length,
-            max_length=self.max_length,
-            step_size=self.step_size,
-        )
+        """Return the sequence length in tokens at `progress` of the run.
+
+        linear: min_length + (max_length - min_length) * step / warming, rounded down to a multiple of `step_size` (8 in
+        the paper) but not below `min_length`, and `max_length` from optimizer step `warming` on. composer_2022, the
+        staircase of MosaicML Composer 0.7 and 0.8: step_size * (step // n) within the two ends, where n, in steps, is
+        warming // ((max_length - min_length) // step_size). It begins at 0 and so stays at `min_length` a while, and
+        ends up to one increment and n steps late.
+        """
+        step, growth = round(progress * self.steps), self.max_length - self.min_length
+        if self.pacing == "composer_2022":
+            every = self.warming // (growth // self.step_size)
+            return min(max(self.step_size * (step // every), self.min_length), self.max_length)
+        if step >= self.warming:
+            return self.max_length
+        length = self.min_length + growth * step // self.warming
+        return max(length - length % self.step_size, self.min_length)
