@@ -203,7 +203,7 @@ def override(config: Config, arguments: Sequence[str], *, prog: str = "") -> Con
     """
     if not arguments:
         return config
-    flags = {f"--{name}".replace("_", "-") for name, one in flatten(plain(config)).items() if isinstance(one, bool)}
+    flags = {f"--{name}".replace("_", "-") for name, value in flatten(plain(config)).items() if isinstance(value, bool)}
     words: list[str] = []
     for word in arguments:  # "--compile false", as `show` prints it, is tyro's "--no-compile"
         if word in ("true", "false") and words and words[-1].replace("_", "-") in flags:

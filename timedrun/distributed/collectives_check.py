@@ -26,15 +26,13 @@ def check_collectives(ranks: ProcessGroup) -> dict[str, float | str] | None:
     """Check all-reduce, broadcast and all-gather bit for bit, and time an all-reduce; all ranks call this together.
 
     Returns None with one rank, else the measurement: bytes_per_second is the `bytes` of one rank's buffer over
-    `seconds`, the median over repeats of the slowest rank's time.
-
-    Raises:
-        WrongCollective: a result is wrong; the ranks that received it and those it came from are named.
+    `seconds`, the median over repeats of the slowest rank's time. Raises WrongCollective, which names the ranks that
+    received a wrong result and those it came from.
     """
     if ranks.world_size == 1:
         return None
     gathered = enumerate(ranks.all_gather(_wrong(ranks, ODD_SIZE)))
-    all_problems = [f"rank {rank}: {found}" for rank, some in gathered for found in some]
+    all_problems = [f"rank {rank}: {problem}" for rank, some in gathered for problem in some]
     if all_problems:
         raise WrongCollective(
             "the collectives check failed; the run was not started: " + "; ".join(all_problems[:8]) + ". The network"
@@ -66,21 +64,21 @@ def part(rank: int, size: int, dtype: torch.dtype, device: torch.device) -> Tens
 
 
 def _wrong(ranks: ProcessGroup, size: int) -> list[str]:
-    found = []
+    problems = []
     for dtype in (torch.int64, torch.float32):
         parts = [part(rank, size, dtype, ranks.device) for rank in range(ranks.world_size)]
         own = parts[ranks.rank]
         described = f"of {size} {str(dtype).removeprefix('torch.')} numbers"
         if not torch.equal(ranks.all_reduce_sum(own.clone()), torch.stack(parts).sum(0)):
-            found.append(f"the sum {described} is wrong")
+            problems.append(f"the sum {described} is wrong")
         gathered = [torch.empty_like(own) for _ in parts]
         dist.all_gather(gathered, own.clone())
         wrong = [str(rank) for rank, pair in enumerate(zip(gathered, parts, strict=True)) if not torch.equal(*pair)]
         if wrong:
-            found.append(f"all-gather {described} has wrong parts of ranks {', '.join(wrong)}")
+            problems.append(f"all-gather {described} has wrong parts of ranks {', '.join(wrong)}")
         for source in dict.fromkeys((0, ranks.world_size - 1)):
             buffer = own.clone()
             dist.broadcast(buffer, src=source)
             if not torch.equal(buffer, parts[source]):
-                found.append(f"the broadcast {described} from rank {source} is wrong")
-    return found
+                problems.append(f"the broadcast {described} from rank {source} is wrong")
+    return problems

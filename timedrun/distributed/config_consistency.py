@@ -21,14 +21,14 @@ def require(ranks: ProcessGroup, given: Mapping[str, object], prevented: str = "
     # As text, which ranks with other versions of the code can compare too.
     shown = {name: json.dumps(value, sort_keys=True, default=str) for name, value in given.items()}
     all_ranks = ranks.all_gather(shown)
-    if all(one == all_ranks[0] for one in all_ranks):
+    if all(settings == all_ranks[0] for settings in all_ranks):
         return
-    names = list(dict.fromkeys(name for one in all_ranks for name in one))
+    names = list(dict.fromkeys(name for settings in all_ranks for name in settings))
     lines = []
     for name in names:
         by_value: dict[str, list[int]] = {}
-        for rank, one in enumerate(all_ranks):
-            by_value.setdefault(one.get(name, "nothing"), []).append(rank)
+        for rank, settings in enumerate(all_ranks):
+            by_value.setdefault(settings.get(name, "nothing"), []).append(rank)
         if len(by_value) > 1:
             values = ", ".join(f"{value} on {format_ranks(having)}" for value, having in by_value.items())
             lines.append(f"  - {name}: {values}")

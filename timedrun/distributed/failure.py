@@ -55,17 +55,17 @@ def find_stalled(running: dict[int, RankStatus], step: int, stuck: float, busy: 
 
     running: the ranks that have not left. step: the last step of the deciding rank.
     """
-    activities = {rank: one.activity for rank, one in running.items() if one.activity is not None}
-    waiting = [rank for rank, one in activities.items() if one.state != "own"]
+    activities = {rank: status.activity for rank, status in running.items() if status.activity is not None}
+    waiting = [rank for rank, thread in activities.items() if thread.state != "own"]
     awaited = [rank for rank in running if rank not in waiting]
     if not waiting:
         return None
     if awaited and len(activities) == len(running):
-        idle = min(one.idle_seconds for one in activities.values())
+        idle = min(thread.idle_seconds for thread in activities.values())
         if idle >= stuck:
             others = f"{format_ranks(waiting)} {'wait' if len(waiting) > 1 else 'waits'}"
             return _hung(awaited, f"idle for {idle:.0f} s while {others} for it", running, step)
-    longest = max((one.idle_seconds for one in activities.values() if one.state == "collective"), default=0.0)
+    longest = max((thread.idle_seconds for thread in activities.values() if thread.state == "collective"), default=0.0)
     if longest < busy:
         return None
     if awaited:
@@ -94,12 +94,12 @@ def is_symptom(error: BaseException) -> bool:
     return in_module(innermost, WAITING)
 
 
-def _hung(ranks: list[int], why: str, running: dict[int, RankStatus], step: int) -> RunFailure:
+def _hung(ranks: list[int], reason: str, running: dict[int, RankStatus], step: int) -> RunFailure:
     parts = []
     for rank in ranks[:4]:
-        one = running[rank]
-        where = f" at {one.activity.where}" if one.activity and one.activity.where else ""
+        status = running[rank]
+        where = f" at {status.activity.where}" if status.activity and status.activity.where else ""
         # This rank's step took the gradients of all: theirs is not lower.
-        parts.append(f"rank {rank} hung after step {max(one.step, step)}{where}: {why}")
+        parts.append(f"rank {rank} hung after step {max(status.step, step)}{where}: {reason}")
     parts += [f"and {len(ranks) - 4} more ranks"] if len(ranks) > 4 else []
     return RunFailure("; ".join([*parts, ABORTED]), ExitCode.RANK_LOST)

@@ -62,10 +62,7 @@ def connect(ranks: ProcessGroup, timeout_seconds: float = 60.0) -> dict[int, Con
     """Connect every rank to rank 0, on all ranks together; return the connections by the other end's rank.
 
     Rank 0 listens at a free port, until all ranks have connected, and accepts only connections that send a secret it
-    has made for this run.
-
-    Raises:
-        RankLost: a rank did not connect in time.
+    has made for this run. Raises RankLost if a rank did not connect in time.
     """
     address = os.environ.get("MASTER_ADDR", LOOPBACK)
     if ranks.is_first:
@@ -91,11 +88,11 @@ def _hello(secret: str, rank: int) -> bytes:
 
 def _accept(listener: socket.socket, secret: str, world_size: int, timeout_seconds: float) -> dict[int, Connection]:
     hellos = {_hello(secret, rank): rank for rank in range(1, world_size)}
-    found: dict[int, Connection] = {}
+    connections: dict[int, Connection] = {}
     deadline = time.monotonic() + timeout_seconds
-    while len(found) < world_size - 1:
+    while len(connections) < world_size - 1:
         if not wait([listener], max(0.0, deadline - time.monotonic())):
-            missing = format_ranks([rank for rank in hellos.values() if rank not in found])
+            missing = format_ranks([rank for rank in hellos.values() if rank not in connections])
             raise RankLost(
                 f"no heartbeat connection from {missing} within {timeout_seconds:.0f} s; allow"
                 " connections between the nodes of a run on all ports."
@@ -109,5 +106,5 @@ def _accept(listener: socket.socket, secret: str, world_size: int, timeout_secon
         if rank is None:
             new.close()
         else:
-            found[rank] = Connection(new)
-    return found
+            connections[rank] = Connection(new)
+    return connections

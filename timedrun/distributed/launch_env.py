@@ -88,8 +88,7 @@ class LaunchEnv:
             ranks: 1: each task of a launcher is a rank. More: each task is a node that starts this many ranks.
             nodes, node_rank, master: the options of these names; they override the launcher's variables.
 
-        Raises:
-            UsageError: variables or options are incomplete or invalid; they are named.
+        Raises UsageError, which names them, for incomplete or invalid variables or options.
         """
         if LAUNCHED in environment:
             ranks, launcher, nodes, node_rank, master = 1, "torchrun", None, None, None
@@ -119,11 +118,11 @@ class LaunchEnv:
 
 def split_address(text: str) -> tuple[str, int]:
     """Split HOST:PORT, [IPV6]:PORT or HOST into host and port; raise UsageError for any other text."""
-    found = re.fullmatch(r"(?:\[([0-9A-Fa-f:.%\w]+)\]|([^\s:\[\]]+))(?::(\d{1,5}))?", text)
-    port = int(found[3] or DEFAULT_PORT) if found else 0
-    if not found or not 0 < port < 65536:
+    match = re.fullmatch(r"(?:\[([0-9A-Fa-f:.%\w]+)\]|([^\s:\[\]]+))(?::(\d{1,5}))?", text)
+    port = int(match[3] or DEFAULT_PORT) if match else 0
+    if not match or not 0 < port < 65536:
         raise UsageError(f"--master {text!r} is not HOST:PORT (or [IPV6]:PORT), such as 10.0.0.1:{DEFAULT_PORT}.")
-    return found[1] or found[2], port
+    return match[1] or match[2], port
 
 
 def first_host(hosts: str) -> str:
@@ -138,8 +137,8 @@ def _task(launcher: str, nodes: int | None, node_rank: int | None, environment: 
         if nodes is None or not 0 <= node_rank < nodes:
             raise UsageError(f"--node-rank {node_rank} needs --nodes N with N > {node_rank}; node ranks count from 0.")
         return Task("options", node_rank, nodes, "--nodes")
-    found = _tasks(launcher, environment)
-    if not found:
+    tasks = _tasks(launcher, environment)
+    if not tasks:
         if launcher in COMMANDS:
             command = f"{COMMANDS[launcher]} timedrun run ..."
             raise UsageError(f"--launcher {launcher}: its variables are not set; start the run with {command}")
@@ -149,8 +148,8 @@ def _task(launcher: str, nodes: int | None, node_rank: int | None, environment: 
             raise UsageError(f"each pod of this Indexed Job would be a separate run; {KUBERNETES}, or --launcher none.")
         return Task("none", 0, 1)
     # The innermost launcher, with the local rank of an outer one of the same tasks, as srun's under its own PMI.
-    same = (task for task in found if (task.number, task.count) == (found[0].number, found[0].count))
-    task = next((task for task in same if task.local is not None), found[0])
+    same = (task for task in tasks if (task.number, task.count) == (tasks[0].number, tasks[0].count))
+    task = next((task for task in same if task.local is not None), tasks[0])
     if nodes is not None and nodes != task.count:
         raise UsageError(
             f"--nodes {nodes}, but {task.variables}: start one task per node, leave out --nodes, or add --node-rank."
@@ -162,9 +161,9 @@ def _task(launcher: str, nodes: int | None, node_rank: int | None, environment: 
 
 def _tasks(wanted: str, environment: Mapping[str, str]) -> list[Task]:
     """Return this process's tasks of `wanted`, or of all launchers ("auto"), innermost first."""
-    found: dict[str, Task] = {}
+    tasks: dict[str, Task] = {}
     for launcher, number_name, count_name, local_name, local_count_name in VARIABLES:
-        if wanted not in ("auto", launcher) or launcher in found or not {number_name, count_name} & environment.keys():
+        if wanted not in ("auto", launcher) or launcher in tasks or not {number_name, count_name} & environment.keys():
             continue
         # A batch script or a shell in an allocation has SLURM_PROCID=0 too, but is not a task of srun.
         step = _optional("SLURM_STEP_ID", environment)
@@ -177,8 +176,8 @@ def _tasks(wanted: str, environment: Mapping[str, str]) -> list[Task]:
             local_name = "LOCAL_RANK"
         local, local_count = _optional(local_name, environment), _optional(local_count_name, environment)
         task = Task(launcher, number, count, f"{number_name}={number}, {count_name}={count}", local, local_count)
-        found[launcher] = _slurm_task(task, environment) if launcher == "slurm" else task
-    return list(found.values())
+        tasks[launcher] = _slurm_task(task, environment) if launcher == "slurm" else task
+    return list(tasks.values())
 
 
 def _slurm_task(task: Task, environment: Mapping[str, str]) -> Task:

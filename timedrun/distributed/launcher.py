@@ -133,6 +133,7 @@ class Launcher:
                     for rank in self._running if self._begun else ():
                         rank.abort()
                     self._end_within(ABORT_SECONDS if self._begun else 0.0, give_up=True)
+                # Those that SIGTERM ended come first: the exits of the others are then its consequence.
                 exited = [rank for rank in self._running if rank.poll()]
                 self._notify_guard(exited)
                 for rank in sorted(exited, key=lambda rank: rank.exit_code != -signal.SIGTERM):

@@ -32,11 +32,8 @@ class ProcessGroup:
     @classmethod
     def join(cls, device: str = "auto") -> ProcessGroup:
         """Join the process group (nccl on CUDA, gloo on CPU) of RANK, WORLD_SIZE and LOCAL_RANK, if these are set.
-
-        Raises:
-            UsageError: CUDA is requested but not available, or a variable is invalid; those of `init_process_group`.
-            RankLost: a rank did not join within JOIN_SECONDS.
-        """
+        Raises UsageError if CUDA is requested but not available or a variable is invalid, RankLost if a rank did not
+        join within JOIN_SECONDS, and those of `init_process_group`."""
         env = LaunchEnv.detect(launcher="torchrun" if {"RANK", "WORLD_SIZE"} & os.environ.keys() else "none")
         chosen = choose_device(device, env.local_rank)
         if chosen.type == "cuda":
@@ -76,9 +73,9 @@ class ProcessGroup:
         """Return every rank's `value` in the order of ranks, on every rank."""
         if self.world_size == 1:
             return [value]
-        found: list[T | None] = [None] * self.world_size
-        dist.all_gather_object(found, value)
-        return cast(list[T], found)
+        values: list[T | None] = [None] * self.world_size
+        dist.all_gather_object(values, value)
+        return cast(list[T], values)
 
     def wrap(self, model: nn.Module, *, find_unused_parameters: bool = False) -> nn.Module:
         """Wrap `model` in DistributedDataParallel; return it unchanged with one rank.
@@ -140,11 +137,8 @@ class DDPInner(nn.Module):
 
 
 def choose_device(device: str, local_rank: int = 0) -> torch.device:
-    """Return the torch device for "auto" (CUDA if available), "cpu" or "cuda".
-
-    Raises:
-        UsageError: "cuda" without a CUDA device for this local rank.
-    """
+    """Return the torch device for "auto" (CUDA if available), "cpu" or "cuda". Raises UsageError for "cuda" without a
+    CUDA device for this local rank."""
     count = torch.cuda.device_count()
     if device == "cpu" or (device == "auto" and count == 0):
         return torch.device("cpu")

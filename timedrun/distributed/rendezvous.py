@@ -92,10 +92,8 @@ def listen(host: str, port: int) -> socket.socket:
     """Return a socket of rank 0 that listens at the address of `host`, and at no other.
 
     It listens on all interfaces if this node does not have the address (a Kubernetes service, a forwarded port), or if
-    `host` is a name of the loopback, as Debian's /etc/hosts has it for the own host name.
-
-    Raises:
-        OSError: `host` does not resolve, or the port is in use.
+    `host` is a name of the loopback, as Debian's /etc/hosts has it for the own host name. Raises OSError if `host` does
+    not resolve, or the port is in use.
     """
     family, _, _, _, target = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     if host in (target[0], "localhost") or not ipaddress.ip_address(str(target[0]).partition("%")[0]).is_loopback:
@@ -170,11 +168,8 @@ def _open_store(env: LaunchEnv, timeout_seconds: float) -> Store:
 
 
 def _announce(store: Store, env: LaunchEnv) -> None:
-    """Enter this rank into the store.
-
-    Raises:
-        UsageError: another process has this rank, or a rank has another world size; waiting ranks raise it too.
-    """
+    """Enter this rank into the store. Raises UsageError if another process has this rank, or a rank another world size;
+    waiting ranks raise it too."""
     own = f"{env.world_size} on rank {env.rank} ({env.local_world_size} ranks per node)"
     first = str(store.compare_set("world size", "", own).decode())
     if first.split()[0] != str(env.world_size):

@@ -95,7 +95,7 @@ class ActivityProbe:
 def thread_times(tasks: list[Path]) -> ThreadTimes | None:
     """Return the times of threads from /proc/<pid>/schedstat (Linux' sched-stats.rst), None if the kernel does not
     account for them."""
-    found: ThreadTimes = {}
+    times: ThreadTimes = {}
     for task in tasks:
         try:
             ran, waited, _ = (task / "schedstat").read_text().split()
@@ -103,10 +103,10 @@ def thread_times(tasks: list[Path]) -> ThreadTimes | None:
             if task.exists():
                 return None
             continue  # the thread has ended
-        found[task] = int(ran) / 1e9, int(waited) / 1e9
-    if found and not any(ran for ran, _ in found.values()):
+        times[task] = int(ran) / 1e9, int(waited) / 1e9
+    if times and not any(ran for ran, _ in times.values()):
         return None  # some kernels have the file with zeros only
-    return found
+    return times
 
 
 def busiest_share(before: ThreadTimes, after: ThreadTimes, seconds: float) -> float:
@@ -142,16 +142,16 @@ def descendants(proc: Path = Path("/proc")) -> list[int]:
     """
     if not (proc / "thread-self" / "children").exists():
         return [child.pid for child in psutil.Process().children(recursive=True)]
-    found: list[int] = []
+    pids: list[int] = []
     parents = ["self"]
     while parents:
         process = parents.pop()
         for task in thread_folders(process, proc):
             with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # the thread has ended
                 children = (task / "children").read_text().split()
-                found += map(int, children)
+                pids += map(int, children)
                 parents += children
-    return found
+    return pids
 
 
 def thread_folders(process: str, proc: Path = Path("/proc")) -> list[Path]:
@@ -169,12 +169,12 @@ def in_module(frame: FrameType, modules: tuple[str, ...]) -> bool:
 def location(frame: FrameType) -> str:
     """Return the innermost line at or above `frame` outside torch and Python's library as file:line (function); the
     file as in its module's name, without the path of this machine."""
-    found = frame
-    while found.f_back and module_name(found).split(".")[0] in sys.stdlib_module_names | {"torch"}:
-        found = found.f_back
-    file = Path(found.f_code.co_filename)
-    depth = module_name(found).count(".") + 1 + (file.name == "__init__.py")
-    return f"{'/'.join(file.parts[-depth:])}:{found.f_lineno} ({found.f_code.co_name})"
+    outer = frame
+    while outer.f_back and module_name(outer).split(".")[0] in sys.stdlib_module_names | {"torch"}:
+        outer = outer.f_back
+    file = Path(outer.f_code.co_filename)
+    depth = module_name(outer).count(".") + 1 + (file.name == "__init__.py")
+    return f"{'/'.join(file.parts[-depth:])}:{outer.f_lineno} ({outer.f_code.co_name})"
 
 
 def module_name(frame: FrameType) -> str:

@@ -40,8 +40,8 @@ class StatusFiles:
 
     def error(self, rank: int) -> tuple[ExitCode, str] | None:
         """Return exit code and message of the error that ended the rank, None if it reported none."""
-        found = self.read(rank, "error")
-        return (ExitCode(found["code"]), found["words"]) if found else None
+        report = self.read(rank, "error")
+        return (ExitCode(report["code"]), report["words"]) if report else None
 
     def path(self, rank: int, kind: str) -> Path:
         """Return the path of a status file."""
@@ -80,11 +80,7 @@ def report_error(code: ExitCode, message: str) -> bool:
 
 def agent_number() -> int | None:
     """Return the number of the result that an earlier attempt of this run opened under torchrun, None on the first
-    attempt.
-
-    Raises:
-        TimedrunError: torchrun has restarted a run that had opened no log.
-    """
+    attempt. Raises TimedrunError if torchrun has restarted a run that had opened no log."""
     store = _agent_store()
     if store is not None and store.check([NUMBER_KEY]):
         return int(store.get(NUMBER_KEY))

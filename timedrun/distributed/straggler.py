@@ -118,12 +118,12 @@ class StragglerDetector:
 
     def _computing(self) -> list[float]:
         """Return the seconds of each step since the last report that the device has completed."""
-        found = []
+        seconds = []
         for spans in self._steps:
             ended = [(begin, end) for begin, end in spans if end is not None]
             if ended and all(isinstance(end, float) or end.query() for _, end in ended):  # type: ignore[no-untyped-call]
-                found.append(sum(seconds_between(begin, end) for begin, end in ended))
-        return found
+                seconds.append(sum(seconds_between(begin, end) for begin, end in ended))
+        return seconds
 
     def _loaded(self, module: nn.Module, arguments: object) -> None:
         if self._ended is not None:

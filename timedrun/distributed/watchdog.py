@@ -60,8 +60,7 @@ class Watchdog:
     on_end: called once, from the watchdog's thread, with a failure's message and exit code, if the thread that called
         `start` does not call `failed` or `stop` within GRACE_SECONDS, because it is blocked; it has to end the process.
 
-    Raises:
-        UsageError: TIMEDRUN_STUCK_SECONDS is not a number of seconds of at least 1.
+    Raises UsageError if TIMEDRUN_STUCK_SECONDS is not a number of seconds of at least 1.
     """
 
     def __init__(
@@ -88,11 +87,8 @@ class Watchdog:
         self._connections: dict[int, Connection] = {}
 
     def start(self) -> Self:
-        """Start the thread; all ranks call this together, each from its training thread.
-
-        Raises:
-            RankLost: ranks do not reach each other.
-        """
+        """Start the thread; all ranks call this together, each from its training thread. Raises RankLost if ranks do
+        not reach each other."""
         if self.ranks.world_size > 1 or self._status_folder is not None:
             connections = connect(self.ranks) if self.ranks.world_size > 1 else {}
             self.open(connections, ActivityProbe(threading.get_ident(), self.ranks.device))
@@ -170,7 +166,7 @@ class Watchdog:
         if self.failure is None and not own.left:
             self.failure = self._find_failure()
         if self.failure is None:
-            return own.left and all(one.ended or self._status[rank].left for rank, one in self._connections.items())
+            return own.left and all(link.ended or self._status[rank].left for rank, link in self._connections.items())
         if not self._deadline:
             self._deadline = self._awake + GRACE_SECONDS
             if self.ranks.is_first:
@@ -234,15 +230,15 @@ class Watchdog:
         if not self._connections:
             return None
         status = self._status
-        for one in status.values() if self.ranks.is_first else ():
-            if one.failure and not one.symptom:
-                return one.failure
+        for known in status.values() if self.ranks.is_first else ():
+            if known.failure and not known.symptom:
+                return known.failure
         for rank, connection in self._connections.items():
-            one = status[rank]
-            if one.left or one.failure:
+            other = status[rank]
+            if other.left or other.failure:
                 continue
-            last = f"(last step {max(one.step, self.step)}); {ABORTED}"
-            silent = self._awake - one.heard
+            last = f"(last step {max(other.step, self.step)}); {ABORTED}"
+            silent = self._awake - other.heard
             if connection.ended:
                 # The launcher, if it runs on this node, reports the cause a moment later.
                 cause = ""
@@ -259,11 +255,11 @@ class Watchdog:
         own = status[self.ranks.rank]
         if not self.ranks.is_first:  # rank 0 decides everything else as long as it runs
             return own.failure if status[0].left or self._connections[0].ended else None
-        symptoms = [one for one in status.values() if one.failure]
+        symptoms = [known for known in status.values() if known.failure]
         if symptoms:
-            first = min(symptoms, key=lambda one: one.failed_at)
+            first = min(symptoms, key=lambda known: known.failed_at)
             return first.failure if self._awake - first.failed_at > SYMPTOM_SECONDS else None
-        running = {rank: one for rank, one in status.items() if not one.left}
+        running = {rank: known for rank, known in status.items() if not known.left}
         return find_stalled(running, self.step, self.stuck, BUSY_SECONDS)
 
     def _write_status(self, message: str | None = None) -> None:

@@ -25,17 +25,13 @@ class _Steps(TrainerCallback):
     def __init__(self, speed: Stack) -> None:
         self._speed = speed
 
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **given: Any
-    ) -> None:
+    def on_train_begin(self, *states: Any, **given: Any) -> None:
         self._speed.require_in(given["optimizer"])
 
-    def on_pre_optimizer_step(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **given: Any
-    ) -> None:
+    def on_pre_optimizer_step(self, *states: Any, **given: Any) -> None:
         self._speed.gradients(given["model"])
 
-    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **given: Any) -> None:
+    def on_step_end(self, *states: Any, **given: Any) -> None:
         self._speed.after_step(given["model"])
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **given: Any) -> None:

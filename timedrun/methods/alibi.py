@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 import sys
-from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from timedrun.methods.method import Hooks, Method, NoEffect, Position
+from timedrun.methods.method import Hooks, Method, Position
 
 MODELS = {
     "transformers.models.gpt2.modeling_gpt2": "GPT2Model",
@@ -136,23 +135,22 @@ def alibi(model: nn.Module, max_sequence_length: int = 0) -> int:
 
 
 class _ALiBiHooks(Hooks):
+    _method: ALiBi
     saved = ("batches",)
-
-    def __init__(self, scaling: float) -> None:
-        self._scaling = scaling
-        self.batches = 0
+    batches = 0
 
     def batch(self, inputs: Tensor, targets: Tensor, at: Position, classes: int) -> tuple[Tensor, Tensor]:
-        inputs, targets = shortened(inputs, self._scaling), shortened(targets, self._scaling)
+        scaling = self._method.train_sequence_length_scaling
+        inputs, targets = shortened(inputs, scaling), shortened(targets, scaling)
         self.batches += 1
         return inputs, targets
 
     def effect(self) -> str | None:
-        return f"{self.batches} batches cut to {self._scaling:g} of their length" if self.batches else None
+        scaling = self._method.train_sequence_length_scaling
+        return f"{self.batches} batches cut to {scaling:g} of their length" if self.batches else None
 
 
-@dataclass(frozen=True, kw_only=True)
-class ALiBi(Method):
+class ALiBi(Method, name="alibi"):
     """Linear attention biases for transformers' GPT-2, BERT and RoBERTa; reshapes training batches (B, L) to
     (4 B, L / 4) by default.
 
@@ -162,26 +160,21 @@ class ALiBi(Method):
     of their length, evaluation keeps the whole.
     """
 
-    name: ClassVar[str] = "alibi"
     max_sequence_length: int = 0
     """Longest sequence the model will take; 0: what it took before."""
     train_sequence_length_scaling: float = 0.25
 
-    def __post_init__(self) -> None:
-        if self.max_sequence_length < 0:
-            raise ValueError(f"alibi.max_sequence_length is 0 or more, not {self.max_sequence_length}")
+    def check(self) -> None:
         scaling = self.train_sequence_length_scaling
-        if not 0 < scaling <= 1 or (1 / Fraction(str(scaling))).denominator != 1:
-            raise ValueError(f"alibi.train_sequence_length_scaling is 1 / n for a whole number n, not {scaling}")
+        divides = 0 < scaling <= 1 and (1 / Fraction(str(scaling))).denominator == 1
+        self.require("max_sequence_length", self.max_sequence_length >= 0, "0 or more")
+        self.require("train_sequence_length_scaling", divides, "1 / n for a whole number n")
 
     def model(self, model: nn.Module) -> tuple[nn.Module, str]:
         layers = alibi(model, self.max_sequence_length)
         if not layers:
-            raise NoEffect(
-                "alibi found no GPT-2, BERT or RoBERTa of transformers without it in the model, so no attention was "
-                "biased; remove it from the methods"
-            )
+            raise self.no_effect("found no GPT-2, BERT or RoBERTa of transformers without it, so biased no attention")
         return model, f"{layers} attention layers biased by distance, position embedding zero and fixed"
 
     def hooks(self) -> Hooks:
-        return _ALiBiHooks(self.train_sequence_length_scaling) if self.train_sequence_length_scaling < 1 else Hooks()
+        return _ALiBiHooks(self) if self.train_sequence_length_scaling < 1 else Hooks(self)

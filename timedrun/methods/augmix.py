@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar, get_args
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -32,11 +29,9 @@ def chain_weights(width: int, alpha: float, bits: NDArray[np.uint64]) -> Values:
 
 
 class _AugMixHooks(Hooks):
+    _method: AugMix
     saved = ("acted",)
-
-    def __init__(self, method: AugMix) -> None:
-        self._method = method
-        self.acted = False  # not a count: loaders are ahead of the step at which a run stops
+    acted = False  # not a count: loaders are ahead of the step at which a run stops
 
     def augment(self, images: Tensor, samples: Indices, epoch: int, seed: int) -> Tensor:
         method, longest = self._method, self._method.depth or LONGEST
@@ -60,20 +55,17 @@ class _AugMixHooks(Hooks):
     def effect(self) -> str | None:
         method = self._method
         depth = method.depth or f"1 to {LONGEST}"
-        words = f"{method.width} chains of {depth} operations on each image, level 0.1 to {method.severity:g}"
-        return words if self.acted else None
+        effect = f"{method.width} chains of {depth} operations on each image, level 0.1 to {method.severity:g}"
+        return effect if self.acted else None
 
 
-@dataclass(frozen=True, kw_only=True)
-class AugMix(Method):
+class AugMix(Method, name="augmix", stage=Stage.SAMPLES, hooks=_AugMixHooks):
     """`width` chains of random operations on each image, mixed with each other and with the image by random weights.
 
     Without the paper's consistency loss, as in MosaicML Composer. Mixed values are rounded, where Composer drops their
     fractions, which darkens images by half a level.
     """
 
-    name: ClassVar[str] = "augmix"
-    stage: ClassVar[Stage] = Stage.SAMPLES
     severity: float = 3.0
     width: int = 3
     depth: int = 0
@@ -81,17 +73,8 @@ class AugMix(Method):
     alpha: float = 1.0
     operations: OperationSet = "all"
 
-    def __post_init__(self) -> None:
-        if not 0.1 <= self.severity <= 10:
-            raise ValueError(f"augmix.severity must be 0.1 to 10, not {self.severity}")
-        if self.width < 1:
-            raise ValueError(f"augmix.width must be 1 chain or more, not {self.width}")
-        if self.depth < 0:
-            raise ValueError(f"augmix.depth must be 0 (random) or a number of operations, not {self.depth}")
-        if not 0 < self.alpha < float("inf"):
-            raise ValueError(f"augmix.alpha, of the random weights, must be above 0 and finite, not {self.alpha}")
-        if self.operations not in get_args(OperationSet):
-            raise ValueError(f"augmix.operations is one of {get_args(OperationSet)}, not {self.operations!r}")
-
-    def hooks(self) -> Hooks:
-        return _AugMixHooks(self)
+    def check(self) -> None:
+        self.require("severity", 0.1 <= self.severity <= 10, "0.1 to 10")
+        self.require("width", self.width >= 1, "1 chain or more")
+        self.require("depth", self.depth >= 0, "0 (random) or a number of operations")
+        self.require("alpha", 0 < self.alpha < float("inf"), "above 0 and finite")

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from dataclasses import asdict
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from timedrun.methods.method import Method, NoEffect
+from timedrun.methods.method import Method
 
 _Stride = int | tuple[int, ...]
 
@@ -155,31 +155,23 @@ def _is_plain_conv(conv: nn.Conv2d) -> bool:
     return not own_forward and conv.padding_mode == "zeros" and not parametrize.is_parametrized(conv)
 
 
-@dataclass(frozen=True, kw_only=True)
-class BlurPool(Method):
+class BlurPool(Method, name="blurpool"):
     """Anti-aliased down-sampling: slightly more work per step, fewer epochs to the same accuracy."""
 
-    name: ClassVar[str] = "blurpool"
     replace_convs: bool = True
     replace_maxpools: bool = True
     blur_first: bool = True
     min_channels: int = 16
 
     def model(self, model: nn.Module) -> tuple[nn.Module, str]:
-        count = blurpool(
-            model,
-            replace_convs=self.replace_convs,
-            replace_maxpools=self.replace_maxpools,
-            blur_first=self.blur_first,
-            min_channels=self.min_channels,
-        )
+        count = blurpool(model, **asdict(self))
         if not count.convolutions and not count.max_pools:
-            raise NoEffect(
-                f"blurpool found no strided convolution with {self.min_channels} or more input channels and no strided "
-                f"max-pool that it can replace ({count.left} strided layers of other kinds); remove it from the methods"
+            raise self.no_effect(
+                f"found no strided convolution with {self.min_channels} or more input channels and no strided max-pool "
+                f"that it can replace ({count.left} strided layers of other kinds)"
             )
-        words = f"{_counted(count.convolutions, 'convolution')}, {_counted(count.max_pools, 'max-pool')}"
-        return model, words + (f", {count.left} strided layers left as they were" if count.left else "")
+        change = f"{_counted(count.convolutions, 'convolution')}, {_counted(count.max_pools, 'max-pool')}"
+        return model, change + (f", {count.left} strided layers left as they were" if count.left else "")
 
 
 def _counted(number: int, noun: str) -> str:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 import torch
 from torch import Tensor, nn
 
-from timedrun.methods.method import Hooks, Method, NoEffect, Position, Stage
+from timedrun.methods.method import Hooks, Method, Position, Stage
 
 
 def channels_last(model: nn.Module) -> int:
@@ -24,20 +21,11 @@ class _ChannelsLastHooks(Hooks):
         return inputs, targets
 
 
-@dataclass(frozen=True, kw_only=True)
-class ChannelsLast(Method):
+class ChannelsLast(Method, name="channels_last", stage=Stage.FORMAT, hooks=_ChannelsLastHooks):
     """NHWC in memory, NCHW in every shape: what tensor cores read without a transpose."""
-
-    name: ClassVar[str] = "channels_last"
-    stage: ClassVar[Stage] = Stage.FORMAT
 
     def model(self, model: nn.Module) -> tuple[nn.Module, str]:
         count = channels_last(model)
         if not count:
-            raise NoEffect(
-                "channels_last found no 4-dimensional parameter: the model has no 2-d convolution; remove the method"
-            )
+            raise self.no_effect("found no 4-dimensional parameter: the model has no 2-d convolution")
         return model, f"{count} convolution weights"
-
-    def hooks(self) -> Hooks:
-        return _ChannelsLastHooks()

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -26,11 +23,9 @@ def colout(images: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
 
 
 class _ColOutHooks(Hooks):
+    _method: ColOut
     saved = ("batches",)
-
-    def __init__(self, method: ColOut) -> None:
-        self._method = method
-        self.batches = 0
+    batches = 0
 
     def batch(self, inputs: Tensor, targets: Tensor, at: Position, classes: int) -> tuple[Tensor, Tensor]:
         method = self._method
@@ -55,27 +50,20 @@ class _ColOutHooks(Hooks):
         return f"{self.batches} batches without {method.p_row:.0%} of the rows and {method.p_col:.0%} of the columns"
 
 
-@dataclass(frozen=True, kw_only=True)
-class ColOut(Method):
+class ColOut(Method, name="colout", stage=Stage.REMOVAL, hooks=_ColOutHooks):
     """int((1 - p) * size) rows and columns of every image stay in order, the same ones for a whole batch of a rank.
 
     It acts after progressive resizing, as in MosaicML's first published recipes: 104 px become 98 at p 0.05. In their
     later ones it acts before, and images are resized from 167 px. One draw for the batch is Composer's default.
     """
 
-    name: ClassVar[str] = "colout"
-    stage: ClassVar[Stage] = Stage.REMOVAL
     p_row: float = 0.15
     p_col: float = 0.15
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
         for field in ("p_row", "p_col"):
-            if not 0 <= getattr(self, field) < 1:
-                raise ValueError(f"colout.{field} is the share left out, from 0 to below 1, not {getattr(self, field)}")
+            self.require(field, 0 <= getattr(self, field) < 1, "the share left out, from 0 to below 1")
 
     def model(self, model: nn.Module) -> tuple[nn.Module, str]:
         require_any_size(self.name, model)
         return model, ""
-
-    def hooks(self) -> Hooks:
-        return _ColOutHooks(self)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -19,8 +18,8 @@ Box = tuple[int, int, int, int]
 
 def clipped_box(height: int, width: int, sides: tuple[int, int], centre: tuple[int, int]) -> Box:
     """Return the part inside of an image of the box of `sides` around `centre`, each (vertical, horizontal)."""
-    (above, beside), (y, x) = (sides[0] // 2, sides[1] // 2), centre
-    return max(y - above, 0), min(y + above, height), max(x - beside, 0), min(x + beside, width)
+    (above, sideways), (y, x) = (sides[0] // 2, sides[1] // 2), centre
+    return max(y - above, 0), min(y + above, height), max(x - sideways, 0), min(x + sideways, width)
 
 
 def random_box(random: np.random.RandomState, height: int, width: int, area: float) -> Box:
@@ -40,11 +39,9 @@ def cutmix(images: Tensor, targets: Tensor, partners: Tensor, box: Box) -> tuple
 
 
 class _CutMixHooks(Hooks):
+    _method: CutMix
     saved = ("batches",)
-
-    def __init__(self, method: CutMix) -> None:
-        self._method = method
-        self.batches = 0
+    batches = 0
 
     def batch(self, inputs: Tensor, targets: Tensor, at: Position, classes: int) -> tuple[Tensor, Tensor]:
         require_images(self._method.name, inputs)
@@ -58,19 +55,12 @@ class _CutMixHooks(Hooks):
         return f"{self.batches} batches with boxes of other images" if self.batches else None
 
 
-@dataclass(frozen=True, kw_only=True)
-class CutMix(Method):
+class CutMix(Method, name="cutmix", stage=Stage.MIXING, hooks=_CutMixHooks):
     """One box, of the share 1 - l of the image with l ~ Beta(`alpha`, `alpha`), and one permutation for each batch of a
     rank. The targets' weights follow the area that is left of the box inside of the image."""
 
-    name: ClassVar[str] = "cutmix"
-    stage: ClassVar[Stage] = Stage.MIXING
     clashes: ClassVar[dict[str, str]] = {"mixup": "both mix each image with another one of its batch"}
     alpha: float = 1.0
 
-    def __post_init__(self) -> None:
-        if not 0 < self.alpha < float("inf"):
-            raise ValueError(f"cutmix.alpha, of the Beta distribution, must be above 0 and finite, not {self.alpha}")
-
-    def hooks(self) -> Hooks:
-        return _CutMixHooks(self)
+    def check(self) -> None:
+        self.require("alpha", 0 < self.alpha < float("inf"), "above 0 and finite")

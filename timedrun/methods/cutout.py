@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 import torch
 from torch import Tensor
 
@@ -27,11 +24,9 @@ def cutout(images: Tensor, centres: Tensor, length: int) -> Tensor:
 
 
 class _CutOutHooks(Hooks):
+    _method: CutOut
     saved = ("batches",)
-
-    def __init__(self, method: CutOut) -> None:
-        self._method = method
-        self.batches = 0
+    batches = 0
 
     def batch(self, inputs: Tensor, targets: Tensor, at: Position, classes: int) -> tuple[Tensor, Tensor]:
         method = self._method
@@ -47,26 +42,18 @@ class _CutOutHooks(Hooks):
         return f"{self.batches} batches, {holes} random squares for each {each} set to 0" if self.batches else None
 
 
-@dataclass(frozen=True, kw_only=True)
-class CutOut(Method):
+class CutOut(Method, name="cutout", stage=Stage.REMOVAL, hooks=_CutOutHooks):
     """Squares of `length` of the shorter side, centred on a random pixel and clipped at the border.
 
     In normalized images 0 is the mean colour. MosaicML Composer cuts the same squares out of a whole batch, as here by
     default; the paper cuts others out of each image: `per_sample`.
     """
 
-    name: ClassVar[str] = "cutout"
-    stage: ClassVar[Stage] = Stage.REMOVAL
     num_holes: int = 1
     length: float = 0.5
     """Share of the shorter side."""
     per_sample: bool = False
 
-    def __post_init__(self) -> None:
-        if self.num_holes < 1:
-            raise ValueError(f"cutout.num_holes must be 1 or more, not {self.num_holes}")
-        if not 0 < self.length <= 1:
-            raise ValueError(f"cutout.length is a share of the shorter side above 0 and at most 1, not {self.length}")
-
-    def hooks(self) -> Hooks:
-        return _CutOutHooks(self)
+    def check(self) -> None:
+        self.require("num_holes", self.num_holes >= 1, "1 or more")
+        self.require("length", 0 < self.length <= 1, "a share of the shorter side above 0 and at most 1")

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -93,13 +92,13 @@ def averaged_dtype(tensor: Tensor) -> torch.dtype:
 
 class _EMAHooks(Hooks):
     saved = ("updates", "shadow")
+    shadow: dict[str, Tensor] | None = None
+    updates = 0
+    _pairs: _FoundPairs | None = None
 
     def __init__(self, method: EMA) -> None:
         self._interval = method.update_interval
         self._smoothing = float(2 ** (-method.update_interval / method.half_life))  # weight of the old average
-        self.shadow: dict[str, Tensor] | None = None
-        self.updates = 0
-        self._pairs: _FoundPairs | None = None
 
     @torch.no_grad()
     def after_step(self, model: nn.Module, step: int) -> None:
@@ -156,24 +155,15 @@ class _EMAHooks(Hooks):
         return f"{self.updates} updates of the moving average" if self.updates else None
 
 
-@dataclass(frozen=True, kw_only=True)
-class EMA(Method):
+class EMA(Method, name="ema", stage=Stage.WEIGHTS, hooks=_EMAHooks):
     """Moving average with a half-life of `half_life` optimizer steps, updated every `update_interval` steps.
 
     It starts as a copy at the first update; evaluations before that use the training weights.
     """
 
-    name: ClassVar[str] = "ema"
-    stage: ClassVar[Stage] = Stage.WEIGHTS
     half_life: float = 100.0
     update_interval: int = 20
 
-    def __post_init__(self) -> None:
-        if not self.half_life > 0 or self.update_interval < 1:
-            raise ValueError(
-                f"ema needs a half-life above 0 steps and an update interval of 1 step or more, "
-                f"not {self.half_life} and {self.update_interval}"
-            )
-
-    def hooks(self) -> Hooks:
-        return _EMAHooks(self)
+    def check(self) -> None:
+        self.require("half_life", self.half_life > 0, "above 0 steps")
+        self.require("update_interval", self.update_interval >= 1, "1 step or more")

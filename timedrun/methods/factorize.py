@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from timedrun.methods.method import Method, NoEffect
+from timedrun.methods.method import Method
 
 
 def factors(weight: Tensor, rank: int) -> tuple[Tensor, Tensor]:
@@ -50,15 +48,13 @@ def _factorized(layer: nn.Module, rank: int) -> nn.Sequential:
     return pair
 
 
-@dataclass(frozen=True, kw_only=True)
-class Factorize(Method):
+class Factorize(Method, name="factorize"):
     """Plain convolutions and linear layers in pairs of rank `latent`, which begin as the nearest product to the layer's
     weights: a convolution of the same kernel to the latent channels and a 1x1 one, or two linear layers.
 
     Only where it makes the layer smaller (Denton et al. 2014, arXiv 1404.0736). It also changes inference.
     """
 
-    name: ClassVar[str] = "factorize"
     latent_channels: float = 0.25
     """Rank of convolutions; up to 1: a fraction of the lesser of input and output channels."""
     latent_features: float = 0.25
@@ -66,13 +62,12 @@ class Factorize(Method):
     min_channels: int = 256
     min_features: int = 256
 
-    def __post_init__(self) -> None:
-        for name in ("latent_channels", "latent_features"):
-            value = getattr(self, name)
-            if value <= 0 or (value > 1 and value % 1):
-                raise ValueError(f"factorize.{name} is a fraction up to 1 or a whole number, not {value}")
-        if self.min_channels < 1 or self.min_features < 1:
-            raise ValueError("factorize.min_channels and factorize.min_features are 1 or more")
+    def check(self) -> None:
+        for field in ("latent_channels", "latent_features"):
+            value = getattr(self, field)
+            self.require(field, 0 < value <= 1 or (value > 1 and not value % 1), "a fraction up to 1 or a whole number")
+        for field in ("min_channels", "min_features"):
+            self.require(field, getattr(self, field) >= 1, "1 or more")
 
     def model(self, model: nn.Module) -> tuple[nn.Module, str]:
         holders = Counter(parameter for layer in model.modules() for parameter in layer._parameters.values())
@@ -87,9 +82,10 @@ class Factorize(Method):
                 if child in pairs:
                     setattr(parent, name, pairs[child])
         if not pairs:
-            raise NoEffect(
-                f"factorize found no plain layer with {self.min_channels} channels or {self.min_features} features "
-                "that it would make smaller; lower the limits or remove it from the methods"
+            raise self.no_effect(
+                f"found no plain layer with {self.min_channels} channels or {self.min_features} features that it would "
+                "make smaller",
+                "lower the limits or remove it from the methods",
             )
         return model, f"{len(pairs)} layers"
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from timedrun.methods.method import Method, NoEffect, Stage
+from timedrun.methods.method import Method, Stage
 
 FEATURES = torch.float8_e4m3fn
 GRADIENTS = torch.float8_e5m2
@@ -79,37 +78,34 @@ class Float8Linear(nn.Linear):
         return float8_linear(input, self.weight, self.bias)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Float8(Method):
+class Float8(Method, name="float8", stage=Stage.FORMAT):
     """8-bit matrix products in the linear layers whose sizes 16 divides. Parameters keep their names and number format.
 
     Made for torch.compile, which joins the scalings with the operations around them.
     """
 
-    name: ClassVar[str] = "float8"
-    stage: ClassVar[Stage] = Stage.FORMAT
     layers: str = ".*"
     """Regular expression that the whole name of a layer's module matches, such as `head`."""
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
         try:
             re.compile(self.layers)
         except re.error as error:
             raise ValueError(f"float8.layers is not a regular expression: {self.layers!r}: {error}") from error
 
     def model(self, model: nn.Module) -> tuple[nn.Module, str]:
-        found = [
+        layers = [
             layer
             for name, layer in model.named_modules()
             if type(layer) is nn.Linear
             and re.fullmatch(self.layers, name)
             and not (layer.in_features % MULTIPLE or layer.out_features % MULTIPLE)
         ]
-        if not found:
-            raise NoEffect(
-                f"float8 found no linear layer named {self.layers!r} whose inputs and outputs {MULTIPLE} divides;"
-                " change float8.layers or remove it from the methods"
+        if not layers:
+            raise self.no_effect(
+                f"found no linear layer named {self.layers!r} whose inputs and outputs {MULTIPLE} divides",
+                "change float8.layers or remove it from the methods",
             )
-        for layer in found:
+        for layer in layers:
             layer.__class__ = Float8Linear
-        return model, f"{len(found)} linear layers"
+        return model, f"{len(layers)} linear layers"

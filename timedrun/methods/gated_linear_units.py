@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from timedrun.methods.method import Method, NoEffect
+from timedrun.methods.method import Method
 
 
 class GatedIntermediate(nn.Module):
@@ -25,15 +24,13 @@ class GatedIntermediate(nn.Module):
         return gated
 
 
-@dataclass(frozen=True, kw_only=True)
-class GatedLinearUnits(Method):
+class GatedLinearUnits(Method, name="gated_linear_units"):
     """Gated feed-forward layers in transformers' BERT and RoBERTa (Shazeer 2020, arXiv 2002.05202), with the model's
     own activation. Dropout stays after the output map, where transformers has it; MosaicML Composer's is before.
 
     The new matrices begin random, like the model's: for training from scratch, not from a checkpoint.
     """
 
-    name: ClassVar[str] = "gated_linear_units"
     iso_parameters: bool = False
     """Use 2/3 of the hidden features, rounded to a multiple of 8, for about as many parameters as before."""
 
@@ -45,10 +42,7 @@ class GatedLinearUnits(Method):
             if hasattr(layer, "output") and hasattr(getattr(layer, "intermediate", None), "intermediate_act_fn")
         ]
         if not layers:
-            raise NoEffect(
-                "gated_linear_units found no feed-forward layer of transformers' BERT or RoBERTa; remove it from the "
-                "methods"
-            )
+            raise self.no_effect("found no feed-forward layer of transformers' BERT or RoBERTa")
         for layer in layers:
             old: Any = layer.intermediate
             hidden, features = old.dense.in_features, old.dense.out_features

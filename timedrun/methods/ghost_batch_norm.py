@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from timedrun.methods.method import Method, NoEffect
+from timedrun.methods.method import Method
 
 
 class _Ghost(nn.modules.batchnorm._BatchNorm):
@@ -51,23 +48,20 @@ _GHOSTS: dict[type[nn.Module], type[_Ghost]] = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class GhostBatchNorm(Method):
+class GhostBatchNorm(Method, name="ghost_batch_norm"):
     """Batch norm over parts of `ghost_batch` samples (Hoffer et al. 2017, arXiv 1705.08741), with the momentum divided
     by their number, as in MosaicML Composer. Evaluation is as it was."""
 
-    name: ClassVar[str] = "ghost_batch_norm"
     ghost_batch: int = 32
 
-    def __post_init__(self) -> None:
-        if self.ghost_batch < 2:
-            raise ValueError(f"ghost_batch_norm.ghost_batch is 2 samples or more, not {self.ghost_batch}")
+    def check(self) -> None:
+        self.require("ghost_batch", self.ghost_batch >= 2, "2 samples or more")
 
     def model(self, model: nn.Module) -> tuple[nn.Module, str]:
-        found = [module for module in model.modules() if type(module) in _GHOSTS and module.momentum is not None]
-        if not found:
-            raise NoEffect("ghost_batch_norm found no batch norm with a momentum; remove it from the methods")
-        for module in found:
+        norms = [module for module in model.modules() if type(module) in _GHOSTS and module.momentum is not None]
+        if not norms:
+            raise self.no_effect("found no batch norm with a momentum")
+        for module in norms:
             module.__class__ = _GHOSTS[type(module)]
             module.ghost_batch = self.ghost_batch  # type: ignore[assignment]
-        return model, f"{len(found)} batch norms over parts of {self.ghost_batch} samples"
+        return model, f"{len(norms)} batch norms over parts of {self.ghost_batch} samples"

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -39,10 +38,11 @@ def clip_adaptive(parameters: list[nn.Parameter], threshold: float) -> Tensor:
 
 
 class _GradientClippingHooks(Hooks):
+    _method: GradientClipping
     saved = ("clipped",)
 
     def __init__(self, method: GradientClipping) -> None:
-        self._method = method
+        super().__init__(method)
         self.clipped = torch.zeros((), dtype=torch.int64)
         """Steps that were clipped, counted on the device, which is not waited for."""
 
@@ -66,8 +66,7 @@ class _GradientClippingHooks(Hooks):
         return f"{count} steps clipped to {self._method.by} {self._method.threshold}" if count else None
 
 
-@dataclass(frozen=True, kw_only=True)
-class GradientClipping(Method):
+class GradientClipping(Method, name="gradient_clipping", stage=Stage.STEP, hooks=_GradientClippingHooks):
     """Gradients of a step, reduced over the ranks and unscaled, clipped to `threshold` before the optimizer.
 
     `by`: "norm", the norm of all gradients together (Pascanu, Mikolov and Bengio 2013, arXiv 1211.5063); "value", each
@@ -77,16 +76,8 @@ class GradientClipping(Method):
     A run in which no step reached the threshold equals one without the method: NoEffect.
     """
 
-    name: ClassVar[str] = "gradient_clipping"
-    stage: ClassVar[Stage] = Stage.STEP
     by: Literal["norm", "value", "adaptive"] = "norm"
     threshold: float = 1.0
 
-    def __post_init__(self) -> None:
-        if self.by not in ("norm", "value", "adaptive"):
-            raise ValueError(f"gradient_clipping.by must be norm, value or adaptive, not {self.by!r}")
-        if not self.threshold > 0:
-            raise ValueError(f"gradient_clipping.threshold must be above 0, not {self.threshold}")
-
-    def hooks(self) -> Hooks:
-        return _GradientClippingHooks(self)
+    def check(self) -> None:
+        self.require("threshold", self.threshold > 0, "above 0")

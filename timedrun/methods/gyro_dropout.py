@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 import torch
 from torch import Tensor, nn
 from torch._compile import _disable_dynamo
 
-from timedrun.methods.method import Hooks, Method, NoEffect, Position, unwrapped
+from timedrun.methods.method import Hooks, Method, Position, unwrapped
 from timedrun.training.sampling import stream_seed
 
 
@@ -50,9 +47,8 @@ class GyroDropoutLayer(nn.Module):
 
 
 class _GyroDropoutHooks(Hooks):
-    def __init__(self, method: GyroDropout) -> None:
-        self._method = method
-        self._layers: list[GyroDropoutLayer] | None = None
+    _method: GyroDropout
+    _layers: list[GyroDropoutLayer] | None = None
 
     def before_step(self, model: nn.Module, at: Position) -> None:
         if self._layers is None:
@@ -62,8 +58,7 @@ class _GyroDropoutHooks(Hooks):
             layer.choose(stream_seed(at.seed, self._method.name, place), chosen)
 
 
-@dataclass(frozen=True, kw_only=True)
-class GyroDropout(Method):
+class GyroDropout(Method, name="gyro_dropout", hooks=_GyroDropoutHooks):
     """Dropout by `sigma` masks drawn before the run, of which `tau` are in use at a time, each for a part of the batch
     (Lee et al. 2022, "Gyro Dropout", MLSys 2022).
 
@@ -72,18 +67,14 @@ class GyroDropout(Method):
     them again, cannot be resumed.
     """
 
-    name: ClassVar[str] = "gyro_dropout"
     p: float = 0.5
     sigma: int = 256
     tau: int = 16
 
-    def __post_init__(self) -> None:
-        if not 0 < self.p < 1:
-            raise ValueError(f"gyro_dropout.p is a probability between 0 and 1, not {self.p}")
-        if not 1 <= self.tau <= self.sigma or self.sigma % self.tau:
-            raise ValueError(
-                f"gyro_dropout needs 1 <= tau <= sigma and tau to divide sigma, not {self.tau} and {self.sigma}"
-            )
+    def check(self) -> None:
+        self.require("p", 0 < self.p < 1, "a probability between 0 and 1")
+        fits = 1 <= self.tau <= self.sigma and not self.sigma % self.tau
+        self.require("tau", fits, f"1 or more and divide sigma, {self.sigma}")
 
     def chosen(self, at: Position) -> tuple[int, ...]:
         """Return the numbers of the masks in use."""
@@ -100,8 +91,5 @@ class GyroDropout(Method):
                     setattr(parent, name, GyroDropoutLayer(self.p).train(child.training))
                     count += 1
         if not count:
-            raise NoEffect("gyro_dropout found no nn.Dropout to replace; remove it from the methods")
+            raise self.no_effect("found no nn.Dropout to replace")
         return model, f"{count} dropout layers"
-
-    def hooks(self) -> Hooks:
-        return _GyroDropoutHooks(self)

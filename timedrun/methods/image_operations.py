@@ -72,23 +72,23 @@ def rotate(images: Tensor, degrees: Tensor) -> Tensor:
 
 
 def shear_x(images: Tensor, strength: Tensor) -> Tensor:
-    one, none = torch.ones_like(strength), torch.zeros_like(strength)
-    return _affine(images, [[one, strength, none], [none, one, none]])
+    unit, zero = torch.ones_like(strength), torch.zeros_like(strength)
+    return _affine(images, [[unit, strength, zero], [zero, unit, zero]])
 
 
 def shear_y(images: Tensor, strength: Tensor) -> Tensor:
-    one, none = torch.ones_like(strength), torch.zeros_like(strength)
-    return _affine(images, [[one, none, none], [strength, one, none]])
+    unit, zero = torch.ones_like(strength), torch.zeros_like(strength)
+    return _affine(images, [[unit, zero, zero], [strength, unit, zero]])
 
 
 def translate_x(images: Tensor, pixels: Tensor) -> Tensor:
-    one, none = torch.ones_like(pixels), torch.zeros_like(pixels)
-    return _affine(images, [[one, none, pixels], [none, one, none]])
+    unit, zero = torch.ones_like(pixels), torch.zeros_like(pixels)
+    return _affine(images, [[unit, zero, pixels], [zero, unit, zero]])
 
 
 def translate_y(images: Tensor, pixels: Tensor) -> Tensor:
-    one, none = torch.ones_like(pixels), torch.zeros_like(pixels)
-    return _affine(images, [[one, none, none], [none, one, pixels]])
+    unit, zero = torch.ones_like(pixels), torch.zeros_like(pixels)
+    return _affine(images, [[unit, zero, zero], [zero, unit, pixels]])
 
 
 def _gray(images: Tensor) -> Tensor:

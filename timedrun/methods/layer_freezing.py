@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import ClassVar
 
 from torch import nn
 
-from timedrun.methods.method import Hooks, Method, NoEffect, Position, Stage
+from timedrun.methods.method import Hooks, Method, Position, Stage
 
 
 def layers_of(model: nn.Module) -> list[list[nn.Parameter]]:
@@ -19,13 +18,11 @@ def layers_of(model: nn.Module) -> list[list[nn.Parameter]]:
 
 
 class _LayerFreezingHooks(Hooks):
+    _method: LayerFreezing
     saved = ("frozen",)
-
-    def __init__(self, method: LayerFreezing) -> None:
-        self._method = method
-        self.frozen = 0
-        self._applied = 0  # not saved: the process that resumes freezes them again
-        self._layers: list[list[nn.Parameter]] | None = None
+    frozen = 0
+    _applied = 0  # not saved: the process that resumes freezes them again
+    _layers: list[list[nn.Parameter]] | None = None
 
     def before_step(self, model: nn.Module, at: Position) -> None:
         if self._layers is None:
@@ -44,8 +41,7 @@ class _LayerFreezingHooks(Hooks):
         return f"{self.frozen} layers frozen" if self.frozen else None
 
 
-@dataclass(frozen=True, kw_only=True)
-class LayerFreezing(Method):
+class LayerFreezing(Method, name="layer_freezing", stage=Stage.STEP, hooks=_LayerFreezingHooks):
     """Frozen layers, from the first on, whose number grows linearly from 0 at `start` to `level` of all but the last at
     the end of the run (Brock et al. 2017, arXiv 1706.04983, in the form of MosaicML Composer, which counts layers
     without parameters, too).
@@ -54,17 +50,13 @@ class LayerFreezing(Method):
     alone. A compiled model is compiled again at each change, and not at all after torch's limit of 8 (with a warning).
     """
 
-    name: ClassVar[str] = "layer_freezing"
-    stage: ClassVar[Stage] = Stage.STEP
     recompiles: ClassVar[bool] = True
     start: float = 0.5
     level: float = 1.0
 
-    def __post_init__(self) -> None:
-        if not 0 <= self.start < 1 or not 0 < self.level <= 1:
-            raise ValueError(
-                f"layer_freezing needs 0 <= start < 1 and 0 < level <= 1, not {self.start} and {self.level}"
-            )
+    def check(self) -> None:
+        self.require("start", 0 <= self.start < 1, "from 0 to below 1")
+        self.require("level", 0 < self.level <= 1, "above 0 and at most 1")
 
     @property
     def skips_parameters(self) -> bool:
@@ -77,12 +69,9 @@ class LayerFreezing(Method):
 
     def model(self, model: nn.Module) -> tuple[nn.Module, str]:
         if len(layers_of(model)) < 2:
-            raise NoEffect("layer_freezing needs a model of two layers or more; remove it from the methods")
+            raise self.no_effect("needs a model of two layers or more")
         return model, ""
 
     @property
     def acts_from(self) -> float:
         return self.start
-
-    def hooks(self) -> Hooks:
-        return _LayerFreezingHooks(self)

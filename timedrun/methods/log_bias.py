@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import nn
 
-from timedrun.methods.method import Method, NoEffect
+from timedrun.methods.method import Method
 
 
 @torch.no_grad()
@@ -38,17 +36,13 @@ def linear_log_constant_bias(model: nn.Module) -> str | None:
     return f"bias of {name or 'the model'} set to -ln({last.out_features})"
 
 
-@dataclass(frozen=True, kw_only=True)
-class LogBias(Method):
+class LogBias(Method, name="log_bias"):
     """Initial bias of the classifier for binary cross-entropy, as in MLPerf v2.0's ResNet-50 methods run."""
-
-    name: ClassVar[str] = "log_bias"
 
     def model(self, model: nn.Module) -> tuple[nn.Module, str]:
         changed = linear_log_constant_bias(model)
         if changed is None:
-            raise NoEffect(
-                "log_bias sets the bias of a classifier, but the model's last layer with parameters is not an "
-                "nn.Linear with a bias; remove it from the methods"
+            raise self.no_effect(
+                "sets a classifier's bias, but the model's last layer with parameters is not an nn.Linear with a bias"
             )
         return model, changed

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from timedrun.methods.method import Hooks, Method, NoEffect, Stage, unwrapped
+from timedrun.methods.method import Hooks, Method, Stage, unwrapped
 
 Norm = Callable[[Tensor, Tensor | None, Tensor | None], Tensor]
 """(inputs, weight, bias) -> the normalized inputs."""
@@ -35,13 +34,14 @@ class _Autocast:
         if not self.lowered:
             self.lowered = True
         dtype = torch.get_autocast_dtype(kind)
-        weight, bias = (None if one is None else one.to(dtype) for one in (weight, bias))
+        weight, bias = (None if factor is None else factor.to(dtype) for factor in (weight, bias))
         with torch.autocast(kind, enabled=False):
             if kind != "cpu":
                 return norm(inputs.to(dtype), weight, bias)
             # Scaled and shifted apart: torch's fused backward pass on a CPU adds the gradients of bf16 scales in bf16,
             # which is wrong by a fifth after some 30,000 rows.
-            weight, bias = (None if one is None else one.view(*one.shape, *[1] * last) for one in (weight, bias))
+            shape = (*(weight.shape if weight is not None else ()), *[1] * last)
+            weight, bias = (None if factor is None else factor.view(shape) for factor in (weight, bias))
             normalized = norm(inputs.to(dtype), None, None)
             scaled = normalized if weight is None else normalized * weight
             return scaled if bias is None else scaled + bias
@@ -68,55 +68,44 @@ class AutocastGroupNorm(_Autocast, nn.GroupNorm):
 
 
 class _LowPrecisionHooks(Hooks):
+    _method: _LowPrecision
     saved = ("lowered",)
-
-    def __init__(self, kind: type[_Autocast]) -> None:
-        self._kind = kind
-        self.lowered = 0
+    lowered = 0
 
     def after_step(self, model: nn.Module, step: int) -> None:
         if not self.lowered:
-            self.lowered = sum(layer.lowered for layer in unwrapped(model).modules() if isinstance(layer, self._kind))
+            norms = [layer for layer in unwrapped(model).modules() if isinstance(layer, self._method.lowered)]
+            self.lowered = sum(layer.lowered for layer in norms)
 
     def effect(self) -> str | None:
         return f"{self.lowered} norms computed in autocast's type" if self.lowered else None
 
 
-@dataclass(frozen=True, kw_only=True)
-class _LowPrecision(Method):
+class _LowPrecision(Method, hooks=_LowPrecisionHooks):
     kind: ClassVar[type[nn.Module]]
     lowered: ClassVar[type[_Autocast]]
 
     def model(self, model: nn.Module) -> tuple[nn.Module, str]:
-        found = [layer for layer in model.modules() if type(layer) is self.kind]
-        if not found:
-            raise NoEffect(f"{self.name} found no {self.kind.__name__} in the model; remove it from the methods")
-        for layer in found:
+        norms = [layer for layer in model.modules() if type(layer) is self.kind]
+        if not norms:
+            raise self.no_effect(f"found no {self.kind.__name__} in the model")
+        for layer in norms:
             layer.__class__ = self.lowered  # type: ignore[assignment]
         return model, ""  # without autocast nothing has changed
 
-    def hooks(self) -> Hooks:
-        return _LowPrecisionHooks(self.lowered)
 
-
-@dataclass(frozen=True, kw_only=True)
-class LowPrecisionLayerNorm(_LowPrecision):
+class LowPrecisionLayerNorm(_LowPrecision, name="low_precision_layer_norm", stage=Stage.FORMAT):
     """Layer norm in autocast's type, as fast as a fused kernel; no effect without autocast (MosaicML Composer).
 
     apex's fused norm is not used: torch's own kernel runs in the same type and needs no package.
     """
 
-    name: ClassVar[str] = "low_precision_layer_norm"
-    stage: ClassVar[Stage] = Stage.FORMAT
     kind: ClassVar[type[nn.Module]] = nn.LayerNorm
     lowered: ClassVar[type[_Autocast]] = AutocastLayerNorm
 
 
-@dataclass(frozen=True, kw_only=True)
-class LowPrecisionGroupNorm(_LowPrecision):
+class LowPrecisionGroupNorm(_LowPrecision, name="low_precision_group_norm", stage=Stage.FORMAT):
     """Group norm in autocast's type; no effect without autocast (MosaicML Composer)."""
 
-    name: ClassVar[str] = "low_precision_group_norm"
-    stage: ClassVar[Stage] = Stage.FORMAT
     kind: ClassVar[type[nn.Module]] = nn.GroupNorm
     lowered: ClassVar[type[_Autocast]] = AutocastGroupNorm

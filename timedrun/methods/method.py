@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal, dataclass_transform, get_args, get_origin, get_type_hints
 
 import numpy as np
 from torch import Tensor, nn
@@ -80,6 +80,9 @@ class Hooks:
     saved: ClassVar[tuple[str, ...]] = ()
     """Attributes that a resumed run needs: plain values and tensors."""
 
+    def __init__(self, method: Method) -> None:
+        self._method = method
+
     def input_size(self, size: int, progress: float) -> int:
         """Return the side in pixels at which to load training images at `progress`; `size` is the full side."""
         return size
@@ -146,9 +149,11 @@ PLACES = (
 """Places of a training loop that call the hooks."""
 
 
+@dataclass_transform(kw_only_default=True, frozen_default=True)
 @dataclass(frozen=True, kw_only=True)
 class Method:
-    """Published speed-up method with its hyper-parameters; holds no state of a run."""
+    """Published speed-up method with its hyper-parameters; holds no state of a run. A subclass becomes a frozen
+    dataclass; it names itself, its stage and its hooks in `class X(Method, name=..., stage=..., hooks=...)`."""
 
     name: ClassVar[str] = ""
     stage: ClassVar[Stage] = Stage.MODEL
@@ -158,6 +163,29 @@ class Method:
     """For measuring times alone: no result of a run with this method counts."""
     recompiles: ClassVar[bool] = False
     """Changes the graph of the model during training, so that torch.compile compiles it again on the clock."""
+    _hooks: ClassVar[type[Hooks]] = Hooks
+
+    def __init_subclass__(cls, name: str = "", stage: Stage | None = None, hooks: type[Hooks] | None = None) -> None:
+        cls.name, cls.stage, cls._hooks = name or cls.name, cls.stage if stage is None else stage, hooks or cls._hooks
+        dataclass(frozen=True, kw_only=True)(cls)
+
+    def __post_init__(self) -> None:
+        for field, hint in get_type_hints(type(self)).items():
+            if get_origin(hint) is Literal:
+                self.require(field, getattr(self, field) in get_args(hint), f"one of {', '.join(get_args(hint))}")
+        self.check()
+
+    def check(self) -> None:
+        """Raise ValueError for hyper-parameters out of their range, as `require` does."""
+
+    def require(self, field: str, holds: bool, rule: str) -> None:
+        """Raise ValueError unless `holds`: `field` must be as `rule` has it."""
+        if not holds:
+            raise ValueError(f"{self.name}.{field} must be {rule}, not {getattr(self, field)!r}")
+
+    def no_effect(self, reason: str, remedy: str = "remove it from the methods") -> NoEffect:
+        """Return the error of a method that cannot change this model for `reason`, such as "found no convolution"."""
+        return NoEffect(f"{self.name} {reason}; {remedy}")
 
     @property
     def skips_parameters(self) -> bool:
@@ -177,7 +205,7 @@ class Method:
         return model, ""
 
     def hooks(self) -> Hooks:
-        return Hooks()
+        return self._hooks(self)
 
 
 def require_images(name: str, inputs: Tensor) -> None:

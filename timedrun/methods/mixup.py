@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -29,11 +26,9 @@ def mixup(
 
 
 class _MixUpHooks(Hooks):
+    _method: MixUp
     saved = ("batches",)
-
-    def __init__(self, method: MixUp) -> None:
-        self._method = method
-        self.batches = 0
+    batches = 0
 
     def batch(self, inputs: Tensor, targets: Tensor, at: Position, classes: int) -> tuple[Tensor, Tensor]:
         if not inputs.is_floating_point():
@@ -52,23 +47,16 @@ class _MixUpHooks(Hooks):
         return f"{self.batches} batches, each mixed with a permutation of itself" if self.batches else None
 
 
-@dataclass(frozen=True, kw_only=True)
-class MixUp(Method):
+class MixUp(Method, name="mixup", stage=Stage.MIXING, hooks=_MixUpHooks):
     """One weight min(l, 1 - l), l ~ Beta(`alpha`, `alpha`), and one permutation for each batch of a rank.
 
     Mixing targets equals interpolating the losses of both, since cross-entropies are linear in the targets. MosaicML
     Composer's recipes smooth labels before the mixing and only those of the main image: `hard_partner`.
     """
 
-    name: ClassVar[str] = "mixup"
-    stage: ClassVar[Stage] = Stage.MIXING
     alpha: float = 0.2
     hard_partner: bool = False
     """Mix in the partner's class without label smoothing, as in the published ResNet-50 recipes."""
 
-    def __post_init__(self) -> None:
-        if not 0 < self.alpha < float("inf"):
-            raise ValueError(f"mixup.alpha, of the Beta distribution, must be above 0 and finite, not {self.alpha}")
-
-    def hooks(self) -> Hooks:
-        return _MixUpHooks(self)
+    def check(self) -> None:
+        self.require("alpha", 0 < self.alpha < float("inf"), "above 0 and finite")

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from timedrun.methods.method import Method, NoEffect, Stage
+from timedrun.methods.method import Method, Stage
 
 
 class Scalar(nn.Module):
@@ -25,22 +24,19 @@ class Scalar(nn.Module):
         return self.value.expand(*shape, self.classes)
 
 
-@dataclass(frozen=True, kw_only=True)
-class NoOpModel(Method):
+class NoOpModel(Method, name="no_op_model", stage=Stage.WEIGHTS):
     """One scalar in place of a classifier or a language model, after all other surgery, for profiling: a step takes the
     time of loader, transfer, other methods and loop. As MosaicML Composer's NoOpModel, which has a loss of its own.
 
     No result of such a run counts: `Stack.verify`, which runs call before they succeed, raises.
     """
 
-    name: ClassVar[str] = "no_op_model"
-    stage: ClassVar[Stage] = Stage.WEIGHTS
     profiling: ClassVar[bool] = True
 
     def model(self, model: nn.Module) -> tuple[nn.Module, str]:
         heads = [layer for layer in model.modules() if isinstance(layer, nn.Linear)]
         if not heads:
-            raise NoEffect("no_op_model needs a model with a linear layer, whose last one has the outputs; found none")
+            raise self.no_effect("needs a model with a linear layer, whose last one has the outputs")
         like = next(model.parameters())
         scalar = Scalar(heads[-1].out_features).to(like.device, like.dtype).train(model.training)
         return scalar, f"one scalar in place of {sum(p.numel() for p in model.parameters()):,} parameters"

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import ClassVar, Literal, get_args
+from typing import Literal
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -13,32 +12,6 @@ from timedrun.methods.method import Hooks, Method, Position, Stage, require_imag
 
 Interpolation = Literal["nearest", "bilinear"]
 Where = Literal["batch", "loader"]
-
-
-def scaled_width(size: int, progress: float, start: float, delay: float, finetune: float, increment: int) -> int:
-    """Return the nominal width at `progress`: round(s * size / increment) * increment, ties to even, at most `size`.
-
-    s is `start` before `delay`, then rises linearly to 1 at 1 - `finetune`. Raises ValueError for a width of 0.
-    """
-    rising = 1 - finetune - delay
-    fraction = 0.0 if progress < delay else min((progress - delay) / rising, 1.0) if rising > 0 else 1.0
-    scale = start + (1 - start) * fraction
-    width = round(scale * size / increment) * increment
-    if width < 1:
-        raise ValueError(
-            f"progressive resizing takes {size} px images to {scale:.3f} of their size, which rounds to 0 px in steps "
-            f"of {increment}; use a smaller increment or a larger start"
-        )
-    return min(width, size)
-
-
-def resized(size: int, progress: float, start: float, delay: float, finetune: float, increment: int) -> int:
-    """Return the side in pixels of images of `size` at `progress`, as MosaicML Composer computes it.
-
-    The side is floor(size * (width / size)) of the nominal width in floating point: 176 px at a nominal 120 give 119.
-    """
-    width = scaled_width(size, progress, start, delay, finetune, increment)
-    return size if width >= size else int(float(size) * (width / size))
 
 
 def resize(inputs: Tensor, scale: float, interpolation: Interpolation) -> Tensor:
@@ -68,12 +41,13 @@ def require_any_size(method: str, model: nn.Module) -> None:
 
 
 class _ProgressiveResizingHooks(Hooks):
+    _method: ProgressiveResizing
     saved = ("batches",)
+    _whole = 0  # pixels, as last requested by a loader
 
     def __init__(self, method: ProgressiveResizing) -> None:
-        self._method = method
+        super().__init__(method)
         self.batches: dict[int, int] = {}  # width in pixels -> batches resized to it
-        self._whole = 0  # pixels, as last requested by a loader
 
     def input_size(self, size: int, progress: float) -> int:
         if self._method.where == "batch":
@@ -88,7 +62,7 @@ class _ProgressiveResizingHooks(Hooks):
             if width < self._whole:  # a loop that never asks for `input_size` leaves this at 0: reported as no effect
                 self.batches[width] = self.batches.get(width, 0) + 1
             return inputs, targets
-        nominal = scaled_width(width, at.progress, method.start, method.delay, method.finetune, method.increment)
+        nominal = method.width(width, at.progress)
         if nominal >= width:
             return inputs, targets
         small = resize(inputs, nominal / width, method.interpolation)
@@ -103,15 +77,12 @@ class _ProgressiveResizingHooks(Hooks):
         return f"{sum(self.batches.values())} batches {done} {min(self.batches)}..{max(self.batches)} px"
 
 
-@dataclass(frozen=True, kw_only=True)
-class ProgressiveResizing(Method):
+class ProgressiveResizing(Method, name="progressive_resizing", stage=Stage.SIZE, hooks=_ProgressiveResizingHooks):
     """Images begin at `start` of their size, grow from `delay` of the run on, and are whole for the last `finetune`.
 
     MLPerf v2.0's ResNet-50 methods run used start 0.5, delay 0.4, finetune 0.2, increment 4.
     """
 
-    name: ClassVar[str] = "progressive_resizing"
-    stage: ClassVar[Stage] = Stage.SIZE
     start: float = 0.5
     delay: float = 0.5
     finetune: float = 0.2
@@ -122,33 +93,37 @@ class ProgressiveResizing(Method):
     """batch: whole images are loaded, and resized on the device (published). loader: images are decoded and cropped at
     the size of their epoch, for less work; images held in memory are not."""
 
-    def __post_init__(self) -> None:
-        fractions = {"start": self.start, "delay": self.delay, "finetune": self.finetune}
-        for field, value in fractions.items():
-            if not 0 <= value <= 1:
-                raise ValueError(f"progressive_resizing.{field} is a fraction between 0 and 1, not {value}")
-        if self.start == 0:
-            raise ValueError("progressive_resizing.start must be above 0: an image of 0 px cannot be trained on")
-        if self.delay + self.finetune > 1:
-            raise ValueError(
-                f"progressive_resizing.delay {self.delay} and finetune {self.finetune} sum to more than the whole run"
-            )
-        if self.increment < 1:
-            raise ValueError(f"progressive_resizing.increment is 1 px or more, not {self.increment}")
-        for field, kind in (("interpolation", Interpolation), ("where", Where)):
-            if getattr(self, field) not in get_args(kind):
-                raise ValueError(
-                    f"progressive_resizing.{field} is one of {get_args(kind)}, not {getattr(self, field)!r}"
-                )
+    def check(self) -> None:
+        for field in ("start", "delay", "finetune"):
+            self.require(field, 0 <= getattr(self, field) <= 1, "a fraction between 0 and 1")
+        self.require("start", self.start > 0, "above 0: an image of 0 px cannot be trained on")
+        self.require("delay", self.delay + self.finetune <= 1, f"at most the rest of the run before {self.finetune}")
+        self.require("increment", self.increment >= 1, "1 px or more")
 
     def model(self, model: nn.Module) -> tuple[nn.Module, str]:
         require_any_size(self.name, model)
         return model, ""
 
-    def hooks(self) -> Hooks:
-        return _ProgressiveResizingHooks(self)
+    def width(self, size: int, progress: float) -> int:
+        """Return the nominal width at `progress`: round(s * size / increment) * increment, ties to even, at most
+        `size`; s is `start` before `delay`, then rises linearly to 1 at 1 - `finetune`. Raises ValueError for 0 px."""
+        rising = 1 - self.finetune - self.delay
+        fraction = 0.0 if progress < self.delay else min((progress - self.delay) / rising, 1.0) if rising > 0 else 1.0
+        scale = self.start + (1 - self.start) * fraction
+        width = round(scale * size / self.increment) * self.increment
+        if width < 1:
+            raise ValueError(
+                f"progressive resizing takes {size} px images to {scale:.3f} of their size, which rounds to 0 px in "
+                f"steps of {self.increment}; use a smaller increment or a larger start"
+            )
+        return min(width, size)
 
     def sizes(self, size: int, progress: Iterable[float]) -> list[int]:
-        """Return the side in pixels at each value of `progress`: the shapes to compile for before the clock starts."""
-        side = resized if self.interpolation == "nearest" else scaled_width
-        return [side(size, at, self.start, self.delay, self.finetune, self.increment) for at in progress]
+        """Return the side in pixels at each value of `progress`: the shapes to compile for before the clock starts.
+
+        With "nearest" it is floor(size * (width / size)) in floating point, as in MosaicML Composer: 176 px at a
+        nominal 120 give 119.
+        """
+        widths = [self.width(size, at) for at in progress]
+        exact = self.interpolation != "nearest"
+        return [width if exact or width >= size else int(float(size) * (width / size)) for width in widths]

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar, get_args
-
 from torch import Tensor
 
 from timedrun.methods.image_operations import OperationSet, names_of, operate
@@ -13,11 +10,9 @@ from timedrun.training.sampling import Indices, random_uniform
 
 
 class _RandAugmentHooks(Hooks):
+    _method: RandAugment
     saved = ("acted",)
-
-    def __init__(self, method: RandAugment) -> None:
-        self._method = method
-        self.acted = False  # not a count: loaders are ahead of the step at which a run stops
+    acted = False  # not a count: loaders are ahead of the step at which a run stops
 
     def augment(self, images: Tensor, samples: Indices, epoch: int, seed: int) -> Tensor:
         method = self._method
@@ -29,31 +24,21 @@ class _RandAugmentHooks(Hooks):
 
     def effect(self) -> str | None:
         method, number = self._method, len(names_of(self._method.operations))
-        words = f"{method.depth} of {number} operations on each image, level 0.1 to {method.severity:g}"
-        return words if self.acted else None
+        effect = f"{method.depth} of {number} operations on each image, level 0.1 to {method.severity:g}"
+        return effect if self.acted else None
 
 
-@dataclass(frozen=True, kw_only=True)
-class RandAugment(Method):
+class RandAugment(Method, name="randaugment", stage=Stage.SAMPLES, hooks=_RandAugmentHooks):
     """`depth` operations, drawn for each image and epoch with a level of 0.1 to `severity` each.
 
     Drawn with replacement from AugMix's operations, as in MosaicML Composer; the paper has one level for all and a few
     other operations. Batches are changed on the training device, where Composer changes single images in its loader.
     """
 
-    name: ClassVar[str] = "randaugment"
-    stage: ClassVar[Stage] = Stage.SAMPLES
     severity: float = 9.0
     depth: int = 2
     operations: OperationSet = "all"
 
-    def __post_init__(self) -> None:
-        if not 0.1 <= self.severity <= 10:
-            raise ValueError(f"randaugment.severity must be 0.1 to 10, not {self.severity}")
-        if self.depth < 1:
-            raise ValueError(f"randaugment.depth must be 1 operation or more, not {self.depth}")
-        if self.operations not in get_args(OperationSet):
-            raise ValueError(f"randaugment.operations is one of {get_args(OperationSet)}, not {self.operations!r}")
-
-    def hooks(self) -> Hooks:
-        return _RandAugmentHooks(self)
+    def check(self) -> None:
+        self.require("severity", 0.1 <= self.severity <= 10, "0.1 to 10")
+        self.require("depth", self.depth >= 1, "1 operation or more")

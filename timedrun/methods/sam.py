@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 import torch
 from torch import Tensor, nn
 
@@ -12,11 +9,9 @@ from timedrun.methods.method import Compute, Hooks, Method, Position, Stage, loc
 
 
 class _SAMHooks(Hooks):
+    _method: SAM
     saved = ("steps",)
-
-    def __init__(self, method: SAM) -> None:
-        self._method = method
-        self.steps = 0
+    steps = 0
 
     def backward(self, compute: Compute, model: nn.Module, at: Position) -> Tensor:
         if (at.step + 1) % self._method.interval:
@@ -45,8 +40,7 @@ class _SAMHooks(Hooks):
         return f"{self.steps} steps with the gradient of perturbed weights" if self.steps else None
 
 
-@dataclass(frozen=True, kw_only=True)
-class SAM(Method):
+class SAM(Method, name="sam", stage=Stage.STEP, hooks=_SAMHooks):
     """Sharpness-aware minimization (Foret et al. 2020, arXiv 2010.01412) in every `interval`-th step.
 
     Such a step runs forward and backward twice: at w, without a reduction over ranks, and at w + rho * g / (|g| + eps).
@@ -56,18 +50,12 @@ class SAM(Method):
     overflows like the first, on whichever rank, and the loss scaler skips the step.
     """
 
-    name: ClassVar[str] = "sam"
-    stage: ClassVar[Stage] = Stage.STEP
     rho: float = 0.05
     """Norm of the perturbation; larger with a longer interval (0.5 at 10)."""
     epsilon: float = 1e-12
     interval: int = 1
 
-    def __post_init__(self) -> None:
-        if not self.rho > 0 or self.epsilon < 0:
-            raise ValueError(f"sam needs rho above 0 and epsilon of 0 or more, not {self.rho} and {self.epsilon}")
-        if self.interval < 1:
-            raise ValueError(f"sam.interval is 1 step or more, not {self.interval}")
-
-    def hooks(self) -> Hooks:
-        return _SAMHooks(self)
+    def check(self) -> None:
+        self.require("rho", self.rho > 0, "above 0")
+        self.require("epsilon", self.epsilon >= 0, "0 or more")
+        self.require("interval", self.interval >= 1, "1 step or more")

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 import numpy as np
 import torch
 import torch.nn.functional as F
@@ -22,11 +19,9 @@ def keep_probabilities(count: int, keep: float) -> NDArray[np.float64]:
 
 
 class _SelectiveBackpropHooks(Hooks):
+    _method: SelectiveBackprop
     saved = ("batches",)
-
-    def __init__(self, method: SelectiveBackprop) -> None:
-        self._method = method
-        self.batches = 0
+    batches = 0
 
     def select(self, inputs: Tensor, targets: Tensor, losses: Losses, at: Position) -> tuple[Tensor, Tensor]:
         method, count = self._method, len(inputs)
@@ -47,15 +42,12 @@ class _SelectiveBackpropHooks(Hooks):
         return f"{self.batches} batches cut to {self._method.keep:g} of their samples" if self.batches else None
 
 
-@dataclass(frozen=True, kw_only=True)
-class SelectiveBackprop(Method):
+class SelectiveBackprop(Method, name="selective_backprop", stage=Stage.STEP, hooks=_SelectiveBackpropHooks):
     """Training on a part of each batch between `start` and `end` of the run: a forward pass without gradients scores
     the samples, and `keep` of them are drawn without replacement by the rank of their loss
     (Jiang et al. 2019, arXiv 1910.00762, in the form of MosaicML Composer). The scoring pass runs in training mode:
     batch norm's running statistics see it."""
 
-    name: ClassVar[str] = "selective_backprop"
-    stage: ClassVar[Stage] = Stage.STEP
     start: float = 0.5
     end: float = 0.9
     keep: float = 0.5
@@ -64,19 +56,13 @@ class SelectiveBackprop(Method):
     interrupt: int = 2
     """Every `interrupt`-th step trains on the whole batch; 0: none does."""
 
-    def __post_init__(self) -> None:
-        if not 0 <= self.start < self.end <= 1:
-            raise ValueError(f"selective_backprop needs 0 <= start < end <= 1, not {self.start} and {self.end}")
-        if not 0 < self.keep < 1 or not 0 < self.scale <= 1:
-            raise ValueError(
-                f"selective_backprop needs 0 < keep < 1 and 0 < scale <= 1, not {self.keep} and {self.scale}"
-            )
-        if self.interrupt < 0 or self.interrupt == 1:
-            raise ValueError(f"selective_backprop.interrupt is 0, or 2 steps or more, not {self.interrupt}")
+    def check(self) -> None:
+        self.require("start", 0 <= self.start < self.end, f"0 or more and below the end, {self.end}")
+        self.require("end", self.end <= 1, "at most 1")
+        self.require("keep", 0 < self.keep < 1, "between 0 and 1")
+        self.require("scale", 0 < self.scale <= 1, "above 0 and at most 1")
+        self.require("interrupt", self.interrupt == 0 or self.interrupt >= 2, "0, or 2 steps or more")
 
     @property
     def acts_from(self) -> float:
         return self.start
-
-    def hooks(self) -> Hooks:
-        return _SelectiveBackpropHooks(self)

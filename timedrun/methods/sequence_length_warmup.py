@@ -2,39 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 from torch import Tensor
 
 from timedrun.methods.method import Hooks, Method, Position, Stage
 
 Pacing = Literal["linear", "composer_2022"]
-
-
-def linear_length(step: int, *, warming: int, min_length: int, max_length: int, step_size: int) -> int:
-    """Return the sequence length in tokens at optimizer step `step` (from 0), `max_length` from step `warming` on.
-
-    Before, it is min_length + (max_length - min_length) * step / warming, rounded down to a multiple of `step_size` (8
-    in the paper) but not below `min_length`.
-    """
-    if step >= warming:
-        return max_length
-    length = min_length + (max_length - min_length) * step // warming
-    return max(length - length % step_size, min_length)
-
-
-def composer_2022_length(step: int, *, warming: int, min_length: int, max_length: int, step_size: int) -> int:
-    """Return the length at optimizer step `step` by MosaicML Composer's staircase of 2022 (0.7 and 0.8).
-
-    It is step_size * (step // n) within the two ends, where n, in steps, is warming // ((max_length - min_length) //
-    step_size). It begins at 0 and so stays at `min_length` a while, and ends up to one increment and n steps late.
-    """
-    every = warming // ((max_length - min_length) // step_size)
-    return min(max(step_size * (step // every), min_length), max_length)
-
-
-PACING = {"linear": linear_length, "composer_2022": composer_2022_length}
 
 
 def cut(tokens: Tensor, length: int, *, truncate: bool) -> Tensor:
@@ -50,10 +24,11 @@ def cut(tokens: Tensor, length: int, *, truncate: bool) -> Tensor:
 
 
 class _SequenceLengthWarmupHooks(Hooks):
+    _method: SequenceLengthWarmup
     saved = ("batches",)
 
     def __init__(self, method: SequenceLengthWarmup) -> None:
-        self._method = method
+        super().__init__(method)
         self.batches: dict[int, int] = {}  # length in tokens -> batches cut to it
 
     def batch(self, inputs: Tensor, targets: Tensor, at: Position, classes: int) -> tuple[Tensor, Tensor]:
@@ -75,16 +50,13 @@ class _SequenceLengthWarmupHooks(Hooks):
         return f"{sum(self.batches.values())} batches cut to {min(self.batches)}..{max(self.batches)} tokens"
 
 
-@dataclass(frozen=True, kw_only=True)
-class SequenceLengthWarmup(Method):
+class SequenceLengthWarmup(Method, name="sequence_length_warmup", stage=Stage.SIZE, hooks=_SequenceLengthWarmupHooks):
     """Curriculum over sequence length (Li, Zhang and He 2021, arXiv 2108.06084), by default with their linear pacing.
 
     With `truncate` the rest of each sequence is not trained on. Lengths change with the optimizer step: the caller's
     progress must be the share of `steps` taken.
     """
 
-    name: ClassVar[str] = "sequence_length_warmup"
-    stage: ClassVar[Stage] = Stage.SIZE
     steps: int
     """Optimizer steps of the whole run, of which `duration` is a fraction."""
     duration: float = 0.3
@@ -94,20 +66,13 @@ class SequenceLengthWarmup(Method):
     """Lengths are multiples of it; `composer_2022` grows by it."""
     truncate: bool = True
     pacing: Pacing = "linear"
-    """composer_2022: the staircase of MosaicML's published runs, see `composer_2022_length`."""
+    """composer_2022: the staircase of MosaicML's published runs, see `length`."""
 
-    def __post_init__(self) -> None:
-        if not isinstance(self.steps, int):
-            raise ValueError(f"sequence_length_warmup.steps is a number of optimizer steps, not {self.steps!r}")
-        if not 0 < self.duration <= 1:
-            raise ValueError(f"sequence_length_warmup.duration must be a share of the run above 0, not {self.duration}")
-        if not 1 <= self.min_length < self.max_length or self.step_size < 1:
-            raise ValueError(
-                f"sequence_length_warmup needs 1 <= min_length < max_length and a step_size of 1 or more, not "
-                f"{self.min_length}, {self.max_length}, {self.step_size}"
-            )
-        if self.pacing not in PACING:
-            raise ValueError(f"sequence_length_warmup.pacing is {' or '.join(PACING)}, not {self.pacing!r}")
+    def check(self) -> None:
+        self.require("steps", isinstance(self.steps, int), "a number of optimizer steps")
+        self.require("duration", 0 < self.duration <= 1, "a share of the run above 0")
+        self.require("min_length", 1 <= self.min_length < self.max_length, f"1 or more and below {self.max_length}")
+        self.require("step_size", self.step_size >= 1, "1 or more")
         increments = (self.max_length - self.min_length) // self.step_size
         if increments < 1 or self.warming < (1 if self.pacing == "linear" else increments):
             raise ValueError(
@@ -122,14 +87,19 @@ class SequenceLengthWarmup(Method):
         return int(self.duration * self.steps + 1e-9)  # 0.29 x 100 = 28.999999999999996
 
     def length(self, progress: float) -> int:
-        """Return the sequence length at `progress` of the run."""
-        return PACING[self.pacing](
-            round(progress * self.steps),
-            warming=self.warming,
-            min_length=self.min_length,
-            max_length=self.max_length,
-            step_size=self.step_size,
-        )
+        """Return the sequence length in tokens at `progress` of the run.
 
-    def hooks(self) -> Hooks:
-        return _SequenceLengthWarmupHooks(self)
+        linear: min_length + (max_length - min_length) * step / warming, rounded down to a multiple of `step_size` (8 in
+        the paper) but not below `min_length`, and `max_length` from optimizer step `warming` on. composer_2022, the
+        staircase of MosaicML Composer 0.7 and 0.8: step_size * (step // n) within the two ends, where n, in steps, is
+        warming // ((max_length - min_length) // step_size). It begins at 0 and so stays at `min_length` a while, and
+        ends up to one increment and n steps late.
+        """
+        step, growth = round(progress * self.steps), self.max_length - self.min_length
+        if self.pacing == "composer_2022":
+            every = self.warming // (growth // self.step_size)
+            return min(max(self.step_size * (step // every), self.min_length), self.max_length)
+        if step >= self.warming:
+            return self.max_length
+        length = self.min_length + growth * step // self.warming
+        return max(length - length % self.step_size, self.min_length)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from timedrun.methods.method import Method, NoEffect
+from timedrun.methods.method import Method
 
 
 class SqueezeExcitation(nn.Module):
@@ -29,41 +28,36 @@ def _excite(convolution: nn.Module, inputs: Any, output: Tensor) -> Tensor:
     return excited
 
 
-@dataclass(frozen=True, kw_only=True)
-class SqueezeExcite(Method):
+class SqueezeExcite(Method, name="squeeze_excite"):
     """Squeeze-and-excitation after each convolution with `min_channels` or more input and output channels.
 
     Better accuracy for more work and parameters, also in inference. Names of existing parameters stay.
     """
 
-    name: ClassVar[str] = "squeeze_excite"
     latent_channels: float = 64.0
     """Hidden width; below 1: a fraction of the channels."""
     min_channels: int = 128
 
-    def __post_init__(self) -> None:
-        if self.latent_channels <= 0 or (self.latent_channels > 1 and self.latent_channels % 1):
-            raise ValueError(
-                "squeeze_excite.latent_channels is a fraction of the channels or a whole number of them, not "
-                f"{self.latent_channels}"
-            )
-        if self.min_channels < 1:
-            raise ValueError(f"squeeze_excite.min_channels is 1 or more, not {self.min_channels}")
+    def check(self) -> None:
+        latent = self.latent_channels
+        fits = latent > 0 and (latent <= 1 or not latent % 1)
+        self.require("latent_channels", fits, "a fraction of the channels or a whole number of them")
+        self.require("min_channels", self.min_channels >= 1, "1 or more")
 
     def model(self, model: nn.Module) -> tuple[nn.Module, str]:
-        found = [
+        layers = [
             layer
             for layer in model.modules()
             if isinstance(layer, nn.Conv2d) and min(layer.in_channels, layer.out_channels) >= self.min_channels
         ]
-        if not found:
-            raise NoEffect(
-                f"squeeze_excite found no convolution with {self.min_channels} or more input and output channels; "
-                "lower squeeze_excite.min_channels or remove it from the methods"
+        if not layers:
+            raise self.no_effect(
+                f"found no convolution with {self.min_channels} or more input and output channels",
+                "lower squeeze_excite.min_channels or remove it from the methods",
             )
-        for layer in found:
+        for layer in layers:
             latent = self.latent_channels if self.latent_channels >= 1 else self.latent_channels * layer.out_channels
             gate = SqueezeExcitation(layer.out_channels, max(1, int(latent)))
             layer.squeeze_excite = gate.to(layer.weight.device, layer.weight.dtype)
             layer.register_forward_hook(_excite)
-        return model, f"after {len(found)} convolutions"
+        return model, f"after {len(layers)} convolutions"

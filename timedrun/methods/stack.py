@@ -64,17 +64,17 @@ class Stack:
         """
         before = set(model.parameters())
         for method in self.methods:
-            model, words = method.model(model)
-            self._surgery[method.name] = words
+            model, change = method.model(model)
+            self._surgery[method.name] = change
         self._new = {name: parameter for name, parameter in model.named_parameters() if parameter not in before}
         return model
 
     def require_places(self, places: Collection[str]) -> None:
         """Raise ValueError if a method acts at a place other than `places`, those that the training loop calls."""
         for place in set(PLACES).difference(places):
-            if named := ", ".join(self.acting_at(place)):
+            if acting := ", ".join(self.acting_at(place)):
                 raise ValueError(
-                    f"{named} acts on `{place}`, which this training loop does not call; remove it from the methods"
+                    f"{acting} acts on `{place}`, which this training loop does not call; remove it from the methods"
                 )
 
     def acting_at(self, place: str) -> dict[str, Hooks]:
@@ -232,7 +232,7 @@ class Stack:
 
     def _done(self) -> dict[str, list[str]]:
         return {
-            name: [words for words in (self._surgery.get(name), hooks.effect()) if words]
+            name: [change for change in (self._surgery.get(name), hooks.effect()) if change]
             for name, hooks in self._hooks.items()
         }
 

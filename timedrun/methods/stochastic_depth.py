@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, get_args
+from dataclasses import replace
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch._compile import _disable_dynamo
 
-from timedrun.methods.method import Hooks, Method, NoEffect, Position, unwrapped
-from timedrun.training.residual_blocks import last_norm, residual_blocks
+from timedrun.methods.method import Hooks, Method, Position, unwrapped
+from timedrun.training.initialisation import last_norm, residual_blocks
 
 Kind = Literal["sample", "block"]
 
@@ -57,20 +57,17 @@ def keep_rates(blocks: int, rate: float, distribution: str) -> list[float]:
 
 
 class _BlockHooks(Hooks):
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self._blocks: list[_Skippable] | None = None
+    _blocks: list[_Skippable] | None = None
 
     def before_step(self, model: nn.Module, at: Position) -> None:
         if self._blocks is None:
             self._blocks = [block for block in unwrapped(model).modules() if isinstance(block, _Skippable)]
-        drawn = replace(at, rank=0).random(self._name).rand(len(self._blocks))  # ranks skip the same blocks
+        drawn = replace(at, rank=0).random(self._method.name).rand(len(self._blocks))  # ranks skip the same blocks
         for block, uniform in zip(self._blocks, drawn, strict=True):
             block.skipped = bool(uniform >= block.keep)
 
 
-@dataclass(frozen=True, kw_only=True)
-class StochasticDepth(Method):
+class StochasticDepth(Method, name="stochastic_depth"):
     """Residual branches dropped with a probability that grows with depth (Huang et al. 2016, arXiv 1603.09382).
 
     sample: each sample's branch is multiplied by 0 or 1, without division by the probability to keep it. block: a whole
@@ -79,18 +76,12 @@ class StochasticDepth(Method):
     run outside of torch.compile.
     """
 
-    name: ClassVar[str] = "stochastic_depth"
     kind: Kind = "sample"
     rate: float = 0.1
     distribution: Literal["linear", "uniform"] = "linear"
 
-    def __post_init__(self) -> None:
-        if self.kind not in get_args(Kind):
-            raise ValueError(f"stochastic_depth.kind is one of {', '.join(get_args(Kind))}, not {self.kind!r}")
-        if self.distribution not in ("linear", "uniform"):
-            raise ValueError(f"stochastic_depth.distribution is linear or uniform, not {self.distribution!r}")
-        if not 0 < self.rate < 1:
-            raise ValueError(f"stochastic_depth.rate is a probability between 0 and 1, not {self.rate}")
+    def check(self) -> None:
+        self.require("rate", 0 < self.rate < 1, "a probability between 0 and 1")
 
     @property
     def skips_parameters(self) -> bool:
@@ -99,10 +90,7 @@ class StochasticDepth(Method):
     def model(self, model: nn.Module) -> tuple[nn.Module, str]:
         blocks = residual_blocks(model)
         if not blocks:
-            raise NoEffect(
-                "stochastic_depth found no residual block of a ResNet (a module with `downsample` and `bn2`); "
-                "remove it from the methods"
-            )
+            raise self.no_effect("found no residual block of a ResNet (a module with `downsample` and `bn2`)")
         for block, keep in zip(blocks, keep_rates(len(blocks), self.rate, self.distribution), strict=True):
             excitation = getattr(block, "se", None)  # timm: the branch ends after it
             (excitation or last_norm(block)).register_forward_hook(_Branch(keep, self.kind))
@@ -113,4 +101,4 @@ class StochasticDepth(Method):
         return model, f"{len(blocks)} residual blocks, dropped at up to {self.rate:g} ({self.kind})"
 
     def hooks(self) -> Hooks:
-        return _BlockHooks(self.name) if self.kind == "block" else Hooks()
+        return _BlockHooks(self) if self.kind == "block" else Hooks(self)

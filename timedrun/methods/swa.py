@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
@@ -13,14 +12,15 @@ from timedrun.methods.method import Hooks, Method, Position, Stage, local_tensor
 
 
 class _SWAHooks(Hooks):
+    _method: SWA
     saved = ("mean", "taken", "last", "replaced")
+    taken = 0
+    last = -1.0  # progress at which weights were last added to the mean
+    replaced = False
 
     def __init__(self, method: SWA) -> None:
-        self._method = method
+        super().__init__(method)
         self.mean: dict[str, Tensor] = {}
-        self.taken = 0
-        self.last = -1.0  # progress at which weights were last added to the mean
-        self.replaced = False
 
     @torch.no_grad()
     def before_step(self, model: nn.Module, at: Position) -> None:
@@ -50,8 +50,7 @@ class _SWAHooks(Hooks):
         return f"the mean of {self.taken} points took the weights' place" if self.replaced else None
 
 
-@dataclass(frozen=True, kw_only=True)
-class SWA(Method):
+class SWA(Method, name="swa", stage=Stage.WEIGHTS, hooks=_SWAHooks):
     """Stochastic weight averaging (Izmailov et al. 2018, arXiv 1803.05407): at `end`, the mean of the parameters at
     points from `start` on replaces them, and training continues from there. Both are fractions of the run.
 
@@ -59,26 +58,17 @@ class SWA(Method):
     an epoch. The paper's constant or cyclic learning rate is the schedule's matter.
     """
 
-    name: ClassVar[str] = "swa"
-    stage: ClassVar[Stage] = Stage.WEIGHTS
     clashes: ClassVar[dict[str, str]] = {"ema": "both average the weights"}
     start: float = 0.7
     end: float = 0.97
     interval: float = 0.01
     """Least distance of two points, a fraction of the run; if progress changes by epochs, there is one an epoch."""
 
-    def __post_init__(self) -> None:
-        if not 0 <= self.start < self.end < 1:
-            raise ValueError(
-                f"swa needs 0 <= start < end < 1, not {self.start} and {self.end}: after `end`, training must refresh "
-                "batch norm's statistics"
-            )
-        if not self.interval > 0:
-            raise ValueError(f"swa.interval is a fraction of the run above 0, not {self.interval}")
+    def check(self) -> None:
+        self.require("start", 0 <= self.start < self.end, f"0 or more and below the end, {self.end}")
+        self.require("end", self.end < 1, "below 1, so that training refreshes batch norm's statistics after it")
+        self.require("interval", self.interval > 0, "a fraction of the run above 0")
 
     @property
     def acts_from(self) -> float:
         return self.end
-
-    def hooks(self) -> Hooks:
-        return _SWAHooks(self)

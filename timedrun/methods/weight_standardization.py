@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from timedrun.methods.method import Method, NoEffect
+from timedrun.methods.method import Method
 
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
@@ -23,29 +20,23 @@ class Standardized(nn.Module):
         return (weight - mean) / torch.sqrt(variance + 1e-10)
 
 
-@dataclass(frozen=True, kw_only=True)
-class WeightStandardization(Method):
+class WeightStandardization(Method, name="weight_standardization"):
     """Standardized weights in all convolutions but the last `ignore_last` (Qiao et al. 2019, arXiv 1903.10520).
 
     The parameter that is trained gets the name `parametrizations.weight.original`; `torch.nn.utils.parametrize.
     remove_parametrizations` makes a plain layer of it for inference. Optimizer muon needs plain weights.
     """
 
-    name: ClassVar[str] = "weight_standardization"
     ignore_last: int = 0
 
-    def __post_init__(self) -> None:
-        if self.ignore_last < 0:
-            raise ValueError(f"weight_standardization.ignore_last is 0 or more, not {self.ignore_last}")
+    def check(self) -> None:
+        self.require("ignore_last", self.ignore_last >= 0, "0 or more")
 
     def model(self, model: nn.Module) -> tuple[nn.Module, str]:
         layers = [layer for layer in model.modules() if isinstance(layer, _CONVOLUTIONS)]
         chosen = layers[: len(layers) - self.ignore_last]
         if not chosen:
-            raise NoEffect(
-                f"weight_standardization found no convolution before the last {self.ignore_last}; remove it from the "
-                "methods"
-            )
+            raise self.no_effect(f"found no convolution before the last {self.ignore_last}")
         for layer in chosen:
             parametrize.register_parametrization(layer, "weight", Standardized())
         return model, f"{len(chosen)} convolutions"

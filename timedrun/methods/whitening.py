@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
@@ -11,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from timedrun.methods.method import Hooks, Method, NoEffect, Position, Stage, unwrapped
+from timedrun.methods.method import Hooks, Method, NoEffect, Position, unwrapped
 
 _CHUNK = 1024  # images at a time: the patches of a whole data set would not fit
 
@@ -74,20 +73,18 @@ def first_convolution(model: nn.Module) -> nn.Conv2d | None:
 
 
 class _WhiteningHooks(Hooks):
+    _method: Whitening
+    _convolution: nn.Conv2d | None = None
     saved = ("whitened",)
-
-    def __init__(self, eps: float) -> None:
-        self._eps = eps
-        self._convolution: nn.Conv2d | None = None
-        self.whitened = 0
-        """Images whose patches the weights whiten; 0 before the first batch."""
+    whitened = 0
+    """Images whose patches the weights whiten; 0 before the first batch."""
 
     def before_step(self, model: nn.Module, at: Position) -> None:
         self._convolution = None if self.whitened else first_convolution(model)
 
     def batch(self, inputs: Tensor, targets: Tensor, at: Position, classes: int) -> tuple[Tensor, Tensor]:
         if self._convolution is not None and not self.whitened:
-            whiten(self._convolution, inputs, self._eps)
+            whiten(self._convolution, inputs, self._method.eps)
             if dist.is_available() and dist.is_initialized():
                 dist.broadcast(self._convolution.weight.detach(), src=0)
             self.whitened = len(inputs)
@@ -97,32 +94,25 @@ class _WhiteningHooks(Hooks):
         return f"first convolution whitens the patches of {self.whitened} images" if self.whitened else None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Whitening(Method):
+class Whitening(Method, name="whitening", hooks=_WhiteningHooks):
     """Whitening weights for the first convolution, frozen from the start (`whitening_weights`).
 
     They are computed in the run, on the clock, from the first training batch (rank 0's): airbench takes 5,000 images.
     The layer needs 2 * C * k * k output channels; a bias that it has is trained.
     """
 
-    name: ClassVar[str] = "whitening"
-    stage: ClassVar[Stage] = Stage.MODEL
     clashes: ClassVar[dict[str, str]] = {"weight_standardization": "both set the weights of the first convolution"}
     eps: float = 5e-4
     """Added to the eigenvalues: the larger, the less are rare patterns amplified."""
 
-    def __post_init__(self) -> None:
-        if not self.eps > 0:
-            raise ValueError(f"whitening.eps must be above 0, not {self.eps}")
+    def check(self) -> None:
+        self.require("eps", self.eps > 0, "above 0")
 
     def model(self, model: nn.Module) -> tuple[nn.Module, str]:
         convolution = first_convolution(model)
         if convolution is None:
-            raise NoEffect("whitening needs a model whose first layer is a convolution; found none")
+            raise self.no_effect("needs a model whose first layer is a convolution; found none")
         if mismatch := _mismatch(convolution):
             raise NoEffect(mismatch)
         convolution.weight.requires_grad_(False)
         return model, ""  # without weights, freezing alone is no whitening
-
-    def hooks(self) -> Hooks:
-        return _WhiteningHooks(self.eps)

@@ -20,7 +20,7 @@ from timedrun.config import RunConfig
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.preflight.hints import hint
 from timedrun.preflight.plan import Plan
-from timedrun.run import run_files
+from timedrun.run import origin
 from timedrun.run.progress import Progress
 from timedrun.run.run_info import RunInfo
 from timedrun.run.timed_run import TimedRun
@@ -67,7 +67,7 @@ def write_set(
     clock = SimulatedClock()
     spec = benchmark.spec
     first = ResultPaths(folder, 0)
-    run_files.write(settings, first, ranks, platform, f"timedrun preflight {benchmark.name} {settings.name}")
+    origin.write(settings, first, ranks, platform, f"timedrun preflight {benchmark.name} {settings.name}")
     for number in range(runs):
         paths = ResultPaths(folder, number)
         if number:

@@ -22,7 +22,7 @@ from timedrun.distributed.process_group import ProcessGroup
 from timedrun.preflight.dry_run import write_set
 from timedrun.preflight.plan import Plan
 from timedrun.provenance.system_answers import Answers
-from timedrun.run.run_files import platform_name
+from timedrun.run.origin import platform_name
 from timedrun.storage.benchmark_folders import ROOT
 from timedrun.submission.packaging import package as packages
 from timedrun.submission.packaging.safe_files import PackageError, safe_name

@@ -48,34 +48,27 @@ def describe(
         device: torch device type of the run, such as "cpu", "cuda" or "cuda:0".
         nodes: default: by torchrun's LOCAL_WORLD_SIZE, 1 without a launcher.
 
-    Raises:
-        ValueError: ranks are not a multiple of nodes.
+    Raises ValueError if ranks are not a multiple of nodes.
     """
     if nodes is None:
         local = os.environ.get("LOCAL_WORLD_SIZE", "")
         nodes = ranks // int(local) if local.isdecimal() and 0 < int(local) <= ranks else 1
     if nodes < 1 or ranks < 1 or ranks % nodes:
         raise ValueError(f"{ranks} ranks do not divide evenly over {nodes} nodes.")
-    found: Description = dict.fromkeys(KEYS, "")
-    found.update(
-        {
-            "submitter": submitter,
-            "division": division,
-            "status": status,
-            "system_name": system_name,
-            "number_of_nodes": str(nodes),
-            "framework": f"PyTorch {torch.__version__}",
-            "other_software_stack": _software(),
-            "operating_system": _operating_system(),
-        }
-    )
-    found.update(hardware.processor() | hardware.memory() | hardware.storage() | hardware.network(nodes))
-    if device.startswith("cuda"):
-        found.update(hardware.accelerator(ranks // nodes))
-    else:
-        found.update({key: NOT_APPLICABLE for key in KEYS if key.startswith("accelerator_")})
-        found["accelerators_per_node"] = "0"
-    return found
+    none = {key: NOT_APPLICABLE for key in KEYS if key.startswith("accelerator_")} | {"accelerators_per_node": "0"}
+    return {
+        **dict.fromkeys(KEYS, ""),
+        "submitter": submitter,
+        "division": division,
+        "status": status,
+        "system_name": system_name,
+        "number_of_nodes": str(nodes),
+        "framework": f"PyTorch {torch.__version__}",
+        "other_software_stack": _software(),
+        "operating_system": _operating_system(),
+        **(hardware.processor() | hardware.memory() | hardware.storage() | hardware.network(nodes)),
+        **(hardware.accelerator(ranks // nodes) if device.startswith("cuda") else none),
+    }
 
 
 def environment() -> str:
@@ -145,10 +138,10 @@ def _digest(folder: Path, names: Iterable[str]) -> str:
     git's own diff depends on the user's settings.
     """
     try:
-        found = [[name, *_state(folder / name)] for name in sorted(names)]
+        states = [[name, *_state(folder / name)] for name in sorted(names)]
     except OSError:
         return "unknown"
-    return hashlib.sha256(json.dumps(found).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(states).encode()).hexdigest()
 
 
 def _state(path: Path) -> list[object]:
@@ -217,9 +210,9 @@ def _clean_version(version: str | None) -> str:
 
 
 def _distributions() -> list[str]:
-    found: dict[str, str] = {}
+    versions: dict[str, str] = {}
     for distribution in importlib.metadata.distributions():  # in import order: the first of a name is in use
         name = distribution.metadata["Name"]
         if name and re.fullmatch(r"[A-Za-z0-9._-]+", name):
-            found.setdefault(name, _clean_version(distribution.version))
-    return [f"{name}=={found[name]}" for name in sorted(found, key=str.lower)]
+            versions.setdefault(name, _clean_version(distribution.version))
+    return [f"{name}=={versions[name]}" for name in sorted(versions, key=str.lower)]

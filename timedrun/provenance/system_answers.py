@@ -122,12 +122,12 @@ def write_questions(path: Path, description: Mapping[str, Any]) -> None:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    answers: dict[str, Any] = {}
     for key, value in pairs:
-        if key in found:
+        if key in answers:
             raise ValueError(f"duplicate key {key!r}")
-        found[key] = value
-    return found
+        answers[key] = value
+    return answers
 
 
 def _problems(answers: Mapping[str, Any]) -> Iterator[str]:

@@ -13,8 +13,7 @@ from torch.optim import Optimizer
 
 from timedrun.config import OptimizerConfig
 from timedrun.methods import Method, NoEffect, Stack, stack
-from timedrun.recipes.published import RECIPES, budget_problem
-from timedrun.recipes.recipe import Recipe
+from timedrun.recipes.published import RECIPES, Recipe, budget_problem
 from timedrun.training import initialisation
 from timedrun.training.loss import LOSSES
 from timedrun.training.optim import build_optimizer

@@ -6,7 +6,6 @@ import hashlib
 import os
 import stat
 import zipfile
-from collections import OrderedDict
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +14,12 @@ from torch import Tensor, nn
 
 from judging.ground.atomic_file import FileWriter
 from judging.ground.errors import TimedrunError
+from timedrun.training.train_state import map_leaves
 
 _MAGIC = b"timedrun-sha256:"
 _FOOTER = len(_MAGIC) + 64  # follows the zip archive that torch.save wrote; torch.load reads past it
 _CHUNK = 1 << 20
-_PLAIN = (bool, int, float, str, bytes, type(None), torch.Size, torch.dtype, torch.device)
+_PLAIN = (bool, int, float, str, bytes, type(None), torch.Size, torch.dtype, torch.device, Tensor, nn.Parameter)
 
 
 class CheckpointError(TimedrunError, RuntimeError):
@@ -30,12 +30,10 @@ def save(path: Path, state: dict[str, Any]) -> None:
     """Write `state` to `path` atomically: an older file there stays until the new one is on disk.
 
     Values are tensors, numbers, strings, bytes, None, and dicts, lists and tuples of them, which is what `load` admits.
-
-    Raises:
-        TypeError: a value is of another kind; its place is named and nothing was written.
-        CheckpointError: the file could not be written; no partial file is left.
+    Raises TypeError for a value of another kind, whose place is named, and CheckpointError if the file could not be
+    written; no partial file is left.
     """
-    _check_plain(state, "state")
+    map_leaves(state, _require_plain)
     try:
         with FileWriter(path) as file:
             torch.save(state, file)  # type: ignore[arg-type]  # requires IO[bytes], uses write and flush
@@ -46,11 +44,8 @@ def save(path: Path, state: dict[str, Any]) -> None:
 
 
 def load(path: Path) -> dict[str, Any]:
-    """Load the state that `save` wrote to `path` to the CPU, after a check of its digest; no code in it is run.
-
-    Raises:
-        FileNotFoundError: the file does not exist.
-        CheckpointError: the file is truncated, was changed, or was not written by `save`.
+    """Load the state that `save` wrote to `path` to the CPU, after a check of its digest; no code in it is run. Raises
+    FileNotFoundError if there is none, CheckpointError if it is truncated, was changed, or was not written by `save`.
     """
     with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:  # opening a pipe would block
         status = os.fstat(file.fileno())
@@ -67,7 +62,7 @@ def load(path: Path) -> dict[str, Any]:
             raise CheckpointError(f"checkpoint {path} does not match its SHA-256 (damaged or changed); it was not used")
         try:
             with zipfile.ZipFile(file) as archive:
-                unpacked = sum(one.file_size for one in archive.infolist())
+                unpacked = sum(member.file_size for member in archive.infolist())
             if unpacked > size:  # torch.save does not compress
                 raise ValueError(f"it would unpack from {size:,} to {unpacked:,} bytes")
             file.seek(0)
@@ -95,17 +90,8 @@ def plain_reason(error: BaseException) -> str:
     return ""
 
 
-def _check_plain(value: object, place: str) -> None:
-    if type(value) in _PLAIN or type(value) in (Tensor, nn.Parameter):
-        return
-    if type(value) in (dict, OrderedDict):
-        for key, item in value.items():  # type: ignore[attr-defined]
-            _check_plain(key, f"a key of {place}")
-            _check_plain(item, f"{place}[{key!r}]")
-    elif type(value) in (list, tuple):
-        for index, item in enumerate(value):  # type: ignore[arg-type]
-            _check_plain(item, f"{place}[{index}]")
-    else:
+def _require_plain(place: str, value: object) -> None:
+    if type(value) not in _PLAIN:
         raise TypeError(
             f"{place} is a {type(value).__module__}.{type(value).__qualname__}, which a checkpoint cannot hold safely; "
             "nothing was written; store tensors, numbers, strings, and dicts, lists or tuples of them"

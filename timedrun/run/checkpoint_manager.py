@@ -79,8 +79,8 @@ class CheckpointManager:
                     draft.unlink()
             content = about()
             if self.ranks.local_rank == 0 and replicated:
-                found = {"run": content["run"], "step": step, "tensors": replicated}
-                checkpoint_file.save(checkpoint_path(places[1], step), found)
+                shared = {"run": content["run"], "step": step, "tensors": replicated}
+                checkpoint_file.save(checkpoint_path(places[1], step), shared)
             checkpoint_file.save(
                 checkpoint_path(places[0], step), content | {"state": own, "replicated": list(replicated)}
             )
@@ -95,19 +95,16 @@ class CheckpointManager:
             reasons = self.ranks.all_gather(reason)
             return next(f"rank {rank}: {text}" for rank, text in enumerate(reasons) if text is not None)
         self.newest = step
-        older = sorted((one for one in steps_in(places[0]) if one < step), reverse=True)
+        older = sorted((saved for saved in steps_in(places[0]) if saved < step), reverse=True)
         with contextlib.suppress(OSError):  # a file that cannot be removed takes space but must not end the run
             discard(self.folder, self.ranks.rank, older[KEPT - 1 :])
         return None
 
 
 def newest_on_all(folder: Path, ranks: ProcessGroup) -> dict[str, Any]:
-    """Load this rank's state of the newest checkpoint below `folder` that is valid on every rank. Others that are
-    newer are named, with the reason, on standard error.
-
-    Raises:
-        TimedrunError: there is none, or the ranks' checkpoints are of different runs.
-    """
+    """Load this rank's state of the newest checkpoint below `folder` that is valid on every rank. Others that are newer
+    are named, with the reason, on standard error. Raises TimedrunError if there is none, or if the ranks' checkpoints
+    are of different runs."""
     step, state = math.inf, None
     bound: float = math.inf
     while True:
@@ -157,7 +154,7 @@ def _newest(folder: Path, rank: int, bound: float) -> tuple[float, dict[str, Any
 def _require_one_run(folder: Path, ranks: ProcessGroup, step: int, state: dict[str, Any]) -> None:
     """Raise TimedrunError, on all ranks, unless every rank's state is of the run of rank 0, which has the log."""
     identities = ranks.all_gather(state["run"])
-    others = [rank for rank, one in enumerate(identities) if one != identities[0]]
+    others = [rank for rank, identity in enumerate(identities) if identity != identities[0]]
     if others:
         raise TimedrunError(
             f"{folder}: the run cannot be resumed: the checkpoint after step {step} of {format_ranks(others)} is of"
@@ -175,13 +172,13 @@ def _replicated(folder: Path, step: int, state: dict[str, Any]) -> dict[str, Ten
         return {}
     for path in sorted(folder.glob(f"replicated_*/{checkpoint_path(folder, step).name}")):
         try:
-            found = checkpoint_file.load(path)
+            saved = checkpoint_file.load(path)
         except (CheckpointError, OSError) as error:
             say(str(error))
             continue
-        if (found.get("run"), found.get("step")) != (state["run"], step):
+        if (saved.get("run"), saved.get("step")) != (state["run"], step):
             say(f"checkpoint {path} is of another run or step (moved or copied); it was not used")
-        elif isinstance(tensors := found.get("tensors"), dict) and list(tensors) == places:
+        elif isinstance(tensors := saved.get("tensors"), dict) and list(tensors) == places:
             return tensors
     say(f"{folder}: the replicated state after step {step} is missing or damaged; the step was not used")
     return None
@@ -189,7 +186,7 @@ def _replicated(folder: Path, step: int, state: dict[str, Any]) -> dict[str, Ten
 
 def discard_newer(folder: Path, ranks: ProcessGroup, step: int) -> None:
     """Remove this rank's checkpoints after `step`, to which the run and its log were rolled back."""
-    newer = {one for own in own_folders(folder, ranks.rank) for one in steps_in(own) if one > step}
+    newer = {saved for own in own_folders(folder, ranks.rank) for saved in steps_in(own) if saved > step}
     discard(folder, ranks.rank, sorted(newer))
 
 
@@ -200,8 +197,8 @@ def own_folders(folder: Path, rank: int) -> tuple[Path, Path]:
 
 def steps_in(folder: Path) -> list[int]:
     """Return the steps of the checkpoints in a rank's `folder`, valid or not."""
-    found = (re.fullmatch(r"step_(\d+)\.pt", path.name) for path in folder.glob("step_*.pt"))
-    return [int(match[1]) for match in found if match]
+    matches = (re.fullmatch(r"step_(\d+)\.pt", path.name) for path in folder.glob("step_*.pt"))
+    return [int(match[1]) for match in matches if match]
 
 
 def discard(folder: Path, rank: int, steps: list[int]) -> None:

@@ -41,8 +41,7 @@ def launch(benchmark: Benchmark, config: RunConfig, options: LaunchOptions, env:
     options: with the paths of the result as this node counts. The ranks report the number that rank 0 counts.
     env: launch environment of the first rank of this node.
 
-    Raises:
-        TimedrunError: the ranks refused the run before any of it was written.
+    Raises TimedrunError if the ranks refused the run before any of it was written.
     """
     stage(f"{options.label}: preparing: {env.local_world_size} ranks", terminal_only=False)
     environment = dict(os.environ)
@@ -64,6 +63,7 @@ def launch(benchmark: Benchmark, config: RunConfig, options: LaunchOptions, env:
         ).run()
         if end.number is not None:
             options, numbered = replace(options, paths=replace(options.paths, number=end.number)), True
+        # Only what every rank of this node has saved can be resumed, and only where rank 0's number is known.
         begun = begun or end.begun
         step = common_step(options.paths.checkpoints, local_ranks) if resumable and begun and numbered else None
         code, words, run = verdict(options.paths, end, step, first_node=first_node, begun_before=begun)
@@ -73,13 +73,14 @@ def launch(benchmark: Benchmark, config: RunConfig, options: LaunchOptions, env:
             words += " No restart: the log had not been opened."
             break
         if step is None:
-            why = "not every rank has a checkpoint" if numbered else "its ranks could not report the result's number"
-            words += f"; no restart: {why}"
+            reason = "not every rank has a checkpoint" if numbered else "its ranks could not report the result's number"
+            words += f"; no restart: {reason}"
             break
         say(words)
         say(f"restart {attempt} of {options.restarts}: all ranks resume from step {step}.")
         options = replace(options, resume=True)
         environment.pop(fault_injection.VARIABLE, None)  # a fault is injected once
+    # What no verdict says: errors of single ranks, and a rank that was lost after the run was complete.
     for _, error in end.errors:
         if error not in words:
             say(error)
@@ -108,11 +109,10 @@ def verdict(
     first_node: True if rank 0, which alone writes the log, is among them. begun_before: True if an earlier attempt of
     the same launch opened the log.
 
-    Raises:
-        TimedrunError: the ranks refused the run; UsageError if every rank reported a usage error.
+    Raises TimedrunError if the ranks refused the run, UsageError if every rank reported a usage error.
     """
-    if end is not None and not end.begun and (found := _not_begun(paths, end, step, begun_before=begun_before)):
-        return found
+    if end is not None and not end.begun and (before := _not_begun(paths, end, step, begun_before=begun_before)):
+        return before
     lost = end.lost if end else ""
     resume = f"; resume from step {step} with the same command and --resume" if step is not None else ""
     if not first_node:

@@ -73,20 +73,20 @@ class LoadCounters:
     def block(self) -> tuple[str, Reading]:
         """Return the identity of this machine's boot and the counters since the last call."""
         before, self._before = self._before, self._read()
-        found: Reading = {}
+        counted: Reading = {}
         for name, now in self._before.items():
             then = 0.0 if name in GAUGES else before.get(name, "not read at the start of the clock")
-            found[name] = then if isinstance(then, str) else now if isinstance(now, str) else now - then
-        return self._boot, found
+            counted[name] = then if isinstance(then, str) else now if isinstance(now, str) else now - then
+        return self._boot, counted
 
     def _read(self) -> Reading:
-        found: Reading = {}
+        reading: Reading = {}
         for names, probe in self._probes.items():
             try:
-                found.update(zip(names, probe(), strict=True))
+                reading.update(zip(names, probe(), strict=True))
             except Exception as error:  # no reading may end the run
-                found |= dict.fromkeys(names, _reason(error))
-        return found
+                reading |= dict.fromkeys(names, _reason(error))
+        return reading
 
     def _time(self) -> Sequence[float]:
         now = self._monotonic()
@@ -98,7 +98,7 @@ class LoadCounters:
 
     def _waited_seconds(self) -> Sequence[float]:
         processes = ["self", *map(str, self._children)]
-        times = thread_times([task for one in processes for task in thread_folders(one, self._proc)])
+        times = thread_times([task for process in processes for task in thread_folders(process, self._proc)])
         if not times:
             raise OSError("the kernel does not account for waits of threads (schedstat)")
         before, self._threads = self._threads, times
@@ -114,7 +114,7 @@ class LoadCounters:
                 for mount in ("cpu",) if controllers else ("", "unified"):
                     own = self._cgroup / mount / path.lstrip("/") / name
                     groups = (own.parent, *own.parent.parents)
-                    files = (one / name for one in groups if one.is_relative_to(self._cgroup / mount))
+                    files = (group / name for group in groups if group.is_relative_to(self._cgroup / mount))
                     yield from filter(Path.is_file, files)
 
     @cached_property
@@ -125,7 +125,7 @@ class LoadCounters:
 
     def _throttling(self) -> Sequence[float]:
         stats = [dict(line.split() for line in file.read_text().splitlines()) for file in self._limits]
-        return tuple(sum(int(one[name]) for one in stats) for name in ("nr_periods", "nr_throttled"))
+        return tuple(sum(int(stat[name]) for stat in stats) for name in ("nr_periods", "nr_throttled"))
 
     @cached_property
     def _pressure_file(self) -> Path:
@@ -171,9 +171,9 @@ def log_load(log: RunLog, reports: Sequence[tuple[str, Reading]], **metadata: Sc
     for boot, reading in reports:
         machines.setdefault(boot, []).append(reading)
     loads = [_of_machine(readings) for readings in machines.values()]
-    known = [{name: round(one, 6) for name, one in load.items() if not isinstance(one, str)} for load in loads]
+    known = [{name: round(value, 6) for name, value in load.items() if not isinstance(value, str)} for load in loads]
     worst = max(range(len(loads)), key=lambda number: max(shares([known[number]]).values(), default=0.0))
-    if unknown := {name: one for name, one in loads[worst].items() if isinstance(one, str)}:
+    if unknown := {name: value for name, value in loads[worst].items() if isinstance(value, str)}:
         metadata["unknown"] = unknown
     if len(loads) > 1:
         metadata |= {"node": worst, "nodes": len(loads)}
@@ -181,13 +181,13 @@ def log_load(log: RunLog, reports: Sequence[tuple[str, Reading]], **metadata: Sc
 
 
 def _of_machine(ranks: Sequence[Reading]) -> Reading:
-    found = dict(ranks[0])
+    load = dict(ranks[0])
     for name, of_ranks in OF_RANKS.items():
         values = [rank[name] for rank in ranks if name in rank]
         if values:
-            reason = next((one for one in values if isinstance(one, str)), None)
-            found[name] = reason or of_ranks([float(one) for one in values])
-    return found
+            reason = next((value for value in values if isinstance(value, str)), None)
+            load[name] = reason or of_ranks([float(value) for value in values])
+    return load
 
 
 def _reason(error: Exception) -> str:

@@ -1,4 +1,5 @@
-"""Origin of a run: source, ranks and threads, container image and a digest of its data."""
+"""Files next to a run's log: its config, the system and environment that it runs on, and its origin, which is source,
+ranks and threads, container image and a digest of its data."""
 
 from __future__ import annotations
 
@@ -14,10 +15,12 @@ import torch
 
 from judging.ground.config_values import flatten
 from judging.ground.errors import TimedrunError, UsageError
-from judging.ground.result_files import read_json, write_json
+from judging.ground.result_files import ResultPaths, read_json, write_json
 from timedrun.benchmark import Benchmark
 from timedrun.config import RunConfig, dump
+from timedrun.distributed.process_group import ProcessGroup
 from timedrun.provenance import system
+from timedrun.storage.benchmark_folders import ROOT
 
 IMAGE_DIGEST = "TIMEDRUN_IMAGE_DIGEST"
 """Environment variable with the digest of the container's image, which a process inside the container cannot know."""
@@ -29,13 +32,13 @@ def image_digest() -> str | None:
     given = os.environ.get(IMAGE_DIGEST, "").strip()
     if not given:
         return None
-    found = re.search(r"(?:^|@)(sha256:[0-9a-f]{64})$", given)
-    if not found:
+    match = re.search(r"(?:^|@)(sha256:[0-9a-f]{64})$", given)
+    if not match:
         raise UsageError(
             f"{IMAGE_DIGEST} is {given[:100]!r}, not a digest such as sha256:<64 hexadecimal digits>; the run was not"
             " started. Correct it (docker image inspect --format '{{index .RepoDigests 0}}' IMAGE) or unset it."
         )
-    return found[1]
+    return match[1]
 
 
 def at_start(root: Path, ranks: int, device: str) -> dict[str, Any]:
@@ -84,3 +87,37 @@ def add_data(
     except (TimedrunError, OSError, MemoryError) as error:
         reason = str(error) or type(error).__name__
         print(f"{path}: the digest of the data could not be added ({reason}).", file=sys.stderr)
+
+
+def write(settings: RunConfig, paths: ResultPaths, ranks: ProcessGroup, platform: str, command: str) -> None:
+    """Write the files of a run that starts."""
+    paths.side.mkdir(exist_ok=True)
+    write_json(paths.config, dump(settings))
+    write_json(paths.system, describe(settings, ranks, platform))
+    paths.environment.write_text(system.environment())
+    source = at_start(ROOT, ranks.world_size, ranks.device.type)
+    write_json(paths.provenance, source | {"command": command, "data": None, "final_state": None})
+
+
+def describe(settings: RunConfig, ranks: ProcessGroup, platform: str) -> system.Description:
+    """Describe the system of `ranks` under the name `platform`."""
+    submission = settings.submission
+    return system.describe(
+        submission.organization,
+        platform,
+        division=submission.division,
+        status=submission.status,
+        ranks=ranks.world_size,
+        device=ranks.device.type,
+    )
+
+
+def platform_name(settings: RunConfig, ranks: ProcessGroup) -> str:
+    """Return the config's system id, or by default one of the number and kind of devices and the config's name."""
+    if settings.submission.platform:
+        return settings.submission.platform
+    if ranks.device.type == "cuda":
+        kind = torch.cuda.get_device_name(ranks.device).replace("NVIDIA", "").strip().replace(" ", "_")
+    else:
+        kind = "CPU"
+    return f"{ranks.world_size}x{kind}-{settings.name}"

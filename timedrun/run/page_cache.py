@@ -129,10 +129,10 @@ def resident(files: Sequence[Path], *, most_bytes: int = SAMPLED_BYTES) -> Resid
             try:
                 if not _mincore_is_true(descriptor):
                     return Residency(None, total, 0, "the kernel shows it only to the file's owner or a writer")
-                found = _mincore(descriptor, begin, length)
+                states = _mincore(descriptor, begin, length)
             finally:
                 os.close(descriptor)
-            cached, pages, asked = cached + sum(found), pages + len(found), asked + length
+            cached, pages, asked = cached + sum(states), pages + len(states), asked + length
     except (OSError, ValueError) as error:  # ValueError: a file shrank under the map
         return Residency(None, total, 0, f"{type(error).__name__}: {getattr(error, 'strerror', None) or 'mmap failed'}")
     return Residency(cached / pages, total, asked)
@@ -141,10 +141,10 @@ def resident(files: Sequence[Path], *, most_bytes: int = SAMPLED_BYTES) -> Resid
 def log_resident(log: RunLog, files: PathList) -> None:
     """Log the cached part of `files`, measured on SAMPLED_FILES of them if they are more."""
     chosen = [files[place] for place in evenly(len(files), SAMPLED_FILES)]
-    found = resident(chosen)
-    facts: dict[str, Scalar] = {"bytes": found.bytes, "asked_bytes": found.asked_bytes, "files": len(chosen)}
+    residency = resident(chosen)
+    facts: dict[str, Scalar] = {"bytes": residency.bytes, "asked_bytes": residency.asked_bytes, "files": len(chosen)}
     sample = {"sample_of_files": len(files)} if len(chosen) != len(files) else {}
-    log.event(keys.PAGE_CACHE_RESIDENT, found.fraction, **facts, **sample, **_reason(found.reason))
+    log.event(keys.PAGE_CACHE_RESIDENT, residency.fraction, **facts, **sample, **_reason(residency.reason))
 
 
 def _windows(files: Sequence[Path], sizes: list[int], most_bytes: int) -> Iterator[tuple[Path, int, int]]:

@@ -52,8 +52,8 @@ class Replicas:
             return
         own = sums(list(named.values()))
         flat = own.flatten().tolist()
-        found = torch.tensor(self._ranks.all_reduce_max([*flat, *(-value for value in flat)]), dtype=torch.float64)
-        highest, lowest = found[: len(flat)].view_as(own), -found[len(flat) :].view_as(own)
+        shared = torch.tensor(self._ranks.all_reduce_max([*flat, *(-value for value in flat)]), dtype=torch.float64)
+        highest, lowest = shared[: len(flat)].view_as(own), -shared[len(flat) :].view_as(own)
         allowed = allowance(lowest, highest, list(named.values()))
         apart = (highest - lowest > allowed).any(1)
         if apart.any():
@@ -74,15 +74,15 @@ def sums(tensors: Sequence[Tensor]) -> Tensor:
     """Return the sum and the sum of squares of each tensor, shape [tensors, 2], float64, on the CPU; NOT_FINITE for
     those that overflow. Synchronizes the device once."""
     exact = (tensor.double() for tensor in tensors)
-    rows = [torch.stack([one.sum(), torch.linalg.vector_norm(one).square()]) for one in exact]
-    found = torch.stack([row.to(rows[0].device) for row in rows]).cpu()
-    return found.nan_to_num(nan=NOT_FINITE, posinf=NOT_FINITE, neginf=NOT_FINITE)
+    rows = [torch.stack([tensor.sum(), torch.linalg.vector_norm(tensor).square()]) for tensor in exact]
+    table = torch.stack([row.to(rows[0].device) for row in rows]).cpu()
+    return table.nan_to_num(nan=NOT_FINITE, posinf=NOT_FINITE, neginf=NOT_FINITE)
 
 
 def allowance(lowest: Tensor, highest: Tensor, tensors: Sequence[Tensor]) -> Tensor:
     """Return the allowed difference of the `sums` of `tensors`, given their minimum and maximum over all ranks."""
-    tolerance = torch.tensor([max(TOLERANCE, COARSE * torch.finfo(one.dtype).eps) for one in tensors]).double()
-    least = torch.tensor([one.numel() * SMALLEST**2 for one in tensors], dtype=torch.float64)
+    tolerance = torch.tensor([max(TOLERANCE, COARSE * torch.finfo(tensor.dtype).eps) for tensor in tensors]).double()
+    least = torch.tensor([tensor.numel() * SMALLEST**2 for tensor in tensors], dtype=torch.float64)
     squares = highest[:, 1].clamp(min=0.0) + least
     sum_size = torch.maximum(highest[:, 0].abs(), lowest[:, 0].abs())
     return tolerance[:, None] * torch.stack([squares.sqrt() + MEAN_SHARE * sum_size, squares], dim=1)

@@ -41,7 +41,7 @@ def split(state: Any, ranks: ProcessGroup) -> tuple[Any, dict[str, Tensor]]:
             *ranks.all_gather((zlib.crc32(names.encode()), checksums(tensors.values()))), strict=True
         )
         if len(set(structures)) == 1:
-            equal = [len(set(one)) == 1 for one in zip(*sums, strict=True)]
+            equal = [len(set(values)) == 1 for values in zip(*sums, strict=True)]
             tensors = {place: tensor for (place, tensor), same in zip(tensors.items(), equal, strict=True) if same}
         else:
             tensors = {}
@@ -57,7 +57,7 @@ def checksums(tensors: Iterable[Tensor]) -> list[int]:
     """Return the sum of each tensor's bits, as integers of its element size, modulo 2**64, in which the columns of rows
     of COLUMNS elements have odd weights: a changed element changes the sum, and so does the order within a row.
     The device is waited for once."""
-    found = []
+    sums = []
     for tensor in tensors:
         flat = tensor.contiguous().flatten()
         flat = torch.view_as_real(flat).flatten() if flat.is_complex() else flat
@@ -65,5 +65,5 @@ def checksums(tensors: Iterable[Tensor]) -> list[int]:
         rows = len(bits) // COLUMNS
         whole, rest = bits[: rows * COLUMNS].view(rows, COLUMNS), bits[rows * COLUMNS :]
         columns = torch.cat([whole.sum(0), rest.long()])
-        found.append((columns * torch.arange(1, 2 * len(columns), 2, device=columns.device)).sum())
-    return [int(value) for value in torch.stack([one.to(found[0].device) for one in found]).tolist()] if found else []
+        sums.append((columns * torch.arange(1, 2 * len(columns), 2, device=columns.device)).sum())
+    return [int(value) for value in torch.stack([total.to(sums[0].device) for total in sums]).tolist()] if sums else []

@@ -20,15 +20,15 @@ MOST_NAMED: Final = 6  # settings that differ, in a message
 
 def recorded_configs(folder: Path) -> dict[str, Mapping[str, Any]]:
     """Return the config.json of each run_N in `folder`, in no order, as far as it can be read."""
-    found: dict[str, Mapping[str, Any]] = {}
+    configs: dict[str, Mapping[str, Any]] = {}
     for path in folder.glob(f"run_*/{CONFIG}"):
         try:
             values = read_json(path)
         except TimedrunError:
             continue
         if isinstance(values, dict):
-            found[path.parent.name] = values
-    return found
+            configs[path.parent.name] = values
+    return configs
 
 
 def next_seed(config: RunConfig, folder: Path) -> int:

@@ -43,9 +43,6 @@ def require_resumable(
 
     Args:
         origin, system: of this process (`origin.at_start`, `system.describe`).
-
-    Raises:
-        TimedrunError: it cannot be resumed; the message says why.
     """
     reasons = ended(settings, paths) or changed(settings, paths, origin=origin, system=system)
     if reasons:
@@ -78,14 +75,14 @@ def changed(
     log, origin_was, system_was = read(paths.log), _recorded(paths.provenance), _recorded(paths.system)
     # The log has precedence over config.json: it is the result.
     logged = {"seed": log.seed, "submission.division": log.division}
-    found = differing(flatten(_recorded(paths.config)) | logged, config.dump(settings), leave_out=())
+    rows = differing(flatten(_recorded(paths.config)) | logged, config.dump(settings), leave_out=())
     digest_was, digest = log.value(keys.CONFIG_DIGEST), config.digest(settings)
-    if digest_was != digest and not {name for name, *_ in found} - {"seed"}:  # config.json was changed after the run
-        found.append(("the digest of the settings in the log", digest_was, digest))
+    if digest_was != digest and not {name for name, *_ in rows} - {"seed"}:  # config.json was changed after the run
+        rows.append(("the digest of the settings in the log", digest_was, digest))
     was = {"the system": log.text(keys.SUBMISSION_PLATFORM)} | _named(origin_was, system_was)
     now = {"the system": system["system_name"]} | _named(origin, system)
-    found += differing(was, now, leave_out=())
-    return [f"{name} was {before} and is now {here}" for name, before, here in found]
+    rows += differing(was, now, leave_out=())
+    return [f"{name} was {before} and is now {here}" for name, before, here in rows]
 
 
 def _named(origin: Mapping[str, Any], system: Mapping[str, Any]) -> dict[str, object]:

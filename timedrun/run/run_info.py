@@ -47,7 +47,7 @@ def log_settings(log: RunLog, config: RunConfig, info: RunInfo) -> None:
     TrainingLoopError if `info` lacks a size, or a hyperparameter is not a value of JSON."""
     if missing := [key for key in (keys.TRAIN_SAMPLES, keys.EVAL_SAMPLES) if key not in info]:
         raise TrainingLoopError(f"the run info has no {' and no '.join(missing)}; add it in run_info.py")
-    clips = [one.threshold for one in config.methods if isinstance(one, GradientClipping) and one.by == "norm"]
+    clips = [clip.threshold for clip in config.methods if isinstance(clip, GradientClipping) and clip.by == "norm"]
     for key, value in {
         keys.SEED: config.seed,
         keys.GLOBAL_BATCH_SIZE: config.global_batch,
@@ -78,7 +78,7 @@ def log_settings(log: RunLog, config: RunConfig, info: RunInfo) -> None:
 def optimizer_info(config: OptimizerConfig, optimizer: Optimizer) -> dict[str, Scalar]:
     """Return the hyper-parameters that each group of `optimizer` uses, under MLPerf's names (mllog/constants.py); Muon
     has none there, so its keys begin with `opt_muon`, and those of its other parameters with `opt_other`."""
-    found: dict[str, Scalar] = {
+    facts: dict[str, Scalar] = {
         keys.OPT_NAME: config.kind,
         keys.OPT_BASE_LR: optimizer.param_groups[0]["initial_lr"],
         keys.OPT_LAMB_WEIGHT_DECAY if config.kind == "lamb" else keys.OPT_WEIGHT_DECAY: config.weight_decay,
@@ -86,23 +86,23 @@ def optimizer_info(config: OptimizerConfig, optimizer: Optimizer) -> dict[str, S
     for group in optimizer.param_groups:
         rule = group.get("rule", config.kind)
         if rule == "muon":
-            found |= {"opt_muon_momentum": group["momentum"], "opt_muon_iterations": group["iterations"]}
-            found |= {"opt_muon_unit_filters": True} if group["unit_filters"] else {}
-            found |= {"opt_muon_neuron_beta2": group["neuron_beta2"]} if group["neuron_beta2"] else {}
+            facts |= {"opt_muon_momentum": group["momentum"], "opt_muon_iterations": group["iterations"]}
+            facts |= {"opt_muon_unit_filters": True} if group["unit_filters"] else {}
+            facts |= {"opt_muon_neuron_beta2": group["neuron_beta2"]} if group["neuron_beta2"] else {}
             continue
         if config.head_lr and group is optimizer.param_groups[-1]:
-            found["opt_head_base_learning_rate"] = group["initial_lr"]
+            facts["opt_head_base_learning_rate"] = group["initial_lr"]
             continue
         if config.kind == "muon":
-            found |= {"opt_other_name": rule, "opt_other_base_learning_rate": group["initial_lr"]}
+            facts |= {"opt_other_name": rule, "opt_other_base_learning_rate": group["initial_lr"]}
         if "betas" in group:
             kind = "lamb" if rule == "lamb" else "adamw"
             beta_1, beta_2 = group["betas"]
-            found |= {keys.OPT_GRADIENT_CLIP_NORM: group["max_grad_norm"]} if rule == "lamb" else {}
-            found |= {f"opt_{kind}_beta_1": beta_1, f"opt_{kind}_beta_2": beta_2, f"opt_{kind}_epsilon": group["eps"]}
+            facts |= {keys.OPT_GRADIENT_CLIP_NORM: group["max_grad_norm"]} if rule == "lamb" else {}
+            facts |= {f"opt_{kind}_beta_1": beta_1, f"opt_{kind}_beta_2": beta_2, f"opt_{kind}_epsilon": group["eps"]}
         else:
-            found["opt_other_momentum" if config.kind == "muon" else "sgd_opt_momentum"] = group["momentum"]
-    return found
+            facts["opt_other_momentum" if config.kind == "muon" else "sgd_opt_momentum"] = group["momentum"]
+    return facts
 
 
 def precision_info(config: RunConfig, optimizer: Optimizer, *, attention: bool) -> dict[str, str | bool]:

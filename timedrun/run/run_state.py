@@ -98,12 +98,12 @@ class RunState:
             self.minutes_before += (self._monotonic() - self._begun) / 60
         self.checkpoints.start(self.position.step if self.is_resumed else None)
 
-    def log_recompiled(self, found: Sequence[Sequence[Compilation]], at: Mapping[str, int]) -> str:
+    def log_recompiled(self, by_rank: Sequence[Sequence[Compilation]], at: Mapping[str, int]) -> str:
         """Log the compilations of each rank, if there were any; return the message about them, else an empty one."""
-        if not any(found):
+        if not any(by_rank):
             return ""
-        count, seconds = sum(map(len, found)), max(sum(spent for spent, _ in one) for one in found)
-        reason = next(reason for one in found for _, reason in one)
+        count, seconds = sum(map(len, by_rank)), max(sum(spent for spent, _ in rank) for rank in by_rank)
+        reason = next(reason for rank in by_rank for _, reason in rank)
         self.log.event(keys.RECOMPILED, count, seconds=round(seconds, 3), reason=reason, **at)
         times = "once" if count == 1 else f"{count} times"
         return f"torch.compile compiled {times} on the clock, up to {seconds:.1f} s on a rank; first reason: {reason}"
@@ -132,8 +132,8 @@ class RunState:
         progress lines, but no evaluation.
         """
         now = self._monotonic()
-        found = self.stats.end(self.position.samples, now)
-        rate = {} if found is None else {keys.THROUGHPUT: found}
+        throughput = self.stats.end(self.position.samples, now)
+        rate = {} if throughput is None else {keys.THROUGHPUT: throughput}
         self._log_stats(rate | self.stats.take_loss(now, at_end=True), reached)
 
     def log_loss(self, losses: Sequence[float], reached: Mapping[str, int]) -> None:
@@ -143,10 +143,10 @@ class RunState:
             self.stats.loss = fmean(losses)
         self._log_stats(self.stats.take_loss(self._monotonic()), reached)
 
-    def _log_stats(self, found: dict[str, float], reached: Mapping[str, int]) -> None:
-        if found:
+    def _log_stats(self, stats: dict[str, float], reached: Mapping[str, int]) -> None:
+        if stats:
             at = {keys.SAMPLES_COUNT: self.position.samples, **reached}
-            self.log.event(keys.TRACKED_STATS, found, step=self.position.step, **at)
+            self.log.event(keys.TRACKED_STATS, stats, step=self.position.step, **at)
 
     def log_cold_start(self, started: float) -> None:
         """Log the cost of a cold start, of a run whose clock started at second `started`."""
@@ -157,7 +157,7 @@ class RunState:
     def not_finite(self, loss: float) -> NonFiniteLoss:
         """Return the error for a NaN or infinite loss of some rank; all ranks call it together with their `loss`."""
         losses = self.ranks.all_gather(loss)
-        rank = next(rank for rank, one in enumerate(losses) if not math.isfinite(one))
+        rank = next(rank for rank, other in enumerate(losses) if not math.isfinite(other))
         where = f"rank {rank}, " if self.ranks.world_size > 1 else ""
         return NonFiniteLoss(
             f"{where}step {self.position.step}: the training loss is {losses[rank]}; run aborted. Lower the learning"
@@ -165,12 +165,8 @@ class RunState:
         )
 
     def save_to_stop(self) -> None:
-        """Save the state of a run that a signal stops.
-
-        Raises:
-            ReplicaDivergence: the ranks' weights differ; nothing was saved.
-            CheckpointError: a rank could not save; the message names the step from which the run can be resumed.
-        """
+        """Save the state of a run that a signal stops. Raises ReplicaDivergence if the ranks' weights differ: nothing
+        was saved; CheckpointError, which names the step from which the run can be resumed, if a rank could not save."""
         step, older = self.position.step, self.checkpoints.newest
         self.replicas.require_same(step)
         if (reason := self.checkpoints.save(step, self.train_state.live_state, self._about)) is not None:
@@ -180,18 +176,15 @@ class RunState:
             )
 
     def save_periodically(self) -> str | None:
-        """Save during training and log it; return None or the reason of a failure, which does not end the run.
-
-        Raises:
-            ReplicaDivergence: the ranks' weights differ: nothing was saved.
-        """
+        """Save during training and log it; return None or the reason of a failure, which does not end the run. Raises
+        ReplicaDivergence if the ranks' weights differ: nothing was saved."""
         began, step = self._monotonic(), self.position.step
         if self.checkpoints.newest == step:
             return None
         self.replicas.require_same(step)
         reason = self.checkpoints.save(step, self.train_state.live_state, self._about)
-        why = {} if reason is None else {"reason": reason}
-        self.log.event(keys.CHECKPOINT, step, seconds=self._monotonic() - began, **why)
+        facts = {} if reason is None else {"reason": reason}
+        self.log.event(keys.CHECKPOINT, step, seconds=self._monotonic() - began, **facts)
         return reason
 
     def _about(self) -> dict[str, Any]:
@@ -218,13 +211,13 @@ def take_compilations() -> list[Compilation]:
     if dynamo is None:
         return []
     # Backward passes, which torch compiles with their forward pass, have records without this time.
-    found = [
-        (one.entire_frame_compile_time_s, (one.recompile_reason or f"first call of {one.co_name}").splitlines()[0])
-        for one in dynamo.get_compilation_metrics()
-        if one.entire_frame_compile_time_s is not None
+    compilations = [
+        (item.entire_frame_compile_time_s, (item.recompile_reason or f"first call of {item.co_name}").splitlines()[0])
+        for item in dynamo.get_compilation_metrics()
+        if item.entire_frame_compile_time_s is not None
     ]
     dynamo.clear_compilation_metrics()
-    return found
+    return compilations
 
 
 def recompiling_is_an_error() -> AbstractContextManager[None]:

@@ -219,6 +219,7 @@ class TimedRun:
             self.state.check_clock()
             started = self._monotonic()  # taken with the wall clock: writing run_start may take long
             self.log.start(keys.RUN_START)
+        # The clock runs: steps, checkpoints and compilations count from here on.
         self._synchronize()
         self._started = self._monotonic() if started is None else started
         if self._watch is not None:
@@ -234,11 +235,8 @@ class TimedRun:
             self._read_ahead = ReadAhead(files, read_ahead_bytes).start()
 
     def blocks(self, total: int) -> Iterator[Block]:
-        """Yield the blocks to train until the target is reached or `total` units (epochs, or samples) are done.
-
-        Raises:
-            TrainingLoopError: the clock was not started.
-        """
+        """Yield the blocks to train until the target is reached or `total` units (epochs, or samples) are done. Raises
+        TrainingLoopError if the clock was not started."""
         if self._started is None:
             raise TrainingLoopError("run.blocks was called before run.start_clock: start the clock, then train")
         evaluation, position = self.config.evaluation, self.position
@@ -287,13 +285,9 @@ class TimedRun:
         self._log_read_ahead()
 
     def step_done(self, samples: int, loss: Tensor) -> None:
-        """Count a finished optimizer step of `samples` over all ranks. `loss` (scalar, on the device) is this
-        rank's part of the mean over the global batch, times the world size: its mean over ranks is logged. It is read
-        only when a synchronization or a progress line is due, so that the device is not waited for.
-
-        Raises:
-            NonFiniteLoss: the loss is NaN or infinite.
-        """
+        """Count a finished optimizer step of `samples` over all ranks. `loss` (scalar, on the device) is this rank's
+        part of the mean over the global batch, times the world size: its mean over ranks is logged. It is read only
+        when a synchronization or a progress line is due, so that the device is not waited for. Raises NonFiniteLoss."""
         position = self.position
         position.step += 1
         position.step_in_epoch += 1
@@ -315,9 +309,8 @@ class TimedRun:
         Args:
             before_success: may raise to abort a run that must not count, for example one whose method had no effect.
 
-        Raises:
-            ReplicaDivergence: the ranks' weights differ.
-            TrainingLoopError: the evaluation set no number, or no step was counted before it.
+        Raises ReplicaDivergence if the ranks' weights differ, TrainingLoopError if the evaluation set no number or no
+        step was counted before it.
         """
         if self.position.step == 0:
             raise TrainingLoopError(
@@ -345,6 +338,7 @@ class TimedRun:
             log_load(self.log, loads, **self._at(block.last))
         if message := self.state.log_recompiled([compiled for *_, compiled in reports], self._at(block.last)):
             self.progress.say(message)
+        # Success closes the log at once: nothing may follow run_stop.
         self.position.evaluated = block.last
         if self.spec.reached(value, self.config.evaluation.target):
             before_success()
@@ -399,6 +393,7 @@ class TimedRun:
             self.state.wall_clock.check(step)
         minutes = self.state.minutes_before + ((now - self._started) / 60 if self._started is not None else 0.0)
         over_budget = 0 < self.config.budget_minutes < minutes
+        # All that the ranks have to agree on is one collective, which acts on every rank after the same step.
         broken, gone, stopping, spent, due, slowest, *shared = self.ranks.all_reduce_max(
             [
                 float(loss is not None and not math.isfinite(loss)),
@@ -423,7 +418,7 @@ class TimedRun:
         if gone:  # on all ranks, before a checkpoint is saved beside it
             raise ResultFileGone(self.ranks.broadcast(self.log.path))
         # Before a checkpoint, which holds the log up to here.
-        self.state.log_loss([one for one in losses if one > -math.inf], self._at(self._progress))
+        self.state.log_loss([known for known in losses if known > -math.inf], self._at(self._progress))
         if stopping and self.config.submission.division == keys.CLOSED:
             self.outcome = Outcome.STOPPED_CLOSED
         elif stopping:

@@ -39,8 +39,8 @@ class TrainStats:
         due = at_end or (self._begun is not None and now - (self._loss_logged or 0.0) >= LOSS_SECONDS)
         if self.loss is None or not due:
             return {}
-        found, self.loss, self._loss_logged = {keys.TRAIN_LOSS: self.loss}, None, now
-        return found
+        entry, self.loss, self._loss_logged = {keys.TRAIN_LOSS: self.loss}, None, now
+        return entry
 
     def end(self, samples: int, now: float) -> float | None:
         """End the stretch; return its samples per second, or None if nothing was trained in it."""
@@ -55,11 +55,11 @@ class TrainStats:
 
     def state(self, samples: int, now: float) -> dict[str, Any]:
         """Return the state for a checkpoint taken at `samples` and second `now`, in a stretch or between two."""
-        found = asdict(self)
-        del found["_begun"], found["_loss_logged"]
+        values = asdict(self)
+        del values["_begun"], values["_loss_logged"]
         if self._begun is not None:
-            found |= {"part_samples": samples - self._begun[0], "part_seconds": now - self._begun[1]}
-        return found
+            values |= {"part_samples": samples - self._begun[0], "part_seconds": now - self._begun[1]}
+        return values
 
     def cold_start(self, elapsed: float | None) -> dict[str, float | None]:
         """Return the value of the event `cold_start` after `elapsed` seconds of the run (None: unknown).

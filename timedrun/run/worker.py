@@ -30,7 +30,7 @@ from timedrun.distributed.process_group import ProcessGroup, require_warm_up_for
 from timedrun.distributed.stop_signals import ShutdownRequest
 from timedrun.distributed.watchdog import Watchdog
 from timedrun.provenance import system
-from timedrun.run import origin, run_files
+from timedrun.run import origin
 from timedrun.run.blocks import Outcome
 from timedrun.run.checkpoint_manager import discard_newer, newest_on_all
 from timedrun.run.load_counters import LoadCounters
@@ -64,11 +64,8 @@ class LaunchOptions:
 
 
 def execute(benchmark: Benchmark, settings: RunConfig, options: LaunchOptions) -> ExitCode:
-    """Run `settings` as this process's rank; return the exit code.
-
-    Raises:
-        TimedrunError: the run was aborted; its log says why.
-    """
+    """Run `settings` as this process's rank; return the exit code. Raises TimedrunError if the run was aborted; its log
+    says why."""
     if not faulthandler.is_enabled():
         faulthandler.enable()  # a mapped file that is truncated ends the process: this prints the place
     origin.image_digest()  # a malformed one is refused on every rank before any waits for another
@@ -92,7 +89,7 @@ def execute(benchmark: Benchmark, settings: RunConfig, options: LaunchOptions) -
         # since nodes number the results of their own folders.
         number = ranks.all_gather(options.paths.number)[0]
         options = replace(options, paths=replace(options.paths, number=number))
-        platform = run_files.platform_name(settings, ranks)
+        platform = origin.platform_name(settings, ranks)
         # Before the log is changed: without a checkpoint it must keep its run_stop.
         resume_from = load_checkpoint(settings, options, ranks, platform) if options.resume else None
         log = open_log(settings, options, ranks, platform, resume_from)
@@ -195,11 +192,8 @@ def open_log(
     settings: RunConfig, options: LaunchOptions, ranks: ProcessGroup, platform: str, resume_from: dict[str, Any] | None
 ) -> RunLog:
     """Open the run's log, with config, system, environment and provenance next to it, on rank 0; on the other ranks
-    return a log that writes nothing.
-
-    Raises:
-        TimedrunError: rank 0 could not write, or the result exists; on all ranks.
-    """
+    return a log that writes nothing. Raises TimedrunError, on all ranks, if rank 0 could not write or the result
+    exists."""
 
     def opened() -> RunLog:
         try:
@@ -218,21 +212,18 @@ def open_log(
 
 
 def on_first(ranks: ProcessGroup, function: Callable[[], T]) -> T | None:
-    """Call `function` on rank 0 and return its result there, None on the others.
-
-    Raises:
-        TimedrunError: it failed; with its message, on all ranks.
-    """
-    found: T | None = None
+    """Call `function` on rank 0 and return its result there, None on the others. Raises TimedrunError with its message,
+    on all ranks, if it failed."""
+    result: T | None = None
     complaint = ""
     if ranks.is_first:
         try:
-            found = function()
+            result = function()
         except TimedrunError as error:
             complaint = str(error)
     if shared := ranks.broadcast(complaint):
         raise TimedrunError(str(shared))
-    return found
+    return result
 
 
 def claim(settings: RunConfig, options: LaunchOptions, ranks: ProcessGroup, platform: str) -> RunLog:
@@ -258,7 +249,7 @@ def claim(settings: RunConfig, options: LaunchOptions, ranks: ProcessGroup, plat
     status_files.report_begun(paths.number)
     try:
         log.event(keys.LEDGER_ENTRY, entry)
-        run_files.write(settings, paths, ranks, platform, options.command)
+        origin.write(settings, paths, ranks, platform, options.command)
         result_files.hold(paths)
     except BaseException:
         log.close(reason="the run's files next to the log could not be written")
@@ -268,15 +259,12 @@ def claim(settings: RunConfig, options: LaunchOptions, ranks: ProcessGroup, plat
 
 
 def load_checkpoint(settings: RunConfig, options: LaunchOptions, ranks: ProcessGroup, platform: str) -> dict[str, Any]:
-    """Load this rank's part of the newest checkpoint that is valid on every rank.
-
-    Raises:
-        TimedrunError: there is none, or the run cannot be resumed.
-    """
+    """Load this rank's part of the newest checkpoint that is valid on every rank. Raises TimedrunError if there is
+    none, or if the run cannot be resumed."""
 
     def require() -> None:
         source = origin.at_start(ROOT, ranks.world_size, ranks.device.type)
-        require_resumable(settings, options.paths, origin=source, system=run_files.describe(settings, ranks, platform))
+        require_resumable(settings, options.paths, origin=source, system=origin.describe(settings, ranks, platform))
 
     on_first(ranks, require)
     return newest_on_all(options.paths.checkpoints, ranks)

@@ -1,1 +1,1 @@
-"""Atomic files, folder locks, result files and worker processes."""
+"""Folders of benchmarks, cards of methods, and worker processes."""

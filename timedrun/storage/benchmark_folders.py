@@ -27,18 +27,18 @@ def nearby() -> dict[str, Path]:
     """Return the folders, by import name, of the benchmarks beside this package, in the working directory, on the
     import path and behind entry points, and of those nested one level below. Nothing is imported."""
     roots = [ROOT, *(Path(entry) for entry in sys.path if entry), Path.cwd()]
-    found: dict[str, Path] = {}
+    folders: dict[str, Path] = {}
     for root in dict.fromkeys(roots):
         for folder in folders_in(root):
-            found.setdefault(folder.name, folder)
+            folders.setdefault(folder.name, folder)
             for nested in folders_in(folder):
-                found.setdefault(f"{folder.name}.{nested.name}", nested)
+                folders.setdefault(f"{folder.name}.{nested.name}", nested)
     for entry in installed():
-        folders = [place for place in package_places(entry.module) or () if place.is_dir()]
-        if folders:
-            found.setdefault(entry.module, folders[0])
-    found |= {name: found[package] for name, (package, *_) in SHARED.items() if package in found}
-    return dict(sorted(found.items()))
+        places = [place for place in package_places(entry.module) or () if place.is_dir()]
+        if places:
+            folders.setdefault(entry.module, places[0])
+    folders |= {name: folders[package] for name, (package, *_) in SHARED.items() if package in folders}
+    return dict(sorted(folders.items()))
 
 
 def parts_of(name: str) -> tuple[str, str, str]:
@@ -47,11 +47,8 @@ def parts_of(name: str) -> tuple[str, str, str]:
 
 
 def title_and_ruleset(name: str, folder: Path) -> tuple[str, str]:
-    """Return title and ruleset of benchmark `name` in `folder`, as far as its source has them as texts.
-
-    Raises:
-        OSError, ValueError, SyntaxError: `__init__.py` is missing, is not Python, or calls no BenchmarkSpec for SPEC.
-    """
+    """Return title and ruleset of benchmark `name` in `folder`, as far as its source has them as texts. Raises OSError,
+    ValueError or SyntaxError if `__init__.py` is missing, is not Python, or calls no BenchmarkSpec for SPEC."""
     _, spec, _ = parts_of(name)
     for node in ast.parse((folder / "__init__.py").read_text(encoding="utf-8")).body:
         targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
@@ -64,11 +61,7 @@ def title_and_ruleset(name: str, folder: Path) -> tuple[str, str]:
 
 def config_docstrings(name: str, folder: Path) -> dict[str, str]:
     """Return the docstring of every config of benchmark `name` in `folder` by its name `<data>_<name>`, in file order,
-    from the source.
-
-    Raises:
-        OSError, ValueError, SyntaxError: `configs.py` is missing or is not Python.
-    """
+    from the source. Raises OSError, ValueError or SyntaxError if `configs.py` is missing or is not Python."""
     _, _, module = parts_of(name)
     tree = ast.parse((folder / f"{module}.py").read_text(encoding="utf-8"))
     return {
@@ -80,8 +73,8 @@ def config_docstrings(name: str, folder: Path) -> dict[str, str]:
 
 def put_shipped_first(top: str) -> None:
     """Let timedrun's own package `top` be found before another of its name, such as a folder of the user."""
-    found = importlib.util.find_spec(top)
-    places = found.submodule_search_locations or () if found is not None else ()
+    spec = importlib.util.find_spec(top)
+    places = spec.submodule_search_locations or () if spec is not None else ()
     if (ROOT / top).is_dir() and not any(os.path.samefile(place, ROOT / top) for place in places):
         sys.path.insert(0, str(ROOT))
 

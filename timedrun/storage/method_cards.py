@@ -72,12 +72,8 @@ class MethodCard:
 
 @functools.cache
 def cards() -> dict[str, MethodCard]:
-    """Return every card by name, in alphabetical order.
-
-    Raises:
-        TypeError: a card has an unknown field or lacks one.
-        tomllib.TOMLDecodeError: a card is not TOML; a note names the file.
-    """
+    """Return every card by name, in alphabetical order. Raises TypeError if a card has an unknown field or lacks one,
+    tomllib.TOMLDecodeError, with the file in a note, if it is not TOML."""
     return {path.stem: _card(path) for path in sorted(CARDS.glob("*.toml"))}
 
 
@@ -87,8 +83,8 @@ def _card(path: Path) -> MethodCard:
     except tomllib.TOMLDecodeError as error:
         error.add_note(f"in {path}")
         raise
-    papers = tuple(Paper(**one) for one in values.pop("papers", ()))
-    published = tuple(Published(**one) for one in values.pop("published", ()))
+    papers = tuple(Paper(**paper) for paper in values.pop("papers", ()))
+    published = tuple(Published(**effect) for effect in values.pop("published", ()))
     parts = tuple(values.pop("parts", ()))
     interactions = values.pop("interactions", {})
     return MethodCard(
@@ -99,19 +95,14 @@ def _card(path: Path) -> MethodCard:
 def stages() -> dict[str, str]:
     """Return the stage of every Method by the method's name, in the order of the stages, from the source."""
     order = _stages_of(ast.parse((METHODS / "method.py").read_text(encoding="utf-8")), "Stage")
-    found: dict[str, str] = {}
+    names: dict[Any, str] = {}
     for path in sorted(METHODS.glob("*.py")):
         for node in ast.parse(path.read_text(encoding="utf-8")).body:
-            if isinstance(node, ast.ClassDef):
-                fixed = {
-                    line.target.id: line.value
-                    for line in node.body
-                    if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name) and line.value
-                }
-                name, stage = fixed.get("name"), fixed.get("stage")
-                if isinstance(name, ast.Constant) and isinstance(name.value, str) and name.value:
-                    found[name.value] = stage.attr if isinstance(stage, ast.Attribute) else order[0]
-    return dict(sorted(found.items(), key=lambda pair: (order.index(pair[1]), pair[0])))
+            words = {word.arg: word.value for word in node.keywords} if isinstance(node, ast.ClassDef) else {}
+            name, stage = words.get("name"), words.get("stage")
+            if isinstance(name, ast.Constant):
+                names[name.value] = stage.attr if isinstance(stage, ast.Attribute) else order[0]
+    return dict(sorted(names.items(), key=lambda pair: (order.index(pair[1]), pair[0])))
 
 
 def _stages_of(tree: ast.Module, name: str) -> list[str]:

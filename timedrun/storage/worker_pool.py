@@ -85,9 +85,7 @@ def results(
         start: called once in every worker with `arguments`, returns the function from task to result; importable.
         name: names a task in the error of its worker. remedy: advice in that error.
 
-    Raises:
-        TimedrunError: a worker process ended.
-        Exception: the first that a task raised; the other tasks are abandoned.
+    Raises TimedrunError if a worker process ended, else the first exception of a task; the other tasks are abandoned.
     """
     if workers <= 1:
         work = start(*arguments)

@@ -7,8 +7,6 @@ from typing import Literal
 import torch
 from torch import nn
 
-from timedrun.training.residual_blocks import last_norm, residual_blocks
-
 Initialisation = Literal[
     "torch", "kaiming", "kaiming_bn_uniform", "torchvision", "torchvision_zero_residual", "identity"
 ]
@@ -61,3 +59,16 @@ def zero_residual(model: nn.Module) -> None:
         )
     for block in blocks:
         nn.init.zeros_(last_norm(block).get_parameter("weight"))
+
+
+def residual_blocks(model: nn.Module) -> list[nn.Module]:
+    """Return the residual blocks of `model` in order: modules with a `downsample` and the batch norm `bn2`, names that
+    this project, torchvision and timm share."""
+    return [block for block in model.modules() if hasattr(block, "downsample") and hasattr(block, "bn2")]
+
+
+def last_norm(block: nn.Module) -> nn.Module:
+    """Return the batch norm that ends the branch of a residual block."""
+    norm = getattr(block, "bn3", None) or block.bn2
+    assert isinstance(norm, nn.Module)
+    return norm

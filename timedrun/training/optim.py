@@ -1,18 +1,20 @@
-"""Optimizers whose weight decay follows the schedule but not the size of the learning rate, and Muon."""
+"""Optimizers whose weight decay follows the schedule but not the size of the learning rate, Muon, and LAMB."""
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections import defaultdict
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from timedrun.training.grouped_optimizer import Group, GroupedOptimizer, ParamsT
-from timedrun.training.lamb import Lamb
+ParamsT = Iterable[Tensor] | Iterable[dict[str, Any]] | Iterable[tuple[str, Tensor]]
+Group = dict[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,8 +48,65 @@ class OptimizerConfig:
     the step's norm (NorMuon, arXiv 2510.05491, where it is 0.95); 0: leave the rows as they are."""
 
 
-class _Decoupled(GroupedOptimizer):
-    """Base of the optimizers here: steps with a decay that follows the schedule alone."""
+class GroupedOptimizer(Optimizer, ABC):
+    """Base of optimizers: peak learning rate per group, iteration over groups, a decay that follows the schedule alone,
+    and the steps of SGD and Adam."""
+
+    def __init__(self, params: ParamsT, defaults: Group) -> None:
+        for name in ("lr", "weight_decay", "momentum", "eps"):
+            if not defaults.get(name, 0.0) >= 0:
+                raise ValueError(f"{type(self).__name__}: {name} must be 0 or more, not {defaults[name]}")
+        if not all(0 <= beta < 1 for beta in defaults.get("betas", ())):
+            raise ValueError(f"{type(self).__name__}: betas must be in [0, 1), not {defaults['betas']}")
+        super().__init__(params, {**defaults, "foreach": True})
+
+    def add_param_group(self, param_group: Group) -> None:
+        """Add a group; its learning rate now is its peak ("initial_lr"), which schedules then scale in "lr"."""
+        super().add_param_group(param_group)
+        group = self.param_groups[-1]
+        group.setdefault("initial_lr", group["lr"])
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
+        """Take one step; parameters without a gradient are unchanged."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        trained = [[param for param in group["params"] if param.grad is not None] for group in self.param_groups]
+        grads = [[param.grad for param in params] for params in trained]
+        if any(grad.is_sparse for of_group in grads for grad in of_group):
+            raise RuntimeError(f"{type(self).__name__} does not take sparse gradients; nothing was changed")
+        if any(trained):
+            self._begin([grad for of_group in grads for grad in of_group])
+        for group, params, of_group in zip(self.param_groups, trained, grads, strict=True):
+            if params:
+                self._update(group, params, of_group)
+        return loss
+
+    def _begin(self, grads: list[Tensor]) -> None:
+        """Begin a step with the gradients of all groups, at least one."""
+
+    @abstractmethod
+    def _update(self, group: Group, params: list[Tensor], grads: list[Tensor]) -> None:
+        """One step of the parameters of `group` that have a gradient."""
+
+    def _moments(
+        self, group: Group, params: list[Tensor], grads: list[Tensor]
+    ) -> tuple[list[Tensor], list[Tensor], list[int]]:
+        """Update the means of gradients and of their squares by the group's betas; return them and the steps taken."""
+        beta1, beta2 = group["betas"]
+        states = [self.state[param] for param in params]
+        for param, state in zip(params, states, strict=True):
+            if not state:
+                state |= {"step": 0, "exp_avg": torch.zeros_like(param), "exp_avg_sq": torch.zeros_like(param)}
+            state["step"] += 1
+        means = [state["exp_avg"] for state in states]
+        squares = [state["exp_avg_sq"] for state in states]
+        torch._foreach_lerp_(means, grads, 1 - beta1)
+        torch._foreach_mul_(squares, beta2)
+        torch._foreach_addcmul_(squares, grads, grads, 1 - beta2)
+        return means, squares, [state["step"] for state in states]
 
     def _decay(self, group: Group, params: list[Tensor]) -> None:
         """w <- w * (1 - (lr / initial lr) * weight decay); an initial rate of 0 counts as a ratio of 1."""
@@ -89,7 +148,49 @@ class _Decoupled(GroupedOptimizer):
         torch._foreach_addcdiv_(params, means, divisors, steps)
 
 
-class DecoupledSGD(_Decoupled):
+class Lamb(GroupedOptimizer):
+    """LAMB (You et al. 2019, arXiv 1904.00962, algorithm 2) in the form of NVIDIA's apex, with which MLPerf's BERT was
+    trained.
+
+    All gradients together are first scaled down to a norm of at most `max_grad_norm`. With bias-corrected moments, the
+    step of a tensor w is u = m / (sqrt(v) + eps) + weight_decay * w, and w <- w - lr * (|w| / |u|) * u. The ratio is 1
+    for tensors of norm 0 and for groups without weight decay (layer norms and biases).
+    """
+
+    def __init__(
+        self,
+        params: ParamsT,
+        lr: float,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-6,
+        weight_decay: float = 0.01,
+        max_grad_norm: float = 1.0,
+    ) -> None:
+        if not max_grad_norm > 0:
+            raise ValueError(f"Lamb: max_grad_norm must be above 0, not {max_grad_norm}")
+        defaults: Group = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
+        super().__init__(params, {**defaults, "max_grad_norm": max_grad_norm})
+
+    def _begin(self, grads: list[Tensor]) -> None:
+        self._excess = (torch.nn.utils.get_total_norm(grads) / self.defaults["max_grad_norm"]).clamp(min=1.0)
+
+    def _update(self, group: Group, params: list[Tensor], grads: list[Tensor]) -> None:
+        beta1, beta2 = group["betas"]
+        means, squares, taken = self._moments(group, params, list(torch._foreach_div(grads, self._excess)))
+        updates = torch._foreach_div(means, [1 - beta1**step for step in taken])
+        divisors = torch._foreach_div(squares, [1 - beta2**step for step in taken])
+        torch._foreach_sqrt_(divisors)
+        torch._foreach_add_(divisors, group["eps"])
+        torch._foreach_div_(updates, divisors)
+        if group["weight_decay"]:
+            torch._foreach_add_(updates, params, alpha=group["weight_decay"])
+            weights, steps = (torch.stack(torch._foreach_norm(tensors)) for tensors in (params, updates))
+            ratios = torch.where((weights > 0) & (steps > 0), weights / steps, 1.0)
+            torch._foreach_mul_(updates, list(ratios))
+        torch._foreach_add_(params, updates, alpha=-group["lr"])
+
+
+class DecoupledSGD(GroupedOptimizer):
     """SGD with momentum and a weight decay of `weight_decay` per step at the peak rate, scaled by the schedule alone.
 
     Decay enters neither the gradient nor the momentum. In the steady state torch.optim.SGD's coupled decay c is
@@ -115,7 +216,7 @@ class DecoupledSGD(_Decoupled):
         self._sgd(group, params, grads)
 
 
-class DecoupledAdamW(_Decoupled):
+class DecoupledAdamW(GroupedOptimizer):
     """AdamW with the same decay: equal to torch.optim.AdamW with its weight decay at `weight_decay` / lr.
 
     Defaults are those of MosaicML Composer 0.10 (betas 0.9 and 0.95, weight decay 1e-5).
@@ -180,7 +281,7 @@ def _iterate_gram(x: Tensor, iterations: int) -> Tensor:
     return x if product is None else torch.bmm(product, x)
 
 
-class Muon(_Decoupled):
+class Muon(GroupedOptimizer):
     """Momentum whose direction is orthogonalised, for hidden matrices; the rest has `"rule": "sgd"` or `"adamw"`.
 
     Filters are matrices [out, everything else]. The step is lr * sqrt(max(1, rows / cols)) * newton_schulz(d). With
@@ -310,7 +411,7 @@ def build_optimizer(config: OptimizerConfig, model: nn.Module, *, fused: bool = 
         optimizer = Lamb(kinds, lr, betas, config.epsilon, decay)
     elif config.kind == "adamw":
         optimizer = torch.optim.AdamW(params, lr, betas, config.epsilon, decay, fused=fused or on_cuda)
-    else:
+    else:  # muon: the parameters that are not hidden matrices take SGD's steps, in groups of their own rates
         hidden = hidden_matrices(model)
         chosen = {id(param) for param in hidden}
         rest: list[Tensor] = [param for param in trainable if id(param) not in chosen]

@@ -15,38 +15,6 @@ ROUNDING = 1e-9
 are rounded, and a milestone at the start of a step must not be reached one step late."""
 
 
-def warm_up(at: float, length: float) -> float:
-    """Return at / length, from exactly 0 at the start to 1 from `length` on; 1 everywhere if `length` is 0."""
-    return 1.0 if at >= length else max(at, 0.0) / length
-
-
-def cosine(progress: float, final: float = 0.0) -> float:
-    """Return half a cosine, from 1 at progress 0 to `final` at progress 1 (Loshchilov and Hutter, arXiv 1608.03983)."""
-    return final + (1 - final) * 0.5 * (1 + math.cos(math.pi * _clipped(progress)))
-
-
-def linear(progress: float, final: float = 0.0) -> float:
-    """Return a straight line from 1 at progress 0 to `final` at progress 1; after a warm-up, a one-cycle triangle."""
-    return 1 + (final - 1) * _clipped(progress)
-
-
-def polynomial(progress: float, final: float = 0.0, power: float = 2.0) -> float:
-    """Return (1 - progress)^power, from 1 down to `final`."""
-    return float(final + (1 - final) * (1 - _clipped(progress)) ** power)
-
-
-def multistep(at: float, milestones: Sequence[float], factor: float) -> float:
-    """Return `factor` to the power of the number of milestones reached; a milestone counts from the moment it names."""
-    return float(factor ** sum(at >= milestone - ROUNDING for milestone in milestones))
-
-
-def trapezoid(progress: float, final: float = 0.0, cooldown: float = 0.2) -> float:
-    """Return 1, then a straight line down to `final` over the last `cooldown` of progress (warm-up, stable, decay)."""
-    if cooldown <= 0:
-        return 1.0
-    return linear(1 - (1 - _clipped(progress)) / cooldown, final)
-
-
 def _check_kind(kind: str, milestones: Sequence[float], cooldown: float) -> None:
     """Raise ValueError for an unknown kind, and where it lacks or has no use for milestones or a cool-down."""
     if kind not in get_args(Kind):
@@ -55,10 +23,6 @@ def _check_kind(kind: str, milestones: Sequence[float], cooldown: float) -> None
         raise ValueError(f"milestones require multistep and vice versa, not {milestones} with {kind}")
     if (kind == "trapezoid") != bool(cooldown):
         raise ValueError(f"a cool-down requires trapezoid and vice versa, not {cooldown:g} with {kind}")
-
-
-def _clipped(progress: float) -> float:
-    return min(max(progress, 0.0), 1.0)
 
 
 @dataclass(frozen=True)
@@ -186,16 +150,21 @@ def _factor(
 ) -> float:
     """Evaluate one curve at one point; all lengths in the unit of `at`."""
     if at < warmup:
-        return warm_up(at, warmup)
-    progress = (at - warmup) / (length - warmup)
-    if curve.kind == "cosine":
-        return cosine(progress, curve.final_factor)
-    if curve.kind == "linear":
-        return linear(progress, curve.final_factor)
-    if curve.kind == "polynomial":
-        return polynomial(progress, curve.final_factor, curve.power)
-    if curve.kind == "multistep":
-        return multistep(at, milestones, curve.milestone_factor)
-    if curve.kind == "trapezoid":
-        return trapezoid(progress, curve.final_factor, cooldown / (length - warmup))
+        return max(at, 0.0) / warmup  # linear, from exactly 0
+    final, progress = curve.final_factor, _fraction((at - warmup) / (length - warmup))
+    match curve.kind:
+        case "cosine":  # half of one (Loshchilov and Hutter, arXiv 1608.03983)
+            return final + (1 - final) * 0.5 * (1 + math.cos(math.pi * progress))
+        case "linear":  # with a warm-up, a one-cycle triangle
+            return 1 + (final - 1) * progress
+        case "polynomial":
+            return float(final + (1 - final) * (1 - progress) ** curve.power)
+        case "multistep":  # a milestone counts from the moment it names
+            return float(curve.milestone_factor ** sum(at >= milestone - ROUNDING for milestone in milestones))
+        case "trapezoid":  # warm-up, stable, linear decay
+            return 1 + (final - 1) * _fraction(1 - (1 - progress) / (cooldown / (length - warmup)))
     return 1.0
+
+
+def _fraction(value: float) -> float:
+    return min(max(value, 0.0), 1.0)

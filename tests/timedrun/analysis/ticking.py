@@ -1,8 +1,7 @@
 """Model, optimizer and methods that take a stated number of seconds of a clock that moves only by them."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -52,42 +51,30 @@ class SlowOptimizer(torch.optim.SGD):
         super().step(closure)
 
 
-@dataclass(frozen=True, kw_only=True)
-class SlowMethod(Method):
-    """A method whose `batch` takes `seconds`, and whose work in the loader 11."""
-
-    name: ClassVar[str] = "slow_method"
-    clock: Clock
-    seconds: float
-
-    def hooks(self) -> Hooks:
-        return _SlowHooks(self)
-
-
 class _SlowHooks(Hooks):
-    def __init__(self, method: SlowMethod) -> None:
-        self.method = method
+    _method: "SlowMethod"
 
     def batch(self, inputs: Tensor, targets: Tensor, at: Position, classes: int) -> tuple[Tensor, Tensor]:
-        self.method.clock.now += self.method.seconds
+        self._method.clock.now += self._method.seconds
         return inputs, targets
 
     def augment(self, images: Tensor, samples: Any, epoch: int, seed: int) -> Tensor:
-        self.method.clock.now += 11
+        self._method.clock.now += 11
         return images
 
 
-@dataclass(frozen=True, kw_only=True)
-class Twice(Method):
-    """A method that runs the passes twice."""
+class SlowMethod(Method, name="slow_method", hooks=_SlowHooks):
+    """A method whose `batch` takes `seconds`, and whose work in the loader 11."""
 
-    name: ClassVar[str] = "twice"
-
-    def hooks(self) -> Hooks:
-        return _TwiceHooks()
+    clock: Clock
+    seconds: float
 
 
 class _TwiceHooks(Hooks):
     def backward(self, compute: Compute, model: nn.Module, at: Position) -> Tensor:
         compute(False)
         return compute(True)
+
+
+class Twice(Method, name="twice", hooks=_TwiceHooks):
+    """A method that runs the passes twice."""

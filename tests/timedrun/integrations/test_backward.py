@@ -1,9 +1,8 @@
 """Methods that repeat the passes of a step, in the Trainers of transformers and Lightning."""
 
-from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 import torch
@@ -26,12 +25,8 @@ class TwiceHooks(Hooks):
         CALLS.append("gradients")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Twice(Method):
-    name: ClassVar[str] = "twice"
-
-    def hooks(self) -> Hooks:
-        return TwiceHooks()
+class Twice(Method, name="twice", hooks=TwiceHooks):
+    """A method that runs the passes twice."""
 
 
 class Net(nn.Module):

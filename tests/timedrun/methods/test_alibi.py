@@ -298,15 +298,7 @@ def test_a_scaling_of_one_leaves_batches_alone_and_surgery_still_counts(make_gpt
     speed.verify()
 
 
-@pytest.mark.parametrize("scaling", [0.0, 0.3, 1.5, -0.25])
-def test_scalings_that_are_no_whole_share_are_refused(scaling: float) -> None:
-    with pytest.raises(ValueError, match=r"alibi\.train_sequence_length_scaling"):
-        ALiBi(train_sequence_length_scaling=scaling)
-
-
 @pytest.mark.parametrize("tokens", [torch.zeros(2, 6), torch.zeros(2, 3, 8)])
 def test_batches_that_do_not_divide_or_are_no_sequences_are_refused(tokens: torch.Tensor) -> None:
     with pytest.raises(ValueError, match="alibi"):
         ALiBi().hooks().batch(tokens, tokens, Position(0, 0.0), 30)
-    with pytest.raises(ValueError, match=r"alibi\.max_sequence_length"):
-        ALiBi(max_sequence_length=-1)

@@ -2,11 +2,10 @@
 
 import copy
 
-import pytest
 import torch
 from torch import nn
 
-from timedrun.methods import BlurPool, ChannelsLast, NoEffect, stack
+from timedrun.methods import BlurPool, ChannelsLast, stack
 from timedrun.methods.method import Position
 
 
@@ -40,8 +39,3 @@ def test_it_goes_with_blurpool_in_either_order() -> None:
 def test_inputs_of_other_dimensions_pass() -> None:
     inputs = torch.randn(2, 5)
     assert ChannelsLast().hooks().batch(inputs, inputs, Position(0, 0.0), 2)[0] is inputs
-
-
-def test_a_model_without_convolutions_raises_no_effect() -> None:
-    with pytest.raises(NoEffect, match="channels_last"):
-        ChannelsLast().model(nn.Linear(3, 2))

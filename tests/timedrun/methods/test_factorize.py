@@ -55,9 +55,3 @@ def test_it_works_without_memory() -> None:
     with torch.device("meta"):
         model = stack(Factorize()).model(nn.Sequential(nn.Linear(512, 512)))
     assert all(parameter.is_meta for parameter in model.parameters())
-
-
-@pytest.mark.parametrize("values", [{"latent_channels": 0}, {"latent_features": 1.5}, {"min_channels": 0}])
-def test_settings_that_mean_nothing_are_refused(values: dict[str, float]) -> None:
-    with pytest.raises(ValueError, match="factorize"):
-        Factorize(**values)  # type: ignore[arg-type]

@@ -2,11 +2,10 @@
 
 from types import ModuleType
 
-import pytest
 import torch
 from torch import nn
 
-from timedrun.methods import GatedLinearUnits, NoEffect, stack
+from timedrun.methods import GatedLinearUnits, stack
 
 
 def bert() -> nn.Module:
@@ -57,8 +56,3 @@ def test_robertas_layers_are_gated_too(torchvision: ModuleType) -> None:
     speed = stack(GatedLinearUnits())
     assert speed.model(model)(input_ids=torch.randint(2, 30, (2, 8))).logits.shape == (2, 8, 30)
     assert speed.report == ["gated_linear_units: 2 feed-forward layers"]
-
-
-def test_other_models_raise_no_effect() -> None:
-    with pytest.raises(NoEffect, match="BERT or RoBERTa"):
-        stack(GatedLinearUnits()).model(nn.Linear(2, 2))

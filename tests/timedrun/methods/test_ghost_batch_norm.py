@@ -37,5 +37,3 @@ def test_other_dimensions(layer: nn.Module, shape: tuple[int, ...]) -> None:
 def test_what_it_cannot_change_is_named() -> None:
     with pytest.raises(NoEffect, match="no batch norm with a momentum"):
         stack(GhostBatchNorm()).model(nn.BatchNorm2d(3, momentum=None))
-    with pytest.raises(ValueError, match="2 samples or more, not 1"):
-        GhostBatchNorm(ghost_batch=1)

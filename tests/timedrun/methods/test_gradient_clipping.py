@@ -1,9 +1,6 @@
 """Gradient clipping: each bound against numbers worked out by hand or in float64."""
 
-from typing import Any
-
 import numpy as np
-import pytest
 import torch
 from torch import nn
 
@@ -73,9 +70,3 @@ def test_the_steps_that_were_clipped_are_counted_and_restored() -> None:
     resumed = GradientClipping(threshold=2.0).hooks()
     resumed.load_state_dict(hooks.state_dict())
     assert resumed.effect() == "2 steps clipped to norm 2.0"
-
-
-@pytest.mark.parametrize("wrong", [{"threshold": 0.0}, {"threshold": float("nan")}, {"by": "length"}])
-def test_settings_outside_their_range_are_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=f"gradient_clipping.{next(iter(wrong))} must be"):
-        GradientClipping(**wrong)

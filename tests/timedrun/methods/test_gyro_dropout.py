@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from timedrun.methods import GyroDropout, NoEffect, stack
+from timedrun.methods import GyroDropout, stack
 from timedrun.methods.method import Position
 
 
@@ -47,17 +47,6 @@ def test_layers_have_masks_of_their_own() -> None:
     speed.before_step(model, 0, 0.0)
     first, second = (layer(torch.ones(1, 64)) for layer in model)  # type: ignore[union-attr, operator]
     assert not torch.equal(first, second)
-
-
-@pytest.mark.parametrize("values", [{"p": 0.0}, {"tau": 3}, {"tau": 0}, {"sigma": 8}])
-def test_settings_that_mean_nothing_are_refused(values: dict[str, float]) -> None:
-    with pytest.raises(ValueError, match="gyro_dropout"):
-        GyroDropout(**values)  # type: ignore[arg-type]
-
-
-def test_a_model_without_dropout_raises_no_effect() -> None:
-    with pytest.raises(NoEffect, match="gyro_dropout"):
-        stack(GyroDropout()).model(nn.Linear(2, 2))
 
 
 def test_other_masks_compile_no_further_graph() -> None:

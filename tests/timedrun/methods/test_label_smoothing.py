@@ -37,9 +37,3 @@ def test_zero_smoothing_is_no_method() -> None:
     assert speed.batch(torch.zeros(1, 2), labels, 3)[1] is labels
     with pytest.raises(NoEffect, match="label_smoothing"):
         speed.verify()
-
-
-@pytest.mark.parametrize("value", [-0.1, 1.1, float("nan")])
-def test_smoothing_outside_its_range_is_refused(value: float) -> None:
-    with pytest.raises(ValueError, match=r"label_smoothing\.smoothing"):
-        LabelSmoothing(smoothing=value)

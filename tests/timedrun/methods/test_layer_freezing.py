@@ -56,12 +56,6 @@ def test_layers_that_a_warm_up_froze_train_again_and_those_frozen_by_others_do_n
     assert speed.report == ["layer_freezing: nothing yet"]
 
 
-@pytest.mark.parametrize("values", [{"start": 1.0}, {"start": -0.1}, {"level": 0.0}, {"level": 1.5}])
-def test_settings_that_mean_nothing_are_refused(values: dict[str, float]) -> None:
-    with pytest.raises(ValueError, match="layer_freezing"):
-        LayerFreezing(**values)
-
-
 def test_a_model_of_one_layer_has_nothing_to_freeze() -> None:
     with pytest.raises(NoEffect, match="layer_freezing"):
         stack(LayerFreezing()).model(nn.Linear(2, 2))

@@ -66,9 +66,6 @@ def test_what_is_drawn_depends_on_seed_step_and_rank() -> None:
         assert not torch.equal(other, reference)
 
 
-def test_wrong_settings_and_inputs_are_refused() -> None:
-    for alpha in (0.0, -1.0, float("nan"), float("inf")):
-        with pytest.raises(ValueError, match=r"mixup\.alpha.*above 0"):
-            MixUp(alpha=alpha)
+def test_inputs_of_8_bits_are_refused() -> None:
     with pytest.raises(ValueError, match=r"mixup needs inputs of floating point, got torch\.uint8"):
         MixUp().hooks().batch(torch.zeros(2, 3, 4, 4, dtype=torch.uint8), torch.arange(2), Position(0, 0.0), 2)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from timedrun.methods import SAM, NoEffect, stack
+from timedrun.methods import SAM, stack
 from timedrun.methods.method import Position
 
 
@@ -86,14 +86,3 @@ def test_an_error_in_the_second_pass_leaves_the_weights() -> None:
     with pytest.raises(RuntimeError, match="out of memory"):
         SAM().hooks().backward(compute, model, Position(0, 0.0))
     assert torch.equal(model.weight.detach(), before)
-
-
-@pytest.mark.parametrize("values", [{"rho": 0.0}, {"epsilon": -1.0}, {"interval": 0}])
-def test_settings_that_mean_nothing_are_refused(values: dict[str, float]) -> None:
-    with pytest.raises(ValueError, match="sam"):
-        SAM(**values)  # type: ignore[arg-type]
-
-
-def test_a_run_shorter_than_the_interval_has_no_effect() -> None:
-    with pytest.raises(NoEffect, match="sam"):
-        stack(SAM(interval=10)).verify()

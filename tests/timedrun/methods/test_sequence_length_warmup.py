@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any
 
 import pytest
 import torch
@@ -123,25 +122,6 @@ def test_a_run_of_shorter_sequences_than_the_minimum_has_no_effect() -> None:
     assert speed.batch(tokens, tokens, 30)[0] is tokens
     with pytest.raises(NoEffect, match="sequence_length_warmup"):
         speed.verify()
-
-
-@pytest.mark.parametrize(
-    "values",
-    [
-        {"duration": 0.0},
-        {"duration": 1.5},
-        {"min_length": 0},
-        {"min_length": 1024},
-        {"step_size": 0},
-        {"step_size": 2000},
-        {"steps": 300, "pacing": "composer_2022"},  # 90 steps for 127 increments
-        {"steps": 3},
-        {"pacing": "cosine"},
-    ],
-)
-def test_settings_that_mean_nothing_are_refused(values: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="sequence_length_warmup"):
-        SequenceLengthWarmup(**{"steps": 14_000, **values})
 
 
 def test_images_are_refused() -> None:

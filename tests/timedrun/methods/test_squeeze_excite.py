@@ -48,12 +48,6 @@ def test_wide_convolutions_are_followed_by_it_whoever_replaced_them() -> None:
     torch.testing.assert_close(other(images), model(images))
 
 
-@pytest.mark.parametrize("values", [{"latent_channels": 0}, {"latent_channels": 2.5}, {"min_channels": 0}])
-def test_settings_that_mean_nothing_are_refused(values: dict[str, float]) -> None:
-    with pytest.raises(ValueError, match="squeeze_excite"):
-        SqueezeExcite(**values)  # type: ignore[arg-type]
-
-
 def test_a_narrow_model_raises_no_effect() -> None:
     with pytest.raises(NoEffect, match="128 or more"):
         stack(SqueezeExcite()).model(nn.Conv2d(3, 64, 3))

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import pytest
@@ -49,9 +49,7 @@ class _Recording(Hooks):
             self.calls.append(f"leave {self.letter}")
 
 
-@dataclass(frozen=True, kw_only=True)
-class First(Method):
-    name: ClassVar[str] = "first"
+class First(Method, name="first"):
     calls: list[str]
 
     def model(self, model: nn.Module) -> tuple[nn.Module, str]:
@@ -62,10 +60,7 @@ class First(Method):
         return _Recording("first", self.calls)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Second(First):
-    name: ClassVar[str] = "second"
-
+class Second(First, name="second"):
     def model(self, model: nn.Module) -> tuple[nn.Module, str]:
         self.calls.append(f"model second {type(model).__name__}")
         return model, ""
@@ -179,14 +174,8 @@ class _Halving(Hooks):
         return inputs.reshape(-1, inputs.shape[1] // 2), targets.reshape(-1, targets.shape[1] // 2)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Halved(Method):
+class _Halved(Method, name="halved", hooks=_Halving):
     """Twice as many sequences of half the length, as by ALiBi."""
-
-    name: ClassVar[str] = "halved"
-
-    def hooks(self) -> Hooks:
-        return _Halving()
 
 
 def token_batch() -> dict[str, torch.Tensor]:
@@ -230,18 +219,6 @@ def test_images_in_a_dict_are_resized_and_changed_targets_refused() -> None:
         stack(EMA()).batch_dict({"image": batch["labels"]})
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Twice(Method):
-    """Twice the loss and gradients, by two passes."""
-
-    name: ClassVar[str] = "twice"
-    stage: ClassVar[Stage] = Stage.STEP
-    clashes: ClassVar[dict[str, str]] = {"ema": "both do something"}
-
-    def hooks(self) -> Hooks:
-        return _TwiceHooks()
-
-
 class _TwiceHooks(Hooks):
     def backward(self, compute: Compute, model: nn.Module, at: Position) -> Tensor:
         return compute(False) + compute(True)
@@ -250,6 +227,12 @@ class _TwiceHooks(Hooks):
         for parameter in model.parameters():
             assert parameter.grad is not None
             parameter.grad += at.step
+
+
+class _Twice(Method, name="twice", stage=Stage.STEP, hooks=_TwiceHooks):
+    """Twice the loss and gradients, by two passes."""
+
+    clashes: ClassVar[dict[str, str]] = {"ema": "both do something"}
 
 
 def test_a_method_can_run_several_passes_and_change_their_gradients() -> None:
@@ -302,10 +285,7 @@ def test_a_step_that_was_not_begun_is_refused() -> None:
         speed.after_step(model)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _NewLayer(Method):
-    name: ClassVar[str] = "new_layer"
-
+class _NewLayer(Method, name="new_layer"):
     def model(self, model: nn.Module) -> tuple[nn.Module, str]:
         return nn.Sequential(model, nn.Linear(2, 2)), "one layer"
 

@@ -8,9 +8,9 @@ import torch
 from torch import nn
 
 from image_classification.model import ModelConfig, build_model
-from timedrun.methods import BlurPool, NoEffect, StochasticDepth, stack
+from timedrun.methods import BlurPool, StochasticDepth, stack
 from timedrun.methods.stochastic_depth import _Branch, keep_rates
-from timedrun.training.residual_blocks import residual_blocks
+from timedrun.training.initialisation import residual_blocks
 
 
 def network(block: str = "bottleneck") -> nn.Module:
@@ -95,14 +95,3 @@ def test_the_rate_holds_in_low_precision() -> None:
     branch = _Branch(1 - 0.00625, "sample")  # the first of 16 blocks at 0.1; bf16 draws of 1/256 gave 0.0078
     kept = branch(nn.Identity(), None, torch.ones(1_000_000, 1, dtype=torch.bfloat16))
     assert kept.dtype == torch.bfloat16 and 0.0060 < float((kept == 0).float().mean()) < 0.0065  # 3 deviations
-
-
-@pytest.mark.parametrize("values", [{"rate": 0.0}, {"rate": 1.0}, {"kind": "layer"}, {"distribution": "cubic"}])
-def test_settings_that_mean_nothing_are_refused(values: dict[str, float]) -> None:
-    with pytest.raises(ValueError, match="stochastic_depth"):
-        StochasticDepth(**values)  # type: ignore[arg-type]
-
-
-def test_a_model_without_residual_blocks_raises_no_effect() -> None:
-    with pytest.raises(NoEffect, match="stochastic_depth"):
-        stack(StochasticDepth()).model(nn.Linear(2, 2))

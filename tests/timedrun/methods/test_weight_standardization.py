@@ -38,5 +38,3 @@ def test_the_last_convolutions_can_be_left_out_and_a_plain_layer_remains() -> No
 def test_what_it_cannot_change_is_named() -> None:
     with pytest.raises(NoEffect, match="weight_standardization"):
         stack(WeightStandardization(ignore_last=1)).model(nn.Conv2d(3, 3, 1))
-    with pytest.raises(ValueError, match="0 or more, not -1"):
-        WeightStandardization(ignore_last=-1)

@@ -95,8 +95,3 @@ def test_all_ranks_take_rank_0s_weights(monkeypatch: pytest.MonkeyPatch) -> None
 def test_a_model_without_a_first_convolution_that_fits_is_refused(layer: nn.Module, words: str) -> None:
     with pytest.raises(NoEffect, match=words):
         stack(Whitening()).model(nn.Sequential(layer))
-
-
-def test_an_eps_of_0_is_refused() -> None:
-    with pytest.raises(ValueError, match="whitening.eps must be above 0, not 0"):
-        Whitening(eps=0.0)

@@ -11,8 +11,7 @@ import torch
 from torch import nn
 
 from timedrun.config import OptimizerConfig
-from timedrun.training.lamb import Lamb
-from timedrun.training.optim import build_optimizer
+from timedrun.training.optim import Lamb, build_optimizer
 
 SHAPES = [(4, 3), (5,), (2, 3, 3), (6, 2)]
 DECAY = [0.1, 0.0, 0.1, 0.1]
