@@ -9,12 +9,11 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 
-import cattrs
-
 from image_classification.stores.manifest import SplitCounts, count_split
 from image_classification.stores.sample_index import FILE_ROW, SampleIndex
 from judging.ground.atomic_file import StoredFile, write_file
 from judging.ground.errors import DataError
+from timedrun.storage.store_files import read_manifest
 
 INDEX = "timedrun_index.json"
 VERSION = 2
@@ -114,19 +113,8 @@ def read_index(folder: Path) -> Index:
         DataError: there is no index, or it was changed.
     """
     path = folder / INDEX
-    if not path.is_file():
-        raise DataError(
-            f"{folder}: no {INDEX}. Run: timedrun prepare image_classification CONFIG --data-folder {folder}"
-        )
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-        head = cattrs.Converter(forbid_extra_keys=True).structure(values, IndexHead)
-        if head.version != VERSION:
-            raise ValueError(f"version {head.version}")
-    except (OSError, ValueError, AttributeError, RecursionError, cattrs.BaseValidationError) as error:
-        raise DataError(
-            f"{path}: damaged or edited ({type(error).__name__}), or written by another version; run prepare again."
-        ) from None
+    absent = f"no {INDEX}. Run: timedrun prepare image_classification CONFIG --data-folder {folder}"
+    head = read_manifest(path, IndexHead, VERSION, absent=absent)
     splits = {split: SampleIndex.open(folder, f"{path.stem}.{split}", head.files, FILE_ROW) for split in SPLITS}
     index = Index(head.classes, splits)
     if index.digest != head.sha256:

@@ -17,10 +17,9 @@ from image_classification.preparation.inspection import first_lines
 from image_classification.preparation.shard_writer import (
     RECORDS,
     RULES,
-    WORK,
     ShardTask,
     ShardWriter,
-    load_record,
+    load_shard,
     shard_file,
     unwritable,
 )
@@ -37,6 +36,7 @@ from image_classification.stores.store_format import FinishedShard, SourceItem
 from judging.ground.atomic_file import StoredFile, write_file
 from judging.ground.errors import DataError, TimedrunError
 from judging.ground.folder_lock import locked
+from timedrun.storage.store_files import WORK
 from timedrun.storage.worker_pool import TaskProgress, results
 
 SHARD_IMAGES = 1024
@@ -225,7 +225,7 @@ class _Build:
     def _shards(self, split: str) -> list[FinishedShard]:
         shards = []
         for task in self.tasks[split]:
-            shard = load_record(self.out, split, task.number, self.keys[split, task.number])
+            shard = load_shard(self.out, split, task.number, self.keys[split, task.number])
             if shard is None:
                 raise DataError(
                     f"{self.out / RECORDS}: the record of {task.name} changed during preparation; run prepare again."

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import os
-import zipfile
 from array import array
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -19,11 +16,10 @@ from image_classification.preparation.inspection import CORRUPT, inspect
 from image_classification.stores.manifest import StoreConfig
 from image_classification.stores.sample_index import shard_name
 from image_classification.stores.store_format import FinishedShard, SourceItem, StoreFormat, UnusableImage
-from judging.ground.atomic_file import FileWriter, StoredFile, write_file
+from judging.ground.atomic_file import FileWriter, StoredFile
 from judging.ground.errors import DataError
+from timedrun.storage.store_files import WORK, load_record, save_record
 
-WORK = "preparation"
-"""Folder within an unfinished store: records of finished shards, tar listings, shards to be merged."""
 RECORDS = f"{WORK}/notes"
 RULES = 1
 """Version of inspection and order: shards of another version are rebuilt."""
@@ -71,7 +67,7 @@ class ShardWriter:
             DataError: an image cannot be read, or the shard cannot be written.
         """
         key = self._key(task)
-        shard = load_record(self.folder, task.split, task.number, key)
+        shard = load_shard(self.folder, task.split, task.number, key)
         file = shard_file(self.format, task.split, task.number)
         path = self.folder / file
         if shard is not None and path.is_file() and path.stat().st_size == shard.stored.bytes:
@@ -79,7 +75,7 @@ class ShardWriter:
         try:
             shard = self._write(task, file)
             if self.skip_broken or not shard.broken:
-                save_record(self.folder, task.split, key, shard)
+                save_shard(self.folder, task.split, key, shard)
         except OSError as error:
             raise unwritable(path, error) from None
         return ShardOutcome(key, True, shard.broken)
@@ -151,39 +147,21 @@ def record_file(split: str, number: int) -> str:
     return f"{RECORDS}/{split}-{number:05d}.npz"
 
 
-def save_record(folder: Path, split: str, key: str, shard: FinishedShard) -> None:
-    facts = {
-        "key": key,
-        "file": shard.file,
-        "stored": asdict(shard.stored),
-        "names": shard.names,
-        "findings": shard.findings,
-        "broken": shard.broken,
-    }
-    buffer = io.BytesIO()
-    np.savez(
-        buffer,
-        facts=np.frombuffer(json.dumps(facts).encode(), dtype=np.uint8),
-        labels=shard.labels,
-        offsets=shard.offsets,
-        rows=shard.rows,
-    )
-    write_file(folder / record_file(split, shard.number), buffer.getvalue())
+def save_shard(folder: Path, split: str, key: str, shard: FinishedShard) -> None:
+    arrays = {"labels": shard.labels, "offsets": shard.offsets, "rows": shard.rows}
+    facts = {name: value for name, value in vars(shard).items() if name not in ("number", *arrays)}
+    save_record(folder / record_file(split, shard.number), key, facts | {"stored": asdict(shard.stored)}, arrays)
 
 
-def load_record(folder: Path, split: str, number: int, key: str) -> FinishedShard | None:
+def load_shard(folder: Path, split: str, number: int, key: str) -> FinishedShard | None:
     """Return a shard finished with the inputs of `key`, or None if its record is missing, damaged or outdated."""
-    try:
-        with np.load(folder / record_file(split, number), allow_pickle=False) as arrays:
-            facts: dict[str, Any] = json.loads(arrays["facts"].tobytes())
-            if facts["key"] != key:
-                return None
-            labels, offsets, rows = (arrays[name] for name in ("labels", "offsets", "rows"))
-    except (OSError, ValueError, KeyError, EOFError, AttributeError, TypeError, RecursionError, zipfile.BadZipFile):
+    if (record := load_record(folder / record_file(split, number), key)) is None:
         return None
-    stored, names = StoredFile(**facts["stored"]), tuple(facts["names"])
-    findings = {kind: tuple(images) for kind, images in facts["findings"].items()}
-    return FinishedShard(number, facts["file"], stored, names, labels, offsets, rows, findings, tuple(facts["broken"]))
+    record["stored"] = StoredFile(**record["stored"])
+    for name in ("names", "broken"):
+        record[name] = tuple(record[name])
+    record["findings"] = {kind: tuple(images) for kind, images in record["findings"].items()}
+    return FinishedShard(number=number, **record)
 
 
 def _modified(path: str) -> int | None:

@@ -9,12 +9,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final, Literal
 
-import cattrs
 import numpy as np
 from numpy.typing import NDArray
 
-from judging.ground.atomic_file import StoredFile, check_content, check_size, failures, is_inside
+from judging.ground.atomic_file import StoredFile, check_size, failures
 from judging.ground.errors import DataError
+from timedrun.storage import store_files
 
 VERSION = 1
 MANIFEST = "timedrun_images.json"
@@ -29,8 +29,6 @@ FORMAT_SETTINGS: Final[Mapping[Format, tuple[str, ...]]] = {
     "beton": ("size", "jpeg_quality", "jpeg_share"),
 }
 """Fields of `StoreConfig` that each format uses."""
-
-_converter = cattrs.Converter(forbid_extra_keys=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,37 +116,18 @@ def read_manifest(folder: Path) -> ImageManifest:
     Raises:
         DataError: there is none, or it is damaged or of another version.
     """
-    path = folder / MANIFEST
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-        if values.get("version") != VERSION:
-            raise DataError(
-                f"{path}: manifest version {values.get('version')!r} is not supported, only {VERSION}; prepare the"
-                " store again."
-            )
-        manifest = _converter.structure(values, ImageManifest)
-        if outside := [name for name in manifest.files if not is_inside(name)]:
-            raise DataError(f"{path}: lists {outside[0]!r}, a path outside the store; nothing was read.")
-        return manifest
-    except FileNotFoundError:
-        raise DataError(
-            f"{folder}: no {MANIFEST}, so this is not a complete image store. Make one with: timedrun prepare "
-            f"image_classification CONFIG --images IMAGES --data-folder {folder}"
-        ) from None
-    except (OSError, ValueError, AttributeError, RecursionError, cattrs.BaseValidationError) as error:
-        raise DataError(f"{path}: damaged or edited ({type(error).__name__}); prepare the store again.") from None
+    return store_files.read_manifest(
+        folder / MANIFEST,
+        ImageManifest,
+        VERSION,
+        absent=f"no {MANIFEST}, so this is not a complete image store. Make one with: timedrun prepare"
+        f" image_classification CONFIG --images IMAGES --data-folder {folder}",
+    )
 
 
 def verify(folder: Path) -> ImageManifest:
-    """Check the SHA-256 of every file of the store and return its manifest.
-
-    Raises:
-        DataError: files are missing or differ in size or SHA-256; all of them are named.
-    """
-    manifest = read_manifest(folder)
-    if damaged := failures(check_content, folder, manifest.files):
-        raise DataError("\n".join(damaged))
-    return manifest
+    """Check the SHA-256 of every file of the store and return its manifest; raise DataError naming all that differ."""
+    return store_files.verify(folder, read_manifest(folder))
 
 
 def store_problems(folder: Path, wanted: StoreConfig, eval_resize: int) -> list[str]:

@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -62,23 +62,26 @@ class TensorBundle:
         """Open the checkpoint PREFIX.index and PREFIX.data-00000-of-0000n and verify every byte of the index.
 
         Raises:
-            BundleError: a file is missing, truncated or damaged, or index and data files disagree.
+            BundleError: a file is missing, truncated, damaged or of an unsupported kind, or index and data files
+                disagree.
             UsageError: google-crc32c or cramjam is not installed.
         """
-        index = prefix.with_name(prefix.name + ".index")
+        self.prefix, index = prefix, prefix.with_name(prefix.name + ".index")
         try:
-            table = dict(_table(index, index.read_bytes()))
+            table = dict(_table(index.read_bytes()))
+            self._paths = _shard_paths(prefix, table.pop(b"", None))
+            self.entries = {key.decode(): _entry(value) for key, value in table.items()}
+            # An empty file cannot be mapped.
+            self._shards: list[npt.NDArray[np.uint8]] = [
+                np.asarray(np.memmap(path, dtype=np.uint8, mode="r")) if path.stat().st_size else np.zeros(0, np.uint8)
+                for path in self._paths
+            ]
+            for name, entry in self.entries.items():
+                self._check_extent(name, entry)
         except OSError as error:
-            raise BundleError(f"{index}: the checkpoint's index cannot be read ({error.strerror}).") from error
-        if b"" not in table:
-            raise BundleError(f"{index}: has no header entry, so it is a LevelDB table but not a checkpoint.")
-        self.prefix, self._shards = prefix, _shards(prefix, _header(index, table.pop(b"")))
-        try:
-            self.entries = {key.decode(): _entry(index, value) for key, value in table.items()}
-        except UnicodeDecodeError as error:
-            raise BundleError(f"{index}: the tensor name {error.object!r} is not UTF-8. {_AGAIN}") from None
-        for name, entry in self.entries.items():
-            _check_extent(prefix, name, entry, self._shards)
+            raise BundleError(f"{error.filename}: cannot be read ({error.strerror}). {_AGAIN}") from error
+        except (ValueError, TypeError) as error:  # TypeError: a field is a number instead of a message, or the reverse
+            raise BundleError(f"{index}: damaged or not supported: {error}. {_AGAIN}") from error
 
     def dtype(self, name: str) -> np.dtype[Any]:
         """Return the tensor's type. Raises BundleError if numpy has no such type."""
@@ -97,14 +100,26 @@ class TensorBundle:
             BundleError: its type is unsupported, or its checksum is wrong.
         """
         entry, dtype = self.entries[name], self.dtype(name)
-        raw = self._shards[entry.shard][entry.offset : entry.offset + entry.size]
+        end = entry.offset + entry.size
+        raw = self._shards[entry.shard][entry.offset : end]
         if _masked_crc32c(raw.tobytes()) != entry.crc:
-            path, end = _shard_path(self.prefix, entry.shard, len(self._shards)), entry.offset + entry.size
             raise BundleError(
-                f"{path}: tensor {name}, bytes {entry.offset} to {end}, does not match its checksum (CRC-32C): damaged."
-                f" {_AGAIN}"
+                f"{self._paths[entry.shard]}: tensor {name}, bytes {entry.offset} to {end}, does not match its checksum"
+                f" (CRC-32C): damaged. {_AGAIN}"
             )
         return raw.view(dtype).reshape(entry.shape)
+
+    def _check_extent(self, name: str, entry: Entry) -> None:
+        if not 0 <= entry.shard < len(self._shards):
+            raise ValueError(f"tensor {name} is in data file {entry.shard} of {len(self._shards)}")
+        end, length = entry.offset + entry.size, len(self._shards[entry.shard])
+        if min(entry.offset, entry.size) < 0 or end > length:
+            path = self._paths[entry.shard]
+            raise ValueError(f"{path} has {length} bytes, but tensor {name} ends at {end}: truncated")
+        if entry.dtype in DTYPES:
+            kind = np.dtype(DTYPES[entry.dtype])
+            if entry.size != (expected := math.prod(entry.shape) * kind.itemsize):
+                raise ValueError(f"tensor {name} has {entry.size} bytes, but {kind} {[*entry.shape]} needs {expected}")
 
 
 def _masked_crc32c(data: bytes) -> int:
@@ -113,172 +128,117 @@ def _masked_crc32c(data: bytes) -> int:
     return ((crc >> 15 | crc << 17) + _MASK_DELTA) & 0xFFFFFFFF
 
 
-def _shard_path(prefix: Path, shard: int, shards: int) -> Path:
-    return prefix.with_name(f"{prefix.name}.data-{shard:05d}-of-{shards:05d}")
-
-
-def _shards(prefix: Path, count: int) -> list[npt.NDArray[np.uint8]]:
-    if not 1 <= count <= 99_999:
-        raise BundleError(f"{prefix}: the index names {count} data files. {_AGAIN}")
-    paths = [_shard_path(prefix, shard, count) for shard in range(count)]
-    if absent := [path.name for path in paths if not path.is_file()]:
-        raise BundleError(f"{prefix.parent}: data files are missing: {', '.join(absent)}. {_AGAIN}")
-    # An empty file cannot be mapped.
-    return [
-        np.asarray(np.memmap(path, dtype=np.uint8, mode="r")) if path.stat().st_size else np.zeros(0, np.uint8)
-        for path in paths
-    ]
-
-
-def _check_extent(prefix: Path, name: str, entry: Entry, shards: list[npt.NDArray[np.uint8]]) -> None:
-    if not 0 <= entry.shard < len(shards):
-        raise BundleError(f"{prefix}: tensor {name} is in data file {entry.shard} of {len(shards)}. {_AGAIN}")
-    end, length = entry.offset + entry.size, len(shards[entry.shard])
-    if min(entry.offset, entry.size) < 0 or end > length:
-        path = _shard_path(prefix, entry.shard, len(shards))
-        raise BundleError(f"{path}: has {length} bytes, but tensor {name} ends at {end}: truncated. {_AGAIN}")
-    if entry.dtype in DTYPES:
-        expected = math.prod(entry.shape) * np.dtype(DTYPES[entry.dtype]).itemsize
-        if entry.size != expected:
-            kind = np.dtype(DTYPES[entry.dtype]).name
-            raise BundleError(
-                f"{prefix}: tensor {name} has {entry.size} bytes in the index, but {kind} {list(entry.shape)} needs"
-                f" {expected}. {_AGAIN}"
-            )
-
-
-def _header(index: Path, value: bytes) -> int:
-    """Return the number of data files (BundleHeaderProto)."""
-    fields = dict(_fields(index, value))
+def _shard_paths(prefix: Path, header: bytes | None) -> list[Path]:
+    """Return the data files that the index's `header` (BundleHeaderProto) names."""
+    if header is None:
+        raise ValueError("it has no header entry, so it is a LevelDB table but not a checkpoint")
+    fields = dict(_fields(header))
     if fields.get(2, 0) != 0:
-        raise BundleError(f"{index}: the checkpoint was written on a big-endian machine, which is not supported.")
-    version = dict(_fields(index, _bytes(index, fields.get(3, b""))))
-    if _int(index, version.get(2, 0)) > _BUNDLE_VERSION:
-        raise BundleError(
-            f"{index}: needs a reader of tensor bundles of version {version[2]!r}, newer than this one supports."
-        )
-    return _int(index, fields.get(1, 0))
+        raise ValueError("it was written on a big-endian machine")
+    if (version := dict(_fields(fields.get(3, b""))).get(2, 0)) > _BUNDLE_VERSION:
+        raise ValueError(f"it needs a reader of tensor bundles of version {version}, newer than this one")
+    count = fields.get(1, 0)
+    if not 1 <= count <= 99_999:
+        raise ValueError(f"it names {count} data files")
+    paths = [prefix.with_name(f"{prefix.name}.data-{shard:05d}-of-{count:05d}") for shard in range(count)]
+    if absent := [path.name for path in paths if not path.is_file()]:
+        raise ValueError(f"data files are missing: {', '.join(absent)}")
+    return paths
 
 
-def _entry(index: Path, value: bytes) -> Entry:
-    fields = {"dtype": 0, "shard": 0, "offset": 0, "size": 0, "crc": 0}
-    numbers = {1: "dtype", 3: "shard", 4: "offset", 5: "size", 6: "crc"}
-    shape: list[int] = []
-    for number, content in _fields(index, value):
-        if number in numbers:
-            fields[numbers[number]] = _int(index, content)
-        elif number == 2:
-            for part, dimension in _fields(index, _bytes(index, content)):
-                if part == 2:
-                    shape.append(_int(index, dict(_fields(index, _bytes(index, dimension))).get(1, 0)))
-    return Entry(shape=tuple(shape), **fields)
+def _entry(value: bytes) -> Entry:
+    fields = dict(_fields(value))
+    shape = [dict(_fields(size)).get(1, 0) for number, size in _fields(fields.get(2, b"")) if number == 2]
+    numbers = (fields.get(number, 0) for number in (3, 4, 5, 6))
+    return Entry(fields.get(1, 0), tuple(shape), *numbers)
 
 
-def _table(path: Path, data: bytes) -> Iterator[tuple[bytes, bytes]]:
+def _table(data: bytes) -> Iterator[tuple[bytes, bytes]]:
     """Yield all entries of a LevelDB table, whose keys must increase."""
     if len(data) < _FOOTER:
-        raise BundleError(f"{path}: {len(data)} bytes are too few for an index: truncated. {_AGAIN}")
+        raise ValueError(f"{len(data)} bytes are too few for an index: truncated")
     if int.from_bytes(data[-8:], "little") != TABLE_MAGIC:
-        raise BundleError(
-            f"{path}: does not end with LevelDB's magic number: truncated, or not a TensorFlow checkpoint of version 2."
-            f" {_AGAIN}"
-        )
+        raise ValueError("no magic number of LevelDB at its end: truncated, or not TensorFlow's version 2")
     footer = data[-_FOOTER:-8]
     position = 0
     for _ in range(2):  # skip the first handle, of the meta index
-        _, position = _varint(path, footer, position)
-    blocks = _block(path, data, footer[position:])
+        _, position = _varint(footer, position)
     last: bytes | None = None
-    for _, handle in _entries(path, blocks):
-        for key, value in _entries(path, _block(path, data, handle)):
+    for _, handle in _entries(_block(data, footer[position:])):
+        for key, value in _entries(_block(data, handle)):
             if last is not None and key <= last:
-                _damaged(path, f"the key {key!r} follows {last!r}")
+                raise ValueError(f"the key {key!r} follows {last!r}")
             yield key, value
             last = key
 
 
-def _block(path: Path, data: bytes, handle: bytes) -> bytes:
+def _block(data: bytes, handle: bytes) -> bytes:
     """Return a block's content after verifying its checksum."""
-    offset, position = _varint(path, handle, 0)
-    size, _ = _varint(path, handle, position)
+    offset, position = _varint(handle, 0)
+    size, _ = _varint(handle, position)
     end = offset + size
     if end + _BLOCK_TRAILER > len(data) - _FOOTER:
-        _damaged(path, f"a block ends at byte {end}, of a file of {len(data)}")
+        raise ValueError(f"a block ends at byte {end}, of a file of {len(data)}")
     if _masked_crc32c(data[offset : end + 1]) != int.from_bytes(data[end + 1 : end + _BLOCK_TRAILER], "little"):
-        _damaged(path, f"the block at byte {offset} does not match its checksum (CRC-32C)")
+        raise ValueError(f"the block at byte {offset} does not match its checksum (CRC-32C)")
     content, compression = data[offset:end], data[end]
     if compression == 0:
         return content
     if compression != _SNAPPY:
-        kind = {2: "zstd"}.get(compression, f"type {compression}")
-        raise BundleError(f"{path}: the index is compressed ({kind}), which is not supported.")
+        raise ValueError(f"it is compressed ({'zstd' if compression == 2 else f'type {compression}'})")
     cramjam = require("cramjam", _UNREADABLE)
     try:
         return bytes(cramjam.snappy.decompress_raw(content))
     except cramjam.DecompressionError as error:
-        _damaged(path, f"the block at byte {offset} cannot be decompressed: {error}")
+        raise ValueError(f"the block at byte {offset} cannot be decompressed: {error}") from error
 
 
-def _entries(path: Path, block: bytes) -> Iterator[tuple[bytes, bytes]]:
+def _entries(block: bytes) -> Iterator[tuple[bytes, bytes]]:
     """Yield keys and values of a block. Keys are prefix-compressed against the key before."""
     restarts = int.from_bytes(block[-4:], "little")
     end = len(block) - 4 * (restarts + 1)
     if len(block) < 4 or end < 0:
-        _damaged(path, "a block is shorter than its own list of restarts")
+        raise ValueError("a block is shorter than its own list of restarts")
     key, position = b"", 0
     while position < end:
-        shared, position = _varint(path, block, position)
-        own, position = _varint(path, block, position)
-        length, position = _varint(path, block, position)
+        shared, position = _varint(block, position)
+        own, position = _varint(block, position)
+        length, position = _varint(block, position)
         if shared > len(key) or position + own + length > end:
-            _damaged(path, "an entry extends beyond its block")
+            raise ValueError("an entry extends beyond its block")
         key = key[:shared] + block[position : position + own]
         yield key, block[position + own : position + own + length]
         position += own + length
 
 
-def _fields(path: Path, message: bytes) -> Iterator[tuple[int, int | bytes]]:
+def _fields(message: bytes) -> Iterator[tuple[int, Any]]:
     """Yield field numbers and raw values of a protocol buffer: integers as written, everything else as bytes."""
     position = 0
     while position < len(message):
-        tag, position = _varint(path, message, position)
+        tag, position = _varint(message, position)
         kind = tag & 7
         if kind == 0:
-            number, position = _varint(path, message, position)
+            number, position = _varint(message, position)
             # int32 and int64 below zero are written as 64-bit two's complement.
             yield tag >> 3, number - (1 << 64) if number >> 63 else number
             continue
         if kind == 2:
-            length, position = _varint(path, message, position)
+            length, position = _varint(message, position)
         elif kind in (1, 5):
             length = 8 if kind == 1 else 4
         else:
-            _damaged(path, f"a field of an entry has wire type {kind}")
+            raise ValueError(f"a field of an entry has wire type {kind}")
         if position + length > len(message):
-            _damaged(path, "a field extends beyond its entry")
+            raise ValueError("a field extends beyond its entry")
         content = message[position : position + length]
         yield tag >> 3, content if kind == 2 else int.from_bytes(content, "little")
         position += length
 
 
-def _varint(path: Path, data: bytes, position: int) -> tuple[int, int]:
-    number = shift = 0
-    while position < len(data) and shift < 70:
-        byte = data[position]
-        number |= (byte & 0x7F) << shift
-        shift, position = shift + 7, position + 1
+def _varint(data: bytes, position: int) -> tuple[int, int]:
+    number = 0
+    for place, byte in enumerate(data[position : position + 10]):
+        number |= (byte & 0x7F) << 7 * place
         if byte < 0x80:
-            return number & 0xFFFFFFFFFFFFFFFF, position
-    _damaged(path, "a number does not end")
-
-
-def _int(path: Path, value: int | bytes) -> int:
-    return value if isinstance(value, int) else _damaged(path, "a field that must be a number is not")
-
-
-def _bytes(path: Path, value: int | bytes) -> bytes:
-    return value if isinstance(value, bytes) else _damaged(path, "a field that must be a message is not")
-
-
-def _damaged(path: Path, what: str) -> NoReturn:
-    raise BundleError(f"{path}: {what}: the index is damaged. {_AGAIN}")
+            return number & 0xFFFFFFFFFFFFFFFF, position + place + 1
+    raise ValueError("a number does not end")

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import itertools
 import json
 import os
-import zipfile
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -19,13 +17,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from judging.ground.atomic_file import write_file
 from language_model.text.corpus import Document
 from language_model.text.sentence_pairs import sequences
 from language_model.text.settings import TextSettings
 from language_model.text.store import COLUMNS, Split, token_type
 from language_model.text.vocabulary import SpecialIds, Vocabulary, read_vocabulary
 from language_model.text.wordpiece import Encoder
+from timedrun.storage.store_files import load_record, save_record
 from timedrun.training.sampling import stream_seed
 
 RULES = 1
@@ -175,23 +173,13 @@ def part_path(folder: Path, split: Split, number: int) -> Path:
 def save_part(path: Path, content: PartContent, key: str) -> None:
     """Write a shard atomically. `key` identifies everything it was built from."""
     arrays = {name: value for name, value in vars(content).items() if isinstance(value, np.ndarray)}
-    facts = {"key": key} | {name: value for name, value in vars(content).items() if name not in arrays}
-    buffer = io.BytesIO()
-    np.savez(buffer, facts=np.frombuffer(json.dumps(facts).encode(), dtype=np.uint8), **arrays)  # type: ignore[arg-type]
-    write_file(path, buffer.getvalue())
+    save_record(path, key, {name: value for name, value in vars(content).items() if name not in arrays}, arrays)
 
 
 def load_part(path: Path, key: str) -> PartContent | None:
     """Return the finished shard built from `key`, or None if it is absent, damaged or has another key."""
-    try:
-        with np.load(path, allow_pickle=False) as arrays:  # reading a member checks its CRC-32
-            facts = json.loads(arrays["facts"].tobytes())
-            if facts.pop("key") != key:
-                return None
-            facts["skipped"] = tuple(facts["skipped"])
-            return PartContent(**{name: arrays[name] for name in arrays.files if name != "facts"}, **facts)
-    except (OSError, ValueError, KeyError, AttributeError, TypeError, RecursionError, zipfile.BadZipFile):
-        return None
+    record = load_record(path, key)
+    return None if record is None else PartContent(**record | {"skipped": tuple(record["skipped"])})
 
 
 def settings_key(settings: TextSettings, vocabulary: Vocabulary) -> str:

@@ -11,10 +11,10 @@ from typing import Any, Literal, NoReturn, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from judging.ground.atomic_file import StoredFile, check_content, check_size, failures, is_inside, write_file
+from judging.ground.atomic_file import StoredFile, check_size, write_file
 from judging.ground.errors import DataError
 from language_model.text.vocabulary import SpecialIds
-from mlevents.event import json_fault
+from timedrun.storage import store_files
 
 VERSION = 1
 Split = Literal["train", "evaluation"]
@@ -103,34 +103,12 @@ def read_manifest(folder: Path) -> Manifest:
         DataError: absent, damaged or of another version.
     """
     path = folder / MANIFEST
-    try:
-        values = json.loads(path.read_bytes())
-    except FileNotFoundError:
-        raise DataError(
-            f"{folder} contains no prepared text: {MANIFEST} is missing; nothing was read; run timedrun prepare first"
-        ) from None
-    except (OSError, ValueError, RecursionError) as error:
-        raise DataError(
-            f"{path} cannot be read ({json_fault(error)}); nothing was read; prepare the text again"
-        ) from error
-    version = values.get("version") if isinstance(values, dict) else None
-    if version != VERSION:
-        raise DataError(
-            f"{path} has version {version}, but version {VERSION} is required; nothing was read; prepare the text again"
-        )
-    try:
-        values["special"] = SpecialIds(**values["special"])
-        values["splits"] = {split: SplitFacts(**values["splits"][split]) for split in SPLITS}
-        values["files"] = {name: StoredFile(**entry) for name, entry in values["files"].items()}
-        manifest = Manifest(**values)
-        if strange := [name for name in manifest.files if not is_inside(name)]:
-            raise ValueError(f"it lists {strange[0]!r}, which is outside the store")
-        int(manifest.settings["max_length"])
-        for split in SPLITS:
-            for name in ("index.npy", *CONTENT[split]):
-                manifest.files[f"{split}/{name}"]
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise DataError(f"{path} is incomplete ({error}); nothing was read; prepare the text again") from error
+    absent = f"contains no prepared text: {MANIFEST} is missing; nothing was read; run timedrun prepare first"
+    manifest = store_files.read_manifest(path, Manifest, VERSION, absent=absent)
+    needed = [f"{split}/{name}" for split in SPLITS for name in ("index.npy", *CONTENT[split])]
+    lacking = [*(manifest.splits.keys() ^ set(SPLITS)), *(set(needed) - manifest.files.keys())]
+    if lacking or not isinstance(manifest.settings.get("max_length"), int):
+        raise DataError(f"{path}: incomplete ({', '.join(lacking)}); nothing was read; run prepare again.")
     return manifest
 
 
@@ -211,9 +189,7 @@ def verify(folder: Path) -> Manifest:
     Raises:
         DataError: a file is missing, or its size or SHA-256 differs; all are named.
     """
-    manifest = read_manifest(folder)
-    if damaged := failures(check_content, folder, manifest.files):
-        raise DataError("\n".join([*damaged, "the store cannot be used; prepare the text again into another folder"]))
+    manifest = store_files.verify(folder, read_manifest(folder))
     for split in SPLITS:
         RaggedStore(folder, split)
     return manifest

@@ -32,10 +32,8 @@ from language_model.text.store import (
 )
 from language_model.text.store_writer import write_split
 from language_model.text.vocabulary import Vocabulary
+from timedrun.storage.store_files import WORK
 from timedrun.storage.worker_pool import TaskProgress, results, to_standard_error
-
-WORK = "preparation"
-"""Folder of finished shards in an incomplete store, from which an interrupted preparation continues."""
 
 
 def build_store(

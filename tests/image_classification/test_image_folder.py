@@ -89,7 +89,7 @@ def test_a_file_of_the_index_that_is_damaged_or_gone_is_named(tree: Path, name: 
 def test_an_index_of_the_first_version_asks_to_prepare_again(tree: Path) -> None:
     old = {"classes": ["bee"], "files": {"train": [["train/bee/2.jpg", 0]]}, "sha256": "0"}
     (tree / INDEX).write_text(json.dumps(old))
-    with pytest.raises(DataError, match="or written by another version; run prepare again"):
+    with pytest.raises(DataError, match="version None is not supported, only 2; nothing was read; run prepare again"):
         read_index(tree)
 
 

@@ -48,7 +48,7 @@ def build(
 def stop_after(monkeypatch: pytest.MonkeyPatch, shards: int) -> None:
     """Interrupt the build after `shards` shards."""
     left = [shards]
-    save = shard_writer.save_record
+    save = shard_writer.save_shard
 
     def saved(*arguments: object) -> None:
         save(*arguments)  # type: ignore[arg-type]
@@ -56,4 +56,4 @@ def stop_after(monkeypatch: pytest.MonkeyPatch, shards: int) -> None:
         if not left[0]:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(shard_writer, "save_record", saved)
+    monkeypatch.setattr(shard_writer, "save_shard", saved)

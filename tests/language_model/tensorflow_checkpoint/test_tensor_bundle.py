@@ -101,7 +101,7 @@ def test_a_truncated_index_is_refused_wherever_it_ends(tmp_path_factory: pytest.
 def test_truncated_data_is_refused_before_anything_is_read(prefix: Path) -> None:
     shard = prefix.with_name(prefix.name + ".data-00001-of-00003")
     shard.write_bytes(shard.read_bytes()[:-1])
-    with pytest.raises(BundleError, match=r"data-00001-of-00003: has \d+ bytes, but tensor .* ends at \d+: truncated"):
+    with pytest.raises(BundleError, match=r"data-00001-of-00003 has \d+ bytes, but tensor .* ends at \d+: truncated"):
         TensorBundle(prefix)
 
 
@@ -137,7 +137,7 @@ def replaced(key: str, **changes: Any) -> dict[bytes, bytes]:
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        (replaced(SOME, size=136), rf"{SOME} has 136 bytes in the index, but float32 \[7, 5\] needs 140"),
+        (replaced(SOME, size=136), rf"{SOME} has 136 bytes, but float32 \[7, 5\] needs 140"),
         (replaced(SOME, shard=3), "is in data file 3 of 3"),
         (replaced(SOME, offset=-8), "truncated"),
         (replaced(SOME, shape=(7, -1)), r"float32 \[7, -1\] needs -28"),
@@ -145,12 +145,12 @@ def replaced(key: str, **changes: Any) -> dict[bytes, bytes]:
         ({b"": writer.header(3, min_consumer=2)}, "version 2, newer"),
         ({b"": writer.header(0)}, "names 0 data files"),
         ({b"": writer.header(2)}, "data files are missing: model.data-00000-of-00002"),
-        ({b"\xff\xfe": writer.entry(1, (), 0, 0, 4, 0)}, "not UTF-8"),
+        ({b"\xff\xfe": writer.entry(1, (), 0, 0, 4, 0)}, "utf-8"),
         ({SOME.encode(): b"\x0a"}, "a number does not end"),
         ({SOME.encode(): b"\x12\x50\x08"}, "a field extends beyond its entry"),
         ({SOME.encode(): b"\x0b"}, "wire type 3"),
-        ({SOME.encode(): writer.number_field(2, 5)}, "must be a message"),
-        ({SOME.encode(): writer.message_field(4, b"x")}, "must be a number"),
+        ({SOME.encode(): writer.number_field(2, 5)}, "damaged"),
+        ({SOME.encode(): writer.message_field(4, b"x")}, "damaged"),
     ],
 )
 def test_an_index_that_contradicts_itself_is_refused(tmp_path: Path, changed: dict[bytes, bytes], message: str) -> None:
