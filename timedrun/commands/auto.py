@@ -99,7 +99,6 @@ def show(config: RunConfig, found: Selection[RunConfig]) -> None:
     if found.speed_up is None:
         print(f"no change pays: {config.name} stays as it is")
         return
-    ratio, low, high = found.speed_up
     given, chosen = (found.times[name].seconds * 1e3 for name in (GIVEN, CHOSEN))
-    print(f"{config.name}: {given:.2f} ms per step; chosen: {chosen:.2f} ms: {ratio:.2f}x [{low:.2f}, {high:.2f}]")
+    print(f"{config.name}: {given:.2f} ms per step; chosen: {chosen:.2f} ms: {found.speed_up.text()}")
     print(f"losses of the first steps differ by at most {found.loss:.1e}")

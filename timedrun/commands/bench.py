@@ -131,7 +131,7 @@ def show_steps(rows: Sequence[StepRow], failed: Mapping[str, str], *, notes: boo
                 table.number(row.operations / median / 1e6),
                 *([f"{share:.1%}" if share is not None else "-"] if known else []),
                 f"{row.times.peak_bytes / 2**20:,.0f} MiB",
-                f"{gain.ratio:.2f} [{gain.low:.2f}, {gain.high:.2f}]" if gain else "-",
+                gain.text("") if gain else "-",
             ]
         )
     table.show(header, cells)

@@ -13,13 +13,14 @@ from typing import Any, TypeVar
 
 from judging.checking.check_report import CheckResult, result_lines
 from judging.comparison.compare import compare_sets, pairs_of
-from judging.comparison.speedup_ratio import Ratio, rounded
+from judging.comparison.speedup_ratio import Ratio
 from judging.ground import stdio
 from judging.ground.errors import describe
 from judging.pages import plot
 from judging.pages.score_table import NOTICE
 from judging.pages.table import columns, natural_width
 from judging.scoring.clocks import Clocks, clocks
+from judging.scoring.interval import Interval, as_values
 from mlevents.record import read
 from mlevents.rounds.own_rules import BEYOND_MLPERF, NOT_APPLICABLE
 from mlevents.run_status import reached
@@ -63,7 +64,7 @@ class Report:
             },
             "steps": {label: found.steps_runs for label, found in self.clocks.items()},
             "ratios": {
-                f"{self.race.sides[one.slow]} / {self.race.sides[one.fast]}": asdict(ratio)
+                f"{self.race.sides[one.slow]} / {self.race.sides[one.fast]}": as_values(ratio)
                 | {"verdict": ratio.verdict, "row": one.row}
                 for one, ratio in self.ratios.items()
             },
@@ -190,14 +191,13 @@ class Report:
         times = [time for run in runs if (time := seconds(run)) is not None]
         middle, spread = "-", "-"
         if times:
-            bounds = min(times), max(times)
-            middle, low, high = (f"{one} s" for one in rounded((median(times), *bounds), bounds, least=3))
+            middle, low, high = (f"{text} s" for text in Interval(median(times), min(times), max(times)).digits(3))
             spread = f"{low} - {high}"
         failed = len(self.race.of_side(side, "failed"))
         ratio = self.ratios.get(one) if one else None
         return [
             name,
-            ratio.text if ratio else "-",
+            ratio.text() if ratio else "-",
             ratio.verdict if ratio else "not comparable" if one else "-",
             f"{len(times)} of {len(runs) + failed}" + (f", {failed} failed" if failed else ""),
             middle,

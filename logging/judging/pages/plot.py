@@ -248,10 +248,10 @@ def speed_up(slow: Sequence[RunSummary], fast: Sequence[RunSummary]) -> str:
             ratio = compare_sets(slow, fast, paired=paired)
         except NotComparable:
             continue
-        text = f"{ratio.text} {'paired' if paired else 'unpaired'}\n{ratio.verdict}"
+        text = f"{ratio.text()} {'paired' if paired else 'unpaired'}\n{ratio.verdict}"
         if (parts := ratio.decomposition) is not None:
             factors = (parts.samples, parts.samples_per_second, parts.evaluation_and_startup)
-            text += f"\n{' x '.join(f'{one.ratio:.3g}' for one in factors)}"
+            text += f"\n{' x '.join(f'{factor.value:.3g}' for factor in factors)}"
         return text
     return "not comparable:\nsee timedrun compare"
 

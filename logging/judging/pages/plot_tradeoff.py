@@ -121,4 +121,4 @@ def _draw_gain(axes: Any, row: float, gain: Gain, marker: str) -> None:
         axes.plot([one.low, one.high], [row, row], color=colour, linewidth=1.4)
     if one is not None:
         face = FACE if gain.extrapolated else colour
-        axes.plot(one.mean, row, marker, color=colour, markerfacecolor=face, markersize=4.5)
+        axes.plot(one.value, row, marker, color=colour, markerfacecolor=face, markersize=4.5)

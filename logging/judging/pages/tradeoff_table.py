@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
-from judging.comparison.speedup_ratio import rounded
-from judging.comparison.tradeoff import Comparison, Estimate, Gain
+from judging.comparison.tradeoff import Comparison, Gain
 from judging.ground import stdio
 from judging.pages.score_table import NOTICE
 from judging.pages.table import columns
+from judging.scoring.interval import as_values
 from mlevents.terminal_escape import shortened
 
 HEADER = ("config", "length", "quality", "time", "at equal time", "same quality", "verdict")
@@ -52,10 +51,15 @@ def cells(gain: Gain, *, is_baseline: bool = False) -> list[str]:
         f"x{gain.ratio:g}",
         f"{gain.quality:.4f}{spread}{' *' if gain.frontier else ''}",
         "~" * gain.extrapolated + time(gain.minutes * 60),
-        difference(gain.quality_at_equal_time) if not is_baseline else "-",
-        speed_up(gain) if not is_baseline else "-",
-        gain.verdict if not is_baseline else "baseline",
+        *(("-", "-", "baseline") if is_baseline else gained(gain)),
     ]
+
+
+def gained(gain: Gain) -> tuple[str, str, str]:
+    """Return the difference of quality at equal time, the speed-up at equal quality and the verdict as texts."""
+    if gain.quality_at_equal_time is None or gain.speed_up is None or gain.reach is None:
+        return "not measured", "not measured", gain.verdict
+    return gain.quality_at_equal_time.difference, gain.speed_up.text(reach=gain.reach), gain.verdict
 
 
 def time(seconds: float) -> str:
@@ -70,31 +74,6 @@ def cost(gain: Gain) -> str:
         if gain.usd is None
         else "~" * gain.extrapolated + (f"${gain.usd:,.2f}" if gain.usd >= 1 else f"${gain.usd:.2g}")
     )
-
-
-def difference(one: Estimate | None) -> str:
-    """Return a difference of quality as "+0.0080 [+0.0010, +0.0150]"."""
-    if one is None:
-        return "not measured"
-    if one.low is None or one.high is None:
-        return f"{one.mean:+.4f}"
-    return f"{one.mean:+.4f} [{one.low:+.4f}, {one.high:+.4f}]"
-
-
-def speed_up(gain: Gain) -> str:
-    """Return the speed-up at equal quality as "1.3x [1.1, >2.0]"."""
-    one, reach = gain.speed_up, gain.reach
-    if one is None or reach is None:
-        return "not measured"
-
-    def text(value: float) -> str:
-        if value == 0.0 or math.isinf(value):
-            return f"<{reach[0]:.2g}" if value == 0.0 else f">{reach[1]:.2g}"
-        return rounded([value], (value * 0.95, value * 1.05))[0]
-
-    if one.low is None or one.high is None:
-        return f"{text(one.mean)}x"
-    return f"{text(one.mean)}x [{text(one.low)}, {text(one.high)}]"
 
 
 def report(found: Sequence[Comparison], width: int | None) -> list[str]:
@@ -127,7 +106,9 @@ def as_json(found: Sequence[Comparison]) -> dict[str, Any]:
     be measured."""
     curves = []
     for one in found:
-        gains = [asdict(gain) | ({"verdict": gain.verdict} if one is not found[0] else {}) for gain in one.gains]
+        gains = [
+            as_values(gain, "mean") | ({"verdict": gain.verdict} if one is not found[0] else {}) for gain in one.gains
+        ]
         for speed_up in filter(None, (gain["speed_up"] for gain in gains)):
             speed_up.update({name: None for name, value in speed_up.items() if value == math.inf})
         verdict = {"verdict": one.verdict, "warnings": list(one.warnings)} if one is not found[0] else {}

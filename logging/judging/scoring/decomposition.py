@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Final
 
+from judging.scoring.interval import Interval
 from mlevents import keys
 from mlevents.rounds import BenchmarkRules
 from mlevents.summary import RunSummary
@@ -59,15 +60,6 @@ class TimeParts:
     evaluation_marked: bool
 
 
-@dataclass(frozen=True)
-class Factor:
-    """One factor of a ratio of times, above 1 if it makes the second set faster, with its interval if there is one."""
-
-    ratio: float
-    low: float | None = None
-    high: float | None = None
-
-
 @dataclass(frozen=True, kw_only=True)
 class Decomposition:
     """Ratio of two sets' times to train as a product of three ratios, exact up to rounding:
@@ -75,27 +67,27 @@ class Decomposition:
         ratio = samples * samples_per_second * evaluation_and_startup
 
     `samples` is the first set's samples / the second's, `samples_per_second` the second's / the first's, and
-    `evaluation_and_startup` the second's training share / the first's.
+    `evaluation_and_startup` the second's training share / the first's; above 1 if it makes the second set faster.
     """
 
     first: TimeParts
     second: TimeParts
     ratio: float
-    samples: Factor
-    samples_per_second: Factor
-    evaluation_and_startup: Factor
+    samples: Interval
+    samples_per_second: Interval
+    evaluation_and_startup: Interval
 
     @property
     def per_sample(self) -> float:
         """The first set's time per sample / the second's, with evaluation and start-up."""
-        return self.ratio / self.samples.ratio
+        return self.ratio / self.samples.value
 
     @property
     def product(self) -> str:
         """The product as text, as "2.144x = 3.826 (samples) x 0.628 (samples/s) x 0.892 (evaluation, start-up)"."""
         factors = (self.samples, self.samples_per_second, self.evaluation_and_startup)
         names = (self.first.unit, f"{self.first.unit}/s", "evaluation, start-up")
-        texts = (f"{one.ratio:.3f} ({name})" for one, name in zip(factors, names, strict=True))
+        texts = (f"{factor.value:.3f} ({name})" for factor, name in zip(factors, names, strict=True))
         return f"{self.ratio:.3f}x = {' x '.join(texts)}"
 
 
@@ -148,7 +140,7 @@ def decomposition(
         second.samples_per_second / first.samples_per_second,
         second.training_share / first.training_share,
     )
-    factors = [Factor(one, low, high) for one, (low, high) in zip(ratios, bounds, strict=True)]
+    factors = [Interval(ratio, *bound) for ratio, bound in zip(ratios, bounds, strict=True)]
     return Decomposition(
         first=first,
         second=second,

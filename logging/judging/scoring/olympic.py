@@ -7,10 +7,9 @@ import operator
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from statistics import fmean
 
+from judging.scoring.interval import Interval
 from mlevents.rounds import BenchmarkRules
-from mlevents.student_t import mean_margin
 from mlevents.summary import RunSummary
 
 Times = Sequence[float | None]
@@ -124,11 +123,8 @@ def mean_interval(times: Sequence[float]) -> tuple[float, float] | None:
     Its lower end is clipped at 0, since no mean of times is below. (An interval of the logarithms would not need this,
     but is one of the geometric mean.)
     """
-    if len(times) < 2:
-        return None
-    mean = fmean(times)
-    reach = mean_margin(times)
-    return max(mean - reach, 0.0), mean + reach
+    bounds = Interval.of(times).bounds if times else None
+    return bounds and (max(bounds[0], 0.0), bounds[1])
 
 
 def milliseconds(minutes: float) -> float:
