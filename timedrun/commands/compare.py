@@ -14,7 +14,7 @@ from judging.comparison.speedup_ratio import NotComparable, Ratio
 from judging.ground import stdio
 from judging.ground.errors import ExitCode, UsageError
 from judging.pages.score_table import NOTICE
-from judging.pages.table import columns, number
+from judging.pages.table import Table, number
 from judging.scoring.cost import Cost, cost
 from judging.scoring.decomposition import Decomposition, TimeParts
 from judging.scoring.interval import Interval, as_values
@@ -111,7 +111,7 @@ def decomposed(ratio: Ratio, parts: Decomposition, width: int | None) -> list[st
         row(f"{unit}/s, all in", lambda one: number(one.samples / one.minutes / 60), Interval(parts.per_sample)),
     ]
     header = ["", "first", "second", f"ratio [{ratio.confidence * 100:.4g} %]"]
-    lines = columns(header, rows, width=width)
+    lines = Table(header, rows).lines(width)
     if ratio.decomposition_of_scores:
         lines.append(f"Of scores: {ratio.decomposition_of_scores.product}.")
     return lines

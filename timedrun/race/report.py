@@ -18,7 +18,7 @@ from judging.ground import stdio
 from judging.ground.errors import describe
 from judging.pages import plot
 from judging.pages.score_table import NOTICE
-from judging.pages.table import columns, natural_width
+from judging.pages.table import Table
 from judging.scoring.clocks import Clocks, clocks
 from judging.scoring.interval import Interval, as_values
 from mlevents.record import read
@@ -182,9 +182,9 @@ class Report:
         header = ["config", f"speed-up [{100 * self.confidence:.4g} %]", verdict, "reached", "median", "range"]
         header.append("by medians")
         cells = [self.row(*row) for row in [*rows, *((label, side, None) for side, label in rest.items())]]
-        if width and natural_width(header, cells) > width:
+        if width and Table(header, cells).width > width:
             header, cells = header[:5], [row[:5] for row in cells]
-        return [stdio.fitted(caption, 0), *columns(header, cells, width=width)]
+        return [stdio.fitted(caption, 0), *Table(header, cells).lines(width)]
 
     def row(self, name: str, side: str, one: Comparison | None) -> list[str]:
         runs = self.sets[side]

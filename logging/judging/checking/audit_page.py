@@ -11,6 +11,7 @@ from judging.checking.audit_report import about, score_row, totals
 from judging.checking.check_report import CheckResult, count_of, finding_groups
 from judging.pages import html_page
 from judging.pages.score_table import NOTICE
+from judging.pages.table import Table
 
 LISTED: Final = 200
 """Largest number of places of one group that the page lists; JSON has all."""
@@ -23,9 +24,9 @@ def as_page(audit: Audit) -> str:
 
 def _lines(audit: Audit) -> Iterator[str]:
     yield from html_page.head(f"Audit of {audit.name}")
-    yield from html_page.table((), totals(audit).items())
+    yield from Table((), list(totals(audit).items())).html()
     yield "<h2>Facts</h2>"
-    yield from html_page.table((), ((topic.title, f"{audit.count(topic)}") for topic in TOPICS), numbers=(1,))
+    yield from Table((), [(topic.title, f"{audit.count(topic)}") for topic in TOPICS]).html()
     for topic in TOPICS:
         if found := about(audit, topic):
             yield f"<h2>{html_page.text(topic.title)}</h2>"
@@ -40,7 +41,7 @@ def _lines(audit: Audit) -> Iterator[str]:
     for submitter, sets in groupby(audit.sets, key=lambda one: one.score.submitter):
         rows = [score_row(one)[1:] for one in sets]
         yield f"<details><summary>{html_page.text(submitter)}: {len(rows)} sets</summary>"
-        yield from html_page.table(header, rows, numbers=(2, 3, 4))
+        yield from Table(header, rows).html()
         yield "</details>"
     yield f"<p>{html_page.text(NOTICE)}</p>\n</body>\n</html>"
 

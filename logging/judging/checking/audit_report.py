@@ -11,7 +11,7 @@ from typing import Any, Final
 from judging.checking.audit import TOPICS, Audit, AuditedSet, Topic
 from judging.checking.check_report import CheckResult, finding_groups, group_lines, wrapped
 from judging.pages.score_table import NOTICE
-from judging.pages.table import columns
+from judging.pages.table import Table
 from mlevents.terminal_escape import printable, shortened
 
 LISTED: Final = 5
@@ -64,7 +64,7 @@ def as_text(audit: Audit, width: int | None = None) -> str:
         lines += ["Other errors and warnings", *listed, ""]
     header, widths = ["submitter", "system", "benchmark", "runs", "minutes", "published"], (14, 34, 16, 8, 9, 9)
     rows = [[shortened(cell, width) for cell, width in zip(score_row(one), widths, strict=True)] for one in audit.sets]
-    return "\n".join([*lines, *columns(header, rows, width=width), "", NOTICE, ""])
+    return "\n".join([*lines, *Table(header, rows).lines(width), "", NOTICE, ""])
 
 
 def score_row(one: AuditedSet) -> list[str]:

@@ -14,6 +14,7 @@ from judging.ground.errors import TimedrunError
 from judging.ground.result_files import read_json, read_text
 from judging.pages import html_page, plot
 from judging.pages.score_table import NOTICE
+from judging.pages.table import Table
 from judging.scoring.recorded_run import RecordedRun, recorded_run_of
 from mlevents.summary import RunSummary
 
@@ -75,16 +76,16 @@ def _lines(title: str, text: Sequence[str], sets: Sets, figures: Mapping[str, st
     configs = {label: flatten(read_json(one.config)) for label, one in recorded.items() if one.config.is_file()}
     if len(configs) > 1:
         yield "<h2>Settings that differ</h2>"
-        yield from html_page.table(("setting", *configs), _differing(configs))
+        yield from Table(("setting", *configs), list(_differing(configs))).html()
     yield "<h2>Runs</h2>"
     header = ("config", "seed", "minutes", "final quality", "status", "log", "SHA-256 begins")
-    yield from html_page.table(header, _runs(sets, root), numbers=(1, 2, 3))
+    yield from Table(header, list(_runs(sets, root))).html()
     yield "<h2>Environment</h2>"
     yield from _environments(recorded)
     yield "<h2>Configs</h2>"
     for label, values in configs.items():
         yield f"<details><summary>{html_page.text(label)}</summary>"
-        yield from html_page.table(("setting", "value"), ((name, _value(value)) for name, value in values.items()))
+        yield from Table(("setting", "value"), [(name, _value(value)) for name, value in values.items()]).html()
         yield "</details>"
     yield "</body>\n</html>"
 
@@ -126,9 +127,9 @@ def _environments(recorded: Mapping[str, RecordedRun]) -> Iterator[str]:
             yield "<p>not recorded</p>"
         if system:
             values: dict[str, Any] = json.loads(system)
-            yield from html_page.table(
-                ("", ""), ((name, _value(value)) for name, value in values.items() if value not in ("", None))
-            )
+            yield from Table(
+                (), [(name, _value(value)) for name, value in values.items() if value not in ("", None)]
+            ).html()
         if environment:
             yield f"<details><summary>software</summary><pre>{html_page.lines(environment)}</pre></details>"
 

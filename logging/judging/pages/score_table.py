@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Final
 
-from judging.pages.table import columns, natural_width, number
+from judging.pages.table import Table, number
 from judging.scoring.score import Score
 from judging.scoring.target_test import LEVEL, POWER, TargetTest
 from mlevents.terminal_escape import printable, shortened
@@ -60,11 +60,11 @@ def table(scores: Sequence[Score], *, detailed: bool = False, width: int | None 
     names |= {"system": systems, "benchmark": benchmarks}
     header = [*names, "runs", "score", "95 % of the mean"]
     rows = [[*name, *_row(one)] for *name, one in zip(*names.values(), scores, strict=True)]
-    if width is not None and natural_width(header, rows) > width:
+    if width is not None and Table(header, rows).width > width:
         header[-2:] = [f"score, {UNVERIFIED}"]
         short = [label(one).replace(f"{UNVERIFIED}, ", "").replace(f" ({UNVERIFIED})", "") for one in scores]
         rows = [[*row[:-2], cell] for row, cell in zip(rows, short, strict=True)]
-    lines = columns(header, rows, width=width)
+    lines = Table(header, rows).lines(width)
     if detailed:
         for one in scores:
             lines.append("")

@@ -9,7 +9,7 @@ from typing import Any
 from judging.comparison.tradeoff import Comparison, Gain
 from judging.ground import stdio
 from judging.pages.score_table import NOTICE
-from judging.pages.table import columns
+from judging.pages.table import Table
 from judging.scoring.interval import as_values
 from mlevents.terminal_escape import shortened
 
@@ -41,7 +41,7 @@ def table(found: Sequence[Comparison], width: int | None) -> list[str]:
             row[4:4] = [cost(gain)] if priced else []
             rows.append(row)
     header = [*HEADER[:4], *["cost"] * priced, *HEADER[4:]]
-    return [stdio.fitted(caption, 0), *columns(header, rows, width=width)]
+    return [stdio.fitted(caption, 0), *Table(header, rows).lines(width)]
 
 
 def cells(gain: Gain, *, is_baseline: bool = False) -> list[str]:
