@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from statistics import geometric_mean
 from typing import Any, Final
@@ -51,55 +52,35 @@ def compare_sets(
         NotComparable: the sets differ, a set holds copies of one log, or paired runs were not interleaved. The message
             names every difference with its files.
     """
-    if not slow or not fast:
-        raise NotComparable("a set has no runs.")
-    for one in (slow, fast):
-        _, name = rules_of(_benchmark(one), None, one)
-        if name and (message := copied(one, name, [])):
-            raise NotComparable(f"a set contains copies of a run: {message}.")
-    found = [*_logged_differences(slow, fast), *_recorded_differences(slow, fast)]
-    if refused := [one for one in found if one.kind not in allow or one.kind not in ALLOWABLE]:
-        raise NotComparable(_refusal(refused), refused)
-    notes: list[str] = []
-    failed = [_failures(name, one, notes) for name, one in (("first", slow), ("second", fast))]
+    differences = _allowed_differences(slow, fast, allow)
+    sets, notes = (slow, fast), list[str]()
+    failed = [_failures(name, runs, notes) for name, runs in zip(("first", "second"), sets, strict=True)]
+    disturbed = [{i for i, run in enumerate(runs) if run.disturbances} for runs in sets]
+    disturbances = [f"{_name(run.path)}: {'; '.join(run.disturbances)}" for run in (*slow, *fast) if run.disturbances]
     if paired:
-        if len(slow) != len(fast):
-            raise NotComparable(f"{len(slow)} and {len(fast)} runs cannot be paired; compare them with --unpaired.")
         _refuse_unless_interleaved(slow, fast)
-        failed = [failed[0] | failed[1]] * 2
-    disturbed = [{i for i, one in enumerate(runs) if one.disturbances} for runs in (slow, fast)]
-    named = [
-        f"{_name(runs[i].path)}: {'; '.join(runs[i].disturbances)}"
-        for runs, one in zip((slow, fast), disturbed, strict=True)
-        for i in sorted(one)
-    ]
-    if paired:
-        disturbed = [disturbed[0] | disturbed[1]] * 2
-    times, quiet = (
-        [
-            [one.minutes or math.nan for i, one in enumerate(runs) if i not in out]
-            for runs, out in zip((slow, fast), left_out, strict=True)
-        ]
-        for left_out in (failed, [a | b for a, b in zip(failed, disturbed, strict=True)])
-    )
-    scores = [_score(one) for one in (slow, fast)]
-    minutes = [one.score_minutes for one in scores]
-    parts = [_parts(runs, out) for runs, out in zip((slow, fast), failed, strict=True)]
-    notes += [*_caveats(slow[0], fast[0]), *training_caveats(parts, [one.first_epoch_share for one in scores])]
+        failed, disturbed = ([first | second] * 2 for first, second in (failed, disturbed))  # pairs are left out whole
+    times = _times(sets, failed)
+    quiet = _times(sets, [first | second for first, second in zip(failed, disturbed, strict=True)])
+    scores = [_score(runs) for runs in sets]
+    minutes = [score.score_minutes for score in scores]
+    parts = [_parts(runs, left_out) for runs, left_out in zip(sets, failed, strict=True)]
+    notes += [*_caveats(slow[0], fast[0]), *training_caveats(parts, [score.first_epoch_share for score in scores])]
     names = _set_names(slow[0].path, fast[0].path)
-    if {one.sha256 for one in slow} & {one.sha256 for one in fast}:
+    if {run.sha256 for run in slow} & {run.sha256 for run in fast}:
         notes.append("both sets contain the same log")
+    ratio = partial(compare, paired=paired, confidence=confidence)
     return replace(
-        compare(times[0], times[1], paired=paired, confidence=confidence),
+        ratio(*times),
         slow=names[0],
         fast=names[1],
         ratio_of_scores=minutes[0] / minutes[1] if minutes[0] and minutes[1] else None,
         quality_slow=scores[0].quality,
         quality_fast=scores[1].quality,
         target=scores[0].target if scores[0].target == scores[1].target else None,
-        differences=tuple(found),
-        disturbances=tuple(named),
-        undisturbed=compare(quiet[0], quiet[1], paired=paired, confidence=confidence) if named and all(quiet) else None,
+        differences=differences,
+        disturbances=tuple(disturbances),
+        undisturbed=ratio(*quiet) if disturbances and all(quiet) else None,
         decomposition=decompose(*parts, paired=paired, confidence=confidence) if all(parts) else None,
         decomposition_of_scores=_decomposed_scores(*scores),
         minutes_slow=geometric_mean(times[0]),
@@ -108,6 +89,30 @@ def compare_sets(
         budget_caveat=_budget_caveat(slow[0], fast[0], names[0]),
         notes=tuple(notes),
     )
+
+
+def _allowed_differences(
+    slow: Sequence[RunSummary], fast: Sequence[RunSummary], allow: Collection[str]
+) -> tuple[Difference, ...]:
+    """Return the differences of two sets; raise NotComparable for one that is not allowed, or copies of a log."""
+    for runs in (slow, fast):
+        if not runs:
+            raise NotComparable("a set has no runs.")
+        _, name = rules_of(_benchmark(runs), None, runs)
+        if name and (message := copied(runs, name, [])):
+            raise NotComparable(f"a set contains copies of a run: {message}.")
+    differences = (*_logged_differences(slow, fast), *_recorded_differences(slow, fast))
+    if refused := [d for d in differences if d.kind not in allow or d.kind not in ALLOWABLE]:
+        raise NotComparable(_refusal(refused), refused)
+    return differences
+
+
+def _times(sets: Sequence[Sequence[RunSummary]], left_out: Sequence[Collection[int]]) -> list[list[float]]:
+    """Return the minutes of the runs of both sets that are not left out."""
+    return [
+        [run.minutes or math.nan for i, run in enumerate(runs) if i not in out]
+        for runs, out in zip(sets, left_out, strict=True)
+    ]
 
 
 def pairs_of(slow: Sequence[RunSummary], fast: Sequence[RunSummary]) -> tuple[list[RunSummary], list[RunSummary]]:
@@ -193,8 +198,8 @@ def _parts(runs: Sequence[RunSummary], left_out: Collection[int]) -> list[RunPar
     """Return the parts of the times of the runs that are not left out; [] if a log lacks its progress."""
     benchmark = _benchmark(runs)
     rules, _ = rules_of(benchmark, scored_ruleset(benchmark, runs[0]), runs)
-    found = [run_parts(run, rules) for i, run in enumerate(runs) if i not in left_out]
-    return [] if None in found else [one for one in found if one is not None]
+    parts = [run_parts(run, rules) for i, run in enumerate(runs) if i not in left_out]
+    return [] if None in parts else [part for part in parts if part is not None]
 
 
 def _decomposed_scores(slow: Score, fast: Score) -> Decomposition | None:
@@ -214,10 +219,10 @@ def _budget_caveat(slow: RunSummary, fast: RunSummary, name: str) -> str | None:
 def _config_differences(slow: RecordedRun, fast: RecordedRun) -> dict[str, list[Any]]:
     if not (slow.config.is_file() and fast.config.is_file()):
         return {}
-    configs = [read_json(one.config) for one in (slow, fast)]
-    for one, values in zip((slow, fast), configs, strict=True):
+    configs = [read_json(run.config) for run in (slow, fast)]
+    for run, values in zip((slow, fast), configs, strict=True):
         if not isinstance(values, dict):
-            raise TimedrunError(f"{one.config}: not a JSON object of settings; nothing was compared.")
+            raise TimedrunError(f"{run.config}: not a JSON object of settings; nothing was compared.")
     return {name: list(pair) for name, *pair in differing(*configs) if name != "seed"}
 
 
@@ -241,6 +246,8 @@ def _failures(name: str, runs: Sequence[RunSummary], notes: list[str]) -> set[in
 
 def _refuse_unless_interleaved(slow: Sequence[RunSummary], fast: Sequence[RunSummary]) -> None:
     """Raise NotComparable unless pairs have equal numbers and every pair started before the next one."""
+    if len(slow) != len(fast):
+        raise NotComparable(f"{len(slow)} and {len(fast)} runs cannot be paired; compare them with --unpaired.")
     before = -math.inf
     for a, b in zip(slow, fast, strict=True):
         if _number(a.path) != _number(b.path):
