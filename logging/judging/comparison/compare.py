@@ -117,7 +117,7 @@ def _times(sets: Sequence[Sequence[RunSummary]], left_out: Sequence[Collection[i
 
 def pairs_of(slow: Sequence[RunSummary], fast: Sequence[RunSummary]) -> tuple[list[RunSummary], list[RunSummary]]:
     """Return the runs of interleaved sets whose number both sets have, in the order of their numbers."""
-    first, second = ({_number(one.path): one for one in runs} for runs in (slow, fast))
+    first, second = ({_number(run.path): run for run in runs} for runs in (slow, fast))
     both = sorted(first.keys() & second.keys())
     return [first[number] for number in both], [second[number] for number in both]
 
@@ -136,12 +136,12 @@ def _logged_differences(slow: Sequence[RunSummary], fast: Sequence[RunSummary]) 
     """Yield the differences between the logs in benchmark, dataset and target, each run compared with the first. A run
     that failed early may lack them."""
     for kind, logged, of in (
-        ("benchmark", "benchmark", lambda one: one.benchmark),
-        ("benchmark", "own_rules", lambda one: one.own_rules and as_recorded(one.own_rules)),
-        ("data", "dataset", lambda one: one.dataset or BENCHMARK_DATASET.get(one.benchmark or "")),
+        ("benchmark", "benchmark", lambda run: run.benchmark),
+        ("benchmark", "own_rules", lambda run: run.own_rules and as_recorded(run.own_rules)),
+        ("data", "dataset", lambda run: run.dataset or BENCHMARK_DATASET.get(run.benchmark or "")),
         ("target", "quality_target", target),
     ):
-        known = [one for one in (*slow, *fast) if getattr(one, logged) is not None or reached(one)]
+        known = [run for run in (*slow, *fast) if getattr(run, logged) is not None or reached(run)]
         for other in known[1:]:
             if of(other) != of(known[0]):
                 yield Difference(
@@ -165,19 +165,19 @@ def _recorded_differences(slow: Sequence[RunSummary], fast: Sequence[RunSummary]
             "data": {f"digest of the {k}": v for k, v in groups["origin"].items() if k == "data"},
         }
         for kind, values in of_kind.items():
-            for what, (one, another) in values.items():
-                if one is not None and another is not None and what not in seen:
+            for what, (own, another) in values.items():
+                if own is not None and another is not None and what not in seen:
                     seen.add(what)
-                    yield Difference(kind=kind, what=what, first=_text(one), second=_text(another))
+                    yield Difference(kind=kind, what=what, first=_text(own), second=_text(another))
 
 
 def _caveats(slow: RunSummary, fast: RunSummary) -> list[str]:
     """Return the differences between the sets' first runs that may affect speed but do not forbid a comparison."""
-    sides = [recorded_run_of(one.path) for one in (slow, fast)]
+    sides = [recorded_run_of(run.path) for run in (slow, fast)]
     notes = [
         f"the {name} set has no description of its hardware, which may differ"
-        for name, one in zip(("first", "second"), sides, strict=True)
-        if not one.system.is_file()
+        for name, side in zip(("first", "second"), sides, strict=True)
+        if not side.system.is_file()
     ]
     groups = differences(*sides)
     for text, values in (
@@ -185,7 +185,7 @@ def _caveats(slow: RunSummary, fast: RunSummary) -> list[str]:
         ("the source differs", {k: v for k, v in groups["origin"].items() if k not in ("ranks", "data")}),
         ("the configs differ", _config_differences(*sides)),
     ):
-        known = [f"{what} ({_text(one)} and {_text(other)})" for what, (one, other) in values.items()]
+        known = [f"{what} ({_text(own)} and {_text(other)})" for what, (own, other) in values.items()]
         if known:
             rest = f"; and {len(known) - MAX_SHOWN} more" if len(known) > MAX_SHOWN else ""
             notes.append(f"{text}: {'; '.join(known[:MAX_SHOWN])}{rest}")
@@ -203,7 +203,7 @@ def _parts(runs: Sequence[RunSummary], left_out: Collection[int]) -> list[RunPar
 
 
 def _decomposed_scores(slow: Score, fast: Score) -> Decomposition | None:
-    scores = all(one.score_minutes is not None and not one.scaling_factor for one in (slow, fast))
+    scores = all(score.score_minutes is not None and not score.scaling_factor for score in (slow, fast))
     if slow.parts is None or fast.parts is None or slow.parts.unit != fast.parts.unit or not scores:
         return None
     return decomposition(slow.parts, fast.parts)
@@ -228,7 +228,7 @@ def _config_differences(slow: RecordedRun, fast: RecordedRun) -> dict[str, list[
 
 def _failures(name: str, runs: Sequence[RunSummary], notes: list[str]) -> set[int]:
     """Return the runs of a set that did not reach their target; raise NotComparable for more than a score drops."""
-    failed = {i: why for i, one in enumerate(runs) if (why := failure(one))}
+    failed = {i: why for i, run in enumerate(runs) if (why := failure(run))}
     if not failed:
         return set()
     rules, _ = rules_of(_benchmark(runs), None, runs)
@@ -255,7 +255,7 @@ def _refuse_unless_interleaved(slow: Sequence[RunSummary], fast: Sequence[RunSum
                 f"{_name(a.path)} and {_name(b.path)} are not a pair: their numbers differ; leave out runs without a "
                 "partner, or use --unpaired."
             )
-        starts = [one.started_ms for one in (a, b) if one.started_ms is not None]
+        starts = [run.started_ms for run in (a, b) if run.started_ms is not None]
         if starts and min(starts) < before:
             raise NotComparable(
                 f"{_name(a.path)} and {_name(b.path)} started before the preceding pair: these runs were not "
@@ -266,7 +266,7 @@ def _refuse_unless_interleaved(slow: Sequence[RunSummary], fast: Sequence[RunSum
 
 def _refusal(refused: Sequence[Difference]) -> str:
     listed = "; ".join(map(str, refused))
-    kinds = list(dict.fromkeys(one.kind for one in refused))
+    kinds = list(dict.fromkeys(difference.kind for difference in refused))
     if set(kinds) <= set(ALLOWABLE):
         return f"not compared: the sets differ ({listed}). If that is intended, use --allow {' '.join(kinds)}."
     return f"not compared: the sets differ ({listed}). Times of different benchmarks are never compared."
@@ -283,7 +283,7 @@ def _score(runs: Sequence[RunSummary]) -> Score:
 
 
 def _benchmark(runs: Sequence[RunSummary]) -> str:
-    return next((one.benchmark for one in runs if one.benchmark), "")
+    return next((run.benchmark for run in runs if run.benchmark), "")
 
 
 def _text(value: object) -> str:

@@ -107,11 +107,11 @@ def direction(runs: Iterable[RunSummary]) -> float:
 
     Raises UsageError if the runs are of several benchmarks, or of one without rules.
     """
-    found = list(runs)
-    names = {run.benchmark or "unknown" for run in found}
+    listed = list(runs)
+    names = {run.benchmark or "unknown" for run in listed}
     if len(names) != 1:
         raise UsageError(f"curves of {' and '.join(sorted(names))} have different qualities; pass one benchmark's.")
-    rules, _ = rules_of(names.pop(), None, found)
+    rules, _ = rules_of(names.pop(), None, listed)
     if rules is None:
         raise UsageError("the runs' benchmark has no rules, so whether a higher quality is better is unknown.")
     return 1.0 if rules.direction == ">=" else -1.0
@@ -122,13 +122,15 @@ def compare_curves(curves: Sequence[Curve]) -> list[Comparison]:
     sign = direction(run for curve in curves for runs in curve.budgets.values() for run in runs.values())
     baseline = curves[0]
     best = frontier(point for curve in curves for point in curve.mean_points(sign))
-    found = []
+    comparisons = []
     for curve in curves:
         gains = [
             _gain(curve, ratio, None if curve is baseline else baseline, sign, best) for ratio in sorted(curve.budgets)
         ]
-        found.append(Comparison(label=curve.label, gains=gains, extrapolated=curve.extrapolated, hourly=curve.hourly))
-    return found
+        comparisons.append(
+            Comparison(label=curve.label, gains=gains, extrapolated=curve.extrapolated, hourly=curve.hourly)
+        )
+    return comparisons
 
 
 def _gain(curve: Curve, ratio: float, baseline: Curve | None, sign: float, best: set[tuple[float, float]]) -> Gain:
@@ -149,7 +151,7 @@ def _gain(curve: Curve, ratio: float, baseline: Curve | None, sign: float, best:
         ratio=ratio,
         seeds=len(runs),
         quality=sign * quality,
-        quality_deviation=stdev(one for _, one in values) if len(values) > 1 else None,
+        quality_deviation=stdev(own for _, own in values) if len(values) > 1 else None,
         minutes=minutes,
         quality_at_equal_time=equal_time,
         speed_up=speed_up,
@@ -202,7 +204,7 @@ def frontier(points: Iterable[tuple[float, float]]) -> set[tuple[float, float]]:
     """Return the points (minutes, quality) that no other one beats in both."""
     best: set[tuple[float, float]] = set()
     highest = -math.inf
-    for minutes, quality in sorted(points, key=lambda one: (one[0], -one[1])):
+    for minutes, quality in sorted(points, key=lambda point: (point[0], -point[1])):
         if quality > highest:
             best.add((minutes, quality))
             highest = quality

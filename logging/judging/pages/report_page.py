@@ -41,7 +41,7 @@ def as_page(title: str, text: Sequence[str], sets: Sets, figures: Mapping[str, s
 def drawn(sets: Sets) -> dict[str, str]:
     """Return the figures of quality, training loss and throughput over time that the logs allow, as
     sources of images by caption."""
-    found = {}
+    figures = {}
     shown = dict(list(sets.items())[: len(plot.COLOURS)])
     more = f" (the first {len(shown)} of {len(sets)} configs)" if len(shown) < len(sets) else ""
     for what in plot.WHAT:
@@ -55,8 +55,8 @@ def drawn(sets: Sets) -> dict[str, str]:
                 if "logged" not in str(error):
                     raise TimedrunError(str(error)) from None
                 continue
-            found[f"{plot.LABELS.get(what, what).capitalize()} over time{more}"] = image(out)
-    return found
+            figures[f"{plot.LABELS.get(what, what).capitalize()} over time{more}"] = image(out)
+    return figures
 
 
 def image(path: Path) -> str:
@@ -73,7 +73,7 @@ def _lines(title: str, text: Sequence[str], sets: Sets, figures: Mapping[str, st
         yield f"<figcaption>Figure {number}. {caption}</figcaption></figure>"
     yield f'<div class="wide"><pre>{html_page.lines(chr(10).join(text))}</pre></div>'
     recorded = {label: recorded_run_of(runs[0].path) for label, runs in sets.items() if runs}
-    configs = {label: flatten(read_json(one.config)) for label, one in recorded.items() if one.config.is_file()}
+    configs = {label: flatten(read_json(run.config)) for label, run in recorded.items() if run.config.is_file()}
     if len(configs) > 1:
         yield "<h2>Settings that differ</h2>"
         yield from Table(("setting", *configs), list(_differing(configs))).html()
@@ -93,9 +93,9 @@ def _lines(title: str, text: Sequence[str], sets: Sets, figures: Mapping[str, st
 def _differing(configs: Mapping[str, Mapping[str, object]]) -> Iterator[tuple[str, ...]]:
     names = dict.fromkeys(name for values in configs.values() for name in values)
     for name in names:
-        found = [_value(values.get(name, "-")) for values in configs.values()]
-        if name not in ("name", "notes", "seed") and len({*found}) > 1:
-            yield (name, *found)
+        texts = [_value(values.get(name, "-")) for values in configs.values()]
+        if name not in ("name", "notes", "seed") and len({*texts}) > 1:
+            yield (name, *texts)
 
 
 def _runs(sets: Sets, root: Path) -> Iterator[tuple[str, ...]]:
@@ -117,9 +117,9 @@ def _runs(sets: Sets, root: Path) -> Iterator[tuple[str, ...]]:
 def _environments(recorded: Mapping[str, RecordedRun]) -> Iterator[str]:
     """Yield the system and the environment of the first run of each set, those that are equal once."""
     groups: dict[tuple[str, str], list[str]] = {}
-    for label, one in recorded.items():
-        system = json.dumps(read_json(one.system), indent=2) if one.system.is_file() else ""
-        software = one.side / "environment.txt"
+    for label, run in recorded.items():
+        system = json.dumps(read_json(run.system), indent=2) if run.system.is_file() else ""
+        software = run.side / "environment.txt"
         groups.setdefault((system, read_text(software) if software.is_file() else ""), []).append(label)
     for (system, environment), labels in groups.items():
         yield f"<p>{html_page.text(', '.join(labels))}</p>"

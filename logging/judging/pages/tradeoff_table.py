@@ -22,22 +22,25 @@ LONGEST_LABEL = 60
 """Characters of a label in a table."""
 
 
-def table(found: Sequence[Comparison], width: int | None) -> list[str]:
-    """Return the caption and the table, a row for each point; `found[0]` is the baseline."""
-    points = sum(len(one.gains) for one in found[1:])
+def table(comparisons: Sequence[Comparison], width: int | None) -> list[str]:
+    """Return the caption and the table, a row for each point; `comparisons[0]` is the baseline."""
+    points = sum(len(curve.gains) for curve in comparisons[1:])
     caption = (
-        f"Quality and time (unverified) against the curve of {found[0].label}, the means over the seeds of a point."
-        " At equal time: difference of quality, positive if better; same quality: how many times sooner; each with"
-        f" its 95 % interval, so of {points} points about {points / 20:.0f} would show a difference by chance."
+        f"Quality and time (unverified) against the curve of {comparisons[0].label}, the means over the seeds of a"
+        " point. At equal time: difference of quality, positive if better; same quality: how many times sooner; each"
+        f" with its 95 % interval, so of {points} points about {points / 20:.0f} would show a difference by chance."
         " *: no other point is as good in less time."
     )
-    if any(one.extrapolated for one in found):
+    if any(curve.extrapolated for curve in comparisons):
         caption += f" ~: {EXTRAPOLATED}."
-    priced = any(one.hourly for one in found)
+    priced = any(curve.hourly for curve in comparisons)
     rows = []
-    for one in found:
-        for place, gain in enumerate(one.gains):
-            row = [shortened(one.label, LONGEST_LABEL) if place == 0 else "", *cells(gain, is_baseline=one is found[0])]
+    for curve in comparisons:
+        for place, gain in enumerate(curve.gains):
+            row = [
+                shortened(curve.label, LONGEST_LABEL) if place == 0 else "",
+                *cells(gain, is_baseline=curve is comparisons[0]),
+            ]
             row[4:4] = [cost(gain)] if priced else []
             rows.append(row)
     header = [*HEADER[:4], *["cost"] * priced, *HEADER[4:]]
@@ -76,14 +79,17 @@ def cost(gain: Gain) -> str:
     )
 
 
-def report(found: Sequence[Comparison], width: int | None) -> list[str]:
+def report(comparisons: Sequence[Comparison], width: int | None) -> list[str]:
     """Return table, verdicts and warnings as lines."""
-    lines = [*table(found, width), ""]
-    lines += grouped("time: extrapolated to", {one.label: [one.extrapolated] for one in found})
-    lines += grouped("cost:", {one.label: [price_of(one)] for one in found})
+    lines = [*table(comparisons, width), ""]
+    lines += grouped("time: extrapolated to", {curve.label: [curve.extrapolated] for curve in comparisons})
+    lines += grouped("cost:", {curve.label: [price_of(curve)] for curve in comparisons})
     at = " at extrapolated times"
-    lines += [stdio.fitted(f"{one.label}: {one.verdict}{at if one.extrapolated else ''}", 4) for one in found[1:]]
-    return [*lines, *grouped("warning:", {one.label: one.warnings for one in found[1:]}), NOTICE]
+    lines += [
+        stdio.fitted(f"{curve.label}: {curve.verdict}{at if curve.extrapolated else ''}", 4)
+        for curve in comparisons[1:]
+    ]
+    return [*lines, *grouped("warning:", {curve.label: curve.warnings for curve in comparisons[1:]}), NOTICE]
 
 
 def grouped(kind: str, texts: Mapping[str, Sequence[str]]) -> list[str]:
@@ -96,24 +102,25 @@ def grouped(kind: str, texts: Mapping[str, Sequence[str]]) -> list[str]:
     return [stdio.fitted(f"{kind} {text}{curves}", 4) for text, curves in of.items()]
 
 
-def price_of(one: Comparison) -> str:
+def price_of(curve: Comparison) -> str:
     """Return the price of a curve's system, or why it is unknown."""
-    return "" if one.hourly is None else one.hourly.price if one.hourly.usd else str(one.hourly)
+    return "" if curve.hourly is None else curve.hourly.price if curve.hourly.usd else str(curve.hourly)
 
 
-def as_json(found: Sequence[Comparison]) -> dict[str, Any]:
+def as_json(comparisons: Sequence[Comparison]) -> dict[str, Any]:
     """Return curves, gains, verdicts and warnings as plain values; infinite speed-ups are None: `reach` says what can
     be measured."""
     curves = []
-    for one in found:
+    for curve in comparisons:
         gains = [
-            as_values(gain, "mean") | ({"verdict": gain.verdict} if one is not found[0] else {}) for gain in one.gains
+            as_values(gain, "mean") | ({"verdict": gain.verdict} if curve is not comparisons[0] else {})
+            for gain in curve.gains
         ]
         for speed_up in filter(None, (gain["speed_up"] for gain in gains)):
             speed_up.update({name: None for name, value in speed_up.items() if value == math.inf})
-        verdict = {"verdict": one.verdict, "warnings": list(one.warnings)} if one is not found[0] else {}
-        where = {"extrapolated": one.extrapolated} if one.extrapolated else {}
-        price = {"price": price_of(one)} if one.hourly else {}
-        curves.append({"label": one.label, **where, **price, "gains": gains, **verdict})
-    said = {"extrapolated": EXTRAPOLATED} if any(one.extrapolated for one in found) else {}
-    return {"verified": False, "notice": NOTICE, **said, "baseline": found[0].label, "curves": curves}
+        verdict = {"verdict": curve.verdict, "warnings": list(curve.warnings)} if curve is not comparisons[0] else {}
+        where = {"extrapolated": curve.extrapolated} if curve.extrapolated else {}
+        price = {"price": price_of(curve)} if curve.hourly else {}
+        curves.append({"label": curve.label, **where, **price, "gains": gains, **verdict})
+    said = {"extrapolated": EXTRAPOLATED} if any(curve.extrapolated for curve in comparisons) else {}
+    return {"verified": False, "notice": NOTICE, **said, "baseline": comparisons[0].label, "curves": curves}

@@ -94,7 +94,7 @@ class Decomposition:
 def run_parts(run: RunSummary, rules: BenchmarkRules | None) -> RunParts | None:
     """Return the parts of the time to train of a run that reached its target, or None if its log lacks the time or the
     progress of its last evaluation."""
-    name = next((one for one in (rules.progress if rules else keys.EPOCH_NUM, *COUNTED) if one in run.converged_at), "")
+    name = next((key for key in (rules.progress if rules else keys.EPOCH_NUM, *COUNTED) if key in run.converged_at), "")
     progress = run.converged_at.get(name, 0.0)
     if not run.minutes or progress <= 0:
         return None
@@ -114,20 +114,20 @@ def run_parts(run: RunSummary, rules: BenchmarkRules | None) -> RunParts | None:
 
 def shared_unit(runs: Sequence[RunParts]) -> str | None:
     """Return the unit in which all of `runs` are counted, samples if possible; None without one."""
-    return next((unit for unit in runs[0].amounts if all(unit in one.amounts for one in runs)), None)
+    return next((unit for unit in runs[0].amounts if all(unit in run.amounts for run in runs)), None)
 
 
 def time_parts(runs: Sequence[RunParts], unit: str, mean: Mean = fmean) -> TimeParts:
     """Return the mean parts of `runs`, none of which lacks `unit`."""
-    minutes, training = mean([one.minutes for one in runs]), mean([one.training_minutes for one in runs])
-    amount = mean([one.amounts[unit] for one in runs])
+    minutes, training = mean([run.minutes for run in runs]), mean([run.training_minutes for run in runs])
+    amount = mean([run.amounts[unit] for run in runs])
     return TimeParts(
         minutes=minutes,
         samples=amount,
         unit=unit,
         samples_per_second=amount / training / 60,
         training_share=training / minutes,
-        evaluation_marked=all(one.evaluation_marked for one in runs),
+        evaluation_marked=all(run.evaluation_marked for run in runs),
     )
 
 
@@ -161,10 +161,10 @@ def training_caveats(sets: Sequence[Sequence[RunParts]], first_epoch_shares: Seq
     if not all(sets):
         return ["not decomposed: a log lacks the progress of its last evaluation"]
     notes = []
-    if shared_unit([one for runs in sets for one in runs]) is None:
+    if shared_unit([run for runs in sets for run in runs]) is None:
         notes.append("not decomposed: the sets count their training in different units")
     for name, runs, share in zip(("first", "second"), sets, first_epoch_shares, strict=True):
-        if not all(one.evaluation_marked for one in runs):
+        if not all(run.evaluation_marked for run in runs):
             notes.append(f"logs of the {name} set mark no evaluation, which counts as training there")
         if share is not None and share >= LEAST_COLD_START:
             notes.append(
