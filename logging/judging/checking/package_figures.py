@@ -55,13 +55,7 @@ def check_figures(folder: Path, summaries: Mapping[Path, RunSummary], ruleset: s
         if not logs:
             continue
         name, named = (result_set.system, result_set.benchmark), str(manifest.get("ruleset"))
-        score = score_set(
-            logs,
-            submitter=listing.root.name,
-            system=result_set.system,
-            benchmark=result_set.benchmark,
-            ruleset=named if named in RULESETS else ruleset,
-        )
+        score = score_set(logs, (listing.root.name, *name), ruleset=named if named in RULESETS else ruleset)
         scores.append(score)
         actual = json.loads(json.dumps(asdict(score)))
         expected = {key: actual[key] for key in FIGURES}

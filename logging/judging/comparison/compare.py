@@ -273,13 +273,8 @@ def _refusal(refused: Sequence[Difference]) -> str:
 
 
 def _score(runs: Sequence[RunSummary]) -> Score:
-    first = runs[0]
-    return score_set(
-        runs,
-        submitter=first.organization or UNKNOWN,
-        system=first.platform or UNKNOWN,
-        benchmark=_benchmark(runs) or UNKNOWN,
-    )
+    name = (runs[0].organization or UNKNOWN, runs[0].platform or UNKNOWN, _benchmark(runs) or UNKNOWN)
+    return score_set(runs, name)
 
 
 def _benchmark(runs: Sequence[RunSummary]) -> str:

@@ -15,7 +15,7 @@ from judging.scoring.cost import Cost, Price, cost
 from judging.scoring.decomposition import TimeParts, run_parts, shared_unit, time_parts
 from judging.scoring.olympic import RunSelection, added, as_summarized, mean_interval, olympic, select_runs
 from judging.scoring.power import set_energies
-from judging.scoring.run_set import UNKNOWN, copied, is_packaged, mismatch, sets_of
+from judging.scoring.run_set import UNKNOWN, SetName, copied, is_packaged, mismatch, sets_of
 from judging.scoring.target_test import NotTestable, TargetTest, target_test_of
 from mlevents import keys
 from mlevents.checks.convergence import Convergence, convergence, scaling_factor
@@ -216,25 +216,21 @@ def score_folder(
     """Score every set of the logs in `folder`; `name` is that folder in the scores."""
     return [
         score_set(
-            members,
-            submitter=submitter,
-            system=system,
-            benchmark=benchmark,
-            ruleset=ruleset or scored_ruleset(benchmark, next((m for m in members if m.own_rules), members[0])),
-            windows=not is_packaged(folder, [benchmark]),
+            runs,
+            set_name,
+            ruleset=ruleset or scored_ruleset(set_name[2], next((run for run in runs if run.own_rules), runs[0])),
+            windows=not is_packaged(folder, [set_name[2]]),
             folder=name,
             tested_target=tested_target,
         )
-        for (submitter, system, benchmark), members in sets_of(folder, summaries).items()
+        for set_name, runs in sets_of(folder, summaries).items()
     ]
 
 
 def score_set(
     summaries: Sequence[RunSummary],
+    name: SetName,
     *,
-    submitter: str,
-    system: str,
-    benchmark: str,
     ruleset: str | None = None,
     windows: bool = False,
     folder: str = "",
@@ -252,6 +248,7 @@ def score_set(
             score.
         tested_target: quality that the mean of runs of one length is tested to reach.
     """
+    submitter, system, benchmark = name
     runs = _runs(summaries, benchmark, ruleset, windows)
     rules, ruleset, notes = runs.rules, runs.ruleset, list[str]()
     reason = mismatch(summaries, runs.finished, benchmark)

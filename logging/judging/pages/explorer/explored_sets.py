@@ -20,8 +20,7 @@ from judging.scoring.clocks import optimizer_steps
 from judging.scoring.cost import Price, cost
 from judging.scoring.decomposition import EPOCHS, SAMPLES, STEPS, run_parts
 from judging.scoring.recorded_run import recorded_run_of
-from judging.scoring.run_set import is_packaged, sets_of
-from judging.scoring.score import Score, log_folders, score_set, scored_ruleset
+from judging.scoring.score import Score, log_folders, score_folder
 from mlevents import keys
 from mlevents.evaluations import quality_of
 from mlevents.event import Event
@@ -67,23 +66,14 @@ def _explored(folders: Iterable[tuple[Path, Sequence[Path]]], prices: Prices, pl
     sets: list[dict[str, Any]] = []
     names: Counter[str] = Counter()
     for folder, files in folders:
-        summaries, events = [], {}
+        summaries, events = {}, {}
         for file in files:  # one log is in memory at a time
             record = read(file)
-            summaries.append(summarize(record))
-            events[file] = _Events.of(record)
-        for (submitter, system, benchmark), members in sets_of(folder, summaries).items():
-            ruleset = scored_ruleset(benchmark, next((m for m in members if m.own_rules), members[0]))
-            score = score_set(
-                members,
-                submitter=submitter,
-                system=system,
-                benchmark=benchmark,
-                ruleset=ruleset,
-                windows=not is_packaged(folder, [benchmark]),
-            )
-            rules, _ = rules_of(benchmark, ruleset, members)
-            runs = [_run(run, events[run.path], rules, ruleset) for run in members]
+            summaries[file.name], events[file] = summarize(record), _Events.of(record)
+        for score in score_folder(folder, [*summaries.values()], None, ""):
+            members = [summaries[name] for name in score.files]
+            rules, _ = rules_of(score.benchmark, score.ruleset, members)
+            runs = [_run(run, events[run.path], rules, score.ruleset) for run in members]
             methods = sorted({method for run in members for method in events[run.path].methods})
             values = _set(score, members, runs, rules, places)
             values |= {"methods": methods, "folder": places.shown(folder), "archive": places.archive_of(folder)}
