@@ -20,14 +20,10 @@ LISTED: Final = 5
 
 def about(audit: Audit, topic: Topic | None) -> list[CheckResult]:
     """Return the results with only their findings about a topic, or about none of them."""
-    others = {rule for known in TOPICS for rule in known.rules}
+    rules = topic.rules if topic else {rule for known in TOPICS for rule in known.rules}
     chosen: list[CheckResult] = []
     for result in audit.results:
-        findings = [
-            finding
-            for finding in result.findings
-            if (finding.rule in topic.rules if topic else finding.rule not in others)
-        ]
+        findings = [finding for finding in result.findings if (finding.rule in rules) == (topic is not None)]
         if findings:
             chosen.append(replace(result, findings=findings))
     return chosen

@@ -46,7 +46,12 @@ def check_figures(folder: Path, summaries: Mapping[Path, RunSummary], ruleset: s
         ours = any(re.fullmatch(r"benchmarks/[^/]+/implementations/timedrun", place) for place in listing.children)
         message = f"no {MANIFEST} with scores and runs, which `timedrun package` writes: no value could be compared"
         return [listing.finding("error" if ours else "warning", "manifest", message)]
-    stated, origins = ({_set_of(values): values for values in _objects(manifest[key])} for key in ("scores", "runs"))
+    stated, origins = (
+        {(str(of.get("system")), str(of.get("benchmark"))): of for of in manifest[key] if isinstance(of, dict)}
+        if isinstance(manifest[key], list)
+        else {}
+        for key in ("scores", "runs")
+    )
     findings: list[Finding] = []
     scores: list[Score] = []
     of_path = {os.path.abspath(path): summary for path, summary in summaries.items()}
@@ -114,11 +119,3 @@ def _same(stated: object, given: object) -> bool:
     if is_number(stated) and is_number(given):
         return math.isclose(stated, given, rel_tol=1e-9)
     return type(stated) is type(given) and stated == given
-
-
-def _objects(values: object) -> list[dict[str, Any]]:
-    return [value for value in values if isinstance(value, dict)] if isinstance(values, list) else []
-
-
-def _set_of(values: Mapping[str, Any]) -> tuple[str, str]:
-    return str(values.get("system")), str(values.get("benchmark"))

@@ -29,6 +29,7 @@ ALLOWABLE: Final = ("hardware", "data", "target")
 """Kinds of differences that `--allow` accepts. Different benchmarks are never compared."""
 
 MAX_SHOWN: Final = 8  # settings of configs named in a note
+ONE_BUDGET: Final = "with one training budget; a schedule of another length may reach the target sooner"
 
 
 def compare_sets(
@@ -70,6 +71,7 @@ def compare_sets(
     if {run.sha256 for run in slow} & {run.sha256 for run in fast}:
         notes.append("both sets contain the same log")
     ratio = partial(compare, paired=paired, confidence=confidence)
+    one_config = slow[0].config_digest is not None and slow[0].config_digest == fast[0].config_digest
     return replace(
         ratio(*times),
         slow=names[0],
@@ -86,7 +88,7 @@ def compare_sets(
         minutes_slow=geometric_mean(times[0]),
         minutes_fast=geometric_mean(times[1]),
         slow_digest=slow[0].config_digest,
-        budget_caveat=_budget_caveat(slow[0], fast[0], names[0]),
+        budget_caveat=None if one_config else f"{names[0]} was measured {ONE_BUDGET}",
         notes=tuple(notes),
     )
 
@@ -207,13 +209,6 @@ def _decomposed_scores(slow: Score, fast: Score) -> Decomposition | None:
     if slow.parts is None or fast.parts is None or slow.parts.unit != fast.parts.unit or not scores:
         return None
     return decomposition(slow.parts, fast.parts)
-
-
-def _budget_caveat(slow: RunSummary, fast: RunSummary, name: str) -> str | None:
-    """Return the caveat that the slow set has one training budget; None if both sets have one config."""
-    if slow.config_digest is not None and slow.config_digest == fast.config_digest:
-        return None
-    return f"{name} was measured with one training budget; a schedule of another length may reach the target sooner"
 
 
 def _config_differences(slow: RecordedRun, fast: RecordedRun) -> dict[str, list[Any]]:

@@ -16,8 +16,8 @@ import cattrs
 from judging.comparison.tradeoff import Curve
 from judging.ground.errors import UsageError
 from judging.ground.result_files import read_json
+from judging.scoring.clocks import optimizer_steps
 from judging.scoring.cost import Price, cost_on
-from judging.scoring.decomposition import EPOCHS, SAMPLES, STEPS, run_parts
 from mlevents.rounds import BenchmarkRules
 from mlevents.run_status import rules_of
 from mlevents.summary import RunSummary
@@ -117,7 +117,8 @@ class Rates:
         """
         if self.global_batch not in (None, run.global_batch_size):
             raise UsageError(f"{run.path} has a global batch of {run.global_batch_size}, {self.file} another one.")
-        steps = _steps(run, rules)
+        if (steps := optimizer_steps(run, rules)) is None:
+            raise UsageError(f"{run.path} lacks its progress, train_samples or global batch, so its steps are unknown.")
         own = LENGTH.search(self.config)
         until = min(1.0, steps / ratio * float(own[1] if own else 1) / self.schedule.steps) if self.schedule else 1.0
         progress = [at.progress for at in self.positions]
@@ -178,15 +179,6 @@ def extrapolated(
         more = f" and {len(missing) - MAX_NAMED} more" if len(missing) > MAX_NAMED else ""
         notes.append(f"left out, without a profile: {', '.join(missing[:MAX_NAMED])}{more}")
     return shifted, notes
-
-
-def _steps(run: RunSummary, rules: BenchmarkRules | None) -> float:
-    parts, batch = run_parts(run, rules), run.global_batch_size
-    if parts is None or not batch or (EPOCHS in parts.amounts and not run.train_samples):
-        raise UsageError(f"{run.path} lacks its progress, train_samples or global batch, so its steps are unknown.")
-    if EPOCHS in parts.amounts:  # whose last incomplete batch is dropped
-        return parts.amounts[EPOCHS] * max(1, int(run.train_samples or 0) // batch)
-    return parts.amounts[STEPS] if STEPS in parts.amounts else parts.amounts[SAMPLES] / batch
 
 
 def _names(curve: Curve) -> set[str]:

@@ -122,15 +122,13 @@ def compare_curves(curves: Sequence[Curve]) -> list[Comparison]:
     sign = direction(run for curve in curves for runs in curve.budgets.values() for run in runs.values())
     baseline = curves[0]
     best = frontier(point for curve in curves for point in curve.mean_points(sign))
-    comparisons = []
+    results = []
     for curve in curves:
         gains = [
             _gain(curve, ratio, None if curve is baseline else baseline, sign, best) for ratio in sorted(curve.budgets)
         ]
-        comparisons.append(
-            Comparison(label=curve.label, gains=gains, extrapolated=curve.extrapolated, hourly=curve.hourly)
-        )
-    return comparisons
+        results.append(Comparison(label=curve.label, gains=gains, extrapolated=curve.extrapolated, hourly=curve.hourly))
+    return results
 
 
 def _gain(curve: Curve, ratio: float, baseline: Curve | None, sign: float, best: set[tuple[float, float]]) -> Gain:

@@ -105,18 +105,12 @@ def write_csv(runs: Iterator[Run], out: Path) -> int:
     writer.writerow(COLUMNS)
     for run in runs:
         count += 1
-        summary = run.summary
-        about = [
-            inert(run.name),
-            inert(summary.config_name or ""),
-            summary.seed,
-            inert(summary.status or "unfinished"),
-            False,
-        ]
+        log = run.summary
+        about = [inert(run.name), inert(log.config_name or ""), log.seed, inert(log.status or "unfinished"), False]
         for at in points(run.record):
             writer.writerow([*about, at.minutes, at.step, at.samples, at.epoch, inert(at.kind), at.value])
         for kind, value in run.totals.items():
-            writer.writerow([*about, summary.minutes, None, None, None, kind, value])
+            writer.writerow([*about, log.minutes, None, None, None, kind, value])
     replace_text(out, text.getvalue())
     return count
 

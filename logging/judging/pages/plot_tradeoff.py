@@ -41,16 +41,14 @@ def plot_tradeoff(comparisons: Sequence[Comparison], out: Path) -> None:
         _save(figure, out)
 
 
-def _draw_curves(axes: Any, comparisons: Sequence[Comparison]) -> None:
+def _draw_curves(axes: Any, curves: Sequence[Comparison]) -> None:
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-    coloured = [
-        curve for place, curve in enumerate(comparisons) if not place or any(gain.frontier for gain in curve.gains)
-    ]
+    coloured = [curve for place, curve in enumerate(curves) if not place or any(gain.frontier for gain in curve.gains)]
     colours = {id(curve): COLOURS[place] for place, curve in enumerate(coloured[: len(COLOURS)])}
-    longest = max(gain.minutes for curve in comparisons for gain in curve.gains)
+    longest = max(gain.minutes for curve in curves for gain in curve.gains)
     unit, scale = ("seconds", 60.0) if longest < 10 else ("minutes", 1.0)
-    for curve in reversed(comparisons):
+    for curve in reversed(curves):
         points = sorted(curve.gains, key=lambda gain: gain.minutes)
         colour = colours.get(id(curve), "#b0b0b0")
         shown = id(curve) in colours
@@ -70,10 +68,11 @@ def _draw_curves(axes: Any, comparisons: Sequence[Comparison]) -> None:
         )
     axes.set_xscale("log")
     axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
-    axes.xaxis.set_minor_formatter(FuncFormatter(lambda x, _: f"{x:g}") if _few(axes) else NullFormatter())
-    where = ", extrapolated" if any(curve.extrapolated for curve in comparisons) else ""
+    low, high = axes.get_xlim()
+    axes.xaxis.set_minor_formatter(FuncFormatter(lambda x, _: f"{x:g}") if high / low < 20 else NullFormatter())
+    where = ", extrapolated" if any(curve.extrapolated for curve in curves) else ""
     axes.set_xlabel(f"{unit} to the end of the schedule{where}", fontsize=9)
-    prices = {curve.hourly.usd if curve.hourly else None for curve in comparisons}
+    prices = {curve.hourly.usd if curve.hourly else None for curve in curves}
     if len(prices) == 1 and (hourly := prices.pop()):
         each = hourly / 60 / scale
         cost = axes.secondary_xaxis("top", functions=(lambda time: time * each, lambda usd: usd / each))
@@ -89,13 +88,8 @@ def _draw_curves(axes: Any, comparisons: Sequence[Comparison]) -> None:
     _style(axes, "both")
 
 
-def _few(axes: Any) -> bool:
-    low, high = axes.get_xlim()
-    return bool(high / low < 20)
-
-
-def _draw_gains(axes: Any, comparisons: Sequence[Comparison]) -> None:
-    rows = list(comparisons[1:])
+def _draw_gains(axes: Any, curves: Sequence[Comparison]) -> None:
+    rows = list(curves[1:])
     if not rows:
         axes.set_axis_off()
         return
@@ -119,8 +113,8 @@ def _draw_gains(axes: Any, comparisons: Sequence[Comparison]) -> None:
 def _draw_gain(axes: Any, row: float, gain: Gain, marker: str) -> None:
     difference = gain.quality_at_equal_time
     colour = {"better": BETTER, "worse": WORSE}.get(gain.verdict, GREY)
-    if difference is not None and difference.low is not None and difference.high is not None:
-        axes.plot([difference.low, difference.high], [row, row], color=colour, linewidth=1.4)
     if difference is not None:
+        if difference.bounds:
+            axes.plot(difference.bounds, [row, row], color=colour, linewidth=1.4)
         face = FACE if gain.extrapolated else colour
         axes.plot(difference.value, row, marker, color=colour, markerfacecolor=face, markersize=4.5)

@@ -55,11 +55,10 @@ def table(scores: Sequence[Score], *, detailed: bool = False, width: int | None 
         detailed: print `details` of each score below the table.
         width: columns of the terminal; a table that does not fit has fewer and shorter ones. Default: any width.
     """
-    systems, benchmarks = distinct([score.system for score in scores]), distinct([score.benchmark for score in scores])
-    names = (
-        {"submitter": distinct([score.submitter for score in scores])} if len({s.submitter for s in scores}) > 1 else {}
-    )
-    names |= {"system": systems, "benchmark": benchmarks}
+    identity = ("submitter", "system", "benchmark")
+    names = {field: distinct([getattr(score, field) for score in scores]) for field in identity}
+    if len({*names["submitter"]}) < 2:
+        del names["submitter"]
     header = [*names, "runs", "score", "95 % of the mean"]
     rows = [[*name, *_row(score)] for *name, score in zip(*names.values(), scores, strict=True)]
     if width is not None and Table(header, rows).width > width:

@@ -22,24 +22,24 @@ LONGEST_LABEL = 60
 """Characters of a label in a table."""
 
 
-def table(comparisons: Sequence[Comparison], width: int | None) -> list[str]:
-    """Return the caption and the table, a row for each point; `comparisons[0]` is the baseline."""
-    points = sum(len(curve.gains) for curve in comparisons[1:])
+def table(curves: Sequence[Comparison], width: int | None) -> list[str]:
+    """Return the caption and the table, a row for each point; `curves[0]` is the baseline."""
+    points = sum(len(curve.gains) for curve in curves[1:])
     caption = (
-        f"Quality and time (unverified) against the curve of {comparisons[0].label}, the means over the seeds of a"
+        f"Quality and time (unverified) against the curve of {curves[0].label}, the means over the seeds of a"
         " point. At equal time: difference of quality, positive if better; same quality: how many times sooner; each"
         f" with its 95 % interval, so of {points} points about {points / 20:.0f} would show a difference by chance."
         " *: no other point is as good in less time."
     )
-    if any(curve.extrapolated for curve in comparisons):
+    if any(curve.extrapolated for curve in curves):
         caption += f" ~: {EXTRAPOLATED}."
-    priced = any(curve.hourly for curve in comparisons)
+    priced = any(curve.hourly for curve in curves)
     rows = []
-    for curve in comparisons:
+    for curve in curves:
         for place, gain in enumerate(curve.gains):
             row = [
                 shortened(curve.label, LONGEST_LABEL) if place == 0 else "",
-                *cells(gain, is_baseline=curve is comparisons[0]),
+                *cells(gain, is_baseline=curve is curves[0]),
             ]
             row[4:4] = [cost(gain)] if priced else []
             rows.append(row)
@@ -79,17 +79,16 @@ def cost(gain: Gain) -> str:
     )
 
 
-def report(comparisons: Sequence[Comparison], width: int | None) -> list[str]:
+def report(curves: Sequence[Comparison], width: int | None) -> list[str]:
     """Return table, verdicts and warnings as lines."""
-    lines = [*table(comparisons, width), ""]
-    lines += grouped("time: extrapolated to", {curve.label: [curve.extrapolated] for curve in comparisons})
-    lines += grouped("cost:", {curve.label: [price_of(curve)] for curve in comparisons})
+    lines = [*table(curves, width), ""]
+    lines += grouped("time: extrapolated to", {curve.label: [curve.extrapolated] for curve in curves})
+    lines += grouped("cost:", {curve.label: [price_of(curve)] for curve in curves})
     at = " at extrapolated times"
     lines += [
-        stdio.fitted(f"{curve.label}: {curve.verdict}{at if curve.extrapolated else ''}", 4)
-        for curve in comparisons[1:]
+        stdio.fitted(f"{curve.label}: {curve.verdict}{at if curve.extrapolated else ''}", 4) for curve in curves[1:]
     ]
-    return [*lines, *grouped("warning:", {curve.label: curve.warnings for curve in comparisons[1:]}), NOTICE]
+    return [*lines, *grouped("warning:", {curve.label: curve.warnings for curve in curves[1:]}), NOTICE]
 
 
 def grouped(kind: str, texts: Mapping[str, Sequence[str]]) -> list[str]:
@@ -107,20 +106,20 @@ def price_of(curve: Comparison) -> str:
     return "" if curve.hourly is None else curve.hourly.price if curve.hourly.usd else str(curve.hourly)
 
 
-def as_json(comparisons: Sequence[Comparison]) -> dict[str, Any]:
+def as_json(curves: Sequence[Comparison]) -> dict[str, Any]:
     """Return curves, gains, verdicts and warnings as plain values; infinite speed-ups are None: `reach` says what can
     be measured."""
-    curves = []
-    for curve in comparisons:
+    values = []
+    for curve in curves:
         gains = [
-            as_values(gain, "mean") | ({"verdict": gain.verdict} if curve is not comparisons[0] else {})
+            as_values(gain, "mean") | ({"verdict": gain.verdict} if curve is not curves[0] else {})
             for gain in curve.gains
         ]
         for speed_up in filter(None, (gain["speed_up"] for gain in gains)):
             speed_up.update({name: None for name, value in speed_up.items() if value == math.inf})
-        verdict = {"verdict": curve.verdict, "warnings": list(curve.warnings)} if curve is not comparisons[0] else {}
+        verdict = {"verdict": curve.verdict, "warnings": list(curve.warnings)} if curve is not curves[0] else {}
         where = {"extrapolated": curve.extrapolated} if curve.extrapolated else {}
         price = {"price": price_of(curve)} if curve.hourly else {}
-        curves.append({"label": curve.label, **where, **price, "gains": gains, **verdict})
-    said = {"extrapolated": EXTRAPOLATED} if any(curve.extrapolated for curve in comparisons) else {}
-    return {"verified": False, "notice": NOTICE, **said, "baseline": comparisons[0].label, "curves": curves}
+        values.append({"label": curve.label, **where, **price, "gains": gains, **verdict})
+    said = {"extrapolated": EXTRAPOLATED} if any(curve.extrapolated for curve in curves) else {}
+    return {"verified": False, "notice": NOTICE, **said, "baseline": curves[0].label, "curves": values}

@@ -6,12 +6,9 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from statistics import fmean
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from mlevents.student_t import mean_margin
-
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
 
 MOST_DIGITS: Final = 4
 
@@ -86,6 +83,6 @@ def bracketed(texts: Sequence[str], unit: str = "") -> str:
     return f"{texts[0]}{unit}" + (f" [{texts[1]}, {texts[2]}]" if len(texts) > 1 else "")
 
 
-def as_values(estimates: DataclassInstance, name: str = "ratio") -> dict[str, Any]:
+def as_values(estimates: Any, name: str = "ratio") -> dict[str, Any]:
     """Return a dataclass as JSON values, in which the value of each `Interval` is called `name`."""
     return asdict(estimates, dict_factory=lambda items: {name if key == "value" else key: item for key, item in items})

@@ -93,8 +93,11 @@ class RunMeans:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScoreNotes:
-    """Reasons and remarks on a score."""
+class Score(RunMeans, Clocks, SetTimes, ScoredSet):  # the fields of the last base come first
+    """Score of one set of runs: the set, its times, its other clocks, means of its runs, and what to know beside them.
+
+    The other clocks are never scaled and enter no other value; of a set with a `target_test` they are of all its runs.
+    """
 
     reason: str | None  # for no score; None if there is one
     failures: dict[str, str]  # reasons why a run has no time, by file name
@@ -102,14 +105,6 @@ class ScoreNotes:
     target_test: TargetTest | None  # if one was asked for and the runs are of one fixed length
     untestable: str | None  # the reason why they are not tested
     notes: list[str]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Score(ScoreNotes, RunMeans, Clocks, SetTimes, ScoredSet):  # the fields of the last base come first
-    """Score of one set of runs: the set, its times, its other clocks, means of its runs, and notes.
-
-    The other clocks are never scaled and enter no other value; of a set with a `target_test` they are of all its runs.
-    """
 
 
 @dataclass(frozen=True)
@@ -124,14 +119,6 @@ class _Runs:
     failures: Sequence[str | None]
     minutes: list[float | None]
     selected: RunSelection
-
-    @property
-    def names(self) -> list[str]:
-        return [run.path.name for run in self.summaries]
-
-    @property
-    def finished(self) -> list[RunSummary]:
-        return [run for run, failed in zip(self.summaries, self.failures, strict=True) if not failed]
 
     @property
     def succeeded(self) -> list[RunSummary]:
@@ -251,7 +238,9 @@ def score_set(
     submitter, system, benchmark = name
     runs = _runs(summaries, benchmark, ruleset, windows)
     rules, ruleset, notes = runs.rules, runs.ruleset, list[str]()
-    reason = mismatch(summaries, runs.finished, benchmark)
+    names = [run.path.name for run in summaries]
+    finished = [run for run, failed in zip(summaries, runs.failures, strict=True) if not failed]
+    reason = mismatch(summaries, finished, benchmark)
     if reason is None and ruleset is not None:
         reason = copied(summaries, ruleset, notes)
     converged = factor = None
@@ -280,10 +269,10 @@ def score_set(
         ),
         demonstration=runs.demonstration,
         config_name=_joined((run.config_name for run in summaries), ""),
-        target=next((t for run in (*runs.finished, *summaries) if (t := target(run, ruleset)) is not None), None),
+        target=next((t for run in (*finished, *summaries) if (t := target(run, ruleset)) is not None), None),
         runs_needed=rules.runs if rules and not runs.demonstration else None,
         unit=rules.unit if rules else "",
-        files=runs.names,
+        files=names,
         folder=folder,
     )
     return Score(
@@ -293,7 +282,7 @@ def score_set(
             for name, value in vars(part).items()
         },
         reason=reason,
-        failures={name: failed for name, failed in zip(runs.names, runs.failures, strict=True) if failed},
+        failures={name: failed for name, failed in zip(names, runs.failures, strict=True) if failed},
         disturbances=runs.disturbances,
         target_test=test,
         untestable=untestable,
@@ -320,7 +309,8 @@ def _runs(summaries: Sequence[RunSummary], benchmark: str, ruleset: str | None, 
 
 def _times(runs: _Runs, factor: float | None, converged: Convergence | None, notes: list[str]) -> SetTimes:
     """Return the times of a set; `notes` get remarks on its energy."""
-    selected, minutes, names, scale = runs.selected, runs.minutes, runs.names, factor or 1.0
+    selected, minutes, scale = runs.selected, runs.minutes, factor or 1.0
+    names = [run.path.name for run in runs.summaries]
     times = [time for i in selected.chosen if (time := minutes[i]) is not None]
     interval = mean_interval(times)
     powered = (runs.summaries[0].path.parent / "power").is_dir()

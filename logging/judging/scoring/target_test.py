@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist, fmean, stdev
@@ -59,10 +60,8 @@ def target_test(values: Sequence[float], target: float, higher_is_better: bool) 
         NotTestable: there are fewer than two values, or all are equal: their spread is unknown.
     """
     if len(values) < 2 or len({*values}) == 1:
-        counted = f"{len(values)} run{'s' * (len(values) != 1)}" + " of one quality" * (len(values) > 1)
-        raise NotTestable(
-            f"the t test needs runs whose qualities differ, here are {counted}; add runs with other seeds"
-        )
+        few = f"{len(values)} run{'s' * (len(values) != 1)}" + " of one quality" * (len(values) > 1)
+        raise NotTestable(f"the t test needs runs whose qualities differ, here are {few}; add runs with other seeds")
     runs, mean, deviation = len(values), fmean(values), stdev(values)
     effect = (mean - target if higher_is_better else target - mean) / deviation
     reached = sum(value >= target if higher_is_better else value <= target for value in values)
@@ -94,11 +93,7 @@ def runs_needed(effect: float) -> int | None:
     """
     if effect <= 0 or power(effect, MOST_RUNS) < POWER:
         return None
-    low, high = 1, MOST_RUNS  # power rises with the number of runs
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if power(effect, middle) >= POWER else (middle, high)
-    return high
+    return 2 + bisect_left(range(2, MOST_RUNS), POWER, key=lambda runs: power(effect, runs))  # it rises with the runs
 
 
 def power(effect: float, runs: int) -> float:
