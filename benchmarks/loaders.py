@@ -37,7 +37,7 @@ from image_classification.bench_cases import CONTESTANTS, SEED, STORES, Contesta
 from image_classification.prepare import prepare
 from image_classification.settings import DataConfig
 from judging.ground.result_files import ResultPaths, next_number, write_json
-from judging.pages import table
+from judging.pages.table import Table
 from mlevents import record
 from timedrun.analysis.loader_benchmark import BenchOptions
 from timedrun.analysis.process_memory import held_bytes, sampled
@@ -303,7 +303,7 @@ def main() -> None:
     settings = {name: getattr(given, name) for name in (*numbers, "workers")}
     environment = system.environment().splitlines()
     write_json(given.out, {"settings": settings, "missing": missing, **found.values, "environment": environment})
-    table.show(found.header, found.rows)
+    Table(found.header, found.rows).show()
     print(found.words)
     for name, reason in missing.items():
         print(f"{name}: not measured: {reason}")

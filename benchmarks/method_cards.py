@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from judging.ground.errors import UsageError
+from judging.pages.table import Table
 from timedrun.methods import REGISTRY
 from timedrun.methods.card import rows
 from timedrun.storage.benchmark_folders import ROOT
@@ -90,18 +91,20 @@ def page() -> str:
     """Return the cards of all methods and settings as Markdown, in the order in which a stack applies them."""
     shown = [cards()[name] for name in sorted(REGISTRY, key=lambda name: REGISTRY[name].stage)]
     options = [card for card in cards().values() if card.setting]
-    lines = ["| method | stage | |", "|---|---|---|"]
-    lines += [
-        f"| [`{card.name}`](#{card.name}) | {REGISTRY[card.name].stage.name.lower()} | {card.summary} |"
-        for card in shown
-    ]
-    lines += ["", "Settings of a config that are used like methods:", "", "| setting | option | |", "|---|---|---|"]
-    lines += [f"| [`{card.name}`](#{card.name}) | `{card.setting}` | {card.summary} |" for card in options]
+    stages = [[_link(card), REGISTRY[card.name].stage.name.lower(), card.summary] for card in shown]
+    settings = [[_link(card), f"`{card.setting}`", card.summary] for card in options]
+    lines = Table(["method", "stage", ""], stages).markdown()
+    lines += ["", "Settings of a config that are used like methods:", ""]
+    lines += Table(["setting", "option", ""], settings).markdown()
     for card in [*shown, *options]:
         lines += ["", f"### {card.name}", "", f"**{card.title}.** {card.summary}", ""]
         facts = [*rows(card)[1:], *costs(card.name), *effects(card)]
         lines += [f"- {subject}: {text}" for subject, text in facts]
     return "\n".join(lines)
+
+
+def _link(card: MethodCard) -> str:
+    return f"[`{card.name}`](#{card.name})"
 
 
 def with_cards(text: str) -> str:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 from judging.comparison.speedup_ratio import Ratio, compare
 from judging.ground.errors import ExitCode
+from judging.scoring.interval import as_values
 from referee.series import Series
 
 
@@ -33,7 +34,8 @@ class Retiming:
 
     def as_json(self) -> dict[str, Any]:
         """Return the verdict as JSON."""
-        ratio = self.ratio and asdict(self.ratio) | {"verdict": self.ratio.verdict, "portable": self.ratio.portable}
+        portable = self.ratio and self.ratio.portable and [*vars(self.ratio.portable).values()]
+        ratio = self.ratio and as_values(self.ratio) | {"verdict": self.ratio.verdict, "portable": portable}
         return {"submission": self.submission.as_json(), "record": self.record.as_json(), "ratio": ratio}
 
     def lines(self, width: int | None) -> list[str]:

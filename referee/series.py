@@ -8,7 +8,7 @@ from statistics import fmean
 from typing import Any
 
 from judging.ground.errors import ExitCode
-from judging.pages import table
+from judging.pages.table import Table
 from judging.scoring.target_test import LEVEL, NotTestable, TargetTest, target_test
 from mlevents.student_t import mean_margin
 from referee.verdict import Verdict
@@ -108,7 +108,7 @@ class Series:
             for number, one in enumerate(self.verdicts, 1)
         ]
         header = ["run", "loss", "standard error", "train s", "probes"]
-        return [*table.columns(header, rows, width=width), "", self.sentence]
+        return [*Table(header, rows).lines(width), "", self.sentence]
 
 
 def _mean(values: list[float], digits: int) -> str:

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from judging.ground.errors import ExitCode
-from judging.pages import table
+from judging.pages.table import Table
 
 PROBES: Final = {
     "contents": "the code is small and has no data in it",
@@ -96,4 +96,4 @@ class Verdict:
             if of[name] or name not in ("sandbox", "target"):
                 state = "FAIL" if failed else "pass" if of[name] else "not run"
                 rows.append([name, state, "; ".join(one.reason for one in failed or of[name]) or statement])
-        return [*table.columns(["probe", "result", "reason"], rows, width=width), "", self.sentence]
+        return [*Table(["probe", "result", "reason"], rows).lines(width), "", self.sentence]

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 import torch
 from torch import Tensor
 
-from judging.pages import table
+from judging.pages.table import Table
 from timedrun.analysis.step_benchmark import StepRow, measure_steps, values_of
 from timedrun.benchmark import Benchmark
 from timedrun.commands.bench import show_steps
@@ -162,7 +162,7 @@ class Block:
 
     def show(self, name: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         """Print a table at the end."""
-        self.tables.append(lambda: (print(f"\n{name}"), table.show(header, rows))[0])
+        self.tables.append(lambda: (print(f"\n{name}"), Table(header, rows).show())[0])
 
     def write(self) -> None:
         """Write all values so far."""

@@ -67,7 +67,7 @@ def test_a_record_is_beaten_by_pairs_and_a_breach_of_either_ends_it() -> None:
     judged = Retiming(Series(fast, None), Series(slow, None))
     expected = compare([20.0, 21.0, 19.0], [10.0, 11.0, 9.0], paired=True)
     said = judged.as_json()["ratio"]
-    assert (said["ratio"], said["low"], said["verdict"]) == (expected.ratio, expected.low, "faster")
+    assert (said["ratio"], said["low"], said["verdict"]) == (expected.value, expected.low, "faster")
     assert judged.exit_code is ExitCode.OK and "the submission is faster" in judged.lines(None)[-2]
     ended = Retiming(Series(fast, None), Series([verdict(3.2, passed=False)], None))
     assert (ended.exit_code, ended.ratio, ended.lines(None)[-1]) == (ExitCode.ERROR, None, Series(fast, None).sentence)

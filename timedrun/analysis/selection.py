@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Final, Generic, TypeVar
 
 from judging.ground.errors import TimedrunError
-from timedrun.analysis.step_times import StepSpeedUp, StepTimes, speed_up
+from judging.scoring.interval import Interval, as_values
+from timedrun.analysis.step_times import StepTimes, speed_up
 
 Settings = TypeVar("Settings")
 UNTRIED: Final = "not measured before the time was over"
@@ -20,9 +21,9 @@ class Evidence:
     """Measurements of one change, and the verdict on it."""
 
     change: str
-    alone: StepSpeedUp | None = None
+    alone: Interval | None = None
     """Of the given settings with the change, over those without it. None: not measured."""
-    within: StepSpeedUp | None = None
+    within: Interval | None = None
     """Of the combined changes, over all but this one."""
     loss: float | None = None
     """Largest relative difference of a loss from the given settings', of the change alone."""
@@ -36,7 +37,7 @@ class Selection(Generic[Settings]):
 
     settings: Settings
     evidence: dict[str, Evidence]
-    speed_up: StepSpeedUp | None = None
+    speed_up: Interval | None = None
     """Over the given settings, measured last. None: nothing was kept."""
     loss: float = 0.0
     """Largest relative difference of a loss from the given settings'."""
@@ -56,24 +57,19 @@ class Selection(Generic[Settings]):
     def as_values(self) -> dict[str, Any]:
         """Return the evidence as JSON values."""
 
-        def gain(one: StepSpeedUp | None) -> dict[str, float] | None:
-            return one._asdict() if one else None
-
         return {
             "kept": self.kept,
-            "speed_up": gain(self.speed_up),
+            "speed_up": self.speed_up and as_values(self.speed_up),
             "loss_difference": self.loss,
             "seconds_per_step": {name: times.seconds for name, times in self.times.items()},
-            "changes": [
-                {**asdict(one), "alone": gain(one.alone), "within": gain(one.within)} for one in self.evidence.values()
-            ],
+            "changes": [as_values(evidence) for evidence in self.evidence.values()],
         }
 
 
 def verdict(one: Evidence) -> str:
     """Return the speed-up of a change and the verdict on it."""
     gain = one.within or one.alone
-    shown = f"{gain.ratio:.2f}x [{gain.low:.2f}, {gain.high:.2f}], " if gain else ""
+    shown = f"{gain.text()}, " if gain else ""
     return f"{shown}{'kept' if one.kept else 'dropped'}{f': {one.reason}' if one.reason else ''}"
 
 
@@ -172,7 +168,7 @@ class Selector(Generic[Settings]):
             rival = next((other for other in combined if self.setting(other) == self.setting(change)), None)
             if rival:  # a change that does not fit alone needs the others, and was declared as the better one
                 old = self.evidence[rival].alone
-                if evidence.alone and old and old.ratio >= evidence.alone.ratio:
+                if evidence.alone and old and old.value >= evidence.alone.value:
                     evidence.reason = f"{rival} is faster"
                     continue
             tried = [other for other in combined if other != rival]
@@ -234,6 +230,6 @@ class Selector(Generic[Settings]):
         return f"changes the loss: {own} in place of {given} in the first steps"
 
 
-def _gain_problem(gain: StepSpeedUp) -> str:
+def _gain_problem(gain: Interval) -> str:
     """Return why a change does not pay, or ""."""
-    return "" if gain.low > 1 else "slower with it" if gain.high < 1 else "no difference shown"
+    return gain.verdict_against(1, "", "slower with it")

@@ -11,9 +11,10 @@ from typing import Any, Final
 import torch
 
 from judging.comparison.extrapolation import over_schedule
+from judging.scoring.interval import Interval, as_values
 from timedrun.analysis.profiled_run import StepPlan
 from timedrun.analysis.step_flops import peak_flops
-from timedrun.analysis.step_times import StepSpeedUp, StepTimes, speed_up, step_times
+from timedrun.analysis.step_times import StepTimes, speed_up, step_times
 from timedrun.benchmark import Benchmark
 from timedrun.config import RunConfig, digest
 from timedrun.distributed.process_group import choose_device
@@ -32,7 +33,7 @@ class StepRow:
     """As the user named the config."""
     config: RunConfig
     times: StepTimes
-    speed_up: StepSpeedUp | None
+    speed_up: Interval | None
     """Ratio of samples per second to the first config's; None: it is the first one."""
     tokens_per_sample: float | None
     """Without padding; None: the samples are not text."""
@@ -84,7 +85,7 @@ class StepRow:
             "mfu": self.utilisation(self.operations / size),
             "mfu_with_the_operations_of_the_first": self.utilisation(first.operations / first.config.global_batch),
             "peak_bytes": self.times.peak_bytes,
-            "speed_up": {**gain._asdict(), "shown": gain.shown} if gain else None,
+            "speed_up": {**as_values(gain), "shown": not gain.verdict_against(1, "", "")} if gain else None,
             "progress": self.times.progress,
             "seconds_of_steps": self.times.seconds_of_steps,
             "operations": self.times.operations,
@@ -128,9 +129,9 @@ def measure_steps(
     return rows, {name.partition(": ")[2]: reason for name, reason in failed.items()}
 
 
-def rate_ratio(base_config: RunConfig, base: StepTimes, config: RunConfig, times: StepTimes) -> StepSpeedUp:
+def rate_ratio(base_config: RunConfig, base: StepTimes, config: RunConfig, times: StepTimes) -> Interval:
     """Return the ratio of samples per second, with its interval: that of the steps, times that of the batches."""
-    return StepSpeedUp(*(config.global_batch / base_config.global_batch * value for value in speed_up(base, times)))
+    return speed_up(base, times).mapped(lambda ratio: config.global_batch / base_config.global_batch * ratio)
 
 
 def known_peak(config: RunConfig) -> float | None:

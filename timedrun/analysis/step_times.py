@@ -14,12 +14,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import NamedTuple
 
 import torch
 
 from judging.comparison.extrapolation import over_schedule
-from mlevents import student_t
+from judging.scoring.interval import Interval
 from timedrun.analysis.profiled_run import StepPlan, profiled
 from timedrun.benchmark import Benchmark, find
 from timedrun.config import RunConfig
@@ -52,20 +51,7 @@ class StepTimes:
         return over_schedule(self.progress, [statistics.median(chunks) for chunks in self.chunks])
 
 
-class StepSpeedUp(NamedTuple):
-    """Ratio of two configs' seconds per step, with its 95 % interval."""
-
-    ratio: float
-    low: float
-    high: float
-
-    @property
-    def shown(self) -> bool:
-        """Return True if the interval excludes 1."""
-        return self.low > 1 or self.high < 1
-
-
-def speed_up(base: StepTimes, other: StepTimes) -> StepSpeedUp:
+def speed_up(base: StepTimes, other: StepTimes) -> Interval:
     """Return how many times as fast a step of `other` is: the geometric mean of the ratios of chunks that were measured
     one right after the other, with Student's interval on their logarithms.
 
@@ -76,9 +62,7 @@ def speed_up(base: StepTimes, other: StepTimes) -> StepSpeedUp:
     logs = [math.log(a / b) for one, two in pairs for a, b in zip(one, two, strict=True)]
     if len(logs) < 2:
         raise ValueError("a speed-up needs at least two chunks of each config")
-    mean, error = statistics.fmean(logs), statistics.stdev(logs) / math.sqrt(len(logs))
-    margin = student_t.quantile(len(logs) - 1) * error
-    return StepSpeedUp(math.exp(mean), math.exp(mean - margin), math.exp(mean + margin))
+    return Interval.of(logs).mapped(math.exp)
 
 
 def step_times(

@@ -14,7 +14,7 @@ from typing import Final
 from judging.ground import stdio
 from judging.ground.errors import ExitCode, UsageError
 from judging.ground.result_files import write_json
-from judging.pages import table
+from judging.pages.table import Table
 from timedrun.analysis.profiled_run import StepPlan
 from timedrun.analysis.selection import CHOSEN, GIVEN, Selection, Selector, verdict
 from timedrun.analysis.step_times import StepTimes, step_times
@@ -94,12 +94,11 @@ def changed(benchmark: Benchmark, config: RunConfig, changes: Sequence[str], dat
 def show(config: RunConfig, found: Selection[RunConfig]) -> None:
     """Print the evidence for each change, and the speed-up of all."""
     rows = [[one.change, "kept" if one.kept else "dropped", verdict(one)] for one in found.evidence.values()]
-    table.show(["change", "", "step, with it over without it [95 %]"], rows)
+    Table(["change", "", "step, with it over without it [95 %]"], rows).show()
     print()
     if found.speed_up is None:
         print(f"no change pays: {config.name} stays as it is")
         return
-    ratio, low, high = found.speed_up
     given, chosen = (found.times[name].seconds * 1e3 for name in (GIVEN, CHOSEN))
-    print(f"{config.name}: {given:.2f} ms per step; chosen: {chosen:.2f} ms: {ratio:.2f}x [{low:.2f}, {high:.2f}]")
+    print(f"{config.name}: {given:.2f} ms per step; chosen: {chosen:.2f} ms: {found.speed_up.text()}")
     print(f"losses of the first steps differ by at most {found.loss:.1e}")

@@ -18,7 +18,7 @@ import torch
 from judging.ground import stdio
 from judging.ground.errors import ExitCode, TimedrunError, UsageError
 from judging.ground.result_files import write_json
-from judging.pages import table
+from judging.pages.table import Table, number
 from mlevents.terminal_escape import printable
 from timedrun.analysis.loader_benchmark import BenchOptions, LoaderComparison, LoaderRates, ratios
 from timedrun.analysis.step_benchmark import STEPS, StepRow, arithmetic, measure_steps, values_of
@@ -123,18 +123,18 @@ def show_steps(rows: Sequence[StepRow], failed: Mapping[str, str], *, notes: boo
         cells.append(
             [
                 row.label,
-                table.number(median),
-                f"{table.number(low)} - {table.number(high)}",
-                table.number(row.samples_per_second),
+                number(median),
+                f"{number(low)} - {number(high)}",
+                number(row.samples_per_second),
                 *([f"{row.tokens_per_second:,.0f}" if row.tokens_per_second is not None else "-"] if text else []),
-                table.number(row.operations / 1e9),
-                table.number(row.operations / median / 1e6),
+                number(row.operations / 1e9),
+                number(row.operations / median / 1e6),
                 *([f"{share:.1%}" if share is not None else "-"] if known else []),
                 f"{row.times.peak_bytes / 2**20:,.0f} MiB",
-                f"{gain.ratio:.2f} [{gain.low:.2f}, {gain.high:.2f}]" if gain else "-",
+                gain.text("") if gain else "-",
             ]
         )
-    table.show(header, cells)
+    Table(header, cells).show()
     print()
     for label, reason in failed.items():
         print(stdio.fitted(printable(f"{label}: failed: {reason}"), 4))
@@ -205,7 +205,7 @@ def show(found: LoaderComparison) -> None:
             print(f"\n{unit} at {size} {'pixels' if unit == 'images' else 'tokens'}")
         header = ["loader", "store", "workers", f"{unit}/s", "range", "/s per core", "/CPU-second"]
         header += ["peak memory", "first pass", *(f"/ {row.loader}" for row in references)]
-        table.show(header, [_cells(row, references) for row in rows])
+        Table(header, [_cells(row, references) for row in rows]).show()
     print()
     for name, reason in found.missing.items():
         print(f"{name}: not measured: {reason}")

@@ -10,13 +10,14 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from judging.comparison.compare import ALLOWABLE, compare_sets, pairs_of
-from judging.comparison.speedup_ratio import NotComparable, Ratio, rounded
+from judging.comparison.speedup_ratio import NotComparable, Ratio
 from judging.ground import stdio
 from judging.ground.errors import ExitCode, UsageError
 from judging.pages.score_table import NOTICE
-from judging.pages.table import columns, number
+from judging.pages.table import Table, number
 from judging.scoring.cost import Cost, cost
-from judging.scoring.decomposition import Decomposition, Factor, TimeParts
+from judging.scoring.decomposition import Decomposition, TimeParts
+from judging.scoring.interval import Interval, as_values
 from judging.scoring.run_set import only_set
 from mlevents.terminal_escape import printable
 from timedrun.race.race_file import raced_together
@@ -60,10 +61,10 @@ def compare(arguments: argparse.Namespace) -> ExitCode:
     ]
     if arguments.json:
         header = {"compared": True, "verified": False, "notice": NOTICE, "sentence": ratio.sentence}
-        header |= {"verdict": ratio.verdict, "portable_score": ratio.portable}
+        header |= {"verdict": ratio.verdict, "portable_score": ratio.portable and [*vars(ratio.portable).values()]}
         stdio.stage("")
         priced = {"costs": [asdict(one) for one in costs]} if costs else {}
-        print(json.dumps(header | asdict(ratio) | priced, indent=2))
+        print(json.dumps(header | as_values(ratio) | priced, indent=2))
     else:
         width = stdio.terminal_columns(sys.stdout)
         stdio.show("\n".join(stdio.fitted(line, 4) for line in report(ratio, width, costs)))
@@ -97,22 +98,20 @@ def decomposed(ratio: Ratio, parts: Decomposition, width: int | None) -> list[st
     """Return the table of the decomposition and the product; a ratio above 1 makes the second set faster."""
     first, second, unit = parts.first, parts.second, parts.first.unit
     minutes = min(first.minutes, second.minutes) >= 1
-    total = Factor(ratio.ratio, ratio.low, ratio.high)
+    total = Interval(ratio.value, ratio.low, ratio.high)
 
-    def row(name: str, of: Callable[[TimeParts], str], factor: Factor) -> list[str]:
-        low, high = factor.low or factor.ratio, factor.high or factor.ratio
-        values = rounded((factor.ratio, low, high), (low, high), least=3)
-        return [name, of(first), of(second), f"{values[0]}x" + (f" [{values[1]}, {values[2]}]" if low < high else "")]
+    def row(name: str, of: Callable[[TimeParts], str], factor: Interval) -> list[str]:
+        return [name, of(first), of(second), factor.text(least=3)]
 
     rows = [
         row("time to train", lambda one: f"{one.minutes:.3f} min" if minutes else f"{one.minutes * 60:.2f} s", total),
         row(f"= {unit}", lambda one: number(one.samples), parts.samples),
         row(f"x {unit}/s, training", lambda one: number(one.samples_per_second), parts.samples_per_second),
         row("x evaluation, start-up", lambda one: f"{1 - one.training_share:.1%}", parts.evaluation_and_startup),
-        row(f"{unit}/s, all in", lambda one: number(one.samples / one.minutes / 60), Factor(parts.per_sample)),
+        row(f"{unit}/s, all in", lambda one: number(one.samples / one.minutes / 60), Interval(parts.per_sample)),
     ]
     header = ["", "first", "second", f"ratio [{ratio.confidence * 100:.4g} %]"]
-    lines = columns(header, rows, width=width)
+    lines = Table(header, rows).lines(width)
     if ratio.decomposition_of_scores:
         lines.append(f"Of scores: {ratio.decomposition_of_scores.product}.")
     return lines

@@ -20,7 +20,7 @@ import timedrun
 from judging.ground import stdio
 from judging.ground.errors import ExitCode
 from judging.ground.result_files import ResultPaths, next_number
-from judging.pages import table
+from judging.pages.table import Table
 from timedrun.distributed.process_group import choose_device
 from timedrun.preflight import checks
 from timedrun.provenance.hardware import gib, processor
@@ -43,7 +43,7 @@ def doctor(arguments: argparse.Namespace) -> ExitCode:
         print(json.dumps({"machine": facts, "packages": packages, "warnings": warnings}, indent=2))
         return ExitCode.OK
     rows = [*map(list, facts.items()), ["", ""], *map(list, packages.items())]
-    table.show(["", f"timedrun {timedrun.__version__}"], rows)
+    Table(["", f"timedrun {timedrun.__version__}"], rows).show()
     for text in warnings:
         stdio.show(stdio.fitted(f"warning: {text}", 4))
     return ExitCode.OK

@@ -14,7 +14,7 @@ import torch
 from judging.comparison.extrapolation import MOST_WAITING
 from judging.ground import stdio
 from judging.ground.errors import ExitCode, PreflightError, UsageError
-from judging.pages import table
+from judging.pages.table import Table
 from mlevents.terminal_escape import printable
 from timedrun.analysis import profile as analysis
 from timedrun.analysis.profile import EVALUATION, Part, Profile
@@ -112,7 +112,7 @@ def show(config: RunConfig, found: Profile) -> None:
     where = f"{found.device.type}, {threads} thread{'s' * (threads > 1)}"
     title = f"{config.name} on {where}, batch {config.global_batch}: {unit} per step, by progress of the run"
     print(stdio.fitted(printable(title), 0))
-    table.show(["part", *(f"{at.progress:.0%}" for at in found.positions), "of run", "if free"], rows)
+    Table(["part", *(f"{at.progress:.0%}" for at in found.positions), "of run", "if free"], rows).show()
     print()
     for line in sentences(config, found):
         print(stdio.fitted(printable(line), 4))

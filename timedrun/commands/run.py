@@ -13,7 +13,7 @@ from typing import Any
 
 from judging.ground import ledger, result_files, stdio
 from judging.ground.errors import ExitCode, UsageError
-from judging.pages import table
+from judging.pages.table import Table
 from mlevents.machine_load import disturbances
 from mlevents.terminal_escape import printable
 from timedrun.benchmark import Benchmark, find
@@ -149,7 +149,7 @@ def run_several(config: RunConfig, folder: Path, argv: list[str], runs: int, *, 
         stdio.write(json.dumps({"results": str(folder), "runs": found}, indent=2) + "\n", sys.stdout)
     else:
         header = ["run", "seed", "time (unverified)", "quality", "outcome"]
-        table.show(header, rows)
+        Table(header, rows).show()
         done = sum(row[2] != "-" for row in rows)
         rest = f"; {runs - len(rows)} not started" if len(rows) < runs else ""
         stdio.show(printable(f"{done} of {len(rows)} runs reached the target{rest}: {folder}"))

@@ -10,8 +10,7 @@ from itertools import groupby
 from judging.ground import stdio
 from judging.ground.config_values import flatten
 from judging.ground.errors import ExitCode, UsageError
-from judging.pages.table import columns
-from judging.pages.table import show as show_table
+from judging.pages.table import Table
 from timedrun.benchmark import find
 from timedrun.commands.run import settings_of
 from timedrun.config import difference, digest, dump
@@ -32,7 +31,7 @@ def show(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
         if arguments.json:
             print(json.dumps([{"setting": k, names[0]: a, names[1]: b} for k, a, b in rows], indent=2))
         else:
-            show_table(["setting", *names], [[k, _text(a), _text(b)] for k, a, b in rows])
+            Table(["setting", *names], [[k, _text(a), _text(b)] for k, a, b in rows]).show()
         return ExitCode.OK
     benchmark, config = settings_of(arguments, rest)
     if arguments.json:
@@ -44,7 +43,7 @@ def show(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
     for group, keys in groupby(settings, key=lambda key: key.partition(".")[0] if "." in key else ""):
         table += [["", ""]] if group and table else []
         table += [[key, settings[key]] for key in keys]
-    show_table(["setting", "value"], table)
+    Table(["setting", "value"], table).show()
     stdio.show(
         "\n".join(["", *([stdio.fitted(f"notes: {notes}", 0), ""] if notes else []), f"digest {digest(config)}"])
     )
@@ -65,7 +64,7 @@ def _show_method(name: str, as_json: bool) -> ExitCode:
     else:
         # Printed plainly: what is green in a verdict means nothing in a card.
         stdio.stage("")
-        print("\n".join(columns([name, card.title], rows(card), width=stdio.terminal_columns(sys.stdout))))
+        print("\n".join(Table([name, card.title], rows(card)).lines(stdio.terminal_columns(sys.stdout))))
     return ExitCode.OK
 
 

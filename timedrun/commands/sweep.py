@@ -12,7 +12,7 @@ from typing import Final
 
 from judging.ground import stdio
 from judging.ground.errors import ExitCode, UsageError
-from judging.pages import table
+from judging.pages.table import Table
 from timedrun.analysis.profiled_run import StepPlan
 from timedrun.analysis.step_times import StepTimes, step_times
 from timedrun.benchmark import Benchmark, find
@@ -135,7 +135,7 @@ def show_plan(
         values = {"curves": lengths, "runs": runs, "seconds": seconds * arguments.runs, "failed": dict(failed)}
         print(json.dumps(values, indent=2))
         return
-    table.show(["config", "lengths of its schedule"], [[name, ", ".join(found)] for name, found in lengths.items()])
+    Table(["config", "lengths of its schedule"], [[name, ", ".join(found)] for name, found in lengths.items()]).show()
     print(f"\n{runs} runs, {arguments.runs} of each; the baseline is {next(iter(lengths))}")
     print(f"about {duration(seconds * arguments.runs)} of training and evaluation, and {runs} starts of a process")
     for curve, why in failed.items():

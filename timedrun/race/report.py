@@ -13,13 +13,14 @@ from typing import Any, TypeVar
 
 from judging.checking.check_report import CheckResult, result_lines
 from judging.comparison.compare import compare_sets, pairs_of
-from judging.comparison.speedup_ratio import Ratio, rounded
+from judging.comparison.speedup_ratio import Ratio
 from judging.ground import stdio
 from judging.ground.errors import describe
 from judging.pages import plot
 from judging.pages.score_table import NOTICE
-from judging.pages.table import columns, natural_width
+from judging.pages.table import Table
 from judging.scoring.clocks import Clocks, clocks
+from judging.scoring.interval import Interval, as_values
 from mlevents.record import read
 from mlevents.rounds.own_rules import BEYOND_MLPERF, NOT_APPLICABLE
 from mlevents.run_status import reached
@@ -63,7 +64,7 @@ class Report:
             },
             "steps": {label: found.steps_runs for label, found in self.clocks.items()},
             "ratios": {
-                f"{self.race.sides[one.slow]} / {self.race.sides[one.fast]}": asdict(ratio)
+                f"{self.race.sides[one.slow]} / {self.race.sides[one.fast]}": as_values(ratio)
                 | {"verdict": ratio.verdict, "row": one.row}
                 for one, ratio in self.ratios.items()
             },
@@ -181,23 +182,22 @@ class Report:
         header = ["config", f"speed-up [{100 * self.confidence:.4g} %]", verdict, "reached", "median", "range"]
         header.append("by medians")
         cells = [self.row(*row) for row in [*rows, *((label, side, None) for side, label in rest.items())]]
-        if width and natural_width(header, cells) > width:
+        if width and Table(header, cells).width > width:
             header, cells = header[:5], [row[:5] for row in cells]
-        return [stdio.fitted(caption, 0), *columns(header, cells, width=width)]
+        return [stdio.fitted(caption, 0), *Table(header, cells).lines(width)]
 
     def row(self, name: str, side: str, one: Comparison | None) -> list[str]:
         runs = self.sets[side]
         times = [time for run in runs if (time := seconds(run)) is not None]
         middle, spread = "-", "-"
         if times:
-            bounds = min(times), max(times)
-            middle, low, high = (f"{one} s" for one in rounded((median(times), *bounds), bounds, least=3))
+            middle, low, high = (f"{text} s" for text in Interval(median(times), min(times), max(times)).digits(3))
             spread = f"{low} - {high}"
         failed = len(self.race.of_side(side, "failed"))
         ratio = self.ratios.get(one) if one else None
         return [
             name,
-            ratio.text if ratio else "-",
+            ratio.text() if ratio else "-",
             ratio.verdict if ratio else "not comparable" if one else "-",
             f"{len(times)} of {len(runs) + failed}" + (f", {failed} failed" if failed else ""),
             middle,

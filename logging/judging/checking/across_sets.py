@@ -53,9 +53,9 @@ def shared_logs(logs: Sequence[RunSummary], root: Path) -> Iterator[Finding]:
         apart = first.path.parent != second.path.parent
         if apart and (how := copied(full(first.path), full(second.path))):
             edited[first.path.parent, second.path.parent].append((first, second, how))
-    for (one, other), pairs in edited.items():
+    for (first_folder, other), pairs in edited.items():
         names = [f"{first.path.name} and {second.path.name} {how.partition(':')[0]}" for first, second, how in pairs]
-        where = f"{one.relative_to(root)} and {other.relative_to(root)}"
+        where = f"{first_folder.relative_to(root)} and {other.relative_to(root)}"
         count = f"{len(pairs)} pairs of logs" if len(pairs) > 1 else "a pair of logs"
         message = f"{count} of {where}: {_first(names, '; ')}"
         yield Finding(level="error", rule="shared-events", message=message, path=str(pairs[0][1].path))

@@ -88,16 +88,16 @@ class Audit:
     @property
     def logs(self) -> int:
         """The number of logs."""
-        return sum(one.kind == "log" for one in self.results)
+        return sum(result.kind == "log" for result in self.results)
 
     @property
     def systems(self) -> int:
         """The number of systems with results."""
-        return len({(one.score.submitter, one.score.system) for one in self.sets})
+        return len({(audited.score.submitter, audited.score.system) for audited in self.sets})
 
     def count(self, topic: Topic) -> int:
         """Return the number of findings about a topic."""
-        return sum(found.rule in topic.rules for one in self.results for found in one.findings)
+        return sum(finding.rule in topic.rules for result in self.results for finding in result.findings)
 
 
 def audit(root: Path, published: Mapping[SetName, Decimal], ruleset: str | None = None) -> Audit:
@@ -120,24 +120,24 @@ def audit(root: Path, published: Mapping[SetName, Decimal], ruleset: str | None 
     results: list[CheckResult] = []
     logs: list[RunSummary] = []
     for folder in folders:
-        for one in _submitter(folder, ruleset or round_of_path(root), published, logs):
-            if isinstance(one, CheckResult):
-                results.append(one)
+        for item in _submitter(folder, ruleset or round_of_path(root), published, logs):
+            if isinstance(item, CheckResult):
+                results.append(item)
             else:
-                sets.append(one)
+                sets.append(item)
     shared = list(shared_logs(logs, root))
-    for number, one in enumerate(results):  # a fact about two sets is listed with one of them
-        if one.kind == "set" and (
-            of_set := [found for found in shared if os.path.dirname(found.path or "") == one.path]
+    for number, item in enumerate(results):  # a fact about two sets is listed with one of them
+        if item.kind == "set" and (
+            of_set := [finding for finding in shared if os.path.dirname(finding.path or "") == item.path]
         ):
-            findings = [*one.findings, *of_set]
-            results[number] = replace(one, findings=findings, strict=verdict(findings))
-    known = {(one.score.submitter, one.score.system, one.score.benchmark) for one in sets}
+            findings = [*item.findings, *of_set]
+            results[number] = replace(item, findings=findings, strict=verdict(findings))
+    known = {(audited.score.submitter, audited.score.system, audited.score.benchmark) for audited in sets}
     return Audit(
         name=root.name,
         submitters=len(folders),
         sets=sets,
-        results=[_relative(one, root) for one in results],
+        results=[_relative(result, root) for result in results],
         missing=[name for name in published if name not in known],
     )
 
@@ -156,25 +156,25 @@ def _submitter(
                 report.path, "log", report.findings, report.ruleset, demonstration=report.demonstration
             )
             yield replace(result, dropped=report.summary in dropped)
-        of_set = [one for one in of_set if one.rule != "two-settings"]  # of the scored runs; here of all
+        of_set = [finding for finding in of_set if finding.rule != "two-settings"]  # of the scored runs; here of all
         findings = [*of_set, *two_settings(runs, dropped)]
         for score in score_folder(place, runs, ruleset, str(place.relative_to(folder.parent))):
-            one = AuditedSet(score=score, published=published.get((score.submitter, score.system, score.benchmark)))
-            if one.agrees is False:
-                message = f"the score is {one.score.score_minutes} min, but the published score is {one.published} min"
+            audited = AuditedSet(score=score, published=published.get((score.submitter, score.system, score.benchmark)))
+            if audited.agrees is False:
+                message = f"the score is {score.score_minutes} min, but the published score is {audited.published} min"
                 findings.append(Finding(level="warning", rule="published-score", message=message))
-            if one.score.reason:
-                findings.append(Finding(level="warning", rule="no-score", message=one.score.reason))
-            yield one
+            if score.reason:
+                findings.append(Finding(level="warning", rule="no-score", message=score.reason))
+            yield audited
         yield CheckResult.of(place, "set", findings, ruleset or ruleset_of(reports))
         summaries |= {report.path: report.summary for report in reports}
         logs += map(kept, runs)
     # Copies are compared over the whole round, and the number of logs is a finding of each set that has any.
     said = {path.parent for path in summaries}
     of_tree = (
-        found
-        for found in check_tree(folder, summaries, ruleset)
-        if found.rule != "copied-log" and not (found.rule == "run-count" and Path(found.path or "") in said)
+        finding
+        for finding in check_tree(folder, summaries, ruleset)
+        if finding.rule != "copied-log" and not (finding.rule == "run-count" and Path(finding.path or "") in said)
     )
     yield CheckResult.of(folder, "package", of_tree, ruleset or "")
 
@@ -182,5 +182,8 @@ def _submitter(
 def _relative(result: CheckResult, root: Path) -> CheckResult:
     """Return a result whose paths, and those of its findings, are relative to `root`."""
     own = os.path.relpath(result.path, root)
-    findings = [replace(one, path=os.path.relpath(one.path, root) if one.path else own) for one in result.findings]
+    findings = [
+        replace(finding, path=os.path.relpath(finding.path, root) if finding.path else own)
+        for finding in result.findings
+    ]
     return replace(result, path=own, findings=findings)

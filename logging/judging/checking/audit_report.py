@@ -11,7 +11,7 @@ from typing import Any, Final
 from judging.checking.audit import TOPICS, Audit, AuditedSet, Topic
 from judging.checking.check_report import CheckResult, finding_groups, group_lines, wrapped
 from judging.pages.score_table import NOTICE
-from judging.pages.table import columns
+from judging.pages.table import Table
 from mlevents.terminal_escape import printable, shortened
 
 LISTED: Final = 5
@@ -20,33 +20,33 @@ LISTED: Final = 5
 
 def about(audit: Audit, topic: Topic | None) -> list[CheckResult]:
     """Return the results with only their findings about a topic, or about none of them."""
-    others = {rule for one in TOPICS for rule in one.rules}
+    rules = topic.rules if topic else {rule for known in TOPICS for rule in known.rules}
     chosen: list[CheckResult] = []
     for result in audit.results:
-        found = [one for one in result.findings if (one.rule in topic.rules if topic else one.rule not in others)]
-        if found:
-            chosen.append(replace(result, findings=found))
+        findings = [finding for finding in result.findings if (finding.rule in rules) == (topic is not None)]
+        if findings:
+            chosen.append(replace(result, findings=findings))
     return chosen
 
 
 def totals(audit: Audit) -> dict[str, str]:
     """Return the facts of the summary by their names."""
-    logs = [one for one in audit.results if one.kind == "log"]
-    failed = [one for one in logs if one.strict == "fail"]
-    dropped = sum(one.dropped for one in failed)
-    sets = [one for one in audit.results if one.kind == "set" and one.strict == "fail"]
-    compared = [one.agrees for one in audit.sets if one.agrees is not None]
-    found = {
+    logs = [result for result in audit.results if result.kind == "log"]
+    failed = [log for log in logs if log.strict == "fail"]
+    dropped = sum(log.dropped for log in failed)
+    sets = [result for result in audit.results if result.kind == "set" and result.strict == "fail"]
+    compared = [audited.agrees for audited in audit.sets if audited.agrees is not None]
+    facts = {
         "submitters": f"{audit.submitters}",
         "systems": f"{audit.systems}",
         "sets": f"{len(audit.sets)}, {len(sets)} with errors of the set",
         "logs": f"{audit.logs:,}, {len(failed)} with errors ({dropped} of them dropped in their sets)",
-        "scores": f"{sum(one.score.score_minutes is not None for one in audit.sets)} of {len(audit.sets)} sets",
+        "scores": f"{sum(audited.score.score_minutes is not None for audited in audit.sets)} of {len(audit.sets)} sets",
     }
     if compared or audit.missing:
         more = f"; {len(audit.missing)} are of sets that are not here" if audit.missing else ""
-        found["published"] = f"{sum(compared)} of {len(compared)} scores are the published ones{more}"
-    return found
+        facts["published"] = f"{sum(compared)} of {len(compared)} scores are the published ones{more}"
+    return facts
 
 
 def as_text(audit: Audit, width: int | None = None) -> str:
@@ -55,7 +55,7 @@ def as_text(audit: Audit, width: int | None = None) -> str:
     lines += [f"  {name:<12} {text}" for name, text in totals(audit).items()] + [""]
     lines += ["findings", *(f"  {audit.count(topic):>5}  {topic.title}" for topic in TOPICS)]
     others = about(audit, None)
-    errors = sum(found.level == "error" for one in others for found in one.findings)
+    errors = sum(finding.level == "error" for result in others for finding in result.findings)
     lines += [f"  {errors:>5}  Other errors", ""]
     for topic in TOPICS:
         if results := about(audit, topic):
@@ -63,16 +63,19 @@ def as_text(audit: Audit, width: int | None = None) -> str:
     if listed := list(group_lines(others, Path(), "rule")):
         lines += ["Other errors and warnings", *listed, ""]
     header, widths = ["submitter", "system", "benchmark", "runs", "minutes", "published"], (14, 34, 16, 8, 9, 9)
-    rows = [[shortened(cell, width) for cell, width in zip(score_row(one), widths, strict=True)] for one in audit.sets]
-    return "\n".join([*lines, *columns(header, rows, width=width), "", NOTICE, ""])
+    rows = [
+        [shortened(cell, width) for cell, width in zip(score_row(audited), widths, strict=True)]
+        for audited in audit.sets
+    ]
+    return "\n".join([*lines, *Table(header, rows).lines(width), "", NOTICE, ""])
 
 
-def score_row(one: AuditedSet) -> list[str]:
+def score_row(audited: AuditedSet) -> list[str]:
     """Return submitter, system, benchmark, runs, score and published score of a set as texts."""
-    score = one.score
+    score = audited.score
     finished = sum(time is not None for time in score.runs)
     minutes = "" if score.score_minutes is None else f"{score.score_minutes:.3f}"
-    published = "" if one.published is None else f"{one.published:.3f}"
+    published = "" if audited.published is None else f"{audited.published:.3f}"
     return [score.submitter, score.system, score.benchmark, f"{finished} of {len(score.runs)}", minutes, published]
 
 
@@ -80,13 +83,13 @@ def as_json(audit: Audit) -> str:
     """Format an audit as JSON: totals, topics, sets with scores, and the results of all logs, sets and submitters."""
     topic_of = {rule: topic.title for topic in TOPICS for rule in topic.rules}
     sets: list[dict[str, Any]] = []
-    for one in audit.sets:
-        minutes = None if one.published is None else float(one.published)
-        sets.append(asdict(one.score) | {"published_minutes": minutes, "agrees": one.agrees})
+    for audited in audit.sets:
+        minutes = None if audited.published is None else float(audited.published)
+        sets.append(asdict(audited.score) | {"published_minutes": minutes, "agrees": audited.agrees})
     findings = [
-        {"about": result.path, "kind": result.kind, "topic": topic_of.get(found.rule), **asdict(found)}
+        {"about": result.path, "kind": result.kind, "topic": topic_of.get(finding.rule), **asdict(finding)}
         for result in audit.results
-        for found in result.findings
+        for finding in result.findings
     ]
     document = {
         "round": audit.name,
@@ -105,9 +108,9 @@ def as_json(audit: Audit) -> str:
 
 def _listed(results: Sequence[CheckResult]) -> Iterator[str]:
     for _, members in finding_groups(results, "rule"):
-        for result, found in members[:LISTED]:
-            place = f"{found.path or result.path}{'' if found.line is None else f':{found.line}'}"
-            yield from wrapped(f"{found.level} [{found.rule}] {place}", "  ", "    ")
-            yield from wrapped(found.message, "      ", "      ")
+        for result, finding in members[:LISTED]:
+            place = f"{finding.path or result.path}{'' if finding.line is None else f':{finding.line}'}"
+            yield from wrapped(f"{finding.level} [{finding.rule}] {place}", "  ", "    ")
+            yield from wrapped(finding.message, "      ", "      ")
         if len(members) > LISTED:
             yield f"  and {len(members) - LISTED:,} more of these, listed by --json and --html"

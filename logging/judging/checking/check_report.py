@@ -52,10 +52,10 @@ class CheckResult:
         cls, path: Path, kind: Kind, findings: Iterable[Finding], ruleset: str, *, demonstration: bool = False
     ) -> CheckResult:
         """Return the result of the strict checks alone."""
-        found = list(findings)
-        strict = verdict(found)
+        listed = list(findings)
+        strict = verdict(listed)
         return cls(
-            path=str(path), kind=kind, strict=strict, ruleset=ruleset, demonstration=demonstration, findings=found
+            path=str(path), kind=kind, strict=strict, ruleset=ruleset, demonstration=demonstration, findings=listed
         )
 
     @property
@@ -120,16 +120,16 @@ def summary_lines(results: Sequence[CheckResult], root: Path, by: Grouping, *, q
     """
     lines = [] if quiet else list(group_lines(results, root, by))
     for kind in ("log", "set", "package"):
-        some = [one for one in results if one.kind == kind]
+        some = [result for result in results if result.kind == kind]
         if some:
-            failed = sum(one.strict == "fail" or one.own_round == "fail" for one in some)
-            dropped = sum(one.dropped for one in some)
+            failed = sum(result.strict == "fail" or result.own_round == "fail" for result in some)
+            dropped = sum(result.dropped for result in some)
             more = f" ({dropped} of them dropped in their sets)" if dropped else ""
             lines.append(f"{kind}s: {len(some) - failed:,} pass, {failed:,} fail{more}")
-    errors = [(one, found) for one in results for found in one.findings if found.level == "error"]
+    errors = [(result, finding) for result in results for finding in result.findings if finding.level == "error"]
     for name, counted in (
-        ("rule", Counter(found.rule for _, found in errors)),
-        ("submitter", Counter(one.submitter for one, _ in errors)),
+        ("rule", Counter(finding.rule for _, finding in errors)),
+        ("submitter", Counter(result.submitter for result, _ in errors)),
     ):
         shown = ", ".join(f"{what or 'none'} {count:,}" for what, count in counted.most_common())
         if shown:
@@ -147,12 +147,12 @@ def finding_groups(
     """Return all errors and warnings in groups that say the same but for numbers and names; rules with errors first."""
     groups: dict[GroupName, list[tuple[CheckResult, Finding]]] = {}
     for result in results:
-        for found in result.findings:
-            if found.level != "note" and found.rule != "log-fails":
-                alike = _NAMES.sub("#", found.message).partition(": ")[0]
-                head = found.rule if by == "rule" else result.submitter
-                name = (head, LEVELS.index(found.level), found.rule, alike)
-                groups.setdefault(name, []).append((result, found))
+        for finding in result.findings:
+            if finding.level != "note" and finding.rule != "log-fails":
+                alike = _NAMES.sub("#", finding.message).partition(": ")[0]
+                head = finding.rule if by == "rule" else result.submitter
+                name = (head, LEVELS.index(finding.level), finding.rule, alike)
+                groups.setdefault(name, []).append((result, finding))
     worst: dict[str, int] = {}
     for head, level, *_ in groups:
         worst[head] = min(level, worst.get(head, level)) if by == "rule" else 0
@@ -176,17 +176,17 @@ def group_lines(results: Sequence[CheckResult], root: Path, by: Grouping) -> Ite
 
 
 def _group(members: Sequence[tuple[CheckResult, Finding]], title: str, root: Path, by: Grouping) -> Iterator[str]:
-    first, found = members[0]
+    first, finding = members[0]
     yield f"  {title}: {count_of(members, by)}"
-    yield from wrapped(found.message, "    ", "    ", max_lines=3)
-    line = "" if found.line is None else f":{found.line}"
-    yield printable(f"    {'first ' if len(members) > 1 else ''}in {below(root, found.path or first.path)}{line}")
+    yield from wrapped(finding.message, "    ", "    ", max_lines=3)
+    line = "" if finding.line is None else f":{finding.line}"
+    yield printable(f"    {'first ' if len(members) > 1 else ''}in {below(root, finding.path or first.path)}{line}")
 
 
 def count_of(members: Sequence[tuple[CheckResult, Finding]], by: Grouping) -> str:
     """Return the number of findings, if different, and of the logs, sets or packages that have them."""
-    places = {one.path for one, _ in members}
+    places = {result.path for result, _ in members}
     kind = f"{len(places):,} {members[0][0].kind}{'s' if len(places) > 1 else ''}"
-    submitters = {one.submitter for one, _ in members}
+    submitters = {result.submitter for result, _ in members}
     of = f" of {len(submitters)} submitters" if by == "rule" and len(submitters) > 1 else ""
     return f"{len(members):,} in {kind}{of}" if len(members) > len(places) else f"{kind}{of}"

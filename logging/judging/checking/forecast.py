@@ -80,22 +80,22 @@ def forecast(
             benchmarks or batch sizes, of data other than the benchmark's, or fewer than two that converged.
     """
     rules = _rules(benchmark, rules)
-    if {one.benchmark for one in given if one.events} - {benchmark}:
+    if {run.benchmark for run in given if run.events} - {benchmark}:
         raise UsageError("the logs are of several benchmarks; pass the runs of one set.")
-    if any(one.is_demonstration for one in given):
+    if any(run.is_demonstration for run in given):
         raise UsageError(f"the runs used data other than {benchmark}'s, for which no reference convergence exists.")
-    ended = [one for one in given if failure(one, rules.name) is None]
+    ended = [run for run in given if failure(run, rules.name) is None]
     known = rules.benchmarks[benchmark]
-    progress = [at for one in ended if (at := converged_at(one, known)) is not None]
+    progress = [at for run in ended if (at := converged_at(run, known)) is not None]
     if given and len(progress) < 2:
         raise UsageError(f"{len(progress)} of the {len(given)} runs converged; the forecast needs at least two.")
-    batches = sorted({one.global_batch_size or 0 for one in ended})
+    batches = sorted({run.global_batch_size or 0 for run in ended})
     if batch_size is None and (len(batches) != 1 or not batches[0]):
         raise UsageError(f"the runs have global batch sizes {short(batches)}; pass runs of one, or set --batch-size.")
     asked = batch_size or batches[0]
     point = point_at(rules, benchmark, asked)
     if point is None:
-        sizes = ", ".join(str(one.batch_size) for one in pruned_points(rules.name, benchmark))
+        sizes = ", ".join(str(other.batch_size) for other in pruned_points(rules.name, benchmark))
         raise UsageError(
             f"batch {asked} is above all reference convergence points of {benchmark} in {rules.name} ({sizes}):"
             " such a set must be submitted with reference runs at that batch size."

@@ -41,33 +41,32 @@ def check_figures(folder: Path, summaries: Mapping[Path, RunSummary], ruleset: s
     listing = list_folder(folder)
     manifest = read_json(listing, MANIFEST)
     if not isinstance(manifest, dict) or not {"scores", "runs"} <= manifest.keys():
-        if not any(one.config_digest for one in summaries.values()):
+        if not any(log.config_digest for log in summaries.values()):
             return []
         ours = any(re.fullmatch(r"benchmarks/[^/]+/implementations/timedrun", place) for place in listing.children)
         message = f"no {MANIFEST} with scores and runs, which `timedrun package` writes: no value could be compared"
         return [listing.finding("error" if ours else "warning", "manifest", message)]
-    stated, origins = ({_set_of(one): one for one in _objects(manifest[key])} for key in ("scores", "runs"))
+    stated, origins = (
+        {(str(of.get("system")), str(of.get("benchmark"))): of for of in manifest[key] if isinstance(of, dict)}
+        if isinstance(manifest[key], list)
+        else {}
+        for key in ("scores", "runs")
+    )
     findings: list[Finding] = []
     scores: list[Score] = []
     of_path = {os.path.abspath(path): summary for path, summary in summaries.items()}
-    for one in sets_in(listing):
-        logs = [of_path[path] for file in one.files if (path := os.path.abspath(file)) in of_path]
+    for result_set in sets_in(listing):
+        logs = [of_path[path] for file in result_set.files if (path := os.path.abspath(file)) in of_path]
         if not logs:
             continue
-        name, named = (one.system, one.benchmark), str(manifest.get("ruleset"))
-        score = score_set(
-            logs,
-            submitter=listing.root.name,
-            system=one.system,
-            benchmark=one.benchmark,
-            ruleset=named if named in RULESETS else ruleset,
-        )
+        name, named = (result_set.system, result_set.benchmark), str(manifest.get("ruleset"))
+        score = score_set(logs, (listing.root.name, *name), ruleset=named if named in RULESETS else ruleset)
         scores.append(score)
         actual = json.loads(json.dumps(asdict(score)))
         expected = {key: actual[key] for key in FIGURES}
         findings += _differences(listing, "scores", name, stated.pop(name, {}), expected)
         digest = next((log.config_digest for log in logs if log.config_digest), None)
-        origin = {"results": [file.name for file in one.files], "config_digest": digest}
+        origin = {"results": [file.name for file in result_set.files], "config_digest": digest}
         findings += _differences(listing, "runs", name, origins.pop(name, {}), origin)
     if others := sorted({*stated, *origins}):
         shown = "; ".join(f"{short(system)}, {short(benchmark)}" for system, benchmark in others[:5])
@@ -89,8 +88,8 @@ def _differences(
 def _readmes(listing: Listing, scores: list[Score]) -> Iterator[Finding]:
     """Yield an error for each README whose table of scores, its first quoted block, differs from the logs."""
     wanted = {"README.md": scores}
-    for one in scores:
-        wanted[f"benchmarks/{one.benchmark}/implementations/{one.system}/README.md"] = [one]
+    for score in scores:
+        wanted[f"benchmarks/{score.benchmark}/implementations/{score.system}/README.md"] = [score]
     for place, of_logs in wanted.items():
         if place not in listing.entries:
             continue  # `check_manifest` reports it
@@ -120,11 +119,3 @@ def _same(stated: object, given: object) -> bool:
     if is_number(stated) and is_number(given):
         return math.isclose(stated, given, rel_tol=1e-9)
     return type(stated) is type(given) and stated == given
-
-
-def _objects(values: object) -> list[dict[str, Any]]:
-    return [one for one in values if isinstance(one, dict)] if isinstance(values, list) else []
-
-
-def _set_of(one: Mapping[str, Any]) -> tuple[str, str]:
-    return str(one.get("system")), str(one.get("benchmark"))

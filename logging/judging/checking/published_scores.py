@@ -29,7 +29,7 @@ def read_published(files: Iterable[Path]) -> dict[SetName, Decimal]:
     Raises:
         UsageError: a file cannot be read, or is not such a table.
     """
-    found: dict[SetName, Decimal] = {}
+    scores: dict[SetName, Decimal] = {}
     for file in files:
         try:
             lines = list(csv.reader(read_text(file).splitlines()))
@@ -46,7 +46,7 @@ def read_published(files: Iterable[Path]) -> dict[SetName, Decimal]:
             for benchmark in BENCHMARK_DATASET.keys() & row.keys():
                 if text := row[benchmark].strip():
                     try:
-                        found[submitter, system, benchmark] = minutes = Decimal(text)
+                        scores[submitter, system, benchmark] = minutes = Decimal(text)
                         if not 0 < minutes < LONGEST:  # NaN raises
                             raise InvalidOperation
                     except InvalidOperation:
@@ -54,4 +54,4 @@ def read_published(files: Iterable[Path]) -> dict[SetName, Decimal]:
                         raise UsageError(f"{message}; {EXPECTED}.") from None
         if not BENCHMARK_DATASET.keys() & set(header):
             raise UsageError(f"{file}: the columns submitter, system and a known benchmark are required; {EXPECTED}.")
-    return found
+    return scores

@@ -25,12 +25,12 @@ LEVELS: Final[tuple[Level, ...]] = ("error", "warning", "note")
 
 def verdict(findings: Iterable[Finding]) -> CheckStatus:
     """Return "fail" if any finding is an error, else "pass"."""
-    return "fail" if any(one.level == "error" for one in findings) else "pass"
+    return "fail" if any(finding.level == "error" for finding in findings) else "pass"
 
 
 def worst_first(findings: Iterable[Finding]) -> list[Finding]:
     """Return each finding once, errors first."""
-    return sorted(dict.fromkeys(findings), key=lambda one: LEVELS.index(one.level))
+    return sorted(dict.fromkeys(findings), key=lambda finding: LEVELS.index(finding.level))
 
 
 def check_logs(files: Sequence[Path], ruleset: str | None) -> tuple[list[CheckReport], list[Finding]]:
@@ -41,8 +41,8 @@ def check_logs(files: Sequence[Path], ruleset: str | None) -> tuple[list[CheckRe
         ruleset: default: each log's own; the set is checked by that of `ruleset_of`.
     """
     reports = [check(file, ruleset) for file in files]
-    logs = [replace(one, findings=[*one.findings, *config_findings(one.summary)]) for one in reports]
-    summaries = [one.summary for one in logs]
+    logs = [replace(report, findings=[*report.findings, *config_findings(report.summary)]) for report in reports]
+    summaries = [log.summary for log in logs]
     of_set = check_set(summaries, ruleset or ruleset_of(logs), described_division(files[0]))
     return logs, of_set + ledger_findings(summaries)
 
@@ -85,25 +85,28 @@ def of_known_benchmarks(logs: Sequence[CheckReport]) -> list[CheckReport]:
 def check_package(folder: Path, rules: Ruleset) -> list[Finding]:
     """Return all strict findings on the package in `folder`: on each log, each set and the tree, worst first. Their
     paths are relative to `folder`."""
-    found: list[Finding] = []
+    findings: list[Finding] = []
     summaries: dict[Path, RunSummary] = {}
-    for one in result_sets(folder):
-        if one.files:
-            logs, of_set = check_logs(one.files, rules.name)
+    for result_set in result_sets(folder):
+        if result_set.files:
+            logs, of_set = check_logs(result_set.files, rules.name)
             dropped = dropped_runs([log.summary for log in logs], rules)  # said by a finding of the set
-            found += [finding for log in logs if log.summary not in dropped for finding in log.findings]
-            found += [replace(finding, path=finding.path or str(one.files[0].parent)) for finding in of_set]
+            findings += [finding for log in logs if log.summary not in dropped for finding in log.findings]
+            findings += [replace(finding, path=finding.path or str(result_set.files[0].parent)) for finding in of_set]
             summaries |= {log.path: log.summary for log in logs}
-    found += [*check_tree(folder, summaries, rules.name), *check_figures(folder, summaries, rules.name)]
-    return worst_first(replace(one, path=one.path.removeprefix(f"{folder}/")) if one.path else one for one in found)
+    findings += [*check_tree(folder, summaries, rules.name), *check_figures(folder, summaries, rules.name)]
+    return worst_first(
+        replace(finding, path=finding.path.removeprefix(f"{folder}/")) if finding.path else finding
+        for finding in findings
+    )
 
 
 def official_findings(official: OfficialVerdict) -> list[Finding]:
     """Return a tool's complaints as findings: errors if it also fails by the round's own rules, else warnings; plus
     notes on known defects of today's rule file."""
     level: Level = "error" if official.own_round == "fail" else "warning"
-    found = [Finding(level=level, rule=official.tool, message=message) for message in official.messages]
-    return found + [
+    findings = [Finding(level=level, rule=official.tool, message=message) for message in official.messages]
+    return findings + [
         Finding(level="note", rule="upstream-defect", message=f"fails by a defect of today's rule file: {meaning}")
         for meaning in official.defects
     ]

@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from statistics import geometric_mean
 from typing import Any, Final
@@ -28,6 +29,7 @@ ALLOWABLE: Final = ("hardware", "data", "target")
 """Kinds of differences that `--allow` accepts. Different benchmarks are never compared."""
 
 MAX_SHOWN: Final = 8  # settings of configs named in a note
+ONE_BUDGET: Final = "with one training budget; a schedule of another length may reach the target sooner"
 
 
 def compare_sets(
@@ -51,68 +53,73 @@ def compare_sets(
         NotComparable: the sets differ, a set holds copies of one log, or paired runs were not interleaved. The message
             names every difference with its files.
     """
-    if not slow or not fast:
-        raise NotComparable("a set has no runs.")
-    for one in (slow, fast):
-        _, name = rules_of(_benchmark(one), None, one)
-        if name and (message := copied(one, name, [])):
-            raise NotComparable(f"a set contains copies of a run: {message}.")
-    found = [*_logged_differences(slow, fast), *_recorded_differences(slow, fast)]
-    if refused := [one for one in found if one.kind not in allow or one.kind not in ALLOWABLE]:
-        raise NotComparable(_refusal(refused), refused)
-    notes: list[str] = []
-    failed = [_failures(name, one, notes) for name, one in (("first", slow), ("second", fast))]
+    differences = _allowed_differences(slow, fast, allow)
+    sets, notes = (slow, fast), list[str]()
+    failed = [_failures(name, runs, notes) for name, runs in zip(("first", "second"), sets, strict=True)]
+    disturbed = [{i for i, run in enumerate(runs) if run.disturbances} for runs in sets]
+    disturbances = [f"{_name(run.path)}: {'; '.join(run.disturbances)}" for run in (*slow, *fast) if run.disturbances]
     if paired:
-        if len(slow) != len(fast):
-            raise NotComparable(f"{len(slow)} and {len(fast)} runs cannot be paired; compare them with --unpaired.")
         _refuse_unless_interleaved(slow, fast)
-        failed = [failed[0] | failed[1]] * 2
-    disturbed = [{i for i, one in enumerate(runs) if one.disturbances} for runs in (slow, fast)]
-    named = [
-        f"{_name(runs[i].path)}: {'; '.join(runs[i].disturbances)}"
-        for runs, one in zip((slow, fast), disturbed, strict=True)
-        for i in sorted(one)
-    ]
-    if paired:
-        disturbed = [disturbed[0] | disturbed[1]] * 2
-    times, quiet = (
-        [
-            [one.minutes or math.nan for i, one in enumerate(runs) if i not in out]
-            for runs, out in zip((slow, fast), left_out, strict=True)
-        ]
-        for left_out in (failed, [a | b for a, b in zip(failed, disturbed, strict=True)])
-    )
-    scores = [_score(one) for one in (slow, fast)]
-    minutes = [one.score_minutes for one in scores]
-    parts = [_parts(runs, out) for runs, out in zip((slow, fast), failed, strict=True)]
-    notes += [*_caveats(slow[0], fast[0]), *training_caveats(parts, [one.first_epoch_share for one in scores])]
+        failed, disturbed = ([first | second] * 2 for first, second in (failed, disturbed))  # pairs are left out whole
+    times = _times(sets, failed)
+    quiet = _times(sets, [first | second for first, second in zip(failed, disturbed, strict=True)])
+    scores = [_score(runs) for runs in sets]
+    minutes = [score.score_minutes for score in scores]
+    parts = [_parts(runs, left_out) for runs, left_out in zip(sets, failed, strict=True)]
+    notes += [*_caveats(slow[0], fast[0]), *training_caveats(parts, [score.first_epoch_share for score in scores])]
     names = _set_names(slow[0].path, fast[0].path)
-    if {one.sha256 for one in slow} & {one.sha256 for one in fast}:
+    if {run.sha256 for run in slow} & {run.sha256 for run in fast}:
         notes.append("both sets contain the same log")
+    ratio = partial(compare, paired=paired, confidence=confidence)
+    one_config = slow[0].config_digest is not None and slow[0].config_digest == fast[0].config_digest
     return replace(
-        compare(times[0], times[1], paired=paired, confidence=confidence),
+        ratio(*times),
         slow=names[0],
         fast=names[1],
         ratio_of_scores=minutes[0] / minutes[1] if minutes[0] and minutes[1] else None,
         quality_slow=scores[0].quality,
         quality_fast=scores[1].quality,
         target=scores[0].target if scores[0].target == scores[1].target else None,
-        differences=tuple(found),
-        disturbances=tuple(named),
-        undisturbed=compare(quiet[0], quiet[1], paired=paired, confidence=confidence) if named and all(quiet) else None,
+        differences=differences,
+        disturbances=tuple(disturbances),
+        undisturbed=ratio(*quiet) if disturbances and all(quiet) else None,
         decomposition=decompose(*parts, paired=paired, confidence=confidence) if all(parts) else None,
         decomposition_of_scores=_decomposed_scores(*scores),
         minutes_slow=geometric_mean(times[0]),
         minutes_fast=geometric_mean(times[1]),
         slow_digest=slow[0].config_digest,
-        budget_caveat=_budget_caveat(slow[0], fast[0], names[0]),
+        budget_caveat=None if one_config else f"{names[0]} was measured {ONE_BUDGET}",
         notes=tuple(notes),
     )
 
 
+def _allowed_differences(
+    slow: Sequence[RunSummary], fast: Sequence[RunSummary], allow: Collection[str]
+) -> tuple[Difference, ...]:
+    """Return the differences of two sets; raise NotComparable for one that is not allowed, or copies of a log."""
+    for runs in (slow, fast):
+        if not runs:
+            raise NotComparable("a set has no runs.")
+        _, name = rules_of(_benchmark(runs), None, runs)
+        if name and (message := copied(runs, name, [])):
+            raise NotComparable(f"a set contains copies of a run: {message}.")
+    differences = (*_logged_differences(slow, fast), *_recorded_differences(slow, fast))
+    if refused := [d for d in differences if d.kind not in allow or d.kind not in ALLOWABLE]:
+        raise NotComparable(_refusal(refused), refused)
+    return differences
+
+
+def _times(sets: Sequence[Sequence[RunSummary]], left_out: Sequence[Collection[int]]) -> list[list[float]]:
+    """Return the minutes of the runs of both sets that are not left out."""
+    return [
+        [run.minutes or math.nan for i, run in enumerate(runs) if i not in out]
+        for runs, out in zip(sets, left_out, strict=True)
+    ]
+
+
 def pairs_of(slow: Sequence[RunSummary], fast: Sequence[RunSummary]) -> tuple[list[RunSummary], list[RunSummary]]:
     """Return the runs of interleaved sets whose number both sets have, in the order of their numbers."""
-    first, second = ({_number(one.path): one for one in runs} for runs in (slow, fast))
+    first, second = ({_number(run.path): run for run in runs} for runs in (slow, fast))
     both = sorted(first.keys() & second.keys())
     return [first[number] for number in both], [second[number] for number in both]
 
@@ -131,12 +138,12 @@ def _logged_differences(slow: Sequence[RunSummary], fast: Sequence[RunSummary]) 
     """Yield the differences between the logs in benchmark, dataset and target, each run compared with the first. A run
     that failed early may lack them."""
     for kind, logged, of in (
-        ("benchmark", "benchmark", lambda one: one.benchmark),
-        ("benchmark", "own_rules", lambda one: one.own_rules and as_recorded(one.own_rules)),
-        ("data", "dataset", lambda one: one.dataset or BENCHMARK_DATASET.get(one.benchmark or "")),
+        ("benchmark", "benchmark", lambda run: run.benchmark),
+        ("benchmark", "own_rules", lambda run: run.own_rules and as_recorded(run.own_rules)),
+        ("data", "dataset", lambda run: run.dataset or BENCHMARK_DATASET.get(run.benchmark or "")),
         ("target", "quality_target", target),
     ):
-        known = [one for one in (*slow, *fast) if getattr(one, logged) is not None or reached(one)]
+        known = [run for run in (*slow, *fast) if getattr(run, logged) is not None or reached(run)]
         for other in known[1:]:
             if of(other) != of(known[0]):
                 yield Difference(
@@ -160,19 +167,19 @@ def _recorded_differences(slow: Sequence[RunSummary], fast: Sequence[RunSummary]
             "data": {f"digest of the {k}": v for k, v in groups["origin"].items() if k == "data"},
         }
         for kind, values in of_kind.items():
-            for what, (one, another) in values.items():
-                if one is not None and another is not None and what not in seen:
+            for what, (own, another) in values.items():
+                if own is not None and another is not None and what not in seen:
                     seen.add(what)
-                    yield Difference(kind=kind, what=what, first=_text(one), second=_text(another))
+                    yield Difference(kind=kind, what=what, first=_text(own), second=_text(another))
 
 
 def _caveats(slow: RunSummary, fast: RunSummary) -> list[str]:
     """Return the differences between the sets' first runs that may affect speed but do not forbid a comparison."""
-    sides = [recorded_run_of(one.path) for one in (slow, fast)]
+    sides = [recorded_run_of(run.path) for run in (slow, fast)]
     notes = [
         f"the {name} set has no description of its hardware, which may differ"
-        for name, one in zip(("first", "second"), sides, strict=True)
-        if not one.system.is_file()
+        for name, side in zip(("first", "second"), sides, strict=True)
+        if not side.system.is_file()
     ]
     groups = differences(*sides)
     for text, values in (
@@ -180,7 +187,7 @@ def _caveats(slow: RunSummary, fast: RunSummary) -> list[str]:
         ("the source differs", {k: v for k, v in groups["origin"].items() if k not in ("ranks", "data")}),
         ("the configs differ", _config_differences(*sides)),
     ):
-        known = [f"{what} ({_text(one)} and {_text(other)})" for what, (one, other) in values.items()]
+        known = [f"{what} ({_text(own)} and {_text(other)})" for what, (own, other) in values.items()]
         if known:
             rest = f"; and {len(known) - MAX_SHOWN} more" if len(known) > MAX_SHOWN else ""
             notes.append(f"{text}: {'; '.join(known[:MAX_SHOWN])}{rest}")
@@ -193,37 +200,30 @@ def _parts(runs: Sequence[RunSummary], left_out: Collection[int]) -> list[RunPar
     """Return the parts of the times of the runs that are not left out; [] if a log lacks its progress."""
     benchmark = _benchmark(runs)
     rules, _ = rules_of(benchmark, scored_ruleset(benchmark, runs[0]), runs)
-    found = [run_parts(run, rules) for i, run in enumerate(runs) if i not in left_out]
-    return [] if None in found else [one for one in found if one is not None]
+    parts = [run_parts(run, rules) for i, run in enumerate(runs) if i not in left_out]
+    return [] if None in parts else [part for part in parts if part is not None]
 
 
 def _decomposed_scores(slow: Score, fast: Score) -> Decomposition | None:
-    scores = all(one.score_minutes is not None and not one.scaling_factor for one in (slow, fast))
+    scores = all(score.score_minutes is not None and not score.scaling_factor for score in (slow, fast))
     if slow.parts is None or fast.parts is None or slow.parts.unit != fast.parts.unit or not scores:
         return None
     return decomposition(slow.parts, fast.parts)
 
 
-def _budget_caveat(slow: RunSummary, fast: RunSummary, name: str) -> str | None:
-    """Return the caveat that the slow set has one training budget; None if both sets have one config."""
-    if slow.config_digest is not None and slow.config_digest == fast.config_digest:
-        return None
-    return f"{name} was measured with one training budget; a schedule of another length may reach the target sooner"
-
-
 def _config_differences(slow: RecordedRun, fast: RecordedRun) -> dict[str, list[Any]]:
     if not (slow.config.is_file() and fast.config.is_file()):
         return {}
-    configs = [read_json(one.config) for one in (slow, fast)]
-    for one, values in zip((slow, fast), configs, strict=True):
+    configs = [read_json(run.config) for run in (slow, fast)]
+    for run, values in zip((slow, fast), configs, strict=True):
         if not isinstance(values, dict):
-            raise TimedrunError(f"{one.config}: not a JSON object of settings; nothing was compared.")
+            raise TimedrunError(f"{run.config}: not a JSON object of settings; nothing was compared.")
     return {name: list(pair) for name, *pair in differing(*configs) if name != "seed"}
 
 
 def _failures(name: str, runs: Sequence[RunSummary], notes: list[str]) -> set[int]:
     """Return the runs of a set that did not reach their target; raise NotComparable for more than a score drops."""
-    failed = {i: why for i, one in enumerate(runs) if (why := failure(one))}
+    failed = {i: why for i, run in enumerate(runs) if (why := failure(run))}
     if not failed:
         return set()
     rules, _ = rules_of(_benchmark(runs), None, runs)
@@ -241,6 +241,8 @@ def _failures(name: str, runs: Sequence[RunSummary], notes: list[str]) -> set[in
 
 def _refuse_unless_interleaved(slow: Sequence[RunSummary], fast: Sequence[RunSummary]) -> None:
     """Raise NotComparable unless pairs have equal numbers and every pair started before the next one."""
+    if len(slow) != len(fast):
+        raise NotComparable(f"{len(slow)} and {len(fast)} runs cannot be paired; compare them with --unpaired.")
     before = -math.inf
     for a, b in zip(slow, fast, strict=True):
         if _number(a.path) != _number(b.path):
@@ -248,7 +250,7 @@ def _refuse_unless_interleaved(slow: Sequence[RunSummary], fast: Sequence[RunSum
                 f"{_name(a.path)} and {_name(b.path)} are not a pair: their numbers differ; leave out runs without a "
                 "partner, or use --unpaired."
             )
-        starts = [one.started_ms for one in (a, b) if one.started_ms is not None]
+        starts = [run.started_ms for run in (a, b) if run.started_ms is not None]
         if starts and min(starts) < before:
             raise NotComparable(
                 f"{_name(a.path)} and {_name(b.path)} started before the preceding pair: these runs were not "
@@ -259,24 +261,19 @@ def _refuse_unless_interleaved(slow: Sequence[RunSummary], fast: Sequence[RunSum
 
 def _refusal(refused: Sequence[Difference]) -> str:
     listed = "; ".join(map(str, refused))
-    kinds = list(dict.fromkeys(one.kind for one in refused))
+    kinds = list(dict.fromkeys(difference.kind for difference in refused))
     if set(kinds) <= set(ALLOWABLE):
         return f"not compared: the sets differ ({listed}). If that is intended, use --allow {' '.join(kinds)}."
     return f"not compared: the sets differ ({listed}). Times of different benchmarks are never compared."
 
 
 def _score(runs: Sequence[RunSummary]) -> Score:
-    first = runs[0]
-    return score_set(
-        runs,
-        submitter=first.organization or UNKNOWN,
-        system=first.platform or UNKNOWN,
-        benchmark=_benchmark(runs) or UNKNOWN,
-    )
+    name = (runs[0].organization or UNKNOWN, runs[0].platform or UNKNOWN, _benchmark(runs) or UNKNOWN)
+    return score_set(runs, name)
 
 
 def _benchmark(runs: Sequence[RunSummary]) -> str:
-    return next((one.benchmark for one in runs if one.benchmark), "")
+    return next((run.benchmark for run in runs if run.benchmark), "")
 
 
 def _text(value: object) -> str:

@@ -16,8 +16,8 @@ import cattrs
 from judging.comparison.tradeoff import Curve
 from judging.ground.errors import UsageError
 from judging.ground.result_files import read_json
+from judging.scoring.clocks import optimizer_steps
 from judging.scoring.cost import Price, cost_on
-from judging.scoring.decomposition import EPOCHS, SAMPLES, STEPS, run_parts
 from mlevents.rounds import BenchmarkRules
 from mlevents.run_status import rules_of
 from mlevents.summary import RunSummary
@@ -36,10 +36,10 @@ def over_schedule(progress: Sequence[float], values: Sequence[float], until: flo
     points = sorted(zip(progress, values, strict=True))
     points = [(0.0, points[0][1]), *points, (1.0, points[-1][1])]
     area = 0.0
-    for (a, one), (b, other) in pairwise(points):
+    for (a, value), (b, other) in pairwise(points):
         if a < until and a < b:
             end = min(b, until)
-            area += (end - a) * (one + (other - one) * (end - a) / (b - a) / 2)
+            area += (end - a) * (value + (other - value) * (end - a) / (b - a) / 2)
     return area / until
 
 
@@ -81,7 +81,7 @@ class Rates:
         """Return the rates in a file; raise UsageError if it is not a profile."""
         values = read_json(path)
         try:
-            found = cattrs.structure({**values, "file": str(path)}, cls)
+            rates = cattrs.structure({**values, "file": str(path)}, cls)
         except (cattrs.BaseValidationError, TypeError) as error:
             listed = (
                 "; ".join(cattrs.transform_error(error)) if isinstance(error, cattrs.BaseValidationError) else error
@@ -89,16 +89,16 @@ class Rates:
             raise UsageError(
                 f"{path} is not a profile with an evaluation, as `timedrun profile --json` prints: {listed}."
             ) from None
-        seconds = [found.evaluation_seconds, *(at.seconds_per_step for at in found.positions)]
-        fractions = all(0 <= at.progress <= 1 for at in found.positions) and found.positions
-        steps = found.schedule is None or found.schedule.steps > 0
-        if not (fractions and steps and all(0 <= one < float("inf") for one in seconds)):
+        seconds = [rates.evaluation_seconds, *(at.seconds_per_step for at in rates.positions)]
+        fractions = all(0 <= at.progress <= 1 for at in rates.positions) and rates.positions
+        steps = rates.schedule is None or rates.schedule.steps > 0
+        if not (fractions and steps and all(0 <= each < float("inf") for each in seconds)):
             raise UsageError(f"{path}: needs positions from 0 to 1, steps, and times that are not negative.")
-        if len(found.positions) > 1 and found.schedule is None:
+        if len(rates.positions) > 1 and rates.schedule is None:
             raise UsageError(
                 f"{path}: several positions need the steps of the whole schedule ('schedule': {{'steps': N}})."
             )
-        return found
+        return rates
 
     @cached_property
     def hardware(self) -> str:
@@ -107,7 +107,7 @@ class Rates:
         if self.device not in ("", "cpu"):
             name = self.system.get("accelerator_model_name", "")
         threads = f"{self.threads} thread{'s' * (self.threads > 1)}" if self.threads else ""
-        return ", ".join(one for one in (self.device, str(name), threads) if one)
+        return ", ".join(part for part in (self.device, str(name), threads) if part)
 
     def seconds(self, run: RunSummary, ratio: float, rules: BenchmarkRules | None) -> float:
         """Return the extrapolated time to train of a run, whose schedule was `ratio` times as long as its config's. It
@@ -117,7 +117,8 @@ class Rates:
         """
         if self.global_batch not in (None, run.global_batch_size):
             raise UsageError(f"{run.path} has a global batch of {run.global_batch_size}, {self.file} another one.")
-        steps = _steps(run, rules)
+        if (steps := optimizer_steps(run, rules)) is None:
+            raise UsageError(f"{run.path} lacks its progress, train_samples or global batch, so its steps are unknown.")
         own = LENGTH.search(self.config)
         until = min(1.0, steps / ratio * float(own[1] if own else 1) / self.schedule.steps) if self.schedule else 1.0
         progress = [at.progress for at in self.positions]
@@ -141,9 +142,11 @@ def extrapolated(
     if len(machines) > 1:
         raise UsageError(f"extrapolate to one machine at a time, not to {'; '.join(sorted(machines))}.")
     of: dict[str, Rates] = {}
-    labels = [one.label for one in curves]
+    labels = [curve.label for curve in curves]
     for label, rates in given:
-        matching = [one.label for one in curves if (one.label == label if label else rates.config in _names(one))]
+        matching = [
+            curve.label for curve in curves if (curve.label == label if label else rates.config in _names(curve))
+        ]
         if len(matching) != 1 or matching[0] in of:
             why = f"may be {' or '.join(matching)}" if matching else f"is none of {', '.join(labels[:MAX_NAMED])}"
             why = "has two profiles" if len(matching) == 1 else why
@@ -152,10 +155,10 @@ def extrapolated(
             )
         of[matching[0]] = rates
     hardware = machines.pop() or "another machine"
-    found = []
+    shifted = []
     for curve in curves:
         if (found_rates := of.get(curve.label)) is not None:
-            runs = [run for one in curve.budgets.values() for run in one.values()]
+            runs = [run for of_seeds in curve.budgets.values() for run in of_seeds.values()]
             rules, _ = rules_of(runs[0].benchmark or "", None, runs)
             budgets = {
                 ratio: {
@@ -166,7 +169,7 @@ def extrapolated(
             }
             hourly = None if price is None else cost_on(found_rates.system, 60.0, price)
             where = f"{hardware} ({found_rates.file})"
-            found.append(replace(curve, budgets=budgets, extrapolated=where, hourly=hourly))
+            shifted.append(replace(curve, budgets=budgets, extrapolated=where, hourly=hourly))
     notes = [
         f"{rates.file}: measured while its thread waited for a core for {waited:.0%} of the time, so times are too long"
         for rates in of.values()
@@ -175,19 +178,10 @@ def extrapolated(
     if missing := [label for label in labels if label not in of]:
         more = f" and {len(missing) - MAX_NAMED} more" if len(missing) > MAX_NAMED else ""
         notes.append(f"left out, without a profile: {', '.join(missing[:MAX_NAMED])}{more}")
-    return found, notes
-
-
-def _steps(run: RunSummary, rules: BenchmarkRules | None) -> float:
-    parts, batch = run_parts(run, rules), run.global_batch_size
-    if parts is None or not batch or (EPOCHS in parts.amounts and not run.train_samples):
-        raise UsageError(f"{run.path} lacks its progress, train_samples or global batch, so its steps are unknown.")
-    if EPOCHS in parts.amounts:  # whose last incomplete batch is dropped
-        return parts.amounts[EPOCHS] * max(1, int(run.train_samples or 0) // batch)
-    return parts.amounts[STEPS] if STEPS in parts.amounts else parts.amounts[SAMPLES] / batch
+    return shifted, notes
 
 
 def _names(curve: Curve) -> set[str]:
     """Return the names of the curve's configs, with and without the ending of a length."""
     runs = [(run.config_name or "", ratio) for ratio, of_seeds in curve.budgets.items() for run in of_seeds.values()]
-    return {one for name, ratio in runs for one in (name, name.removesuffix(f"_x{ratio:g}"))}
+    return {end for name, ratio in runs for end in (name, name.removesuffix(f"_x{ratio:g}"))}

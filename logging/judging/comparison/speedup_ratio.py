@@ -10,12 +10,12 @@ from typing import Final
 
 from judging.ground.errors import TimedrunError
 from judging.scoring.decomposition import Decomposition, RunParts, TimeParts, decomposition, shared_unit, time_parts
+from judging.scoring.interval import Interval
 from mlevents.student_t import quantile, tail
 
 LEAST_PAIRS: Final = 3
 """Pairs for an interval: with two, Student's t has one degree of freedom, and its interval spans factors of
 thousands."""
-MOST_DIGITS: Final = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,22 +41,19 @@ class NotComparable(TimedrunError, ValueError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ratio:
+class Ratio(Interval):
     """Speed-up of the fast set: slow time / fast time, in geometric means and in medians.
 
-    `low` and `high` bound the ratio of geometric means with `confidence`; None if a set has one run only. `p` is the
+    The bounds of the ratio of geometric means hold with `confidence`; None if a set has one run only. `p` is the
     two-sided p-value of a ratio of 1. `ratio_of_scores` is that of MLPerf's olympic means, if both sets have one.
     Qualities are geometric means of the final ones. `differences` were allowed by the caller. `disturbances` name the
     runs beside which the machine was loaded, and `undisturbed` is the ratio without them, if runs are left.
-    `decomposition` is that of `ratio`, `decomposition_of_scores` that of `ratio_of_scores`, if the logs allow it.
+    `decomposition` is that of the `value`, `decomposition_of_scores` that of `ratio_of_scores`, if the logs allow it.
     `minutes_slow` and `minutes_fast` are the geometric mean times of sets of logs, and `slow_digest` is that of the
     slow set's config.
     `budget_caveat` says that the slow set has one training budget; `notes` hold further caveats.
     """
 
-    ratio: float
-    low: float | None
-    high: float | None
     ratio_of_medians: float
     runs_slow: int
     runs_fast: int
@@ -82,9 +79,7 @@ class Ratio:
 
     @property
     def bounds(self) -> tuple[float, float] | None:
-        """The interval, or None if the runs are too few for a meaningful one."""
-        few = self.low is None or self.high is None or (self.paired and self.runs_slow < LEAST_PAIRS)
-        return None if few else (self.low or 0.0, self.high or math.inf)
+        return None if self.paired and self.runs_slow < LEAST_PAIRS else super().bounds
 
     @property
     def verdict(self) -> str:
@@ -93,32 +88,23 @@ class Ratio:
             return f"too few pairs ({self.runs_slow} < {LEAST_PAIRS})"
         if self.bounds is None:
             return f"too few runs ({self.runs_slow} and {self.runs_fast}; 2 of each are needed)"
-        return "faster" if self.bounds[0] > 1 else "slower" if self.bounds[1] < 1 else "no difference shown"
+        return self.verdict_against(1, "faster", "slower")
 
     @property
-    def text(self) -> str:
-        """The ratio and its interval, as "1.3x [0.72, 2.2]"."""
-        if self.bounds is None:
-            return f"{self.ratio:.2f}x"
-        ratio, low, high = rounded((self.ratio, *self.bounds), self.bounds)
-        return f"{ratio}x [{low}, {high}]"
-
-    @property
-    def portable(self) -> tuple[float, float, float] | None:
+    def portable(self) -> Interval | None:
         """The portable score with its interval: the fast set's time divided by that of the slow set, its reference on
         the same machine. None unless the runs are interleaved pairs of equal work, enough for an interval."""
         if self.bounds is None or not self.paired or self.differences:
             return None
-        return 1 / self.ratio, 1 / self.bounds[1], 1 / self.bounds[0]
+        return self.mapped(lambda ratio: 1 / ratio)
 
     @property
     def portable_text(self) -> str:
         """The portable score as text that names its reference, or an empty one without a score."""
-        if (found := self.portable) is None:
+        if self.portable is None:
             return ""
-        score, low, high = rounded(found, found[1:])
         reference = f" (config {self.slow_digest[:12]})" if self.slow_digest else ""
-        return f"{self.fast} takes {score} [{low}, {high}] of the time of {self.slow}{reference} on the same machine"
+        return f"{self.fast} takes {self.portable.text('')} of the time of {self.slow}{reference} on the same machine"
 
     @property
     def basis(self) -> str:
@@ -132,10 +118,8 @@ class Ratio:
         others = f"ratio of medians {self.ratio_of_medians:.2f}"
         if self.ratio_of_scores is not None:
             others += f", of scores {self.ratio_of_scores:.2f}"
-        ratio, interval = f"{self.ratio:.2f}", "no confidence interval"
-        if self.bounds is not None:
-            ratio, low, high = rounded((self.ratio, *self.bounds), self.bounds)
-            interval = f"{self.confidence * 100:.4g} % CI {low} to {high}"
+        ratio, *bounds = self.digits()
+        interval = f"{self.confidence * 100:.4g} % CI {' to '.join(bounds)}" if bounds else "no confidence interval"
         fact = f"{ratio}x as fast as {self.slow} ({interval}, {self.basis}; {others}; unverified).{self._but}"
         heads = {
             "faster": f"{self.fast} is faster:",
@@ -149,33 +133,15 @@ class Ratio:
         """The ratio without the disturbed runs as text."""
         if (rest := self.undisturbed) is None:
             return "no ratio, no runs are left"
-        return f"{rest.text}, {rest.verdict} ({rest.basis}; ratio of medians {rest.ratio_of_medians:.2f}; unverified)"
+        return f"{rest.text()}, {rest.verdict} ({rest.basis}; ratio of medians {rest.ratio_of_medians:.2f}; unverified)"
 
     @property
     def _but(self) -> str:
         if not self.differences:
             return ""
-        kinds = " and ".join(dict.fromkeys(one.kind for one in self.differences))
+        kinds = " and ".join(dict.fromkeys(difference.kind for difference in self.differences))
         listed = "; ".join(map(str, self.differences))
         return f" They differ in {kinds}, which may explain the ratio: {listed}."
-
-
-def rounded(values: Sequence[float], bounds: tuple[float, float], least: int = 2) -> list[str]:
-    """Format positive `values` with the significant digits that their spread supports.
-
-    Args:
-        bounds: interval or range of the values. A bound that is not 1 is not rounded to 1.
-        least: fewest significant digits.
-    """
-
-    def text(value: float, significant: int) -> str:
-        return f"{value:.{max(0, significant - 1 - math.floor(math.log10(value)))}f}"
-
-    spread = math.log(bounds[1] / bounds[0]) / 2
-    significant = MOST_DIGITS if spread <= 0 else min(MOST_DIGITS, max(least, 1 - math.floor(math.log10(spread))))
-    while significant < MOST_DIGITS and any(one != 1 and float(text(one, significant)) == 1 for one in bounds):
-        significant += 1
-    return [text(value, significant) for value in values]
 
 
 def compare(slow: Sequence[float], fast: Sequence[float], *, paired: bool, confidence: float = 0.95) -> Ratio:
@@ -202,7 +168,7 @@ def compare(slow: Sequence[float], fast: Sequence[float], *, paired: bool, confi
         low, high = math.exp(middle - reach), math.exp(middle + reach)
         p = 1.0 if middle == 0 else tail(abs(middle) / error, degrees) if error else 0.0
     return Ratio(
-        ratio=math.exp(middle),
+        value=math.exp(middle),
         low=low,
         high=high,
         p=p,
@@ -223,15 +189,15 @@ def decompose(
         return None
     each = [[time_parts([run], unit) for run in runs] for runs in (slow, fast)]
     factors: list[Callable[[TimeParts], float]] = [
-        lambda one: one.samples,
-        lambda one: 1 / one.samples_per_second,
-        lambda one: 1 / one.training_share,
+        lambda parts: parts.samples,
+        lambda parts: 1 / parts.samples_per_second,
+        lambda parts: 1 / parts.training_share,
     ]
     bounds = []
     for of in factors:
         a, b = ([of(run) for run in runs] for runs in each)
-        found = compare(a, b, paired=paired, confidence=confidence)
-        bounds.append((found.low, found.high))
+        ratio = compare(a, b, paired=paired, confidence=confidence)
+        bounds.append((ratio.low, ratio.high))
     first, second = (time_parts(runs, unit, geometric_mean) for runs in (slow, fast))
     return decomposition(first, second, bounds)
 
@@ -244,7 +210,7 @@ def _paired_error(a: Sequence[float], b: Sequence[float]) -> tuple[float, float]
 def _welch_error(a: Sequence[float], b: Sequence[float]) -> tuple[float, float]:
     """Return the standard error of the difference of two means with unequal variances, and its degrees of freedom
     (Welch, Biometrika 34, 1947)."""
-    parts = [(variance(one) / len(one), len(one) - 1) for one in (a, b)]
+    parts = [(variance(logs) / len(logs), len(logs) - 1) for logs in (a, b)]
     error = sum(part for part, _ in parts)
     if error == 0:
         return 0.0, 1.0

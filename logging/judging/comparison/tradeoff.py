@@ -16,8 +16,8 @@ from typing import Final
 
 from judging.ground.errors import UsageError
 from judging.scoring.cost import Cost
+from judging.scoring.interval import Interval
 from mlevents.run_status import rules_of
-from mlevents.student_t import mean_margin
 from mlevents.summary import RunSummary
 
 LEAST_SEEDS: Final = 3
@@ -48,23 +48,6 @@ class Curve:
         return sorted(_middle(_values(runs, sign)) for runs in self.budgets.values())
 
 
-@dataclass(frozen=True)
-class Estimate:
-    """Mean over the seeds, and the bounds of its 95 % interval (Student's t); None with fewer than three seeds."""
-
-    mean: float
-    low: float | None
-    high: float | None
-
-    @classmethod
-    def of(cls, values: Sequence[float]) -> Estimate:
-        mean = fmean(values)
-        if len(values) < LEAST_SEEDS:
-            return cls(mean, None, None)
-        reach = mean_margin(values)
-        return cls(mean, mean - reach, mean + reach)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Gain:
     """A point of a curve against the baseline's curve. Qualities are as logged; their differences are positive where
@@ -75,9 +58,9 @@ class Gain:
     quality: float
     quality_deviation: float | None
     minutes: float
-    quality_at_equal_time: Estimate | None = None
+    quality_at_equal_time: Interval | None = None
     """None if the baseline was not measured at such a time with these seeds."""
-    speed_up: Estimate | None = None
+    speed_up: Interval | None = None
     """Baseline's time / the point's at equal quality; 0 or infinite where the baseline was not measured."""
     reach: tuple[float, float] | None = None
     """Times of the baseline's shortest and longest runs / the point's: the speed-ups that can be measured."""
@@ -91,12 +74,11 @@ class Gain:
     @property
     def verdict(self) -> str:
         """Return "better", "worse", "no difference shown", "too few seeds" or "not comparable"."""
-        one = self.quality_at_equal_time
-        if one is None:
+        if self.quality_at_equal_time is None:
             return "not comparable"
-        if one.low is None or one.high is None:
+        if self.quality_at_equal_time.bounds is None:
             return f"too few seeds ({self.seeds} < {LEAST_SEEDS})"
-        return "better" if one.low > 0 else "worse" if one.high < 0 else "no difference shown"
+        return self.quality_at_equal_time.verdict_against(0, "better", "worse")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,11 +107,11 @@ def direction(runs: Iterable[RunSummary]) -> float:
 
     Raises UsageError if the runs are of several benchmarks, or of one without rules.
     """
-    found = list(runs)
-    names = {run.benchmark or "unknown" for run in found}
+    listed = list(runs)
+    names = {run.benchmark or "unknown" for run in listed}
     if len(names) != 1:
         raise UsageError(f"curves of {' and '.join(sorted(names))} have different qualities; pass one benchmark's.")
-    rules, _ = rules_of(names.pop(), None, found)
+    rules, _ = rules_of(names.pop(), None, listed)
     if rules is None:
         raise UsageError("the runs' benchmark has no rules, so whether a higher quality is better is unknown.")
     return 1.0 if rules.direction == ">=" else -1.0
@@ -140,13 +122,13 @@ def compare_curves(curves: Sequence[Curve]) -> list[Comparison]:
     sign = direction(run for curve in curves for runs in curve.budgets.values() for run in runs.values())
     baseline = curves[0]
     best = frontier(point for curve in curves for point in curve.mean_points(sign))
-    found = []
+    results = []
     for curve in curves:
         gains = [
             _gain(curve, ratio, None if curve is baseline else baseline, sign, best) for ratio in sorted(curve.budgets)
         ]
-        found.append(Comparison(label=curve.label, gains=gains, extrapolated=curve.extrapolated, hourly=curve.hourly))
-    return found
+        results.append(Comparison(label=curve.label, gains=gains, extrapolated=curve.extrapolated, hourly=curve.hourly))
+    return results
 
 
 def _gain(curve: Curve, ratio: float, baseline: Curve | None, sign: float, best: set[tuple[float, float]]) -> Gain:
@@ -161,13 +143,13 @@ def _gain(curve: Curve, ratio: float, baseline: Curve | None, sign: float, best:
             (own, quality_at(baseline.points(seed, sign), time)) for seed, (time, own) in zip(runs, values, strict=True)
         ]
         if pairs and all(other is not None for _, other in pairs):
-            equal_time = Estimate.of([own - other for own, other in pairs if other is not None])
+            equal_time = Interval.of([own - other for own, other in pairs if other is not None], LEAST_SEEDS)
             speed_up = _speed_up(mean_points, minutes, equal_time)
     return Gain(
         ratio=ratio,
         seeds=len(runs),
         quality=sign * quality,
-        quality_deviation=stdev(one for _, one in values) if len(values) > 1 else None,
+        quality_deviation=stdev(own for _, own in values) if len(values) > 1 else None,
         minutes=minutes,
         quality_at_equal_time=equal_time,
         speed_up=speed_up,
@@ -186,17 +168,11 @@ def _middle(values: Points) -> tuple[float, float]:
     return math.exp(fmean(math.log(minutes) for minutes, _ in values)), fmean(quality for _, quality in values)
 
 
-def _speed_up(points: Points, minutes: float, difference: Estimate) -> Estimate | None:
+def _speed_up(points: Points, minutes: float, difference: Interval) -> Interval | None:
     """Return how much sooner than the baseline a point has its quality: the baseline's own quality at that time plus
     the difference is read off its mean curve, for the mean and both bounds."""
     own = quality_at(points, minutes)
-    if own is None:
-        return None
-    mean, low, high = (
-        None if one is None else minutes_to(points, own + one) / minutes
-        for one in (difference.mean, difference.low, difference.high)
-    )
-    return None if mean is None else Estimate(mean, low, high)
+    return None if own is None else difference.mapped(lambda more: minutes_to(points, own + more) / minutes)
 
 
 def quality_at(points: Points, minutes: float) -> float | None:
@@ -226,7 +202,7 @@ def frontier(points: Iterable[tuple[float, float]]) -> set[tuple[float, float]]:
     """Return the points (minutes, quality) that no other one beats in both."""
     best: set[tuple[float, float]] = set()
     highest = -math.inf
-    for minutes, quality in sorted(points, key=lambda one: (one[0], -one[1])):
+    for minutes, quality in sorted(points, key=lambda point: (point[0], -point[1])):
         if quality > highest:
             best.add((minutes, quality))
             highest = quality

@@ -48,10 +48,10 @@ def check_content(folder: Path, name: str, stored: StoredFile) -> None:
     check_size(folder, name, stored)
     try:
         with (folder / name).open("rb") as stream:
-            found = hashlib.file_digest(stream, "sha256").hexdigest()
+            digest = hashlib.file_digest(stream, "sha256").hexdigest()
     except OSError as error:
         raise DataError(f"{folder / name}: cannot be read ({error.strerror}).") from None
-    if found != stored.sha256:
+    if digest != stored.sha256:
         raise DataError(f"{folder / name}: damaged, SHA-256 mismatch; copy or prepare the store again.")
 
 
@@ -59,13 +59,13 @@ def failures(
     check: Callable[[Path, str, StoredFile], None], folder: Path, files: Mapping[str, StoredFile]
 ) -> list[str]:
     """Return the message of `check_size` or `check_content` on each of `files` that it refuses."""
-    found = []
+    messages = []
     for name, stored in files.items():
         try:
             check(folder, name, stored)
         except DataError as error:
-            found.append(str(error))
-    return found
+            messages.append(str(error))
+    return messages
 
 
 class FileWriter:

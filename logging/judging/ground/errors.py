@@ -86,15 +86,15 @@ def describe(error: BaseException) -> tuple[ExitCode, str] | None:
 def in_benchmark(error: BaseException) -> tuple[str, str] | None:
     """Return the traceback of `error` from a benchmark's code on, and the place in it that raised `error`; None if no
     code of a benchmark was running."""
-    found = error.__traceback__
-    while found and not hasattr(sys.modules.get(str(found.tb_frame.f_globals.get("__package__"))), "SPEC"):
-        found = found.tb_next
-    if found is None:
+    trace = error.__traceback__
+    while trace and not hasattr(sys.modules.get(str(trace.tb_frame.f_globals.get("__package__"))), "SPEC"):
+        trace = trace.tb_next
+    if trace is None:
         return None
-    package = os.path.dirname(found.tb_frame.f_code.co_filename)
-    own = [frame for frame in traceback.extract_tb(found) if os.path.dirname(frame.filename) == package]
+    package = os.path.dirname(trace.tb_frame.f_code.co_filename)
+    own = [frame for frame in traceback.extract_tb(trace) if os.path.dirname(frame.filename) == package]
     place = f"{os.path.basename(package)}/{os.path.basename(own[-1].filename)}, line {own[-1].lineno}"
-    return "".join(traceback.format_exception(type(error), error, found)), place
+    return "".join(traceback.format_exception(type(error), error, trace)), place
 
 
 def _origin(error: OSError) -> str:

@@ -61,9 +61,9 @@ class Ledger:
 def find(folder: Path, *preferred: Path) -> Path | None:
     """Return the first ledger of `preferred`, else the nearest one in or above `folder`; relative if `folder` is."""
     absolute = Path(os.path.abspath(folder))
-    places = (*preferred, *(one / LEDGER for one in (absolute, *absolute.parents)))
-    found = next((path for path in places if path.is_file()), None)
-    return found if found is None or folder.is_absolute() else Path(os.path.relpath(found))
+    places = (*preferred, *(parent / LEDGER for parent in (absolute, *absolute.parents)))
+    ledger = next((path for path in places if path.is_file()), None)
+    return ledger if ledger is None or folder.is_absolute() else Path(os.path.relpath(ledger))
 
 
 def place(folder: Path) -> Path:
@@ -149,12 +149,12 @@ def _append(path: Path, values: dict[str, Any], of_entry: str = "") -> str:
     with FileLock(path.with_name(f".{LEDGER}.lock"), timeout=LOCK_SECONDS), path.open("ab+") as file:
         file.seek(0)
         data = file.read()
-        found = parse(data)
-        run = next((run for run in found.runs if run.entry_sha256 == of_entry), None)
-        if found.broken or (of_entry and run is None):
-            reason = f"its chain is broken: {found.broken}" if found.broken else "it does not hold the announcement"
+        ledger = parse(data)
+        run = next((run for run in ledger.runs if run.entry_sha256 == of_entry), None)
+        if ledger.broken or (of_entry and run is None):
+            reason = f"its chain is broken: {ledger.broken}" if ledger.broken else "it does not hold the announcement"
             raise OSError(errno.EINVAL, reason, str(path))
-        values |= {"previous": found.head, "run": run.number if run else len(found.runs) + 1}
+        values |= {"previous": ledger.head, "run": run.number if run else len(ledger.runs) + 1}
         line = _canonical(values | {"time_ms": time.time_ns() // 10**6})
         file.write(b"\n" * bool(data and not data.endswith(b"\n")) + line + b"\n")
         file.flush()

@@ -73,7 +73,7 @@ def coloured(text: str, stream: TextIO) -> str:
     """Colour the verdicts in `text` if `stream` is a terminal and NO_COLOR is not set (no-color.org)."""
     if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" or not stream.isatty():
         return text
-    return VERDICTS.sub(lambda found: f"\x1b[{COLOURS[found.lastgroup or 'red']}m{found[0]}\x1b[0m", text)
+    return VERDICTS.sub(lambda word: f"\x1b[{COLOURS[word.lastgroup or 'red']}m{word[0]}\x1b[0m", text)
 
 
 def show(text: str) -> None:

@@ -32,7 +32,7 @@ class Point:
     @property
     def progress(self) -> int:
         """Samples, else the optimizer step, else the epoch, else milliseconds since run_start."""
-        known = [int(one) for one in (self.samples, self.step, self.epoch) if one is not None]
+        known = [int(amount) for amount in (self.samples, self.step, self.epoch) if amount is not None]
         return known[0] if known else round(self.minutes * 60_000)
 
 
@@ -55,7 +55,7 @@ def points(record: RunRecord) -> Iterator[Point]:
             values = {event.key: event.value}
         at = [event.metadata.get(name) for name in ("step", keys.SAMPLES_COUNT, keys.EPOCH_NUM)]
         at[0] = event.metadata.get(keys.STEP_NUM) if at[0] is None else at[0]
-        step, samples, epoch = (float(one) if is_number(one) else None for one in at)
+        step, samples, epoch = (float(amount) if is_number(amount) else None for amount in at)
         if epoch is not None and in_samples:  # MLPerf's key of progress, whatever its unit
             samples, epoch = epoch if samples is None else samples, None
         for name, value in values.items() if isinstance(values, dict) else ():

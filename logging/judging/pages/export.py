@@ -56,23 +56,23 @@ class Run:
     @property
     def totals(self) -> dict[str, float]:
         """The run's time to train, its time of training alone and its optimizer steps, as far as its log has them."""
-        one = self.summary
-        found = {MINUTES: one.minutes, SPEEDRUN: one.block_minutes, STEPS: one.steps}
-        return {name: float(value) for name, value in found.items() if value is not None}
+        run = self.summary
+        totals = {MINUTES: run.minutes, SPEEDRUN: run.block_minutes, STEPS: run.steps}
+        return {name: float(value) for name, value in totals.items() if value is not None}
 
     @property
     def tags(self) -> dict[str, str]:
         """Description of the run, with its status and MLCommons' notice."""
-        one = self.summary
+        run = self.summary
         named = {
-            "benchmark": one.benchmark,
-            "dataset": one.dataset,
-            "config": one.config_name,
-            "submitter": one.organization,
-            "system": one.platform,
-            "status": one.status or "unfinished",
-            "target_reached": str(reached(one)),
-            "sha256": one.sha256,
+            "benchmark": run.benchmark,
+            "dataset": run.dataset,
+            "config": run.config_name,
+            "submitter": run.organization,
+            "system": run.platform,
+            "status": run.status or "unfinished",
+            "target_reached": str(reached(run)),
+            "sha256": run.sha256,
             "verified": f"False. {NOTICE}",
         }
         return {f"timedrun.{name}": value for name, value in named.items() if value}
@@ -105,12 +105,12 @@ def write_csv(runs: Iterator[Run], out: Path) -> int:
     writer.writerow(COLUMNS)
     for run in runs:
         count += 1
-        one = run.summary
-        about = [inert(run.name), inert(one.config_name or ""), one.seed, inert(one.status or "unfinished"), False]
+        log = run.summary
+        about = [inert(run.name), inert(log.config_name or ""), log.seed, inert(log.status or "unfinished"), False]
         for at in points(run.record):
             writer.writerow([*about, at.minutes, at.step, at.samples, at.epoch, inert(at.kind), at.value])
         for kind, value in run.totals.items():
-            writer.writerow([*about, one.minutes, None, None, None, kind, value])
+            writer.writerow([*about, log.minutes, None, None, None, kind, value])
     replace_text(out, text.getvalue())
     return count
 

@@ -1,8 +1,8 @@
-"""Parts of a self-contained HTML page without scripts: head, tables and escaped text."""
+"""Parts of a self-contained HTML page without scripts: head and escaped text."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from html import escape
 from typing import Final
 
@@ -26,16 +26,6 @@ def head(title: str, style: str = "") -> Iterator[str]:
     yield '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">'
     yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
     yield f"<title>{text(title)}</title>\n<style>{STYLE}{style}</style>\n</head>\n<body>\n<h1>{text(title)}</h1>"
-
-
-def table(header: Sequence[str], rows: Iterable[Sequence[str]], numbers: Sequence[int] = ()) -> Iterator[str]:
-    """Yield a table; the columns `numbers` are aligned to the right."""
-    yield '<div class="wide"><table>'
-    for tag, cells in [("th", header), *(("td", row) for row in rows)]:
-        marks = (' class="number"' if index in numbers else "" for index in range(len(cells)))
-        row = "".join(f"<{tag}{mark}>{text(cell)}</{tag}>" for mark, cell in zip(marks, cells, strict=True))
-        yield f"<tr>{row}</tr>" if row else ""
-    yield "</table></div>"
 
 
 def text(raw: str) -> str:

@@ -78,12 +78,12 @@ def plot_quality(sets: Sets, out: Path, what: str = "quality") -> None:
     records = [record for runs in sets.values() for record in runs]
     benchmark = _one_benchmark(sets, records)
     minutes = {name: [_curve(run, what) for run in runs] for name, runs in sets.items()}
-    ends = [one[0][-1] for curves in minutes.values() for one in curves if one[0]]
+    ends = [curve[0][-1] for curves in minutes.values() for curve in curves if curve[0]]
     if not ends:
         logged = "an evaluation" if what == "quality" else f"a {LABELS[what]}".replace("a samples", "samples")
         raise PlotError(f"no run of {', '.join(sets) or 'no set'} logged {logged}; nothing was plotted.")
     axis = _Axis(60.0, "seconds") if max(ends) < SHORT_MINUTES else _Axis(1.0, "minutes")
-    curves = {n: [([t * axis.scale for t in x], y) for x, y in found] for n, found in minutes.items()}
+    curves = {n: [([t * axis.scale for t in x], y) for x, y in drawn] for n, drawn in minutes.items()}
     configs = {name: next((run.config_name for run in runs if run.config_name), name) for name, runs in sets.items()}
     colours = colours_of(configs)
     with rc_context({"text.parse_math": False, "text.usetex": False}):  # names come from logs: "$" is a dollar sign
@@ -93,7 +93,7 @@ def plot_quality(sets: Sets, out: Path, what: str = "quality") -> None:
             axes, times = figure.subplots(2, 1, sharex=True, height_ratios=heights)
         else:
             axes, times = figure.add_subplot(), None
-        _scale(axes, benchmark, records, [y for found in curves.values() for _, ys in found for y in ys], what)
+        _scale(axes, benchmark, records, [y for drawn in curves.values() for _, ys in drawn for y in ys], what)
         for name, runs in sets.items():
             _draw_set(axes, runs, curves[name], colours[name])
         if what == "quality":
@@ -102,7 +102,7 @@ def plot_quality(sets: Sets, out: Path, what: str = "quality") -> None:
         _label(axes, benchmark, sets, records, what)
         bottom = times or axes
         bottom.set_xlabel(f"{axis.unit} since the clock started", fontsize=9)
-        bottom.set_xlim(0, 1.04 * max([*ends, *(one.minutes or 0.0 for one in records)]) * axis.scale)
+        bottom.set_xlim(0, 1.04 * max([*ends, *(record.minutes or 0.0 for record in records)]) * axis.scale)
         decomposed = times is not None and any(" x " in text.get_text() for text in times.texts)
         _legend(figure, sets, colours, axis, decomposed=decomposed)
         _save(figure, out)
@@ -111,21 +111,23 @@ def plot_quality(sets: Sets, out: Path, what: str = "quality") -> None:
 def colours_of(configs: Mapping[str, str]) -> dict[str, str]:
     """Return a colour per set, by the name of its config and in any order: the baseline has the first and methods the
     second, any other the one that the name's hash picks, or the next free one."""
-    found: dict[str, str] = {}
+    colours: dict[str, str] = {}
     roles = {"baseline": 0, "methods": 1}
-    for name, config in sorted(configs.items(), key=lambda one: (one[1].rpartition("_")[2] not in roles, *one[::-1])):
+    for name, config in sorted(
+        configs.items(), key=lambda item: (item[1].rpartition("_")[2] not in roles, *item[::-1])
+    ):
         role = roles.get(config.rpartition("_")[2])
         first = role if role is not None else 2 + zlib.crc32(config.encode()) % (len(COLOURS) - 2)
         order = [*COLOURS[first:], *COLOURS[2:first], *COLOURS[:first]]
-        found[name] = next(colour for colour in order if colour not in found.values())
-    return found
+        colours[name] = next(colour for colour in order if colour not in colours.values())
+    return colours
 
 
 def _curve(run: RunSummary, what: str) -> Curve:
     if what == "quality":
         return [point.minutes for point in run.quality], [point.value for point in run.quality]
-    found = [point for point in points(read(run.path)) if point.kind == WHAT[what]]
-    return [point.minutes for point in found], [point.value for point in found]
+    logged = [point for point in points(read(run.path)) if point.kind == WHAT[what]]
+    return [point.minutes for point in logged], [point.value for point in logged]
 
 
 def _one_benchmark(sets: Sets, records: Sequence[RunSummary]) -> str:
@@ -146,7 +148,7 @@ def _draw_set(axes: Any, runs: Sequence[RunSummary], curves: Sequence[Curve], co
         axes.plot(x, y, color=colour, linewidth=0.7, alpha=0.4, marker=".", markersize=size, zorder=2)
         marker, edge = ("o", "white") if reached(run) else ("x", colour)
         axes.plot(x[-1], y[-1], color=colour, marker=marker, markersize=5, markeredgecolor=edge, zorder=4)
-    if (middle := median_curve([one for one in curves if one[0]])) is not None:
+    if (middle := median_curve([curve for curve in curves if curve[0]])) is not None:
         axes.plot(*middle, color=colour, linewidth=2.2, zorder=3)
 
 
@@ -169,7 +171,7 @@ def _scale(axes: Any, benchmark: str, records: Sequence[RunSummary], values: Seq
     from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
     if what == "quality" and _is_share(benchmark, records):
-        wanted = [one for record in records if (one := target(record)) is not None]
+        wanted = [quality for record in records if (quality := target(record)) is not None]
         errors = [1 - value for value in (*values, *wanted) if 0 <= value < 1]
         least, most = min(errors, default=0.01), max(errors, default=1.0)
         axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y * 100:.4g}%"))
@@ -197,7 +199,7 @@ def _scale(axes: Any, benchmark: str, records: Sequence[RunSummary], values: Seq
 
 
 def _draw_target(axes: Any, benchmark: str, records: Sequence[RunSummary]) -> None:
-    for wanted in sorted({found for record in records if (found := target(record)) is not None}):
+    for wanted in sorted({quality for record in records if (quality := target(record)) is not None}):
         axes.axhline(wanted, color=GREY, linestyle=(0, (5, 3)), linewidth=1.0, zorder=1)
         axes.annotate(
             f"target {wanted:.1%}" if _is_share(benchmark, records) else f"target {wanted:g}",
@@ -215,7 +217,7 @@ def _draw_times(axes: Any, sets: Sets, colours: Mapping[str, str], axis: _Axis) 
     over the first baseline, else over the first set, with its interval and its factors."""
     reference = next((name for name in sets if name.endswith("baseline")), next(iter(sets)))
     for row, (name, runs) in enumerate(sets.items()):
-        times = [one.minutes * axis.scale for one in runs if reached(one) and one.minutes is not None]
+        times = [run.minutes * axis.scale for run in runs if reached(run) and run.minutes is not None]
         axes.plot(times, [row] * len(times), "o", color=colours[name], markersize=4.5, alpha=0.5, markeredgewidth=0)
         if times:
             axes.boxplot(
@@ -248,10 +250,10 @@ def speed_up(slow: Sequence[RunSummary], fast: Sequence[RunSummary]) -> str:
             ratio = compare_sets(slow, fast, paired=paired)
         except NotComparable:
             continue
-        text = f"{ratio.text} {'paired' if paired else 'unpaired'}\n{ratio.verdict}"
+        text = f"{ratio.text()} {'paired' if paired else 'unpaired'}\n{ratio.verdict}"
         if (parts := ratio.decomposition) is not None:
             factors = (parts.samples, parts.samples_per_second, parts.evaluation_and_startup)
-            text += f"\n{' x '.join(f'{one.ratio:.3g}' for one in factors)}"
+            text += f"\n{' x '.join(f'{factor.value:.3g}' for factor in factors)}"
         return text
     return "not comparable:\nsee timedrun compare"
 
@@ -262,13 +264,13 @@ def _legend(figure: Any, sets: Sets, colours: Mapping[str, str], axis: _Axis, *,
 
     entries = []
     for name, runs in sets.items():
-        times = [one.minutes for one in runs if reached(one) and one.minutes is not None]
+        times = [run.minutes for run in runs if reached(run) and run.minutes is not None]
         middle = f"median {axis.time(median(times))}" if times else "target not reached"
         label = f"{shortened(name, MAX_NAME_LENGTH)}: {middle}, {len(times)} of {len(runs)} runs"
         entries.append(Line2D([], [], color=colours[name], linewidth=2.2, marker="o", markersize=5, label=label))
     if any(len(runs) > 1 for runs in sets.values()):
         entries.append(Line2D([], [], color=GREY, linewidth=0.7, label="thin: one run; thick: median of the runs"))
-    if not all(reached(one) for runs in sets.values() for one in runs):
+    if not all(reached(run) for runs in sets.values() for run in runs):
         entries.append(Line2D([], [], color=GREY, linestyle="", marker="x", markersize=5, label="target missed"))
     if decomposed:
         label = "speed-up = samples x samples/s x evaluation, start-up"

@@ -19,7 +19,7 @@ MARKERS: Final = "osD^v<>"
 """A marker for each length of the schedules."""
 
 
-def plot_tradeoff(found: Sequence[Comparison], out: Path) -> None:
+def plot_tradeoff(comparisons: Sequence[Comparison], out: Path) -> None:
     """Plot quality over time with the deviation over the seeds, the first curve and those on the frontier in colour,
     and beside it each curve's difference of quality from the first at equal time, with its 95 % interval.
 
@@ -31,47 +31,48 @@ def plot_tradeoff(found: Sequence[Comparison], out: Path) -> None:
     except ImportError:
         raise PlotError("plotting needs matplotlib: pip install 'timedrun[report]'.") from None
     with rc_context({"text.parse_math": False, "text.usetex": False}):
-        figure = Figure(figsize=(11.0, max(4.5, 1.6 + 0.26 * len(found))), dpi=150, layout="constrained")
+        figure = Figure(figsize=(11.0, max(4.5, 1.6 + 0.26 * len(comparisons))), dpi=150, layout="constrained")
         curves, gains = figure.subplots(1, 2, width_ratios=[5, 6])
-        _draw_curves(curves, found)
-        _draw_gains(gains, found)
-        where = {one.extrapolated for one in found} - {""}
+        _draw_curves(curves, comparisons)
+        _draw_gains(gains, comparisons)
+        where = {curve.extrapolated for curve in comparisons} - {""}
         notes = [f"Open markers: times extrapolated to {' and '.join(sorted(where))}." if where else "", NOTICE]
         figure.supxlabel("\n".join(filter(None, notes)), fontsize=7, color=GREY, wrap=True)
         _save(figure, out)
 
 
-def _draw_curves(axes: Any, found: Sequence[Comparison]) -> None:
+def _draw_curves(axes: Any, curves: Sequence[Comparison]) -> None:
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-    coloured = [one for place, one in enumerate(found) if not place or any(gain.frontier for gain in one.gains)]
-    colours = {id(one): COLOURS[place] for place, one in enumerate(coloured[: len(COLOURS)])}
-    longest = max(gain.minutes for one in found for gain in one.gains)
+    coloured = [curve for place, curve in enumerate(curves) if not place or any(gain.frontier for gain in curve.gains)]
+    colours = {id(curve): COLOURS[place] for place, curve in enumerate(coloured[: len(COLOURS)])}
+    longest = max(gain.minutes for curve in curves for gain in curve.gains)
     unit, scale = ("seconds", 60.0) if longest < 10 else ("minutes", 1.0)
-    for one in reversed(found):
-        points = sorted(one.gains, key=lambda gain: gain.minutes)
-        colour = colours.get(id(one), "#b0b0b0")
-        shown = id(one) in colours
+    for curve in reversed(curves):
+        points = sorted(curve.gains, key=lambda gain: gain.minutes)
+        colour = colours.get(id(curve), "#b0b0b0")
+        shown = id(curve) in colours
         axes.errorbar(
             [gain.minutes * scale for gain in points],
             [gain.quality for gain in points],
             yerr=[gain.quality_deviation or 0.0 for gain in points],
             color=colour,
             linewidth=1.8 if shown else 0.8,
-            linestyle="--" if one.extrapolated else "-",
+            linestyle="--" if curve.extrapolated else "-",
             marker="o",
-            markerfacecolor=FACE if one.extrapolated else colour,
+            markerfacecolor=FACE if curve.extrapolated else colour,
             markersize=4.5 if shown else 3,
             capsize=2,
             zorder=3 if shown else 2,
-            label=shortened(one.label, MAX_NAME_LENGTH) if shown else None,
+            label=shortened(curve.label, MAX_NAME_LENGTH) if shown else None,
         )
     axes.set_xscale("log")
     axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
-    axes.xaxis.set_minor_formatter(FuncFormatter(lambda x, _: f"{x:g}") if _few(axes) else NullFormatter())
-    where = ", extrapolated" if any(one.extrapolated for one in found) else ""
+    low, high = axes.get_xlim()
+    axes.xaxis.set_minor_formatter(FuncFormatter(lambda x, _: f"{x:g}") if high / low < 20 else NullFormatter())
+    where = ", extrapolated" if any(curve.extrapolated for curve in curves) else ""
     axes.set_xlabel(f"{unit} to the end of the schedule{where}", fontsize=9)
-    prices = {one.hourly.usd if one.hourly else None for one in found}
+    prices = {curve.hourly.usd if curve.hourly else None for curve in curves}
     if len(prices) == 1 and (hourly := prices.pop()):
         each = hourly / 60 / scale
         cost = axes.secondary_xaxis("top", functions=(lambda time: time * each, lambda usd: usd / each))
@@ -87,24 +88,19 @@ def _draw_curves(axes: Any, found: Sequence[Comparison]) -> None:
     _style(axes, "both")
 
 
-def _few(axes: Any) -> bool:
-    low, high = axes.get_xlim()
-    return bool(high / low < 20)
-
-
-def _draw_gains(axes: Any, found: Sequence[Comparison]) -> None:
-    rows = list(found[1:])
+def _draw_gains(axes: Any, curves: Sequence[Comparison]) -> None:
+    rows = list(curves[1:])
     if not rows:
         axes.set_axis_off()
         return
-    ratios = sorted({gain.ratio for one in rows for gain in one.gains})
-    for row, one in enumerate(rows):
-        for gain in one.gains:
+    ratios = sorted({gain.ratio for curve in rows for gain in curve.gains})
+    for row, curve in enumerate(rows):
+        for gain in curve.gains:
             if gain.quality_at_equal_time is not None:
                 place = ratios.index(gain.ratio)
                 _draw_gain(axes, row + 0.3 * (place / max(1, len(ratios) - 1) - 0.5), gain, MARKERS[place % 7])
     axes.axvline(0, color=GREY, linewidth=1)
-    axes.set_yticks(range(len(rows)), [shortened(one.label, MAX_NAME_LENGTH) for one in rows], fontsize=7.5)
+    axes.set_yticks(range(len(rows)), [shortened(curve.label, MAX_NAME_LENGTH) for curve in rows], fontsize=7.5)
     axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.set_xlabel("difference of quality at equal time, 95 % interval", fontsize=9)
     axes.set_title("Gain over the baseline's curve", fontsize=11, loc="left")
@@ -115,10 +111,10 @@ def _draw_gains(axes: Any, found: Sequence[Comparison]) -> None:
 
 
 def _draw_gain(axes: Any, row: float, gain: Gain, marker: str) -> None:
-    one = gain.quality_at_equal_time
+    difference = gain.quality_at_equal_time
     colour = {"better": BETTER, "worse": WORSE}.get(gain.verdict, GREY)
-    if one is not None and one.low is not None and one.high is not None:
-        axes.plot([one.low, one.high], [row, row], color=colour, linewidth=1.4)
-    if one is not None:
+    if difference is not None:
+        if difference.bounds:
+            axes.plot(difference.bounds, [row, row], color=colour, linewidth=1.4)
         face = FACE if gain.extrapolated else colour
-        axes.plot(one.mean, row, marker, color=colour, markerfacecolor=face, markersize=4.5)
+        axes.plot(difference.value, row, marker, color=colour, markerfacecolor=face, markersize=4.5)

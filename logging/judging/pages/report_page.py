@@ -14,6 +14,7 @@ from judging.ground.errors import TimedrunError
 from judging.ground.result_files import read_json, read_text
 from judging.pages import html_page, plot
 from judging.pages.score_table import NOTICE
+from judging.pages.table import Table
 from judging.scoring.recorded_run import RecordedRun, recorded_run_of
 from mlevents.summary import RunSummary
 
@@ -40,7 +41,7 @@ def as_page(title: str, text: Sequence[str], sets: Sets, figures: Mapping[str, s
 def drawn(sets: Sets) -> dict[str, str]:
     """Return the figures of quality, training loss and throughput over time that the logs allow, as
     sources of images by caption."""
-    found = {}
+    figures = {}
     shown = dict(list(sets.items())[: len(plot.COLOURS)])
     more = f" (the first {len(shown)} of {len(sets)} configs)" if len(shown) < len(sets) else ""
     for what in plot.WHAT:
@@ -54,8 +55,8 @@ def drawn(sets: Sets) -> dict[str, str]:
                 if "logged" not in str(error):
                     raise TimedrunError(str(error)) from None
                 continue
-            found[f"{plot.LABELS.get(what, what).capitalize()} over time{more}"] = image(out)
-    return found
+            figures[f"{plot.LABELS.get(what, what).capitalize()} over time{more}"] = image(out)
+    return figures
 
 
 def image(path: Path) -> str:
@@ -72,19 +73,19 @@ def _lines(title: str, text: Sequence[str], sets: Sets, figures: Mapping[str, st
         yield f"<figcaption>Figure {number}. {caption}</figcaption></figure>"
     yield f'<div class="wide"><pre>{html_page.lines(chr(10).join(text))}</pre></div>'
     recorded = {label: recorded_run_of(runs[0].path) for label, runs in sets.items() if runs}
-    configs = {label: flatten(read_json(one.config)) for label, one in recorded.items() if one.config.is_file()}
+    configs = {label: flatten(read_json(run.config)) for label, run in recorded.items() if run.config.is_file()}
     if len(configs) > 1:
         yield "<h2>Settings that differ</h2>"
-        yield from html_page.table(("setting", *configs), _differing(configs))
+        yield from Table(("setting", *configs), list(_differing(configs))).html()
     yield "<h2>Runs</h2>"
     header = ("config", "seed", "minutes", "final quality", "status", "log", "SHA-256 begins")
-    yield from html_page.table(header, _runs(sets, root), numbers=(1, 2, 3))
+    yield from Table(header, list(_runs(sets, root))).html()
     yield "<h2>Environment</h2>"
     yield from _environments(recorded)
     yield "<h2>Configs</h2>"
     for label, values in configs.items():
         yield f"<details><summary>{html_page.text(label)}</summary>"
-        yield from html_page.table(("setting", "value"), ((name, _value(value)) for name, value in values.items()))
+        yield from Table(("setting", "value"), [(name, _value(value)) for name, value in values.items()]).html()
         yield "</details>"
     yield "</body>\n</html>"
 
@@ -92,9 +93,9 @@ def _lines(title: str, text: Sequence[str], sets: Sets, figures: Mapping[str, st
 def _differing(configs: Mapping[str, Mapping[str, object]]) -> Iterator[tuple[str, ...]]:
     names = dict.fromkeys(name for values in configs.values() for name in values)
     for name in names:
-        found = [_value(values.get(name, "-")) for values in configs.values()]
-        if name not in ("name", "notes", "seed") and len({*found}) > 1:
-            yield (name, *found)
+        texts = [_value(values.get(name, "-")) for values in configs.values()]
+        if name not in ("name", "notes", "seed") and len({*texts}) > 1:
+            yield (name, *texts)
 
 
 def _runs(sets: Sets, root: Path) -> Iterator[tuple[str, ...]]:
@@ -116,9 +117,9 @@ def _runs(sets: Sets, root: Path) -> Iterator[tuple[str, ...]]:
 def _environments(recorded: Mapping[str, RecordedRun]) -> Iterator[str]:
     """Yield the system and the environment of the first run of each set, those that are equal once."""
     groups: dict[tuple[str, str], list[str]] = {}
-    for label, one in recorded.items():
-        system = json.dumps(read_json(one.system), indent=2) if one.system.is_file() else ""
-        software = one.side / "environment.txt"
+    for label, run in recorded.items():
+        system = json.dumps(read_json(run.system), indent=2) if run.system.is_file() else ""
+        software = run.side / "environment.txt"
         groups.setdefault((system, read_text(software) if software.is_file() else ""), []).append(label)
     for (system, environment), labels in groups.items():
         yield f"<p>{html_page.text(', '.join(labels))}</p>"
@@ -126,9 +127,9 @@ def _environments(recorded: Mapping[str, RecordedRun]) -> Iterator[str]:
             yield "<p>not recorded</p>"
         if system:
             values: dict[str, Any] = json.loads(system)
-            yield from html_page.table(
-                ("", ""), ((name, _value(value)) for name, value in values.items() if value not in ("", None))
-            )
+            yield from Table(
+                (), [(name, _value(value)) for name, value in values.items() if value not in ("", None)]
+            ).html()
         if environment:
             yield f"<details><summary>software</summary><pre>{html_page.lines(environment)}</pre></details>"
 

@@ -1,4 +1,4 @@
-"""Tables of text, as wide as the terminal that reads them; in files and pipes as wide as their cells."""
+"""Tables as text, Markdown and HTML; text is as wide as its terminal, in files and pipes as wide as its cells."""
 
 from __future__ import annotations
 
@@ -6,15 +6,17 @@ import io
 import math
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Final
 
+import rich.table
 from rich.box import Box
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from judging.ground import stdio
+from judging.pages.html_page import text as escaped
 from mlevents.terminal_escape import printable
 
 _RULE: Final = Box("    \n    \n -  \n    \n    \n    \n    \n    \n", ascii=True)
@@ -30,41 +32,73 @@ def number(value: float) -> str:
     return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
 
 
-def natural_width(header: Sequence[str], rows: Sequence[Sequence[str]]) -> int:
-    """Return the columns of a table none of whose cells is folded."""
-    return sum(max(map(len, column)) + 2 for column in zip(header, *rows, strict=True)) - 2
+@dataclass(frozen=True)
+class Table:
+    """Table of texts, rendered for a terminal, as Markdown or as HTML; columns of numbers are aligned to the right."""
+
+    header: Sequence[str]
+    """Names of the columns; empty for an HTML table without them."""
+    rows: Sequence[Sequence[str]]
+
+    @property
+    def columns(self) -> list[list[str]]:
+        """The cells of each column, after its name if it has one."""
+        return [list(cells) for cells in zip(*([self.header] if self.header else []), *self.rows, strict=True)]
+
+    @property
+    def numeric(self) -> list[bool]:
+        """True for each column that holds numbers only."""
+        return [
+            any(cells) and all(_NUMBER.fullmatch(cell) or cell in ("", "-") for cell in cells)
+            for cells in (column[bool(self.header) :] for column in self.columns)
+        ]
+
+    @property
+    def width(self) -> int:
+        """Width of the text if no cell is folded."""
+        return sum(max(map(len, cells)) + 2 for cells in self.columns) - 2
+
+    def lines(self, width: int | None = None) -> list[str]:
+        """Return the table as lines without colour.
+
+        Args:
+            width: fold cells of text so that no line is longer, as far as the numbers allow. Default: do not fold.
+        """
+        table = rich.table.Table(box=_RULE, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+        widths = _widths(self.columns, self.numeric, width)
+        for name, right, own in zip(self.header, self.numeric, widths, strict=True):
+            table.add_column(Text(name), justify="right" if right else "left", overflow="fold", width=own)
+        for row in self.rows:
+            table.add_row(*map(Text, row))
+        text = io.StringIO()
+        Console(file=text, width=sum(widths) + 3 * len(widths), color_system=None, legacy_windows=False).print(table)
+        return [line.rstrip() for line in text.getvalue().splitlines()]
+
+    def show(self) -> None:
+        """Print the table so that it fits the terminal."""
+        stdio.show("\n".join(map(printable, self.lines(stdio.terminal_columns(sys.stdout)))))
+
+    def markdown(self) -> list[str]:
+        """Return the table as lines of Markdown."""
+        header, *rows = (f"| {' | '.join(cells)} |" for cells in (self.header, *self.rows))
+        return [header, f"|{'---|' * len(self.header)}", *rows]
+
+    def html(self) -> Iterator[str]:
+        """Yield the table as lines of HTML, its texts escaped."""
+        yield '<div class="wide"><table>'
+        marks = [' class="number"' if right else "" for right in self.numeric]
+        for tag, cells in [*([("th", self.header)] if self.header else []), *(("td", row) for row in self.rows)]:
+            row = (f"<{tag}{mark}>{escaped(cell)}</{tag}>" for mark, cell in zip(marks, cells, strict=True))
+            yield f"<tr>{''.join(row)}</tr>"
+        yield "</table></div>"
 
 
-def columns(header: Sequence[str], rows: Sequence[Sequence[str]], *, width: int | None = None) -> list[str]:
-    """Format a table as lines without colour, numbers right-aligned.
-
-    Args:
-        width: fold cells of text so that no line is longer, as far as the numbers allow. Default: do not fold.
-    """
-    table = Table(box=_RULE, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
-    cells = [list(column) for column in zip(header, *rows, strict=True)]
-    numeric = [any(of[1:]) and all(_NUMBER.fullmatch(cell) or cell in ("", "-") for cell in of[1:]) for of in cells]
-    widths = _widths(cells, numeric, width)
-    for (name, *_), right, own in zip(cells, numeric, widths, strict=True):
-        table.add_column(Text(name), justify="right" if right else "left", overflow="fold", width=own)
-    for row in rows:
-        table.add_row(*map(Text, row))
-    text = io.StringIO()
-    Console(file=text, width=sum(widths) + 3 * len(widths), color_system=None, legacy_windows=False).print(table)
-    return [line.rstrip() for line in text.getvalue().splitlines()]
-
-
-def show(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print a table that fits the terminal."""
-    stdio.show("\n".join(map(printable, columns(header, rows, width=stdio.terminal_columns(sys.stdout)))))
-
-
-def _widths(cells: Sequence[Sequence[str]], numeric: Sequence[bool], width: int | None) -> list[int]:
+def _widths(columns: Sequence[Sequence[str]], numeric: Sequence[bool], width: int | None) -> list[int]:
     """Return the columns' widths within `width`: the widest is folded first, between words if that is enough."""
-    widths = [max(map(len, column)) for column in cells]
+    widths = [max(map(len, column)) for column in columns]
     excess = sum(widths) + 2 * (len(widths) - 1) - (width or math.inf)
-    words = [max(len(word) for cell in column for word in [*cell.split(), ""]) for column in cells]
-    numbers = [max(map(len, column[1:]), default=0) for column in cells]
+    words = [max(len(word) for cell in column for word in [*cell.split(), ""]) for column in columns]
+    numbers = [max(map(len, column[1:]), default=0) for column in columns]
     fixed = [number if right else LEAST for number, right in zip(numbers, numeric, strict=True)]
     for least in ([max(pair) for pair in zip(words, fixed, strict=True)], fixed):
         while excess > 0 and (wide := [at for at, own in enumerate(widths) if own > least[at]]):

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
-from judging.comparison.speedup_ratio import rounded
-from judging.comparison.tradeoff import Comparison, Estimate, Gain
+from judging.comparison.tradeoff import Comparison, Gain
 from judging.ground import stdio
 from judging.pages.score_table import NOTICE
-from judging.pages.table import columns
+from judging.pages.table import Table
+from judging.scoring.interval import as_values
 from mlevents.terminal_escape import shortened
 
 HEADER = ("config", "length", "quality", "time", "at equal time", "same quality", "verdict")
@@ -23,26 +22,29 @@ LONGEST_LABEL = 60
 """Characters of a label in a table."""
 
 
-def table(found: Sequence[Comparison], width: int | None) -> list[str]:
-    """Return the caption and the table, a row for each point; `found[0]` is the baseline."""
-    points = sum(len(one.gains) for one in found[1:])
+def table(curves: Sequence[Comparison], width: int | None) -> list[str]:
+    """Return the caption and the table, a row for each point; `curves[0]` is the baseline."""
+    points = sum(len(curve.gains) for curve in curves[1:])
     caption = (
-        f"Quality and time (unverified) against the curve of {found[0].label}, the means over the seeds of a point."
-        " At equal time: difference of quality, positive if better; same quality: how many times sooner; each with"
-        f" its 95 % interval, so of {points} points about {points / 20:.0f} would show a difference by chance."
+        f"Quality and time (unverified) against the curve of {curves[0].label}, the means over the seeds of a"
+        " point. At equal time: difference of quality, positive if better; same quality: how many times sooner; each"
+        f" with its 95 % interval, so of {points} points about {points / 20:.0f} would show a difference by chance."
         " *: no other point is as good in less time."
     )
-    if any(one.extrapolated for one in found):
+    if any(curve.extrapolated for curve in curves):
         caption += f" ~: {EXTRAPOLATED}."
-    priced = any(one.hourly for one in found)
+    priced = any(curve.hourly for curve in curves)
     rows = []
-    for one in found:
-        for place, gain in enumerate(one.gains):
-            row = [shortened(one.label, LONGEST_LABEL) if place == 0 else "", *cells(gain, is_baseline=one is found[0])]
+    for curve in curves:
+        for place, gain in enumerate(curve.gains):
+            row = [
+                shortened(curve.label, LONGEST_LABEL) if place == 0 else "",
+                *cells(gain, is_baseline=curve is curves[0]),
+            ]
             row[4:4] = [cost(gain)] if priced else []
             rows.append(row)
     header = [*HEADER[:4], *["cost"] * priced, *HEADER[4:]]
-    return [stdio.fitted(caption, 0), *columns(header, rows, width=width)]
+    return [stdio.fitted(caption, 0), *Table(header, rows).lines(width)]
 
 
 def cells(gain: Gain, *, is_baseline: bool = False) -> list[str]:
@@ -52,10 +54,15 @@ def cells(gain: Gain, *, is_baseline: bool = False) -> list[str]:
         f"x{gain.ratio:g}",
         f"{gain.quality:.4f}{spread}{' *' if gain.frontier else ''}",
         "~" * gain.extrapolated + time(gain.minutes * 60),
-        difference(gain.quality_at_equal_time) if not is_baseline else "-",
-        speed_up(gain) if not is_baseline else "-",
-        gain.verdict if not is_baseline else "baseline",
+        *(("-", "-", "baseline") if is_baseline else gained(gain)),
     ]
+
+
+def gained(gain: Gain) -> tuple[str, str, str]:
+    """Return the difference of quality at equal time, the speed-up at equal quality and the verdict as texts."""
+    if gain.quality_at_equal_time is None or gain.speed_up is None or gain.reach is None:
+        return "not measured", "not measured", gain.verdict
+    return gain.quality_at_equal_time.difference, gain.speed_up.text(reach=gain.reach), gain.verdict
 
 
 def time(seconds: float) -> str:
@@ -72,39 +79,16 @@ def cost(gain: Gain) -> str:
     )
 
 
-def difference(one: Estimate | None) -> str:
-    """Return a difference of quality as "+0.0080 [+0.0010, +0.0150]"."""
-    if one is None:
-        return "not measured"
-    if one.low is None or one.high is None:
-        return f"{one.mean:+.4f}"
-    return f"{one.mean:+.4f} [{one.low:+.4f}, {one.high:+.4f}]"
-
-
-def speed_up(gain: Gain) -> str:
-    """Return the speed-up at equal quality as "1.3x [1.1, >2.0]"."""
-    one, reach = gain.speed_up, gain.reach
-    if one is None or reach is None:
-        return "not measured"
-
-    def text(value: float) -> str:
-        if value == 0.0 or math.isinf(value):
-            return f"<{reach[0]:.2g}" if value == 0.0 else f">{reach[1]:.2g}"
-        return rounded([value], (value * 0.95, value * 1.05))[0]
-
-    if one.low is None or one.high is None:
-        return f"{text(one.mean)}x"
-    return f"{text(one.mean)}x [{text(one.low)}, {text(one.high)}]"
-
-
-def report(found: Sequence[Comparison], width: int | None) -> list[str]:
+def report(curves: Sequence[Comparison], width: int | None) -> list[str]:
     """Return table, verdicts and warnings as lines."""
-    lines = [*table(found, width), ""]
-    lines += grouped("time: extrapolated to", {one.label: [one.extrapolated] for one in found})
-    lines += grouped("cost:", {one.label: [price_of(one)] for one in found})
+    lines = [*table(curves, width), ""]
+    lines += grouped("time: extrapolated to", {curve.label: [curve.extrapolated] for curve in curves})
+    lines += grouped("cost:", {curve.label: [price_of(curve)] for curve in curves})
     at = " at extrapolated times"
-    lines += [stdio.fitted(f"{one.label}: {one.verdict}{at if one.extrapolated else ''}", 4) for one in found[1:]]
-    return [*lines, *grouped("warning:", {one.label: one.warnings for one in found[1:]}), NOTICE]
+    lines += [
+        stdio.fitted(f"{curve.label}: {curve.verdict}{at if curve.extrapolated else ''}", 4) for curve in curves[1:]
+    ]
+    return [*lines, *grouped("warning:", {curve.label: curve.warnings for curve in curves[1:]}), NOTICE]
 
 
 def grouped(kind: str, texts: Mapping[str, Sequence[str]]) -> list[str]:
@@ -117,22 +101,25 @@ def grouped(kind: str, texts: Mapping[str, Sequence[str]]) -> list[str]:
     return [stdio.fitted(f"{kind} {text}{curves}", 4) for text, curves in of.items()]
 
 
-def price_of(one: Comparison) -> str:
+def price_of(curve: Comparison) -> str:
     """Return the price of a curve's system, or why it is unknown."""
-    return "" if one.hourly is None else one.hourly.price if one.hourly.usd else str(one.hourly)
+    return "" if curve.hourly is None else curve.hourly.price if curve.hourly.usd else str(curve.hourly)
 
 
-def as_json(found: Sequence[Comparison]) -> dict[str, Any]:
+def as_json(curves: Sequence[Comparison]) -> dict[str, Any]:
     """Return curves, gains, verdicts and warnings as plain values; infinite speed-ups are None: `reach` says what can
     be measured."""
-    curves = []
-    for one in found:
-        gains = [asdict(gain) | ({"verdict": gain.verdict} if one is not found[0] else {}) for gain in one.gains]
+    values = []
+    for curve in curves:
+        gains = [
+            as_values(gain, "mean") | ({"verdict": gain.verdict} if curve is not curves[0] else {})
+            for gain in curve.gains
+        ]
         for speed_up in filter(None, (gain["speed_up"] for gain in gains)):
             speed_up.update({name: None for name, value in speed_up.items() if value == math.inf})
-        verdict = {"verdict": one.verdict, "warnings": list(one.warnings)} if one is not found[0] else {}
-        where = {"extrapolated": one.extrapolated} if one.extrapolated else {}
-        price = {"price": price_of(one)} if one.hourly else {}
-        curves.append({"label": one.label, **where, **price, "gains": gains, **verdict})
-    said = {"extrapolated": EXTRAPOLATED} if any(one.extrapolated for one in found) else {}
-    return {"verified": False, "notice": NOTICE, **said, "baseline": found[0].label, "curves": curves}
+        verdict = {"verdict": curve.verdict, "warnings": list(curve.warnings)} if curve is not curves[0] else {}
+        where = {"extrapolated": curve.extrapolated} if curve.extrapolated else {}
+        price = {"price": price_of(curve)} if curve.hourly else {}
+        values.append({"label": curve.label, **where, **price, "gains": gains, **verdict})
+    said = {"extrapolated": EXTRAPOLATED} if any(curve.extrapolated for curve in curves) else {}
+    return {"verified": False, "notice": NOTICE, **said, "baseline": curves[0].label, "curves": values}

@@ -52,36 +52,36 @@ def _finding(level: Level, message: str, path: Path | None = None, line: int | N
     return Finding(level=level, rule="ledger", message=message, line=line, path=str(path) if path else None)
 
 
-def _compare(summaries: Sequence[RunSummary], path: Path, found: Ledger) -> Iterator[Finding]:
-    at = {os.path.normpath(path.parent / run.result): run for run in found.runs}
-    of_entry = {run.entry_sha256: run for run in found.runs}
-    runs = [of_entry.get(one.ledger_entry or "") or at.get(os.path.normpath(one.path)) for one in summaries]
+def _compare(summaries: Sequence[RunSummary], path: Path, book: Ledger) -> Iterator[Finding]:
+    at = {os.path.normpath(path.parent / run.result): run for run in book.runs}
+    of_entry = {run.entry_sha256: run for run in book.runs}
+    runs = [of_entry.get(summary.ledger_entry or "") or at.get(os.path.normpath(summary.path)) for summary in summaries]
     numbers = {run.number for run in runs if run}
-    chosen = [run for run in found.runs if run.number in numbers]
-    if not chosen and not any(one.ledger_entry or one.config_digest for one in summaries):
+    chosen = [run for run in book.runs if run.number in numbers]
+    if not chosen and not any(summary.ledger_entry or summary.config_digest for summary in summaries):
         return  # another's logs, in a folder below a ledger
-    if found.broken:
-        yield _finding("error", f"the chain is broken: {found.broken}; the number of runs is unproven", path)
+    if book.broken:
+        yield _finding("error", f"the chain is broken: {book.broken}; the number of runs is unproven", path)
         return
-    for line in found.torn:
+    for line in book.torn:
         message = "the line was cut by a crash, or by hand if it is the last one; it may have announced a run"
         yield _finding("warning", message, path, line)
-    for one, run in zip(summaries, runs, strict=True):
-        if run and run.log_sha256 not in (None, one.sha256):
-            message = f"{one.path.name} was altered: its SHA-256 is not that of run {run.number} in the ledger"
-            yield _finding("error", message, one.path)
-    if unknown := [one.path.name for one, run in zip(summaries, runs, strict=True) if run is None]:
+    for summary, run in zip(summaries, runs, strict=True):
+        if run and run.log_sha256 not in (None, summary.sha256):
+            message = f"{summary.path.name} was altered: its SHA-256 is not that of run {run.number} in the ledger"
+            yield _finding("error", message, summary.path)
+    if unknown := [summary.path.name for summary, run in zip(summaries, runs, strict=True) if run is None]:
         packaged = chosen and is_packaged(Path(os.path.abspath(summaries[0].path.parent)))
         message = f"the ledger does not announce the run of {listed(unknown, NAMED)}"
         yield _finding("error" if packaged else "warning", message, path)
     if chosen:
-        yield _finding(*_sentence(summaries, chosen, found))
+        yield _finding(*_sentence(summaries, chosen, book))
 
 
-def _sentence(summaries: Sequence[RunSummary], chosen: Sequence[AnnouncedRun], found: Ledger) -> tuple[Level, str]:
+def _sentence(summaries: Sequence[RunSummary], chosen: Sequence[AnnouncedRun], book: Ledger) -> tuple[Level, str]:
     """Return which of the runs announced with the set's config on its system the `chosen` ones are."""
     kinds, numbers = {run.kind for run in chosen}, {run.number for run in chosen}
-    same = [run for run in found.runs if run.kind in kinds]
+    same = [run for run in book.runs if run.kind in kinds]
     announced = [run for run in same if run.number in numbers or run.status != NOT_STARTED]
     missing = [run for run in announced if run.number not in numbers]
     not_closed = [run for run in chosen if run.status is None]
@@ -89,7 +89,7 @@ def _sentence(summaries: Sequence[RunSummary], chosen: Sequence[AnnouncedRun], f
     early = (
         f"; {len(same) - len(announced)} of this config ended before the clock" if len(same) > len(announced) else ""
     )
-    rest = f" (runs in the ledger: {len(found.runs)}{early})"
+    rest = f" (runs in the ledger: {len(book.runs)}{early})"
     if not missing and not not_closed:
         return "note", f"{'these are all' if len(announced) > 1 else 'this is the'} {what}{rest}"
     rules, _ = rules_of(summaries[0].benchmark or "", None, summaries)
@@ -111,5 +111,5 @@ def _minutes(run: AnnouncedRun) -> float | None:
 def _named(run: AnnouncedRun, chosen: Sequence[AnnouncedRun]) -> str:
     minutes = _minutes(run)
     end = f"{minutes:.3f} min" if minutes is not None else run.status or "never closed"
-    source = "" if run.source in {one.source for one in chosen} else ", other source"
+    source = "" if run.source in {other.source for other in chosen} else ", other source"
     return f"run {run.number}, {run.result} ({end}{source})"

@@ -38,15 +38,15 @@ def clocks(
     Args:
         averaged: indexes of the runs that the means are of; default: all.
     """
-    counted = [i for i, one in enumerate(runs) if one is not None and (averaged is None or i in averaged)]
-    times = [None if one is None else one.block_minutes for one in runs]
-    steps = [None if one is None else optimizer_steps(one, rules) for one in runs]
+    counted = [i for i, run in enumerate(runs) if run is not None and (averaged is None or i in averaged)]
+    times = [None if run is None else run.block_minutes for run in runs]
+    steps = [None if run is None else optimizer_steps(run, rules) for run in runs]
     return Clocks(
         speedrun_runs=times,
         speedrun_minutes=_mean([times[i] for i in counted]),
         steps_runs=steps,
         steps=_mean([steps[i] for i in counted]),
-        steps_counted=all(one is None or one.steps is not None for one in runs),
+        steps_counted=all(run is None or run.steps is not None for run in runs),
     )
 
 

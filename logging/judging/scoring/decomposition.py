@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Final
 
+from judging.scoring.interval import Interval
 from mlevents import keys
 from mlevents.rounds import BenchmarkRules
 from mlevents.summary import RunSummary
@@ -59,15 +60,6 @@ class TimeParts:
     evaluation_marked: bool
 
 
-@dataclass(frozen=True)
-class Factor:
-    """One factor of a ratio of times, above 1 if it makes the second set faster, with its interval if there is one."""
-
-    ratio: float
-    low: float | None = None
-    high: float | None = None
-
-
 @dataclass(frozen=True, kw_only=True)
 class Decomposition:
     """Ratio of two sets' times to train as a product of three ratios, exact up to rounding:
@@ -75,34 +67,34 @@ class Decomposition:
         ratio = samples * samples_per_second * evaluation_and_startup
 
     `samples` is the first set's samples / the second's, `samples_per_second` the second's / the first's, and
-    `evaluation_and_startup` the second's training share / the first's.
+    `evaluation_and_startup` the second's training share / the first's; above 1 if it makes the second set faster.
     """
 
     first: TimeParts
     second: TimeParts
     ratio: float
-    samples: Factor
-    samples_per_second: Factor
-    evaluation_and_startup: Factor
+    samples: Interval
+    samples_per_second: Interval
+    evaluation_and_startup: Interval
 
     @property
     def per_sample(self) -> float:
         """The first set's time per sample / the second's, with evaluation and start-up."""
-        return self.ratio / self.samples.ratio
+        return self.ratio / self.samples.value
 
     @property
     def product(self) -> str:
         """The product as text, as "2.144x = 3.826 (samples) x 0.628 (samples/s) x 0.892 (evaluation, start-up)"."""
         factors = (self.samples, self.samples_per_second, self.evaluation_and_startup)
         names = (self.first.unit, f"{self.first.unit}/s", "evaluation, start-up")
-        texts = (f"{one.ratio:.3f} ({name})" for one, name in zip(factors, names, strict=True))
+        texts = (f"{factor.value:.3f} ({name})" for factor, name in zip(factors, names, strict=True))
         return f"{self.ratio:.3f}x = {' x '.join(texts)}"
 
 
 def run_parts(run: RunSummary, rules: BenchmarkRules | None) -> RunParts | None:
     """Return the parts of the time to train of a run that reached its target, or None if its log lacks the time or the
     progress of its last evaluation."""
-    name = next((one for one in (rules.progress if rules else keys.EPOCH_NUM, *COUNTED) if one in run.converged_at), "")
+    name = next((key for key in (rules.progress if rules else keys.EPOCH_NUM, *COUNTED) if key in run.converged_at), "")
     progress = run.converged_at.get(name, 0.0)
     if not run.minutes or progress <= 0:
         return None
@@ -122,20 +114,20 @@ def run_parts(run: RunSummary, rules: BenchmarkRules | None) -> RunParts | None:
 
 def shared_unit(runs: Sequence[RunParts]) -> str | None:
     """Return the unit in which all of `runs` are counted, samples if possible; None without one."""
-    return next((unit for unit in runs[0].amounts if all(unit in one.amounts for one in runs)), None)
+    return next((unit for unit in runs[0].amounts if all(unit in run.amounts for run in runs)), None)
 
 
 def time_parts(runs: Sequence[RunParts], unit: str, mean: Mean = fmean) -> TimeParts:
     """Return the mean parts of `runs`, none of which lacks `unit`."""
-    minutes, training = mean([one.minutes for one in runs]), mean([one.training_minutes for one in runs])
-    amount = mean([one.amounts[unit] for one in runs])
+    minutes, training = mean([run.minutes for run in runs]), mean([run.training_minutes for run in runs])
+    amount = mean([run.amounts[unit] for run in runs])
     return TimeParts(
         minutes=minutes,
         samples=amount,
         unit=unit,
         samples_per_second=amount / training / 60,
         training_share=training / minutes,
-        evaluation_marked=all(one.evaluation_marked for one in runs),
+        evaluation_marked=all(run.evaluation_marked for run in runs),
     )
 
 
@@ -148,7 +140,7 @@ def decomposition(
         second.samples_per_second / first.samples_per_second,
         second.training_share / first.training_share,
     )
-    factors = [Factor(one, low, high) for one, (low, high) in zip(ratios, bounds, strict=True)]
+    factors = [Interval(ratio, *bound) for ratio, bound in zip(ratios, bounds, strict=True)]
     return Decomposition(
         first=first,
         second=second,
@@ -169,10 +161,10 @@ def training_caveats(sets: Sequence[Sequence[RunParts]], first_epoch_shares: Seq
     if not all(sets):
         return ["not decomposed: a log lacks the progress of its last evaluation"]
     notes = []
-    if shared_unit([one for runs in sets for one in runs]) is None:
+    if shared_unit([run for runs in sets for run in runs]) is None:
         notes.append("not decomposed: the sets count their training in different units")
     for name, runs, share in zip(("first", "second"), sets, first_epoch_shares, strict=True):
-        if not all(one.evaluation_marked for one in runs):
+        if not all(run.evaluation_marked for run in runs):
             notes.append(f"logs of the {name} set mark no evaluation, which counts as training there")
         if share is not None and share >= LEAST_COLD_START:
             notes.append(

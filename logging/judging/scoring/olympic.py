@@ -7,10 +7,9 @@ import operator
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from statistics import fmean
 
+from judging.scoring.interval import Interval
 from mlevents.rounds import BenchmarkRules
-from mlevents.student_t import mean_margin
 from mlevents.summary import RunSummary
 
 Times = Sequence[float | None]
@@ -27,10 +26,10 @@ def olympic(times: Times, dropped: int) -> tuple[float, list[int]] | None:
     """
     order = sorted(range(len(times)), key=lambda index: _slowness(times[index]))
     counted = order[dropped : len(order) - dropped]
-    found = [time for index in counted if (time := times[index]) is not None]
-    if not counted or len(found) < len(counted):
+    averaged = [time for index in counted if (time := times[index]) is not None]
+    if not counted or len(averaged) < len(counted):
         return None
-    return added(found) / len(found), order
+    return added(averaged) / len(averaged), order
 
 
 def added(values: Iterable[float]) -> float:
@@ -49,7 +48,7 @@ def median_window(times: Times, started_ms: Sequence[float], *, runs: int, dropp
     """
     order = sorted(range(len(times)), key=lambda index: started_ms[index])
     windows = [tuple(order[first : first + runs]) for first in range(len(order) - runs + 1)]
-    means = [found[0] if (found := olympic([times[i] for i in one], dropped)) else None for one in windows]
+    means = [mean[0] if (mean := olympic([times[i] for i in window], dropped)) else None for window in windows]
     ranked = sorted(range(len(windows)), key=lambda index: _slowness(means[index]))
     return windows[ranked[len(ranked) // 2]]
 
@@ -92,26 +91,26 @@ def select_runs(
         counts += f", and a submission of {rules.name} has exactly {rules.runs}"
         if len(times) < rules.runs or not windows:
             return RunSelection(chosen=chosen, reason=counts)
-        starts = [one.started_ms for one in summaries if one.started_ms is not None]
+        starts = [run.started_ms for run in summaries if run.started_ms is not None]
         if len(starts) < len(times):
             return RunSelection(
                 chosen=chosen, reason=f"{counts}; windows of consecutive runs need a run_start in each log"
             )
         chosen = median_window(times, starts, runs=rules.runs, dropped=rules.dropped)
         number = len(times) - rules.runs + 1
-    found = olympic([times[i] for i in chosen], rules.dropped)
-    if found is None:
+    mean = olympic([times[i] for i in chosen], rules.dropped)
+    if mean is None:
         failed = sum(times[i] is None for i in chosen)
         whose = "its" if number is None else "the median window's"
         may = "only one may" if rules.dropped == 1 else f"only {rules.dropped} may"
         reason = f"{failed} of {whose} {len(chosen)} runs did not reach the target, but {may} be dropped as the slowest"
         return RunSelection(chosen=chosen, windows=number, reason=reason)
-    order = tuple(chosen[i] for i in found[1])
+    order = tuple(chosen[i] for i in mean[1])
     last = len(order) - rules.dropped
     return RunSelection(
         chosen=chosen,
         windows=number,
-        minutes=found[0],
+        minutes=mean[0],
         fastest=order[: rules.dropped],
         slowest=order[last:],
         averaged=order[rules.dropped : last],
@@ -124,11 +123,8 @@ def mean_interval(times: Sequence[float]) -> tuple[float, float] | None:
     Its lower end is clipped at 0, since no mean of times is below. (An interval of the logarithms would not need this,
     but is one of the geometric mean.)
     """
-    if len(times) < 2:
-        return None
-    mean = fmean(times)
-    reach = mean_margin(times)
-    return max(mean - reach, 0.0), mean + reach
+    bounds = Interval.of(times).bounds if times else None
+    return bounds and (max(bounds[0], 0.0), bounds[1])
 
 
 def milliseconds(minutes: float) -> float:

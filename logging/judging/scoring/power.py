@@ -39,21 +39,21 @@ def set_energies(
     Missing files and broken power rules are added to `notes`.
     """
     measured: list[RunEnergy | None] = []
-    for one, minutes in zip(summaries, times, strict=True):
-        if minutes is None or one.started_ms is None:
+    for run, minutes in zip(summaries, times, strict=True):
+        if minutes is None or run.started_ms is None:
             measured.append(None)
             continue
         try:
-            measured.append(run_energy(one.path, started_ms=one.started_ms, minutes=minutes))
+            measured.append(run_energy(run.path, started_ms=run.started_ms, minutes=minutes))
         except PowerError as error:
             notes.append(f"the energy was not computed: {error}")
             return []
-    found = [one for one in measured if one is not None]
-    if len({(one.nodes, one.switches) for one in found}) > 1:
+    known = [energy for energy in measured if energy is not None]
+    if len({(energy.nodes, energy.switches) for energy in known}) > 1:
         notes.append("the energy was not computed: the runs have different numbers of power files")
         return []
-    notes += dict.fromkeys(note for one in found for note in one.notes)
-    return [one.joules if one else None for one in measured]
+    notes += dict.fromkeys(note for energy in known for note in energy.notes)
+    return [energy.joules if energy else None for energy in measured]
 
 
 def run_energy(result: Path, *, started_ms: float, minutes: float) -> RunEnergy:
@@ -136,7 +136,7 @@ def _value(event: Event, name: str) -> float:
 def _numbered(folder: Path, kind: str) -> list[Path]:
     """Return the files of a kind by number; numbers start from 0 (package_checker's power_checker.py)."""
     pattern = re.compile(rf"{kind}_([0-9]+)\.txt")
-    found = {int(match[1]): file for file in folder.glob(f"{kind}_*.txt") if (match := pattern.fullmatch(file.name))}
-    if sorted(found) != list(range(len(found))):
+    files = {int(match[1]): file for file in folder.glob(f"{kind}_*.txt") if (match := pattern.fullmatch(file.name))}
+    if sorted(files) != list(range(len(files))):
         raise PowerError(f"the numbers of {kind}_*.txt in power/{folder.name} are not consecutive from 0")
-    return [found[number] for number in sorted(found)]
+    return [files[number] for number in sorted(files)]

@@ -32,8 +32,8 @@ class RecordedRun:
     @property
     def number(self) -> int:
         """N of result_N.txt, 0 for another name."""
-        found = re.fullmatch(r"result_(\d{1,9})\.txt", self.log.name)
-        return int(found[1]) if found else 0
+        match = re.fullmatch(r"result_(\d{1,9})\.txt", self.log.name)
+        return int(match[1]) if match else 0
 
     @property
     def config(self) -> Path:
@@ -77,14 +77,14 @@ def recorded_runs(path: Path) -> dict[str, list[RecordedRun]]:
     folders: dict[Path, list[RecordedRun]] = {}
     for log in result_files(path):
         folders.setdefault(log.parent, []).append(recorded_run_of(log))
-    found: dict[str, list[RecordedRun]] = {}
+    sets: dict[str, list[RecordedRun]] = {}
     seen: set[frozenset[str]] = set()
-    for results in sorted(folders.values(), key=lambda results: not all(one.config.is_file() for one in results)):
-        content = frozenset(hashlib.sha256(one.log.read_bytes()).hexdigest() for one in results)
+    for results in sorted(folders.values(), key=lambda results: not all(run.config.is_file() for run in results)):
+        content = frozenset(hashlib.sha256(run.log.read_bytes()).hexdigest() for run in results)
         if content not in seen:
             seen.add(content)
-            found[_free(_name(results[0]), found)] = results
-    return found
+            sets[_free(_name(results[0]), sets)] = results
+    return sets
 
 
 def recorded_ranks(provenance: dict[str, Any]) -> int:
@@ -93,11 +93,11 @@ def recorded_ranks(provenance: dict[str, Any]) -> int:
     return ranks if isinstance(ranks, int) and not isinstance(ranks, bool) and ranks > 0 else 1
 
 
-def recorded_threads(one: RecordedRun) -> int | None:
+def recorded_threads(run: RecordedRun) -> int | None:
     """Return the CPU threads per rank of a run, None if they are not recorded."""
-    threads = provenance_of(one).get("threads")
-    found = re.match(r"\d{1,4} ", _environment(one.file("environment.txt"))[0].get(_THREADS, ""))
-    return threads if type(threads) is int else int(found[0]) if found else None
+    threads = provenance_of(run).get("threads")
+    match = re.match(r"\d{1,4} ", _environment(run.file("environment.txt"))[0].get(_THREADS, ""))
+    return threads if type(threads) is int else int(match[0]) if match else None
 
 
 def provenance_of(original: RecordedRun) -> dict[str, Any]:
@@ -112,15 +112,15 @@ def differences(old: RecordedRun, new: RecordedRun) -> dict[str, dict[str, list[
     Only what both sides recorded is compared. The origin has commit, dirty, difference, image_digest, ranks, data and
     threads, of which the old ones are None if they were not recorded.
     """
-    systems = [_object(one.system) for one in (old, new)]
+    systems = [_object(run.system) for run in (old, new)]
     both = [
         key
         for key, value in systems[0].items()
         if value and systems[1].get(key) and _number(value) != _number(systems[1][key])
     ]
-    environments = [_environment(one.file("environment.txt")) for one in (old, new)]
-    origins = [provenance_of(one) for one in (old, new)]
-    threads = [recorded_threads(one) for one in (old, new)]
+    environments = [_environment(run.file("environment.txt")) for run in (old, new)]
+    origins = [provenance_of(run) for run in (old, new)]
+    threads = [recorded_threads(run) for run in (old, new)]
     return {
         "hardware": _differing(
             systems[0], systems[1], [key for key in both if key not in DESCRIBES_SOFTWARE | NAMES_THE_SYSTEM]
@@ -146,9 +146,9 @@ def recorded_run_of(log: Path) -> RecordedRun:
     return RecordedRun(log, side, side, side / "system.json")
 
 
-def _name(one: RecordedRun) -> str:
-    folder = one.log.parent
-    in_package = one.shared != one.side
+def _name(run: RecordedRun) -> str:
+    folder = run.log.parent
+    in_package = run.shared != run.side
     return f"{folder.parent.name}_{folder.name}" if in_package else folder.name
 
 
@@ -182,10 +182,10 @@ def _environment(path: Path | None) -> tuple[dict[str, str], dict[str, str]]:
         name, pinned, version = line.partition("==")
         if pinned:
             versions[name] = version
-        elif found := re.match(r"(processor|memory|torch threads|cuda device \d+:?|OMP_NUM_THREADS=)\s*(.*)", line):
-            machine[found[1].rstrip(":=")] = found[2]
-        elif found := re.match(r"(python|operating system|torch|cuda|cudnn|nccl) (.*)", line):
-            versions[found[1] if found[1] != "torch" else "torch (build)"] = found[2]
+        elif match := re.match(r"(processor|memory|torch threads|cuda device \d+:?|OMP_NUM_THREADS=)\s*(.*)", line):
+            machine[match[1].rstrip(":=")] = match[2]
+        elif match := re.match(r"(python|operating system|torch|cuda|cudnn|nccl) (.*)", line):
+            versions[match[1] if match[1] != "torch" else "torch (build)"] = match[2]
     return machine, versions
 
 
@@ -193,5 +193,5 @@ def _differing(old: dict[str, Any], new: dict[str, Any], names: list[str]) -> di
     """Return the values of `names` that differ, those missing on one side (None) last; nothing if a side is empty."""
     if not old or not new:
         return {}
-    found = {name: [old.get(name), new.get(name)] for name in dict.fromkeys(names) if old.get(name) != new.get(name)}
-    return dict(sorted(found.items(), key=lambda item: None in item[1]))
+    pairs = {name: [old.get(name), new.get(name)] for name in dict.fromkeys(names) if old.get(name) != new.get(name)}
+    return dict(sorted(pairs.items(), key=lambda item: None in item[1]))

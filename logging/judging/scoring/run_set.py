@@ -28,16 +28,16 @@ def is_packaged(folder: Path, benchmarks: Sequence[str | None] = ()) -> bool:
     return results.name == "results" and (folder.name in known or (results.parent / "systems").is_dir())
 
 
-def sets_of(folder: Path, found: Sequence[RunSummary]) -> dict[SetName, list[RunSummary]]:
+def sets_of(folder: Path, runs: Sequence[RunSummary]) -> dict[SetName, list[RunSummary]]:
     """Group the runs of one folder by set, each in the natural order of their files.
 
     In the layout of packages the folders name the set; elsewhere the logs do, and a log without names belongs to the
     only set of its folder.
     """
-    summaries = sorted(found, key=lambda summary: natural(summary.path.name))
-    if is_packaged(folder, [one.benchmark for one in summaries]):
+    summaries = sorted(runs, key=lambda summary: natural(summary.path.name))
+    if is_packaged(folder, [run.benchmark for run in summaries]):
         return {(folder.parents[2].name, folder.parent.name, folder.name): summaries}
-    names = [(one.organization, one.platform, one.benchmark) for one in summaries]
+    names = [(run.organization, run.platform, run.benchmark) for run in summaries]
     complete = list(dict.fromkeys(name for name in names if None not in name))
     sets: dict[SetName, list[RunSummary]] = {}
     for name, summary in zip(names, summaries, strict=True):
@@ -53,9 +53,7 @@ def sets_at(path: Path) -> list[tuple[SetName, list[RunSummary]]]:
     require_log(path)
     for file in existing(path):
         folders.setdefault(file.parent, []).append(summarize(read(file)))
-    sets = [
-        (name, runs) for folder, found in folders.items() for name, runs in sets_of(folder.resolve(), found).items()
-    ]
+    sets = [(name, runs) for folder, logs in folders.items() for name, runs in sets_of(folder.resolve(), logs).items()]
     if not sets:
         raise UsageError(f"no result_*.txt found in {path}.")
     return sets
@@ -79,11 +77,11 @@ def mismatch(summaries: Sequence[RunSummary], finished: Sequence[RunSummary], be
         benchmark: name of the benchmark by their folder.
     """
     for what, of in _SHARED.items():
-        logged = [of(one) for one in finished] or [v for one in summaries if (v := of(one)) is not None]
+        logged = [of(run) for run in finished] or [v for run in summaries if (v := of(run)) is not None]
         values = list(dict.fromkeys(short(value, 300).strip("'") for value in logged))
         if len(values) > 1:
             return f"its runs differ in {what} ({', '.join(values)})"
-    if others := {one.benchmark for one in summaries} - {benchmark, None}:
+    if others := {run.benchmark for run in summaries} - {benchmark, None}:
         return f"its logs are of {others.pop()}, but its folder is named {benchmark}"
     return None
 
@@ -93,17 +91,19 @@ def copied(summaries: Sequence[RunSummary], ruleset: str, notes: list[str]) -> s
 
     A seed used twice is added to `notes` only: the open division need not log seeds.
     """
-    findings = check_set([one for one in summaries if one.events], ruleset)  # empty files are equal, but not runs
-    notes += [one.message for one in findings if one.rule == "repeated-seed"]
-    return next((one.message for one in findings if one.rule == "copied-log" and one.level == "error"), None)
+    findings = check_set([run for run in summaries if run.events], ruleset)  # empty files are equal, but not runs
+    notes += [finding.message for finding in findings if finding.rule == "repeated-seed"]
+    return next(
+        (finding.message for finding in findings if finding.rule == "copied-log" and finding.level == "error"), None
+    )
 
 
 _SHARED: Final[dict[str, Callable[[RunSummary], Any]]] = {
-    "benchmark": lambda one: one.benchmark,
-    "division": lambda one: one.division,
-    "rules": lambda one: one.own_rules and as_recorded(one.own_rules),
-    "dataset": lambda one: one.dataset,
-    "quality target": lambda one: one.quality_target,
-    "global batch size": lambda one: one.global_batch_size,
-    "config": lambda one: one.config_digest or one.config_name,
+    "benchmark": lambda run: run.benchmark,
+    "division": lambda run: run.division,
+    "rules": lambda run: run.own_rules and as_recorded(run.own_rules),
+    "dataset": lambda run: run.dataset,
+    "quality target": lambda run: run.quality_target,
+    "global batch size": lambda run: run.global_batch_size,
+    "config": lambda run: run.config_digest or run.config_name,
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist, fmean, stdev
@@ -59,8 +60,8 @@ def target_test(values: Sequence[float], target: float, higher_is_better: bool) 
         NotTestable: there are fewer than two values, or all are equal: their spread is unknown.
     """
     if len(values) < 2 or len({*values}) == 1:
-        found = f"{len(values)} run{'s' * (len(values) != 1)}" + " of one quality" * (len(values) > 1)
-        raise NotTestable(f"the t test needs runs whose qualities differ, here are {found}; add runs with other seeds")
+        few = f"{len(values)} run{'s' * (len(values) != 1)}" + " of one quality" * (len(values) > 1)
+        raise NotTestable(f"the t test needs runs whose qualities differ, here are {few}; add runs with other seeds")
     runs, mean, deviation = len(values), fmean(values), stdev(values)
     effect = (mean - target if higher_is_better else target - mean) / deviation
     reached = sum(value >= target if higher_is_better else value <= target for value in values)
@@ -92,11 +93,7 @@ def runs_needed(effect: float) -> int | None:
     """
     if effect <= 0 or power(effect, MOST_RUNS) < POWER:
         return None
-    low, high = 1, MOST_RUNS  # power rises with the number of runs
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if power(effect, middle) >= POWER else (middle, high)
-    return high
+    return 2 + bisect_left(range(2, MOST_RUNS), POWER, key=lambda runs: power(effect, runs))  # it rises with the runs
 
 
 def power(effect: float, runs: int) -> float:
@@ -129,20 +126,20 @@ def target_test_of(runs: Sequence[RunSummary], rules: BenchmarkRules | None, tar
     """
     if rules is None or rules.parts:
         raise NotTestable("its benchmark has no rules, or no quality of one number")
-    for one in runs:
-        if one.final_quality is None or not one.quality:
-            raise NotTestable(f"{one.path.name} has no quality at its end, and leaving it out would select runs")
-        if one.status == keys.SUCCESS and len({point.progress for point in one.quality}) > 1:
+    for run in runs:
+        if run.final_quality is None or not run.quality:
+            raise NotTestable(f"{run.path.name} has no quality at its end, and leaving it out would select runs")
+        if run.status == keys.SUCCESS and len({point.progress for point in run.quality}) > 1:
             raise NotTestable(
-                f"{one.path.name} was evaluated several times and stopped at its target: its last quality was selected,"
+                f"{run.path.name} was evaluated several times and stopped at its target: its last quality was selected,"
                 " so that any such run passes; train all runs for one length, with one evaluation at the end"
             )
-    lengths = {one.quality[-1].progress: one.path.name for one in runs}
+    lengths = {run.quality[-1].progress: run.path.name for run in runs}
     if len(lengths) > 1:
         listed = ", ".join(f"{name} after {progress:,.0f} {rules.unit}" for progress, name in sorted(lengths.items()))
         raise NotTestable(f"its runs differ in length ({listed}): train all runs for one length")
-    seeds = [one.seed for one in runs if one.seed is not None]
+    seeds = [run.seed for run in runs if run.seed is not None]
     if repeated := [seed for seed in dict.fromkeys(seeds) if seeds.count(seed) > 1]:
         raise NotTestable(f"two of its runs have seed {repeated[0]} and are not independent")
-    qualities = [one.final_quality for one in runs if one.final_quality is not None]
+    qualities = [run.final_quality for run in runs if run.final_quality is not None]
     return target_test(qualities, target, rules.direction == ">=")

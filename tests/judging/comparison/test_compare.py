@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from judging.comparison.compare import compare_sets
-from judging.comparison.speedup_ratio import Difference, NotComparable, Ratio, compare, rounded
+from judging.comparison.speedup_ratio import Difference, NotComparable, Ratio, compare
+from judging.scoring.interval import Interval
 from mlevents.record import read, result_files
 from mlevents.summary import RunSummary, summarize
 from timedrun.cli import main
@@ -26,7 +27,7 @@ TIMES = st.lists(st.floats(1e-3, 1e4), min_size=2, max_size=12)
 def test_ratio_by_hand() -> None:
     found = compare([8.0, 2.0], [2.0, 2.0], paired=True)
     # logs of the ratios: ln 4 and 0; mean ln 2, standard error (ln 4) / 2; Student's t of 1 degree of freedom: 12.7062
-    assert found.ratio == pytest.approx(2.0)
+    assert found.value == pytest.approx(2.0)
     assert found.low == pytest.approx(math.exp(math.log(2) - 12.7062 * math.log(4) / 2), rel=1e-3)
     assert found.high == pytest.approx(math.exp(math.log(2) + 12.7062 * math.log(4) / 2), rel=1e-3)
     assert found.ratio_of_medians == pytest.approx(2.5)
@@ -51,7 +52,7 @@ def test_the_interval_covers_the_truth_as_often_as_it_says(paired: bool) -> None
 def ratio(low: float | None, high: float | None, pairs: int = 0, value: float = 2.0) -> Ratio:
     """A ratio of 5 and 4 runs, or of interleaved pairs."""
     counts = {"runs_slow": pairs or 5, "runs_fast": pairs or 4, "paired": pairs > 0}
-    return Ratio(ratio=value, low=low, high=high, ratio_of_medians=2.1, slow="a", fast="b", **counts)  # type: ignore[arg-type]
+    return Ratio(value, low, high, ratio_of_medians=2.1, slow="a", fast="b", **counts)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -67,14 +68,19 @@ def ratio(low: float | None, high: float | None, pairs: int = 0, value: float = 
 def test_a_verdict_leads_and_too_few_runs_have_no_interval(found: Ratio, verdict: str, sentence: str) -> None:
     assert found.verdict == verdict
     assert found.sentence.startswith(sentence) and "unverified" in found.sentence
-    assert ("CI" in found.sentence) == ("[" in found.text) == (not verdict.startswith("too few"))
+    assert ("CI" in found.sentence) == ("[" in found.text()) == (not verdict.startswith("too few"))
 
 
 def test_numbers_have_the_digits_that_their_spread_supports() -> None:
-    assert ratio(3.2925, 11.4444, value=6.1385).text == "6.1x [3.3, 11]"
-    assert ratio(1.001, 1.006, value=1.0034).text == "1.003x [1.001, 1.006]"
-    assert ratio(1.003, 1.5, value=1.23).text == "1.230x [1.003, 1.500]"  # no bound is rounded to 1
-    assert rounded((10834.2, 0.5512), (0.5, 12000), least=3) == ["10834", "0.551"]
+    assert ratio(3.2925, 11.4444, value=6.1385).text() == "6.1x [3.3, 11]"
+    assert ratio(1.001, 1.006, value=1.0034).text() == "1.003x [1.001, 1.006]"
+    assert ratio(1.003, 1.5, value=1.23).text() == "1.230x [1.003, 1.500]"  # no bound is rounded to 1
+    assert Interval(10834.2, 0.5512, 12000).digits(least=3) == ["10834", "0.551", "12000"]
+    assert Interval(0.0, 0.0, 1.4142).text(reach=(0.5, 2.0)) == "<0.5x [<0.5, 1.4]"
+    assert Interval(1.3, 1.1, math.inf).text(reach=(0.5, 2.0)) == "1.3x [1.1, >2]"
+    assert Interval(0.0081, 0.001, 0.0152).difference == "+0.0081 [+0.0010, +0.0152]"
+    assert Interval(2.0).text() == "2.00x" and Interval(3.25, 3.25, 3.25).text() == "3.250x"
+    assert Interval(-0.25).difference == "-0.2500"
 
 
 @pytest.mark.parametrize("paired", [True, False])
@@ -150,7 +156,7 @@ def test_interleaved_sets_are_compared_in_pairs(tmp_path: Path, write_run: Write
         write_run(tmp_path / "fast", number, minutes=minutes / 4, start=starts[1])
     found = compare_sets(_runs(tmp_path / "slow"), _runs(tmp_path / "fast"), paired=True)
     assert found.paired and (found.runs_slow, found.runs_fast) == (3, 3)
-    assert found.ratio == pytest.approx(4.0, rel=1e-3) and found.low == pytest.approx(4.0, rel=1e-2)
+    assert found.value == pytest.approx(4.0, rel=1e-3) and found.low == pytest.approx(4.0, rel=1e-2)
 
 
 def test_sides_of_one_race_are_compared_in_pairs_by_themselves(
@@ -180,7 +186,7 @@ def test_a_portable_score_is_the_inverse_of_the_paired_ratio_and_names_its_refer
         compare([10.0, 12.0, 11.0], [8.0, 9.0, 8.0], paired=True), slow="a", fast="b", slow_digest="ab" * 32
     )
     low, high = found.bounds or (0.0, 0.0)
-    assert found.portable == pytest.approx((1 / found.ratio, 1 / high, 1 / low))
+    assert found.portable == Interval(1 / found.value, 1 / high, 1 / low)
     # By hand: exp(-0.27643 -+ 4.3027 * 0.02808), the mean of the logarithms of 1.25, 1.3333 and 1.375.
     text = "b takes 0.76 [0.67, 0.86] of the time of a (config abababababab) on the same machine"
     assert found.portable_text == text

@@ -43,7 +43,7 @@ def test_sets_of_one_machine_are_compared_and_other_differences_noted(two: tuple
         path.write_text(path.read_text().replace("torch==2.13.0", "torch==2.14.0"))
     change_json(list(two[1].glob("run_*/provenance.json")), commit="abc")
     found = compare_sets(runs(two[0]), runs(two[1]), paired=False)
-    assert found.differences == () and found.ratio == pytest.approx(2, rel=0.01)
+    assert found.differences == () and found.value == pytest.approx(2, rel=0.01)
     assert found.ratio_of_scores == pytest.approx(12 / ((5.5 + 6.1 + 6.5) / 3))
     assert "of scores 1.99" in found.sentence and "differ" not in found.sentence
     assert found.quality_slow == pytest.approx(0.761) and found.target == 0.759
@@ -158,7 +158,7 @@ def test_a_run_that_failed_before_logging_its_settings_is_no_difference(tmp_path
         log = folder / "result_0.txt"
         log.write_text("".join(log.read_text().splitlines(keepends=True)[:2]))
         found = compare_sets(runs(first), runs(second), paired=False)
-        assert found.differences == () and found.target == 0.7 and found.ratio == pytest.approx(1, rel=0.1)
+        assert found.differences == () and found.target == 0.7 and found.value == pytest.approx(1, rel=0.1)
 
 
 @pytest.mark.parametrize("text", ["[1]", "{", "[" * 100_000], ids=["list", "broken", "deep"])

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from judging.comparison.tradeoff import Estimate, frontier, minutes_to, quality_at
+from judging.comparison.tradeoff import LEAST_SEEDS, frontier, minutes_to, quality_at
+from judging.scoring.interval import Interval
 
 CURVE = [(1.0, 0.5), (4.0, 0.7), (16.0, 0.8)]
 
@@ -42,7 +43,6 @@ def test_the_frontier_is_what_nothing_beats_in_time_and_quality(points: list[tup
 
 def test_the_interval_is_students_t() -> None:
     values = [0.01, 0.013, 0.008, 0.02]
-    one = Estimate.of(values)
-    low, high = stats.t.interval(0.95, 3, loc=one.mean, scale=stats.sem(values))
-    assert (one.low, one.high) == pytest.approx((low, high))
-    assert Estimate.of(values[:2]).low is None
+    found = Interval.of(values)
+    assert found.bounds == pytest.approx(stats.t.interval(0.95, 3, loc=found.value, scale=stats.sem(values)))
+    assert Interval.of(values[:2], LEAST_SEEDS).bounds is None

@@ -13,7 +13,7 @@ from judging.ground import stdio
 
 WRITES = """
 import sys
-from timedrun import stdio
+from judging.ground import stdio
 stdio.open_closed()
 log = open(sys.argv[1], "w")
 assert log.fileno() > 2

@@ -88,7 +88,7 @@ def test_the_ratio_in_the_figure_is_that_of_compare(tmp_path: Path, write_run: W
     assert [text.get_text() for text in figures[0].axes[1].texts] == [paired, "reference\n(one budget)"]
     ratio = compare_sets(sets["baseline"], sets["methods"], paired="unpaired" not in paired)
     verdict, factors = paired.splitlines()[1:]
-    assert paired.startswith(ratio.text) and (verdict, factors) == ("faster", "1 x 1.81 x 1")
+    assert paired.startswith(ratio.text()) and (verdict, factors) == ("faster", "1 x 1.81 x 1")
 
 
 def test_a_config_has_one_colour_in_all_figures_and_no_two_share_one() -> None:

@@ -41,18 +41,18 @@ def test_the_product_of_the_factors_is_the_ratio_for_both_means(slow: list[RunPa
     geometric = decompose(slow, fast, paired=False)
     assert geometric is not None
     assert geometric.ratio == pytest.approx(
-        compare([one.minutes for one in slow], [one.minutes for one in fast], paired=False).ratio
+        compare([one.minutes for one in slow], [one.minutes for one in fast], paired=False).value
     )
     arithmetic = decomposition(time_parts(slow, "samples", fmean), time_parts(fast, "samples", fmean))
     assert arithmetic.ratio == pytest.approx(fmean(a.minutes for a in slow) / fmean(b.minutes for b in fast))
     for found in (geometric, arithmetic):
-        product = found.samples.ratio * found.samples_per_second.ratio * found.evaluation_and_startup.ratio
+        product = found.samples.value * found.samples_per_second.value * found.evaluation_and_startup.value
         assert product == pytest.approx(found.ratio, rel=1e-12)
 
 
 def factors(found: Decomposition | None) -> tuple[float, ...]:
     assert found is not None
-    return found.samples.ratio, found.samples_per_second.ratio, found.evaluation_and_startup.ratio
+    return found.samples.value, found.samples_per_second.value, found.evaluation_and_startup.value
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_the_parts_of_a_log_by_hand(tmp_path: Path, write_run: WriteRun) -> None
     unlikely = run_parts(replace(summary, train_samples=4571.0), RESNET)  # no count of images that the rules allow
     assert unlikely is not None and unlikely.amounts == {"epochs": 3}
     both = decompose([parts], [unlikely], paired=False)
-    assert both is not None and both.first.unit == "epochs" and both.samples.ratio == pytest.approx(1)
+    assert both is not None and both.first.unit == "epochs" and both.samples.value == pytest.approx(1)
     assert run_parts(replace(summary, converged_at={}), RESNET) is None
     steps = run_parts(replace(summary, converged_at={"step_num": 10}), RESNET)
     assert steps is not None and steps.amounts == {"samples": 640, "steps": 10}
@@ -101,7 +101,7 @@ def _published(folder: Path, benchmark: str) -> Ratio:
 def test_published_speed_ups_are_fewer_epochs_or_faster_steps(published_sample: dict[str, Path]) -> None:
     resnet, bert = (_published(published_sample[name], of) for name, of in (("v2.0", "resnet"), ("v2.1", "bert")))
     assert resnet.decomposition is not None and bert.decomposition is not None
-    assert resnet.decomposition.samples.ratio == pytest.approx(84 / 27)
+    assert resnet.decomposition.samples.value == pytest.approx(84 / 27)
     assert factors(resnet.decomposition)[1:] == pytest.approx((1.50, 0.986), abs=0.03)
     assert factors(bert.decomposition)[1:] == pytest.approx((2.72, 1.023), abs=0.03)
     assert any("first epoch's excess" in note for note in resnet.notes)
@@ -110,12 +110,12 @@ def test_published_speed_ups_are_fewer_epochs_or_faster_steps(published_sample: 
 def test_published_scores_decomposed(published: Path) -> None:
     resnet, bert = (_published(published, one) for one in ("resnet", "bert"))
     of_scores = [one.decomposition_of_scores for one in (resnet, bert)]
-    assert [(one.ratio, one.samples.ratio, one.per_sample) for one in of_scores if one] == [
+    assert [(one.ratio, one.samples.value, one.per_sample) for one in of_scores if one] == [
         pytest.approx((4.646, 3.111, 1.493), abs=6e-4),
         pytest.approx((2.707, 0.971, 2.787), abs=6e-4),
     ]
     assert bert.decomposition is not None
-    assert (bert.decomposition.samples.ratio, bert.decomposition.per_sample) == pytest.approx((0.977, 2.789), abs=6e-4)
+    assert (bert.decomposition.samples.value, bert.decomposition.per_sample) == pytest.approx((0.977, 2.789), abs=6e-4)
     assert [one.ratio_of_scores for one in (resnet, bert)] == pytest.approx([one.ratio for one in of_scores if one])
 
 

@@ -52,7 +52,7 @@ def test_a_loss_above_its_target_has_not_reached_it(tmp_path: Path, write_run: W
 
 def test_sets_are_compared_and_reproduced(two: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
     found = compare_sets(runs(two[0]), runs(two[1]), paired=False)
-    assert (found.ratio, found.ratio_of_scores) == (pytest.approx(2), pytest.approx(2))
+    assert (found.value, found.ratio_of_scores) == (pytest.approx(2), pytest.approx(2))
     assert (found.quality_slow, found.quality_fast, found.target) == (pytest.approx(3.29), pytest.approx(3.3), 3.3)
     claims = [{"submitter": "Example", "system": "1xCPU-baseline", "benchmark": "llama31_8b", "minutes": "14.5"}]
     (two[0] / "claims.json").write_text(json.dumps(claims))

@@ -59,7 +59,7 @@ def test_what_pays_is_kept_and_the_rest_has_a_reason() -> None:
     )
     found = select(machine, "fast", "slow", "useless", "wrong", "rounding", "broken")
     assert found.kept == ["fast", "rounding"] and found.settings == {"fast", "rounding"}
-    assert found.speed_up is not None and found.speed_up.ratio == pytest.approx(2.5, rel=0.02)
+    assert found.speed_up is not None and found.speed_up.value == pytest.approx(2.5, rel=0.02)
     assert found.loss == pytest.approx(5e-5)
     assert found.sentences[0].startswith("fast: 1.2") and found.sentences[0].endswith("kept")
     reasons = {name: one.reason for name, one in found.evidence.items()}
@@ -82,7 +82,7 @@ def test_of_two_changes_that_do_the_same_one_is_kept() -> None:
     """Each of c and d halves the time alone; together they are no faster than one."""
     selection = select(Machine(lambda changes: 0.5 if changes else 1.0), "c", "d")
     assert selection.kept == ["c"] and selection.evidence["d"].reason == "no difference shown"
-    assert selection.speed_up is not None and selection.speed_up.ratio == pytest.approx(2, rel=0.02)
+    assert selection.speed_up is not None and selection.speed_up.value == pytest.approx(2, rel=0.02)
 
 
 def test_of_one_setting_the_fastest_change_is_kept() -> None:

@@ -53,8 +53,8 @@ def test_the_config_that_is_written_has_what_pays_and_the_evidence(
     on = {name for name, value in flatten(plain(config)).items() if name.startswith("speed") and value is True}
     assert flatten(plain(config))["implementation"] == "timedrun" and not config.compile
     assert on == {"speed.unpadding", "speed.last_layer_subset"}
-    assert "speed.unpadding true: 1.25x [1.25, 1.25], kept" in config.notes and "compile true: 0.67x" in config.notes
-    assert "3.12x" in shown and "it changes the loss: 2.2 in place of 2" in shown
+    assert "speed.unpadding true: 1.250x, kept" in config.notes and "compile true: 0.6667x" in config.notes
+    assert "3.125x" in shown and "it changes the loss: 2.2 in place of 2" in shown
     assert cli.main(words) == 2 and "exists; nothing was measured" in capsys.readouterr().err
 
 

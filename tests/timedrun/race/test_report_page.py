@@ -45,7 +45,7 @@ def page(tmp_path: Path, plan: Callable[..., Race], write_run: Callable[..., Pat
 
 def test_the_page_has_table_figures_settings_and_every_log(page: str) -> None:
     assert "faster" in page and "Result not verified by MLCommons Association." in page
-    assert "<td>optimizer.peak_lr</td><td>0.1</td><td>0.2</td>" in page
+    assert '<td>optimizer.peak_lr</td><td class="number">0.1</td><td class="number">0.2</td>' in page
     for number in range(3):
         assert f"<td>a/result_{number}.txt</td>" in page and f"<td>b/result_{number}.txt</td>" in page
     images = [attributes for tag, attributes in elements(page) if tag == "img"]

@@ -66,7 +66,7 @@ def test_a_method_that_only_takes_longer_is_worse_at_each_budget(sweep: Callable
     sweep(sleeps=runs(slower=1.5))
     assert verdicts(tmp_path) == {"sleeps": "worse at each budget"}
     gain = compare_curves(curves_at([tmp_path]))[1].gains[0]
-    assert gain.speed_up is not None and gain.speed_up.mean == pytest.approx(1 / 1.5, abs=0.03)
+    assert gain.speed_up is not None and gain.speed_up.value == pytest.approx(1 / 1.5, abs=0.03)
 
 
 def test_a_better_method_that_costs_time_is_better_only_if_it_pays(sweep: Callable[..., Race], tmp_path: Path) -> None:

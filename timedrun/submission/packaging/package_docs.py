@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from judging.pages.score_table import table
-from judging.pages.table import columns
+from judging.pages.table import Table
 from mlevents import keys
 from mlevents.rounds import MLPERF_RULESETS, Ruleset, rulesets_of
 from mlevents.terminal_escape import printable
@@ -208,7 +208,7 @@ def _settings(one: ResultFolder) -> str:
         [printable(setting), *("-" if value == "-" else json.dumps(value) for value in values)]
         for setting, *values in rows
     ]
-    text = "\n".join(columns(["setting", name, "here"], cells)).replace("`", "'")
+    text = "\n".join(Table(["setting", name, "here"], cells).lines()).replace("`", "'")
     return f"Settings that differ from the config `{name}`:\n\n```\n{text}\n```\n"
 
 

@@ -237,7 +237,7 @@ def _score(
     If there are more runs than a submission has, the median window is packaged (training_rules.adoc, "Benchmark
     Results").
     """
-    score = partial(score_set, submitter=submitter, system=system, benchmark=benchmark, ruleset=ruleset)
+    score = partial(score_set, name=(submitter, system, benchmark), ruleset=ruleset)
     scored = score([summarize(record) for record in records], windows=True)
     if scored.window is None:
         return scored, []

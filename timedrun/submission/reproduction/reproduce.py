@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from judging.pages.score_table import DEMONSTRATION, NOTICE, UNVERIFIED
-from judging.pages.table import columns
+from judging.pages.table import Table
 from judging.scoring.score import Score, score
 from mlevents.package_checker.files import MANIFEST
 from mlevents.record import result_files
@@ -81,7 +81,7 @@ class Reproduction:
         for place in range(len(shown) - 1, 0, -1):
             if shown[place].of == shown[place - 1].of:
                 rows[place][:5] = [""] * 5
-        lines = columns(_HEADER, rows)
+        lines = Table(_HEADER, rows).lines()
         sources = dict.fromkeys(figure.source for figure in shown if figure.source)
         marks = {source: f" [{number}]" for number, source in enumerate(sources, 1)}
         for place, figure in enumerate(shown, 2):

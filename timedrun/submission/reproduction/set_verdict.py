@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from judging.comparison.speedup_ratio import Ratio
+from judging.scoring.interval import as_values
 from mlevents.event import listed
 from mlevents.terminal_escape import printable
 
@@ -118,7 +119,7 @@ class SetVerdict:
 
     def as_dict(self) -> dict[str, Any]:
         names = ("reproduced", "same_machine", "quality_sentence", "time_verdict", "time_sentence", "sentence")
-        return {**asdict(self), **{name: getattr(self, name) for name in names}}
+        return {**as_values(self), **{name: getattr(self, name) for name in names}}
 
     @property
     def text(self) -> str:
@@ -132,12 +133,10 @@ class SetVerdict:
 
 def speed(time: Ratio) -> str:
     """Format the ratio of times as "1.31x slower [1.25, 1.37]"."""
-    word, ratio = ("slower", 1 / time.ratio) if time.ratio < 1 else ("faster", time.ratio)
+    text = time.mapped(lambda ratio: 1 / ratio).text("x slower") if time.value < 1 else time.text("x faster")
     if time.bounds is None:
-        return f"{ratio:.2f}x {word} (too few runs for an interval)"
-    low, high = sorted(1 / one for one in time.bounds) if word == "slower" else time.bounds
-    not_significant = ", no significant difference" if low < 1 < high else ""
-    return f"{ratio:.2f}x {word} [{low:.2f}, {high:.2f}]{not_significant}"
+        return f"{text} (too few runs for an interval)"
+    return text + (", no significant difference" if time.bounds[0] < 1 < time.bounds[1] else "")
 
 
 def short(value: object, missing: str = "unknown") -> str:

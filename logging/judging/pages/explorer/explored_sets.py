@@ -20,8 +20,7 @@ from judging.scoring.clocks import optimizer_steps
 from judging.scoring.cost import Price, cost
 from judging.scoring.decomposition import EPOCHS, SAMPLES, STEPS, run_parts
 from judging.scoring.recorded_run import recorded_run_of
-from judging.scoring.run_set import is_packaged, sets_of
-from judging.scoring.score import Score, log_folders, score_set, scored_ruleset
+from judging.scoring.score import Score, log_folders, score_folder
 from mlevents import keys
 from mlevents.evaluations import quality_of
 from mlevents.event import Event
@@ -49,56 +48,47 @@ def explored_sets(paths: Sequence[Path], prices: Prices = (), *, show_progress: 
     Raises:
         UsageError: a path does not exist, or there is no result file.
     """
-    with unpacked(paths) as found:
-        for path in found.paths:
+    with unpacked(paths) as places:
+        for path in places.paths:
             require_log(path)
         try:
-            folders = log_folders([*found.paths, *found.archives])
+            folders = log_folders([*places.paths, *places.archives])
         except FileNotFoundError as error:
             raise UsageError(f"{error}.") from None
         if not folders:
             raise UsageError(f"no result_*.txt found in {', '.join(map(str, paths))}.")
         read = progress(folders.items(), "sets read", shown=show_progress)
         files = ((folder, files) for folder, (_, files) in read)
-        return _explored(files, prices, found)
+        return _explored(files, prices, places)
 
 
 def _explored(folders: Iterable[tuple[Path, Sequence[Path]]], prices: Prices, places: Unpacked) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
+    sets: list[dict[str, Any]] = []
     names: Counter[str] = Counter()
     for folder, files in folders:
-        summaries, events = [], {}
+        summaries, events = {}, {}
         for file in files:  # one log is in memory at a time
             record = read(file)
-            summaries.append(summarize(record))
-            events[file] = _Events.of(record)
-        for (submitter, system, benchmark), members in sets_of(folder, summaries).items():
-            ruleset = scored_ruleset(benchmark, next((m for m in members if m.own_rules), members[0]))
-            score = score_set(
-                members,
-                submitter=submitter,
-                system=system,
-                benchmark=benchmark,
-                ruleset=ruleset,
-                windows=not is_packaged(folder, [benchmark]),
-            )
-            rules, _ = rules_of(benchmark, ruleset, members)
-            runs = [_run(one, events[one.path], rules, ruleset) for one in members]
-            methods = sorted({method for one in members for method in events[one.path].methods})
-            one = _set(score, members, runs, rules, places)
-            one |= {"methods": methods, "folder": places.shown(folder), "archive": places.archive_of(folder)}
-            one["round"] = re.sub(r"[.]0$", "", f"v{rules_name}") if (rules_name := round_of_path(folder)) else ""
-            matching = (p for glob, p in prices if any(fnmatchcase(one[n], glob) for n in ("system", "hardware")))
+            summaries[file.name], events[file] = summarize(record), _Events.of(record)
+        for score in score_folder(folder, [*summaries.values()], None, ""):
+            members = [summaries[name] for name in score.files]
+            rules, _ = rules_of(score.benchmark, score.ruleset, members)
+            runs = [_run(run, events[run.path], rules, score.ruleset) for run in members]
+            methods = sorted({method for run in members for method in events[run.path].methods})
+            values = _set(score, members, runs, rules, places)
+            values |= {"methods": methods, "folder": places.shown(folder), "archive": places.archive_of(folder)}
+            values["round"] = re.sub(r"[.]0$", "", f"v{rules_name}") if (rules_name := round_of_path(folder)) else ""
+            matching = (p for glob, p in prices if any(fnmatchcase(values[n], glob) for n in ("system", "hardware")))
             hourly = (cost(members[0].path, 60.0, price) for price in matching)
             known = next((hour for hour in hourly if hour.usd_per_hour is not None), None)
-            one |= {"price": known and known.usd_per_hour, "priced": known.price if known else ""}
-            one["offer"] = (known and known.source) or ""
-            for card in (one, *runs):
+            values |= {"price": known and known.usd_per_hour, "priced": known.price if known else ""}
+            values["offer"] = (known and known.source) or ""
+            for card in (values, *runs):
                 names[card["id"]] += 1
                 if names[card["id"]] > 1:  # a copy of a log
                     card["id"] += f"-{names[card['id']]}"
-            found.append(one)
-    return found
+            sets.append(values)
+    return sets
 
 
 @dataclass(frozen=True)
@@ -121,27 +111,27 @@ class _Events:
         return cls(record.started, record.stopped, seed, samples, record.all(keys.EVAL_ACCURACY), methods)
 
 
-def _run(one: RunSummary, events: _Events, rules: BenchmarkRules | None, ruleset: str | None) -> dict[str, Any]:
-    known = one.final_quality is not None
-    final = [e for e in events.evaluations if known and quality_of(e, rules) == one.final_quality]
-    parts = run_parts(one, rules)
+def _run(run: RunSummary, events: _Events, rules: BenchmarkRules | None, ruleset: str | None) -> dict[str, Any]:
+    known = run.final_quality is not None
+    final = [e for e in events.evaluations if known and quality_of(e, rules) == run.final_quality]
+    parts = run_parts(run, rules)
     unit, amount = next(iter(parts.amounts.items())) if parts else (None, None)
     named = [events.run_start, events.run_stop, final[-1] if final else None, events.seed]
     if parts and unit == SAMPLES:
         named += [events.samples.get(counted) for counted in parts.amounts]
-    failed = failure(one, ruleset)
+    failed = failure(run, ruleset)
     return {
-        "id": one.sha256[:ID_LENGTH],
-        "file": printable(one.path.name),
-        "minutes": one.minutes,
+        "id": run.sha256[:ID_LENGTH],
+        "file": printable(run.path.name),
+        "minutes": run.minutes,
         "failure": printable(failed) if failed else None,
-        "quality": one.final_quality,
+        "quality": run.final_quality,
         "samples": amount,
         "unit": unit,
         "training": parts.training_minutes if parts else None,
-        "speedrun": None if failed else one.block_minutes,
-        "steps": None if failed else optimizer_steps(one, rules),
-        "seed": None if one.seed is None else str(one.seed),  # may exceed a JavaScript number
+        "speedrun": None if failed else run.block_minutes,
+        "steps": None if failed else optimizer_steps(run, rules),
+        "seed": None if run.seed is None else str(run.seed),  # may exceed a JavaScript number
         "lines": {event.key: event.line for event in named if event},
     }
 
@@ -161,7 +151,7 @@ def _set(
     if minutes is None and done:
         minutes = median(run["minutes"] for run in done)
     parts = score.parts
-    content = "".join(sorted(one.sha256 for one in members))
+    content = "".join(sorted(run.sha256 for run in members))
     texts = {
         "submitter": score.submitter,
         "system": score.system,

@@ -54,20 +54,20 @@ def unpacked(paths: Sequence[Path]) -> Iterator[Unpacked]:
     """
     given = [path for path in paths if path.is_file() and tarfile.is_tarfile(path)]
     below = [archive for path in paths if path.is_dir() for archive in sorted(path.rglob(PATTERN))]
-    found: dict[Path, Path] = {}
+    contents: dict[Path, Path] = {}
     with TemporaryDirectory() as scratch:
-        for archive in dict.fromkeys(one.resolve() for one in (*given, *below)):
-            folder = Path(scratch).resolve() / str(len(found))
+        for archive in dict.fromkeys(path.resolve() for path in (*given, *below)):
+            folder = Path(scratch).resolve() / str(len(contents))
             try:
                 with tarfile.open(archive) as tar:
-                    members = [one for one in tar if one.isreg()]
-                    if sum(one.size for one in members) > LARGEST:
+                    members = [member for member in tar if member.isreg()]
+                    if sum(member.size for member in members) > LARGEST:
                         raise UsageError(f"{archive} holds more than {LARGEST:,} bytes; unpack it yourself.")
-                    if all((archive.parent / one.name).is_file() for one in members):
+                    if all((archive.parent / member.name).is_file() for member in members):
                         continue
                     tar.extractall(folder, members, filter="data")
             except (tarfile.TarError, OSError, EOFError, LZMAError) as error:
                 raise UsageError(f"{archive} cannot be unpacked: {error}.") from None
-            found[folder] = archive
+            contents[folder] = archive
         base = os.path.commonpath([path.resolve().parent for path in paths])
-        yield Unpacked([path for path in paths if path not in given], found, base)
+        yield Unpacked([path for path in paths if path not in given], contents, base)

@@ -53,4 +53,4 @@ def as_page(sets: Sequence[dict[str, Any]], title: str) -> str:
         "data": json.dumps(values, separators=(",", ":")).replace("<", "\\u003c"),
     }
     page = (folder / "page.html").read_text("utf-8")
-    return re.sub(r"\{\{(\w+)\}\}", lambda found: texts[found[1]], page)
+    return re.sub(r"\{\{(\w+)\}\}", lambda place: texts[place[1]], page)

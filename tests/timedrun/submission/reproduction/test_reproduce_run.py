@@ -77,7 +77,7 @@ def test_slower_runs_on_other_hardware_are_reproduced_with_their_ratio_and_inter
     assert found.reproduced
     assert found.time is not None
     expected = statistics.geometric_mean((1.31, 14.2 / 11, 16 / 12))
-    assert 1 / found.time.ratio == pytest.approx(expected, rel=1e-3)
+    assert 1 / found.time.value == pytest.approx(expected, rel=1e-3)
     assert f"{expected:.2f}x slower [" in found.time_sentence
     assert "not comparable: other hardware (host_processor_model_name)." in found.time_sentence
     assert found.time_verdict == "not comparable"
@@ -184,6 +184,6 @@ def test_a_different_config_digest_is_named(make_runs: MakeRuns) -> None:
 
 def test_one_run_has_no_interval() -> None:
     assert speed(compare([10.0], [20.0], paired=False)) == "2.00x slower (too few runs for an interval)"
-    assert speed(compare([20.0, 22.0, 24.0], [10.0, 11.0, 12.0], paired=True)) == "2.00x faster [2.00, 2.00]"
+    assert speed(compare([20.0, 22.0, 24.0], [10.0, 11.0, 12.0], paired=True)) == "2.000x faster [2.000, 2.000]"
     assert speed(compare([20.0, 22.0], [10.0, 40.0], paired=True)).endswith("(too few runs for an interval)")
     assert "no significant difference" in speed(compare([20.0, 25.0], [21.0, 24.0], paired=False))
