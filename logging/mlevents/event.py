@@ -1,4 +1,4 @@
-"""Parse the events of an MLPerf log from lines of arbitrary bytes."""
+"""Events of an MLPerf log, parsed from lines of arbitrary bytes, and findings about them."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from json import JSONDecoder
 from sys import intern
-from typing import Any, Final, NamedTuple, TypeGuard
+from typing import Any, Final, Literal, NamedTuple, TypeGuard
 
 from mlevents import keys
-from mlevents.checks.finding import Finding, Level
 
 MARK: Final = ":::MLLOG"
 MARK_BYTES: Final = MARK.encode()
@@ -19,6 +19,9 @@ EVENT_TYPES: Final = (keys.INTERVAL_START, keys.INTERVAL_END, keys.POINT_IN_TIME
 DEEPEST: Final = 32  # levels of nested lists and dicts in a record
 MOST_LOST: Final = 100  # unreadable records of one line; each costs time proportional to the text before it
 LATEST_MS: Final = 1e15  # the year 33658; a later time would lose its milliseconds in a float
+
+
+Level = Literal["error", "warning", "note"]
 
 
 class Event(NamedTuple):
@@ -30,6 +33,25 @@ class Event(NamedTuple):
     key: str
     value: Any
     metadata: dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """Result of a check: an `error` breaks a rule, a `warning` is doubtful but allowed, a `note` only informs.
+
+    `rule` is a fixed short id such as "target-reached"; `line` is the line number in the file, from 1; `path` names the
+    file, or is None if the finding concerns no single file.
+    """
+
+    level: Level
+    rule: str
+    message: str
+    line: int | None = None
+    path: str | None = None
+
+    def __str__(self) -> str:
+        place = ":".join(str(part) for part in (self.path, self.line) if part is not None)
+        return f"{place + ': ' if place else ''}{self.level} [{self.rule}] {self.message}"
 
 
 def is_number(value: object) -> TypeGuard[int | float]:

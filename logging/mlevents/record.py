@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from mlevents import keys
-from mlevents.checks.finding import Finding
 from mlevents.evaluations import (
     PROGRESS,
     Checkpoint,
@@ -24,7 +23,7 @@ from mlevents.evaluations import (
     progress_of,
     quality_of,
 )
-from mlevents.event import MARK, MARK_BYTES, Event, LogReader, is_number
+from mlevents.event import MARK, MARK_BYTES, Event, Finding, LogReader, is_number
 from mlevents.rounds import BENCHMARK_DATASET, RULESETS, BenchmarkRules, own_rules
 
 # The parts of a benchmark's quality are the same in all rounds.

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import hashlib
+import math
 import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeAlias
 
 from mlevents import keys
+from mlevents.event import MARK
 from mlevents.log_rollback import NotResumable, Rollback, roll_back
-from mlevents.preallocate import release, reserve
-from mlevents.value_validation import Scalar, loggable, require_loggable
+
+Scalar: TypeAlias = "str | int | float | bool | None | Sequence[Scalar] | Mapping[str, Scalar]"
 
 STARTS: Final = frozenset({keys.INIT_START, keys.RUN_START, keys.EPOCH_START, keys.BLOCK_START, keys.EVAL_START})
 ENDS: Final = frozenset({keys.INIT_STOP, keys.RUN_STOP, keys.EPOCH_STOP, keys.BLOCK_STOP, keys.EVAL_STOP})
@@ -27,6 +31,10 @@ SYNCED: Final = frozenset(
 ROOM: Final = 1 << 20  # bytes reserved for a log, and again when they are used up; today's benchmarks write far less
 PAGE: Final = 4096  # bytes; Linux may truncate the write of a killed process at a multiple of it
 LINE: Final = 1024  # bytes of the longest line that never crosses a page; events have 150 to 400
+DEEPEST: Final = 16  # levels of nested lists and dicts in a value; a cycle always exceeds it
+LONGEST_REASON: Final = 400  # characters
+FALLOC_FL_KEEP_SIZE: Final = 0x01  # linux/falloc.h: reserve blocks beyond the end, keep the size
+UNSUPPORTED: Final = frozenset({errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL, errno.ENODEV})
 CLOSING_SECONDS: Final = 5.0  # how long close() waits for a thread that hangs in a write
 
 __all__ = ["EventOrderError", "NotResumable", "ResultFileExists", "ResultFileGone", "RunLog", "Scalar", "Rollback"]
@@ -315,3 +323,64 @@ def _relative(filename: str) -> str:
     while (top / "__init__.py").is_file():
         top = top.parent
     return absolute.relative_to(top).as_posix()
+
+
+def require_loggable(value: object, what: str, depth: int = 0) -> None:
+    """Raise TypeError or ValueError, naming `what`, unless every reader of MLPerf logs reads `value` back unchanged."""
+    if depth > DEEPEST:
+        raise ValueError(f"{what} is nested more than {DEEPEST} deep; nothing was logged")
+    if value is None or isinstance(value, bool | int):
+        if isinstance(value, int) and abs(value) >= 2**63:
+            raise ValueError(f"{what} is an integer that exceeds 64 bits; nothing was logged")
+    elif isinstance(value, float):
+        if not math.isfinite(value):
+            raise ValueError(f"{what} is {value!r}, which JSON cannot represent; nothing was logged")
+    elif isinstance(value, str):
+        if MARK in value:
+            raise ValueError(f"{what} contains {MARK!r}, at which readers split records; nothing was logged")
+        if any("\ud800" <= character <= "\udfff" for character in value):
+            raise ValueError(f"{what} is not valid Unicode text: {value!r}; nothing was logged")
+    elif isinstance(value, list | tuple):
+        for index, item in enumerate(value):
+            require_loggable(item, f"{what}, item {index},", depth + 1)
+    elif isinstance(value, dict):
+        for name, item in value.items():
+            if not isinstance(name, str):
+                raise TypeError(f"{what} has the key {name!r}, which is not a string; nothing was logged")
+            require_loggable(name, f"{what}, name {name!r},", depth + 1)
+            require_loggable(item, f"{what}, {name!r},", depth + 1)
+    else:
+        raise TypeError(
+            f"{what} is {type(value).__module__}.{type(value).__qualname__}, not a string, number, bool, None, "
+            "list or dict; convert it (a tensor with .item()); nothing was logged"
+        )
+
+
+def loggable(text: str) -> str:
+    """Return `text` truncated and escaped so that it can always be logged; used for the reason of a failure."""
+    return text.encode("ascii", "backslashreplace").decode("ascii").replace(MARK, "::: MLLOG")[:LONGEST_REASON]
+
+
+def reserve(descriptor: int, offset: int, count: int) -> None:
+    """Reserve `count` bytes from `offset` on (man 2 fallocate), where the file system supports it, so that a disk that
+    fills up later does not stop the run.
+
+    Raises:
+        OSError: not enough disk space or quota (ENOSPC, EDQUOT), or the file is not writable.
+    """
+    function = getattr(ctypes.CDLL(None, use_errno=True), "fallocate", None)
+    if function is None:
+        return
+    function.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
+    while function(descriptor, FALLOC_FL_KEEP_SIZE, offset, count):
+        number = ctypes.get_errno()
+        if number in UNSUPPORTED:
+            return
+        if number != errno.EINTR:
+            raise OSError(number, os.strerror(number))
+
+
+def release(descriptor: int) -> None:
+    """Release what was reserved beyond the end of the file. A file system that keeps it is not an error."""
+    with suppress(OSError):
+        os.ftruncate(descriptor, os.fstat(descriptor).st_size)

@@ -18,9 +18,9 @@ from judging.ground.errors import ExitCode, UsageError
 from judging.ground.result_files import existing, require_ruleset
 from judging.ground.stdio import progress
 from mlevents import mlcommons
-from mlevents.checks.finding import Finding
 from mlevents.checks.log_check import CheckReport
 from mlevents.checks.result_set import dropped_runs
+from mlevents.event import Finding
 from mlevents.mlcommons import OfficialVerdict
 from mlevents.package_checker.tree import check_tree, submission_folders
 from mlevents.rounds import MLPERF_RULESETS, RULESETS

@@ -14,7 +14,7 @@ from judging.checking.verdicts import worst_first
 from judging.ground import result_files, stdio
 from judging.ground.errors import ExitCode, TimedrunError, UsageError
 from mlevents import keys
-from mlevents.checks.finding import Finding, Level
+from mlevents.event import Finding, Level
 from mlevents.mlcommons import CheckStatus
 from mlevents.rounds import Ruleset
 from mlevents.rounds.own_rules import BEYOND_MLPERF, in_force

@@ -13,7 +13,7 @@ from judging.checking.verdicts import check_logs, official_findings, verdict
 from judging.ground.errors import TimedrunError, UsageError
 from judging.ground.result_files import ResultPaths, read_json
 from mlevents import keys, mlcommons
-from mlevents.checks.finding import Finding
+from mlevents.event import Finding
 from mlevents.mlcommons import CheckStatus
 from mlevents.rounds import MLPERF_RULESETS, Ruleset
 from timedrun.benchmark import Benchmark

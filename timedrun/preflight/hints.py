@@ -7,7 +7,7 @@ from itertools import combinations
 from typing import Final
 
 from mlevents import keys
-from mlevents.checks.finding import Finding
+from mlevents.event import Finding
 from mlevents.rounds import RULESETS, Ruleset
 from timedrun.config import RunConfig
 from timedrun.methods import Method

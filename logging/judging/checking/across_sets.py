@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from mlevents.checks.copies import candidate_pairs, copied, identical_logs
-from mlevents.checks.finding import Finding
+from mlevents.event import Finding
 from mlevents.record import read
 from mlevents.summary import RunSummary, summarize
 

@@ -16,8 +16,8 @@ from judging.checking.verdicts import check_logs, ruleset_of, verdict
 from judging.ground.errors import UsageError
 from judging.scoring.run_set import SetName
 from judging.scoring.score import Score, score_folder
-from mlevents.checks.finding import Finding
 from mlevents.checks.result_set import dropped_runs, two_settings
+from mlevents.event import Finding
 from mlevents.package_checker.tree import check_tree
 from mlevents.record import result_files
 from mlevents.rounds import RULESETS, round_of_path

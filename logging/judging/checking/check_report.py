@@ -15,7 +15,7 @@ from typing import Final, Literal
 
 from judging.checking.verdicts import LEVELS, verdict
 from judging.ground import stdio
-from mlevents.checks.finding import Finding
+from mlevents.event import Finding
 from mlevents.mlcommons import CheckStatus
 from mlevents.rounds.own_rules import BEYOND_MLPERF, NOT_APPLICABLE
 from mlevents.terminal_escape import printable

@@ -14,8 +14,7 @@ from typing import Any, Final
 from judging.ground.result_files import read_text
 from judging.pages.score_table import table
 from judging.scoring.score import Score, score_set
-from mlevents.checks.finding import Finding
-from mlevents.event import is_number, short
+from mlevents.event import Finding, is_number, short
 from mlevents.package_checker.files import MANIFEST, Listing, list_folder, read_json
 from mlevents.package_checker.result_folders import sets_in
 from mlevents.rounds import RULESETS

@@ -11,9 +11,9 @@ from typing import Final
 from judging.checking.package_figures import check_figures
 from judging.scoring.announced_runs import ledger_findings
 from judging.scoring.recorded_run import recorded_run_of
-from mlevents.checks.finding import Finding, Level
 from mlevents.checks.log_check import CheckReport, check, check_set
 from mlevents.checks.result_set import dropped_runs
+from mlevents.event import Finding, Level
 from mlevents.mlcommons import CheckStatus, OfficialVerdict
 from mlevents.package_checker.system_description import read_description
 from mlevents.package_checker.tree import check_tree, result_sets

@@ -12,8 +12,7 @@ from judging.ground.ledger import LEDGER, NOT_STARTED, AnnouncedRun, Ledger
 from judging.scoring.olympic import as_summarized, median_window
 from judging.scoring.run_set import is_packaged
 from mlevents import keys
-from mlevents.checks.finding import Finding, Level
-from mlevents.event import listed
+from mlevents.event import Finding, Level, listed
 from mlevents.run_status import rules_of
 from mlevents.summary import RunSummary
 

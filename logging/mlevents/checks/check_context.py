@@ -7,9 +7,8 @@ from statistics import median_low
 from typing import Final
 
 from mlevents import keys
-from mlevents.checks.finding import Finding, Level
 from mlevents.evaluations import evaluated_offline
-from mlevents.event import Event
+from mlevents.event import Event, Finding, Level
 from mlevents.record import RunRecord
 from mlevents.rounds import BenchmarkRules, Ruleset
 

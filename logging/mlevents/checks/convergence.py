@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from mlevents import keys
-from mlevents.checks.finding import Finding, Level
 from mlevents.evaluations import PROGRESS
-from mlevents.event import is_number, listed, short
+from mlevents.event import Finding, Level, is_number, listed, short
 from mlevents.rounds import BenchmarkRules, Ruleset
 from mlevents.rounds.convergence_points import ConvergencePoint, all_points, olympic_mean, point_at
 from mlevents.run_status import failure

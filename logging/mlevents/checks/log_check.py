@@ -10,10 +10,9 @@ from typing import Final
 from mlevents import keys
 from mlevents.checks import metadata_checks, plausibility, quality, sequence_checks, timed_region
 from mlevents.checks.check_context import CheckedRun
-from mlevents.checks.finding import Finding
 from mlevents.checks.required_keys import check_required
 from mlevents.checks.result_set import check_set
-from mlevents.event import is_number, short
+from mlevents.event import Finding, is_number, short
 from mlevents.machine_load import disturbances
 from mlevents.record import RunRecord, read
 from mlevents.rounds import MLPERF_RULESETS, Ruleset, own_rules, round_of_path

@@ -7,9 +7,8 @@ from typing import Final
 
 from mlevents import keys
 from mlevents.checks.check_context import CheckedRun
-from mlevents.checks.finding import Finding, Level
 from mlevents.checks.required_keys import required_of
-from mlevents.event import is_number, short
+from mlevents.event import Finding, Level, is_number, short
 
 COUNTS: Final = (keys.TRAIN_SAMPLES, keys.EVAL_SAMPLES, keys.GLOBAL_BATCH_SIZE)
 NAMES: Final = (keys.SUBMISSION_ORG, keys.SUBMISSION_PLATFORM)

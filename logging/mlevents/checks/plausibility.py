@@ -8,9 +8,8 @@ from typing import Final
 
 from mlevents import keys
 from mlevents.checks.check_context import CheckedRun
-from mlevents.checks.finding import Finding
 from mlevents.evaluations import progress_of
-from mlevents.event import Event, is_number
+from mlevents.event import Event, Finding, is_number
 from mlevents.summary import intervals
 
 # Lengths of the learning rate's schedule.

@@ -8,9 +8,8 @@ from typing import Any
 
 from mlevents import keys
 from mlevents.checks.check_context import CheckedRun
-from mlevents.checks.finding import Finding
 from mlevents.evaluations import checkpoints, first_passing, progress_of
-from mlevents.event import Event, is_number, short
+from mlevents.event import Event, Finding, is_number, short
 from mlevents.rounds import BenchmarkRules
 
 

@@ -8,8 +8,7 @@ from typing import Any, Final
 
 from mlevents import keys
 from mlevents.checks.check_context import CheckedRun
-from mlevents.checks.finding import Finding, Level
-from mlevents.event import Event, is_number, short
+from mlevents.event import Event, Finding, Level, is_number, short
 from mlevents.record import RunRecord
 from mlevents.rounds import RequiredKey, Ruleset
 from mlevents.rounds.ruleset import LEAST, EvaluationPoints

@@ -9,8 +9,7 @@ from typing import Any, Final
 from mlevents import keys
 from mlevents.checks.convergence import check_convergence
 from mlevents.checks.copies import candidate_pairs, copied, equal_quality, identical_logs
-from mlevents.checks.finding import Finding
-from mlevents.event import listed, short
+from mlevents.event import Finding, listed, short
 from mlevents.rounds import Ruleset
 from mlevents.rounds.own_rules import in_force, own_rules_of
 from mlevents.run_status import failure

@@ -10,9 +10,8 @@ from typing import Final
 
 from mlevents import keys
 from mlevents.checks.check_context import TRAINED, CheckedRun
-from mlevents.checks.finding import Finding, Level
 from mlevents.evaluations import CLOCK_TOLERANCE_MS, progress_of
-from mlevents.event import Event, is_number, short
+from mlevents.event import Event, Finding, Level, is_number, short
 
 PAIRS: Final = {
     keys.BLOCK_START: keys.BLOCK_STOP,

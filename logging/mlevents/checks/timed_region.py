@@ -10,9 +10,8 @@ from typing import Final
 
 from mlevents import keys
 from mlevents.checks.check_context import FIRST_ROUND_MS, TRAINED, CheckedRun
-from mlevents.checks.finding import Finding, Level
 from mlevents.evaluations import CLOCK_TOLERANCE_MS, checkpoints, first_passing
-from mlevents.event import Event, is_number, short
+from mlevents.event import Event, Finding, Level, is_number, short
 
 CLOCK_TOLERANCE_SHARE: Final = 0.002  # of the monotonic time: four times the 0.05 % by which NTP may slew a clock
 GAP_WORTH_NOTING_MS: Final = 1000.0

@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal
 
-from mlevents.checks.finding import Finding, Level
-from mlevents.event import listed, short
+from mlevents.event import Finding, Level, listed, short
 from mlevents.terminal_escape import printable
 
 Kind = Literal["file", "folder", "link", "other"]

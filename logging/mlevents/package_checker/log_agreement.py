@@ -14,8 +14,7 @@ from typing import Final
 
 from mlevents import keys
 from mlevents.checks.copies import candidate_pairs, copied, identical_logs
-from mlevents.checks.finding import Finding, Level
-from mlevents.event import MARK, short
+from mlevents.event import MARK, Finding, Level, short
 from mlevents.package_checker.files import shown
 from mlevents.package_checker.system_description import SystemDescription
 from mlevents.summary import RunSummary

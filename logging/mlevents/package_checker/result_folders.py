@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from mlevents import keys
-from mlevents.checks.finding import Finding
+from mlevents.event import Finding
 from mlevents.package_checker.files import Listing
 from mlevents.record import natural
 from mlevents.rounds import BenchmarkRules

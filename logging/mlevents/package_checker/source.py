@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from mlevents.checks.finding import Finding
+from mlevents.event import Finding
 from mlevents.package_checker.files import MANIFEST, Listing, read_json
 
 # submission_rules.adoc, "Training": the files required with <system>_<implementation>.json.

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from mlevents import keys
-from mlevents.checks.finding import Finding, Level
-from mlevents.event import depth, is_number, json_fault, short
+from mlevents.event import Finding, Level, depth, is_number, json_fault, short
 from mlevents.package_checker.files import shown
 from mlevents.rounds import RULESETS, Ruleset
 

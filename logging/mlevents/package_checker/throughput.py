@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from mlevents import keys
-from mlevents.checks.finding import Finding
+from mlevents.event import Finding
 from mlevents.package_checker.files import shown
 from mlevents.package_checker.system_description import SystemDescription, count_of
 from mlevents.rounds import BenchmarkRules

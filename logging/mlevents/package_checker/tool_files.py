@@ -7,8 +7,7 @@ from typing import Final
 
 from mlevents import keys
 from mlevents.checks.convergence import Convergence
-from mlevents.checks.finding import Finding
-from mlevents.event import is_number, short
+from mlevents.event import Finding, is_number, short
 from mlevents.package_checker.files import Listing, read_json
 
 SCALING: Final = "scaling.json"

@@ -12,9 +12,8 @@ from typing import Final
 
 from mlevents import keys
 from mlevents.checks.convergence import convergence
-from mlevents.checks.finding import Finding, Level
 from mlevents.checks.log_check import usual_ruleset
-from mlevents.event import short
+from mlevents.event import Finding, Level, short
 from mlevents.package_checker.files import Listing, check_files, check_manifest, list_folder
 from mlevents.package_checker.log_agreement import check_copies, check_logs
 from mlevents.package_checker.result_folders import (

@@ -1,4 +1,4 @@
-"""Rules of MLPerf's rounds as data, one module per round, by the names of MLCommons' rulesets."""
+"""Rules of MLPerf's rounds as data, by the names of MLCommons' rulesets."""
 
 from __future__ import annotations
 
@@ -8,50 +8,13 @@ from pathlib import Path
 from typing import Final
 
 from mlevents import keys
-from mlevents.rounds import (
-    beyond_mlperf,
-    training_2_0,
-    training_2_1,
-    training_3_0,
-    training_3_1,
-    training_4_0,
-    training_4_1,
-    training_5_0,
-    training_5_1,
-    training_6_0,
-    training_6_1,
-)
-from mlevents.rounds.ruleset import BenchmarkRules, RequiredKey, Ruleset
-
-__all__ = [
-    "BENCHMARK_DATASET",
-    "MLPERF_RULESETS",
-    "RULESETS",
-    "BenchmarkRules",
-    "RequiredKey",
-    "Ruleset",
-    "default_ruleset",
-    "round_of_path",
-    "ruleset",
-    "rulesets_of",
-]
+from mlevents.rounds import beyond_mlperf, training
+from mlevents.rounds.ruleset import BenchmarkRules as BenchmarkRules
+from mlevents.rounds.ruleset import RequiredKey as RequiredKey
+from mlevents.rounds.ruleset import Ruleset as Ruleset
 
 # Oldest first.
-MLPERF_RULESETS: Final[dict[str, Ruleset]] = {
-    module.RULESET.name: module.RULESET
-    for module in (
-        training_2_0,
-        training_2_1,
-        training_3_0,
-        training_3_1,
-        training_4_0,
-        training_4_1,
-        training_5_0,
-        training_5_1,
-        training_6_0,
-        training_6_1,
-    )
-}
+MLPERF_RULESETS: Final[dict[str, Ruleset]] = {rules.name: rules for rules in training.ROUNDS}
 RULESETS: Final[dict[str, Ruleset]] = {**MLPERF_RULESETS, beyond_mlperf.RULESET.name: beyond_mlperf.RULESET}
 
 # The dataset of each benchmark; a log with another dataset is a demonstration.
@@ -63,7 +26,7 @@ FIRST_RUN_MS: Final = 1_640_995_200_000  # 2022-01-01: earlier logs are of round
 LAST_TIME_MS: Final = 253_402_300_800_000  # the year 10000, which datetime lacks
 
 # The rounds of the published open-division results that these benchmarks are compared with.
-_REFERENCE: Final = {keys.RESNET: training_2_0.RULESET.name, keys.BERT: training_2_1.RULESET.name}
+_REFERENCE: Final = {keys.RESNET: training.V2_0.name, keys.BERT: training.V2_1.name}
 
 
 def ruleset(name: str) -> Ruleset:

@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Final
 
 from mlevents import keys
-from mlevents.rounds import training_2_1
 from mlevents.rounds.ruleset import BenchmarkRules, EvaluationInterval, next_round
+from mlevents.rounds.training import V2_1
 
 GPT_125M: Final = BenchmarkRules(
     name="gpt_125m",
@@ -34,9 +34,9 @@ GPT_124M_FINEWEB: Final = BenchmarkRules(
 
 RULESET: Final = replace(
     next_round(
-        training_2_1.RULESET,
+        V2_1,
         "beyond_mlperf",
-        dropped=training_2_1.RULESET.benchmarks,
+        dropped=V2_1.benchmarks,
         benchmarks=[GPT_125M, GPT_124M_FINEWEB],
     ),
     round="none",

@@ -13,7 +13,7 @@ from judging.checking.check_report import (
     result_lines,
     summary_lines,
 )
-from mlevents.checks.finding import Finding, Level
+from mlevents.event import Finding, Level
 
 ROOT = Path("/rounds/v9.9")
 

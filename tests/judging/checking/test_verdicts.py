@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from judging.checking.verdicts import check_logs, described_division
-from mlevents.checks.finding import Finding
+from mlevents.event import Finding
 
 RECORDED = Path(__file__).parents[3] / "results" / "digits_demo" / "digits_baseline"
 

@@ -6,9 +6,9 @@ import pytest
 
 from mlevents import keys
 from mlevents.checks.check_context import CheckedRun
-from mlevents.checks.finding import Finding
 from mlevents.checks.log_check import check_record
 from mlevents.checks.required_keys import check_required
+from mlevents.event import Finding
 from mlevents.rounds import ruleset
 from tests.mlevents.rounds.synthetic_logs import Record, log_of, record_of
 

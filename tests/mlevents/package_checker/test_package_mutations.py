@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from mlevents import mlcommons
-from mlevents.checks.finding import Finding
 from mlevents.checks.log_check import check_set
+from mlevents.event import Finding
 from mlevents.package_checker.tree import check_tree, result_sets
 from mlevents.record import read, result_files
 from mlevents.summary import RunSummary, summarize

@@ -17,7 +17,7 @@ from judging.ground.errors import UsageError
 from judging.ground.ledger import parse
 from judging.pages.score_table import table
 from judging.scoring.score import Score
-from mlevents.checks.finding import Finding
+from mlevents.event import Finding
 from mlevents.mlcommons import CheckStatus, OfficialVerdict, check_package
 from mlevents.rounds import MLPERF_RULESETS, Ruleset, default_ruleset
 from mlevents.rounds import ruleset as rules_named

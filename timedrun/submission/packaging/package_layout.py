@@ -11,7 +11,7 @@ from typing import Any
 from judging.checking.verdicts import LEVELS, verdict
 from judging.ground.ledger import LEDGER
 from judging.pages.score_table import NOTICE
-from mlevents.checks.finding import Finding
+from mlevents.event import Finding
 from mlevents.mlcommons import OfficialVerdict
 from mlevents.package_checker.files import MANIFEST
 from mlevents.rounds import Ruleset
