@@ -76,7 +76,9 @@ class Found(NamedTuple):
 
 def stores_of(given: argparse.Namespace, contestants: Sequence[Contestant]) -> Stores:
     options = BenchOptions(images=tuple(given.images), count=given.count, workers=given.workers)
-    return bench_cases.make_stores(given.work, list(dict.fromkeys(one.store for one in contestants)), options)
+    return bench_cases.make_stores(
+        given.work, list(dict.fromkeys(contestant.store for contestant in contestants)), options
+    )
 
 
 def options_of_run(contestant: Contestant, given: argparse.Namespace) -> list[str]:
@@ -115,25 +117,25 @@ def accuracy(given: argparse.Namespace, contestants: Sequence[Contestant]) -> Fo
     subset = given.work / f"images_{given.classes}"
     for split in ("train", "val"):
         (subset / split).mkdir(parents=True, exist_ok=True)
-        for folder in sorted(one for one in (given.images[0] / split).iterdir() if one.is_dir())[: given.classes]:
+        for folder in sorted(path for path in (given.images[0] / split).iterdir() if path.is_dir())[: given.classes]:
             if not (subset / split / folder.name).exists():
                 (subset / split / folder.name).symlink_to(folder.resolve())
-    words = {one: options_of_run(one, given) for one in contestants}
-    stores = {one: given.work / f"{one.store}_{given.classes}" for one in contestants}
-    for one, store in stores.items():
-        config = config_of(find("image_classification"), "baseline", "imagenet", words[one])
+    words = {contestant: options_of_run(contestant, given) for contestant in contestants}
+    stores = {contestant: given.work / f"{contestant.store}_{given.classes}" for contestant in contestants}
+    for contestant, store in stores.items():
+        config = config_of(find("image_classification"), "baseline", "imagenet", words[contestant])
         prepare(config, store, decode=False, workers=given.workers, images=[subset])
-    reached: dict[Contestant, list[float]] = {one: [] for one in contestants}
+    reached: dict[Contestant, list[float]] = {contestant: [] for contestant in contestants}
     shuffled = random.Random(1)
     for seed in range(1, given.seeds + 1):
-        for one in shuffled.sample(list(contestants), len(contestants)):
-            results = given.work / "results" / f"{one.name}_{one.store}"
-            own = [*words[one], "--seed", str(seed), "--threads", str(given.workers)]
-            reached[one].append(accuracy_of(own, results, stores[one]))
-            print(f"seed {seed}, {one}: {reached[one][-1]:.4f}", file=sys.stderr, flush=True)
+        for contestant in shuffled.sample(list(contestants), len(contestants)):
+            results = given.work / "results" / f"{contestant.name}_{contestant.store}"
+            own = [*words[contestant], "--seed", str(seed), "--threads", str(given.workers)]
+            reached[contestant].append(accuracy_of(own, results, stores[contestant]))
+            print(f"seed {seed}, {contestant}: {reached[contestant][-1]:.4f}", file=sys.stderr, flush=True)
     range_of_means, chance = range_by_chance(list(reached.values()))
     verdict = "within seed noise" if chance >= 0.05 else "NOT within seed noise"
-    labels = {f"{one.name} on {one.store}": found for one, found in reached.items()}
+    labels = {f"{contestant.name} on {contestant.store}": value for contestant, value in reached.items()}
     rows = [[label, *map("{:.4f}".format, [*of, fmean(of), stdev(of)])] for label, of in labels.items()]
     return Found(
         {"accuracy": labels, "range_of_means": range_of_means, "chance_of_such_a_range": chance, "run": RUN},
@@ -170,10 +172,10 @@ def memory_of(contestant: Contestant, stores: Stores, options: BenchOptions, epo
             if count != len(part):
                 raise SystemExit(f"{contestant}: epoch {epoch} had {count} of {len(part)} images.")
             ends.append(held_bytes())
-    held = [one for one in ends if one is not None]
+    held = [end for end in ends if end is not None]
     if len(held) < epochs:
         raise SystemExit("memory of processes is unavailable; Linux 5.9 or later is required.")
-    return held, max(one for one in (*samples, *held) if one is not None)
+    return held, max(sample for sample in (*samples, *held) if sample is not None)
 
 
 def memory(given: argparse.Namespace, contestants: Sequence[Contestant]) -> Found:
@@ -181,14 +183,16 @@ def memory(given: argparse.Namespace, contestants: Sequence[Contestant]) -> Foun
     stores = stores_of(given, contestants)
     options = BenchOptions(count=given.count, batch=given.batch, workers=given.workers)
     values, rows = [], []
-    for one in contestants:
+    for contestant in contestants:
         with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-            held, peak = pool.submit(memory_of, one, stores, options, given.epochs).result()
+            held, peak = pool.submit(memory_of, contestant, stores, options, given.epochs).result()
         growth = held[-1] - held[0]
         flat = growth <= max(FLAT_BYTES, FLAT_SHARE * held[0])
-        values.append({"loader": one.name, "store": one.store, "epoch_ends": held, "peak": peak, "flat": flat})
+        values.append(
+            {"loader": contestant.name, "store": contestant.store, "epoch_ends": held, "peak": peak, "flat": flat}
+        )
         cells = [f"{value / MIB:,.1f}" for value in (*held, peak, growth)]
-        rows.append([one.name, one.store, *cells, "flat" if flat else "GROWS"])
+        rows.append([contestant.name, contestant.store, *cells, "flat" if flat else "GROWS"])
     return Found(
         {"images": stores.source, "unit": "bytes", "sampled_every_seconds": EVERY, "rows": values},
         ["loader", "store", *(f"epoch {number}" for number in range(1, given.epochs + 1)), "peak", "growth", "verdict"],
@@ -247,12 +251,16 @@ def overlap(given: argparse.Namespace, contestants: Sequence[Contestant]) -> Fou
     """Return the times of steps with each loader by prefetch depth, and around a change of the image size."""
     stores = stores_of(given, contestants)
     loaders, lengths = {}, {}
-    for one in contestants:
-        base = replace(bench_cases.config_of(STORES[one.store]).data, workers=given.workers, train_size=given.size)
-        steps = Steps(given, stores.folder / one.store, replace(base, loader=CONTESTANTS[one.name][0]), 0.0)
+    for contestant in contestants:
+        base = replace(
+            bench_cases.config_of(STORES[contestant.store]).data, workers=given.workers, train_size=given.size
+        )
+        steps = Steps(
+            given, stores.folder / contestant.store, replace(base, loader=CONTESTANTS[contestant.name][0]), 0.0
+        )
         _, (*loading,) = steps.times(0, 2)  # the first pass warms the page cache, and compiles
-        loaders[str(one)] = replace(steps, seconds=fmean(loading) / 1e3)
-        lengths[str(one)] = len(loading)
+        loaders[str(contestant)] = replace(steps, seconds=fmean(loading) / 1e3)
+        lengths[str(contestant)] = len(loading)
     found: dict[str, list[dict[str, float]]] = {label: [] for label in loaders}
     for number in range(given.repeats):
         order = 1 if number % 2 else -1

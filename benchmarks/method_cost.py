@@ -261,22 +261,22 @@ def measure(method: Method, rounds: int) -> dict[str, Any]:
     with torch.autocast("cpu", torch.bfloat16, enabled=narrow):
         device = "cpu" if narrow else "meta"  # autocast knows no meta device
         (parameters, flops), (own_parameters, own_flops) = size(large), size(large, method, device=device)
-        found: dict[str, Any] = {
+        values: dict[str, Any] = {
             "settings": asdict(method),
             "model": large.words,
             "parameters": [parameters, own_parameters],
             "flops": [flops, own_flops],
         }
         if type(method).model is not Method.model:
-            found["latency"] = ratio(latency(large), latency(large, method), rounds, large.words)
+            values["latency"] = ratio(latency(large), latency(large, method), rounds, large.words)
         if "augment" in places(type(method)):
-            found["augment_seconds_per_image"] = round(augment_seconds(method), 6)
+            values["augment_seconds_per_image"] = round(augment_seconds(method), 6)
         else:
             # Each block is a run of its own: some methods act once in a run.
-            found["step"] = ratio(
+            values["step"] = ratio(
                 lambda: TrainingRun(small).seconds(), lambda: TrainingRun(small, method).seconds(), rounds, small.words
             )
-    return found
+    return values
 
 
 def main() -> None:

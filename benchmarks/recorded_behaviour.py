@@ -111,13 +111,13 @@ def without_measured(value: Any) -> Any:
 def events(log: Path) -> list[list[Any]]:
     """Return the events of `log` in order, each as type, key, value and metadata, without times and places."""
     read = [json.loads(line.removeprefix(PREFIX)) for line in log.read_text().splitlines() if line.startswith(PREFIX)]
-    found = []
+    items = []
     for event in read:
         if event["key"] == "tracked_stats":  # as often as the clock says
             continue
         value = None if event["key"] in MEASURED_EVENTS else without_measured(event["value"])
-        found.append([event["event_type"], event["key"], value, without_measured(event["metadata"])])
-    return found
+        items.append([event["event_type"], event["key"], value, without_measured(event["metadata"])])
+    return items
 
 
 def record_run(run: Run, data: dict[str, Path], folder: Path) -> dict[str, Any]:
@@ -172,7 +172,7 @@ def record(given: argparse.Namespace) -> dict[str, Any]:
 
         def each(function: Callable[..., Any], jobs: dict[str, tuple[Any, ...]]) -> dict[str, Any]:
             waiting = {name: pool.submit(timed, name, function, *arguments) for name, arguments in jobs.items()}
-            return {name: one.result() for name, one in waiting.items()}
+            return {name: value.result() for name, value in waiting.items()}
 
         def shown(benchmark: str, config: str) -> Any:
             return printed("show", benchmark, config, folder=folder)

@@ -104,7 +104,7 @@ class Job:
 
 def ranks_of(launcher: int) -> dict[int, psutil.Process]:
     """Return the rank processes below `launcher` by rank."""
-    found: dict[int, psutil.Process] = {}
+    values: dict[int, psutil.Process] = {}
     try:
         children = psutil.Process(launcher).children(recursive=True)
     except psutil.NoSuchProcess:
@@ -113,10 +113,10 @@ def ranks_of(launcher: int) -> dict[int, psutil.Process]:
         try:
             rank = child.environ().get("RANK")
             if rank is not None and "timedrun.run.rank" in child.cmdline():
-                found.setdefault(int(rank), child)
+                values.setdefault(int(rank), child)
         except psutil.Error:
             continue
-    return found
+    return values
 
 
 def strike(target: str, launcher: subprocess.Popen[str]) -> str:

@@ -95,11 +95,11 @@ def _state(model: nn.Module) -> memoryview:
 def _shards(gate: socket.socket) -> list[np.ndarray[Any, Any]]:
     """Wait for the clock's start and return the training data, mapped read-only."""
     text, descriptors, _, _ = socket.recv_fds(gate, 1 << 20, 250)
-    found = []
+    shards = []
     for descriptor, (offset, count, dtype) in zip(descriptors, json.loads(text), strict=True):
         mapped = mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
-        found.append(np.frombuffer(mapped, dtype=np.dtype(dtype), count=count, offset=offset))
-    return found
+        shards.append(np.frombuffer(mapped, dtype=np.dtype(dtype), count=count, offset=offset))
+    return shards
 
 
 def _answer(connection: socket.socket, model: nn.Module, task: contract.Task) -> None:

@@ -32,13 +32,13 @@ def read(path: Path, largest: int) -> dict[str, bytes]:
         return {FILE: _start(path, largest)}
     if not (path / FILE).is_file():
         raise UsageError(f"no {FILE} in {path}; name a folder that has one, or a Python file. Nothing was run.")
-    found: dict[str, bytes] = {}
+    values: dict[str, bytes] = {}
     for one in sorted(path.rglob("*")):
         if one.is_symlink():
             raise UsageError(f"{one} is a link; a submission has plain files only. Nothing was run.")
         if one.is_file() and "__pycache__" not in one.parts:
-            found[one.relative_to(path).as_posix()] = _start(one, largest - sum(map(len, found.values())))
-    return found
+            values[one.relative_to(path).as_posix()] = _start(one, largest - sum(map(len, values.values())))
+    return values
 
 
 def _start(path: Path, largest: int) -> bytes:

@@ -79,9 +79,9 @@ class Questions:
         return result
 
 
-def difference(one: Scores, other: Scores) -> float:
+def difference(scores: Scores, other: Scores) -> float:
     """Return the largest total variation distance between two answers at one position."""
-    return float(0.5 * np.abs(np.exp(one) - np.exp(other)).sum(axis=-1).max())
+    return float(0.5 * np.abs(np.exp(scores) - np.exp(other)).sum(axis=-1).max())
 
 
 @dataclass(frozen=True)
@@ -193,10 +193,10 @@ def _at(answer: Scores, cuts: NDArray[np.int64]) -> Scores:
     return answer[np.arange(len(answer)), cuts]
 
 
-def judged(name: str, found: float, tolerance: float, what: str) -> Finding:
+def judged(name: str, value: float, tolerance: float, what: str) -> Finding:
     """Return the finding on a total variation distance."""
-    text = f"{what} differ by {found:.2g} in total variation, of {tolerance:g} allowed"
-    return Finding(name, found <= tolerance, text, {"distance": found, "tolerance": tolerance})
+    text = f"{what} differ by {value:.2g} in total variation, of {tolerance:g} allowed"
+    return Finding(name, value <= tolerance, text, {"distance": value, "tolerance": tolerance})
 
 
 def question_rows(asked: int, vocabulary: int) -> int:

@@ -177,8 +177,13 @@ class Sandbox:
                 drop += [f"--reuid={number}", f"--regid={number}", "--clear-groups"]
         found = {
             name: [
-                [f"/data/{name}{number}" if self.isolated else os.fspath(one.path), one.offset, one.count, one.dtype]
-                for number, one in enumerate(shards)
+                [
+                    f"/data/{name}{number}" if self.isolated else os.fspath(shard.path),
+                    shard.offset,
+                    shard.count,
+                    shard.dtype,
+                ]
+                for number, shard in enumerate(shards)
             ]
             for name, shards in data.items()
         }

@@ -97,15 +97,26 @@ class Series:
         test = self._tested
         shown = {"accepted": self.exit_code is ExitCode.OK, "losses": self.losses, "train_seconds": self.seconds}
         statistics = {"target": self.target, "p_t": test and test.p_t, "p_sign": test and test.p_sign}
-        return {**shown, **statistics, "verdict": self.sentence, "runs": [one.as_json() for one in self.verdicts]}
+        return {
+            **shown,
+            **statistics,
+            "verdict": self.sentence,
+            "runs": [verdict.as_json() for verdict in self.verdicts],
+        }
 
     def lines(self, width: int | None) -> list[str]:
         """Return a table of the runs, or the probes of the one with a breach, and the verdict."""
         if self.breach:
             return [*self.breach.lines(width)[:-1], self.sentence]
         rows = [
-            [str(number), f"{one.loss:.4f}", f"{one.standard_error:.4f}", f"{one.train_seconds:.2f}", "pass"]
-            for number, one in enumerate(self.verdicts, 1)
+            [
+                str(number),
+                f"{verdict.loss:.4f}",
+                f"{verdict.standard_error:.4f}",
+                f"{verdict.train_seconds:.2f}",
+                "pass",
+            ]
+            for number, verdict in enumerate(self.verdicts, 1)
         ]
         header = ["run", "loss", "standard error", "train s", "probes"]
         return [*Table(header, rows).lines(width), "", self.sentence]

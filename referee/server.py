@@ -32,8 +32,8 @@ Shards = dict[str, list[list[Any]]]
 def open_data(arguments: dict[str, Any]) -> None:
     """Open the data, remove their mount, drop every capability and start again as the server."""
     shards: Shards = {}
-    for name, found in arguments["data"].items():
-        shards[name] = [[os.open(path, os.O_RDONLY), *rest] for path, *rest in found]
+    for name, value in arguments["data"].items():
+        shards[name] = [[os.open(path, os.O_RDONLY), *rest] for path, *rest in value]
     for shard in (shard for found in shards.values() for shard in found):
         os.set_inheritable(shard[0], True)
     prefix: list[str] = arguments["drop"]

@@ -170,14 +170,14 @@ class Session:
         if time.monotonic() - self._counted < COUNT_SECONDS:
             return
         self._counted = time.monotonic()
-        found = self._sandbox.tally()
-        if found.tasks >= self._limits.processes:
+        tally = self._sandbox.tally()
+        if tally.tasks >= self._limits.processes:
             raise Violation(
                 self.stage,
-                f"had {found.tasks} processes and threads, of {self._limits.processes} allowed, and was ended",
+                f"had {tally.tasks} processes and threads, of {self._limits.processes} allowed, and was ended",
             )
         largest = self._limits.memory_bytes
-        if found.memory_bytes > largest and (used := self._sandbox.memory_bytes()) > largest:
+        if tally.memory_bytes > largest and (used := self._sandbox.memory_bytes()) > largest:
             raise Violation(self.stage, f"used {used:,} bytes of memory, of {largest:,} allowed, and was ended")
 
     def busy_share(self, looks: int, seconds: float) -> float:

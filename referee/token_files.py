@@ -50,11 +50,11 @@ def shards(path: Path, part: str) -> list[Shard]:
     if not path.is_dir():
         return [shard(path)]
     files = sorted(one for one in path.iterdir() if one.suffix in (".npy", ".bin"))
-    if any("_train_" in one.name or "_val_" in one.name for one in files):
-        files = [one for one in files if f"_{part}_" in one.name]
+    if any("_train_" in file.name or "_val_" in file.name for file in files):
+        files = [file for file in files if f"_{part}_" in file.name]
     if not files:
         raise DataError(f"{path}: no .npy or .bin file in this folder for {part}; name a file of tokens")
-    return [shard(one) for one in files]
+    return [shard(file) for file in files]
 
 
 def read(one: Shard) -> Tokens:

@@ -100,7 +100,7 @@ def split(benchmark: Benchmark, text: str, data: str | None = None) -> tuple[str
 
 def changes_of(text: str) -> list[Change]:
     """Parse changes such as "+ema(half_life=8)-blurpool". Raise UsageError for any other text."""
-    found: list[Change] = []
+    changes: list[Change] = []
     try:
         node = ast.parse(f"_{text}", mode="eval").body
         while isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub):
@@ -111,13 +111,13 @@ def changes_of(text: str) -> list[Change]:
             if not isinstance(method, ast.Name) or any(one.arg is None for one in given):
                 raise ValueError
             values = {one.arg or "": _value(one.value) for one in given}
-            found.insert(0, ("+" if isinstance(node.op, ast.Add) else "-", method.id, values))
+            changes.insert(0, ("+" if isinstance(node.op, ast.Add) else "-", method.id, values))
             node = node.left
         if not isinstance(node, ast.Name) or node.id != "_":
             raise ValueError
     except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
         raise UsageError(f"cannot read the changes '{text[:200]}': {SHAPE}.") from None
-    return found
+    return changes
 
 
 def _value(node: ast.expr) -> Any:
@@ -155,7 +155,7 @@ def with_change(config: Config, change: Change) -> Config:
         raise UsageError(f"method {name} has no field '{field}'.{nearest(field, known)} Fields: {_fields(kind)}.")
     values = {field: getattr(has[name], field) for field in known} if name in has else {}
     values |= given
-    missing = [one.name for one in fields(kind) if one.default is MISSING and one.name not in values]
+    missing = [field.name for field in fields(kind) if field.default is MISSING and field.name not in values]
     if missing:
         raise UsageError(f"method {name} needs {', '.join(missing)}: give +{name}({missing[0]}=...).")
     has[name] = method_of({"method": name, **values})
@@ -177,7 +177,7 @@ def _method(config: RunConfig, name: str) -> Method:
 
 
 def _fields(kind: type[Method]) -> str:
-    shown = (one.name if one.default is MISSING else f"{one.name}={one.default}" for one in fields(kind))
+    shown = (field.name if field.default is MISSING else f"{field.name}={field.default}" for field in fields(kind))
     return ", ".join(shown) or "none"
 
 

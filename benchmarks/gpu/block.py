@@ -44,18 +44,21 @@ class LossGradients(NamedTuple):
     def of(cls, loss: Tensor, parameters: Mapping[str, Tensor]) -> LossGradients:
         """Compute the gradients of `loss`."""
         loss.backward()  # type: ignore[no-untyped-call]
-        return cls(float(loss.detach()), {name: one.grad for name, one in parameters.items() if one.grad is not None})
+        return cls(
+            float(loss.detach()),
+            {name: parameter.grad for name, parameter in parameters.items() if parameter.grad is not None},
+        )
 
     def distances(self, exact: Mapping[str, Tensor]) -> dict[str, float]:
         """Return by name the norm of each gradient's difference from `exact`, over the norm of that; of the keys'
         biases, whose gradients are zero but for rounding, none."""
-        found = {}
-        for name, one in self.gradients.items():
+        values = {}
+        for name, gradient in self.gradients.items():
             if name.endswith("key.bias"):
                 continue
-            wanted = exact[name].to(one.device, torch.float64)
-            found[name] = float((one.double() - wanted).norm() / wanted.norm())
-        return found
+            wanted = exact[name].to(gradient.device, torch.float64)
+            values[name] = float((gradient.double() - wanted).norm() / wanted.norm())
+        return values
 
 
 def attention_weights(name: str) -> bool:
@@ -100,10 +103,10 @@ class Block:
             "checks": {},
         }
 
-    def check(self, name: str, passed: bool, found: object) -> None:
+    def check(self, name: str, passed: bool, value: object) -> None:
         """Record a check of correctness; end the script if it failed, with what was found before."""
-        self.values["checks"][name] = {"passed": passed, "found": found}
-        print(f"{'passed' if passed else 'FAILED'}: {name}: {found}", flush=True)
+        self.values["checks"][name] = {"passed": passed, "found": value}
+        print(f"{'passed' if passed else 'FAILED'}: {name}: {value}", flush=True)
         if not passed:
             self.write()
             raise SystemExit(f"{self.name}: {name}: the check failed, so nothing after it was measured")
@@ -136,7 +139,7 @@ class Block:
             compared["median of attention's"] = attention_weights
         for kind, chosen in compared.items():
             own, theirs = (
-                statistics.median(one for name, one in of.items() if chosen(name)) for of in (distances, usual)
+                statistics.median(value for name, value in of.items() if chosen(name)) for of in (distances, usual)
             )
             found |= {kind: own, f"{kind}, usual": theirs}
             passed = passed and own <= further * max(theirs, BF16)

@@ -70,16 +70,16 @@ def of_logs(folder: Path, race: Mapping[str, Any]) -> dict[str, list[dict[str, f
     """Return by label what the logs of the finished runs say, by their numbers: the seconds from init_start to
     init_stop, in which the model is built and compiled and steps are taken on synthetic data, and the joules that the
     GPU used in the timed region, None if NVML did not say."""
-    found: dict[str, list[dict[str, float | None]]] = {label: [] for label in race["sides"].values()}
+    logs: dict[str, list[dict[str, float | None]]] = {label: [] for label in race["sides"].values()}
     for turn in sorted(race["turns"], key=lambda turn: int(turn["number"])):
         if turn["status"] == "finished":
             log = read(folder / turn["side"] / f"result_{turn['number']}.txt")
             joules = [event.value.get("gpu_joules") for event in log.all(keys.MACHINE_LOAD)]
             used = None if None in joules or not joules else sum(joules)
-            found[race["sides"][turn["side"]]].append(
+            logs[race["sides"][turn["side"]]].append(
                 {"warm_up_seconds": 60 * (log.init_minutes or 0.0), "joules": used}
             )
-    return found
+    return logs
 
 
 def mean(values: Sequence[float], form: str) -> str:
@@ -111,20 +111,20 @@ def main() -> None:
     command = command_of(race, folder, arguments.data_folder, arguments.runs or race.runs, overrides)
     began = time.perf_counter()
     code = subprocess.run(command).returncode
-    found = json.loads((folder / "race.json").read_text()) if (folder / "race.json").is_file() else {}
-    logs = [one for one in found.get("verdicts", []) if one["kind"] == "log"]
-    block.values |= {"race": found, "race_seconds": time.perf_counter() - began, "overrides": overrides}
-    problems = found.get("problems", [])
+    values = json.loads((folder / "race.json").read_text()) if (folder / "race.json").is_file() else {}
+    logs = [one for one in values.get("verdicts", []) if one["kind"] == "log"]
+    block.values |= {"race": values, "race_seconds": time.perf_counter() - began, "overrides": overrides}
+    problems = values.get("problems", [])
     block.check(
         "the race ended", code == 0 and bool(logs), {"exit code": code, "logs": len(logs), "problems": problems}
     )
     for kind in ("strict", "official"):
-        failed = [Path(one["path"]).relative_to(folder).as_posix() for one in logs if one[kind] != "pass"]
+        failed = [Path(log["path"]).relative_to(folder).as_posix() for log in logs if log[kind] != "pass"]
         if kind == "strict" or race.benchmark not in ("gpt", "fineweb"):  # MLCommons' tools do not know them
             block.check(f"{kind} checks pass", not failed, {"logs": len(logs), "failed": failed})
-    block.values["logs"] = logged = of_logs(folder, found["race"])
+    block.values["logs"] = logged = of_logs(folder, values["race"])
     rows = []
-    for label, times in found["runs_seconds"].items():
+    for label, times in values["runs_seconds"].items():
         reached = [(one, log) for one, log in zip(times, logged[label], strict=True) if one is not None]
         whole = [one + (log["warm_up_seconds"] or 0.0) for one, log in reached]
         energy = [log["joules"] for _, log in reached]
@@ -141,7 +141,9 @@ def main() -> None:
         )
     header = ["config", "runs at the target", "mean", "with warm-up", "J", "each, without warm-up"]
     block.show("seconds to the target", header, rows)
-    ratios = [[name, f"{one['ratio']:.2f}", interval(one), one["verdict"]] for name, one in found["ratios"].items()]
+    ratios = [
+        [name, f"{value['ratio']:.2f}", interval(value), value["verdict"]] for name, value in values["ratios"].items()
+    ]
     block.show("ratios of times", ["ratio", "mean", "95 %", "verdict"], ratios)
     block.finish()
 

@@ -55,8 +55,8 @@ from timedrun.config import RunConfig
 from timedrun.config_choice import config_of
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.methods import ChannelsLast, Float8, stack
-from timedrun.provenance.number_formats import emulated
 from timedrun.training.loss import LOSSES
+from timedrun.training.number_formats import emulated
 from timedrun.training.precision import Precision, set_backends
 
 MASKED_SHARE = 0.15
@@ -142,14 +142,14 @@ CASES = {
 
 def configs_of(case: Case, chosen: list[str], overrides: list[str], tiny: bool) -> dict[str, RunConfig]:
     """Return the `chosen` configs of a case, labels or texts, with their options and `overrides`; by default all."""
-    found = {}
+    values = {}
     for label in chosen or case.configs:
         text, *own = shlex.split(case.configs.get(label, label))
         words = [*own, *case.overrides.split(), *(case.tiny.split() if tiny else [])]
         if tiny:
             words += case.tiny_of.get(text.split("+")[0], "").split()
-        found[label] = config_of(find(case.benchmark), text, case.data, [*words, *overrides])
-    return found
+        values[label] = config_of(find(case.benchmark), text, case.data, [*words, *overrides])
+    return values
 
 
 def sampled_batch(config: BertRunConfig, lengths: NDArray[np.int64]) -> MaskedBatch:
@@ -258,8 +258,8 @@ def compare(block: Block, label: str, config: RunConfig) -> None:
     def named(timed: LossGradients) -> LossGradients:
         """Return `exact` under the names, and with the shapes, of the gradients of timedrun's BERT."""
         assert isinstance(config, BertRunConfig)
-        known = {name: one for name, one in exact.gradients.items() if name not in ALIASES}
-        shapes = {name: tuple(one.shape) for name, one in timed.gradients.items()}
+        known = {name: gradient for name, gradient in exact.gradients.items() if name not in ALIASES}
+        shapes = {name: tuple(gradient.shape) for name, gradient in timed.gradients.items()}
         return exact._replace(gradients=to_own(known, shapes, config.architecture))
 
     if own_bert:

@@ -59,7 +59,7 @@ def roll_back(path: Path, *, size: int, sha256: str, keep_in: Path, now: float) 
     if record.started is None or record.started.line > prefix.count(b"\n"):
         raise NotResumable(f"{path}: no run_start before the checkpoint; nothing was changed")
     step = record.stopped.metadata.get("step") if record.stopped else None
-    found = Rollback(
+    rollback = Rollback(
         attempt=_keep(data, keep_in),
         lines=len(data[size:].splitlines()),
         gap_seconds=now - record.events[-1].time_ms / 1e3,
@@ -70,7 +70,7 @@ def roll_back(path: Path, *, size: int, sha256: str, keep_in: Path, now: float) 
     with open(path, "r+b") as file:
         file.truncate(size)
         os.fsync(file.fileno())
-    return found, prefix
+    return rollback, prefix
 
 
 def _clock_set(event: Event) -> float:

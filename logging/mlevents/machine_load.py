@@ -41,7 +41,7 @@ def shares(blocks: Sequence[Mapping[str, Any]]) -> dict[str, float]:
         total["runnable_seconds"] = waited + total["own_seconds"]
         # Others make threads wait only while they run; more threads than cores wait for each other.
         total["waited_for_others"] = min(waited, total.get("others_seconds", waited))
-    known = {text: one for text, one in LOADS.items() if one[0] in total and total.get(one[1], 0) > 0}
+    known = {text: value for text, value in LOADS.items() if value[0] in total and total.get(value[1], 0) > 0}
     return {text: max(0.0, total[part] / total[whole]) for text, (part, whole) in known.items()}
 
 

@@ -53,10 +53,10 @@ class RunRecord:
 
     @cached_property
     def _by_key(self) -> dict[str, list[Event]]:
-        found: dict[str, list[Event]] = {}
+        values: dict[str, list[Event]] = {}
         for event in self.events:
-            found.setdefault(event.key, []).append(event)
-        return found
+            values.setdefault(event.key, []).append(event)
+        return values
 
     def all(self, key: str) -> list[Event]:
         """Return all events with `key`, in file order."""

@@ -131,7 +131,7 @@ def summarize(record: RunRecord) -> RunSummary:
         shared=tuple((key, record.value(key)) for key in SHARED),
         sketch=_sketch(record),
         events=len(record.events),
-        unreadable=sum(one.rule == "record-json" for one in record.problems),
+        unreadable=sum(problem.rule == "record-json" for problem in record.problems),
         own_rules=record.own_rules,
         train_samples=float(train_samples) if is_number(train_samples) and train_samples > 0 else None,
         startup_minutes=(training.time_ms - record.started.time_ms) / 60_000 if training and record.started else None,
@@ -185,7 +185,7 @@ def _steps(record: RunRecord) -> int | None:
     if record.first(keys.CONFIG_DIGEST) is None:
         return None
     counts = [event.metadata.get(keys.STEP) for event in record.timed if event.key == keys.TRACKED_STATS]
-    return next((one for one in reversed(counts) if isinstance(one, int) and not isinstance(one, bool)), None)
+    return next((count for count in reversed(counts) if isinstance(count, int) and not isinstance(count, bool)), None)
 
 
 def _first_epoch_share(record: RunRecord) -> float | None:

@@ -53,15 +53,15 @@ def context() -> list[Path]:
         decided = [keep for pattern, keep in rules if matches(path, pattern)]
         return decided[-1] if decided else True
 
-    found: list[Path] = []
+    paths: list[Path] = []
     for folder, folders, names in os.walk(ROOT):
         here = Path(folder).relative_to(ROOT)
         if here.parts[:1] == (".venv",) or here.parts[:1] == (".git",):
             assert not kept(here.as_posix())
             folders.clear()
             continue
-        found += [ROOT / here / name for name in names if kept((here / name).as_posix())]
-    return found
+        paths += [ROOT / here / name for name in names if kept((here / name).as_posix())]
+    return paths
 
 
 def test_both_shapes_come_from_one_argument_whose_default_is_a_dated_nvidia_image() -> None:

@@ -50,10 +50,10 @@ def test_the_sbatch_files_tasks_are_nodes_of_the_run_that_its_command_starts() -
     arguments = parsed(given.split())
     step = {"SLURM_STEP_ID": "0", "SLURM_PROCID": "1", "SLURM_STEP_NUM_TASKS": "2", "SLURM_LOCALID": "0"}
     step |= {"SLURM_NODEID": "1", "SLURM_JOB_ID": "7", "SLURM_STEP_NODELIST": "a[1-2]"}
-    found = launch_env.LaunchEnv.detect(
+    env = launch_env.LaunchEnv.detect(
         arguments.ranks, arguments.launcher, arguments.nodes, arguments.node_rank, None, step
     )
-    assert (found.rank, found.world_size, found.master) == (8, 16, "a1")
+    assert (env.rank, env.world_size, env.master) == (8, 16, "a1")
 
 
 def documents() -> dict[str, Any]:

@@ -9,7 +9,7 @@ def test_every_promise_is_held_by_tests_that_exist() -> None:
     assert list(promised_tests()) == [f"P{number}" for number in range(1, 15)]
     for name, tests in promised_tests().items():
         assert tests, name
-        for module, _, test in (one.partition("::") for one in tests):
+        for module, _, test in (test.partition("::") for test in tests):
             assert f"def {test}(" in (TESTS / f"{module}.py").read_text(), f"{name}: {module}::{test}"
 
 

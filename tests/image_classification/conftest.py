@@ -46,20 +46,20 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> dict[Format, Path]:
             for number in range(images):
                 pixels = generator.integers(0, 256, (30 + 3 * number, 60 - number, 3), dtype=np.uint8)
                 Image.fromarray(pixels).save(folder / f"{number:02d}.jpg", quality=90)
-    found: dict[Format, Path] = {"folder": root / "folder"}
-    image_folder.write_index(image_folder.make_index(found["folder"], []), found["folder"])
+    values: dict[Format, Path] = {"folder": root / "folder"}
+    image_folder.write_index(image_folder.make_index(values["folder"], []), values["folder"])
     config = imagenet_methods()
     for store in (StoreConfig(format="jpeg"), StoreConfig(format="raw", size=24), StoreConfig(format="beton")):
-        found[store.format] = root / store.format
+        values[store.format] = root / store.format
         data = replace(config.data, eval_resize=20, eval_size=16, store=store)
         prepare(
             replace(config, data=data),
-            found[store.format],
+            values[store.format],
             decode=False,
             workers=1,
-            images=[found["folder"]],
+            images=[values["folder"]],
         )
-    return found
+    return values
 
 
 @pytest.fixture

@@ -230,7 +230,7 @@ class Copies(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         made = func(*args, **(kwargs or {}))
-        given = [one for one in args if isinstance(one, torch.Tensor)]
+        given = [argument for argument in args if isinstance(argument, torch.Tensor)]
         self.count += any(one.device.type == "cpu" for one in given) and getattr(made, "is_meta", False)
         return made
 

@@ -45,14 +45,14 @@ def test_all_loaders_load_the_same_images_at_every_size(images: Path, tmp_path: 
     threads = torch.get_num_threads()
     assert main(command) == ExitCode.OK
     assert torch.get_num_threads() == threads
-    found = json.loads(out.read_text())
-    assert {(row["loader"], row["size"]) for row in found["rows"]} == {(n, s) for n in HERE for s in (24, 16)}
-    for row in found["rows"]:
+    values = json.loads(out.read_text())
+    assert {(row["loader"], row["size"]) for row in values["rows"]} == {(n, s) for n in HERE for s in (24, 16)}
+    for row in values["rows"]:
         assert [one["samples"] for one in row["passes"]] == [12, 12]
         assert row["images_per_second"]["median"] > 0
-    assert found["missing"].keys() == CONTESTANTS.keys() - set(HERE)
+    assert values["missing"].keys() == CONTESTANTS.keys() - set(HERE)
     assert str(tmp_path) not in out.read_text() and str(images) not in out.read_text()
-    assert len({store["source_sha256"] for store in found["facts"]["stores"].values()}) == 1
+    assert len({store["source_sha256"] for store in values["facts"]["stores"].values()}) == 1
 
 
 def test_ffcvs_own_pipeline_loads_each_of_the_given_samples_once(tmp_path: Path) -> None:

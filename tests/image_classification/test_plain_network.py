@@ -59,7 +59,8 @@ def test_it_begins_as_the_identity_with_small_logits() -> None:
 def test_three_configs_train_one_network_to_one_target() -> None:
     configs = [cifar10_baseline_2022(), cifar10_baseline(), cifar10_methods()]
     shapes = {
-        (one.model.block, one.model.widths, one.evaluation.target, one.data.eval_size, one.precision) for one in configs
+        (config.model.block, config.model.widths, config.evaluation.target, config.data.eval_size, config.precision)
+        for config in configs
     }
     assert shapes == {("plain", (64, 128, 128), 0.9, 32, "bf16")}
 

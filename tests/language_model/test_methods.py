@@ -83,7 +83,9 @@ def test_float8_is_refused_where_a_fused_operation_would_pass_it_by(
 ) -> None:
     _, own = both(Float8())
     assert not own.problems()
-    assert any("--speed.no-fused-dense-gelu-dense" in one for one in replace(own, speed=ALL_SPEED_UPS).problems())
+    assert any(
+        "--speed.no-fused-dense-gelu-dense" in problem for problem in replace(own, speed=ALL_SPEED_UPS).problems()
+    )
 
 
 def test_both_implementations_are_evaluated_on_the_average_of_the_weights(

@@ -92,7 +92,9 @@ def test_the_check_warns_of_a_run_that_was_disturbed_and_takes_any_content(
         for _ in range(2):
             log.event(keys.MACHINE_LOAD, value)
     report = check(tmp_path / "result_0.txt")
-    messages = [one.message for one in report.findings if one.rule == "machine-load" and one.level == "warning"]
+    messages = [
+        finding.message for finding in report.findings if finding.rule == "machine-load" and finding.level == "warning"
+    ]
     assert bool(messages) == bool(report.summary.disturbances) == warned
     if warned:
         assert "the machine had other load: other processes used 50% of the machine's CPU time" in messages[0]

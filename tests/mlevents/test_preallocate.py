@@ -50,8 +50,8 @@ def test_a_disk_that_fills_up_keeps_no_event_out_of_the_log(small_disk: Path) ->
     for number in range(500):
         log.event("step", number)
     log.close(reason="the disk is full")
-    found = read(path)
-    assert len(found.events) == 502 and found.status == keys.ABORTED and not found.problems
+    record = read(path)
+    assert len(record.events) == 502 and record.status == keys.ABORTED and not record.problems
 
 
 def test_what_was_reserved_is_given_back_when_the_log_is_closed(small_disk: Path) -> None:

@@ -54,7 +54,7 @@ def test_a_published_score_comes_out_of_its_logs(published_rounds, round_, folde
     assert sum(ordered[1:-1]) / (len(ordered) - 2) == pytest.approx(score, abs=0.0005)
     assert findings_of(records, f"{round_[1:]}.0", "error") == []
     of_set = check_set([summarize(record) for record in records], f"{round_[1:]}.0")
-    assert {(one.level, one.rule) for one in of_set} == {("note", "convergence")}  # open: any speed
+    assert {(finding.level, finding.rule) for finding in of_set} == {("note", "convergence")}  # open: any speed
 
 
 @pytest.mark.skipif(PUBLISHED_LOGS not in os.environ, reason=f"{PUBLISHED_LOGS} is not set")

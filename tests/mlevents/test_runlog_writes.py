@@ -48,8 +48,8 @@ def test_no_line_lies_across_a_page_of_the_file_where_a_kill_could_cut_it_and_al
     ends = [place for place, byte in enumerate(raw) if byte == ord("\n")]
     starts = [0, *(end + 1 for end in ends[:-1])]
     assert all(start // PAGE == end // PAGE for start, end in zip(starts, ends, strict=True))
-    found = read(path)
-    assert not found.problems and [event.value for event in found.events[1:-1]] == sent
+    record = read(path)
+    assert not record.problems and [event.value for event in record.events[1:-1]] == sent
     assert sum(line.endswith(b" ") for line in raw.splitlines()) == len(raw) // PAGE
     official, wrong = mlp_parser.parse_file(str(path), ruleset="2.0.0")
     assert not wrong and [line.value["value"] for line in official[1:-1]] == sent
@@ -91,12 +91,12 @@ def test_threads_that_log_at_once_tear_no_line_and_times_do_not_go_back(tmp_path
     assert closed.wait(30)
     for thread in threads:
         thread.join(30)
-    found = read(path)
-    times = [event.time_ms for event in found.events]
-    assert not found.problems and path.read_bytes().rstrip(b" \n").endswith(b"}}")
+    record = read(path)
+    times = [event.time_ms for event in record.events]
+    assert not record.problems and path.read_bytes().rstrip(b" \n").endswith(b"}}")
     assert path.read_bytes().endswith(b"\n")
-    assert times == sorted(times) and found.events[-1].key == "run_stop"
-    assert sum(event.key == "run_stop" for event in found.events) == 1
+    assert times == sorted(times) and record.events[-1].key == "run_stop"
+    assert sum(event.key == "run_stop" for event in record.events) == 1
 
 
 def test_closing_gives_up_on_a_thread_that_hangs_in_a_write(tmp_path, monkeypatch):
@@ -166,9 +166,9 @@ def test_a_writer_killed_at_any_moment_leaves_whole_lines(tmp_path):
     counts = []
     for number in range(kills):
         path = tmp_path / f"result_{number}.txt"
-        found = read(path)
-        assert not found.problems and path.read_bytes().rstrip(b" \n").endswith(b"}}")
+        record = read(path)
+        assert not record.problems and path.read_bytes().rstrip(b" \n").endswith(b"}}")
         assert path.read_bytes().endswith(b"\n")
-        assert found.events[0].key == "run_start" and found.stopped is None
-        counts.append(len(found.events))
+        assert record.events[0].key == "run_start" and record.stopped is None
+        counts.append(len(record.events))
     assert len(set(counts)) > kills // 2  # they were killed at different moments

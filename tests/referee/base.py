@@ -29,8 +29,8 @@ def batches(task, shards, count, rows=32):
     generator = torch.Generator().manual_seed(task.seed)
     for _ in range(count):
         starts = torch.randint(len(tokens) - task.context, (rows,), generator=generator)
-        found = tokens[starts[:, None] + torch.arange(task.context + 1)]
-        yield found[:, :-1], found[:, 1:]
+        token = tokens[starts[:, None] + torch.arange(task.context + 1)]
+        yield token[:, :-1], token[:, 1:]
 
 
 def loss_of(model, inputs, targets):

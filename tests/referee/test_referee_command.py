@@ -91,8 +91,11 @@ def test_data_that_are_for_training_and_for_validation_are_refused(token_files: 
 def test_a_folder_of_a_speed_run_gives_the_part_by_its_name(tmp_path: Path) -> None:
     for name in ("text_train_000001.bin", "text_train_000002.bin", "text_val_000000.bin"):
         write_shard(tmp_path / name, np.arange(9, dtype=np.uint16))
-    assert [one.path.name for one in shards(tmp_path, "train")] == ["text_train_000001.bin", "text_train_000002.bin"]
-    assert [one.path.name for one in shards(tmp_path, "val")] == ["text_val_000000.bin"]
+    assert [shard.path.name for shard in shards(tmp_path, "train")] == [
+        "text_train_000001.bin",
+        "text_train_000002.bin",
+    ]
+    assert [shard.path.name for shard in shards(tmp_path, "val")] == ["text_val_000000.bin"]
 
 
 def test_a_folder_without_submission_is_a_usage_error(token_files: Path, tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ def unquoted(text: str) -> list[str]:
     Not counted: the right side of an assignment, which is never split, numbers, and ${x:+words} as such, which gives
     words that are written there (what they expand is counted).
     """
-    found: list[str] = []
+    texts: list[str] = []
     closes: list[str] = []  # what ends each construct that is open: '"' or ")" or "}"
     word = place = 0  # where the word under way begins
     while place < len(text):
@@ -45,7 +45,7 @@ def unquoted(text: str) -> list[str]:
             assigned = re.match(r"[A-Za-z_]\w*\+?=", text[word:place])
             harmless = (name and name[0] in _NUMBERS) or (inner == "{" and after in (":+", "+"))
             if sign == "`" or not (quoted or assigned or harmless):
-                found.append(text[place:].partition("\n")[0])
+                texts.append(text[place:].partition("\n")[0])
             if inner == "(":
                 closes.append(")")
             elif inner == "{":
@@ -56,7 +56,7 @@ def unquoted(text: str) -> list[str]:
         elif sign.isspace() or sign in ";|&()":
             word = place + 1
         place += 1
-    return found
+    return texts
 
 
 def _named(text: str, place: int) -> bool:
@@ -77,12 +77,12 @@ def test_the_scripts_of_a_package_quote_every_expansion(tmp_path: Path) -> None:
 
         paths = (_Run,)
 
-    one: object = Set
+    value: object = Set
     (tmp_path / "pyproject.toml").write_text('[project.optional-dependencies]\nvision = ["pillow>=10"]\n')
     scripts = [
         package_scripts.setup_script(tmp_path, "pillow==11\n"),
-        package_scripts.datasets_script(one),  # type: ignore[arg-type]
-        package_scripts.run_script(one),  # type: ignore[arg-type]
+        package_scripts.datasets_script(value),  # type: ignore[arg-type]
+        package_scripts.run_script(value),  # type: ignore[arg-type]
     ]
     assert all(script.count('"$') + script.count('"${') > 1 for script in scripts)
     assert not [expansion for script in scripts for expansion in unquoted(script)]

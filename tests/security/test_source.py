@@ -37,14 +37,14 @@ OF_TESTS = {"eval", "exec", "import pickle"}
 
 def aliases(tree: ast.Module) -> dict[str, str]:
     """What a name that a file imports stands for."""
-    found = {}
+    values = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for name in node.names:
-                found[name.asname or name.name.split(".")[0]] = name.name if name.asname else name.name.split(".")[0]
+                values[name.asname or name.name.split(".")[0]] = name.name if name.asname else name.name.split(".")[0]
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            found |= {name.asname or name.name: f"{node.module}.{name.name}" for name in node.names}
-    return found
+            values |= {name.asname or name.name: f"{node.module}.{name.name}" for name in node.names}
+    return values
 
 
 def called(node: ast.expr, names: dict[str, str]) -> str:
@@ -59,7 +59,8 @@ def called(node: ast.expr, names: dict[str, str]) -> str:
 
 def is_given(call: ast.Call, name: str, value: object) -> bool:
     return any(
-        one.arg == name and isinstance(one.value, ast.Constant) and one.value.value is value for one in call.keywords
+        keyword.arg == name and isinstance(keyword.value, ast.Constant) and keyword.value.value is value
+        for keyword in call.keywords
     )
 
 
@@ -84,14 +85,14 @@ def violations(text: str, place: str = "") -> Iterator[str]:
         elif name == "numpy.load" and not is_given(node, "allow_pickle", False) and not place.startswith("tests"):
             yield "numpy.load without allow_pickle=False"
         elif last in ("extract", "extractall", "unpack_archive") and not any(
-            one.arg == "filter" for one in node.keywords
+            keyword.arg == "filter" for keyword in node.keywords
         ):
             yield f"{last} without a filter"
-        elif any(one.arg == "trust_remote_code" for one in node.keywords):
+        elif any(keyword.arg == "trust_remote_code" for keyword in node.keywords):
             yield "trust_remote_code"
-        elif product and name == "PIL.Image.open" and not any(one.arg == "formats" for one in node.keywords):
+        elif product and name == "PIL.Image.open" and not any(keyword.arg == "formats" for keyword in node.keywords):
             yield "PIL.Image.open without formats"
-        shell = [one for one in node.keywords if one.arg == "shell"]
+        shell = [keyword for keyword in node.keywords if keyword.arg == "shell"]
         if shell and not is_given(node, "shell", False) and name.split(".")[0] in ("subprocess", "asyncio"):
             yield "shell=True"
 

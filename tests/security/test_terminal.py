@@ -83,9 +83,9 @@ def test_what_a_machine_says_of_itself_is_shown_harmless_when_a_result_is_judged
         (side / "environment.txt").write_text(f"processor {word} one\n{word}torch==1\n")
         (side / "system.json").write_text(json.dumps({"cooling": word}))
     then, now = (recorded_run_of(tmp_path / name / "result_0.txt") for name in ("then", "now"))
-    found = compare_runs(f"set{ESCAPE}", [(then, now, "")])
-    assert found.differs["hardware"]
-    assert harmless(found.text)
+    verdict = compare_runs(f"set{ESCAPE}", [(then, now, "")])
+    assert verdict.differs["hardware"]
+    assert harmless(verdict.text)
 
 
 def test_messages_of_several_lines_keep_them_and_nothing_else() -> None:

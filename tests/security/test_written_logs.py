@@ -50,9 +50,9 @@ def test_a_value_is_one_record_or_refused(text: str, tmp_path: Path) -> None:
         log.event("submission_org", text, name=text)
     log.close()
     assert len(lines_of(path)) == (1 if refused else 2)
-    found = read(path)
-    assert not found.problems
-    assert found.text("submission_org") == (None if refused else text)
+    record = read(path)
+    assert not record.problems
+    assert record.text("submission_org") == (None if refused else text)
 
 
 @pytest.mark.parametrize("text", TEXTS, ids=ascii)

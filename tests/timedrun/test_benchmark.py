@@ -35,15 +35,15 @@ SPEC = (
 
 @pytest.mark.parametrize("name", nearby())
 def test_each_benchmark_has_the_functions_of_the_protocols(name: str) -> None:
-    found = find(name)
+    benchmark = find(name)
     for module, hook in HOOKS:
-        function = found.hook(module, hook.__name__)
+        function = benchmark.hook(module, hook.__name__)
         if function is None:
             assert hook.__name__ not in REQUIRED, f"{name}.{module}.{hook.__name__}"
             continue
         wanted = [parameter for parameter in inspect.signature(hook).parameters if parameter != "self"]
         assert list(inspect.signature(function).parameters) == wanted, f"{name}.{module}.{hook.__name__}"
-    if prepare := found.hook("prepare", "prepare"):
+    if prepare := benchmark.hook("prepare", "prepare"):
         parameters = inspect.signature(prepare).parameters
         assert list(parameters)[:2] == ["config", "folder"]
         assert {"decode", "workers"} <= parameters.keys()
@@ -51,9 +51,9 @@ def test_each_benchmark_has_the_functions_of_the_protocols(name: str) -> None:
 
 @pytest.mark.parametrize("name", nearby())
 def test_config_names_are_those_of_the_functions_and_each_config_has_its_own(name: str) -> None:
-    found = find(name)
-    for config_name, docstring in found.config_names.items():
-        config = found.config(config_name)
+    benchmark = find(name)
+    for config_name, docstring in benchmark.config_names.items():
+        config = benchmark.config(config_name)
         assert isinstance(config, RunConfig)
         assert (config.name, bool(docstring)) == (config_name, True)
 

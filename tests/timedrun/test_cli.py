@@ -198,12 +198,12 @@ def family(process: subprocess.Popen[str]) -> list[psutil.Process]:
 
 
 def ranks_of(process: subprocess.Popen[str]) -> dict[str, psutil.Process]:
-    found = {}
+    values = {}
     for one in family(process):
         with suppress(psutil.NoSuchProcess):
-            found[one.environ().get("RANK", "")] = one
-    found.pop("", None)
-    return found
+            values[one.environ().get("RANK", "")] = one
+    values.pop("", None)
+    return values
 
 
 def wait_for(condition: Callable[[], object], process: subprocess.Popen[str], seconds: float = 60.0) -> None:

@@ -50,12 +50,12 @@ def test_any_methods_left_out_and_added_are_read_back_at_their_places(
 ) -> None:
     text = "methods" + "".join(f"-{name}" for name in sorted(without))
     text += "".join(f"+{as_text(method, bare_words)}" for method in methods)
-    found = config_of(BENCHMARK, text)
+    config = config_of(BENCHMARK, text)
     expected = {method.name: method for method in METHODS.methods if method.name not in without}
     expected |= {method.name: method for method in methods}
-    assert {method.name: method for method in found.methods} == expected
-    assert names_of(found) == [name for name in REGISTRY if name in expected]  # that of every shipped config
-    assert replace(found, methods=(), name="") == replace(METHODS, methods=(), name="")
+    assert {method.name: method for method in config.methods} == expected
+    assert names_of(config) == [name for name in REGISTRY if name in expected]  # that of every shipped config
+    assert replace(config, methods=(), name="") == replace(METHODS, methods=(), name="")
 
 
 @pytest.mark.parametrize("times", [0.6, 41.3])

@@ -113,9 +113,9 @@ def spread(values: Sequence[float]) -> dict[str, Any]:
     }
 
 
-def ratios(one: LoaderRates, other: LoaderRates) -> list[float]:
+def ratios(rates: LoaderRates, other: LoaderRates) -> list[float]:
     """Return the rates of `one` divided by those of `other`, repeat by repeat."""
-    return [a / b for a, b in zip(one.per_second, other.per_second, strict=True)]
+    return [a / b for a, b in zip(rates.per_second, other.per_second, strict=True)]
 
 
 def measured_pass(run: Callable[[], int], *, before: int | None = None, memory: bool = True) -> LoaderPass:
@@ -132,7 +132,7 @@ def measured_pass(run: Callable[[], int], *, before: int | None = None, memory: 
         count = run()
         seconds = time.perf_counter() - began
         cpu = cpu_seconds() - cpu
-    held = [one for one in samples if one is not None]
+    held = [sample for sample in samples if sample is not None]
     peak = max(0, max(held) - (held[0] if before is None else before)) if held else None
     return LoaderPass(count, seconds, cpu, peak)
 

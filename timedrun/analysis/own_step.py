@@ -65,7 +65,7 @@ def choose(
         return {name: value for change in names for name, value in changes[change].items()}
 
     def measured(settings: Mapping[str, dict[str, Any]], _: bool) -> tuple[dict[str, StepTimes], dict[str, str]]:
-        return step_times({name: partial(build, **one) for name, one in settings.items()}, chunks, monotonic)
+        return step_times({name: partial(build, **setting) for name, setting in settings.items()}, chunks, monotonic)
 
     def setting(change: str) -> str:
         return " ".join(sorted(changes[change]))

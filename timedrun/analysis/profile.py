@@ -84,13 +84,13 @@ class Profile:
     @cached_property
     def part_seconds(self) -> list[dict[str, float]]:
         """Seconds of each part of a step at each position: shares of the divided steps, of the time of plain ones."""
-        found = []
+        items = []
         for at, whole in zip(self.positions, self.step_seconds, strict=True):
             names = dict.fromkeys([*PARTS, *sorted({name for step in at.parts for name in step})])
             sums = {name: sum(step.get(name, 0.0) for step in at.parts) for name in names}
             total = sum(sums.values())
-            found.append({name: whole * seconds / total for name, seconds in sums.items()})
-        return found
+            items.append({name: whole * seconds / total for name, seconds in sums.items()})
+        return items
 
     @property
     def training_seconds(self) -> float:

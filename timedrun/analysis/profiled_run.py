@@ -300,7 +300,7 @@ class ProfiledRun(TimedRun):
         for at, mode, spans, marks in self._chunks:
             seconds = [seconds_between(begin, end) for begin, end in spans]
             (at.plain if mode == "plain" else at.timed).append(seconds)
-            at.parts += [self.timer.parts_of(one) for one in marks]
+            at.parts += [self.timer.parts_of(mark) for mark in marks]
         if self.found and (at := self.found[-1]).parts:
             at.background = {name: seconds / len(at.parts) for name, seconds in at.background.items()}
         if self._used:

@@ -47,7 +47,7 @@ class Selection(Generic[Settings]):
     @property
     def kept(self) -> list[str]:
         """Return the kept changes."""
-        return [name for name, one in self.evidence.items() if one.kept]
+        return [name for name, value in self.evidence.items() if value.kept]
 
     @property
     def sentences(self) -> list[str]:
@@ -66,11 +66,11 @@ class Selection(Generic[Settings]):
         }
 
 
-def verdict(one: Evidence) -> str:
+def verdict(evidence: Evidence) -> str:
     """Return the speed-up of a change and the verdict on it."""
-    gain = one.within or one.alone
+    gain = evidence.within or evidence.alone
     shown = f"{gain.text()}, " if gain else ""
-    return f"{shown}{'kept' if one.kept else 'dropped'}{f': {one.reason}' if one.reason else ''}"
+    return f"{shown}{'kept' if evidence.kept else 'dropped'}{f': {evidence.reason}' if evidence.reason else ''}"
 
 
 class Selector(Generic[Settings]):

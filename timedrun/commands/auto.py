@@ -57,7 +57,7 @@ def auto(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
         return step_times(benchmark.name, configs, STEPS, data_folder=folder, threads=threads, seconds=seconds)
 
     asked = [name for name in TOLERANCE if f"precision {name}" in arguments.tried]
-    found = Selector(
+    done = Selector(
         config,
         [*config.equivalents(), *arguments.tried],
         lambda changes: changed(benchmark, config, changes, arguments.data_folder),
@@ -68,14 +68,14 @@ def auto(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
         shown=lambda text: stdio.stage(f"timedrun auto: {text}", terminal_only=False),
     ).run()
     stdio.stage("")
-    notes = f"timedrun auto -O{arguments.level} from {config.name}: {'; '.join(found.sentences)}. {config.notes}"
-    chosen = replace(found.settings, name=f"{config.name}_auto", notes=notes)
+    notes = f"timedrun auto -O{arguments.level} from {config.name}: {'; '.join(done.sentences)}. {config.notes}"
+    chosen = replace(done.settings, name=f"{config.name}_auto", notes=notes)
     write_json(out, dump(chosen))
     if arguments.json:
         values = {"config": str(out), "config_digest": digest(chosen), "seconds": time.monotonic() - started}
-        print(json.dumps({"benchmark": benchmark.name, "given": config.name, **values, **found.as_values()}, indent=2))
+        print(json.dumps({"benchmark": benchmark.name, "given": config.name, **values, **done.as_values()}, indent=2))
     else:
-        show(config, found)
+        show(config, done)
         print(f"{out}: run it with `timedrun run {benchmark.name} {out}`")
         print(f"chosen in {duration(time.monotonic() - started)}")
     return ExitCode.OK
@@ -91,14 +91,17 @@ def changed(benchmark: Benchmark, config: RunConfig, changes: Sequence[str], dat
     return config
 
 
-def show(config: RunConfig, found: Selection[RunConfig]) -> None:
+def show(config: RunConfig, selection: Selection[RunConfig]) -> None:
     """Print the evidence for each change, and the speed-up of all."""
-    rows = [[one.change, "kept" if one.kept else "dropped", verdict(one)] for one in found.evidence.values()]
+    rows = [
+        [evidence.change, "kept" if evidence.kept else "dropped", verdict(evidence)]
+        for evidence in selection.evidence.values()
+    ]
     Table(["change", "", "step, with it over without it [95 %]"], rows).show()
     print()
-    if found.speed_up is None:
+    if selection.speed_up is None:
         print(f"no change pays: {config.name} stays as it is")
         return
-    given, chosen = (found.times[name].seconds * 1e3 for name in (GIVEN, CHOSEN))
-    print(f"{config.name}: {given:.2f} ms per step; chosen: {chosen:.2f} ms: {found.speed_up.text()}")
-    print(f"losses of the first steps differ by at most {found.loss:.1e}")
+    given, chosen = (selection.times[name].seconds * 1e3 for name in (GIVEN, CHOSEN))
+    print(f"{config.name}: {given:.2f} ms per step; chosen: {chosen:.2f} ms: {selection.speed_up.text()}")
+    print(f"losses of the first steps differ by at most {selection.loss:.1e}")

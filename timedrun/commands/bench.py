@@ -68,8 +68,8 @@ def loaders(arguments: argparse.Namespace, rest: list[str]) -> tuple[dict[str, A
         raise UsageError(f"{benchmark.name} has no module bench, so there are no loaders to measure.")
     options = options_of(arguments)
     stdio.stage("timedrun bench: preparing data and loaders", terminal_only=False)
-    found: LoaderComparison = measure(config, options)
-    return as_values(found, command_of(arguments, rest)), partial(show, found)
+    comparison: LoaderComparison = measure(config, options)
+    return as_values(comparison, command_of(arguments, rest)), partial(show, comparison)
 
 
 def steps(arguments: argparse.Namespace, rest: list[str]) -> tuple[dict[str, Any], Callable[[], None]]:
@@ -184,22 +184,22 @@ def command_of(arguments: argparse.Namespace, rest: Sequence[str]) -> str:
     return shlex.join([*words, *rest])
 
 
-def as_values(found: LoaderComparison, command: str) -> dict[str, Any]:
+def as_values(comparison: LoaderComparison, command: str) -> dict[str, Any]:
     """Return all measurements as JSON values."""
     return {
         "command": command,
-        "facts": found.facts,
-        "notes": list(found.notes),
-        "missing": found.missing,
-        "rows": [row.as_values() for row in found.rows],
+        "facts": comparison.facts,
+        "notes": list(comparison.notes),
+        "missing": comparison.missing,
+        "rows": [row.as_values() for row in comparison.rows],
     }
 
 
-def show(found: LoaderComparison) -> None:
+def show(comparison: LoaderComparison) -> None:
     """Print one table per size, then the loaders that were not measured, and the notes."""
-    for size in dict.fromkeys(row.size for row in found.rows):
-        rows = [row for row in found.rows if row.size == size]
-        references = [row for pair in found.references for row in rows if (row.loader, row.store) == pair]
+    for size in dict.fromkeys(row.size for row in comparison.rows):
+        rows = [row for row in comparison.rows if row.size == size]
+        references = [row for pair in comparison.references for row in rows if (row.loader, row.store) == pair]
         unit = rows[0].unit
         if size:
             print(f"\n{unit} at {size} {'pixels' if unit == 'images' else 'tokens'}")
@@ -207,9 +207,9 @@ def show(found: LoaderComparison) -> None:
         header += ["peak memory", "first pass", *(f"/ {row.loader}" for row in references)]
         Table(header, [_cells(row, references) for row in rows]).show()
     print()
-    for name, reason in found.missing.items():
+    for name, reason in comparison.missing.items():
         print(f"{name}: not measured: {reason}")
-    for note in found.notes:
+    for note in comparison.notes:
         print(f"- {note}")
     sys.stdout.flush()
 

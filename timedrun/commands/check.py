@@ -67,12 +67,12 @@ def check_paths(
         }
         if folder in whole:
             rules = RULESETS[ruleset or ruleset_of(reports)]
-            dropped |= {one.path for one in dropped_runs([report.summary for report in reports], rules)}
+            dropped |= {run.path for run in dropped_runs([report.summary for report in reports], rules)}
             findings = [*failing(reports, "set", dropped), *of_set]
             demonstration = any(report.demonstration for report in reports)
             sets.append(CheckResult.of(folder, "set", findings, ruleset_of(reports), demonstration=demonstration))
     logs |= {path: replace(logs[path], dropped=True) for path in dropped}
-    submissions = dict.fromkeys(found for path in paths if path.is_dir() for found in submission_folders(path))
+    submissions = dict.fromkeys(folder for path in paths if path.is_dir() for folder in submission_folders(path))
     packages = [
         _check_package(folder, all_reports, dropped, ruleset, run_official)
         for folder in progress(submissions, "packages checked", shown=show_progress)
@@ -147,7 +147,7 @@ def check(arguments: argparse.Namespace) -> ExitCode:
         if many or arguments.by or arguments.quiet:
             stdio.show("\n".join(summary_lines(results, root, arguments.by or "rule", quiet=arguments.quiet)))
         else:
-            of_set = next((Path(one.path).absolute() for one in results if one.kind == "set"), root)
+            of_set = next((Path(result.path).absolute() for result in results if result.kind == "set"), root)
             for result in results:
                 near = Path(result.path).absolute() if result.kind == "package" else of_set
                 stdio.show("\n".join(result_lines(result, near)))

@@ -48,7 +48,11 @@ def compare(arguments: argparse.Namespace) -> ExitCode:
         if not arguments.json:
             raise
         stdio.stage("")
-        refusal = {"compared": False, "reason": str(error), "differences": [asdict(one) for one in error.differences]}
+        refusal = {
+            "compared": False,
+            "reason": str(error),
+            "differences": [asdict(difference) for difference in error.differences],
+        }
         print(json.dumps(refusal, indent=2))
         return error.exit_code
     if len(arguments.price) > 2:
@@ -88,7 +92,7 @@ def report(ratio: Ratio, width: int | None, costs: Sequence[Cost] = ()) -> list[
         wanted = f", target {ratio.target:g}" if ratio.target is not None else ""
         lines.append(f"Final quality {ratio.quality_slow:.5f} and {ratio.quality_fast:.5f} (geometric means{wanted}).")
     if ratio.disturbances:
-        lines += [f"disturbed: {one}" for one in ratio.disturbances]
+        lines += [f"disturbed: {disturbance}" for disturbance in ratio.disturbances]
         lines.append(f"Without the disturbed runs: {ratio.without_disturbed}.")
     lines += [f"note: {note}" for note in ratio.notes]
     return [printable(line) for line in [*lines, NOTICE]]

@@ -91,8 +91,8 @@ def extras() -> dict[str, str]:
         return {"extras": "unknown: timedrun is not installed as a package"}
     names: dict[str, list[str]] = {}
     for one in required:
-        if (found := re.match(r"([\w.-]+).*extra == ['\"]([\w-]+)['\"]", one)) and found[2] != "dev":
-            names.setdefault(found[2], []).append(found[1])
+        if (match := re.match(r"([\w.-]+).*extra == ['\"]([\w-]+)['\"]", one)) and match[2] != "dev":
+            names.setdefault(match[2], []).append(match[1])
     rows = {}
     for extra, distributions in sorted(names.items()):
         versions = {name: installed(name) for name in distributions}

@@ -18,7 +18,7 @@ def explore(arguments: argparse.Namespace) -> ExitCode:
     sets = explored_sets(paths, arguments.price, show_progress=not arguments.json)
     title = arguments.title or f"Training results: {', '.join(path.resolve().name for path in paths)}"
     replace_text(arguments.out, as_page(sets, title))
-    runs = sum(len(one["runs"]) for one in sets)
+    runs = sum(len(result_set["runs"]) for result_set in sets)
     written = {"page": str(arguments.out), "sets": len(sets), "runs": runs}
     print(json.dumps(written) if arguments.json else f"page of {runs} runs in {len(sets)} sets: {arguments.out}")
     return ExitCode.OK

@@ -21,8 +21,8 @@ def list(arguments: argparse.Namespace) -> ExitCode:
     if arguments.benchmark in method_cards.WORDS:
         return _list_methods(arguments.json)
     if arguments.benchmark:
-        one = find(arguments.benchmark, working_directory=True)
-        folders = {one.name: Path(one.package.__path__[0])}
+        benchmark = find(arguments.benchmark, working_directory=True)
+        folders = {benchmark.name: Path(benchmark.package.__path__[0])}
     else:
         folders = nearby()
     rows = [row for name, folder in folders.items() if (row := _row(name, folder)) is not None]

@@ -19,9 +19,9 @@ def plot(arguments: argparse.Namespace) -> ExitCode:
     seen: set[frozenset[str]] = set()
     for name in arguments.sets:
         for (_, system, benchmark), records in sets_at(Path(name)):
-            if invalid := [str(one.path) for one in records if not one.events]:
+            if invalid := [str(record.path) for record in records if not record.events]:
                 raise plots.PlotError(f"{', '.join(invalid)}: not an MLPerf log; nothing was plotted.")
-            content = frozenset(one.sha256 for one in records)
+            content = frozenset(record.sha256 for record in records)
             if content not in seen:
                 seen.add(content)
                 folder = records[0].path.parent

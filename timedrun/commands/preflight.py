@@ -82,7 +82,7 @@ def preflight(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
         print(json.dumps([asdict(report)], indent=2))
     else:
         stdio.show(as_text(report))
-    return ExitCode.ERROR if any(one.level == "error" for one in report.findings) else ExitCode.OK
+    return ExitCode.ERROR if any(finding.level == "error" for finding in report.findings) else ExitCode.OK
 
 
 def examine(
@@ -120,7 +120,7 @@ def examine(
         dry_run = dry_run_report.report(benchmark, config, plan, rules, runs, planned, answers)
         if throughput:
             findings += findings_of("note", "length", length_notes(benchmark, config, plan, rules, throughput))
-        findings += [*schedule, *(one for one in dry_run.findings if not is_explained(one, schedule))]
+        findings += [*schedule, *(finding for finding in dry_run.findings if not is_explained(finding, schedule))]
     except (TimedrunError, ValueError, RuntimeError, OSError) as error:
         findings += findings_of("error", "dry-run", [f"no dry run of this config is possible: {error}"])
     findings += data_findings(benchmark, config, ranks, data_folder, missing)
@@ -128,7 +128,7 @@ def examine(
     if memory is not None and dry_run is not None:
         findings.append(memory_finding(benchmark, config, planned.world_size, memory))
     findings += findings_of("warning", "load", checks.load_problems(before, threads, ranks))
-    if dry_run is not None and not any(one.rule == "system-answers" for one in findings):
+    if dry_run is not None and not any(finding.rule == "system-answers" for finding in findings):
         findings += answer_findings(dry_run, answers)
     return PreflightReport(
         path=config.name,
@@ -188,15 +188,15 @@ def data_findings(
 def machine_findings(config: RunConfig, folder: Path, runs: int) -> list[Finding]:
     """Return the faults of the results folder, the clock and the page cache."""
     paths = result_files.ResultPaths(folder, result_files.next_number(folder))
-    found = findings_of("error", "results", checks.result_problems(paths, False, runs))
+    findings = findings_of("error", "results", checks.result_problems(paths, False, runs))
     if other := other_config(config, folder):
-        found += findings_of("error", "results", [other])
-    found += findings_of("warning", "results", checks.set_problems(folder, runs))
-    found += findings_of("warning", "clock-source", checks.clock_problems())
+        findings += findings_of("error", "results", [other])
+    findings += findings_of("warning", "results", checks.set_problems(folder, runs))
+    findings += findings_of("warning", "clock-source", checks.clock_problems())
     if config.clear_cache and (obstacle := page_cache.obstacle()):
         level: Level = "error" if is_target_machine(config) else "note"
-        found += findings_of(level, "page-cache", [f"the page cache cannot be cleared here: {obstacle}"])
-    return found
+        findings += findings_of(level, "page-cache", [f"the page cache cannot be cleared here: {obstacle}"])
+    return findings
 
 
 def device_memory(gib: float) -> int:
@@ -247,29 +247,29 @@ def ranks_of(config: RunConfig, ranks: int) -> ProcessGroup:
 
 def schedule_findings(config: RunConfig, plan: Plan, rules: Ruleset, benchmark: str) -> list[Finding]:
     """Return the faults of the evaluation schedule, and the limits of the division that only a run can check."""
-    every, first, found = config.evaluation.every, config.evaluation.first, list[Finding]()
+    every, first, findings = config.evaluation.every, config.evaluation.first, list[Finding]()
     if first > plan.total:
         message = f"evaluation.first {first} is after the end of the run, {plan.total}: use --evaluation.first"
-        found += findings_of("error", "evaluation-end", [message])
+        findings += findings_of("error", "evaluation-end", [message])
     elif every >= 1 and (plan.total - first) % every:
         end = f"do not include the end, {plan.total}, which is evaluated as well"
-        found += findings_of("note", "evaluation-interval", [f"evaluations every {every} from {first} {end}"])
+        findings += findings_of("note", "evaluation-interval", [f"evaluations every {every} from {first} {end}"])
     if config.submission.division == keys.CLOSED:
         own = rules.benchmarks.get(benchmark)
         asked = own.evaluation_interval.at(config.global_batch) if own and own.evaluation_interval else None
         slack = config.global_batch if own and own.unit == "samples" else 0
         if asked is not None and abs(asked - every) > slack:
             said = f"evaluation.every is {every}; the closed division requires {asked}: use --evaluation.every {asked}"
-            found += findings_of("error", "evaluation-interval", [said])
+            findings += findings_of("error", "evaluation-interval", [said])
         limit = f"limit of {rules.init_minutes[keys.CLOSED]:g} minutes from init_start to init_stop"
-        found += findings_of("note", "init-limit", [f"{UNCHECKED}: the closed division's {limit}"])
-    return found
+        findings += findings_of("note", "init-limit", [f"{UNCHECKED}: the closed division's {limit}"])
+    return findings
 
 
-def is_explained(one: Finding, schedule: Iterable[Finding]) -> bool:
+def is_explained(finding: Finding, schedule: Iterable[Finding]) -> bool:
     """Return True if `schedule` has a finding of the same rule and at least the same level."""
-    levels = {other.level for other in schedule if other.rule == one.rule}
-    return bool(levels) and (one.level != "error" or "error" in levels)
+    levels = {other.level for other in schedule if other.rule == finding.rule}
+    return bool(levels) and (finding.level != "error" or "error" in levels)
 
 
 def as_text(report: PreflightReport) -> str:
@@ -281,8 +281,10 @@ def as_text(report: PreflightReport) -> str:
         official = "not applicable" if report.ruleset == BEYOND_MLPERF else f"{report.official}{by}"
         verdicts = f"dry run of {report.runs} runs: strict {report.strict}, official {official}"
     lines = [f"{report.path}: {verdicts}, ruleset {report.ruleset}{kind}"]
-    for one in report.findings:
-        lines.append(f"    {one.level} [{one.rule}] {one.message}{': ' + one.change if one.change else ''}")
-    errors = sum(one.level == "error" for one in report.findings)
+    for finding in report.findings:
+        lines.append(
+            f"    {finding.level} [{finding.rule}] {finding.message}{': ' + finding.change if finding.change else ''}"
+        )
+    errors = sum(finding.level == "error" for finding in report.findings)
     lines.append(f"{errors or 'no'} error{'' if errors == 1 else 's'}; nothing was run and no files were written")
     return "\n".join(stdio.fitted(printable(line), 8) for line in lines)

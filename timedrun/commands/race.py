@@ -175,7 +175,7 @@ def require_possible(
         try:
             checks.check(benchmark, replace(side.config, seed=last_seed), options, place)
         except PreflightError as error:
-            failures += [f"{side.label}: {one}" for one in error.failures]
+            failures += [f"{side.label}: {failure}" for failure in error.failures]
     failures = failures or checks.result_problems(ResultPaths(folder, 0), False, len(planned.turns))
     if failures:
         raise PreflightError(failures)

@@ -77,7 +77,7 @@ def of_sets(path: Path) -> tuple[list[str], Sets, bool]:
     """Return scores and verdicts of the sets at `path` as lines, their runs by name, and True if a check fails."""
     sets: Sets = {}
     for (_, system, benchmark), runs in sets_at(path):
-        if invalid := [str(one.path) for one in runs if not one.events]:
+        if invalid := [str(run.path) for run in runs if not run.events]:
             raise TimedrunError(f"{', '.join(invalid)}: not an MLPerf log; nothing was written.")
         folder = runs[0].path.parent
         label = runs[0].config_name or f"{system} {benchmark}"
@@ -85,7 +85,7 @@ def of_sets(path: Path) -> tuple[list[str], Sets, bool]:
     checked = check_paths([path], None, run_official=True)
     text = score_table.table(scores.score([path]), detailed=True, width=COLUMNS).splitlines()
     logs = [one for one in checked if one.kind == "log"]
-    strict, official = (sum(getattr(one, by) == "pass" for one in logs) for by in ("strict", "official"))
+    strict, official = (sum(getattr(log, by) == "pass" for log in logs) for by in ("strict", "official"))
     text += ["", f"checks      strict: {strict} of {len(logs)} logs pass, official: {official} of {len(logs)}"]
     for one in (one for one in checked if one.failed):
         findings = [finding for finding in one.findings if finding.level == "error"]

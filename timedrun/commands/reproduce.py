@@ -40,14 +40,14 @@ def reproduce(arguments: argparse.Namespace) -> ExitCode:
     if arguments.run:
         return run_again(arguments, path)
     claims = read_claims(arguments.claims) if arguments.claims else None
-    found = recomputed.reproduce(path, claims)
-    if not found.figures or not existing(path):
+    reproduction = recomputed.reproduce(path, claims)
+    if not reproduction.figures or not existing(path):
         raise UsageError(f"{path} holds no result_*.txt that is an MLPerf log, so there is nothing to reproduce.")
     if arguments.json:
-        print(json.dumps({"path": str(path), **found.as_dict()}, indent=2))
+        print(json.dumps({"path": str(path), **reproduction.as_dict()}, indent=2))
     else:
-        print(found.text, end="")
-    return ExitCode.OK if found.reproduced else ExitCode.ERROR
+        print(reproduction.text, end="")
+    return ExitCode.OK if reproduction.reproduced else ExitCode.ERROR
 
 
 def run_again(arguments: argparse.Namespace, path: Path) -> ExitCode:
@@ -56,42 +56,42 @@ def run_again(arguments: argparse.Namespace, path: Path) -> ExitCode:
     if arguments.claims:
         raise UsageError("--claims applies to recomputed scores only; leave out --claims or --run.")
     everything = recorded_runs(path)
-    sets = {name: found[: arguments.runs] for name, found in everything.items()}
+    sets = {name: value[: arguments.runs] for name, value in everything.items()}
     if not sets:
         raise UsageError(f"{path} holds no result_*.txt that is an MLPerf log, so there is nothing to repeat.")
     folder = new_folder(arguments.results, Path("runs") / "reproduced", path.resolve().name)
     folder.mkdir(parents=True)
     (folder / LEDGER).touch()  # its own: the originals' would announce runs that no set of theirs holds
     problems: dict[tuple[str, int], str] = {}
-    turns = sorted((place, name) for name, found in sets.items() for place in range(len(found)))
+    turns = sorted((place, name) for name, result_set in sets.items() for place in range(len(result_set)))
     interrupted = False
     for place, name in turns:
-        one = sets[name][place]
+        run = sets[name][place]
         problem = (
-            "not run: interrupted before its turn" if interrupted else one.problem(summarize(record.read(one.log)))
+            "not run: interrupted before its turn" if interrupted else run.problem(summarize(record.read(run.log)))
         )
         if not problem:
-            problem, interrupted = run_one(arguments, one, folder / name, f"{name} {place + 1}/{len(sets[name])}")
+            problem, interrupted = run_one(arguments, run, folder / name, f"{name} {place + 1}/{len(sets[name])}")
         problems[name, place] = problem
     verdicts = []
-    for name, found in sets.items():
+    for name, result_set in sets.items():
         results = [
             (one, recorded_run_of(ResultPaths(folder / name, one.number).log), problems[name, place])
-            for place, one in enumerate(found)
+            for place, one in enumerate(result_set)
         ]
         given = {option: value for option in ("threads", "ranks") if (value := getattr(arguments, option))}
-        verdicts.append(compare_runs(name, results, everything[name][len(found) :], given))
+        verdicts.append(compare_runs(name, results, everything[name][len(result_set) :], given))
     report = {
-        "reproduced": all(one.reproduced for one in verdicts),
+        "reproduced": all(verdict.reproduced for verdict in verdicts),
         "verified": False,
         "notice": NOTICE,
-        "sets": [one.as_dict() for one in verdicts],
+        "sets": [verdict.as_dict() for verdict in verdicts],
     }
     write_json(folder / "reproduced.json", report)
     if arguments.json:
         print(json.dumps({"path": str(path), "results": str(folder), **report}, indent=2))
     else:
-        print("\n\n".join(one.text for one in verdicts))
+        print("\n\n".join(verdict.text for verdict in verdicts))
         print(NOTICE)
         print(f"\nlogs        {folder}/<set>/result_N.txt, files of run N in run_N/; verdicts are in reproduced.json")
     if interrupted:
@@ -99,24 +99,24 @@ def run_again(arguments: argparse.Namespace, path: Path) -> ExitCode:
     return ExitCode.OK if report["reproduced"] else ExitCode.ERROR
 
 
-def run_one(arguments: argparse.Namespace, one: RecordedRun, folder: Path, label: str) -> tuple[str, bool]:
+def run_one(arguments: argparse.Namespace, run: RecordedRun, folder: Path, label: str) -> tuple[str, bool]:
     """Repeat `one` in a process of its own, with its result in `folder` and by default with its own ranks and threads,
     unless this machine has fewer cores than threads; return why that failed, or "", and whether a signal interrupted
     it."""
-    settings = read_json(one.config)
-    ranks = arguments.ranks or recorded_ranks(provenance_of(one))
+    settings = read_json(run.config)
+    ranks = arguments.ranks or recorded_ranks(provenance_of(run))
     if ranks > (limit := max(MAX_RANKS, os.cpu_count() or 1)) and not arguments.ranks:
         return f"it recorded {ranks} ranks, above the limit of {limit} without --ranks; set --ranks", False
     try:
         find(str(settings["benchmark"]))  # not in the working directory: the result names it, not the user
     except UsageError as error:
         return str(error).removesuffix("."), False
-    paths = ResultPaths(folder, one.number)
-    threads = arguments.threads or recorded_threads(one) or 0
+    paths = ResultPaths(folder, run.number)
+    threads = arguments.threads or recorded_threads(run) or 0
     if not arguments.threads and threads > (os.cpu_count() or 1):
         threads = 0
     launch = argparse.Namespace(**vars(arguments) | {"threads": threads})
-    command = run_command(launch, settings["benchmark"], str(one.config), results=paths, label=label, ranks=ranks)
+    command = run_command(launch, settings["benchmark"], str(run.config), results=paths, label=label, ranks=ranks)
     command += ["--seed", str(settings.get("seed", 1))]
     code, output, interrupted = run_child(command, keep_output=True)
     if code in (ExitCode.OK, ExitCode.TARGET_NOT_REACHED) and paths.log.is_file():
@@ -127,6 +127,6 @@ def run_one(arguments: argparse.Namespace, one: RecordedRun, folder: Path, label
     if settings.get("device") == "cuda" and "CUDA" in output:
         hint = (
             f" Its config requires cuda: run it on a machine with a GPU, or set device to cpu in a copy of"
-            f" {one.config.name} and pass that to `timedrun run {settings['benchmark']}`, which is a different run."
+            f" {run.config.name} and pass that to `timedrun run {settings['benchmark']}`, which is a different run."
         )
     return f"the run ended with exit code {code}: {output or 'no output'}{hint}", False

@@ -42,5 +42,5 @@ def score(arguments: argparse.Namespace) -> ExitCode:
     if arguments.target_test is not None:
         passed = all(one.target_test is not None and one.target_test.passed for one in found)
     else:
-        passed = all(one.score_minutes is not None for one in found)
+        passed = all(times.score_minutes is not None for times in found)
     return ExitCode.OK if passed else ExitCode.ERROR

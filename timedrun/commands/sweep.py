@@ -110,7 +110,7 @@ def estimated(
             folder, threads = arguments.data_folder, arguments.threads or 0
             times, reasons = step_times(benchmark.name, config, STEPS, data_folder=folder, threads=threads)
             failed |= reasons
-            shortest |= {curve: (budget.ratio, one) for curve, one in times.items()}
+            shortest |= {curve: (budget.ratio, value) for curve, value in times.items()}
         if budget.curve in shortest:
             ratio, one = shortest[budget.curve]
             seconds += one.seconds * one.steps * budget.ratio / ratio + (one.evaluation_seconds or 0.0)
@@ -135,7 +135,7 @@ def show_plan(
         values = {"curves": lengths, "runs": runs, "seconds": seconds * arguments.runs, "failed": dict(failed)}
         print(json.dumps(values, indent=2))
         return
-    Table(["config", "lengths of its schedule"], [[name, ", ".join(found)] for name, found in lengths.items()]).show()
+    Table(["config", "lengths of its schedule"], [[name, ", ".join(length)] for name, length in lengths.items()]).show()
     print(f"\n{runs} runs, {arguments.runs} of each; the baseline is {next(iter(lengths))}")
     print(f"about {duration(seconds * arguments.runs)} of training and evaluation, and {runs} starts of a process")
     for curve, why in failed.items():

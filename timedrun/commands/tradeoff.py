@@ -28,7 +28,7 @@ def tradeoff(arguments: argparse.Namespace) -> ExitCode:
         curves, notes = extrapolated(curves, [profile_of(text) for text in arguments.profile], price)
     elif price is not None:
         runs = [next(iter(next(iter(curve.budgets.values())).values())) for curve in curves]
-        curves = [replace(one, hourly=cost(run.path, 60.0, price)) for one, run in zip(curves, runs, strict=True)]
+        curves = [replace(curve, hourly=cost(run.path, 60.0, price)) for curve, run in zip(curves, runs, strict=True)]
     found = compared(curves)
     figure = ""
     if arguments.out:

@@ -105,20 +105,20 @@ def settings_problems(benchmark: Benchmark, config: RunConfig, ranks: int) -> li
 
 def launch_problems(config: RunConfig, options: LaunchOptions) -> list[str]:
     """Return the faults of the launch options: number of threads, number of the run, restarts."""
-    found = []
+    problems = []
     if not 0 <= options.threads <= MOST_THREADS:
-        found.append(f"--threads {options.threads}: use a number from 1 to {MOST_THREADS}, or 0 for torch's choice.")
+        problems.append(f"--threads {options.threads}: use a number from 1 to {MOST_THREADS}, or 0 for torch's choice.")
     if options.paths.number < 0 and not options.resume:
-        found.append(f"--number {options.paths.number} is negative; use 0 or more, or leave it out.")
+        problems.append(f"--number {options.paths.number} is negative; use 0 or more, or leave it out.")
     if options.restarts and config.submission.division == keys.CLOSED:
-        found.append(
+        problems.append(
             "--restarts: a run of the closed division may not be resumed; leave it out, or --submission.division open."
         )
     if options.restarts and not options.checkpoint_minutes:
-        found.append(
+        problems.append(
             f"--restarts {options.restarts} requires checkpoints, but none are written: set --checkpoint-minutes."
         )
-    return found
+    return problems
 
 
 def checkpoint_bytes(benchmark: Benchmark, config: RunConfig, options: LaunchOptions, place: LaunchEnv) -> int:
@@ -157,11 +157,11 @@ def device_problems(config: RunConfig, ranks: int, *, emulation: bool = False) -
 def data_problems(benchmark: Benchmark, config: RunConfig, ranks: int, data_folder: Path | None) -> list[str]:
     """Return the faults that the benchmark finds in the config and its data."""
     own = benchmark.hook("datasets", "preflight")
-    found: list[str] = own(config, data_folder, ranks) if own else []
+    texts: list[str] = own(config, data_folder, ranks) if own else []
     unused = data_folder and not data_folder.is_dir() and str(data_folder) != os.environ.get("TIMEDRUN_DATA")
-    if unused and not found:
+    if unused and not texts:
         return [f"--data-folder {data_folder} does not exist, and {config.name} reads none; leave it out."]
-    return found
+    return texts
 
 
 def log_problems(benchmark: Benchmark, config: RunConfig) -> list[str]:
@@ -223,15 +223,15 @@ def set_problems(folder: Path, runs: int) -> list[str]:
 
 def clock_problems(source: Path = CLOCK_SOURCE) -> list[str]:
     """Return the reasons to doubt this machine's clocks."""
-    found = []
+    problems = []
     if time.time() < EARLIEST_TIME:
-        found.append("the wall clock was never set, so the log's times would be wrong; set it.")
+        problems.append("the wall clock was never set, so the log's times would be wrong; set it.")
     name = source.read_text().strip() if source.is_file() else ""
     if name in SLOW_CLOCK_SOURCES:
-        found.append(
+        problems.append(
             f"the kernel's clock source is {name}, which is coarse or slow; boot with the processor's counter (tsc)."
         )
-    return found
+    return problems
 
 
 @dataclass(frozen=True)

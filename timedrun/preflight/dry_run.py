@@ -146,8 +146,8 @@ def log_errors(spec: BenchmarkSpec, settings: RunConfig) -> list[str]:
     with tempfile.TemporaryDirectory(prefix="timedrun-") as folder:
         log = Path(folder) / "result_0.txt"
         write_log(spec, settings, plan, log, settings.submission.platform or "any", SimulatedClock())
-        found = log_check.check(log, spec.ruleset).findings
+        findings = log_check.check(log, spec.ruleset).findings
     rules = in_force(spec.ruleset, spec.own_rules)
-    errors = [one for one in found if one.level == "error" and one.rule not in NEED_MODEL_OR_DATA]
-    hints = [hint(one, settings, spec.mlperf_benchmark, rules) for one in errors]
-    return [f"{one.message}: {text}" if text else one.message for one, text in zip(errors, hints, strict=True)]
+    errors = [finding for finding in findings if finding.level == "error" and finding.rule not in NEED_MODEL_OR_DATA]
+    hints = [hint(error, settings, spec.mlperf_benchmark, rules) for error in errors]
+    return [f"{error.message}: {text}" if text else error.message for error, text in zip(errors, hints, strict=True)]

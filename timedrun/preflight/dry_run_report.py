@@ -85,7 +85,7 @@ def report(
             package_findings, package_verdicts = _package(packed, folder / "package", named, rules, answers)
             findings += package_findings
             official += package_verdicts
-        findings = [one for one in findings if one.rule != "convergence"]  # simulated
+        findings = [finding for finding in findings if finding.rule != "convergence"]  # simulated
         findings = _merged(findings, re.escape(f"{folder}/"))
     strict = verdict(findings)
     findings += _official_findings(official)
@@ -126,12 +126,12 @@ def nameable(config: RunConfig, platform: str, rules: Ruleset) -> tuple[RunConfi
 def _merged(findings: Iterable[Finding], pattern: str) -> list[Finding]:
     """Return each finding once, without `pattern` and its place: logs of one dry run differ in fractions only."""
     found: dict[str, Finding] = {}
-    for one in findings:
-        message = re.sub(pattern, "", one.message)
+    for finding in findings:
+        message = re.sub(pattern, "", finding.message)
         if len(message) > LONGEST_MESSAGE:
             message = f"{message[:LONGEST_MESSAGE]} ..."
         key = re.sub(r"\d+\.\d+", "", message)
-        found.setdefault(key, replace(one, message=message, path=None, line=None))
+        found.setdefault(key, replace(finding, message=message, path=None, line=None))
     return list(found.values())
 
 

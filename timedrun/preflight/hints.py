@@ -34,7 +34,7 @@ def hint(finding: Finding, config: RunConfig, benchmark: str, rules: Ruleset) ->
     if finding.rule == "quality-range":
         return "set --evaluation.target to a fraction"
     if finding.rule == "benchmark-known":
-        offering = [name for name, one in RULESETS.items() if benchmark in one.benchmarks]
+        offering = [name for name, value in RULESETS.items() if benchmark in value.benchmarks]
         return f"use --ruleset {' or '.join(offering)}" if offering else "no known ruleset has it"
     if finding.rule == "required-key":
         missing = "the benchmark's run_info.py must log it"
@@ -57,16 +57,16 @@ def method_hints(methods: Iterable[Method], epochs: int | None, dataset: str) ->
     epochs: of the run; None: it counts samples.
     """
     known = [card for method in methods if (card := cards().get(method.name))]  # a user's own method has none
-    found = []
+    hints = []
     for one, other in combinations(known, 2):
         if shared := [part for part in one.parts if part in other.parts]:
             how = one.interactions.get(other.name) or other.interactions.get(one.name)
             words = f"{one.name} and {other.name} both act on the {' and the '.join(shared)}"
-            found.append(f"{words}: {how}" if how else words)
+            hints.append(f"{words}: {how}" if how else words)
     for card in known:
         if epochs is not None and epochs < card.least_epochs:
-            found.append(
+            hints.append(
                 f"{card.name} is a regularizer, which cost accuracy on ImageNet below about {card.least_epochs} "
                 f"epochs; this run has {epochs} of {dataset}: compare it with a run without it"
             )
-    return found
+    return hints

@@ -82,7 +82,7 @@ class Race:
     def of_side(self, side: str, status: Status) -> list[Turn]:
         """Return the turns of a side with a status, by number."""
         return sorted(
-            (one for one in self.turns if (one.side, one.status) == (side, status)), key=lambda one: one.number
+            (turn for turn in self.turns if (turn.side, turn.status) == (side, status)), key=lambda one: one.number
         )
 
     def complete(self, side: str) -> bool:

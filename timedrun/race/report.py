@@ -60,13 +60,13 @@ class Report:
         self.race.report = {
             "runs_seconds": {self.race.sides[side]: [seconds(run) for run in runs] for side, runs in self.sets.items()},
             "training_seconds": {
-                label: [time and 60 * time for time in found.speedrun_runs] for label, found in self.clocks.items()
+                label: [time and 60 * time for time in clock.speedrun_runs] for label, clock in self.clocks.items()
             },
-            "steps": {label: found.steps_runs for label, found in self.clocks.items()},
+            "steps": {label: clock.steps_runs for label, clock in self.clocks.items()},
             "ratios": {
-                f"{self.race.sides[one.slow]} / {self.race.sides[one.fast]}": as_values(ratio)
-                | {"verdict": ratio.verdict, "row": one.row}
-                for one, ratio in self.ratios.items()
+                f"{self.race.sides[comparison.slow]} / {self.race.sides[comparison.fast]}": as_values(ratio)
+                | {"verdict": ratio.verdict, "row": comparison.row}
+                for comparison, ratio in self.ratios.items()
             },
             "verdicts": [],
             "package": self.race.report.get("package", ""),
@@ -110,13 +110,13 @@ class Report:
     def compare(self) -> None:
         """Compute the ratio of every comparison, of the pairs that finished. The intervals of an ablation hold all at
         once with 95 % (Bonferroni)."""
-        for one in self.race.comparisons:
-            slow, fast = pairs_of(self.sets[one.slow], self.sets[one.fast])
-            names = {"slow": self.race.sides[one.slow], "fast": self.race.sides[one.fast]}
+        for comparison in self.race.comparisons:
+            slow, fast = pairs_of(self.sets[comparison.slow], self.sets[comparison.fast])
+            names = {"slow": self.race.sides[comparison.slow], "fast": self.race.sides[comparison.fast]}
             name = f"{names['slow']} against {names['fast']}"
             pairs = partial(compare_sets, slow, fast, paired=True, confidence=self.confidence)
             if ratio := self.guarded(name, pairs):
-                self.ratios[one] = replace(ratio, **names)  # type: ignore[arg-type]
+                self.ratios[comparison] = replace(ratio, **names)  # type: ignore[arg-type]
 
     @property
     def confidence(self) -> float:
@@ -139,7 +139,9 @@ class Report:
             official = NOT_APPLICABLE
         by = f"strict {made.strict}, official {official}"
         messages = () if made.passed else (*made.official.messages, *map(str, made.findings))
-        self.package = "\n".join([f"{by}: {self.folder / 'package'}", *(f"    {printable(one)}" for one in messages)])
+        self.package = "\n".join(
+            [f"{by}: {self.folder / 'package'}", *(f"    {printable(message)}" for message in messages)]
+        )
         self.note("package", {"official": made.official.verdict, "strict": made.strict})
 
     def plot(self) -> None:
@@ -166,7 +168,10 @@ class Report:
     def table(self, width: int | None) -> list[str]:
         """Return the caption and the table, a row a comparison and then the sides that have none; where `width` is
         too small, without its last columns."""
-        rows = [(one.row, one.fast if one.row.endswith(ALONE) else one.slow, one) for one in self.race.comparisons]
+        rows = [
+            (comparison.row, comparison.fast if comparison.row.endswith(ALONE) else comparison.slow, comparison)
+            for comparison in self.race.comparisons
+        ]
         rest = {side: label for side, label in self.race.sides.items() if side not in [side for _, side, _ in rows]}
         last = self.race.comparisons[0].fast if self.race.comparisons else ""
         caption = "Time to train (unverified), interleaved runs on this machine."
@@ -186,7 +191,7 @@ class Report:
             header, cells = header[:5], [row[:5] for row in cells]
         return [stdio.fitted(caption, 0), *Table(header, cells).lines(width)]
 
-    def row(self, name: str, side: str, one: Comparison | None) -> list[str]:
+    def row(self, name: str, side: str, comparison: Comparison | None) -> list[str]:
         runs = self.sets[side]
         times = [time for run in runs if (time := seconds(run)) is not None]
         middle, spread = "-", "-"
@@ -194,11 +199,11 @@ class Report:
             middle, low, high = (f"{text} s" for text in Interval(median(times), min(times), max(times)).digits(3))
             spread = f"{low} - {high}"
         failed = len(self.race.of_side(side, "failed"))
-        ratio = self.ratios.get(one) if one else None
+        ratio = self.ratios.get(comparison) if comparison else None
         return [
             name,
             ratio.text() if ratio else "-",
-            ratio.verdict if ratio else "not comparable" if one else "-",
+            ratio.verdict if ratio else "not comparable" if comparison else "-",
             f"{len(times)} of {len(runs) + failed}" + (f", {failed} failed" if failed else ""),
             middle,
             spread,
@@ -209,7 +214,7 @@ class Report:
         """Return the lines below the table; paths are relative to `shown`."""
         lines = [NOTICE]
         for side, label in self.race.sides.items():
-            for turn in (one for one in self.race.turns if one.side == side and one.why):
+            for turn in (turn for turn in self.race.turns if turn.side == side and turn.why):
                 lines.append(printable(f"{turn.status:<11} {label}, run {turn.number}: {turn.why}"))
         busy = [run for runs in self.sets.values() for run in runs if run.disturbances]
         for run in busy[:MOST_NAMED]:
@@ -217,9 +222,9 @@ class Report:
             lines.append(printable(f"disturbed   {name}: {'; '.join(run.disturbances)}"))
         if len(busy) > MOST_NAMED:
             lines.append(f"disturbed   {len(busy) - MOST_NAMED} more runs, named in race.json")
-        for label, found in self.clocks.items():
-            times = [60 * time for time in found.speedrun_runs if time is not None]
-            steps = [count for count in found.steps_runs if count is not None]
+        for label, clock in self.clocks.items():
+            times = [60 * time for time in clock.speedrun_runs if time is not None]
+            steps = [count for count in clock.steps_runs if count is not None]
             if times and steps:
                 alone = f"{median(times):.3g} s of training alone (the speedrun's clock)"
                 lines.append(f"clocks      {label}: {alone}, {median(steps):,.0f} steps (medians)")
@@ -231,13 +236,15 @@ class Report:
             if ratio.undisturbed:
                 lines.append(f"undisturbed {ratio.slow} / {ratio.fast}: {ratio.without_disturbed}")
         for number in range(self.race.runs):
-            sessions = {one.session for one in self.race.turns if (one.number, one.status) == (number, "finished")}
+            sessions = {turn.session for turn in self.race.turns if (turn.number, turn.status) == (number, "finished")}
             if len(sessions) > 1:
                 lines.append(f"note        the race was stopped within round {number}: its pairs are not adjacent")
         logs = [result for result in self.checked if result.kind == "log"]
         strict, official = (sum(getattr(log, by) == "pass" for log in logs) for by in ("strict", "official"))
         ran = any(log.official != "not run" for log in logs)
-        why = next((one.message for log in logs for one in log.findings if f"({one.rule})" in log.checker), "")
+        why = next(
+            (finding.message for log in logs for finding in log.findings if f"({finding.rule})" in log.checker), ""
+        )
         by_official = f"{official} of {len(logs)}" if ran else printable(f"not run{why and f': {why}'}")
         if logs and all(log.ruleset == BEYOND_MLPERF for log in logs):
             by_official = NOT_APPLICABLE
@@ -246,7 +253,7 @@ class Report:
             if result.failed:
                 errors = [finding for finding in result.findings if finding.level == "error"]
                 lines += result_lines(replace(result, findings=errors), shown)
-        lines += ["", *(f"problem     {printable(one)}" for one in self.problems)]
+        lines += ["", *(f"problem     {printable(problem)}" for problem in self.problems)]
         lines += [f"package     {self.package}"] * bool(self.package) + [f"figure      {self.figure}"] * bool(
             self.figure
         )

@@ -91,7 +91,7 @@ def _left(race: Race) -> str:
     everything = [seconds for times in known.values() for seconds in times]
     if not everything:
         return ""
-    left = sum(fmean(known[one.side] or everything) for one in race.turns if one.status in ("planned", "running"))
+    left = sum(fmean(known[turn.side] or everything) for turn in race.turns if turn.status in ("planned", "running"))
     return f", about {duration(left)} left"
 
 

@@ -49,17 +49,17 @@ def sides_of(benchmark: Benchmark, texts: Sequence[str], data: str | None, overr
 
 def split_overrides(words: Sequence[str], letters: Sequence[str], texts: Sequence[str]) -> dict[str, list[str]]:
     """Return the overrides by the letter of their side, "" for those of all sides."""
-    found: dict[str, list[str]] = {letter: [] for letter in ("", *letters)}
+    overrides: dict[str, list[str]] = {letter: [] for letter in ("", *letters)}
     letter = ""
     for word in words:
         if word.startswith("--"):
             match = re.fullmatch(r"--([a-z]|[0-9]+)\.(.+)", word, re.DOTALL)
             letter, word = (match[1], f"--{match[2]}") if match else ("", word)
-            if letter not in found:
-                named = ", ".join(f"{one} ({text})" for one, text in zip(letters, texts, strict=True))
+            if letter not in overrides:
+                named = ", ".join(f"{letter} ({text})" for letter, text in zip(letters, texts, strict=True))
                 raise UsageError(f"--{letter}.{word[2:]}: there is no side {letter}; sides: {named}.")
-        found[letter].append(word)
-    return found
+        overrides[letter].append(word)
+    return overrides
 
 
 def ablation(full: Side, base: Side | None) -> tuple[list[Side], list[Comparison]]:

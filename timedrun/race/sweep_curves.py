@@ -49,15 +49,15 @@ def curves_of(race: Race, folder: Path) -> list[Curve]:
     return [Curve(label=label, budgets=budgets) for label, budgets in found.items()]
 
 
-def _add_race(found: Budgets, race: Race, folder: Path) -> None:
+def _add_race(budgets: Budgets, race: Race, folder: Path) -> None:
     for side, budget in race.budgets.items():
         runs = [summarize(read(paths_of(folder, turn).log)) for turn in race.of_side(side, "finished")]
         if runs:
-            _add(found, budget.curve, budget.ratio, runs)
+            _add(budgets, budget.curve, budget.ratio, runs)
 
 
-def _add(found: Budgets, label: str, ratio: float, runs: Iterable[RunSummary]) -> None:
-    by_seed = found.setdefault(label, {}).setdefault(ratio, {})
+def _add(budgets: Budgets, label: str, ratio: float, runs: Iterable[RunSummary]) -> None:
+    by_seed = budgets.setdefault(label, {}).setdefault(ratio, {})
     for run in runs:
         seed = run.seed if run.seed is not None else -len(by_seed) - 1
         if seed in by_seed:
@@ -67,9 +67,9 @@ def _add(found: Budgets, label: str, ratio: float, runs: Iterable[RunSummary]) -
         if run.minutes is not None and run.minutes > 0 and run.final_quality is not None:
             by_seed[seed] = run
     if not by_seed:
-        del found[label][ratio]
-    if not found[label]:
-        del found[label]
+        del budgets[label][ratio]
+    if not budgets[label]:
+        del budgets[label]
 
 
 def compared(curves: Sequence[Curve]) -> list[Comparison]:

@@ -39,7 +39,7 @@ class SweepReport(Report):
 
     def required(self, logs: list[CheckResult]) -> list[CheckResult]:
         """Return the results of checks without the rules that a sweep's runs need not keep."""
-        kept = [[one for one in log.findings if one.rule not in ABOUT_THE_TARGET] for log in logs]
+        kept = [[finding for finding in log.findings if finding.rule not in ABOUT_THE_TARGET] for log in logs]
         return [
             replace(log, findings=findings, strict=verdict(findings)) for log, findings in zip(logs, kept, strict=True)
         ]

@@ -52,7 +52,7 @@ def drop_file(mounts: Path = Path("/proc/self/mountinfo")) -> Path:
         fields, _, kind = line.partition(" - ")  # proc_pid_mountinfo(5)
         words = fields.split()
         if kind.split()[:1] == ["proc"] and words[3] == "/sys/vm/drop_caches" and "rw" in words[5].split(","):
-            return Path(re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), words[4]))
+            return Path(re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), words[4]))
     return DROP_FILE
 
 

@@ -79,7 +79,7 @@ def load_record(path: Path, key: str) -> dict[str, Any] | None:
     """Return facts and arrays of the shard made from `key`, or None if the record is absent, damaged or of another."""
     try:
         with np.load(path, allow_pickle=False) as arrays:  # reading a member checks its CRC-32
-            facts = json.loads(arrays["facts"].tobytes())
+            facts: dict[str, Any] = json.loads(arrays["facts"].tobytes())
             if facts.pop("key") != key:
                 return None
             return facts | {name: arrays[name] for name in arrays.files if name != "facts"}

@@ -38,7 +38,7 @@ class CheckedRun:
     @cached_property
     def evaluation_blocks(self) -> frozenset[int]:
         """Identities of the blocks and epochs that start during an evaluation, with their stops: they train nothing."""
-        found: set[int] = set()
+        numbers: set[int] = set()
         evaluating = False
         opened: dict[str, Event] = {}
         for event in self.record.timed:
@@ -49,8 +49,8 @@ class CheckedRun:
                 opened[event.key] = event
             elif evaluating and event.key in TRAINED:
                 start = opened.pop(keys.BLOCK_START if event.key == keys.BLOCK_STOP else keys.EPOCH_START, None)
-                found |= {id(start), id(event)} if start is not None else set()
-        return frozenset(found)
+                numbers |= {id(start), id(event)} if start is not None else set()
+        return frozenset(numbers)
 
     @cached_property
     def evaluated_offline(self) -> bool:

@@ -164,8 +164,14 @@ def differing_settings(runs: Sequence[RunSummary], point: ConvergencePoint | Non
     """
     logged = next((run.hyperparameters for run in runs if run.hyperparameters), {})
     found = []
-    for name in sorted({name for one in (point.hyperparameters if point else ()) for name in one}):
-        wanted = [one[name] for one in point.hyperparameters if name in one] if point else []
+    for name in sorted(
+        {name for hyperparameter in (point.hyperparameters if point else ()) for name in hyperparameter}
+    ):
+        wanted = (
+            [hyperparameter[name] for hyperparameter in point.hyperparameters if name in hyperparameter]
+            if point
+            else []
+        )
         value = _logged(logged, ALIASES.get(name, name))
         if value is not None and not _matches(value, wanted):
             found.append(f"{name} {short(value)} ({' and '.join(dict.fromkeys(map(short, wanted)))})")

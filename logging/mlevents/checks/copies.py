@@ -36,7 +36,7 @@ def candidate_pairs(logs: Sequence[RunSummary]) -> list[tuple[RunSummary, RunSum
     Of more than `MOST_HOLDERS` logs that share a part, not all pairs are returned.
     """
     points = [{(point.progress, point.value) for point in log.quality} for log in logs]
-    least = [max(ALIKE_EVALUATIONS, math.ceil(MOSTLY * len({value for _, value in one}))) for one in points]
+    least = [max(ALIKE_EVALUATIONS, math.ceil(MOSTLY * len({value for _, value in point}))) for point in points]
     count = Counter(chain.from_iterable(points))
     rarest = (
         sorted(one, key=lambda point: (count[point], point))[: max(len(one) - common + 1, 0)]
@@ -91,7 +91,7 @@ def _alike(first: RunSummary, second: RunSummary) -> tuple[int, int, int]:
     fine = sum(1 for _, milliseconds in moments[0] & moments[1] if milliseconds % 1000)
     if not (first.is_demonstration or second.is_demonstration):
         times = max(times, fine)
-    return times, values, max(len({value for _, value in one}) for one in points)
+    return times, values, max(len({value for _, value in point}) for point in points)
 
 
 def _moments(log: RunSummary) -> set[Hashable]:

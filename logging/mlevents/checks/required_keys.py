@@ -150,7 +150,7 @@ def _judged_by_the_target(run: CheckedRun, required: RequiredKey, logged: list[L
         parts = (
             {name: v for name, v in value.items() if is_number(v)} for _, value in logged if isinstance(value, dict)
         )
-        return not run.record.is_demonstration and not any(benchmark.reached(one) for one in parts)
+        return not run.record.is_demonstration and not any(benchmark.reached(part) for part in parts)
     return run.record.is_demonstration or not any(is_number(value) and benchmark.reached(value) for _, value in logged)
 
 

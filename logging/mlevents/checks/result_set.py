@@ -97,11 +97,11 @@ def two_settings(runs: Sequence[RunSummary], dropped: Collection[RunSummary] = (
     differing: list[str] = []
     others: dict[RunSummary, None] = {}
     settings = [{**run.hyperparameters, keys.GLOBAL_BATCH_SIZE: run.global_batch_size} for run in runs]
-    for key in sorted({key for one in settings for key in one}):
+    for key in sorted({key for setting in settings for key in setting}):
         groups: dict[Any, list[RunSummary]] = defaultdict(list)
-        for run, one in zip(runs, settings, strict=True):
-            if isinstance(one.get(key), int | float | str):
-                groups[one[key]].append(run)
+        for run, setting in zip(runs, settings, strict=True):
+            if isinstance(setting.get(key), int | float | str):
+                groups[setting[key]].append(run)
         if len(groups) > 1:
             (value, most), *rest = sorted(groups.items(), key=lambda item: -len(item[1]))
             parts = [f"{short(value)} in {len(most)} logs"]
@@ -120,8 +120,8 @@ def _shown(value: object) -> str:
     return short(int(value) if isinstance(value, float) and value.is_integer() else value, 200)
 
 
-def _copies(found: Sequence[RunSummary]) -> Iterator[Finding]:
-    groups = identical_logs(found)
+def _copies(runs: Sequence[RunSummary]) -> Iterator[Finding]:
+    groups = identical_logs(runs)
     for group in groups:
         if len(group) > 1:
             message = f"{_names(group)} are identical files; a result counts once"

@@ -88,7 +88,7 @@ def stopped_at_checkpoint(run: CheckedRun) -> Iterator[Finding]:
         return
     # The blocks may count in another unit, or from another number; there are no fewer than evaluated checkpoints.
     least = min(evaluated.index(passing), len(blocks) - 1)
-    index = next((i for i, one in enumerate(blocks) if one.until >= passing.progress), -1)
+    index = next((i for i, block in enumerate(blocks) if block.until >= passing.progress), -1)
     block = blocks[max(least, index)]
     trained_ms = block.stop.time_ms
     if index >= least and block.begun < passing.progress < block.until:  # as far in time as in progress
@@ -120,20 +120,20 @@ def _trained_blocks(run: CheckedRun) -> list[_Block]:
     """
     name = run.benchmark.progress if run.benchmark else keys.EPOCH_NUM
     start: tuple[float, float] | None = None
-    found: list[_Block] = []
+    blocks: list[_Block] = []
     for event in run.training():
         numbers = (event.metadata.get(same) for same in SAME_UNIT.get(name, (name,)))
         at = next((float(number) for number in numbers if is_number(number)), 0.0)
         if event.key in (keys.BLOCK_START, keys.EPOCH_START):
             start = event.time_ms, at
         elif start is not None:
-            found.append(_Block(*start, event, at))
+            blocks.append(_Block(*start, event, at))
     length = 0.0
-    for block, after in zip_longest(found, found[1:]):
+    for block, after in zip_longest(blocks, blocks[1:]):
         if block.until == block.begun:
             block.until = after.begun if after is not None else block.begun + length
         length = block.until - block.begun
-    return found
+    return blocks
 
 
 def set_back(run: CheckedRun) -> Iterator[Finding]:

@@ -109,7 +109,7 @@ def _keep_rule_files() -> None:
 
 def answer(job: dict[str, Any]) -> dict[str, Any]:
     """Run one job. `raised` is the last line of a traceback; `missing` means that it was a failed import or memory."""
-    found: dict[str, Any] = {"exit": 0, "raised": None, "missing": False, "scores": {}}
+    values: dict[str, Any] = {"exit": 0, "raised": None, "missing": False, "scores": {}}
     RETURNED.clear()
     recorder, printed, errors = _Recorder(), io.StringIO(), io.StringIO()
     root = logging.getLogger()
@@ -120,22 +120,22 @@ def answer(job: dict[str, Any]) -> dict[str, Any]:
     try:
         with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(errors):
             if job["tool"] == "result_summarizer":
-                found["scores"] = _summarize(*job["arguments"])
+                values["scores"] = _summarize(*job["arguments"])
             else:
                 _record_answers(job["tool"])
                 runpy.run_module(f"mlperf_logging.{job['tool']}", run_name="__main__", alter_sys=True)
     except SystemExit as stop:
-        found["exit"] = stop.code
+        values["exit"] = stop.code
     except (ImportError, MemoryError) as error:
-        found["missing"], found["raised"] = True, _last_line(error)
+        values["missing"], values["raised"] = True, _last_line(error)
     except Exception as error:
-        found["raised"] = _last_line(error)
+        values["raised"] = _last_line(error)
     finally:
         _forget()
-    found["returned"], found["log"] = dict(RETURNED), recorder.entries
-    found["printed"] = printed.getvalue().splitlines()[-LINES_KEPT:]
-    found["errors"] = errors.getvalue().splitlines()[-1:]
-    return found
+    values["returned"], values["log"] = dict(RETURNED), recorder.entries
+    values["printed"] = printed.getvalue().splitlines()[-LINES_KEPT:]
+    values["errors"] = errors.getvalue().splitlines()[-1:]
+    return values
 
 
 def _last_line(error: BaseException) -> str:

@@ -28,7 +28,7 @@ RuleFileValue = tuple[str, str, int]  # key, value and line
 
 def rule_file_values(path: Path) -> list[RuleFileValue]:
     """Return the strings in the log at `path` that select rule files, in file order."""
-    found = []
+    values = []
     for number, line in marked_lines(path):
         # Escaped characters may hide a key.
         if "\\" not in line and not any(key in line for key in NAMES_RULE_FILES):
@@ -39,8 +39,8 @@ def rule_file_values(path: Path) -> list[RuleFileValue]:
         except (ValueError, KeyError, TypeError, RecursionError):
             continue  # reported by the checker itself
         if isinstance(key, str) and key in NAMES_RULE_FILES and isinstance(value, str):
-            found.append((key, value, number))
-    return found
+            values.append((key, value, number))
+    return values
 
 
 def unsafe(values: Iterable[RuleFileValue], place: str) -> Iterator[str]:

@@ -58,7 +58,9 @@ def _check(folder: Path, ruleset: str) -> OfficialVerdict:
             return without_run("fail", TOOL, ruleset, refused, place)
         if long := [one for path in logs if (one := too_long(path, str(path)))]:
             return without_run("not run", TOOL, ruleset, long, place)
-        defects = list({one.repair: one for log in names.values() for one in concerning(ruleset, log)}.values())
+        defects = list(
+            {defect.repair: defect for log in names.values() for defect in concerning(ruleset, log)}.values()
+        )
         again = None
         if defects:  # a second copy, since the tools write into it
             again = shutil.copytree(place.copy, place.new_folder("again"), symlinks=True, dirs_exist_ok=True)

@@ -23,9 +23,9 @@ def concerning(ruleset: str, log: Iterable[RuleFileValue]) -> tuple[UpstreamDefe
         return ()
     logged = {(key, value) for key, value, _ in log}
     return tuple(
-        one
-        for one in rules.defects
-        if {("submission_benchmark", one.benchmark), ("submission_division", one.division)} <= logged
+        defect
+        for defect in rules.defects
+        if {("submission_benchmark", defect.benchmark), ("submission_division", defect.division)} <= logged
     )
 
 

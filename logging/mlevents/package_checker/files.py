@@ -241,4 +241,6 @@ def _sha256(path: Path) -> str:
 
 
 def _names(places: list[str]) -> str:
-    return listed([one if one.isprintable() and len(one) <= 200 else short(one, 200) for one in places], NAMED)
+    return listed(
+        [place if place.isprintable() and len(place) <= 200 else short(place, 200) for place in places], NAMED
+    )

@@ -37,13 +37,13 @@ class ResultSet:
 
 def sets_in(listing: Listing) -> list[ResultSet]:
     """Return every results/<system>/<benchmark> of `listing`, sorted."""
-    found = []
+    items = []
     for system in listing.folders("results"):
         for benchmark in listing.folders(system.place):
             names = [entry.name for entry in listing.files(benchmark.place) if is_result(entry.name)]
             files = tuple(listing.root / benchmark.place / name for name in sorted(names, key=natural))
-            found.append(ResultSet(system.name, benchmark.name, listing.root / benchmark.place, files))
-    return found
+            items.append(ResultSet(system.name, benchmark.name, listing.root / benchmark.place, files))
+    return items
 
 
 def is_result(name: str) -> bool:
@@ -129,10 +129,10 @@ def check_power_folder(listing: Listing, place: str, results: Sequence[str]) -> 
                 yield listing.finding("error", "power-files", "no node_0.txt, so no readings", folders[name])
     if counts:
         usual = Counter(counts.values()).most_common(1)[0][0]
-        for name, found in counts.items():
-            if found != usual:
+        for name, count in counts.items():
+            if count != usual:
                 message = (
-                    f"{found[0]} node and {found[1]} switch files, but {usual[0]} and {usual[1]} in the other runs; "
+                    f"{count[0]} node and {count[1]} switch files, but {usual[0]} and {usual[1]} in the other runs; "
                     "all runs of a system have the same nodes"
                 )
                 yield listing.finding("error", "power-files", message, folders[name])

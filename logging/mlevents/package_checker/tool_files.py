@@ -28,7 +28,9 @@ OPTIONS: Final = {
 }
 
 
-def check_scaling(listing: Listing, place: str, division: str | None, found: Convergence | None) -> Iterator[Finding]:
+def check_scaling(
+    listing: Listing, place: str, division: str | None, convergence: Convergence | None
+) -> Iterator[Finding]:
     """Yield findings about a scaling.json.
 
     MLCommons' summary multiplies the time by its factor in either division. rcp_checker.py writes it for closed results
@@ -50,9 +52,11 @@ def check_scaling(listing: Listing, place: str, division: str | None, found: Con
             f"factor {short(factor)}; MLCommons' reference convergence check writes only numbers above 1: delete it"
         )
         yield listing.finding("error", "scaling-file", message, place)
-    elif found is None or not found.matches(factor):
+    elif convergence is None or not convergence.matches(factor):
         known = (
-            f"the reference convergence points yield {found.normalization:.6f}" if found else "cannot be verified here"
+            f"the reference convergence points yield {convergence.normalization:.6f}"
+            if convergence
+            else "cannot be verified here"
         )
         message = f"multiplies the time by {factor:g}; {known}: delete it and let MLCommons' package checker write it"
         yield listing.finding("warning", "scaling-file", message, place)

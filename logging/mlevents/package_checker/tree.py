@@ -53,7 +53,7 @@ def submission_folders(path: Path) -> list[Path]:
 
     A submission folder holds results/, and systems/ or benchmarks/<benchmark>/implementations/.
     """
-    found: list[Path] = []
+    paths: list[Path] = []
     waiting = [(path, 0)]
     looked_at = 0
     while waiting and looked_at < MOST_FOLDERS:
@@ -61,10 +61,10 @@ def submission_folders(path: Path) -> list[Path]:
         looked_at += 1
         inside = _folders_in(folder)
         if "results" in inside and ("systems" in inside or "benchmarks" in inside and _has_implementations(folder)):
-            found.append(folder)
+            paths.append(folder)
         elif level < DEEPEST_SUBMISSION:
             waiting.extend((folder / name, level + 1) for name in inside if not name.startswith("."))
-    return sorted(found)
+    return sorted(paths)
 
 
 def result_sets(folder: Path) -> list[ResultSet]:
@@ -89,39 +89,50 @@ def check_tree(folder: Path, summaries: Mapping[Path, RunSummary], ruleset: str 
     of_path = {os.path.abspath(path): summary for path, summary in summaries.items()}
     sets = sets_in(listing)
     logs = {
-        one.place: [of_path[name] for file in one.files if (name := os.path.abspath(file)) in of_path] for one in sets
+        result_set.place: [of_path[name] for file in result_set.files if (name := os.path.abspath(file)) in of_path]
+        for result_set in sets
     }
     described = {
         entry.name.removesuffix(".json"): read_description(listing.root / entry.place)
         for entry in listing.inside("systems")
         if entry.name.endswith(".json") and entry.kind == "file"
     }
-    first = {one.benchmark: log for one in reversed(sets) for log in logs[one.place] if log.benchmark == one.benchmark}
-    known = {one.benchmark: _rules_of(one.benchmark, rules, first.get(one.benchmark)) for one in sets}
+    first = {
+        result_set.benchmark: log
+        for result_set in reversed(sets)
+        for log in logs[result_set.place]
+        if log.benchmark == result_set.benchmark
+    }
+    known = {
+        result_set.benchmark: _rules_of(result_set.benchmark, rules, first.get(result_set.benchmark))
+        for result_set in sets
+    }
     findings = [*check_files(listing), *_top(listing), *_systems(listing, described, sets)]
     for name, system in described.items():
-        asked = [known[one.benchmark] for one in sets if one.system == name]
+        asked = [known[result_set.benchmark] for result_set in sets if result_set.system == name]
         each = [found for found in asked if found is not None] or [rules or next(iter(RULESETS.values()))]
         findings += dict.fromkeys(finding for one in each for finding in description_findings(system, one))
     findings += _system_folders(listing, described)
-    systems = frozenset({one.system for one in sets} | set(described))
-    for one in sets:
-        of_benchmark = known[one.benchmark]
-        read = logs[one.place]
-        description = described.get(one.system)
-        findings += _benchmark_folder(listing, one, of_benchmark, rules)
-        benchmark_rules = of_benchmark.benchmarks.get(one.benchmark) if of_benchmark else None
-        findings += check_results(listing, one, read, benchmark_rules)
-        findings += _tool_files(listing, one, read, description, of_benchmark)
-        findings += check_logs(listing.root, one.system, one.benchmark, read, description, systems)
+    systems = frozenset({result_set.system for result_set in sets} | set(described))
+    for result_set in sets:
+        of_benchmark = known[result_set.benchmark]
+        read = logs[result_set.place]
+        description = described.get(result_set.system)
+        findings += _benchmark_folder(listing, result_set, of_benchmark, rules)
+        benchmark_rules = of_benchmark.benchmarks.get(result_set.benchmark) if of_benchmark else None
+        findings += check_results(listing, result_set, read, benchmark_rules)
+        findings += _tool_files(listing, result_set, read, description, of_benchmark)
+        findings += check_logs(listing.root, result_set.system, result_set.benchmark, read, description, systems)
         if description is not None and benchmark_rules is not None:
             findings += check_throughput(read, description, benchmark_rules)
     findings += check_copies(chain.from_iterable(logs.values()), listing.root)
     findings += check_documents(listing)
-    findings += check_source(listing, {name: [one.system for one in sets if one.benchmark == name] for name in known})
+    findings += check_source(
+        listing, {name: [result_set.system for result_set in sets if result_set.benchmark == name] for name in known}
+    )
     findings += check_manifest_source(listing)
     root = os.path.abspath(listing.root)
-    digests = {os.path.relpath(path, root).replace(os.sep, "/"): one.sha256 for path, one in of_path.items()}
+    digests = {os.path.relpath(path, root).replace(os.sep, "/"): value.sha256 for path, value in of_path.items()}
     return _bounded([*findings, *check_manifest(listing, digests)])
 
 
@@ -165,7 +176,7 @@ def _rules_of(benchmark: str, rules: Ruleset | None, log: RunSummary | None) -> 
 
 def _names_known(rules: Ruleset) -> set[str]:
     """Return the benchmarks of a round: those with rules here, and those that its logs may name."""
-    words = {word for one in rules.required if one.key == keys.SUBMISSION_BENCHMARK for word in one.vocabulary or ()}
+    words = {word for key in rules.required if key.key == keys.SUBMISSION_BENCHMARK for word in key.vocabulary or ()}
     return words | set(rules.benchmarks)
 
 
@@ -190,7 +201,7 @@ def _systems(
     listing: Listing, described: Mapping[str, SystemDescription], sets: Sequence[ResultSet]
 ) -> Iterator[Finding]:
     """Yield findings unless systems/ and results/ name the same systems, each once."""
-    with_results = {one.system for one in sets if one.files}
+    with_results = {result_set.system for result_set in sets if result_set.files}
     for entry in listing.folders("results"):
         if entry.name not in described:
             close = difflib.get_close_matches(entry.name, described, n=1)
@@ -236,12 +247,12 @@ def _unknown(listing: Listing, place: str, reason: str) -> Finding:
 
 
 def _benchmark_folder(
-    listing: Listing, one: ResultSet, found: Ruleset | None, asked: Ruleset | None
+    listing: Listing, one: ResultSet, ruleset: Ruleset | None, asked: Ruleset | None
 ) -> Iterator[Finding]:
     """Yield findings unless the folder is named as a benchmark of the round."""
-    if found is not None and one.benchmark in _names_known(found):
-        if one.benchmark not in found.benchmarks:
-            message = f"number of results and target of {one.benchmark} in {found.round} are unknown, so not checked"
+    if ruleset is not None and one.benchmark in _names_known(ruleset):
+        if one.benchmark not in ruleset.benchmarks:
+            message = f"number of results and target of {one.benchmark} in {ruleset.round} are unknown, so not checked"
             yield listing.finding("note", "benchmark-folder", message, one.place)
         return
     rounds = [asked] if asked else list(RULESETS.values())

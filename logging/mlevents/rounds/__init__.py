@@ -69,8 +69,8 @@ def round_of_path(path: Path | str) -> str | None:
     None without such a folder, or for an unknown round.
     """
     for part in reversed(Path(path).parts):
-        found = re.match(r"(?:training_results_v([0-9]+[.][0-9]+)(?![0-9.])|v([0-9]+[.][0-9]+)$)", part)
-        if found:
-            name = f"{found[1] or found[2]}.0"
+        match = re.match(r"(?:training_results_v([0-9]+[.][0-9]+)(?![0-9.])|v([0-9]+[.][0-9]+)$)", part)
+        if match:
+            name = f"{match[1] or match[2]}.0"
             return name if name in MLPERF_RULESETS else None
     return None

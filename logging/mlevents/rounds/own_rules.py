@@ -92,14 +92,14 @@ def in_force(rules: str | Ruleset, own: BenchmarkRules | None) -> Ruleset:
     Raises:
         ValueError: unknown ruleset.
     """
-    found = find_ruleset(rules) if isinstance(rules, str) else rules
-    if own is None or found.name != BEYOND_MLPERF:
-        return found
-    benchmarks = {**found.benchmarks, own.name: own}
+    ruleset = find_ruleset(rules) if isinstance(rules, str) else rules
+    if own is None or ruleset.name != BEYOND_MLPERF:
+        return ruleset
+    benchmarks = {**ruleset.benchmarks, own.name: own}
     return replace(
-        found,
+        ruleset,
         benchmarks=benchmarks,
-        required=replaced(found.required, named(keys.SUBMISSION_BENCHMARK, *benchmarks)),
+        required=replaced(ruleset.required, named(keys.SUBMISSION_BENCHMARK, *benchmarks)),
     )
 
 

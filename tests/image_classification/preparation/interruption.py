@@ -101,7 +101,7 @@ def killed_by_moments(folder: Path, name: str, points: int, random: Random) -> l
     assert in_child(counted) == 0
     count, half_manifest = map(int, (folder / "moments").read_text().split())
     whole = fingerprint(folder / f"{name}_whole")
-    found = []
+    items = []
     for point in range(points):
         store = folder / f"{name}_{point}"
         # every second time at the end too, where indices and the manifest are written and the work folder goes
@@ -114,8 +114,8 @@ def killed_by_moments(folder: Path, name: str, points: int, random: Random) -> l
             manifests.append((store / MANIFEST).exists())
         done = in_child(lambda store=store: build(folder, store, SETTINGS[name]) or 0)  # type: ignore[misc]
         same = fingerprint(store) == whole
-        found.append({"kills": kills, "of": count, "ends": ends, "manifests": manifests, "done": done, "same": same})
-    return found
+        items.append({"kills": kills, "of": count, "ends": ends, "manifests": manifests, "done": done, "same": same})
+    return items
 
 
 def _killed(folder: Path, store: Path, name: str, last: int) -> int:

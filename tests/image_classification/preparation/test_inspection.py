@@ -48,10 +48,10 @@ def with_orientation(value: int) -> bytes:
     ],
 )
 def test_kinds_are_detected_from_the_content(data: bytes, kinds: tuple[str, ...]) -> None:
-    found = inspect(ITEM, 3, data)
-    assert found.kinds == kinds
-    assert (found.position, found.data, found.rgb.mode) == (3, data, "RGB")
-    assert found.rgb.tobytes() == Image.open(io.BytesIO(data)).convert("RGB").tobytes()
+    image = inspect(ITEM, 3, data)
+    assert image.kinds == kinds
+    assert (image.position, image.data, image.rgb.mode) == (3, data, "RGB")
+    assert image.rgb.tobytes() == Image.open(io.BytesIO(data)).convert("RGB").tobytes()
 
 
 @pytest.mark.parametrize("data", [b"", b"<html>not found</html>", encoded(RGB)[:-40], encoded(RGB, "PNG")[:-60]])

@@ -115,11 +115,11 @@ def test_the_command_makes_a_store_from_tars_and_prints_its_counts(
     options = ["--images", str(train), str(validation), "--validation-labels", str(labels)]
     store = ["--data-folder", str(tmp_path / "store"), "--data.store.format", "jpeg"]
     assert main([*words, *options, *store]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert (found["train"], found["evaluation"], found["format"]) == (30, 12, "jpeg")
+    values = json.loads(capsys.readouterr().out)
+    assert (values["train"], values["evaluation"], values["format"]) == (30, 12, "jpeg")
     assert (tmp_path / "store" / MANIFEST).is_file()
     assert main([*words, *store, "--decode"]) == 0
-    assert json.loads(capsys.readouterr().out)["sha256"] == found["sha256"]
+    assert json.loads(capsys.readouterr().out)["sha256"] == values["sha256"]
 
 
 def test_the_command_refuses_images_for_a_benchmark_of_text(capsys: pytest.CaptureFixture[str]) -> None:

@@ -47,8 +47,8 @@ def audited(round_folder: Path, capsys: pytest.CaptureFixture[str]) -> Audited:
 
     def run(*options: object) -> dict[str, Any]:
         assert main(["audit", str(round_folder), "--json", *map(str, options)]) == 0
-        found: dict[str, Any] = json.loads(capsys.readouterr().out)
-        return found
+        values: dict[str, Any] = json.loads(capsys.readouterr().out)
+        return values
 
     return run
 
@@ -117,9 +117,9 @@ def test_what_is_kept_of_long_logs_pairs_those_that_share_half_of_their_events(
     hashes = [draw.getrandbits(64) for _ in range(9000)]
     contents = [hashes[:3000], hashes[1500:4500], hashes[6000:]]
     logs = [
-        replace(log, quality=(), sketch=frozenset(sorted(one)[:SKETCH_SIZE])) for one in contents
+        replace(log, quality=(), sketch=frozenset(sorted(content)[:SKETCH_SIZE])) for content in contents
     ]  # as of 3000 events
-    short = [kept(one) for one in logs]
+    short = [kept(log) for log in logs]
     assert candidate_pairs(short) == [(short[0], short[1])]
 
 

@@ -178,10 +178,10 @@ def test_a_run_that_a_score_may_drop_does_not_fail_its_package(tmp_path: Path, w
     folder = tmp_path / "Example" / "results" / "1xCPU-baseline" / "resnet"
     for number in range(5):
         write_run(folder, number, minutes=10 + number, **({"qualities": (0.3, 0.758)} if number == 3 else {}))
-    found = {(one.level, one.rule) for one in check_package(tmp_path / "Example", ruleset("2.0.0"))}
+    found = {(finding.level, finding.rule) for finding in check_package(tmp_path / "Example", ruleset("2.0.0"))}
     assert ("warning", "run-dropped") in found and ("error", "target-reached") not in found
     write_run(folder, 5, minutes=15, qualities=(0.3, 0.758))
-    found = {(one.level, one.rule) for one in check_package(tmp_path / "Example", ruleset("2.0.0"))}
+    found = {(finding.level, finding.rule) for finding in check_package(tmp_path / "Example", ruleset("2.0.0"))}
     assert ("error", "target-reached") in found
 
 

@@ -31,8 +31,8 @@ def written(folder: Path, write_run: WriteRun, epochs: tuple[int, ...], **logged
 
 def forecasted(capsys: pytest.CaptureFixture[str], *words: object) -> dict[str, object]:
     assert main(["forecast", *map(str, words), "--json"]) == 0
-    found: dict[str, object] = json.loads(capsys.readouterr().out)
-    return found
+    values: dict[str, object] = json.loads(capsys.readouterr().out)
+    return values
 
 
 def test_the_probabilities_are_those_of_simulated_sets_in_the_official_checker(

@@ -29,12 +29,12 @@ def made(tmp_path: Path, make_set: MakeSet, source: Path) -> Path:
 
 
 def checked(folder: Path) -> CheckResult:
-    (found,) = [one for one in check_paths([folder], None, run_official=False) if one.kind == "package"]
-    return found
+    (items,) = [path for path in check_paths([folder], None, run_official=False) if path.kind == "package"]
+    return items
 
 
 def messages(folder: Path, rule: str = "figures", level: str = "error") -> list[str]:
-    return [one.message for one in checked(folder).findings if (one.rule, one.level) == (rule, level)]
+    return [finding.message for finding in checked(folder).findings if (finding.rule, finding.level) == (rule, level)]
 
 
 def resealed(folder: Path, change: Callable[[dict[str, Any]], object] = lambda manifest: None) -> None:
@@ -84,9 +84,9 @@ def test_an_edited_score_in_a_readme_is_found_though_the_manifest_was_sealed_aga
         (lambda m: m["runs"][0]["results"].pop(), "results of .* but its logs yield"),
     ],
 )
-def test_an_edited_manifest_is_found(made: Path, change: Callable[[dict[str, Any]], object], found: str) -> None:
+def test_an_edited_manifest_is_found(made: Path, change: Callable[[dict[str, Any]], object], text: str) -> None:
     resealed(made, change)
-    assert any(re.search(found, message) for message in messages(made)), messages(made)
+    assert any(re.search(text, message) for message in messages(made)), messages(made)
 
 
 @pytest.mark.parametrize("scores", [None, "", [None], [{"system": []}], {"a": 1}])

@@ -43,9 +43,9 @@ def test_the_interval_covers_the_truth_as_often_as_it_says(paired: bool) -> None
         machine = random.normal(0, 0.3, 5) if paired else np.zeros(5)  # what both runs of a pair have in common
         slow = true * np.exp(machine + random.normal(0, 0.05, 5))
         fast = np.exp(machine + random.normal(0, 0.15, 5))
-        found = compare(list(slow), list(fast), paired=paired)
-        assert found.low is not None and found.high is not None
-        hits += found.low <= true <= found.high
+        interval = compare(list(slow), list(fast), paired=paired)
+        assert interval.low is not None and interval.high is not None
+        hits += interval.low <= true <= interval.high
     assert 0.90 <= hits / trials <= 0.99
 
 
@@ -108,12 +108,12 @@ def test_the_ratio_is_given_with_and_without_disturbed_runs(
             write_run(tmp_path / name, number, minutes=minutes * times, start=start, machine_load=noisy)
     option = ["--paired"] if paired else []
     assert main(["compare", str(tmp_path / "slow"), str(tmp_path / "fast"), *option, "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
+    values = json.loads(capsys.readouterr().out)
     text = "result_{}.txt: other processes used 61% of the machine's CPU time"
-    assert found["disturbances"] == [f"slow/{text.format(0)}", f"fast/{text.format(2)}"]
-    quiet = found["undisturbed"]
+    assert values["disturbances"] == [f"slow/{text.format(0)}", f"fast/{text.format(2)}"]
+    quiet = values["undisturbed"]
     assert (quiet["ratio"], quiet["low"], quiet["high"]) == pytest.approx((4.0, 4.0, 4.0), rel=0.01)
-    assert found["low"] < 3.0
+    assert values["low"] < 3.0
     assert (quiet["runs_slow"], quiet["runs_fast"]) == ((3, 3) if paired else (4, 4))
     assert main(["compare", str(tmp_path / "slow"), str(tmp_path / "fast"), *option]) == 0
     said = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("Without the disturbed runs"))
@@ -141,9 +141,9 @@ def _runs(folder: Path) -> list[RunSummary]:
 def test_published_sets_differ_as_published(published: Path) -> None:
     for benchmark, claimed in (("resnet", 4.6), ("bert", 2.7)):
         sets = [_runs(published / "results" / f"8xA100_80GB-{which}" / benchmark) for which in ("baseline", "methods")]
-        found = compare_sets(sets[0], sets[1], paired=False)
-        assert found.low is not None and found.high is not None
-        assert found.low < claimed < found.high and found.low > 2
+        interval = compare_sets(sets[0], sets[1], paired=False)
+        assert interval.low is not None and interval.high is not None
+        assert interval.low < claimed < interval.high and interval.low > 2
     with pytest.raises(NotComparable, match="not interleaved"):
         compare_sets(sets[0], sets[1], paired=True)
 

@@ -42,12 +42,12 @@ def test_sets_of_one_machine_are_compared_and_other_differences_noted(two: tuple
     for path in two[1].glob("run_*/environment.txt"):
         path.write_text(path.read_text().replace("torch==2.13.0", "torch==2.14.0"))
     change_json(list(two[1].glob("run_*/provenance.json")), commit="abc")
-    found = compare_sets(runs(two[0]), runs(two[1]), paired=False)
-    assert found.differences == () and found.value == pytest.approx(2, rel=0.01)
-    assert found.ratio_of_scores == pytest.approx(12 / ((5.5 + 6.1 + 6.5) / 3))
-    assert "of scores 1.99" in found.sentence and "differ" not in found.sentence
-    assert found.quality_slow == pytest.approx(0.761) and found.target == 0.759
-    notes = "\n".join(found.notes)
+    ratio = compare_sets(runs(two[0]), runs(two[1]), paired=False)
+    assert ratio.differences == () and ratio.value == pytest.approx(2, rel=0.01)
+    assert ratio.ratio_of_scores == pytest.approx(12 / ((5.5 + 6.1 + 6.5) / 3))
+    assert "of scores 1.99" in ratio.sentence and "differ" not in ratio.sentence
+    assert ratio.quality_slow == pytest.approx(0.761) and ratio.target == 0.759
+    notes = "\n".join(ratio.notes)
     assert "the software differs: torch (2.13.0 and 2.14.0)" in notes
     assert "the source differs: commit (unknown and abc)" in notes
     assert "the configs differ: precision (bf16 and fp16)" in notes
@@ -61,7 +61,7 @@ def test_every_difference_is_named_and_each_kind_must_be_allowed(two: tuple[Path
     sets = [runs(one) for one in two]
     with pytest.raises(NotComparable) as caught:
         compare_sets(sets[0], sets[1], paired=False)
-    assert {(one.kind, one.what) for one in caught.value.differences} == {
+    assert {(difference.kind, difference.what) for difference in caught.value.differences} == {
         ("hardware", "accelerator_model_name"),
         ("hardware", "ranks"),
         ("data", "digest of the data"),
@@ -69,10 +69,10 @@ def test_every_difference_is_named_and_each_kind_must_be_allowed(two: tuple[Path
     assert "ranks (2 and 4)" in str(caught.value) and str(caught.value).endswith("use --allow hardware data.")
     with pytest.raises(NotComparable, match="use --allow data"):
         compare_sets(sets[0], sets[1], paired=False, allow=["hardware"])
-    found = compare_sets(sets[0], sets[1], paired=False, allow=["hardware", "data"])
-    assert len(found.differences) == 3
-    assert "They differ in hardware and data, which may explain the ratio" in found.sentence
-    assert "ranks (2 and 4)" in found.sentence
+    ratio = compare_sets(sets[0], sets[1], paired=False, allow=["hardware", "data"])
+    assert len(ratio.differences) == 3
+    assert "They differ in hardware and data, which may explain the ratio" in ratio.sentence
+    assert "ranks (2 and 4)" in ratio.sentence
 
 
 def test_a_machine_that_changes_within_a_set_is_a_difference(two: tuple[Path, Path]) -> None:
@@ -84,8 +84,8 @@ def test_a_machine_that_changes_within_a_set_is_a_difference(two: tuple[Path, Pa
 def test_values_recorded_on_one_side_only_are_noted(two: tuple[Path, Path]) -> None:
     for path in two[1].glob("run_*"):
         shutil.rmtree(path)
-    found = compare_sets(runs(two[0]), runs(two[1]), paired=False)
-    assert any("the second set has no description of its hardware" in note for note in found.notes)
+    ratio = compare_sets(runs(two[0]), runs(two[1]), paired=False)
+    assert any("the second set has no description of its hardware" in note for note in ratio.notes)
 
 
 def test_targets_and_data_may_be_allowed_and_benchmarks_never(tmp_path: Path, write_run: WriteRun) -> None:
@@ -93,8 +93,8 @@ def test_targets_and_data_may_be_allowed_and_benchmarks_never(tmp_path: Path, wr
         write_run(tmp_path / "a", number, minutes=10 + number)
         write_run(tmp_path / "b", number, minutes=5 + number, dataset="digits", quality_target=0.7)
         write_run(tmp_path / "c", number, minutes=5 + number, benchmark="bert")
-    found = compare_sets(runs(tmp_path / "a"), runs(tmp_path / "b"), paired=False, allow=["data", "target"])
-    assert {one.kind for one in found.differences} == {"data", "target"} and found.target is None
+    ratio = compare_sets(runs(tmp_path / "a"), runs(tmp_path / "b"), paired=False, allow=["data", "target"])
+    assert {difference.kind for difference in ratio.differences} == {"data", "target"} and ratio.target is None
     with pytest.raises(NotComparable, match="different benchmarks are never compared"):
         compare_sets(
             runs(tmp_path / "a"), runs(tmp_path / "c"), paired=False, allow=["data", "target", "hardware", "benchmark"]
@@ -108,10 +108,10 @@ def test_one_failed_run_is_left_out_and_noted(tmp_path: Path, write_run: WriteRu
         status = "aborted" if number == 2 else "success"
         write_run(tmp_path / "a", number, minutes=10 + number, start=start)
         write_run(tmp_path / "b", number, minutes=(10 + number) / 2, start=start + 5e4, status=status)
-    found = compare_sets(runs(tmp_path / "a"), runs(tmp_path / "b"), paired=paired)
-    assert (found.runs_slow, found.runs_fast) == ((4, 4) if paired else (5, 4))
-    assert any("b/result_2.txt was aborted; it is left out" in note for note in found.notes)
-    assert found.ratio_of_scores == pytest.approx(12 / ((5.5 + 6.5 + 7) / 3))
+    ratio = compare_sets(runs(tmp_path / "a"), runs(tmp_path / "b"), paired=paired)
+    assert (ratio.runs_slow, ratio.runs_fast) == ((4, 4) if paired else (5, 4))
+    assert any("b/result_2.txt was aborted; it is left out" in note for note in ratio.notes)
+    assert ratio.ratio_of_scores == pytest.approx(12 / ((5.5 + 6.5 + 7) / 3))
     (tmp_path / "b" / "result_3.txt").unlink()
     write_run(tmp_path / "b", 3, minutes=3, start=1.8e9 + 3.5e5, status="aborted")
     with pytest.raises(NotComparable, match="b/result_2.txt was aborted; b/result_3.txt was aborted"):
@@ -157,8 +157,8 @@ def test_a_run_that_failed_before_logging_its_settings_is_no_difference(tmp_path
     for folder in (first, second):
         log = folder / "result_0.txt"
         log.write_text("".join(log.read_text().splitlines(keepends=True)[:2]))
-        found = compare_sets(runs(first), runs(second), paired=False)
-        assert found.differences == () and found.target == 0.7 and found.value == pytest.approx(1, rel=0.1)
+        ratio = compare_sets(runs(first), runs(second), paired=False)
+        assert ratio.differences == () and ratio.target == 0.7 and ratio.value == pytest.approx(1, rel=0.1)
 
 
 @pytest.mark.parametrize("text", ["[1]", "{", "[" * 100_000], ids=["list", "broken", "deep"])

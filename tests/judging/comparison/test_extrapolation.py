@@ -43,12 +43,12 @@ def test_a_run_has_its_own_steps_and_evaluations_at_the_rates_of_the_profile(
     # The method's steps grow from 0.1 to 0.3 s over 40 steps, of which its runs took 30: 0.1 to 0.25 s.
     given = [profile("base"), profile("method", positions=SLOWER, schedule={"steps": 40}, global_batch=64)]
     assert cli.main(["tradeoff", "base", "method", "--profile", *given, "--price", "36", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    base, method = (one["gains"][0] for one in found["curves"])
+    values = json.loads(capsys.readouterr().out)
+    base, method = (one["gains"][0] for one in values["curves"])
     assert base["minutes"] * 60 == pytest.approx(30 * 0.1 + 3 * 2) and base["usd"] == pytest.approx(9.0 * 0.01)
     assert method["minutes"] * 60 == pytest.approx(30 * 0.175 + 3 * 2)
-    assert base["extrapolated"] and method["extrapolated"] and "not measured" in found["extrapolated"]
-    assert found["curves"][1]["extrapolated"] == "another machine (method.json)"
+    assert base["extrapolated"] and method["extrapolated"] and "not measured" in values["extrapolated"]
+    assert values["curves"][1]["extrapolated"] == "another machine (method.json)"
 
 
 def test_a_run_of_a_sweep_took_the_profile_up_to_the_end_of_its_own_schedule(

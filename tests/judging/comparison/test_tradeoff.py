@@ -37,12 +37,12 @@ def test_a_curve_that_falls_is_read_at_the_first_time() -> None:
 
 @given(st.lists(st.tuples(st.floats(0.1, 100), st.floats(0, 1)), min_size=1, max_size=12))
 def test_the_frontier_is_what_nothing_beats_in_time_and_quality(points: list[tuple[float, float]]) -> None:
-    beaten = {one for one in points if any(o != one and o[0] <= one[0] and o[1] >= one[1] for o in points)}
+    beaten = {point for point in points if any(o != point and o[0] <= point[0] and o[1] >= point[1] for o in points)}
     assert frontier(points) == {*points} - beaten
 
 
 def test_the_interval_is_students_t() -> None:
     values = [0.01, 0.013, 0.008, 0.02]
-    found = Interval.of(values)
-    assert found.bounds == pytest.approx(stats.t.interval(0.95, 3, loc=found.value, scale=stats.sem(values)))
+    interval = Interval.of(values)
+    assert interval.bounds == pytest.approx(stats.t.interval(0.95, 3, loc=interval.value, scale=stats.sem(values)))
     assert Interval.of(values[:2], LEAST_SEEDS).bounds is None

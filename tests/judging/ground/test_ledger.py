@@ -35,12 +35,12 @@ def chained(entries: list[dict[str, Any]]) -> bytes:
 
 
 def runs(count: int) -> list[dict[str, Any]]:
-    found = []
+    items = []
     for number in range(1, count + 1):
-        found.append({"entry": "announced", "run": number, "result": f"set/result_{number}.txt", **FACTS})
+        items.append({"entry": "announced", "run": number, "result": f"set/result_{number}.txt", **FACTS})
         closing = {"status": "success", "minutes": float(number), "quality": 0.9, "sha256": f"{number}"}
-        found.append({"entry": "closed", "run": number, **closing})
-    return found
+        items.append({"entry": "closed", "run": number, **closing})
+    return items
 
 
 def test_a_chain_is_read_and_its_head_is_what_sha256sum_says_of_the_last_line(tmp_path: Path) -> None:

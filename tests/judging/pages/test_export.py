@@ -60,15 +60,15 @@ def test_tensorboard_reads_values_with_the_times_of_the_log_and_the_settings(log
     accumulators = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     arguments = ["export", str(log.parent), "--tensorboard", str(tmp_path / "events")]
     assert main(arguments) == 0
-    found = accumulators.EventAccumulator(str(tmp_path / "events" / "toy" / "result_0"))
-    found.Reload()
+    accumulator = accumulators.EventAccumulator(str(tmp_path / "events" / "toy" / "result_0"))
+    accumulator.Reload()
     record = read(log)
     assert record.started is not None
-    losses = [(one.step, one.value, one.wall_time) for one in found.Scalars("train_loss")]
+    losses = [(Scalar.step, Scalar.value, Scalar.wall_time) for Scalar in accumulator.Scalars("train_loss")]
     start = record.started.time_ms / 1e3
     assert losses == [(20 * n, 3.5 - n, pytest.approx(start + 10 * n)) for n in (1, 2, 3)]
-    assert [one.value for one in found.Scalars("quality")] == pytest.approx([0.5, 0.96])
-    assert b"optimizer.peak_lr" in found.SummaryMetadata("_hparams_/session_start_info").plugin_data.content
+    assert [Scalar.value for Scalar in accumulator.Scalars("quality")] == pytest.approx([0.5, 0.96])
+    assert b"optimizer.peak_lr" in accumulator.SummaryMetadata("_hparams_/session_start_info").plugin_data.content
     before = sorted((tmp_path / "events").rglob("*"))
     assert main(arguments) == 1 and sorted((tmp_path / "events").rglob("*")) == before
 
@@ -84,7 +84,7 @@ def test_mlflow_has_one_run_per_log_however_often_it_is_exported(log: Path, tmp_
     assert "not verified by MLCommons" in run.data.tags["timedrun.verified"]
     assert run.data.metrics["time_to_train_minutes"] == pytest.approx(2.0)
     history = client.get_metric_history(run.info.run_id, "train_loss")
-    assert sorted((one.step, one.value) for one in history) == [(20, 2.5), (40, 1.5), (60, 0.5)]
+    assert sorted((point.step, point.value) for point in history) == [(20, 2.5), (40, 1.5), (60, 0.5)]
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ def announced_set(make_set: MakeSet, folder: Path, times: Sequence[float] = TIME
 
 def said(folder: Path) -> list[tuple[str, str]]:
     logs = sorted(folder.glob("result_*.txt"), key=lambda path: natural(path.name))
-    return [(one.level, one.message) for one in ledger_findings([summarize(read(log)) for log in logs])]
+    return [(finding.level, finding.message) for finding in ledger_findings([summarize(read(log)) for log in logs])]
 
 
 def test_all_the_median_window_and_any_other_selection_are_told_apart(tmp_path: Path, make_set: MakeSet) -> None:

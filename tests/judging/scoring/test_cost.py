@@ -26,7 +26,7 @@ def test_a_cost_is_hours_times_price(tmp_path: Path) -> None:
     given = cost(tmp_path / "result_0.txt", 23.789, 32.77)
     assert given.usd == pytest.approx(12.9927, abs=1e-4) and given.date is None
     listed = cost(described(tmp_path, "NVIDIA A100-SXM4-80GB", nodes=2.0), 30.0, LIST)
-    price = next(one.usd_per_hour for one in machines() if "p4de" in one.offer)
+    price = next(machine.usd_per_hour for machine in machines() if "p4de" in machine.offer)
     assert listed.usd == pytest.approx(price) and listed.usd_per_hour == pytest.approx(2 * price)
     assert "list price of 2026-" in str(listed) and "2 x AWS p4de" in str(listed)
 
@@ -42,10 +42,15 @@ def test_an_unknown_system_has_no_cost_and_says_so(tmp_path: Path, name: str, ea
 
 
 def test_every_list_price_is_dated_and_has_its_source() -> None:
-    for one in machines():
-        assert one.usd_per_hour > 0 and one.accelerators > 0 and one.offer and "transcribed in" in one.source
-        date.fromisoformat(one.date)
-        re.compile(one.accelerator)
+    for machine in machines():
+        assert (
+            machine.usd_per_hour > 0
+            and machine.accelerators > 0
+            and machine.offer
+            and "transcribed in" in machine.source
+        )
+        date.fromisoformat(machine.date)
+        re.compile(machine.accelerator)
 
 
 def test_score_and_compare_show_costs(

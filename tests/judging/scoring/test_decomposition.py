@@ -109,14 +109,16 @@ def test_published_speed_ups_are_fewer_epochs_or_faster_steps(published_sample: 
 
 def test_published_scores_decomposed(published: Path) -> None:
     resnet, bert = (_published(published, one) for one in ("resnet", "bert"))
-    of_scores = [one.decomposition_of_scores for one in (resnet, bert)]
-    assert [(one.ratio, one.samples.value, one.per_sample) for one in of_scores if one] == [
+    of_scores = [ratio.decomposition_of_scores for ratio in (resnet, bert)]
+    assert [(score.ratio, score.samples.value, score.per_sample) for score in of_scores if score] == [
         pytest.approx((4.646, 3.111, 1.493), abs=6e-4),
         pytest.approx((2.707, 0.971, 2.787), abs=6e-4),
     ]
     assert bert.decomposition is not None
     assert (bert.decomposition.samples.value, bert.decomposition.per_sample) == pytest.approx((0.977, 2.789), abs=6e-4)
-    assert [one.ratio_of_scores for one in (resnet, bert)] == pytest.approx([one.ratio for one in of_scores if one])
+    assert [ratio.ratio_of_scores for ratio in (resnet, bert)] == pytest.approx(
+        [score.ratio for score in of_scores if score]
+    )
 
 
 def test_score_and_compare_show_the_parts(

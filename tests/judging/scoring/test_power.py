@@ -20,9 +20,9 @@ def test_energy_is_mean_power_times_the_time_to_train(tmp_path: Path) -> None:
     write_power(folder / "node_0.txt", [("conversion_eff", START - 5, 0.5), *steady(200.0, 120)])
     write_power(folder / "node_1.txt", steady(100.0, 120))
     write_power(folder / "sw_0.txt", [("conversion_eff", START, 0.9), ("interconnect_power_est", START, 10.0)])
-    found = run_energy(tmp_path / "result_0.txt", started_ms=START, minutes=2.0)
-    assert found.joules == pytest.approx((0.5 * 200 + 100 + 0.9 * 10) * 120)
-    assert (found.nodes, found.switches, found.notes) == (2, 1, ())
+    energy = run_energy(tmp_path / "result_0.txt", started_ms=START, minutes=2.0)
+    assert energy.joules == pytest.approx((0.5 * 200 + 100 + 0.9 * 10) * 120)
+    assert (energy.nodes, energy.switches, energy.notes) == (2, 1, ())
 
 
 def test_a_reading_is_the_power_since_the_one_before_it(tmp_path: Path) -> None:
@@ -35,10 +35,10 @@ def test_a_reading_is_the_power_since_the_one_before_it(tmp_path: Path) -> None:
         ("power_reading", START + 6000, 1e9),
     ]
     write_power(tmp_path / "power" / "result_0" / "node_0.txt", events)
-    found = run_energy(tmp_path / "result_0.txt", started_ms=START, minutes=0.05)
-    assert found.joules == pytest.approx((10 * 3 + 50 * 1) / 5 * 3)
-    assert any("2 readings, but the rules require 60" in note for note in found.notes)
-    assert any("less than the one reading per second" in note for note in found.notes)
+    energy = run_energy(tmp_path / "result_0.txt", started_ms=START, minutes=0.05)
+    assert energy.joules == pytest.approx((10 * 3 + 50 * 1) / 5 * 3)
+    assert any("2 readings, but the rules require 60" in note for note in energy.notes)
+    assert any("less than the one reading per second" in note for note in energy.notes)
 
 
 @pytest.mark.parametrize(

@@ -63,8 +63,8 @@ def first(path: Path) -> RecordedRun:
     return found[0]
 
 
-def logged(one: RecordedRun) -> RunSummary:
-    return summarize(read(one.log))
+def logged(run: RecordedRun) -> RunSummary:
+    return summarize(read(run.log))
 
 
 def changed(path: Path, **values: Any) -> None:
@@ -96,10 +96,10 @@ def test_the_files_of_a_packaged_run_are_found(results: Path) -> None:
         for name in ("config.json", "provenance.json"):
             shutil.copy(results / f"run_{number}" / name, shared / "runs" / f"run_{number}")
     (shared / "environment.txt").write_text(ENVIRONMENT)
-    one = recorded_runs(package)["box_resnet"][1]
-    assert one.problem(logged(one)) == ""
-    assert one.file("environment.txt") == shared / "environment.txt"
-    same = differences(one, recorded_runs(results)["set"][1])
+    run = recorded_runs(package)["box_resnet"][1]
+    assert run.problem(logged(run)) == ""
+    assert run.file("environment.txt") == shared / "environment.txt"
+    same = differences(run, recorded_runs(results)["set"][1])
     assert same == {"hardware": {}, "versions": {}, "origin": {}}
 
 

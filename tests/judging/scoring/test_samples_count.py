@@ -46,14 +46,14 @@ def test_a_falling_loss_is_scored_by_the_samples_of_its_last_evaluation(two: tup
 
 def test_a_loss_above_its_target_has_not_reached_it(tmp_path: Path, write_run: WriteRun) -> None:
     path = write_run(tmp_path, 0, qualities=(4.0, 3.31), **LLAMA)
-    assert "target-reached" in {one.rule for one in check(path).findings if one.level == "error"}
+    assert "target-reached" in {finding.rule for finding in check(path).findings if finding.level == "error"}
     assert score.score([tmp_path])[0].runs == [None]
 
 
 def test_sets_are_compared_and_reproduced(two: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
-    found = compare_sets(runs(two[0]), runs(two[1]), paired=False)
-    assert (found.value, found.ratio_of_scores) == (pytest.approx(2), pytest.approx(2))
-    assert (found.quality_slow, found.quality_fast, found.target) == (pytest.approx(3.29), pytest.approx(3.3), 3.3)
+    ratio = compare_sets(runs(two[0]), runs(two[1]), paired=False)
+    assert (ratio.value, ratio.ratio_of_scores) == (pytest.approx(2), pytest.approx(2))
+    assert (ratio.quality_slow, ratio.quality_fast, ratio.target) == (pytest.approx(3.29), pytest.approx(3.3), 3.3)
     claims = [{"submitter": "Example", "system": "1xCPU-baseline", "benchmark": "llama31_8b", "minutes": "14.5"}]
     (two[0] / "claims.json").write_text(json.dumps(claims))
     assert main(["reproduce", str(two[0]), "--claims", str(two[0] / "claims.json")]) == 0

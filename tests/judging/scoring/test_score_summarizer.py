@@ -72,8 +72,8 @@ def summarized(*packages: tuple[Path, str]) -> dict[str, list[float | None]]:
         [sys.executable, "-c", CHILD, *words], capture_output=True, text=True, timeout=300, check=False
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    found: dict[str, list[float | None]] = json.loads(done.stdout)
-    return found
+    values: dict[str, list[float | None]] = json.loads(done.stdout)
+    return values
 
 
 class Package:
@@ -194,7 +194,7 @@ def test_published_logs_give_the_summarizers_digits(published: Path, tmp_path: P
     shutil.copytree(published, copy)
     theirs = summarized((copy, "2.0.0"))
     ours = {f"{one.system} {one.benchmark}": one.score_minutes for one in score([published])}
-    assert {name: found[0] for name, found in theirs.items() if found[0] is not None} == ours
+    assert {name: their[0] for name, their in theirs.items() if their[0] is not None} == ours
     assert sorted(map(repr, ours.values())) == sorted(
         ["110.51312777777777", "23.788505555555556", "21.371129166666666", "7.895954166666667"]
     )

@@ -31,12 +31,12 @@ QUALITIES = (0.7604, 0.7611, 0.7598, 0.7607, 0.7615, 0.7602, 0.759)
 @pytest.mark.parametrize("higher", [True, False])
 @pytest.mark.parametrize("target", [0.7585, 0.759, 0.7605, 0.762])
 def test_p_values_are_those_of_scipy(target: float, higher: bool) -> None:
-    found = target_test(QUALITIES, target, higher)
+    test = target_test(QUALITIES, target, higher)
     side = "greater" if higher else "less"
-    assert found.p_t == pytest.approx(stats.ttest_1samp(QUALITIES, target, alternative=side).pvalue, rel=1e-9)
+    assert test.p_t == pytest.approx(stats.ttest_1samp(QUALITIES, target, alternative=side).pvalue, rel=1e-9)
     reached = sum(one >= target if higher else one <= target for one in QUALITIES)  # the last one is exactly 0.759
-    assert found.p_sign == pytest.approx(stats.binomtest(reached, 7, 0.5, alternative="greater").pvalue, rel=1e-12)
-    assert (found.runs, found.reached, found.passed) == (7, reached, found.p_t < LEVEL)
+    assert test.p_sign == pytest.approx(stats.binomtest(reached, 7, 0.5, alternative="greater").pvalue, rel=1e-12)
+    assert (test.runs, test.reached, test.passed) == (7, reached, test.p_t < LEVEL)
 
 
 def test_a_published_speedrun_record_has_its_published_p_value() -> None:
@@ -46,10 +46,10 @@ def test_a_published_speedrun_record_has_its_published_p_value() -> None:
         "3.2793 3.2779 3.2756 3.2810 3.2803 3.2766 3.2851 3.2750 3.2778 3.2723 3.2842 3.2735 3.2750 3.2796 "
         "3.2782 3.2758 3.2763 3.2751 3.2791 3.2804 3.2725 3.2898 3.2718 3.2764 3.2710 3.2745 "
     )
-    losses = [float(one) for one in printed.split()]
-    found = target_test(losses, 3.28, higher_is_better=False)
-    assert (f"{found.p_t:.4f}", f"{found.mean:.4f}", f"{found.deviation:.4f}") == ("0.0003", "3.2777", "0.0040")
-    assert found.passed and found.runs == 40
+    losses = [float(word) for word in printed.split()]
+    test = target_test(losses, 3.28, higher_is_better=False)
+    assert (f"{test.p_t:.4f}", f"{test.mean:.4f}", f"{test.deviation:.4f}") == ("0.0003", "3.2777", "0.0040")
+    assert test.passed and test.runs == 40
 
 
 def scipys_power(effect: float, runs: int) -> float:
@@ -91,8 +91,8 @@ def logged(folder: Path, write_run: WriteRun, **changed: object) -> list[RunSumm
 def test_logs_of_one_length_are_tested_whether_they_reached_the_target_or_not(
     tmp_path: Path, write_run: WriteRun
 ) -> None:
-    found = target_test_of(logged(tmp_path, write_run, status="aborted"), RESNET, 0.7595)
-    assert found == target_test(QUALITIES, 0.7595, True)
+    test = target_test_of(logged(tmp_path, write_run, status="aborted"), RESNET, 0.7595)
+    assert test == target_test(QUALITIES, 0.7595, True)
 
 
 @pytest.mark.parametrize(

@@ -23,13 +23,13 @@ def written(folder: Path, write_run: WriteRun, **change: object) -> Path:
 
 
 def test_the_median_window_is_scored_and_named(tmp_path: Path, write_run: WriteRun) -> None:
-    (one,) = score([written(tmp_path, write_run)])
+    (times,) = score([written(tmp_path, write_run)])
     # Windows by start: (3 30 31 32 33), (30 .. 34), (31 .. 90): 31, 32 and 33 minutes.
-    assert one.score_minutes == pytest.approx(32.0) and one.windows == 3
-    assert one.window == [f"result_{number}.txt" for number in (5, 4, 3, 2, 1)]
-    assert len(one.runs) == 7 and one.mean == pytest.approx(32.0), "what stands behind a score is of its runs"
-    assert (one.fastest, one.slowest) == (["result_5.txt"], ["result_1.txt"])
-    assert "the median of 3 consecutive windows" in table([one], detailed=True)
+    assert times.score_minutes == pytest.approx(32.0) and times.windows == 3
+    assert times.window == [f"result_{number}.txt" for number in (5, 4, 3, 2, 1)]
+    assert len(times.runs) == 7 and times.mean == pytest.approx(32.0), "what stands behind a score is of its runs"
+    assert (times.fastest, times.slowest) == (["result_5.txt"], ["result_1.txt"])
+    assert "the median of 3 consecutive windows" in table([times], detailed=True)
 
 
 def test_a_package_of_more_runs_is_no_submission(tmp_path: Path, write_run: WriteRun) -> None:
@@ -38,8 +38,8 @@ def test_a_package_of_more_runs_is_no_submission(tmp_path: Path, write_run: Writ
 
 
 def test_a_demonstration_uses_all_its_runs(tmp_path: Path, write_run: WriteRun) -> None:
-    (one,) = score([written(tmp_path, write_run, dataset="digits", quality_target=0.5)])
-    assert one.window is None and one.score_minutes == pytest.approx(32.0)
+    (times,) = score([written(tmp_path, write_run, dataset="digits", quality_target=0.5)])
+    assert times.window is None and times.score_minutes == pytest.approx(32.0)
 
 
 def test_failed_runs_may_sink_the_median_window(tmp_path: Path, write_run: WriteRun) -> None:

@@ -53,9 +53,9 @@ def test_a_thread_makes_the_batches_that_the_loop_would_make(store: TokenStore, 
             evaluated = list(data.evaluation())
             made += islice(data.train(5), 9)
         seen.append([*made, *evaluated])
-    for one, other in zip(*seen, strict=True):
-        assert torch.equal(one.inputs, other.inputs) and torch.equal(one.targets, other.targets)
-        assert one.global_samples == other.global_samples
+    for batch, other in zip(*seen, strict=True):
+        assert torch.equal(batch.inputs, other.inputs) and torch.equal(batch.targets, other.targets)
+        assert batch.global_samples == other.global_samples
 
 
 @BOTH

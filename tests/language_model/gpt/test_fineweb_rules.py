@@ -23,7 +23,7 @@ def test_a_loss_on_fewer_tokens_is_no_result(tokens: int, rules: list[str], tmp_
     plan = BENCHMARK.plan(config, ProcessGroup(0, 8, 0, torch.device("cpu")), None)
     write_log(BENCHMARK.spec, config, plan, tmp_path / "result_0.txt", "8xH100", SimulatedClock())
     report = check(tmp_path / "result_0.txt", BENCHMARK.spec.ruleset)
-    assert [one.rule for one in report.findings if one.level == "error"] == rules
+    assert [finding.rule for finding in report.findings if finding.level == "error"] == rules
     assert not report.demonstration
 
 

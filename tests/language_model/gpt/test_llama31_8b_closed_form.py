@@ -115,7 +115,7 @@ def test_each_key_that_v6_1_made_mandatory_is_needed(plan: Plan, tmp_path: Path)
         f"result_0.txt: Required EXACTLY_ONE occurrence of '{k}' but found 0" for k in required
     )
     findings = check(path, "6.1.0").findings
-    assert {one.rule for one in findings if one.level == "error"} == {"required-key"}
+    assert {finding.rule for finding in findings if finding.level == "error"} == {"required-key"}
 
 
 def test_an_open_log_fails_by_the_defect_of_todays_rule_file_alone(plan: Plan, tmp_path: Path) -> None:

@@ -62,8 +62,10 @@ def test_activations_are_those_that_a_count_by_hand_finds() -> None:
 
 def test_preflight_says_the_memory_of_a_rank_and_the_time_at_a_throughput() -> None:
     config = c4_full()
-    found = memory_finding(BENCHMARK, SHALLOW, 8, 8 * 2**30)
-    assert found.level == "warning" and "layers gathered" in found.message and "no micro-batch fits" in found.message
+    finding = memory_finding(BENCHMARK, SHALLOW, 8, 8 * 2**30)
+    assert (
+        finding.level == "warning" and "layers gathered" in finding.message and "no micro-batch fits" in finding.message
+    )
     plan = BENCHMARK.plan(config, ProcessGroup(0, 8, 0, torch.device("cpu")), None)
     reference, longest = length_notes(BENCHMARK, config, plan, RULESETS["6.1.0"], throughput=4.0)
     mean = (16 * 159_744 + 2 * 172_032) / 18  # of 20 runs without the shortest and the longest

@@ -19,15 +19,15 @@ Corpus = list[list[Tokens]]
 def corpora(draw: st.DrawFn) -> Corpus:
     """Documents of sentences; every token of all is another number, so that its origin can be told."""
     shapes = draw(st.lists(st.lists(st.integers(1, 30), min_size=1, max_size=12), min_size=1, max_size=5))
-    found: Corpus = []
+    corpus: Corpus = []
     following = 100
     for lengths in shapes:
         document = []
         for length in lengths:
             document.append(array("I", range(following, following + length)))
             following += length
-        found.append(document)
-    return found
+        corpus.append(document)
+    return corpus
 
 
 def origin(documents: Corpus) -> dict[int, int]:

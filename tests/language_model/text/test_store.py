@@ -32,13 +32,13 @@ Rows = list[tuple[list[int], int, list[int], list[int]]]
 def rows(count: int, vocabulary: int, seed: int) -> Rows:
     """Sequences with the length of their first segment, masked places and labels."""
     random = np.random.default_rng(seed)
-    found: Rows = []
+    items: Rows = []
     for _ in range(count):
         length = int(random.integers(5, 60))
         places = sorted(random.choice(length, size=int(random.integers(1, 5)), replace=False).tolist())
         tokens, labels = random.integers(0, vocabulary, length), random.integers(0, vocabulary, len(places))
-        found.append((tokens.tolist(), int(random.integers(2, length)), places, labels.tolist()))
-    return found
+        items.append((tokens.tolist(), int(random.integers(2, length)), places, labels.tolist()))
+    return items
 
 
 def part(content: Rows, split: str, vocabulary: int) -> PartContent:
@@ -94,17 +94,17 @@ def test_reading_gives_back_what_was_written_in_the_order_asked(tmp_path: Path, 
         assert len(store) == len(content)
         assert store.lengths.tolist() == [len(row[0]) for row in content]
         wanted = np.array([7, 0, 29, 7, 12], dtype=np.int64)
-        found = store.read(wanted)
-        assert found.tokens.dtype == found.first.dtype == found.lengths.dtype == np.int64
-        assert found.tokens.tolist() == [token for number in wanted for token in content[number][0]]
-        assert found.lengths.tolist() == [len(content[number][0]) for number in wanted]
-        assert found.first.tolist() == [content[number][1] for number in wanted]
-        assert isinstance(found, MaskedSequences) == (split == "evaluation")
-        if isinstance(found, MaskedSequences):
-            starts = np.cumsum(found.lengths) - found.lengths
+        record = store.read(wanted)
+        assert record.tokens.dtype == record.first.dtype == record.lengths.dtype == np.int64
+        assert record.tokens.tolist() == [token for number in wanted for token in content[number][0]]
+        assert record.lengths.tolist() == [len(content[number][0]) for number in wanted]
+        assert record.first.tolist() == [content[number][1] for number in wanted]
+        assert isinstance(record, MaskedSequences) == (split == "evaluation")
+        if isinstance(record, MaskedSequences):
+            starts = np.cumsum(record.lengths) - record.lengths
             places = [start + place for start, n in zip(starts, wanted, strict=True) for place in content[n][2]]
-            assert found.masked.tolist() == places
-            assert found.labels.tolist() == [label for number in wanted for label in content[number][3]]
+            assert record.masked.tolist() == places
+            assert record.labels.tolist() == [label for number in wanted for label in content[number][3]]
 
 
 def test_only_chosen_sequences_are_written(tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ def official(folder):
 
 
 def said(runs):
-    return [(one.level, one.message) for one in check_set(runs, "2.0.0") if one.rule == "convergence"]
+    return [(finding.level, finding.message) for finding in check_set(runs, "2.0.0") if finding.rule == "convergence"]
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_a_factor_that_makes_up_for_it_leaves_a_warning(write_set, tmp_path):
 @pytest.mark.parametrize(("described", "level"), [("open", "note"), ("closed", "error"), (None, "error")])
 def test_the_division_of_the_system_description_decides_as_in_the_package_checker(write_set, described, level):
     findings = check_set(write_set((33,) * 5), "2.0.0", described)
-    assert [one.level for one in findings if one.rule == "convergence"] == [level]
+    assert [finding.level for finding in findings if finding.rule == "convergence"] == [level]
 
 
 def test_levels_of_the_other_outcomes(write_set):

@@ -63,7 +63,9 @@ def test_popular_values_alone_do_not_pair_logs(summary):
     def quality(number):
         plateau = [QualityPoint(0.1 * epoch, epoch, 0.1) for epoch in range(4)]
         own = [QualityPoint(0.4 + 0.1 * epoch, 4.0 + epoch, number + 0.1 * epoch) for epoch in range(6)]
-        return tuple(QualityPoint(one.minutes + number * 1e-3, one.progress, one.value) for one in (*plateau, *own))
+        return tuple(
+            QualityPoint(point.minutes + number * 1e-3, point.progress, point.value) for point in (*plateau, *own)
+        )
 
     logs = [replace(summary, quality=quality(n), sketch=frozenset(), seeds=(n,)) for n in range(200)]
     assert candidate_pairs(logs) == []

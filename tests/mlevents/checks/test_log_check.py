@@ -451,9 +451,13 @@ def test_a_run_that_ends_at_its_first_evaluation_has_no_finding(make_records, wr
 @pytest.mark.parametrize("factor", [10, 0.1])
 def test_a_time_with_another_number_of_digits_is_named_and_nothing_else_is_said_of_it(records, write, key, factor):
     named(records, key)["time_ms"] = int(named(records, key)["time_ms"] * factor)
-    (one,) = (x for x in check(write(records)).findings if x.rule != "evaluation-interval")
-    assert (one.level, one.rule) == ("warning", "time-digits") and one.message.startswith(f"time_ms of {key} is 18000")
-    assert one.message.endswith("the log's other times have 13 digits") and ("too many" in one.message) == (factor > 1)
+    (finding,) = (x for x in check(write(records)).findings if x.rule != "evaluation-interval")
+    assert (finding.level, finding.rule) == ("warning", "time-digits") and finding.message.startswith(
+        f"time_ms of {key} is 18000"
+    )
+    assert finding.message.endswith("the log's other times have 13 digits") and ("too many" in finding.message) == (
+        factor > 1
+    )
 
 
 @pytest.mark.parametrize("key", ["run_start", "run_stop"])

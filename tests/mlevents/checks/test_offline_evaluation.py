@@ -52,7 +52,11 @@ def log(
 
 def errors(record: RunRecord, ruleset: str = "4.1.0") -> list[str]:
     known = ("clock-order", "target-reached", "epoch-numbering")
-    return [one.message for one in check_record(record, ruleset) if one.level == "error" and one.rule in known]
+    return [
+        finding.message
+        for finding in check_record(record, ruleset)
+        if finding.level == "error" and finding.rule in known
+    ]
 
 
 @pytest.mark.parametrize("stops_log", ["start", "end"])
@@ -83,8 +87,10 @@ def test_a_clock_stopped_before_that_checkpoint_was_trained_is_an_error(
 def test_a_checkpoint_within_a_block_is_trained_in_proportion(tmp_path: Path) -> None:
     record = log(tmp_path, stopped_minute=1.5, evaluated=(2,))
     moved = [
-        one._replace(metadata={**one.metadata, "samples_count": 768_000}) if one.key.startswith("eval_") else one
-        for one in record.events
+        event._replace(metadata={**event.metadata, "samples_count": 768_000})
+        if event.key.startswith("eval_")
+        else event
+        for event in record.events
     ]
     assert errors(RunRecord(record.path, tuple(moved), (), "")) == []
 
@@ -98,9 +104,10 @@ def test_no_checkpoint_at_the_target_is_an_error(tmp_path: Path) -> None:
 def test_other_benchmarks_evaluate_on_the_clock(tmp_path: Path) -> None:
     record = log(tmp_path)
     events = tuple(
-        one._replace(value="llama2_70b_lora") if one.key == "submission_benchmark" else one for one in record.events
+        event._replace(value="llama2_70b_lora") if event.key == "submission_benchmark" else event
+        for event in record.events
     )
-    assert any("earlier than events before it" in one for one in errors(RunRecord(record.path, events, (), "")))
+    assert any("earlier than events before it" in error for error in errors(RunRecord(record.path, events, (), "")))
 
 
 def test_training_that_is_logged_within_an_evaluation_is_no_training(tmp_path: Path) -> None:
@@ -108,10 +115,10 @@ def test_training_that_is_logged_within_an_evaluation_is_no_training(tmp_path: P
     begin = next(place for place, event in enumerate(record.events) if event.key == "block_start")
     start = next(event for event in record.events if event.key == "eval_start")
     hidden = (*record.events[:begin], start._replace(time_ms=START_MS), *record.events[begin:])
-    assert any("outside of an evaluation" in one for one in errors(RunRecord(record.path, hidden, (), "")))
+    assert any("outside of an evaluation" in error for error in errors(RunRecord(record.path, hidden, (), "")))
 
 
 def test_a_run_without_blocks_is_an_error_and_no_crash(tmp_path: Path) -> None:
     record = log(tmp_path)
     bare = tuple(event for event in record.events if not event.key.startswith("block_"))
-    assert any("no block or epoch was trained" in one for one in errors(RunRecord(record.path, bare, (), "")))
+    assert any("no block or epoch was trained" in error for error in errors(RunRecord(record.path, bare, (), "")))

@@ -69,7 +69,7 @@ def test_a_repair_that_does_not_fit_the_installed_rules_is_said_and_passes_nothi
     closed_bert, write, monkeypatch, change, said
 ):
     rules = RULESETS["2.1.0"]
-    (defect,) = [one for one in rules.defects if one.benchmark == "bert"]
+    (defect,) = [defect for defect in rules.defects if defect.benchmark == "bert"]
     unfit = replace(rules, defects=(replace(defect, repair=replace(defect.repair, **change)),))
     monkeypatch.setitem(RULESETS, "2.1.0", unfit)
     verdict = mlcommons.check_log(write(closed_bert), "2.1.0")

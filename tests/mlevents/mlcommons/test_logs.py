@@ -182,7 +182,7 @@ def test_logs_are_copied_in_bounded_parts(records, write, monkeypatch):
     assert [len(part) for part in logs._parts(paths)] == [2, 1]
     monkeypatch.setattr(logs, "COPIED_BYTES", 1)
     assert [len(part) for part in logs._parts(paths)] == [1, 1, 1]
-    assert [one.verdict for one in mlcommons.check_logs(paths, "2.0.0")] == ["pass"] * 3
+    assert [log.verdict for log in mlcommons.check_logs(paths, "2.0.0")] == ["pass"] * 3
     assert mlcommons.check_logs([], "2.0.0") == []
 
 

@@ -32,8 +32,8 @@ def strict(folder: Path, ruleset: str = "2.0.0") -> list[Finding]:
     """All findings about a submission but those of single logs."""
     summaries: dict[Path, RunSummary] = {path: summarize(read(path)) for path in result_files(folder)}
     findings = check_tree(folder, summaries, ruleset)
-    for one in result_sets(folder):
-        findings += check_set([summaries[file] for file in one.files if file in summaries], ruleset)
+    for result_set in result_sets(folder):
+        findings += check_set([summaries[file] for file in result_set.files if file in summaries], ruleset)
     return findings
 
 

@@ -32,7 +32,10 @@ def write(folder: Path, content: Any, name: str = f"{SYSTEM}.json") -> Path:
 
 
 def found(path: Path, round_: str = "2.0.0") -> list[tuple[str, str, int | None]]:
-    return [(one.level, one.rule, one.line) for one in description_findings(read_description(path), ruleset(round_))]
+    return [
+        (finding.level, finding.rule, finding.line)
+        for finding in description_findings(read_description(path), ruleset(round_))
+    ]
 
 
 def line_of(key: str) -> int:

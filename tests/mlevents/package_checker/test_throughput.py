@@ -33,7 +33,7 @@ def found(good: Path, folder: Path, *, hours: float, division: str = "closed", *
 
     def change(records: list[dict[str, Any]]) -> None:
         put(records, "submission_division", division)
-        start = next(one for one in records if one["key"] == "run_start")
+        start = next(record for record in records if record["key"] == "run_start")
         for place, record in enumerate(records[records.index(start) :]):
             record["time_ms"] = start["time_ms"] + place
             if record["key"] == "eval_accuracy":

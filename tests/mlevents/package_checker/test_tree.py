@@ -98,7 +98,7 @@ def test_the_round_of_the_logs_is_that_of_the_description(package):
     place = package / "systems" / f"{SYSTEM}.json"
     found = {}
     for date_ms in (1_653_000_000_000, 1_716_000_000_000):  # May 2022: v2.0; May 2024: v4.0, of other status words
-        edit_logs(package, lambda records, date_ms=date_ms: [one.update(time_ms=date_ms) for one in records])
+        edit_logs(package, lambda records, date_ms=date_ms: [record.update(time_ms=date_ms) for record in records])
         found[date_ms] = [f.message for f in checked(package, None) if f.path == str(place) and f.level == "error"]
     before, after = found.values()
     assert before == [] and len(after) == 1 and "in v4.0 not one of 'Available on-premise'" in after[0]
@@ -106,7 +106,7 @@ def test_the_round_of_the_logs_is_that_of_the_description(package):
 
 def test_a_disagreement_is_told_once_with_the_line_of_the_log(package):
     edit_logs(package, lambda records: put(records, "submission_org", "Rival"))
-    (finding,) = [one for one in checked(package) if one.level == "error"]
+    (finding,) = [finding for finding in checked(package) if finding.level == "error"]
     assert finding.rule == "organization-agrees" and "4 more" in finding.message
     line = (package / RESULTS / "result_0.txt").read_text().splitlines()[finding.line - 1]
     assert finding.path == str(package / RESULTS / "result_0.txt") and '"submission_org"' in line
@@ -151,7 +151,7 @@ def test_in_closed_only_a_factor_that_slows_down_may_stand(package, factor, leve
 
 def test_a_bypass_is_named_with_its_line(package):
     (package / "package_checker_params").write_text("quiet\n\nrcp-bert-train-samples\n")
-    findings = [(one.rule, one.line) for one in checked(package)]
+    findings = [(finding.rule, finding.line) for finding in checked(package)]
     assert findings == [("checker-bypass", 1), ("checker-bypass", 3)]
 
 
@@ -203,7 +203,7 @@ def test_a_folder_that_cannot_be_listed_is_not_said_to_be_empty(package, monkeyp
 def test_of_very_many_findings_of_one_rule_a_hundred_are_told_and_the_rest_counted(package):
     for number in range(130):
         (package / RESULTS / f"note_{number}").write_text("")
-    findings = [one for one in checked(package) if one.rule == "unknown-file"]
+    findings = [finding for finding in checked(package) if finding.rule == "unknown-file"]
     assert len(findings) == 101 and findings[-1].message.startswith("and 30 more")
 
 
@@ -230,8 +230,8 @@ def test_links_that_loop_pipes_and_odd_names_neither_hang_nor_raise(package):
     with open(os.fsencode(package / RESULTS) + b"/result_\xff\n.txt", "w") as file:
         file.write("x")
     findings = checked(package)
-    assert {"link", "special-file", "file-name", "result-no-log"} <= {one.rule for one in findings}
-    assert all(str(one).isprintable() for one in findings)
+    assert {"link", "special-file", "file-name", "result-no-log"} <= {finding.rule for finding in findings}
+    assert all(str(finding).isprintable() for finding in findings)
 
 
 def test_a_folder_that_is_none_or_a_file_has_findings(tmp_path):
@@ -268,7 +268,9 @@ def test_no_structural_edit_raises_and_every_message_can_be_printed(good, tmp_pa
                     path.read_bytes()[: chance.randrange(40)] + chance.randbytes(chance.choice((0, 1, 40)))
                 )
             else:
-                chance.choice([one for one in MUTATIONS if one.rule not in ("link", "special-file")]).change(folder)
+                chance.choice(
+                    [finding for finding in MUTATIONS if finding.rule not in ("link", "special-file")]
+                ).change(folder)
         except (OSError, ValueError, LookupError, shutil.Error, AttributeError, TypeError, StopIteration):
             continue  # this edit does not fit what is left of the package
     add_links_and_pipes(folder, chance)
@@ -295,7 +297,10 @@ def test_published_packages_lack_only_the_runs_and_the_source_that_the_archives_
     for round_, benchmark in (("v2.0", "resnet"), ("v2.1", "bert")):
         folder = published_sample[round_]
         assert submission_folders(folder.parent) == [folder]
-        assert [one.system for one in result_sets(folder)] == ["8xA100_80GB-baseline", "8xA100_80GB-methods"]
+        assert [result_set.system for result_set in result_sets(folder)] == [
+            "8xA100_80GB-baseline",
+            "8xA100_80GB-methods",
+        ]
         findings = checked(folder, f"{round_[1:]}.0")
         errors = [finding for finding in findings if finding.level == "error"]
         assert [finding.rule for finding in errors] == ["run-count", "run-count", "source-missing"]

@@ -39,13 +39,13 @@ def chain(ruleset: str, benchmark: str, division: str, optimizer: str | None = N
     """Every entry for each key, in the order in which the rule files are read: the last one's checks count."""
     files = ["common", f"{division}_common", f"{division}_{benchmark}"]
     files += [f"{division}_{benchmark}_{optimizer}"] if optimizer else []
-    found: dict[str, list[Entry]] = {}
+    values: dict[str, list[Entry]] = {}
     for file in files:
         # A declared defect: open GPT-3 has a rule file from 4.0.0 on only.
         missing = file == "open_gpt3" and not (CHECKER / f"training_{ruleset}" / f"{file}.yaml").exists()
         for key, entry in entries("4.0.0" if missing else ruleset, file).items():
-            found.setdefault(key, []).append(entry)
-    return found
+            values.setdefault(key, []).append(entry)
+    return values
 
 
 def tensors(ruleset: str, benchmark: str) -> list[str]:

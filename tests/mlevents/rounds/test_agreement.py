@@ -118,7 +118,7 @@ def mutations(
 def distinct_rules() -> dict[str, list[tuple[Case, RequiredKey, list[dict[str, Any]]]]]:
     """Each rule with its rule file's entries once, by the newest round that has it, whose logs are the shortest."""
     seen: set[str] = set()
-    found: dict[str, list[tuple[Case, RequiredKey, list[dict[str, Any]]]]] = {}
+    rules: dict[str, list[tuple[Case, RequiredKey, list[dict[str, Any]]]]] = {}
     for name in reversed(MLPERF_RULESETS):
         for case in reversed(cases_of(name)):
             entries = rule_files.chain(*case)
@@ -126,8 +126,8 @@ def distinct_rules() -> dict[str, list[tuple[Case, RequiredKey, list[dict[str, A
                 text = re.sub(r"training_\d\.\d\.\d", "", str(entries.get(rule.key)))
                 if (pair := f"{rule} {text}") not in seen:
                     seen.add(pair)
-                    found.setdefault(name, []).append((case, rule, entries.get(rule.key, [])))
-    return found
+                    rules.setdefault(name, []).append((case, rule, entries.get(rule.key, [])))
+    return rules
 
 
 DISTINCT = distinct_rules()

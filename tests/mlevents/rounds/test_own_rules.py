@@ -35,7 +35,7 @@ def report(write: Write, make_records: Callable[..., list[dict[str, Any]]]) -> C
 
 
 def of_level(report: CheckReport, level: str = "error") -> set[str]:
-    return {one.rule for one in report.findings if one.level == level}
+    return {finding.rule for finding in report.findings if finding.level == level}
 
 
 def test_a_log_is_judged_by_the_rules_it_records(report: Callable[..., CheckReport]) -> None:
@@ -95,13 +95,13 @@ def test_a_name_that_is_taken_or_no_folder_is_refused(name: object) -> None:
 
 def test_runs_of_different_rules_are_no_set(report: Callable[..., CheckReport]) -> None:
     def of(name: str, seed: int, **change: Any) -> RunSummary:
-        found: RunSummary = report(rules=as_recorded(WINE) | change, name=name, seed=seed).summary
-        return found
+        run: RunSummary = report(rules=as_recorded(WINE) | change, name=name, seed=seed).summary
+        return run
 
     one, other = of("result_0.txt", 1), of("result_1.txt", 2)
-    assert not [found for found in check_set([one, other], BEYOND_MLPERF) if found.level == "error"]
+    assert not [finding for finding in check_set([one, other], BEYOND_MLPERF) if finding.level == "error"]
     easier = of("result_1.txt", 2, target=0.5)
-    differing = [found.message for found in check_set([one, easier], BEYOND_MLPERF) if found.level == "error"]
+    differing = [finding.message for finding in check_set([one, easier], BEYOND_MLPERF) if finding.level == "error"]
     assert any(message.startswith("benchmark_rules differs within the set") for message in differing)
     assert "its runs differ in rules" in str(mismatch([one, easier], [one, easier], "wine"))
 
@@ -110,5 +110,5 @@ def test_a_set_of_another_size_than_its_own_rules_require_is_a_warning(report: C
     few = [
         report(rules=as_recorded(WINE), name=f"result_{seed}.txt", seed=seed).summary for seed in range(WINE.runs + 1)
     ]
-    (found,) = [one for one in check_set(few, BEYOND_MLPERF) if one.rule == "run-count"]
-    assert found.level == "warning" and f"wine requires exactly {WINE.runs}" in found.message
+    (finding,) = [finding for finding in check_set(few, BEYOND_MLPERF) if finding.rule == "run-count"]
+    assert finding.level == "warning" and f"wine requires exactly {WINE.runs}" in finding.message

@@ -68,14 +68,14 @@ def test_the_json_has_all_measurements_and_no_local_path(toy: str, tmp_path: Pat
     assert main([*command, "--images", str(tmp_path)]) == ExitCode.OK
     text = out.read_text()
     assert str(tmp_path) not in text
-    found = json.loads(text)
-    slow = found["rows"][0]
+    values = json.loads(text)
+    slow = values["rows"][0]
     assert slow["images_per_second"] == {"median": 50.0, "lowest": 25.0, "highest": 100.0, "all": [100.0, 50.0, 25.0]}
     assert slow["images_per_cpu_second"]["median"] == 25.0
     assert slow["first_pass"]["seconds"] == 9.0 and slow["peak_bytes"] == 3 << 20
-    assert found["missing"] == {"absent": "it is not installed."}
-    assert found["command"].startswith(f"timedrun bench loader {toy} baseline")
-    assert "--count 100" in found["command"] and "--stores STORES" in found["command"]
+    assert values["missing"] == {"absent": "it is not installed."}
+    assert values["command"].startswith(f"timedrun bench loader {toy} baseline")
+    assert "--count 100" in values["command"] and "--stores STORES" in values["command"]
 
 
 def test_nothing_is_measured_if_the_output_cannot_be_written(
@@ -109,8 +109,8 @@ def test_every_repeat_runs_all_in_a_new_order_and_the_first_does_not_count() -> 
     rounds = [seen[begin : begin + 4] for begin in range(0, 24, 4)]
     assert [{repeat for _, repeat in one} for one in rounds] == [{0}, {1}, {2}, {3}, {4}, {5}]
     orders = [[name for name, _ in one] for one in rounds]
-    assert all(sorted(one) == names for one in orders)
-    assert len({tuple(one) for one in orders}) > 1
+    assert all(sorted(order) == names for order in orders)
+    assert len({tuple(order) for order in orders}) > 1
     assert all(len(counted) == 5 for _, counted in found)
 
 

@@ -44,9 +44,9 @@ def test_the_fastest_of_a_users_builds_is_chosen_and_losses_are_compared() -> No
         "three workers": {"workers": 3},
         "broken": {"fails": True},
     }
-    found = choose(build, changes, monotonic=clock)
-    assert found.kept == ["fused", "three workers"] and found.settings == {"seconds": 0.05, "workers": 3}
-    assert found.speed_up is not None and found.speed_up.value == pytest.approx(8, rel=0.01)
-    assert found.evidence["smoothing"].reason.startswith("it changes the loss")
-    assert found.evidence["broken"].reason == "it fails: RuntimeError: planted"
-    assert found.evidence["one worker"].reason == "three workers is faster"
+    selection = choose(build, changes, monotonic=clock)
+    assert selection.kept == ["fused", "three workers"] and selection.settings == {"seconds": 0.05, "workers": 3}
+    assert selection.speed_up is not None and selection.speed_up.value == pytest.approx(8, rel=0.01)
+    assert selection.evidence["smoothing"].reason.startswith("it changes the loss")
+    assert selection.evidence["broken"].reason == "it fails: RuntimeError: planted"
+    assert selection.evidence["one worker"].reason == "three workers is faster"

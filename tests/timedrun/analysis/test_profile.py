@@ -113,32 +113,32 @@ def test_every_position_begins_with_the_initial_weights(config: RunConfig) -> No
 
 def test_times_are_those_of_the_calls_and_the_estimate_integrates_them(config: RunConfig) -> None:
     toy = Toy(config, SPEC)
-    found = profile_of(toy.train(8))
-    assert found.step_seconds == pytest.approx([6.5, 6.5, 6.5])
-    assert found.parts["forward"].seconds == pytest.approx(2 * 80)
-    assert found.training_seconds == pytest.approx(6.5 * 80)
-    assert (found.evaluations, found.evaluation_seconds) == (4, 20)  # at 2, 4, 6 and 8 of 8 epochs
-    assert found.run_seconds == pytest.approx(6.5 * 80 + 4 * 20)
-    assert sum(part.share for part in found.parts.values()) == pytest.approx(1)
-    assert found.overheads == pytest.approx([0.0] * 6)
-    name, part = found.bottleneck
+    profile = profile_of(toy.train(8))
+    assert profile.step_seconds == pytest.approx([6.5, 6.5, 6.5])
+    assert profile.parts["forward"].seconds == pytest.approx(2 * 80)
+    assert profile.training_seconds == pytest.approx(6.5 * 80)
+    assert (profile.evaluations, profile.evaluation_seconds) == (4, 20)  # at 2, 4, 6 and 8 of 8 epochs
+    assert profile.run_seconds == pytest.approx(6.5 * 80 + 4 * 20)
+    assert sum(part.share for part in profile.parts.values()) == pytest.approx(1)
+    assert profile.overheads == pytest.approx([0.0] * 6)
+    name, part = profile.bottleneck
     assert name == "computing" and part.bound == pytest.approx(600 / (600 - 6 * 80))
 
 
 def test_a_planted_slow_method_is_the_bottleneck(config: RunConfig) -> None:
-    found = profile_of(Toy(config, SPEC, method=30).train(8))
-    assert found.bottleneck[0] == "method slow_method"
-    assert found.parts["method slow_method"].seconds == pytest.approx(30 * 80)
+    profile = profile_of(Toy(config, SPEC, method=30).train(8))
+    assert profile.bottleneck[0] == "method slow_method"
+    assert profile.parts["method slow_method"].seconds == pytest.approx(30 * 80)
 
 
 def test_a_planted_slow_loader_is_the_bottleneck_where_it_is_slow(config: RunConfig) -> None:
     toy = Toy(config, IN_SAMPLES)
     toy.loading = lambda step: 0.5 if step < 30 else 100
-    found = profile_of(toy.train(400))
-    assert found.bottleneck[0] == "loading"
-    assert [parts["loading"] for parts in found.part_seconds] == pytest.approx([0.5, 100, 100])
+    profile = profile_of(toy.train(400))
+    assert profile.bottleneck[0] == "loading"
+    assert [parts["loading"] for parts in profile.part_seconds] == pytest.approx([0.5, 100, 100])
     between = (0.505 - 0.045) * (0.5 + 100) / 2
-    assert found.parts["loading"].seconds == pytest.approx(100 * (0.045 * 0.5 + between + (1 - 0.505) * 100))
+    assert profile.parts["loading"].seconds == pytest.approx(100 * (0.045 * 0.5 + between + (1 - 0.505) * 100))
 
 
 def test_turns_of_other_configs_are_in_no_step(config: RunConfig) -> None:

@@ -57,16 +57,16 @@ def test_what_pays_is_kept_and_the_rest_has_a_reason() -> None:
         product(fast=0.8, slow=1.2, wrong=0.1, rounding=0.5),
         lambda changes: next((losses[name] for name in sorted(changes) if name in losses), 2.0),
     )
-    found = select(machine, "fast", "slow", "useless", "wrong", "rounding", "broken")
-    assert found.kept == ["fast", "rounding"] and found.settings == {"fast", "rounding"}
-    assert found.speed_up is not None and found.speed_up.value == pytest.approx(2.5, rel=0.02)
-    assert found.loss == pytest.approx(5e-5)
-    assert found.sentences[0].startswith("fast: 1.2") and found.sentences[0].endswith("kept")
-    reasons = {name: one.reason for name, one in found.evidence.items()}
+    selection = select(machine, "fast", "slow", "useless", "wrong", "rounding", "broken")
+    assert selection.kept == ["fast", "rounding"] and selection.settings == {"fast", "rounding"}
+    assert selection.speed_up is not None and selection.speed_up.value == pytest.approx(2.5, rel=0.02)
+    assert selection.loss == pytest.approx(5e-5)
+    assert selection.sentences[0].startswith("fast: 1.2") and selection.sentences[0].endswith("kept")
+    reasons = {name: value.reason for name, value in selection.evidence.items()}
     assert reasons["slow"] == "slower with it" and reasons["useless"] == "no difference shown"
     assert reasons["wrong"] == "it changes the loss: 2.1 in place of 2 in the first steps"
     assert reasons["broken"] == "it fails: RuntimeError: planted"
-    assert found.as_values()["kept"] == found.kept
+    assert selection.as_values()["kept"] == selection.kept
 
 
 def test_a_change_that_others_need_is_judged_with_them() -> None:

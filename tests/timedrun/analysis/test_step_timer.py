@@ -120,8 +120,8 @@ def test_a_method_in_the_loader_is_not_loading() -> None:
         loop.clock.now += 1
         loop.model(torch.ones(1, 3))
         loop.timer.end_step()
-    found = loop.timer.parts_of(loop.timer.steps[0])
-    assert found == {"loading": 2, "method slow_method": 11, "forward": 2}
+    parts = loop.timer.parts_of(loop.timer.steps[0])
+    assert parts == {"loading": 2, "method slow_method": 11, "forward": 2}
 
 
 def test_evaluation_and_a_pass_without_gradients_are_not_the_steps_forward_pass() -> None:

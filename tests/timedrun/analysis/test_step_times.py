@@ -14,11 +14,11 @@ from timedrun.benchmark import find
 def test_the_speed_up_is_the_geometric_mean_of_pairs_with_students_interval() -> None:
     base = StepTimes((0.0, 1.0), ((2.0, 4.0), (8.0,)), 10)
     other = StepTimes((0.0, 1.0), ((1.0, 1.0), (1.0,)), 10)
-    found = speed_up(base, other)
+    gain = speed_up(base, other)
     # Logarithms to base 2: 1, 2, 3; mean 2, standard deviation 1; Student's t with 2 degrees of freedom: 4.302653.
     margin = 4.302653 / math.sqrt(3)
-    assert astuple(found) == pytest.approx((4, 2 ** (2 - margin), 2 ** (2 + margin)), rel=1e-6)
-    assert found.verdict_against(1, "faster", "slower") == "no difference shown"
+    assert astuple(gain) == pytest.approx((4, 2 ** (2 - margin), 2 ** (2 + margin)), rel=1e-6)
+    assert gain.verdict_against(1, "faster", "slower") == "no difference shown"
     assert speed_up(base, replace(base, chunks=((2.0, 4.0), (8.0,)))).value == 1
     with pytest.raises(ValueError, match="at least two chunks"):
         speed_up(replace(base, chunks=((1.0,),)), replace(base, chunks=((1.0,),)))

@@ -61,9 +61,9 @@ def test_the_config_that_is_written_has_what_pays_and_the_evidence(
 def test_16_bits_are_tried_where_they_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["auto", "image_classification", "--json", "--out", str(tmp_path / "a.json"), "--try", "precision bf16"]
     assert cli.main(words) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["kept"] == ["precision bf16"] and found["loss_difference"] == pytest.approx(1e-3)
-    assert found["speed_up"]["ratio"] == pytest.approx(2) and found["given"] == "digits_baseline"
+    values = json.loads(capsys.readouterr().out)
+    assert values["kept"] == ["precision bf16"] and values["loss_difference"] == pytest.approx(1e-3)
+    assert values["speed_up"]["ratio"] == pytest.approx(2) and values["given"] == "digits_baseline"
 
 
 def test_level_2_starts_from_the_recipe_for_the_budget(

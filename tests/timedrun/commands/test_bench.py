@@ -23,9 +23,9 @@ def test_steps_of_two_configs_are_compared_and_written(tmp_path: Path, capsys: p
     assert "samples/s" in header and "tokens/s" not in header and "MFU" not in header
     assert first.split()[0] == "synthetic_smoke" and second.startswith("smoke-ema seed 7")
     assert any("peak unknown" in line for line in rest)
-    found = json.loads(out.read_text())
-    assert found["command"].startswith("timedrun bench step image_classification smoke smoke-ema --data synthetic")
-    rows = found["rows"]
+    values = json.loads(out.read_text())
+    assert values["command"].startswith("timedrun bench step image_classification smoke smoke-ema --data synthetic")
+    rows = values["rows"]
     assert rows[0]["speed_up"] is None and rows[1]["speed_up"]["ratio"] > 0
     assert rows[0]["operations_per_step"] == rows[1]["operations_per_step"] > 0
     assert rows[0]["samples_per_second"] == rows[0]["global_batch"] / rows[0]["seconds_per_step"]["median"]

@@ -16,11 +16,11 @@ def test_it_names_installed_versions_what_is_missing_and_what_cannot_be_used(
     monkeypatch.setattr("timedrun.commands.doctor.metadata.requires", lambda name: required)
     (tmp_path / "file").touch()
     assert main(["doctor", "--json", "--results", str(tmp_path / "file" / "runs")]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["packages"].keys() == {"[digits]", "[ffcv]", *doctor.OTHER_PACKAGES}
-    assert found["packages"]["[digits]"] == f"pytest {pytest.__version__}"
-    assert found["packages"]["[ffcv]"] == "no-such-package not installed: pip install 'timedrun[ffcv]'"
-    assert "is a file" in found["machine"]["results"]
+    values = json.loads(capsys.readouterr().out)
+    assert values["packages"].keys() == {"[digits]", "[ffcv]", *doctor.OTHER_PACKAGES}
+    assert values["packages"]["[digits]"] == f"pytest {pytest.__version__}"
+    assert values["packages"]["[ffcv]"] == "no-such-package not installed: pip install 'timedrun[ffcv]'"
+    assert "is a file" in values["machine"]["results"]
     assert not list(tmp_path.glob("runs*"))
     assert main(["doctor", "--results", str(tmp_path / "runs")]) == 0
     assert f"{tmp_path / 'runs'} is writable" in capsys.readouterr().out

@@ -15,12 +15,12 @@ def test_a_profile_as_json_with_its_trace(tmp_path: Path, capsys: pytest.Capture
     trace = tmp_path / "trace.json"
     options = ["--positions", "2", "--steps", "5", "--skip", "1", "--trace", str(trace), "--json"]
     assert main([*SMOKE, *options]) == ExitCode.OK
-    found = json.loads(capsys.readouterr().out)
-    assert len(found["positions"]) == 2 and found["evaluation_seconds"] > 0
-    parts = found["schedule"]["parts"]
+    values = json.loads(capsys.readouterr().out)
+    assert len(values["positions"]) == 2 and values["evaluation_seconds"] > 0
+    parts = values["schedule"]["parts"]
     assert {"loading", "forward", "backward", "optimizer", "method ema", "evaluation"} <= parts.keys()
     assert sum(part["share"] for part in parts.values()) == pytest.approx(1)
-    assert found["without_model"]["seconds_per_step"] > 0
+    assert values["without_model"]["seconds_per_step"] > 0
     names = {event.get("name") for event in json.loads(trace.read_text())["traceEvents"]}
     assert {"forward", "backward", "optimizer"} <= names
 

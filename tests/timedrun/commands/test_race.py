@@ -33,9 +33,9 @@ def test_a_race_ends_in_checked_logs_a_package_a_figure_and_a_table(
     readme = next((tmp_path / "race" / "package").rglob("README.md")).read_text()
     assert "demonstration" in readme.lower()
     verdicts = [one for one in written["verdicts"] if one["path"].endswith(".txt")]
-    for one in verdicts:
-        assert (one["strict"], one["official"], one["ruleset"]) == ("pass", "pass", "2.0.0")
-        assert one["checker"].startswith("mlperf-logging 4.1.") and one["demonstration"]
+    for verdict in verdicts:
+        assert (verdict["strict"], verdict["official"], verdict["ruleset"]) == ("pass", "pass", "2.0.0")
+        assert verdict["checker"].startswith("mlperf-logging 4.1.") and verdict["demonstration"]
     assert len(verdicts) == 5
     assert main(["score", str(tmp_path / "race" / "synthetic_smoke"), "--json"]) == 0
     (score,) = json.loads(capsys.readouterr().out)

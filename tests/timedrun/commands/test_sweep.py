@@ -29,8 +29,8 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def plan(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, object]:
     assert cli.main(["sweep", "image_classification", *words, "--dry-run", "--json"]) == 0
-    found: dict[str, object] = json.loads(capsys.readouterr().out)
-    return found
+    values: dict[str, object] = json.loads(capsys.readouterr().out)
+    return values
 
 
 def test_a_dry_run_prints_curves_lengths_and_runs(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

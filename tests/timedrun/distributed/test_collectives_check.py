@@ -37,9 +37,9 @@ def test_a_wrong_collective_is_named_with_its_ranks(wrong: str, message: str, mo
     def broadcast(buffer: torch.Tensor, src: int, name: str = "broadcast") -> None:
         buffer.copy_(part(src, len(buffer), buffer.dtype, CPU) + (src == 0) * WRONG[name])
 
-    def all_gather(found: list[torch.Tensor], own: torch.Tensor) -> None:
-        for rank, one in enumerate(found):
-            broadcast(one, rank, "gather")
+    def all_gather(tensors: list[torch.Tensor], own: torch.Tensor) -> None:
+        for rank, tensor in enumerate(tensors):
+            broadcast(tensor, rank, "gather")
 
     monkeypatch.setattr(dist, "all_gather", all_gather)
     monkeypatch.setattr(dist, "broadcast", broadcast)

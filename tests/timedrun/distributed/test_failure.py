@@ -13,8 +13,10 @@ Activity = tuple[State, float] | None
 def found(activities: list[Activity]) -> str:
     """The message on ranks with these states and idle seconds; None: its steps advance."""
     running = {
-        rank: RankStatus(step=3, activity=ThreadActivity(*one, where=f"train.py:{rank} (step)") if one else None)
-        for rank, one in enumerate(activities)
+        rank: RankStatus(
+            step=3, activity=ThreadActivity(*activity, where=f"train.py:{rank} (step)") if activity else None
+        )
+        for rank, activity in enumerate(activities)
     }
     failure = find_stalled(running, 4, STUCK, BUSY)
     assert failure is None or failure.exit_code == ExitCode.RANK_LOST

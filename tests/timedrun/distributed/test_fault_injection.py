@@ -107,5 +107,5 @@ def test_the_failure_of_rank_1_is_the_logs_reason_within_the_promised_time(
 @pytest.mark.timeout(400)
 def test_a_slow_rank_is_named_and_the_run_goes_on(ends: dict[str, Future[Ended]]) -> None:
     slow = {(event.value, event.metadata["part"]): event for event in ends["slow"].result()[0].all(keys.SLOW_RANK)}
-    one = slow[1, "loading"].metadata  # other stragglers may be the machine's
-    assert one["seconds"] > max(0.2, 1.5 * one["median_seconds"])
+    metadata = slow[1, "loading"].metadata  # other stragglers may be the machine's
+    assert metadata["seconds"] > max(0.2, 1.5 * metadata["median_seconds"])

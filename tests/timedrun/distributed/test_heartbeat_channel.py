@@ -21,7 +21,11 @@ def test_only_a_process_with_the_secret_is_accepted() -> None:
     hub = threading.Thread(target=lambda: found.update(connect(first)), daemon=True)
     hub.start()
     port = meeting.given.result(MEET_SECONDS)[0]
-    listening = {one.laddr for one in psutil.Process().net_connections("tcp") if one.status == psutil.CONN_LISTEN}
+    listening = {
+        connection.laddr
+        for connection in psutil.Process().net_connections("tcp")
+        if connection.status == psutil.CONN_LISTEN
+    }
     assert {address.ip for address in listening if address.port == port} == {"127.0.0.1"}
     for hello in (b"0" * 32 + b" 00000001", b"GET / HTTP/1.1\r\n\r\n", b"7\n"):
         with socket.create_connection(("127.0.0.1", port)) as stranger:

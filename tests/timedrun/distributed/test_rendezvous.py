@@ -58,7 +58,7 @@ def test_ranks_that_miss_or_contradict_each_other_are_named_on_all(
     envs = [env(rank, world_size, port, node_ranks) for rank, world_size, node_ranks in ranks]
     for error in in_threads(len(envs), lambda number: init_process_group(envs[number], CPU, seconds)):
         assert isinstance(error, kind)
-        assert all(one in str(error) for one in words)
+        assert all(word in str(error) for word in words)
 
 
 @pytest.mark.parametrize(

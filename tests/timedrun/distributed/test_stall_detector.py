@@ -53,17 +53,17 @@ def samples(probe: ActivityProbe, count: int = 6) -> ThreadActivity:
 
 def test_a_sleeping_thread_is_idle_until_a_reset_at_a_line_without_the_machines_path(machine: SimpleNamespace) -> None:
     probe = probe_of(own_code)
-    found = samples(probe)
-    assert (found.state, found.idle_seconds) == ("own", 5.0)
-    assert found.where.startswith("tests/timedrun/distributed/test_stall_detector.py:")
-    assert found.where.endswith("(own_code)")
+    activity = samples(probe)
+    assert (activity.state, activity.idle_seconds) == ("own", 5.0)
+    assert activity.where.startswith("tests/timedrun/distributed/test_stall_detector.py:")
+    assert activity.where.endswith("(own_code)")
     probe.reset()
     assert probe.sample(1.0).idle_seconds == 0.0
 
 
 def test_a_thread_in_a_collective_waits(machine: SimpleNamespace) -> None:
-    found = samples(probe_of(COLLECTIVE["wait"]))
-    assert (found.state, found.idle_seconds) == ("collective", 5.0)
+    activity = samples(probe_of(COLLECTIVE["wait"]))
+    assert (activity.state, activity.idle_seconds) == ("collective", 5.0)
 
 
 @pytest.mark.parametrize(
@@ -83,8 +83,8 @@ def test_a_process_with_work_anywhere_is_not_idle(
     probe = probe_of(own_code)
     for _ in range(6):
         vars(machine).update(work(machine))
-        found = probe.sample(1.0)
-    assert found.idle_seconds == idle
+        activity = probe.sample(1.0)
+    assert activity.idle_seconds == idle
 
 
 @pytest.mark.parametrize(

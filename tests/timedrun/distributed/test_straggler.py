@@ -85,8 +85,8 @@ FAST, SLOW_LOADER, SLOW_COMPUTER = [0.010, 0.100], [0.060, 0.100], [0.010, 0.160
 def test_a_slow_rank_is_reported_once_after_some_checks(slow: list[float], part: str, world_size: int) -> None:
     found = detected(*[[FAST] * (world_size - 1) + [slow]] * 10)
     place = ("loading", "computing").index(part)
-    one = SlowRank(world_size - 1, slow[place], FAST[place], part)
-    assert found == [None] * (CHECKS - 1) + [one] + [None] * (10 - CHECKS)
+    rank = SlowRank(world_size - 1, slow[place], FAST[place], part)
+    assert found == [None] * (CHECKS - 1) + [rank] + [None] * (10 - CHECKS)
 
 
 def test_a_straggler_is_reported_again_only_after_it_was_not_slow() -> None:

@@ -57,11 +57,11 @@ class Nodes:
 
     def left(self) -> list[psutil.Process]:
         """The processes that still run on the nodes."""
-        found = []
+        items = []
         for process in psutil.process_iter():
             with suppress(psutil.Error):
-                found += [process] if process.environ().get("TMPDIR") == str(self.folder) else []
-        return found
+                items += [process] if process.environ().get("TMPDIR") == str(self.folder) else []
+        return items
 
     def output(self, node: int) -> str:
         return (self.folder / f"node{node}" / "output").read_text()

@@ -46,8 +46,8 @@ class Run:
         self.watchdogs = []
         for rank in range(world_size):
             group = ProcessGroup(rank, world_size, rank, CPU)
-            one = Watchdog(group, lambda *end, rank=rank: self.ended.setdefault(rank, end), **options)
-            self.watchdogs.append(one.open(self.connections[rank], self.probes[rank]))
+            watchdog = Watchdog(group, lambda *end, rank=rank: self.ended.setdefault(rank, end), **options)
+            self.watchdogs.append(watchdog.open(self.connections[rank], self.probes[rank]))
         self.running = set(range(world_size))
 
     def advance(self, seconds: int) -> None:
@@ -68,12 +68,12 @@ class Run:
 
     def fail(self, rank: int, error: BaseException) -> Future[str]:
         """Call `failed` on a training thread."""
-        found: Future[str] = Future()
-        one = self.watchdogs[rank]
-        threading.Thread(target=lambda: found.set_result(one.failed(error)), daemon=True).start()
-        with one._changed:
-            assert one._changed.wait_for(lambda: one._returned, 30)
-        return found
+        future: Future[str] = Future()
+        watchdog = self.watchdogs[rank]
+        threading.Thread(target=lambda: future.set_result(watchdog.failed(error)), daemon=True).start()
+        with watchdog._changed:
+            assert watchdog._changed.wait_for(lambda: watchdog._returned, 30)
+        return future
 
 
 @pytest.mark.parametrize("dead", [0, 1])
@@ -136,8 +136,8 @@ def test_an_error_is_every_ranks_reason_and_ends_a_rank_that_trains_on(
     errors: dict[int, Exception], message: str
 ) -> None:
     run = Run(3)
-    for one in run.watchdogs:
-        one.at(120)
+    for watchdog in run.watchdogs:
+        watchdog.at(120)
     results = [run.fail(rank, error) for rank, error in errors.items()]
     run.advance(12)
     assert [result.result(30) for result in results] == [message] * len(errors)

@@ -304,4 +304,4 @@ def test_random_streams_differ_by_seed_step_rank_and_micro_batch_and_nothing_els
     first = at.random("mixup").rand(4).tolist()
     assert replace(at, progress=0.9).random("mixup").rand(4).tolist() == first
     others = [replace(at, **{name: 5}).random("mixup") for name in ("step", "seed", "rank", "micro_batch")]
-    assert all(one.rand(4).tolist() != first for one in [*others, at.random("cutmix")])
+    assert all(other.rand(4).tolist() != first for other in [*others, at.random("cutmix")])

@@ -155,7 +155,7 @@ def test_a_dry_run_of_a_large_config_needs_neither_weights_nor_data(
     spec = benchmark.spec
     write_log(spec, config, plan, tmp_path / "result_0.txt", "x", SimulatedClock())
     report = check(tmp_path / "result_0.txt", spec.ruleset)
-    assert [one for one in report.findings if one.level == "error"] == []
+    assert [finding for finding in report.findings if finding.level == "error"] == []
     last = record.read(tmp_path / "result_0.txt").quality[-1]
     assert (last.progress, last.value) == (total, config.evaluation.target)
 

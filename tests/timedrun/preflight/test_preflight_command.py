@@ -70,14 +70,14 @@ def examine_config(
     )
 
 
-def found(one: PreflightReport, level: str) -> set[str]:
+def found(report: PreflightReport, level: str) -> set[str]:
     """Return the rules of the report's findings of one level."""
-    return {finding.rule for finding in one.findings if finding.level == level}
+    return {finding.rule for finding in report.findings if finding.level == level}
 
 
-def words(one: PreflightReport, rule: str) -> str:
+def words(report: PreflightReport, rule: str) -> str:
     """Return the messages and hints of a rule."""
-    return "\n".join(f"{f.message}: {f.change}" for f in one.findings if f.rule == rule)
+    return "\n".join(f"{f.message}: {f.change}" for f in report.findings if f.rule == rule)
 
 
 @without_cuda
@@ -262,8 +262,8 @@ def test_notes_point_out_methods_that_meet_and_a_regularizer_in_a_short_run() ->
 def test_memory_names_the_largest_micro_batch_that_fits_and_warns_of_a_larger_one() -> None:
     benchmark = find("image_classification")
     config = replace(benchmark.config("methods", "digits"), global_batch=1024, micro_batch=1024)
-    found = memory_finding(benchmark, config, 1, device_memory(80))
-    assert found.level == "note" and found.message.endswith(
+    finding = memory_finding(benchmark, config, 1, device_memory(80))
+    assert finding.level == "note" and finding.message.endswith(
         "GPU's 80.0 GiB; the largest that fits is --micro-batch 1024"
     )
     small = memory_finding(benchmark, config, 1, device_memory(2.11))  # 2 GiB and 5 % are no tensor's

@@ -40,8 +40,8 @@ def allocated(step: Callable[[], Any], path: Path) -> int:
     profile.export_chrome_trace(str(path))
     events = [one for one in json.loads(path.read_text())["traceEvents"] if one["name"] == "[memory]"]
     now = peak = 0
-    for one in sorted(events, key=lambda one: float(one["ts"])):
-        now += one["args"]["Bytes"]
+    for event in sorted(events, key=lambda one: float(one["ts"])):
+        now += event["args"]["Bytes"]
         peak = max(peak, now)
     return peak
 
@@ -77,12 +77,12 @@ def test_gradients_and_activations_are_those_of_a_real_step(
     build_step: BuildStep, config: RunConfig, micro: int, tolerance: float, precision: Any, tmp_path: Path
 ) -> None:
     config = replace(config, precision=precision)
-    found = estimate(build_step, config, 1, micro, cuda=False)
+    memory = estimate(build_step, config, 1, micro, cuda=False)
     model, *_ = build_step(config)
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    assert found.gradients == 4 * sum(parameter.numel() for parameter in trained)
+    assert memory.gradients == 4 * sum(parameter.numel() for parameter in trained)
     real = measured(build_step, config, micro, tmp_path / "trace.json")
-    assert found.gradients + found.activations == pytest.approx(real, rel=tolerance)
+    assert memory.gradients + memory.activations == pytest.approx(real, rel=tolerance)
 
 
 def test_an_evaluation_of_gpt_takes_less_than_the_estimated_step(tmp_path: Path) -> None:
@@ -101,8 +101,8 @@ def test_state_that_outlives_a_step_is_counted_by_its_kind() -> None:
     trained = 4 * sum(parameter.numel() for parameter in model.parameters())
     whole = trained + sum(buffer.numel() * buffer.element_size() for buffer in model.buffers())
     config = replace(digits_methods(), optimizer=replace(digits_methods().optimizer, kind="adamw"), warm_up_steps=3)
-    found = estimate(build_images, config, 1, 16)
-    assert (found.model, found.copy, found.averages, found.optimizer) == (whole, whole, whole, 2 * trained)
+    memory = estimate(build_images, config, 1, 16)
+    assert (memory.model, memory.copy, memory.averages, memory.optimizer) == (whole, whole, whole, 2 * trained)
     assert estimate(build_images, replace(config, methods=(), warm_up_steps=0), 1, 16).copy == 0
 
 

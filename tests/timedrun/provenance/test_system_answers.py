@@ -84,8 +84,8 @@ def test_the_command_describes_this_machine_and_asks_for_the_rest(
     capsys.readouterr()
     filled = _file(tmp_path, dict.fromkeys(asked, "known"))
     assert main(["system", "--answers", str(filled), "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["needed"] == found["optional"] == [] and found["description"]["cooling"] == "known"
-    assert tuple(found["description"]) == KEYS
+    values = json.loads(capsys.readouterr().out)
+    assert values["needed"] == values["optional"] == [] and values["description"]["cooling"] == "known"
+    assert tuple(values["description"]) == KEYS
     assert main(["system", "--answers", str(tmp_path / "nowhere")]) == 2
     assert "nowhere: cannot be read" in capsys.readouterr().err

@@ -49,7 +49,7 @@ def test_the_page_has_table_figures_settings_and_every_log(page: str) -> None:
     for number in range(3):
         assert f"<td>a/result_{number}.txt</td>" in page and f"<td>b/result_{number}.txt</td>" in page
     images = [attributes for tag, attributes in elements(page) if tag == "img"]
-    assert [one["alt"] for one in images] == ["Quality over time"]
+    assert [image["alt"] for image in images] == ["Quality over time"]
 
 
 def test_the_page_loads_nothing_and_runs_nothing_out_of_a_log(page: str) -> None:

@@ -41,8 +41,8 @@ def test_a_failed_run_is_noted_and_three_in_a_row_end_their_side(
 
     def start(turn: Turn, label: str) -> tuple[int, bool]:
         on_disk = race_file.load(tmp_path)
-        assert [one.status for one in on_disk.turns].count("running") == 1
-        assert len([one for one in on_disk.turns if one.status in ("finished", "failed")]) == len(started)
+        assert [turn.status for turn in on_disk.turns].count("running") == 1
+        assert len([turn for turn in on_disk.turns if turn.status in ("finished", "failed")]) == len(started)
         started.append(f"{turn.side}{turn.number}")
         if turn.side == "b":
             return 1, False

@@ -44,7 +44,7 @@ def test_an_ablation_leaves_out_and_adds_each_method() -> None:
     (full,) = named("methods")
     methods = [method.name for method in full.config.methods]
     sides, comparisons = ablation(full, None)
-    assert [(one.row, one.slow, one.fast) for one in comparisons] == [
+    assert [(comparison.row, comparison.slow, comparison.fast) for comparison in comparisons] == [
         ("all methods, left out", "digits_methods_bare", "digits_methods"),
         *((f"{name}, left out", f"digits_methods-{name}", "digits_methods") for name in methods),
         *((f"{name}, alone", "digits_methods_bare", f"digits_methods_bare+{name}") for name in methods),
@@ -53,7 +53,7 @@ def test_an_ablation_leaves_out_and_adds_each_method() -> None:
     whole = by_name["digits_methods"]
     assert by_name["digits_methods_bare"] == {}
     for name in methods:
-        assert by_name[f"digits_methods-{name}"] == {one: whole[one] for one in methods if one != name}
+        assert by_name[f"digits_methods-{name}"] == {method: whole[method] for method in methods if method != name}
         assert by_name[f"digits_methods_bare+{name}"] == {name: whole[name]}
 
 
@@ -62,6 +62,6 @@ def test_equal_sides_of_an_ablation_run_once_and_a_base_keeps_its_own_methods() 
     sides, comparisons = ablation(full, None)
     assert len(sides) == 4 and len(comparisons) == 5
     _, comparisons = ablation(full, named("baseline")[0])
-    assert [one.row for one in comparisons if one.row.endswith("alone")] == ["ema, alone"]
+    assert [comparison.row for comparison in comparisons if comparison.row.endswith("alone")] == ["ema, alone"]
     with pytest.raises(UsageError, match="2 or more methods"):
         ablation(named("methods-blurpool-ema-channels_last")[0], None)

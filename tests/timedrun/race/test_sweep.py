@@ -29,13 +29,13 @@ Runs = Mapping[float, list[tuple[float, float]]]
 
 def runs(slower: float = 1.0, better: float = 0.0, ratios: tuple[float, ...] = (0.5, 1.0)) -> Runs:
     """A curve like the baseline's, `slower` times as slow and `better` by a quality."""
-    found = {}
+    values = {}
     for ratio in ratios:
         shifted = [NOISE[(seed + (better != 0)) % 4] / 4 for seed in range(4)]
-        found[ratio] = [
+        values[ratio] = [
             (SECONDS[ratio] * slower, QUALITY[ratio] + NOISE[seed] + better + shifted[seed]) for seed in range(4)
         ]
-    return found
+    return values
 
 
 @pytest.fixture
@@ -44,13 +44,13 @@ def sweep(tmp_path: Path, write_run: WriteRun) -> Callable[..., Race]:
 
     def write(**curves: Runs) -> Race:
         curves = {"baseline": runs(ratios=(0.5, 1.0, 2.0)), **curves}
-        budgets = {f"{name}_x{r:g}": Budget(curve=name, ratio=r) for name, found in curves.items() for r in found}
+        budgets = {f"{name}_x{r:g}": Budget(curve=name, ratio=r) for name, curve in curves.items() for r in curve}
         turns = schedule(list(budgets), 4, 0)
         for turn in turns:
             seconds, quality = curves[budgets[turn.side].curve][budgets[turn.side].ratio][turn.number]
             write_run(tmp_path / turn.side, turn.number, seconds, quality=quality)
             turn.status = "finished"
-        sides = {side: f"{one.curve} x{one.ratio:g}" for side, one in budgets.items()}
+        sides = {side: f"{budget.curve} x{budget.ratio:g}" for side, budget in budgets.items()}
         race = Race(benchmark="toy", runs=4, sides=sides, budgets=budgets, turns=turns)
         race.save(tmp_path)
         return race
@@ -59,7 +59,7 @@ def sweep(tmp_path: Path, write_run: WriteRun) -> Callable[..., Race]:
 
 
 def verdicts(folder: Path) -> dict[str, str]:
-    return {one.label: one.verdict for one in compare_curves(curves_at([folder]))[1:]}
+    return {curve.label: curve.verdict for curve in compare_curves(curves_at([folder]))[1:]}
 
 
 def test_a_method_that_only_takes_longer_is_worse_at_each_budget(sweep: Callable[..., Race], tmp_path: Path) -> None:

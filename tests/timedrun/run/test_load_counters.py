@@ -161,12 +161,12 @@ def test_descendants_are_those_of_the_list_of_all_processes(tmp_path: Path) -> N
     with psutil.Popen([sys.executable, "-c", script], stdout=-1) as child:
         child.stdout.readline()
         try:
-            expected = {one.pid for one in psutil.Process().children(recursive=True)}
+            expected = {child.pid for child in psutil.Process().children(recursive=True)}
             assert len(expected) >= 2
             assert set(descendants()) == set(descendants(tmp_path)) == expected
         finally:
-            for one in (*child.children(), child):
-                one.kill()
+            for process in (*child.children(), child):
+                process.kill()
 
 
 def test_a_gpus_clock_heat_energy_and_other_processes_are_nvmls(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,10 +20,10 @@ DIGEST = f"sha256:{'0123456789abcdef' * 4}"
     [("", None), (DIGEST, DIGEST), (f"registry.internal:5000/team/image@{DIGEST}", DIGEST), (f" {DIGEST}\n", DIGEST)],
 )
 def test_an_images_digest_is_kept_without_the_registry_that_holds_it(
-    given: str, found: str | None, monkeypatch: pytest.MonkeyPatch
+    given: str, text: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(origin.IMAGE_DIGEST, given)
-    assert origin.image_digest() == found
+    assert origin.image_digest() == text
     monkeypatch.delenv(origin.IMAGE_DIGEST)
     assert origin.image_digest() is None
 
@@ -39,11 +39,11 @@ def test_the_datas_identity_is_added_to_what_is_known_already(tmp_path: Path) ->
     path = tmp_path / "provenance.json"
     path.write_text(json.dumps({"commit": "abc", "data": None}))
     origin.add_data(path, find("image_classification"), synthetic_smoke(), None, None)
-    found = json.loads(path.read_text())
-    assert found["commit"] == "abc"
-    assert found["data"]["name"] == "synthetic"
-    assert len(found["data"]["sha256"]) == 64
-    assert found["data"]["of"].startswith("counts and shapes")
+    values = json.loads(path.read_text())
+    assert values["commit"] == "abc"
+    assert values["data"]["name"] == "synthetic"
+    assert len(values["data"]["sha256"]) == 64
+    assert values["data"]["of"].startswith("counts and shapes")
 
 
 def test_data_that_cannot_be_read_are_unknown_and_name_no_folder(tmp_path: Path) -> None:

@@ -72,9 +72,9 @@ def test_large_files_are_sampled_in_evenly_spaced_windows(tmp_path: Path) -> Non
     for file in files:
         with file.open("wb") as opened:
             opened.truncate(3 * WINDOW_BYTES + 5)  # sparse: nothing of it is on the disk
-    found = resident(files, most_bytes=4 * WINDOW_BYTES)
-    assert found.fraction == 0.0
-    assert found.bytes == 5 * (3 * WINDOW_BYTES + 5)
+    residency = resident(files, most_bytes=4 * WINDOW_BYTES)
+    assert residency.fraction == 0.0
+    assert residency.bytes == 5 * (3 * WINDOW_BYTES + 5)
     places = list(page_cache._windows(files, [file.stat().st_size for file in files], 4 * WINDOW_BYTES))
     assert places == [
         (files[0], 0, WINDOW_BYTES),
@@ -82,23 +82,23 @@ def test_large_files_are_sampled_in_evenly_spaced_windows(tmp_path: Path) -> Non
         (files[2], 2 * WINDOW_BYTES, WINDOW_BYTES),
         (files[3], 3 * WINDOW_BYTES, 5),
     ]
-    assert found.asked_bytes == 3 * WINDOW_BYTES + 5
+    assert residency.asked_bytes == 3 * WINDOW_BYTES + 5
 
 
 @pytest.mark.parametrize("name, reason", [("absent", "FileNotFoundError"), ("empty", "empty")])
 def test_an_unknown_fraction_has_a_reason(name: str, reason: str, tmp_path: Path) -> None:
     (tmp_path / "empty").touch()
-    found = resident([tmp_path / name])
-    assert found.fraction is None
-    assert reason in found.reason
-    assert str(tmp_path) not in found.reason  # it goes into a published log
+    residency = resident([tmp_path / name])
+    assert residency.fraction is None
+    assert reason in residency.reason
+    assert str(tmp_path) not in residency.reason  # it goes into a published log
 
 
 def test_mincore_is_not_used_for_files_of_other_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(page_cache, "_mincore_is_true", lambda descriptor: False)
-    found = resident([write(tmp_path / "data", 10)])
-    assert (found.fraction, found.bytes) == (None, 10)
-    assert "owner" in found.reason
+    residency = resident([write(tmp_path / "data", 10)])
+    assert (residency.fraction, residency.bytes) == (None, 10)
+    assert "owner" in residency.reason
 
 
 def test_evenly_returns_all_of_few_and_spaced_ones_of_many() -> None:
@@ -170,14 +170,14 @@ def wait(reader: ReadAhead) -> None:
 @pytest.fixture
 def files(tmp_path: Path) -> list[Path]:
     """Three files, on disk and not in the page cache where that is possible."""
-    found = [tmp_path / f"shard_{number}" for number in range(3)]
-    for file, size in zip(found, (3_000_000, 0, 10_001), strict=True):
+    items = [tmp_path / f"shard_{number}" for number in range(3)]
+    for file, size in zip(items, (3_000_000, 0, 10_001), strict=True):
         with file.open("wb") as opened:
             opened.write(bytes(size))
             opened.flush()
             os.fsync(opened.fileno())
             os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-    return found
+    return items
 
 
 def test_every_byte_is_read_once_and_then_lies_in_the_page_cache(files: list[Path]) -> None:

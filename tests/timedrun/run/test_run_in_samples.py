@@ -122,7 +122,9 @@ def test_a_benchmark_whose_rules_count_in_samples_count_logs_and_resumes_with_it
     ]
     assert not [event for event in told.events if {keys.EPOCH_NUM, keys.FIRST_EPOCH_NUM} & event.metadata.keys()]
     assert [point.progress for point in told.quality] == [12, 20]
-    assert {"epoch-numbering", "pairs", "required-metadata"}.isdisjoint(one.rule for one in check(told.path).findings)
+    assert {"epoch-numbering", "pairs", "required-metadata"}.isdisjoint(
+        finding.rule for finding in check(told.path).findings
+    )
 
 
 def test_progress_has_the_name_of_the_benchmarks_rules() -> None:

@@ -12,14 +12,14 @@ CPU = torch.device("cpu")
 
 def checked_steps(step_seconds: list[float], interval: SyncInterval) -> list[int]:
     """After which steps a run checks whose steps take so long."""
-    now, found = 0.0, []
+    now, steps = 0.0, []
     interval.begin(0, now)
     for step, seconds in enumerate(step_seconds, 1):
         now += seconds
         if interval.due(step):
-            found.append(step)
+            steps.append(step)
             interval.synced(step, interval.seconds_per_step(step, now), now)
-    return found
+    return steps
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])

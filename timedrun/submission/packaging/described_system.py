@@ -24,12 +24,12 @@ STATUS_WORDS: Final = {
 def json_object(path: Path, contents: dict[Path, bytes]) -> dict[str, Any]:
     """Parse the JSON object in `contents[path]`; raise PackageError if it is not one."""
     try:
-        found = json.loads(contents[path])
+        values = json.loads(contents[path])
     except (ValueError, RecursionError) as error:
         raise PackageError(f"{path}: cannot be read as JSON ({json_fault(error)}).") from None
-    if not isinstance(found, dict):
+    if not isinstance(values, dict):
         raise PackageError(f"{path}: not a JSON object.")
-    return found
+    return values
 
 
 def agreed_description(path: Path, logged: dict[str, Any], contents: dict[Path, bytes]) -> dict[str, Any]:

@@ -60,8 +60,8 @@ class PackageReport:
         plain = {name: str(value) if isinstance(value, Path) else value for name, value in vars(self).items()}
         return plain | {
             "official": asdict(self.official),
-            "findings": [asdict(one) for one in self.findings],
-            "scores": [asdict(one) for one in self.scores],
+            "findings": [asdict(finding) for finding in self.findings],
+            "scores": [asdict(score) for score in self.scores],
         }
 
     @property
@@ -158,7 +158,7 @@ def package(
             f"{out}: the package could not be written ({error.strerror or error}{place}); no files were kept."
         ) from None
     no_image = []
-    if any(NONE_RECORDED in one.recorded("image_digest") for one in opened):
+    if any(NONE_RECORDED in result.recorded("image_digest") for result in opened):
         no_image = ["container image: none recorded; in a container, set TIMEDRUN_IMAGE_DIGEST to record its digest."]
     return PackageReport(
         folder=out / submitter,
@@ -202,31 +202,33 @@ def _open_all(sets: Sequence[Path], submitter: str, ruleset: str | None) -> tupl
     rules = _rules(opened, ruleset)
     first = opened[0]
     systems: dict[tuple[str, str], Path] = {}
-    for one in opened:
-        if one.submitter != submitter:
+    for result in opened:
+        if result.submitter != submitter:
             raise PackageError(
-                f"{one.folder}: the logs' submission_org is {one.submitter}, but the package's is {submitter}."
+                f"{result.folder}: the logs' submission_org is {result.submitter}, but the package's is {submitter}."
             )
-        if one.score.demonstration != first.score.demonstration:
+        if result.score.demonstration != first.score.demonstration:
             raise PackageError(
-                f"{one.folder} is on {one.score.dataset}, {first.folder} on {first.score.dataset}: only one of them is "
-                "a demonstration; package them separately."
+                f"{result.folder} is on {result.score.dataset}, {first.folder} on {first.score.dataset}: only one of "
+                "them is a demonstration; package them separately."
             )
-        if one.system.casefold() == IMPLEMENTATION:
-            raise PackageError(f"{one.folder}: the system id {one.system} is reserved for the source; use another.")
-        place = (one.system.casefold(), one.benchmark)  # some file systems ignore case
+        if result.system.casefold() == IMPLEMENTATION:
+            raise PackageError(
+                f"{result.folder}: the system id {result.system} is reserved for the source; use another."
+            )
+        place = (result.system.casefold(), result.benchmark)  # some file systems ignore case
         if other := systems.get(place):
             raise PackageError(
-                f"{one.folder} and {other} both have the system id {one.system}, but a package has one set per system "
-                "and benchmark; run one of them with another submission_platform."
+                f"{result.folder} and {other} both have the system id {result.system}, but a package has one set per "
+                "system and benchmark; run one of them with another submission_platform."
             )
-        systems[place] = one.folder
+        systems[place] = result.folder
     return opened, rules
 
 
 def _rules(opened: Sequence[ResultFolder], ruleset: str | None) -> Ruleset:
     try:
-        own = {one.benchmark: own_rules_of(one.records) for one in opened}
+        own = {result.benchmark: own_rules_of(result.records) for result in opened}
         names = {
             benchmark: ruleset or usual_ruleset_of(benchmark, rules) or default_ruleset(benchmark)
             for benchmark, rules in own.items()
@@ -246,31 +248,31 @@ def _rules(opened: Sequence[ResultFolder], ruleset: str | None) -> Ruleset:
     return rules
 
 
-def _described(one: ResultFolder, rules: Ruleset, answers: Answers | None) -> ResultFolder:
+def _described(result: ResultFolder, rules: Ruleset, answers: Answers | None) -> ResultFolder:
     """Return `one` with `answers` in its system description, and its status as spelt in the round."""
-    description = dict(one.description)
+    description = dict(result.description)
     if answers is not None:
         try:
             description = answers.applied(description)
         except UsageError as error:
-            raise UsageError(f"{one.folder}: {error}") from None
+            raise UsageError(f"{result.folder}: {error}") from None
     status = STATUS_WORDS.get(str(description["status"]), str(description["status"]))
     if rules.system_status_words:
         if status not in rules.system_status_words:
-            raise PackageError(f"{one.folder}: round {rules.round} has no status {status!r}; nothing was packaged.")
+            raise PackageError(f"{result.folder}: round {rules.round} has no status {status!r}; nothing was packaged.")
         description["status"] = status
-    return replace(one, description=description)
+    return replace(result, description=description)
 
 
 def _refuse_two_descriptions(opened: Sequence[ResultFolder]) -> None:
     """Raise PackageError if sets of one system, which share systems/<system>.json, have different descriptions."""
     seen: dict[str, ResultFolder] = {}
-    for one in opened:
-        other = seen.setdefault(one.system.casefold(), one)
-        changed = [key for key, value in one.description.items() if other.description[key] != value]
-        if changed or other.system != one.system:
+    for result in opened:
+        other = seen.setdefault(result.system.casefold(), result)
+        changed = [key for key, value in result.description.items() if other.description[key] != value]
+        if changed or other.system != result.system:
             raise PackageError(
-                f"{one.folder} and {other.folder} describe the system {one.system} differently "
+                f"{result.folder} and {other.folder} describe the system {result.system} differently "
                 f"({', '.join(changed) or 'its case'}); run one of them with another submission_platform."
             )
 
@@ -278,37 +280,39 @@ def _refuse_two_descriptions(opened: Sequence[ResultFolder]) -> None:
 def _refuse_unanswered(opened: Sequence[ResultFolder]) -> None:
     """Raise PackageError, which lists them all, if system descriptions lack answers that the rules require
     (submission_rules.adoc, "<system_desc_id>.json metadata": "meaningful response required")."""
-    needed = {one.system: open_keys(one.description)[0] for one in opened}
+    needed = {result.system: open_keys(result.description)[0] for result in opened}
     if any(needed.values()):
-        lines = [f"  {system}: {key} ({QUESTIONS[key]})" for system, found in needed.items() for key in found]
+        lines = [f"  {system}: {key} ({QUESTIONS[key]})" for system, value in needed.items() for key in value]
         raise PackageError(
             "MLPerf's rules require answers that the system descriptions lack:\n" + "\n".join(lines) + "\nFill in the "
             "file that `timedrun system --out FILE` writes and pass it with --answers FILE; nothing was packaged."
         )
 
 
-def _notes(one: ResultFolder, source: Path) -> list[str]:
+def _notes(result: ResultFolder, source: Path) -> list[str]:
     """Return what the submitter should review before publishing the package."""
-    notes = list(one.notes)
+    notes = list(result.notes)
     commit = provenance(source)["commit"]
-    commits = {recorded["commit"] for recorded in one.provenances if isinstance(recorded.get("commit"), str)}
+    commits = {recorded["commit"] for recorded in result.provenances if isinstance(recorded.get("commit"), str)}
     if others := sorted(commits - {str(commit)}):
-        notes.append(f"{one.folder}: its runs record commit {', '.join(others)}, but the source is at commit {commit}.")
-    places = {str(path.resolve()) for path in (one.folder, source, Path.home())} - {"/"}
+        notes.append(
+            f"{result.folder}: its runs record commit {', '.join(others)}, but the source is at commit {commit}."
+        )
+    places = {str(path.resolve()) for path in (result.folder, source, Path.home())} - {"/"}
     notes += [
         f"{file}: contains a path of this machine, which readers of the package will see."
-        for file in one.files_with(places)
+        for file in result.files_with(places)
     ]
-    if one.score.reason:
-        notes.append(f"{one.folder}: no score: {one.score.reason}.")
-    if one.left_out:
-        notes.append(f"{one.folder}: not packaged, outside of the median window: {', '.join(one.left_out)}.")
-    notes += [f"{one.folder}: {text}." for text in one.announced]
-    if one.ledger is not None:
-        notes.append(f"ledger head {parse(one.ledger).head}: publish it or send it to reviewers before the results.")
-    if needed := open_keys(one.description)[0]:
+    if result.score.reason:
+        notes.append(f"{result.folder}: no score: {result.score.reason}.")
+    if result.left_out:
+        notes.append(f"{result.folder}: not packaged, outside of the median window: {', '.join(result.left_out)}.")
+    notes += [f"{result.folder}: {text}." for text in result.announced]
+    if result.ledger is not None:
+        notes.append(f"ledger head {parse(result.ledger).head}: publish it or send it to reviewers before the results.")
+    if needed := open_keys(result.description)[0]:
         notes.append(
-            f"{one.system}: a submission also needs answers for {', '.join(needed)}: fill in the file of `timedrun "
+            f"{result.system}: a submission also needs answers for {', '.join(needed)}: fill in the file of `timedrun "
             "system --out FILE` and pass it with --answers FILE."
         )
     return notes

@@ -24,10 +24,10 @@ def package_readme(
     submitter: str, sets: Sequence[ResultFolder], rules: Ruleset, demonstration: bool, provenance: Mapping[str, Any]
 ) -> str:
     """Return README.md of the package."""
-    benchmarks = list(dict.fromkeys(one.benchmark for one in sets))
+    benchmarks = list(dict.fromkeys(runs.benchmark for runs in sets))
     benchmark = " and ".join(benchmarks)
-    data = " and ".join(dict.fromkeys(one.score.dataset for one in sets))
-    division = " and ".join(dict.fromkeys(one.score.division for one in sets))
+    data = " and ".join(dict.fromkeys(runs.score.dataset for runs in sets))
+    division = " and ".join(dict.fromkeys(runs.score.division for runs in sets))
     if demonstration:
         title = f"# Demonstration of {benchmark} on {data}, by {submitter}"
         kind = (
@@ -59,7 +59,7 @@ def package_readme(
 {kind}
 
 ```
-{table([one.score for one in sets]).rstrip()}
+{table([runs.score for runs in sets]).rstrip()}
 ```
 
 - `results/<system>/<benchmark>/result_N.txt`: the log of each run, unchanged.
@@ -72,31 +72,31 @@ def package_readme(
 
 ## Settings
 
-{chr(10).join(f"### {one.system}, {one.benchmark}{chr(10)}{chr(10)}{_settings(one)}" for one in sets)}
+{chr(10).join(f"### {runs.system}, {runs.benchmark}{chr(10)}{chr(10)}{_settings(runs)}" for runs in sets)}
 
 {TRADEMARK}
 """
 
 
-def system_readme(one: ResultFolder, source: Path, modules: Sequence[Path], provenance: Mapping[str, Any]) -> str:
+def system_readme(result: ResultFolder, source: Path, modules: Sequence[Path], provenance: Mapping[str, Any]) -> str:
     """Return README.md of one system: how to repeat its runs, and an index of the benchmark's modules."""
-    kind = "demonstration" if one.score.demonstration else "results"
+    kind = "demonstration" if result.score.demonstration else "results"
     index = {file.relative_to(source).as_posix(): _docstring(file) for file in modules}
-    return f"""# {one.system}: {one.benchmark} on {one.score.dataset} ({kind}, unverified)
+    return f"""# {result.system}: {result.benchmark} on {result.score.dataset} ({kind}, unverified)
 
 ```
-{table([one.score]).rstrip()}
+{table([result.score]).rstrip()}
 ```
 
-Config `{one.score.config_name or "unnamed"}`, {one.ranks} rank{"s" if one.ranks > 1 else ""}; speed-up methods:
-{"; ".join(one.methods) or "none"}.
-Container image: {_joined(one.recorded("image_digest"))}. Data: {_joined(one.recorded("data"))}.
+Config `{result.score.config_name or "unnamed"}`, {result.ranks} rank{"s" if result.ranks > 1 else ""}; methods:
+{"; ".join(result.methods) or "none"}.
+Container image: {_joined(result.recorded("image_digest"))}. Data: {_joined(result.recorded("data"))}.
 All settings of run N, including the seed, are in `runs/run_N/config.json`; installed versions are in `environment.txt`.
 
-{_settings(one)}
+{_settings(result)}
     bash setup.sh                                     # once: install the source and the versions of the runs
     bash init_datasets.sh [DATA_FOLDER]               # once: check or index the data
-    bash run_and_time.sh NEW_FOLDER [DATA_FOLDER]     # repeat the {len(one.records)} runs, results in NEW_FOLDER
+    bash run_and_time.sh NEW_FOLDER [DATA_FOLDER]     # repeat the {len(result.records)} runs, results in NEW_FOLDER
 
 The code of data preparation, model, initialisation, optimizer and evaluation is in
 `../{IMPLEMENTATION}/`. {_source_text(provenance)}
@@ -105,14 +105,14 @@ The code of data preparation, model, initialisation, optimizer and evaluation is
 """
 
 
-def implementation_description(one: ResultFolder, provenance: Mapping[str, Any]) -> dict[str, Any]:
+def implementation_description(result: ResultFolder, provenance: Mapping[str, Any]) -> dict[str, Any]:
     """Return <system>_<implementation>.json, the code and settings that ran on a system.
 
     The first five keys are those of the submission rules (submission_rules.adoc, "model-info_<implementation_id>.json
     metadata"), spelt as in MLCommons' inference submission checker, the only tool that reads them; the rules for
     Training name the file but no keys.
     """
-    config = one.configs[0]
+    config = result.configs[0]
     precision = str(config.get("precision", "fp32"))
     from_checkpoint = config.get("start") == "checkpoint"
     return {
@@ -121,39 +121,39 @@ def implementation_description(one: ResultFolder, provenance: Mapping[str, Any])
         "weight_data_types": "fp32" if precision == "fp32" else f"fp32, computed with in {precision}",
         "input_data_types": precision,
         "retraining": "none: the timed run is the entire training",
-        **origin(one),
+        **origin(result),
         "implementation": IMPLEMENTATION,
-        "division": one.score.division,
-        "demonstration": one.score.demonstration,
-        "dataset": one.score.dataset,
-        "quality_target": one.score.target,
-        "methods": one.methods,
-        "baseline": one.baseline and one.baseline[0],
+        "division": result.score.division,
+        "demonstration": result.score.demonstration,
+        "dataset": result.score.dataset,
+        "quality_target": result.score.target,
+        "methods": result.methods,
+        "baseline": result.baseline and result.baseline[0],
         "differs_from_baseline": {
-            setting: {"baseline": theirs, "here": ours} for setting, theirs, ours in (one.baseline or ("", []))[1]
+            setting: {"baseline": theirs, "here": ours} for setting, theirs, ours in (result.baseline or ("", []))[1]
         },
         "precision": precision,
-        "global_batch_size": one.records[0].value(keys.GLOBAL_BATCH_SIZE),
-        "ranks": one.ranks,
+        "global_batch_size": result.records[0].value(keys.GLOBAL_BATCH_SIZE),
+        "ranks": result.ranks,
         "source": dict(provenance),
     }
 
 
-def origin(one: ResultFolder) -> dict[str, Any]:
+def origin(result: ResultFolder) -> dict[str, Any]:
     """Return the origin of one system's results, as recorded by its runs; lists hold the distinct values."""
     return {
-        "system": one.system,
-        "benchmark": one.benchmark,
-        "results": [record.path.name for record in one.records],
-        "left_out": one.left_out,
-        "config_name": one.score.config_name,
-        "config_digest": one.logged[keys.CONFIG_DIGEST],
-        "commits": one.recorded("commit"),
-        "dirty": one.recorded("dirty"),
-        "images": one.recorded("image_digest"),
-        "data": one.recorded("data"),
+        "system": result.system,
+        "benchmark": result.benchmark,
+        "results": [record.path.name for record in result.records],
+        "left_out": result.left_out,
+        "config_name": result.score.config_name,
+        "config_digest": result.logged[keys.CONFIG_DIGEST],
+        "commits": result.recorded("commit"),
+        "dirty": result.recorded("dirty"),
+        "images": result.recorded("image_digest"),
+        "data": result.recorded("data"),
         "environments_sha256": list(
-            dict.fromkeys(hashlib.sha256(one.contents[run.environment]).hexdigest() for run in one.paths)
+            dict.fromkeys(hashlib.sha256(result.contents[run.environment]).hexdigest() for run in result.paths)
         ),
     }
 
@@ -182,25 +182,25 @@ def _retired(benchmark: str) -> str:
 
 def _left_out(sets: Sequence[ResultFolder]) -> str:
     lines = [
-        f"- {one.system}: {len(one.left_out)} more runs were made than a submission of {one.benchmark} contains. As "
+        f"- {runs.system}: {len(runs.left_out)} more runs were made than a submission of {runs.benchmark} contains. As "
         "the rules require, this package holds the window of consecutive runs with the median score; not included: "
-        f"{', '.join(one.left_out)}."
-        for one in sets
-        if one.left_out
+        f"{', '.join(runs.left_out)}."
+        for runs in sets
+        if runs.left_out
     ]
     return "".join(f"{line}\n" for line in lines)
 
 
 def _announced(sets: Sequence[ResultFolder]) -> str:
     unknown = "no ledger of announced runs, so the number of runs is unknown"
-    return "".join(f"- {one.system}, {one.benchmark}: {'; '.join(one.announced) or unknown}.\n" for one in sets)
+    return "".join(f"- {runs.system}, {runs.benchmark}: {'; '.join(runs.announced) or unknown}.\n" for runs in sets)
 
 
-def _settings(one: ResultFolder) -> str:
+def _settings(result: ResultFolder) -> str:
     """Return all settings in which the runs of a set differ from the benchmark's baseline on the same data, as text."""
-    if one.baseline is None:
-        return f"`{one.package_name}` has no baseline on {one.score.dataset} to compare the settings with.\n"
-    name, rows = one.baseline
+    if result.baseline is None:
+        return f"`{result.package_name}` has no baseline on {result.score.dataset} to compare the settings with.\n"
+    name, rows = result.baseline
     if not rows:
         return f"All settings are those of the config `{name}`.\n"
     # As JSON no value leaves its line; without grave accents it does not leave the block.

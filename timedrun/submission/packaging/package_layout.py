@@ -36,59 +36,59 @@ def write_tree(
     package, or was changed after it was read."""
     made_from = provenance(source)
     notes: list[str] = []
-    for benchmark in dict.fromkeys(one.benchmark for one in sets):
+    for benchmark in dict.fromkeys(result_set.benchmark for result_set in sets):
         implementations = folder / "benchmarks" / benchmark / "implementations"
-        of_benchmark = [one for one in sets if one.benchmark == benchmark]
+        of_benchmark = [result_set for result_set in sets if result_set.benchmark == benchmark]
         files: dict[str, Path] = {}
-        for name in dict.fromkeys(one.package_name for one in of_benchmark):
+        for name in dict.fromkeys(result.package_name for result in of_benchmark):
             files |= source_files(source, name)
         refuse_colliding(files)
         for place, file in files.items():
             refuse_name(place, file)
             copy(file, implementations / IMPLEMENTATION / place)
-        for one in of_benchmark:
-            _write_system(implementations / one.system, one, implementations / IMPLEMENTATION, made_from)
-            results = folder / "results" / one.system / benchmark
-            for record in one.records:
+        for result in of_benchmark:
+            _write_system(implementations / result.system, result, implementations / IMPLEMENTATION, made_from)
+            results = folder / "results" / result.system / benchmark
+            for record in result.records:
                 copy(record.path, results / record.path.name, sha256=record.sha256)
-            for file in one.power:
-                copy(file, results / file.relative_to(one.folder))
+            for file in result.power:
+                copy(file, results / file.relative_to(result.folder))
         if added := uncommitted(source, files):
             notes.append(f"{source}: packaged, although git does not track them: {', '.join(added)}.")
     if (source / "LICENSE").is_file():
         copy(source / "LICENSE", folder / "LICENSE")
     else:
         notes.append(f"{source}: has no LICENSE; MLPerf's rules require a license compatible with Apache 2.")
-    for one in sets:
-        description = folder / "systems" / f"{one.system}.json"
+    for result_set in sets:
+        description = folder / "systems" / f"{result_set.system}.json"
         if not description.exists():  # shared by the benchmarks of one system
-            _json(description, one.description)
+            _json(description, result_set.description)
     _text(folder / "README.md", package_docs.package_readme(submitter, sets, rules, demonstration, made_from))
     return list(dict.fromkeys(notes))
 
 
-def _write_system(folder: Path, one: ResultFolder, source: Path, made_from: Mapping[str, Any]) -> None:
+def _write_system(folder: Path, result: ResultFolder, source: Path, made_from: Mapping[str, Any]) -> None:
     """Write the settings, environment and scripts with which one system ran the packaged `source`."""
-    environment = one.contents[one.paths[0].environment]
-    write(folder / one.paths[0].environment.name, environment)
-    if one.ledger is not None:
-        write(folder / LEDGER, one.ledger)
-    for run in one.paths:
+    environment = result.contents[result.paths[0].environment]
+    write(folder / result.paths[0].environment.name, environment)
+    if result.ledger is not None:
+        write(folder / LEDGER, result.ledger)
+    for run in result.paths:
         files = [run.config]
-        if one.contents[run.environment] != environment:
+        if result.contents[run.environment] != environment:
             files.append(run.environment)
-        if run.provenance in one.contents:
+        if run.provenance in result.contents:
             files.append(run.provenance)
         for file in files:
-            write(folder / "runs" / run.side.name / file.name, one.contents[file])
-    modules = sorted((source / one.package_name.replace(".", "/")).glob("*.py"))
-    _text(folder / "README.md", package_docs.system_readme(one, source, modules, made_from))
+            write(folder / "runs" / run.side.name / file.name, result.contents[file])
+    modules = sorted((source / result.package_name.replace(".", "/")).glob("*.py"))
+    _text(folder / "README.md", package_docs.system_readme(result, source, modules, made_from))
     installed = environment.decode(errors="replace")
     _text(folder / "setup.sh", package_scripts.setup_script(source, installed))
     _text(folder / "constraints.txt", package_scripts.constraints(installed))
-    _text(folder / "init_datasets.sh", package_scripts.datasets_script(one))
-    _text(folder / "run_and_time.sh", package_scripts.run_script(one))
-    _json(folder / f"{one.system}_{IMPLEMENTATION}.json", package_docs.implementation_description(one, made_from))
+    _text(folder / "init_datasets.sh", package_scripts.datasets_script(result))
+    _text(folder / "run_and_time.sh", package_scripts.run_script(result))
+    _json(folder / f"{result.system}_{IMPLEMENTATION}.json", package_docs.implementation_description(result, made_from))
 
 
 def write_manifest(
@@ -104,7 +104,7 @@ def write_manifest(
     checks were not run."""
     manifest = folder / MANIFEST
     manifest.unlink(missing_ok=True)
-    levels = [one.level for one in findings or ()]
+    levels = [finding.level for finding in findings or ()]
     _json(
         manifest,
         {
@@ -126,8 +126,8 @@ def write_manifest(
                 **{f"{level}s": levels.count(level) for level in LEVELS},
             },
             "source": provenance(source),
-            "runs": [package_docs.origin(one) for one in sets],
-            "scores": [asdict(one.score) for one in sets],
+            "runs": [package_docs.origin(result_set) for result_set in sets],
+            "scores": [asdict(result_set.score) for result_set in sets],
             "files": digests(folder),
         },
     )

@@ -37,20 +37,20 @@ def constraints(environment: str) -> str:
     return "\n".join(["# Versions that the packaged runs used, from environment.txt.", *kept, ""])
 
 
-def datasets_script(one: ResultFolder) -> str:
+def datasets_script(result: ResultFolder) -> str:
     """Return init_datasets.sh, which checks or indexes the dataset."""
-    config = f'"$here/runs/{one.paths[0].side.name}/config.json"'
+    config = f'"$here/runs/{result.paths[0].side.name}/config.json"'
     return _script(
         "One-time check or indexing of the dataset; the first argument is its folder, if it needs one.",
         _PATH,
-        f'python -m timedrun prepare {one.package_name} {config} ${{1:+--data-folder "$1"}}',
+        f'python -m timedrun prepare {result.package_name} {config} ${{1:+--data-folder "$1"}}',
     )
 
 
-def run_script(one: ResultFolder) -> str:
+def run_script(result: ResultFolder) -> str:
     """Return run_and_time.sh, which repeats every run from its own config, in order."""
-    numbers = " ".join(str(run.number) for run in one.paths)
-    threads = f" --threads {one.threads}" if one.threads else ""
+    numbers = " ".join(str(run.number) for run in result.paths)
+    threads = f" --threads {result.threads}" if result.threads else ""
     return _script(
         "Repeats the runs of this system, each from the config of the run that it repeats.",
         _PATH,
@@ -61,7 +61,8 @@ def run_script(one: ResultFolder) -> str:
         'cd "$here"  # runs record their command: relative paths name no folder of this machine',
         f"for number in {numbers}; do",
         "    # Exit status 3: the target was not reached; continue with the next run.",
-        f'    python -m timedrun run {one.package_name} "runs/run_$number/config.json" --ranks {one.ranks}{threads} \\',
+        f'    python -m timedrun run {result.package_name} "runs/run_$number/config.json" --ranks {result.ranks}'
+        f"{threads} \\",
         '        --results "$out" --number "$number" ${data:+--data-folder "$data"} || test $? -eq 3',
         "done",
     )

@@ -96,7 +96,10 @@ class ResultFolder:
     def recorded(self, key: str) -> list[Any]:
         """Return the distinct values of `key` in the runs' provenance.json; "none recorded" stands for a missing
         one."""
-        values = [one.get(key) if one.get(key) not in (None, "", {}) else NONE_RECORDED for one in self.provenances]
+        values = [
+            provenance.get(key) if provenance.get(key) not in (None, "", {}) else NONE_RECORDED
+            for provenance in self.provenances
+        ]
         return [json.loads(text) for text in dict.fromkeys(json.dumps(value, sort_keys=True) for value in values)]
 
     def files_with(self, words: Iterable[str]) -> list[Path]:
@@ -155,7 +158,9 @@ def open_results(folder: Path, ruleset: str | None = None) -> ResultFolder:
         score=score,
         left_out=left_out,
         ledger=content(path) if path else None,
-        announced=[one.message for one in ledger_findings([summarize(record) for record in records])] if path else [],
+        announced=[finding.message for finding in ledger_findings([summarize(record) for record in records])]
+        if path
+        else [],
         notes=differences(paths, descriptions, contents),
     )
     for key, text in (("data", "digests of their data"), ("image_digest", "container images")):
@@ -247,27 +252,27 @@ def _score(
 
 def _read_side_files(paths: Sequence[ResultPaths]) -> dict[Path, bytes]:
     """Read the files of each run; all but provenance.json are required."""
-    found = {}
+    files = {}
     for run in paths:
         if run.side.is_symlink():
             raise PackageError(f"{run.side}: a symbolic link; replace it with the folder.")
         for file in (run.config, run.system, run.environment, run.provenance):
             if file.is_file() or file.is_symlink():
-                found[file] = content(file)
+                files[file] = content(file)
             elif file != run.provenance:
                 raise PackageError(f"{file}: missing; run {run.number} cannot be repeated or described without it.")
-    return found
+    return files
 
 
 def _power(folder: Path, records: Sequence[RunRecord]) -> list[Path]:
     """Return the power readings of the packaged runs (submission_rules.adoc, "Training")."""
-    found: list[Path] = []
+    paths: list[Path] = []
     for record in records:
         of_run = folder / "power" / record.path.stem
-        found += sorted(
+        paths += sorted(
             (file for file in of_run.glob("*.txt") if re.fullmatch(r"(node|sw)_\d{1,9}", file.stem)),
             key=lambda file: natural(file.name),
         )
-    for file in found:
+    for file in paths:
         require_plain(file)
-    return found
+    return paths

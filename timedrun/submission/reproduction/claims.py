@@ -84,8 +84,8 @@ def read_claims(path: Path) -> list[Claim]:
     entries = _read(path)
     if not isinstance(entries, list) or not entries:
         raise ClaimError(f"{path}: not a list of claims [{{submitter, system, ...}}, ...]; nothing was compared.")
-    known = [one.name for one in fields(Claim) if one.name != "scored"]
-    found = []
+    known = [field.name for field in fields(Claim) if field.name != "scored"]
+    claims = []
     for number, entry in enumerate(entries, 1):
         where = f"{path}: claim {number}"
         if not isinstance(entry, dict) or any(not isinstance(value, str) for value in entry.values()):
@@ -106,21 +106,21 @@ def read_claims(path: Path) -> list[Claim]:
         for name in ("minutes", "quality", "ratio"):
             if name in entry:
                 decimals(entry[name], f"{where}: {name}")
-        found.append(Claim(**entry))
-    return found
+        claims.append(Claim(**entry))
+    return claims
 
 
 def packages(folder: Path) -> list[Package]:
     """Find every package in or below `folder`: a folder whose manifest.json lists scores and files. A package inside
     another is part of the outer one's content. Raise ClaimError if the scores of a manifest are malformed, or the
     manifest of a submission is unreadable."""
-    found = []
+    items = []
     for parent, folders, names in os.walk(folder):
         if MANIFEST in names and (package := _package(Path(parent))):
-            found.append(package)
+            items.append(package)
             folders.clear()
         folders.sort()
-    return found
+    return items
 
 
 def changed_files(package: Package) -> list[ChangedFile]:

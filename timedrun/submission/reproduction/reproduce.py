@@ -76,7 +76,9 @@ class Reproduction:
         first: dict[tuple[str, ...], int] = {}  # claims of one figure from several sources follow each other
         for figure in self.figures:
             first.setdefault(figure.of, len(first))
-        shown = sorted((one for one in self.figures if one.verdict != "not here"), key=lambda one: first[one.of])
+        shown = sorted(
+            (figure for figure in self.figures if figure.verdict != "not here"), key=lambda one: first[one.of]
+        )
         rows = [_row(figure) for figure in shown]
         for place in range(len(shown) - 1, 0, -1):
             if shown[place].of == shown[place - 1].of:
@@ -204,11 +206,11 @@ def _figures(one: Score, claim: Claim, others: Iterable[Score], absent: ClaimSta
     return [replace(one, note=one.note.removeprefix(kept).removeprefix("; ")) for one in found[:-1]] + found[-1:]
 
 
-def _quantity(one: Score, name: str) -> float | None:
+def _quantity(times: Score, name: str) -> float | None:
     """Return a quantity of `RATIOS`: the score, or what is known of its mean run."""
-    if name == "minutes" or one.parts is None:
-        return one.score_minutes if name == "minutes" else None
-    return one.parts.samples if name == "samples" else one.parts.samples / one.parts.minutes / 60
+    if name == "minutes" or times.parts is None:
+        return times.score_minutes if name == "minutes" else None
+    return times.parts.samples if name == "samples" else times.parts.samples / times.parts.minutes / 60
 
 
 def _score_figure(one: Score, claim: Claim | None) -> Figure:

@@ -17,9 +17,9 @@ from timedrun.commands.options import system_price
 
 
 def test_every_number_of_a_run_is_on_the_lines_that_its_card_names(results: Path) -> None:
-    for one in explored_sets([results]):
-        for run in one["runs"]:
-            lines = (results.parent / one["folder"] / run["file"]).read_text().splitlines()
+    for result_set in explored_sets([results]):
+        for run in result_set["runs"]:
+            lines = (results.parent / result_set["folder"] / run["file"]).read_text().splitlines()
             events = {key: json.loads(lines[line - 1].partition(MARK)[2]) for key, line in run["lines"].items()}
             assert all(event["key"] == key for key, event in events.items())
             ms = events["run_stop"]["time_ms"] - events["run_start"]["time_ms"]
@@ -33,30 +33,30 @@ def test_a_set_has_the_score_that_the_command_of_its_card_prints(
     results: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(results.parent)
-    for one in explored_sets([results]):
-        cli.main(["score", "--json", one["folder"]])
+    for result_set in explored_sets([results]):
+        cli.main(["score", "--json", result_set["folder"]])
         (printed,) = json.loads(capsys.readouterr().out)
-        assert one["score"] == (printed["score_minutes"] is not None)
-        assert one["minutes"] == (printed["score_minutes"] if one["score"] else printed["median"])
-        assert one["quality"] == printed["quality"]
-        assert (one["speedrun"], one["steps"]) == (printed["speedrun_minutes"], printed["steps"])
-        assert [run["steps"] for run in one["runs"]] == printed["steps_runs"]
-        assert [run["speedrun"] for run in one["runs"]] == printed["speedrun_runs"]
+        assert result_set["score"] == (printed["score_minutes"] is not None)
+        assert result_set["minutes"] == (printed["score_minutes"] if result_set["score"] else printed["median"])
+        assert result_set["quality"] == printed["quality"]
+        assert (result_set["speedrun"], result_set["steps"]) == (printed["speedrun_minutes"], printed["steps"])
+        assert [run["steps"] for run in result_set["runs"]] == printed["steps_runs"]
+        assert [run["speedrun"] for run in result_set["runs"]] == printed["speedrun_runs"]
         parts = printed["parts"] or {"samples": None}
-        assert one["samples"] == parts["samples"]
-        if one["samples"] is not None:
-            assert one["samples"] / one["training"] / 60 == pytest.approx(parts["samples_per_second"])
+        assert result_set["samples"] == parts["samples"]
+        if result_set["samples"] is not None:
+            assert result_set["samples"] / result_set["training"] / 60 == pytest.approx(parts["samples_per_second"])
 
 
 def test_a_set_without_a_run_at_its_target_has_a_reason_and_no_time(results: Path) -> None:
-    missed = next(one for one in explored_sets([results]) if one["config"] == "=1+1")
+    missed = next(result_set for result_set in explored_sets([results]) if result_set["config"] == "=1+1")
     assert missed["minutes"] is None and missed["reached"] == 0 and missed["reason"]
     assert missed["runs"][0]["failure"] == "ended at 0.3, but its target is 0.75"
 
 
 def test_a_package_has_its_round_hardware_and_the_first_price_that_matches(results: Path) -> None:
     prices = [system_price(text) for text in ("*H100*=1", "*A100*=list", "*CPU*=list", "99")]
-    found = {one["system"]: one for one in explored_sets([results], prices)}
+    found = {result_set["system"]: result_set for result_set in explored_sets([results], prices)}
     box = found["box"]
     assert (box["round"], box["submitter"], box["hardware"], box["accelerators"]) == (
         "v2.0",
@@ -76,13 +76,13 @@ def test_a_price_of_another_form_is_refused(text: str, results: Path, capsys: py
 
 
 def test_a_link_to_a_card_outlives_a_move_of_the_logs_and_copies_have_their_own(results: Path) -> None:
-    before = {one["id"]: one["config"] for one in explored_sets([results])}
+    before = {result_set["id"]: result_set["config"] for result_set in explored_sets([results])}
     moved = results.rename(results.parent / "elsewhere")
-    assert {one["id"]: one["config"] for one in explored_sets([moved])} == before
+    assert {result_set["id"]: result_set["config"] for result_set in explored_sets([moved])} == before
     copy = moved / "copy"
     copy.mkdir()
     (copy / "result_0.txt").write_bytes((moved / "fast" / "result_0.txt").read_bytes())
-    ids = [card["id"] for one in explored_sets([moved]) for card in (one, *one["runs"])]
+    ids = [card["id"] for result_set in explored_sets([moved]) for card in (result_set, *result_set["runs"])]
     assert len(ids) == len({*ids})
 
 

@@ -87,7 +87,7 @@ def test_a_reader_filters_sorts_compares_and_saves_in_a_real_browser(
     cells = chromium.run(
         "[...document.querySelectorAll('tbody tr')].map(row => row.textContent).map(t => /([0-9.]+) min/.exec(t)[1])"
     )
-    assert [float(one) for one in cells] == [12, 11, 10, 7, 6, 5, 2]
+    assert [float(cell) for cell in cells] == [12, 11, 10, 7, 6, 5, 2]
     assert chromium.run("document.querySelector('[aria-sort=descending]').textContent") == "Time ▾"
 
     chromium.run("document.getElementById('csv').click()")

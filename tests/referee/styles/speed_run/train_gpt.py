@@ -117,15 +117,15 @@ def run(model: GPT, shards, length: int, args: Hyperparameters) -> None:
     matrices = [p for p in model.blocks.parameters() if p.ndim == 2]
     optimizers = [torch.optim.Adam([model.embed.weight, model.lm_head.weight], 0.05, (0.8, 0.95)), Muon(matrices)]
     schedules = [
-        torch.optim.lr_scheduler.LambdaLR(one, lambda step: min(1.0, (1 - step / args.steps) / args.cooldown))
-        for one in optimizers
+        torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(1.0, (1 - step / args.steps) / args.cooldown))
+        for optimizer in optimizers
     ]
     loader = data_generator(shards, args.rows, length)
     for step in range(args.steps):
         loss = model(*next(loader))
         loss.backward()
-        for one in (*optimizers, *schedules):
-            one.step()
+        for optimizer in (*optimizers, *schedules):
+            optimizer.step()
         model.zero_grad(set_to_none=True)
         if step % 20 == 0:
             print(f"step:{step}/{args.steps} train_loss:{loss.item():.4f}")

@@ -36,14 +36,14 @@ def test_mlcommons_checkers_take_a_package_of_two_systems(
     with caplog.at_level("INFO"):
         repo_checker.run_checks(str(report.folder))  # returns False either way: its words tell
     assert "ALL CHECKS PASSED" in caplog.text
-    assert [one.score_minutes for one in report.scores] == [pytest.approx(12.0)] * 2
+    assert [score.score_minutes for score in report.scores] == [pytest.approx(12.0)] * 2
     assert not report.demonstration and len(report.notes) == 1 and "container image: none" in report.notes[0]
     assert "MLCommons' check: pass" in report.text and "unverified" in report.text
     manifest = json.loads((report.folder / "manifest.json").read_text())
     assert manifest["checked"]["verdict"] == "pass" and manifest["checked"]["by"] == report.official.checker
     assert manifest["strict"]["verdict"] == report.strict == ("fail" if manifest["strict"]["errors"] else "pass")
     assert f"strict check: {report.strict}" in report.text and report.findings
-    assert all(not Path(one.path or "").is_absolute() for one in report.findings)
+    assert all(not Path(finding.path or "").is_absolute() for finding in report.findings)
     assert json.loads(json.dumps(report.as_dict()))["official"]["verdict"] == "pass"
 
 

@@ -105,7 +105,7 @@ def test_open_questions_refuse_a_submission_and_are_noted_for_a_demonstration(
     )
     assert ": cooling (air" in str(refused.value) and "--answers FILE" in str(refused.value)
     assert not (tmp_path / "refused").exists()
-    (note,) = [one for one in _package([tmp_path / "digits"], tmp_path / "out", source).notes if "answers" in one]
+    (note,) = [note for note in _package([tmp_path / "digits"], tmp_path / "out", source).notes if "answers" in note]
     assert "host_networking, cooling" in note and "--answers FILE" in note
 
 
@@ -130,7 +130,7 @@ def test_the_status_words_of_every_round_are_known() -> None:
 def test_mlcommons_checker_takes_the_status_of_a_later_round(tmp_path: Path, make_set: MakeSet, source: Path) -> None:
     report = _package([make_set(tmp_path / "set")], tmp_path / "out", source, check=True, ruleset="4.0.0")
     assert report.official.verdict == "pass", report.official.messages
-    assert not [one for one in report.findings if one.rule == "system-status"]
+    assert not [finding for finding in report.findings if finding.rule == "system-status"]
 
 
 def test_several_benchmarks_of_one_round_are_one_package(tmp_path: Path, make_set: MakeSet, source: Path) -> None:
@@ -139,7 +139,7 @@ def test_several_benchmarks_of_one_round_are_one_package(tmp_path: Path, make_se
     report = _package([resnet, bert], tmp_path / "out", source, check=True, ruleset="2.0.0")
     assert report.official.verdict == "pass", report.official.messages
     assert [one.benchmark for one in report.scores] == ["resnet", "bert"]
-    assert all(one.score_minutes for one in report.scores)
+    assert all(times.score_minutes for times in report.scores)
     assert [path.name for path in (report.folder / "systems").iterdir()] == ["box.json"]
     for benchmark, runs in (("resnet", 5), ("bert", 10)):
         assert len(list((report.folder / "results" / "box" / benchmark).iterdir())) == runs
@@ -156,7 +156,7 @@ def test_the_median_window_of_more_runs_is_packaged(tmp_path: Path, make_set: Ma
     kept = [f"result_{n}.txt" for n in range(1, 6)]  # windows 0-4, 1-5, 2-6 have the means 12, 13, 14
     assert sorted(path.name for path in (report.folder / "results/1xCPU-baseline/resnet").iterdir()) == kept
     assert report.official.verdict == "pass" and report.scores[0].score_minutes == pytest.approx(13.0)
-    assert not [one for one in report.findings if one.rule == "figures"]
+    assert not [finding for finding in report.findings if finding.rule == "figures"]
     (runs,) = _json(report.folder / "manifest.json")["runs"]
     assert runs["results"] == kept and runs["left_out"] == ["result_0.txt", "result_6.txt"]
     for text in ((report.folder / "README.md").read_text(), report.text):

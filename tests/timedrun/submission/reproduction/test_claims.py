@@ -55,10 +55,10 @@ def test_packages_are_found_by_their_manifest(tmp_path: Path) -> None:
     }.items():
         (tmp_path / name).mkdir()
         written(tmp_path / name, values, "manifest.json")
-    (found,) = packages(tmp_path)
-    assert found.folder == tmp_path / "org"
-    assert found.files == {"README.md": "00"}
-    (claim,) = found.claims
+    (package,) = packages(tmp_path)
+    assert package.folder == tmp_path / "org"
+    assert package.files == {"README.md": "00"}
+    (claim,) = package.claims
     assert (claim.minutes, claim.quality, claim.scored) == ("23.75", None, True)
 
 

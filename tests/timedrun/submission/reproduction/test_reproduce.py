@@ -25,8 +25,8 @@ WriteRun = Callable[..., Path]
 
 
 def only(figures: tuple[Figure, ...], what: str = "score") -> Figure:
-    (found,) = [figure for figure in figures if figure.what == what]
-    return found
+    (items,) = [figure for figure in figures if figure.what == what]
+    return items
 
 
 @pytest.fixture
@@ -106,8 +106,8 @@ def test_every_claim_and_unclaimed_score_has_a_figure(
         Claim(system="fast", benchmark="resnet", quality="0.9", ratio_to="slow", ratio="4.0"),
         Claim(system="gone", benchmark="resnet", minutes="1", round="v2.1"),
     ]
-    found = reproduce(round_folder, claims)
-    verdicts = {(figure.system, figure.what): figure.verdict for figure in found.figures}
+    reproduction = reproduce(round_folder, claims)
+    verdicts = {(figure.system, figure.what): figure.verdict for figure in reproduction.figures}
     assert verdicts == {
         ("slow", "score"): "reproduced",
         ("fast", "score"): "not claimed",
@@ -115,30 +115,30 @@ def test_every_claim_and_unclaimed_score_has_a_figure(
         ("fast", "ratio to slow"): "reproduced",
         ("gone", "score"): "not here",
     }
-    assert not found.reproduced
-    assert "12.000 min (unverified)" in found.text
-    assert "4.000x (unverified)" in found.text
-    assert "[1] here" in found.text
-    assert "a word" in found.text
-    assert "Not reproduced: 2 of 3 claimed values present" in found.text
-    assert NOTICE in found.text
-    assert json.loads(json.dumps(found.as_dict()))["verified"] is False
-    assert "Not here: 1 claim of v2.1 (gone resnet)." in found.text
+    assert not reproduction.reproduced
+    assert "12.000 min (unverified)" in reproduction.text
+    assert "4.000x (unverified)" in reproduction.text
+    assert "[1] here" in reproduction.text
+    assert "a word" in reproduction.text
+    assert "Not reproduced: 2 of 3 claimed values present" in reproduction.text
+    assert NOTICE in reproduction.text
+    assert json.loads(json.dumps(reproduction.as_dict()))["verified"] is False
+    assert "Not here: 1 claim of v2.1 (gone resnet)." in reproduction.text
     assert reproduce(round_folder, [claims[0], claims[2]]).reproduced
 
 
 def test_claims_without_any_log_here_are_not_reproduced(round_folder: Path) -> None:
-    found = reproduce(round_folder, [Claim(system="gone", benchmark="resnet", minutes="1")])
-    assert not found.reproduced
-    assert "Nothing compared: no claim is about the logs here." in found.text
+    reproduction = reproduce(round_folder, [Claim(system="gone", benchmark="resnet", minutes="1")])
+    assert not reproduction.reproduced
+    assert "Nothing compared: no claim is about the logs here." in reproduction.text
 
 
 def test_a_ratio_to_a_system_that_is_not_here_is_not_here(round_folder: Path) -> None:
     claim = Claim(system="fast", benchmark="resnet", minutes="3", ratio_to="gone", ratio="4.0")
-    found = reproduce(round_folder, [claim])
-    verdicts = {one.what: one.verdict for one in found.figures if one.system == "fast"}
+    reproduction = reproduce(round_folder, [claim])
+    verdicts = {figure.what: figure.verdict for figure in reproduction.figures if figure.system == "fast"}
     assert verdicts == {"score": "reproduced", "ratio to gone": "not here"}
-    assert found.reproduced
+    assert reproduction.reproduced
 
 
 def test_ratios_of_samples_and_speed_to_another_submitter_are_compared(round_folder: Path, write_run: WriteRun) -> None:
@@ -169,43 +169,43 @@ def test_a_score_claimed_by_two_sources_is_shown_once(round_folder: Path) -> Non
 def test_a_claim_of_a_package_without_its_logs_is_not_reproduced(round_folder: Path) -> None:
     make_manifest(round_folder / "Example")
     shutil.rmtree(round_folder / "Example" / "results" / "slow")
-    found = reproduce(round_folder)
-    assert not found.reproduced
-    assert {one.verdict for one in found.figures if one.system == "slow"} == {"not found"}
+    reproduction = reproduce(round_folder)
+    assert not reproduction.reproduced
+    assert {figure.verdict for figure in reproduction.figures if figure.system == "slow"} == {"not found"}
 
 
 def test_a_claim_on_a_set_that_has_no_score_says_why(tmp_path: Path, make_logs: Callable[..., None]) -> None:
     make_logs(tmp_path / "set", (1.0, 2.0), "1xCPU-baseline")
     claim = Claim(system="1xCPU-baseline", benchmark="resnet", minutes="1.5", ratio_to="other", ratio="2")
-    found = reproduce(tmp_path, [claim])
-    assert [figure.verdict for figure in found.figures] == ["cannot be scored", "not here"]
-    assert "exactly 5" in found.text
-    assert not found.reproduced
+    reproduction = reproduce(tmp_path, [claim])
+    assert [figure.verdict for figure in reproduction.figures] == ["cannot be scored", "not here"]
+    assert "exactly 5" in reproduction.text
+    assert not reproduction.reproduced
 
 
 def test_results_without_claims_are_scored(round_folder: Path) -> None:
-    found = reproduce(round_folder)
-    assert [figure.verdict for figure in found.figures] == ["not claimed", "not claimed"]
-    assert "No claims were made" in found.text
-    assert found.reproduced
+    reproduction = reproduce(round_folder)
+    assert [figure.verdict for figure in reproduction.figures] == ["not claimed", "not claimed"]
+    assert "No claims were made" in reproduction.text
+    assert reproduction.reproduced
 
 
 def test_a_packages_claims_and_files_agree_with_its_manifest(round_folder: Path) -> None:
     make_manifest(round_folder / "Example")
     for path in (round_folder, round_folder / "Example"):
-        found = reproduce(path)
-        assert found.reproduced
-        assert found.files == ()
-        assert {figure.what for figure in found.figures} == {"score", "quality"}
+        reproduction = reproduce(path)
+        assert reproduction.reproduced
+        assert reproduction.files == ()
+        assert {figure.what for figure in reproduction.figures} == {"score", "quality"}
 
 
 def test_a_manifest_without_a_score_is_reproduced(tmp_path: Path, make_logs: Callable[..., None]) -> None:
     make_logs(tmp_path / "Example" / "results" / "box" / "resnet", (1.0, 2.0), "box")
     make_manifest(tmp_path / "Example")
-    found = reproduce(tmp_path)
-    assert only(found.figures).verdict == "reproduced"
-    assert found.reproduced
-    assert "no score, as claimed" in only(found.figures).words
+    reproduction = reproduce(tmp_path)
+    assert only(reproduction.figures).verdict == "reproduced"
+    assert reproduction.reproduced
+    assert "no score, as claimed" in only(reproduction.figures).words
 
 
 def halve_times(log: Path) -> None:
@@ -225,15 +225,15 @@ def test_forged_times_of_a_package_are_detected(round_folder: Path) -> None:
         halve_times(log)
     (round_folder / "Example" / "README.md").unlink()
     (round_folder / "Example" / "extra.txt").write_text("new")
-    found = reproduce(round_folder)
-    assert not found.reproduced
-    (slow,) = [figure for figure in found.figures if (figure.system, figure.what) == ("slow", "score")]
+    reproduction = reproduce(round_folder)
+    assert not reproduction.reproduced
+    (slow,) = [figure for figure in reproduction.figures if (figure.system, figure.what) == ("slow", "score")]
     assert slow.verdict == "differs"
     assert slow.recomputed == pytest.approx(6, rel=0.05)
-    changes = {(file.change, Path(file.file).name) for file in found.files}
+    changes = {(file.change, Path(file.file).name) for file in reproduction.files}
     assert changes == {("changed", log.name) for log in logs} | {("missing", "README.md"), ("added", "extra.txt")}
-    assert "Example: files that differ from manifest.json" in found.text
-    assert "7 files differ from the package's manifest." in found.text
+    assert "Example: files that differ from manifest.json" in reproduction.text
+    assert "7 files differ from the package's manifest." in reproduction.text
 
 
 def test_hostile_names_are_shown_and_cannot_write_to_a_terminal(round_folder: Path) -> None:
@@ -242,35 +242,37 @@ def test_hostile_names_are_shown_and_cannot_write_to_a_terminal(round_folder: Pa
         with open(os.path.join(os.fsencode(round_folder / "Example"), name), "w"):
             pass
     claims = [Claim(system="slow", benchmark="resnet", minutes="12", source="\x1b[31mred")]
-    found = reproduce(round_folder, claims)
-    assert len(found.files) == 3
-    assert "\x1b" not in found.text
-    assert "added: a\\nb.txt" in found.text
-    found.text.encode()
-    json.dumps(found.as_dict()).encode()
+    reproduction = reproduce(round_folder, claims)
+    assert len(reproduction.files) == 3
+    assert "\x1b" not in reproduction.text
+    assert "added: a\\nb.txt" in reproduction.text
+    reproduction.text.encode()
+    json.dumps(reproduction.as_dict()).encode()
 
 
 def test_the_published_results_and_ratios_are_reproduced(published: Path) -> None:
-    found = reproduce(published, read_claims(CLAIMS))
-    assert found.reproduced, found.text
+    reproduction = reproduce(published, read_claims(CLAIMS))
+    assert reproduction.reproduced, reproduction.text
     for words in ("110.513 min (unverified)", "4.646x (unverified)", "2.707x (unverified)", NOTICE):
-        assert words in found.text
+        assert words in reproduction.text
 
 
 def test_the_claims_of_a_package_are_found_under_another_name_of_its_folder(round_folder: Path) -> None:
     make_manifest(round_folder / "Example")
     (round_folder / "Example").rename(round_folder / "copy")
-    found = reproduce(round_folder / "copy")
-    assert found.reproduced and {one.verdict for one in found.figures} == {"reproduced"}
-    assert "manifest's submitter is Example, the folder is copy" in found.text
+    reproduction = reproduce(round_folder / "copy")
+    assert reproduction.reproduced and {figure.verdict for figure in reproduction.figures} == {"reproduced"}
+    assert "manifest's submitter is Example, the folder is copy" in reproduction.text
 
 
 def test_a_log_that_ends_early_is_named_where_the_score_differs(round_folder: Path) -> None:
     log = round_folder / "Example" / "results" / "slow" / "resnet" / "result_1.txt"
     log.write_text("".join(line for line in log.read_text().splitlines(True) if "run_stop" not in line))
-    found = reproduce(round_folder, [Claim(system="slow", benchmark="resnet", minutes=text) for text in ("12", "12.0")])
-    assert not found.reproduced
-    assert found.text.count("slow resnet, score: result_1.txt has no time to train") == 1
+    reproduction = reproduce(
+        round_folder, [Claim(system="slow", benchmark="resnet", minutes=text) for text in ("12", "12.0")]
+    )
+    assert not reproduction.reproduced
+    assert reproduction.text.count("slow resnet, score: result_1.txt has no time to train") == 1
 
 
 def test_a_folder_without_logs_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -57,31 +57,31 @@ def judged(old: list[RecordedRun], new: Sequence[RecordedRun | None]) -> SetVerd
 
 def test_equal_runs_on_the_same_machine_are_reproduced(make_runs: MakeRuns) -> None:
     old = make_runs("old", (10, 11, 12), [SHORT] * 3)
-    found = judged(old, make_runs("new", (10.1, 10.9, 12.1), [SHORT] * 3))
-    assert found.reproduced
-    assert found.same_machine
-    assert (found.quality, found.to_target, found.courses_equal) == ("equal", "equal", 3)
-    assert found.quality_sentence == (
+    verdict = judged(old, make_runs("new", (10.1, 10.9, 12.1), [SHORT] * 3))
+    assert verdict.reproduced
+    assert verdict.same_machine
+    assert (verdict.quality, verdict.to_target, verdict.courses_equal) == ("equal", "equal", 3)
+    assert verdict.quality_sentence == (
         "Quality: reproduced, 3 of 3 runs reach the target (epochs to target equal; 3 with equal quality at every"
         " evaluation)."
     )
-    assert found.time_sentence.startswith("Time (unverified): 1.00x ")
-    assert found.time_sentence.endswith("on equal hardware, threads and versions as far as recorded.")
-    values = json.loads(json.dumps(found.as_dict()))
+    assert verdict.time_sentence.startswith("Time (unverified): 1.00x ")
+    assert verdict.time_sentence.endswith("on equal hardware, threads and versions as far as recorded.")
+    values = json.loads(json.dumps(verdict.as_dict()))
     assert (values["reproduced"], values["time_verdict"]) == (True, "not slower")
 
 
 def test_slower_runs_on_other_hardware_are_reproduced_with_their_ratio_and_interval(make_runs: MakeRuns) -> None:
     old = make_runs("old", (10, 11, 12), [SHORT] * 3)
-    found = judged(old, make_runs("new", (13.1, 14.2, 16.0), [SHORT] * 3, processor="two"))
-    assert found.reproduced
-    assert found.time is not None
+    verdict = judged(old, make_runs("new", (13.1, 14.2, 16.0), [SHORT] * 3, processor="two"))
+    assert verdict.reproduced
+    assert verdict.time is not None
     expected = statistics.geometric_mean((1.31, 14.2 / 11, 16 / 12))
-    assert 1 / found.time.value == pytest.approx(expected, rel=1e-3)
-    assert f"{expected:.2f}x slower [" in found.time_sentence
-    assert "not comparable: other hardware (host_processor_model_name)." in found.time_sentence
-    assert found.time_verdict == "not comparable"
-    assert "hardware old -> new: host_processor_model_name: one -> two" in found.text
+    assert 1 / verdict.time.value == pytest.approx(expected, rel=1e-3)
+    assert f"{expected:.2f}x slower [" in verdict.time_sentence
+    assert "not comparable: other hardware (host_processor_model_name)." in verdict.time_sentence
+    assert verdict.time_verdict == "not comparable"
+    assert "hardware old -> new: host_processor_model_name: one -> two" in verdict.text
 
 
 @pytest.mark.parametrize(
@@ -96,33 +96,33 @@ def test_other_threads_make_times_not_comparable(
     make_runs: MakeRuns, then: int | None, given: dict[str, int], words: str
 ) -> None:
     (old,), (new,) = make_runs("old", (1,), [SHORT], threads=then), make_runs("new", (8.75,), [SHORT], threads=2)
-    found = compare_runs("set", [(old, new, "")], given=given)
-    assert found.reproduced and not found.same_machine
-    assert found.time_sentence == f"Time (unverified): 8.75x slower (too few runs for an interval); {words}"
+    verdict = compare_runs("set", [(old, new, "")], given=given)
+    assert verdict.reproduced and not verdict.same_machine
+    assert verdict.time_sentence == f"Time (unverified): 8.75x slower (too few runs for an interval); {words}"
 
 
 def test_slower_times_on_the_same_machine_are_named_and_do_not_decide(make_runs: MakeRuns) -> None:
     halved = make_runs("old", (5, 5.5, 6), [SHORT] * 3)
-    found = judged(halved, make_runs("new", (10.1, 10.9, 12.1), [SHORT] * 3))
-    assert found.reproduced and found.time_verdict == "slower"
-    assert "2.01x slower [1.95, 2.06]; on equal hardware" in found.time_sentence
-    assert "The original times are not reproduced." in found.time_sentence
+    verdict = judged(halved, make_runs("new", (10.1, 10.9, 12.1), [SHORT] * 3))
+    assert verdict.reproduced and verdict.time_verdict == "slower"
+    assert "2.01x slower [1.95, 2.06]; on equal hardware" in verdict.time_sentence
+    assert "The original times are not reproduced." in verdict.time_sentence
 
 
 def test_times_on_an_unknown_machine_are_not_doubted(make_runs: MakeRuns) -> None:
     halved = make_runs("old", (5, 5.5, 6), [SHORT] * 3)
     for original in halved:
         original.system.unlink()
-    found = judged(halved, make_runs("new", (10.1, 10.9, 12.1), [SHORT] * 3))
-    assert found.reproduced
-    assert "other hardware (description)" in found.time_sentence
+    verdict = judged(halved, make_runs("new", (10.1, 10.9, 12.1), [SHORT] * 3))
+    assert verdict.reproduced
+    assert "other hardware (description)" in verdict.time_sentence
 
 
 def test_one_quality_that_is_not_reproduced_is_named(make_runs: MakeRuns) -> None:
     edited = make_runs("old", (10, 11, 12), [SHORT, (0.3, 0.65, 0.761), SHORT])
-    found = judged(edited, make_runs("new", (10.1, 10.9, 12.1), [SHORT] * 3))
-    assert not found.reproduced
-    assert found.failures == (
+    verdict = judged(edited, make_runs("new", (10.1, 10.9, 12.1), [SHORT] * 3))
+    assert not verdict.reproduced
+    assert verdict.failures == (
         "the logged quality of run 1 is not reproduced, although that of 2 others is, to every digit (quality"
         " differs from epoch 2 on: originally 0.65000 at epoch 2, now 0.60000 at epoch 2)",
     )
@@ -131,20 +131,22 @@ def test_one_quality_that_is_not_reproduced_is_named(make_runs: MakeRuns) -> Non
 def test_a_target_that_is_not_reached_again_is_named_with_its_quality(make_runs: MakeRuns) -> None:
     old = make_runs("old", (10, 11), [SHORT] * 2)
     new = [*make_runs("new", (10,), [SHORT]), *make_runs("worse", (10,), [(0.3, 0.6, 0.7)], processor="two")]
-    found = judged(old, new)
-    assert not found.reproduced
-    assert found.quality == "differs"
-    assert "run 1 did not reach its target now, but reached it originally (quality 0.70000, 0.76100)" in found.sentence
+    verdict = judged(old, new)
+    assert not verdict.reproduced
+    assert verdict.quality == "differs"
+    assert (
+        "run 1 did not reach its target now, but reached it originally (quality 0.70000, 0.76100)" in verdict.sentence
+    )
 
 
 def test_a_run_that_fails_is_named_and_the_others_are_judged(make_runs: MakeRuns) -> None:
     old = make_runs("old", (10, 11, 12), [SHORT] * 3)
-    found = judged(old, [*make_runs("new", (10, 11), [SHORT] * 2), None])
-    assert not found.reproduced
-    assert found.courses_equal == 2
-    assert found.time is not None
-    assert "run 2 could not be repeated: the run ended with exit code 1" in found.sentence
-    assert "(2 of 3 runs repeated)" in found.sentence
+    verdict = judged(old, [*make_runs("new", (10, 11), [SHORT] * 2), None])
+    assert not verdict.reproduced
+    assert verdict.courses_equal == 2
+    assert verdict.time is not None
+    assert "run 2 could not be repeated: the run ended with exit code 1" in verdict.sentence
+    assert "(2 of 3 runs repeated)" in verdict.sentence
     assert judged(old, [None] * 3).sentence.startswith("Quality: not reproduced: run 0 could not be repeated")
 
 
@@ -156,10 +158,10 @@ def test_samples_to_target_agree_within_the_spread_of_the_set(
     make_runs: MakeRuns, courses: list[Course], agreement: str
 ) -> None:
     old = make_runs("old", (10, 11, 12, 13), [SHORT, LONG, SHORT, LONG])
-    found = judged(old, make_runs("new", (10, 11, 12, 13), courses, processor="two"))
-    assert found.to_target == agreement
-    assert found.reproduced == (agreement != "differs")
-    assert ("epochs to target" if found.reproduced else "epoch to target differ") in found.sentence
+    verdict = judged(old, make_runs("new", (10, 11, 12, 13), courses, processor="two"))
+    assert verdict.to_target == agreement
+    assert verdict.reproduced == (agreement != "differs")
+    assert ("epochs to target" if verdict.reproduced else "epoch to target differ") in verdict.sentence
 
 
 def test_runs_that_are_not_repeated_add_to_the_spread(make_runs: MakeRuns) -> None:
@@ -171,15 +173,15 @@ def test_runs_that_are_not_repeated_add_to_the_spread(make_runs: MakeRuns) -> No
 
 def test_different_data_explain_different_samples_to_target(make_runs: MakeRuns) -> None:
     old = make_runs("old", (10, 11), [SHORT] * 2)
-    found = judged(old, make_runs("new", (10, 11), [LONG] * 2, data="d2"))
-    assert "The data differ, so samples to target need not agree." in found.sentence
-    assert found.differs["origin"]["data"] == ["d1", "d2"]
+    verdict = judged(old, make_runs("new", (10, 11), [LONG] * 2, data="d2"))
+    assert "The data differ, so samples to target need not agree." in verdict.sentence
+    assert verdict.differs["origin"]["data"] == ["d1", "d2"]
 
 
 def test_a_different_config_digest_is_named(make_runs: MakeRuns) -> None:
     old = make_runs("old", (10, 11), [SHORT] * 2, **{keys.CONFIG_DIGEST: "a"})
-    found = judged(old, make_runs("new", (10, 11), [SHORT] * 2, **{keys.CONFIG_DIGEST: "b"}))
-    assert found.differs["origin"]["config_digest"] == ["a", "b"]
+    verdict = judged(old, make_runs("new", (10, 11), [SHORT] * 2, **{keys.CONFIG_DIGEST: "b"}))
+    assert verdict.differs["origin"]["config_digest"] == ["a", "b"]
 
 
 def test_one_run_has_no_interval() -> None:
