@@ -126,7 +126,6 @@ SLOW_RANK: Final = "slow_rank"  # straggler; metadata: seconds per step of this 
 # torch.compile compiled on the clock, for a shape that the warm-up had not covered; value: how often, over all ranks;
 # metadata: seconds on the slowest rank, and the first reason.
 RECOMPILED: Final = "recompiled"
-FAULT: Final = "fault"  # an injected fault; the run is not a valid result
 # Saved during the timed run; value: optimizer steps done; metadata: seconds it took, and the reason if saving failed.
 CHECKPOINT: Final = "checkpoint"
 # The wall clock was stepped during the run, or during an interruption before `resumed`; value: by how many seconds.

@@ -16,7 +16,6 @@ from mlevents.event import is_number
 from mlevents.record import RunRecord
 from timedrun.benchmark import Benchmark
 from timedrun.config import RunConfig
-from timedrun.distributed import fault_injection
 from timedrun.distributed.launch_env import ATTEMPT, LaunchEnv, module_command
 from timedrun.distributed.launcher import End, Launcher
 from timedrun.run import rank
@@ -79,7 +78,6 @@ def launch(benchmark: Benchmark, config: RunConfig, options: LaunchOptions, env:
         say(words)
         say(f"restart {attempt} of {options.restarts}: all ranks resume from step {step}.")
         options = replace(options, resume=True)
-        environment.pop(fault_injection.VARIABLE, None)  # a fault is injected once
     # What no verdict says: errors of single ranks, and a rank that was lost after the run was complete.
     for _, error in end.errors:
         if error not in words:

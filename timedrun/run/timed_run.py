@@ -21,7 +21,6 @@ from mlevents.runlog import ResultFileGone, RunLog
 from timedrun.benchmark import BenchmarkSpec
 from timedrun.config import RunConfig
 from timedrun.distributed import collectives_check
-from timedrun.distributed.fault_injection import Fault
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.distributed.stop_signals import ShutdownRequest
 from timedrun.distributed.straggler import StragglerDetector
@@ -65,7 +64,6 @@ class TimedRun:
         resume_from: dict[str, Any] | None = None,
         watch: Watchdog | None = None,
         load: LoadCounters | None = None,
-        fault: Fault | None = None,
         check_every: int | None = None,
         monotonic: Callable[[], float] = time.monotonic,
         clear_cache: Callable[[], tuple[bool, str]] = page_cache.clear,
@@ -86,7 +84,6 @@ class TimedRun:
         self.straggler = StragglerDetector(ranks)
         self._watch = watch
         self._load = load
-        self._fault = fault
         self._interval = SyncInterval(ranks.device, check_every)
         self._monotonic = monotonic
         self._clear_cache = clear_cache
@@ -203,10 +200,8 @@ class TimedRun:
             self.state.require_same_info(info)
             self.state.check_clock()
             self.state.log_resumed(self._at(self._progress))
-            self._log_fault()
         else:
             log_settings(self.log, self.config, info)
-            self._log_fault()
             self.state.require_same_info(info)
             if proof := collectives_check.check_collectives(self.ranks):
                 self.log.event(keys.COLLECTIVE_TEST, proof)
@@ -295,7 +290,7 @@ class TimedRun:
         self.straggler.stepped()
         if self._watch is not None:
             self._watch.at(position.step)
-        self._last_loss = self._fault.inject(self.ranks.rank, position.step, loss) if self._fault else loss
+        self._last_loss = loss
         if self._interval.due(position.step) or (self.ranks.world_size == 1 and self.stop.signal):
             self._sync()
         if self.progress.due:
@@ -438,10 +433,6 @@ class TimedRun:
         if self._read_ahead is not None and (stop or self._read_ahead.ended):
             self._read_ahead.log_end(self.log)
             self._read_ahead = None
-
-    def _log_fault(self) -> None:
-        if self._fault is not None:
-            self.log.event(keys.FAULT, asdict(self._fault))
 
     def _synchronize(self) -> None:
         if self.ranks.device.type == "cuda":

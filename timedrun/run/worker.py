@@ -24,7 +24,6 @@ from timedrun.benchmark import Benchmark
 from timedrun.config import RunConfig
 from timedrun.distributed import config_consistency, status_files
 from timedrun.distributed.failure import is_symptom
-from timedrun.distributed.fault_injection import Fault
 from timedrun.distributed.launch_env import LAUNCHED
 from timedrun.distributed.process_group import ProcessGroup, require_warm_up_for_ddp
 from timedrun.distributed.stop_signals import ShutdownRequest
@@ -80,7 +79,6 @@ def execute(benchmark: Benchmark, settings: RunConfig, options: LaunchOptions) -
     stop.install(ending, launched=LAUNCHED in os.environ, speaks=ranks.is_first)
     watch = Watchdog(ranks, ending).start()
     try:
-        fault = Fault.from_environment(ranks.world_size)
         if options.seed_of_first:
             settings = replace(settings, seed=ranks.all_gather(settings.seed)[0])
         config_consistency.require(ranks, origin.values_to_compare(settings, ROOT, options_of_all(options, ranks)))
@@ -113,14 +111,11 @@ def execute(benchmark: Benchmark, settings: RunConfig, options: LaunchOptions) -
             resume_from=resume_from,
             watch=watch,
             load=LoadCounters(ranks.device),
-            fault=fault,
         )
         try:
             with run:
                 benchmark.train(settings, run)
             watch.stop()
-            if fault is not None:
-                fault.inject_at_exit(ranks.rank)
         finally:  # after run_stop, since it takes time and may read the data
             if ranks.is_first and run.outcome is not None:
                 ending.close(run.outcome.value)

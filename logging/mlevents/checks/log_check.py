@@ -107,12 +107,6 @@ def _resumed(run: CheckedRun) -> Iterator[Finding]:
             yield run.finding("note", "resumed", message, event)
 
 
-def _fault(run: CheckedRun) -> Iterator[Finding]:
-    for event in run.record.all(keys.FAULT):
-        message = f"a fault was injected ({short(event.value)}); the run is not a valid result"
-        yield run.finding("error", "fault", message, event)
-
-
 def _machine_load(run: CheckedRun) -> Iterator[Finding]:
     """Report interference from other load on the machine, which this project's runs log."""
     if found := disturbances(run.record):
@@ -167,7 +161,6 @@ def _seed(run: CheckedRun) -> Iterator[Finding]:
 _RULES: Final[tuple[Callable[[CheckedRun], Iterable[Finding]], ...]] = (
     _demonstration,
     _resumed,
-    _fault,
     _machine_load,
     _known_benchmark,
     _benchmark_rules,

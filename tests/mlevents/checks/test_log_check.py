@@ -237,13 +237,6 @@ def test_a_resumed_run_is_an_error_where_the_division_forbids_it_or_the_clock_wa
     assert [f.level for f in check(write(records)).findings if f.rule == "resumed"] == [level]
 
 
-def test_a_fault_that_was_asked_for_is_an_error(records, write):
-    stop = named(records, "epoch_stop", 1)
-    fault = {"rank": 1, "step": 20, "kind": "slow"}
-    records.insert(records.index(stop), {**stop, "event_type": "POINT_IN_TIME", "key": "fault", "value": fault})
-    assert found(write, records) == ["fault"]
-
-
 @pytest.mark.parametrize(
     ("seconds", "level"), [(60.0, "error"), (-3.0, "error"), (0.7, "warning"), (-0.7, "warning"), ("much", "error")]
 )

@@ -17,7 +17,6 @@ import pytest
 from judging.ground.errors import ExitCode
 from mlevents import keys, record
 from tests.timedrun.distributed.launched_ranks import free_port, until
-from timedrun.distributed import fault_injection
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(240)]
 RUN = ("-m", "timedrun", "run", "image_classification", "smoke", "--data", "synthetic", "--threads", "1")
@@ -33,7 +32,7 @@ class Nodes:
     port: int = field(default_factory=free_port)
     started: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
-    def start(self, *options: str, **variables: str) -> list[subprocess.Popen[bytes]]:
+    def start(self, *options: str) -> list[subprocess.Popen[bytes]]:
         """`timedrun run` on both nodes, each with its results and its output in a folder of its own."""
         for node in (0, 1):
             (where := self.folder / f"node{node}").mkdir(exist_ok=True)
@@ -43,9 +42,7 @@ class Nodes:
             command += ["--nodes", "2", "--node-rank", str(node), "--master", master]
             environment = os.environ | {"OMP_NUM_THREADS": "1", "TMPDIR": str(self.folder), "GLOO_SOCKET_IFNAME": ""}
             with (where / "output").open("wb") as output:
-                self.started.append(
-                    subprocess.Popen(command, env=environment | variables, stdout=output, stderr=output)
-                )
+                self.started.append(subprocess.Popen(command, env=environment, stdout=output, stderr=output))
         return self.started
 
     def codes(self) -> list[int]:
@@ -152,7 +149,10 @@ def test_after_a_lost_rank_both_nodes_resume_the_run_with_the_number_of_rank_0(n
         (tmp_path / name).mkdir(parents=True)
     options = ["--schedule.epochs", "6", "--evaluation.target", "0.9999", "--evaluation.every", "3", "--ranks", "2"]
     options += ["--restarts", "1", "--checkpoint-minutes", "0.0001"]
-    nodes.start(*options, **{fault_injection.VARIABLE: "3:20:kill"})
+    nodes.start(*options)
+    until(lambda: list((tmp_path / "node1/results").glob("run_*/checkpoint/rank_3/*")), 120)
+    (rank,) = (process for process in nodes.left() if process.environ().get("RANK") == "3")
+    rank.kill()
     codes = nodes.codes()
     printed = [nodes.output(0), nodes.output(1)]
     assert codes == [ExitCode.TARGET_NOT_REACHED] * 2, printed

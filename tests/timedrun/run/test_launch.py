@@ -13,7 +13,6 @@ from judging.ground.result_files import ResultPaths
 from mlevents import keys
 from mlevents.runlog import RunLog
 from timedrun.benchmark import find
-from timedrun.distributed import fault_injection
 from timedrun.distributed.launch_env import ATTEMPT, LaunchEnv
 from timedrun.distributed.launcher import End
 from timedrun.distributed.stop_signals import ABORTED
@@ -143,7 +142,6 @@ def launched(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(launch, "Launcher", attempt)
         patch.setattr(launch.rank, "dump_job", lambda benchmark, config, options: options)
-        patch.setenv(fault_injection.VARIABLE, "1:5:kill")
         verdict = launch.launch(benchmark, config, LaunchOptions(paths=paths, restarts=restarts), env)
     assert left == []
     return verdict, attempts
@@ -156,7 +154,6 @@ def test_after_a_lost_rank_all_ranks_resume_at_most_as_often_as_asked(
     verdict, attempts = launched(result(tmp_path, "", (0, 1)), *ends, restarts=2)
     assert verdict.code == ExitCode.RANK_LOST
     assert [job.resume for job, _ in attempts] == [False, True, True]
-    assert [fault_injection.VARIABLE in environment for _, environment in attempts] == [True, False, False]
     assert [environment[ATTEMPT] for _, environment in attempts] == ["1", "2", "3"]
     printed = capsys.readouterr().err
     assert "restart 1 of 2: all ranks resume from step 10" in printed

@@ -19,7 +19,6 @@ from judging.ground.result_files import ResultPaths
 from mlevents import keys, record
 from timedrun.benchmark import find
 from timedrun.config import RunConfig
-from timedrun.distributed import fault_injection
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.provenance import system
 from timedrun.run import origin, worker
@@ -106,10 +105,13 @@ def test_whatever_fails_after_the_log_was_opened_ends_it_with_run_stop(
 
 
 def test_a_run_that_fails_reads_no_data_after_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(fault_injection.VARIABLE, "0:1:raise")
+    def fails(run: worker.TimedRun, samples: int, loss: torch.Tensor) -> None:
+        raise RuntimeError("raised on purpose")
+
+    monkeypatch.setattr(worker.TimedRun, "step_done", fails)
     benchmark = find("image_classification")
     paths = ResultPaths(tmp_path, 0)
-    with pytest.raises(RuntimeError, match="injected by"):
+    with pytest.raises(RuntimeError, match="on purpose"):
         execute(benchmark, benchmark.config("smoke", "synthetic"), LaunchOptions(paths=paths))
     assert json.loads(paths.provenance.read_text())["data"] is None
 

@@ -225,8 +225,6 @@ def _refuse_unprintable(records: Sequence[RunRecord]) -> None:
 
 def _refuse_invalid_runs(records: Sequence[RunRecord]) -> None:
     for record in records:
-        if event := record.first(keys.FAULT):
-            raise PackageError(f"{record.path}, line {event.line}: a fault was injected into this run; run it again.")
         if record.division == keys.CLOSED and (event := record.first(keys.RESUMED)):
             raise PackageError(
                 f"{record.path}, line {event.line}: the run was resumed, which the closed division forbids; run it"

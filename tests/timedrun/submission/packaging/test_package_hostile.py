@@ -100,10 +100,6 @@ REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
         lambda s: [_last_event(s / f"result_{n}.txt", "resumed", "closed") for n in range(5)],
         "result_0.txt, line .*the closed division forbids",
     ),
-    "a fault on purpose": (
-        lambda s: _last_event(s / "result_2.txt", "fault", "open"),
-        "result_2.txt.*a fault was injected",
-    ),
     "unknown package": (
         lambda s: [_edit(s / f"run_{n}" / "config.json", benchmark="no_such_benchmark") for n in range(5)],
         "no package no_such_benchmark is installed",
