@@ -22,7 +22,7 @@ from timedrun.storage.method_cards import MethodCard, cards
 BEGIN: Final = "<!-- begin of the cards: written by `python -m benchmarks.method_cards docs/methods.md` -->"
 END: Final = "<!-- end of the cards -->"
 COSTS: Final = ROOT / "results" / "method_cost.json"
-"""Written by benchmarks/method_cost.py."""
+"""Measured by benchmarks/method_cost.py of commit ce3b554."""
 SWEEPS: Final = {
     "cifar10_ablation": "ResNet-8 on CIFAR-10, schedules of 4 (x0.5) and 8 epochs (x1)",
     "cifar10_methods_ablation": "airbench's recipe on CIFAR-10, schedules of 3 (x0.75), 4 (x1) and 6 epochs (x1.5)",

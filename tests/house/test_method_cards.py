@@ -1,14 +1,10 @@
 """Every method has a card, docs/methods.md has all of them as they are now, and what they name exists."""
 
-import importlib.util
-import json
-import sys
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
-from benchmarks.method_cards import COSTS, with_cards
+from benchmarks.method_cards import with_cards
 from judging.ground.errors import UsageError
 from timedrun import cli
 from timedrun.commands.run import settings_of
@@ -54,20 +50,3 @@ def test_the_options_of_a_setting_are_those_of_a_benchmark(name: str) -> None:
         except (SystemExit, UsageError) as error:
             refused.append(error)
     assert len(refused) < len(configs)
-
-
-def test_the_costs_on_the_page_are_those_of_the_methods_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    specification = importlib.util.spec_from_file_location("method_cost", ROOT / "benchmarks" / "method_cost.py")
-    assert specification and specification.loader
-    method_cost = importlib.util.module_from_spec(specification)
-    monkeypatch.setitem(sys.modules, "method_cost", method_cost)  # dataclasses look there for their module
-    specification.loader.exec_module(method_cost)
-    costs = json.loads(COSTS.read_text(encoding="utf-8"))["methods"]
-    stale = [
-        name for name in REGISTRY if name not in costs or costs[name]["settings"] != asdict(method_cost.example(name))
-    ]
-    for name in ("blurpool", "squeeze_excite"):
-        large, _ = method_cost.REFERENCES.get(name, method_cost.IMAGES)
-        now = method_cost.size(large), method_cost.size(large, REGISTRY[name]())
-        stale += [name] * (list(map(list, zip(*now, strict=True))) != [costs[name]["parameters"], costs[name]["flops"]])
-    assert not stale, f"run: python benchmarks/method_cost.py --only {' '.join(stale)}"
