@@ -50,7 +50,7 @@ NOTES: Final = (
     "closed before the next one starts. Passes are interleaved, each repeat in another order, after an uncounted one.",
     "per core: rate / workers, or / cores if they are fewer. CPU-seconds and memory: of this process and its children; "
     "memory is anonymous and shared, its peak in the uncounted pass above that before the loader was opened; "
-    "memory kept by an earlier loader's allocator is not counted (benchmarks/loaders.py has a process for each).",
+    "memory kept by an earlier loader's allocator is not counted.",
     "torch runs one intra-op thread, so that no loader has more threads than --workers.",
 )
 
