@@ -30,11 +30,8 @@ def send(connection: socket.socket, header: Header, payload: bytes | memoryview 
 
 
 def lengths(text: bytes, largest: int) -> tuple[int, int]:
-    """Return the bytes of header and payload from the first `LENGTHS.size` bytes of a message.
-
-    Raises:
-        MalformedMessage: the payload is larger than `largest` or the header larger than `LONGEST_HEADER`.
-    """
+    """Return the bytes of header and payload from the first `LENGTHS.size` bytes of a message. Raises MalformedMessage
+    if the payload is larger than `largest` or the header larger than `LONGEST_HEADER`."""
     header, payload = LENGTHS.unpack(text)
     if header > LONGEST_HEADER or payload > largest:
         raise MalformedMessage(f"a message of {header:,} + {payload:,} bytes, where at most {largest:,} were due")
@@ -42,11 +39,7 @@ def lengths(text: bytes, largest: int) -> tuple[int, int]:
 
 
 def parse(text: bytes) -> Header:
-    """Return a header.
-
-    Raises:
-        MalformedMessage: the text is not a JSON object.
-    """
+    """Return a header. Raises MalformedMessage if the text is not a JSON object."""
     try:
         found = json.loads(text)
     except (ValueError, RecursionError):
@@ -57,11 +50,8 @@ def parse(text: bytes) -> Header:
 
 
 def receive(connection: socket.socket) -> tuple[Header, bytearray]:
-    """Wait for a message from the referee, which is trusted, and return it.
-
-    Raises:
-        EOFError: the other side has ended.
-    """
+    """Wait for a message from the referee, which is trusted, and return it. Raises EOFError if the other side has
+    ended."""
     header, payload = LENGTHS.unpack(_exactly(connection, LENGTHS.size))
     return parse(bytes(_exactly(connection, header))), _exactly(connection, payload)
 

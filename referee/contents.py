@@ -23,11 +23,8 @@ TEXTS: Final = 10
 
 
 def read(path: Path, largest: int) -> dict[str, bytes]:
-    """Return the files of a folder, or of one file as submission.py, by their relative names.
-
-    Raises:
-        UsageError: there is no submission.py, or a link, which could lead to the validation data.
-    """
+    """Return the files of a folder, or of one file as submission.py, by their relative names. Raises UsageError if
+    there is no submission.py, or a link, which could lead to the validation data."""
     if path.is_file():
         return {FILE: _start(path, largest)}
     if not (path / FILE).is_file():

@@ -61,11 +61,7 @@ def load(folder: Path) -> ModuleType:
 
 
 def built(module: ModuleType, task: Task) -> nn.Module:
-    """Return `build(task)`.
-
-    Raises:
-        ContractError: it is not a torch.nn.Module.
-    """
+    """Return `build(task)`. Raises ContractError if it is not a torch.nn.Module."""
     return _module(cast(Callable[[Task], object], module.build)(task), "build")
 
 
@@ -81,11 +77,7 @@ def trained(module: ModuleType, model: nn.Module, task: Task, shards: list[Any])
 
 def answered(model: nn.Module, tokens: Tensor, vocabulary: int) -> tuple[Tensor, bool]:
     """Return logits of `tokens`, (batch, context) int64, as (batch, context, vocabulary), and True if they are
-    log-probabilities.
-
-    Raises:
-        ContractError: the shape or type of the result differs.
-    """
+    log-probabilities. Raises ContractError if the shape or type of the result differs."""
     with torch.inference_mode():
         result: object = model(tokens)
     if not isinstance(result, Tensor):

@@ -54,11 +54,8 @@ class Questions:
         return self.seconds[0] - min([*self.seconds[1:], self._limits.late_seconds])
 
     def ask(self, tokens: NDArray[np.int64], positions: NDArray[np.int64]) -> Scores:
-        """Return log-probabilities (rows, asked, vocabulary) of the token after each position.
-
-        Raises:
-            Violation: the answer is late, has numbers that are not finite, or claims a wrong normalisation.
-        """
+        """Return log-probabilities (rows, asked, vocabulary) of the token after each position. Raises Violation if the
+        answer is late, has numbers that are not finite, or claims a wrong normalisation."""
         rows, asked = positions.shape
         question = {"rows": rows, "positions": positions.tolist()}
         started = time.monotonic() if self.seconds else self._started

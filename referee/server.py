@@ -58,11 +58,8 @@ def forbid_lasting_objects() -> None:
     """Forbid the calls in `ARCHITECTURES`, through which a session could leave notes for a later one (seccomp).
 
     They, and those of another architecture, fail with ENOSYS. Keys are reached by `keyctl` alone: it also forbids
-    add_key and request_key, the two numbers before it.
-
-    Raises:
-        OSError: the kernel refused, or the machine is of another architecture.
-    """
+    add_key and request_key, the two numbers before it. Raises OSError if the kernel refused, or the machine is of
+    another architecture."""
     machine = platform.machine()
     if machine not in ARCHITECTURES:
         raise OSError(f"no table of system calls for {machine}; {' and '.join(ARCHITECTURES)} have one")

@@ -90,11 +90,7 @@ class Session:
         self.tell(*first)
 
     def tell(self, header: Header, payload: bytes | memoryview = b"") -> None:
-        """Send a message.
-
-        Raises:
-            Violation: the session does not read it.
-        """
+        """Send a message. Raises Violation if the session does not read it."""
         self._connection.settimeout(self._limits.answer_seconds)
         try:
             channel.send(self._connection, header, payload)
@@ -103,12 +99,8 @@ class Session:
             raise Violation(self.stage, text) from error
 
     def wait(self, kind: str, seconds: float, largest: int = 0) -> tuple[Header, bytearray]:
-        """Return the next message, whose payload has at most `largest` bytes.
-
-        Raises:
-            Violation: the message is of another kind, too long or late, an error was reported, the process ended, or it
-                passed a limit.
-        """
+        """Return the next message, whose payload has at most `largest` bytes. Raises Violation if the message is of
+        another kind, too long or late, an error was reported, the process ended, or it passed a limit."""
         deadline = time.monotonic() + seconds
         try:
             sizes = self._exactly(channel.LENGTHS.size, deadline, seconds)

@@ -19,11 +19,7 @@ CHUNK: Final = 1 << 22
 
 
 def shard(path: Path) -> Shard:
-    """Return the place of the tokens in a file.
-
-    Raises:
-        DataError: the file is neither kind, is empty or is truncated.
-    """
+    """Return the place of the tokens in a file. Raises DataError if the file is of neither kind, empty or truncated."""
     if path.suffix == ".npy":
         row = np.load(path, mmap_mode="r", allow_pickle=False)
         if row.ndim != 1 or row.dtype.kind not in "iu" or not row.size:
@@ -63,11 +59,7 @@ def read(one: Shard) -> Tokens:
 
 
 def renumbered(found: Sequence[Shard], numbers: NDArray[np.int64], folder: Path, name: str) -> list[Shard]:
-    """Write copies of shards whose token t is `numbers[t]`.
-
-    Raises:
-        DataError: a token is not in the vocabulary.
-    """
+    """Write copies of shards whose token t is `numbers[t]`. Raises DataError if a token is not in the vocabulary."""
     copies = []
     for index, one in enumerate(found):
         copy = folder / f"{name}{index}"

@@ -184,11 +184,8 @@ class RunLog:
     def close(self, status: str = "aborted", reason: str | None = None, **metadata: Scalar) -> None:
         """Close the file; log run_stop with `status`, `reason` and `metadata` first unless it was logged.
 
-        May be called repeatedly and from any thread.
-
-        Raises:
-            TimeoutError: another thread hangs in a write; the process can end nevertheless.
-        """
+        May be called repeatedly and from any thread. Raises TimeoutError if another thread hangs in a write; the
+        process can end nevertheless."""
         if not self._lock.acquire(timeout=CLOSING_SECONDS):
             raise TimeoutError(f"{self.path}: a write to the log hangs; run_stop was not logged")
         try:

@@ -1,4 +1,4 @@
-"""`timedrun export`: logged values as CSV, or for TensorBoard or MLflow."""
+"""`timedrun export`: logged values as CSV or for TensorBoard."""
 
 from __future__ import annotations
 

@@ -444,7 +444,6 @@ def add_export(parser: ArgumentParser) -> None:
     kinds = parser.add_mutually_exclusive_group(required=True)
     kinds.add_argument("--csv", type=path, metavar="FILE", help="file with one row per logged value")
     kinds.add_argument("--tensorboard", type=path, metavar="DIR", help="folder of event files, one folder per run")
-    kinds.add_argument("--mlflow", metavar="URI", help="folder or tracking server, one MLflow run per log")
 
 
 def add_explore(parser: ArgumentParser) -> None:

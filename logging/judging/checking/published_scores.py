@@ -24,11 +24,7 @@ def read_published(files: Iterable[Path]) -> dict[SetName, Decimal]:
     them, such as summary.csv in MLCommons' repositories of results, its detailed ones included.
 
     The folders of submitter and system are those of the column details_url if it has them, else the columns submitter
-    and system.
-
-    Raises:
-        UsageError: a file cannot be read, or is not such a table.
-    """
+    and system. Raises UsageError if a file cannot be read, or is not such a table."""
     scores: dict[SetName, Decimal] = {}
     for file in files:
         try:

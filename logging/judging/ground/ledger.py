@@ -105,11 +105,8 @@ def parse(data: bytes) -> Ledger:
 
 
 def announce(log: Path, **facts: Any) -> str:
-    """Announce the run that logs to `log`, on disk when this returns; return the SHA-256 of its line.
-
-    Raises:
-        TimedrunError: the ledger cannot be written, or its chain is broken.
-    """
+    """Announce the run that logs to `log`, on disk when this returns; return the SHA-256 of its line. Raises
+    TimedrunError if the ledger cannot be written, or its chain is broken."""
     path = place(log.parent)
     result = Path(os.path.relpath(log, path.parent)).as_posix()
     try:

@@ -66,11 +66,8 @@ def hold(paths: ResultPaths) -> None:
     """Lock this result against other processes until this one ends.
 
     A POSIX lock: it ends with its process, is not inherited by workers, and holds on NFS too. It is on the one file of
-    a result that a run never opens again, since closing any descriptor of the file would release it.
-
-    Raises:
-        BlockingIOError: another process has it.
-    """
+    a result that a run never opens again, since closing any descriptor of the file would release it. Raises
+    BlockingIOError if another process has it."""
     descriptor = os.open(paths.environment, os.O_RDWR)  # never closed
     try:
         fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -101,11 +98,7 @@ def new_folder(given: str | None, parent: Path, name: str) -> Path:
 
 
 def require_data_folder(folder: Path | None, source: str) -> Path:
-    """Return `folder`, which `source` needs.
-
-    Raises:
-        DataFolderMissing: it was not given or does not exist.
-    """
+    """Return `folder`, which `source` needs. Raises DataFolderMissing if it was not given or does not exist."""
     if folder is None:
         raise DataFolderMissing(
             f"{source} needs a data folder: set --data-folder (or TIMEDRUN_DATA), see `timedrun prepare --help`."
@@ -127,11 +120,7 @@ def write_json(path: Path, values: Any) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """Read the JSON file `path`.
-
-    Raises:
-        TimedrunError: it is missing or not JSON.
-    """
+    """Read the JSON file `path`. Raises TimedrunError if it is missing or not JSON."""
     try:
         return json.loads(read_text(path))
     except (OSError, ValueError, RecursionError) as error:
@@ -139,12 +128,8 @@ def read_json(path: Path) -> Any:
 
 
 def read_text(path: Path, longest: int = LARGEST_JSON) -> str:
-    """Read the plain file `path`. A pipe is not opened, since it might never end.
-
-    Raises:
-        ValueError: it has more than `longest` bytes, is not UTF-8 or not a regular file.
-        OSError: it cannot be read.
-    """
+    """Read the plain file `path`. A pipe is not opened, since it might never end. Raises ValueError if it has more than
+    `longest` bytes, is not UTF-8 or not a regular file; OSError if it cannot be read."""
     if not stat.S_ISREG(path.stat().st_mode):
         raise ValueError("not a regular file")
     with open(path, "rb") as file:
@@ -161,11 +146,7 @@ def require_log(path: Path) -> None:
 
 
 def existing(path: Path) -> list[Path]:
-    """Return the result files at `path`.
-
-    Raises:
-        UsageError: it does not exist.
-    """
+    """Return the result files at `path`. Raises UsageError if it does not exist."""
     try:
         return result_files(path)
     except FileNotFoundError:

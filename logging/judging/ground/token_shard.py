@@ -43,12 +43,9 @@ class Shard:
 
 
 def read_shard(path: Path) -> Shard:
-    """Read the header of a shard and compare it with the file's size; no token is read.
-
-    Raises:
-        DataError: the file cannot be read or is truncated or too long, the header is of another format or version, or
-            the tokens are not uint16.
-    """
+    """Read the header of a shard and compare it with the file's size; no token is read. Raises DataError if the file
+    cannot be read or is truncated or too long, the header is of another format or version, or the tokens are not
+    uint16."""
     try:
         with path.open("rb") as file:
             content = file.read(HEADER_BYTES)

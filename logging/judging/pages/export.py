@@ -1,11 +1,10 @@
-"""Export of the values of logs to CSV, TensorBoard or MLflow: from the logs alone, without a hook in the runs."""
+"""Export of the values of logs to CSV or TensorBoard: from the logs alone, without a hook in the runs."""
 
 from __future__ import annotations
 
 import csv
 import io
 import os
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,9 +26,6 @@ MINUTES: Final = "time_to_train_minutes"
 SPEEDRUN: Final = "speedrun_minutes"
 STEPS: Final = "optimizer_steps"
 COLUMNS: Final = ("run", "config", "seed", "status", "verified", "minutes", "step", "samples", "epoch", "kind", "value")
-METRICS_A_REQUEST: Final = 1000  # limits of MLflow
-PARAMETERS_A_REQUEST: Final = 100
-LONGEST_PARAMETER: Final = 6000
 
 
 class ExportError(TimedrunError):
@@ -79,11 +75,8 @@ class Run:
 
 
 def runs_at(paths: Sequence[Path]) -> Iterator[Run]:
-    """Yield the runs at `paths` one at a time, copies of a log once.
-
-    Raises:
-        UsageError: a path does not exist, is a file that holds no log, or no log was found.
-    """
+    """Yield the runs at `paths` one at a time, copies of a log once. Raises UsageError if a path does not exist, is a
+    file that holds no log, or no log was found."""
     seen = set()
     base = os.path.commonpath([path.resolve().parent for path in paths])
     for path in paths:
@@ -157,58 +150,7 @@ def write_tensorboard(runs: Iterator[Run], folder: Path) -> int:
     return count
 
 
-def write_mlflow(runs: Iterator[Run], store: str) -> int:
-    """Write one MLflow run per log to a tracking server or folder `store`, in an experiment per benchmark; return the
-    number of runs. A log that the experiment holds already is skipped.
-
-    Raises:
-        ExportError: mlflow is missing, or `store` is a database and the package mlflow-skinny only is installed.
-    """
-    try:
-        from mlflow import MlflowClient
-        from mlflow.entities import Metric, Param
-        from mlflow.exceptions import MlflowException
-    except ImportError:
-        raise ExportError("--mlflow needs mlflow-skinny: pip install 'timedrun[mlflow]'.") from None
-    if "://" not in store:
-        os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")  # it refuses folders since 3.7, unless asked for
-        store = Path(store).resolve().as_uri()
-    written = 0
-    try:
-        client = MlflowClient(tracking_uri=store)
-        for run in runs:
-            name = f"timedrun {run.summary.benchmark or 'unknown benchmark'}"
-            known = client.get_experiment_by_name(name)
-            experiment = known.experiment_id if known else client.create_experiment(name)
-            if client.search_runs([experiment], f"tags.`timedrun.sha256` = '{run.summary.sha256}'"):
-                continue
-            began = run.record.started or run.record.events[0]
-            tags = {**run.tags, "mlflow.runName": run.name}
-            made = client.create_run(experiment, start_time=int(began.time_ms), tags=tags).info.run_id
-            settings = [Param(_name(key), value[:LONGEST_PARAMETER]) for key, value in run.parameters.items()]
-            for begin in range(0, len(settings), PARAMETERS_A_REQUEST):
-                client.log_batch(made, params=settings[begin : begin + PARAMETERS_A_REQUEST])
-            metrics = [Metric(_name(at.kind), at.value, int(at.time_ms), at.progress) for at in points(run.record)]
-            end = run.record.stopped or run.record.events[-1]
-            metrics += [Metric(kind, value, int(end.time_ms), 0) for kind, value in run.totals.items()]
-            for begin in range(0, len(metrics), METRICS_A_REQUEST):
-                client.log_batch(made, metrics=metrics[begin : begin + METRICS_A_REQUEST])
-            status = "FINISHED" if run.summary.status == keys.SUCCESS else "FAILED"
-            client.set_terminated(made, status, end_time=int(end.time_ms))
-            written += 1
-    except MlflowException as error:
-        advice = " Databases need the whole package: pip install mlflow." if store.startswith("sqlite") else ""
-        raise ExportError(f"MLflow cannot use {store}: {error}.{advice}") from None
-    return written
-
-
-def _name(text: str) -> str:
-    """Replace the characters that MLflow refuses in names."""
-    return re.sub(r"[^\w./ -]", "_", text)[:250]
-
-
 WRITERS: Final[Mapping[str, Callable[[Iterator[Run], Any], int]]] = {
     "csv": write_csv,
     "tensorboard": write_tensorboard,
-    "mlflow": write_mlflow,
 }

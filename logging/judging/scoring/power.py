@@ -59,13 +59,10 @@ def set_energies(
 def run_energy(result: Path, *, started_ms: float, minutes: float) -> RunEnergy:
     """Compute the energy of the run with the log `result` from power/<name of the log>/node_<i>.txt and sw_<i>.txt.
 
-    Each reading is the power since the one before it; the energy is the mean power of the measurement times the time
-    to train (mlperf_logging, result_summarizer.py, `_compute_power_node`; power_measurement.adoc, "Scoring"). An
-    interconnect has one power estimate instead of readings (`_compute_power_sw`).
-
-    Raises:
-        PowerError: a file is missing or holds no measurement.
-    """
+    Each reading is the power since the one before it; the energy is the mean power of the measurement times the time to
+    train (mlperf_logging, result_summarizer.py, `_compute_power_node`; power_measurement.adoc, "Scoring"). An
+    interconnect has one power estimate instead of readings (`_compute_power_sw`). Raises PowerError if a file is
+    missing or holds no measurement."""
     folder = result.parent / "power" / result.name.split(".")[0]
     nodes, switches = (_numbered(folder, kind) for kind in ("node", "sw"))
     if not nodes:

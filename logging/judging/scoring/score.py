@@ -173,11 +173,8 @@ def score(
 
 def log_folders(paths: Sequence[Path]) -> dict[Path, tuple[Path, list[Path]]]:
     """Return the folders of the result files at `paths`, each with the path that it was found at and its files, in the
-    order found, without those of a race's package if the race's own results are there, too.
-
-    Raises:
-        FileNotFoundError: a path does not exist.
-    """
+    order found, without those of a race's package if the race's own results are there, too. Raises FileNotFoundError if
+    a path does not exist."""
     folders: dict[Path, tuple[Path, dict[Path, None]]] = {}
     for path in paths:
         for file in result_files(path):

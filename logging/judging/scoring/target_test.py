@@ -54,11 +54,8 @@ class TargetTest:
 
 
 def target_test(values: Sequence[float], target: float, higher_is_better: bool) -> TargetTest:
-    """Test that the mean of `values`, the final qualities of independent runs of one length, reaches `target`.
-
-    Raises:
-        NotTestable: there are fewer than two values, or all are equal: their spread is unknown.
-    """
+    """Test that the mean of `values`, the final qualities of independent runs of one length, reaches `target`. Raises
+    NotTestable if there are fewer than two values, or all are equal: their spread is unknown."""
     if len(values) < 2 or len({*values}) == 1:
         few = f"{len(values)} run{'s' * (len(values) != 1)}" + " of one quality" * (len(values) > 1)
         raise NotTestable(f"the t test needs runs whose qualities differ, here are {few}; add runs with other seeds")
@@ -118,12 +115,9 @@ def power(effect: float, runs: int) -> float:
 
 
 def target_test_of(runs: Sequence[RunSummary], rules: BenchmarkRules | None, target: float) -> TargetTest:
-    """Test that the mean final quality of `runs`, the logs of one set, reaches `target`.
-
-    Raises:
-        NotTestable: a run stopped at its target or has no quality, the runs differ in length, two have one seed, or
-            their benchmark has no quality of one number.
-    """
+    """Test that the mean final quality of `runs`, the logs of one set, reaches `target`. Raises NotTestable if a run
+    stopped at its target or has no quality, the runs differ in length, two have one seed, or their benchmark has no
+    quality of one number."""
     if rules is None or rules.parts:
         raise NotTestable("its benchmark has no rules, or no quality of one number")
     for run in runs:

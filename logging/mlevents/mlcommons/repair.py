@@ -32,11 +32,8 @@ def concerning(ruleset: str, log: Iterable[RuleFileValue]) -> tuple[UpstreamDefe
 def repaired(place: Workplace, defects: Sequence[UpstreamDefect]) -> Path:
     """Return a folder in `place` to import mlperf_logging from, with each defect repaired.
 
-    The whole package is copied, since the rule files include each other.
-
-    Raises:
-        RepairError: the text to replace is not in the installed rule file, as in another version of it.
-    """
+    The whole package is copied, since the rule files include each other. Raises RepairError if the text to replace is
+    not in the installed rule file, as in another version of it."""
     sources = installed()
     if not sources:
         raise RepairError("mlperf_logging is not installed")

@@ -47,10 +47,7 @@ def default_ruleset(benchmark: str, started_ms: float | None = None) -> str:
 
     For ResNet and BERT it is the round of the published results that they are compared with. For a run that started at
     `started_ms`, milliseconds since 1970, it is the first round with the benchmark that was open then or later, if any.
-
-    Raises:
-        ValueError: the benchmark is unknown.
-    """
+    Raises ValueError if the benchmark is unknown."""
     known = rulesets_of(benchmark)
     if not known:
         raise ValueError(f"no rules for benchmark {benchmark!r}; known: {', '.join(BENCHMARK_DATASET)}")

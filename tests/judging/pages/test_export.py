@@ -1,7 +1,8 @@
-"""Export of the values of logs: CSV, TensorBoard's event files and MLflow's runs read back by their own readers."""
+"""Export of the values of logs: CSV, and TensorBoard's event files read back by its own readers."""
 
 import csv
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -73,34 +74,12 @@ def test_tensorboard_reads_values_with_the_times_of_the_log_and_the_settings(log
     assert main(arguments) == 1 and sorted((tmp_path / "events").rglob("*")) == before
 
 
-def test_mlflow_has_one_run_per_log_however_often_it_is_exported(log: Path, tmp_path: Path) -> None:
-    mlflow = pytest.importorskip("mlflow")
-    arguments = ["export", str(log.parent), "--mlflow", str(tmp_path / "store")]
-    assert main(arguments) == main(arguments) == 0
-    client = mlflow.MlflowClient(tracking_uri=(tmp_path / "store").as_uri())
-    experiment = client.get_experiment_by_name("timedrun resnet")
-    (run,) = client.search_runs([experiment.experiment_id])
-    assert run.info.status == "FINISHED" and run.data.params == {"seed": "3", "optimizer.peak_lr": "0.5"}
-    assert "not verified by MLCommons" in run.data.tags["timedrun.verified"]
-    assert run.data.metrics["time_to_train_minutes"] == pytest.approx(2.0)
-    history = client.get_metric_history(run.info.run_id, "train_loss")
-    assert sorted((point.step, point.value) for point in history) == [(20, 2.5), (40, 1.5), (60, 0.5)]
-
-
-@pytest.mark.parametrize(
-    ("kind", "package"), [("tensorboard", "tensorboard.summary.writer.event_file_writer"), ("mlflow", "mlflow")]
-)
 def test_a_missing_package_is_answered_with_the_pip_command_and_nothing_is_written(
-    log: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    kind: str,
-    package: str,
+    log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setitem(__import__("sys").modules, package, None)
-    assert main(["export", str(log), f"--{kind}", str(tmp_path / "out")]) == 1
-    assert f"pip install 'timedrun[{kind}]'" in capsys.readouterr().err and not (tmp_path / "out").exists()
+    monkeypatch.setitem(sys.modules, "tensorboard.summary.writer.event_file_writer", None)
+    assert main(["export", str(log), "--tensorboard", str(tmp_path / "out")]) == 1
+    assert "pip install 'timedrun[tensorboard]'" in capsys.readouterr().err and not (tmp_path / "out").exists()
 
 
 def test_a_folder_without_logs_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

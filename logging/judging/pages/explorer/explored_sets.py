@@ -43,11 +43,8 @@ def explored_sets(paths: Sequence[Path], prices: Prices = (), *, show_progress: 
     """Return the sets at `paths` with their runs, as JSON values; archives of logs are read, too.
 
     Paths are relative to the folder of all `paths`. A card is named after the SHA-256 of its log, or of all logs of its
-    set, so that a link stays valid wherever the logs lie.
-
-    Raises:
-        UsageError: a path does not exist, or there is no result file.
-    """
+    set, so that a link stays valid wherever the logs lie. Raises UsageError if a path does not exist, or there is no
+    result file."""
     with unpacked(paths) as places:
         for path in places.paths:
             require_log(path)
