@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Final
 
 from judging.checking.check_report import CheckResult, result_lines, summary_lines
-from judging.checking.package_figures import check_figures
 from judging.checking.verdicts import check_logs, of_known_benchmarks, official_findings, ruleset_of
 from judging.ground import stdio
 from judging.ground.errors import ExitCode, UsageError
@@ -106,6 +105,8 @@ def _check_package(
     ruleset: str | None,
     run_official: bool,
 ) -> CheckResult:
+    from judging.checking.package_figures import check_figures  # scores and tables, which a log's check does without
+
     logs = [report for path, report in reports.items() if path.is_relative_to(folder)]
     inside = {report.path: report.summary for report in logs}
     rounds = {log.ruleset for log in of_known_benchmarks(logs)}

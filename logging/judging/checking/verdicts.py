@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from judging.checking.package_figures import check_figures
 from judging.scoring.announced_runs import ledger_findings
 from judging.scoring.recorded_run import recorded_run_of
 from mlevents.checks.log_check import CheckReport, check, check_set
@@ -85,6 +84,8 @@ def of_known_benchmarks(logs: Sequence[CheckReport]) -> list[CheckReport]:
 def check_package(folder: Path, rules: Ruleset) -> list[Finding]:
     """Return all strict findings on the package in `folder`: on each log, each set and the tree, worst first. Their
     paths are relative to `folder`."""
+    from judging.checking.package_figures import check_figures  # scores and tables, which a log's check does without
+
     findings: list[Finding] = []
     summaries: dict[Path, RunSummary] = {}
     for result_set in result_sets(folder):
