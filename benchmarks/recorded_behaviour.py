@@ -104,8 +104,8 @@ def printed(*arguments: str, folder: Path) -> Any:
 def without_measured(value: Any) -> Any:
     """Return `value` less every field of it, at any depth, that is measured or names a source line."""
     if isinstance(value, dict):
-        return {key: without_measured(one) for key, one in value.items() if key not in MEASURED | PLACES}
-    return [without_measured(one) for one in value] if isinstance(value, list) else value
+        return {key: without_measured(item) for key, item in value.items() if key not in MEASURED | PLACES}
+    return [without_measured(item) for item in value] if isinstance(value, list) else value
 
 
 def events(log: Path) -> list[list[Any]]:
@@ -168,7 +168,9 @@ def record(given: argparse.Namespace) -> dict[str, Any]:
             verdicts["check"] = printed("check", "--no-official", ".", folder=given.logs)
             verdicts["score"] = printed("score", ".", folder=given.logs)
         listed = printed("list", folder=folder)
-        configs = [(one["benchmark"], config) for one in listed["printed"] for config in one["configs"]]
+        configs = [
+            (benchmark["benchmark"], config) for benchmark in listed["printed"] for config in benchmark["configs"]
+        ]
 
         def each(function: Callable[..., Any], jobs: dict[str, tuple[Any, ...]]) -> dict[str, Any]:
             waiting = {name: pool.submit(timed, name, function, *arguments) for name, arguments in jobs.items()}
@@ -202,8 +204,8 @@ def differences(first: Any, second: Any, path: str = "") -> Iterator[tuple[str, 
             if key in first and key in second:
                 yield from differences(first[key], second[key], f"{path}/{key}")
             else:
-                one, other = (json.dumps(side[key]) if key in side else "absent" for side in (first, second))
-                yield f"{path}/{key}", one, other
+                own, other = (json.dumps(side[key]) if key in side else "absent" for side in (first, second))
+                yield f"{path}/{key}", own, other
     elif isinstance(first, list) and isinstance(second, list):
         texts = [json.dumps(item) for item in first], [json.dumps(item) for item in second]
         for kind, a, a_end, b, b_end in difflib.SequenceMatcher(None, *texts, autojunk=False).get_opcodes():
@@ -233,11 +235,11 @@ def main() -> int:
             parser.error("--wikipedia and --wikipedia-evaluation go together")
         given.out.write_text(json.dumps(record(given), indent=1) + "\n")
         return 0
-    found = list(differences(*(json.loads(path.read_text()) for path in given.files)))
-    for path, first, second in found:
+    changes = list(differences(*(json.loads(path.read_text()) for path in given.files)))
+    for path, first, second in changes:
         print(f"{path}\n  a: {first}\n  b: {second}")
-    print(f"{len(found)} differences")
-    return 1 if found else 0
+    print(f"{len(changes)} differences")
+    return 1 if changes else 0
 
 
 if __name__ == "__main__":

@@ -189,20 +189,20 @@ def result(paths: ResultPaths) -> tuple[str, list[tuple[Any, Any]], list[str]]:
     return state, [(point.progress, point.value) for point in evaluations], sorted(errors)
 
 
-def trial(
+def kill_and_resume(
     job: Job, number: int, folder: Path, whole: ResultPaths, times: tuple[float, float], chance: random.Random
 ) -> Trial:
     """Kill a run once or twice, resume it to its end, and compare it with the run `whole`, whose clock started, and
     which ended, after `times` seconds."""
-    found = Trial(number)
+    trial = Trial(number)
     paths = ResultPaths(folder, next_number(folder))
     kills, resume = chance.randint(1, 2), False
     for _ in range(kills):
         target = chance.choices(TARGETS, WEIGHTS)[0]
         earliest = chance.choice([0.1 * times[1], *[times[0]] * 5])
         kill, problems = disturbed(job, paths, chance.uniform(earliest, times[1]), target, resume=resume)
-        found.kills.append(kill)
-        found.problems += problems
+        trial.kills.append(kill)
+        trial.problems += problems
         if kill.exit_code in ENDED and record.read(paths.log).stopped is not None:
             break
         before = paths.log.read_bytes() if paths.log.is_file() else b""
@@ -213,7 +213,7 @@ def trial(
             kill.refused = process.returncode not in ENDED
             kill.left_alone = (paths.log.read_bytes() if paths.log.is_file() else b"") == before
             if not kill.refused or not kill.left_alone or "Traceback" in words:
-                found.problems.append(
+                trial.problems.append(
                     f"--resume without a checkpoint was not refused cleanly (exit code {process.returncode})"
                 )
             paths = ResultPaths(folder, next_number(folder))
@@ -223,20 +223,20 @@ def trial(
         if process.returncode in ENDED:
             break
         # Killed while it saved its first checkpoint: not every rank has one.
-        if resume and "cannot be resumed" in words and not found.kills[-1].refused:
-            found.kills[-1].refused = found.kills[-1].left_alone = True
+        if resume and "cannot be resumed" in words and not trial.kills[-1].refused:
+            trial.kills[-1].refused = trial.kills[-1].left_alone = True
             paths, resume = ResultPaths(folder, next_number(folder)), False
             continue
-        found.problems.append(f"it did not end by itself but with exit code {process.returncode}: {words[-600:]}")
-        return found
-    found.problems += unreadable(paths.log)
+        trial.problems.append(f"it did not end by itself but with exit code {process.returncode}: {words[-600:]}")
+        return trial
+    trial.problems += unreadable(paths.log)
     same = [mine == other for mine, other in zip(result(paths), result(whole), strict=True)]
-    found.same_state, found.same_evaluations, found.same_verdict = same
+    trial.same_state, trial.same_evaluations, trial.same_verdict = same
     resumptions = record.read(paths.log).all(keys.RESUMED)
-    found.resumed = len(resumptions)
+    trial.resumed = len(resumptions)
     lost = [event.metadata.get("steps_lost") for event in resumptions]
-    found.steps_lost = sum(steps for steps in lost if isinstance(steps, int))
-    return found
+    trial.steps_lost = sum(steps for steps in lost if isinstance(steps, int))
+    return trial
 
 
 def ended(log: Path) -> bool:
@@ -274,29 +274,33 @@ def main() -> None:
         if result(whole)[0] != result(ResultPaths(whole.folder, 1))[0]:
             raise SystemExit("two undisturbed runs end in different weights; nothing can be compared.")
         print(f"undisturbed: clock started and run ended after {took} s, equal to the bit", flush=True)
-        while sum(kill.hit for one in trials for kill in one.kills) < given.kills:
-            one = trial(job, len(trials), top / f"trial_{len(trials)}", whole, min(took), chance)
-            trials.append(one)
-            kills = "; ".join(f"{kill.target} at {kill.at_seconds:.1f} s" for kill in one.kills)
-            print(f"{len(trials)}: {'equal' if one.passed else 'NOT EQUAL'} ({kills}) {one.problems or ''}", flush=True)
-    found = {
+        while sum(kill.hit for trial in trials for kill in trial.kills) < given.kills:
+            trial = kill_and_resume(job, len(trials), top / f"trial_{len(trials)}", whole, min(took), chance)
+            trials.append(trial)
+            kills = "; ".join(f"{kill.target} at {kill.at_seconds:.1f} s" for kill in trial.kills)
+            print(
+                f"{len(trials)}: {'equal' if trial.passed else 'NOT EQUAL'} ({kills}) {trial.problems or ''}",
+                flush=True,
+            )
+    report = {
         "command": f"python benchmarks/soak.py --kills N --ranks {job.ranks} --seed {given.seed}",
         "run": ["timedrun", "run", *job.arguments, "--checkpoint-minutes", str(job.checkpoint_minutes)],
         "source": system.provenance(Path(__file__).resolve().parent.parent),
         "system": system.describe("", "", ranks=job.ranks, device="cpu"),
         "undisturbed_seconds_to_start_and_end": took,
-        "passed": sum(one.passed for one in trials),
-        "trials": [asdict(one) | {"passed": one.passed} for one in trials],
+        "passed": sum(trial.passed for trial in trials),
+        "trials": [asdict(trial) | {"passed": trial.passed} for trial in trials],
     }
-    write_json(given.out, found)
-    gone = [kill.gone_seconds for one in trials for kill in one.kills if kill.gone_seconds is not None]
+    write_json(given.out, report)
+    gone = [kill.gone_seconds for trial in trials for kill in trial.kills if kill.gone_seconds is not None]
     print(
-        f"{sum(one.passed for one in trials)} of {len(trials)} trials ({len(gone)} kills) ended as the undisturbed run"
-        f" (weights and optimizer state, evaluations, verdict). {sum(one.resumed for one in trials)} resumptions,"
-        f" {sum(one.steps_lost for one in trials)} steps done twice. Nothing was left of a run after a median of"
+        f"{sum(trial.passed for trial in trials)} of {len(trials)} trials ({len(gone)} kills) ended as the undisturbed"
+        " run (weights and optimizer state, evaluations, verdict)."
+        f" {sum(trial.resumed for trial in trials)} resumptions,"
+        f" {sum(trial.steps_lost for trial in trials)} steps done twice. Nothing was left of a run after a median of"
         f" {statistics.median(gone):.1f} s and at most {max(gone):.1f} s."
     )
-    if not all(one.passed for one in trials):
+    if not all(trial.passed for trial in trials):
         sys.exit(1)
 
 

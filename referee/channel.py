@@ -41,12 +41,12 @@ def lengths(text: bytes, largest: int) -> tuple[int, int]:
 def parse(text: bytes) -> Header:
     """Return a header. Raises MalformedMessage if the text is not a JSON object."""
     try:
-        found = json.loads(text)
+        values = json.loads(text)
     except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
+        values = None
+    if not isinstance(values, dict):
         raise MalformedMessage("a message without a JSON object as header")
-    return found
+    return values
 
 
 def receive(connection: socket.socket) -> tuple[Header, bytearray]:
@@ -57,12 +57,12 @@ def receive(connection: socket.socket) -> tuple[Header, bytearray]:
 
 
 def _exactly(connection: socket.socket, count: int) -> bytearray:
-    found = bytearray(count)
-    view = memoryview(found)
+    received = bytearray(count)
+    view = memoryview(received)
     done = 0
     while done < count:
         got = connection.recv_into(view[done:])
         if not got:
             raise EOFError("the connection was closed")
         done += got
-    return found
+    return received

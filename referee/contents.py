@@ -30,11 +30,11 @@ def read(path: Path, largest: int) -> dict[str, bytes]:
     if not (path / FILE).is_file():
         raise UsageError(f"no {FILE} in {path}; name a folder that has one, or a Python file. Nothing was run.")
     values: dict[str, bytes] = {}
-    for one in sorted(path.rglob("*")):
-        if one.is_symlink():
-            raise UsageError(f"{one} is a link; a submission has plain files only. Nothing was run.")
-        if one.is_file() and "__pycache__" not in one.parts:
-            values[one.relative_to(path).as_posix()] = _start(one, largest - sum(map(len, values.values())))
+    for file in sorted(path.rglob("*")):
+        if file.is_symlink():
+            raise UsageError(f"{file} is a link; a submission has plain files only. Nothing was run.")
+        if file.is_file() and "__pycache__" not in file.parts:
+            values[file.relative_to(path).as_posix()] = _start(file, largest - sum(map(len, values.values())))
     return values
 
 
@@ -45,10 +45,10 @@ def _start(path: Path, largest: int) -> bytes:
 
 def digest(files: dict[str, bytes]) -> str:
     """Return the SHA-256 of names and contents."""
-    found = hashlib.sha256()
+    sha256 = hashlib.sha256()
     for name, text in files.items():
-        found.update(f"{name}\0{len(text)}\0".encode() + text)
-    return found.hexdigest()
+        sha256.update(f"{name}\0{len(text)}\0".encode() + text)
+    return sha256.hexdigest()
 
 
 def examine(files: dict[str, bytes], *, code_bytes: int, literal_items: int) -> Finding:

@@ -65,14 +65,14 @@ class Questions:
         self.seconds.append(time.monotonic() - started)
         if len(payload) != size:
             raise Violation("answers", f"{len(payload):,} bytes, where the answer to the question has {size:,}")
-        found = np.frombuffer(payload, np.float32).reshape(rows, asked, self._vocabulary).astype(np.float64)
-        largest = found.max(axis=-1, keepdims=True)
+        logits = np.frombuffer(payload, np.float32).reshape(rows, asked, self._vocabulary).astype(np.float64)
+        largest = logits.max(axis=-1, keepdims=True)
         if not np.isfinite(largest).all():  # minus infinity is a probability of 0
             raise Violation("answers", "NaN or infinite numbers in an answer")
-        logarithm = largest + np.log(np.exp(found - largest).sum(axis=-1, keepdims=True))
+        logarithm = largest + np.log(np.exp(logits - largest).sum(axis=-1, keepdims=True))
         if header.get("log") is True and (worst := float(np.abs(logarithm).max())) > NORMALISATION_TOLERANCE:
             raise Violation("normalisation", f"log-probabilities whose sum of probabilities is e^{worst:.4g} off 1")
-        result: Scores = found - logarithm
+        result: Scores = logits - logarithm
         return result
 
 
@@ -180,7 +180,7 @@ class Probe:
             (answer,) = _at(questions.ask(inputs[rows], self.windows.positions[rows]), cuts[None, rows])
             whole = self.measured.at_cuts[cut, rows].astype(np.float64)
             worst = max(worst, difference(answer, whole))
-            likely = np.exp([np.take_along_axis(one, targets[rows], axis=-1)[:, 0] for one in (whole, answer)])
+            likely = np.exp([np.take_along_axis(scores, targets[rows], axis=-1)[:, 0] for scores in (whole, answer)])
             gains.append(np.diff(np.log(np.maximum(likely, 1e-12)), axis=0)[0])
         return worst, -np.concatenate(gains[1:])
 

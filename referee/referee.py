@@ -100,13 +100,13 @@ class Referee:
         self.numbers = np.arange(settings.vocabulary)
         self.numbers[free] = draw.permutation(free)
         real, self.validation = shards(train, "train"), shards(validation, "val")
-        if both := [one.path for one in real if any(one.path.samefile(other.path) for other in self.validation)]:
+        if both := [shard.path for shard in real if any(shard.path.samefile(other.path) for other in self.validation)]:
             raise UsageError(f"{both[0]} is in the training and in the validation data. Nothing was run.")
         self._windows()  # raises before the copy is made
         data = {"real": real, "planted": renumbered(real, self.numbers, folder, "planted")}
         self.sandbox = Sandbox(data, work_bytes=settings.limits.work_bytes, isolated=isolated)
-        for one in data["planted"]:  # the server has them open; a referee that is killed leaves no copy
-            one.path.unlink()
+        for shard in data["planted"]:  # the server has them open; a referee that is killed leaves no copy
+            shard.path.unlink()
 
     def __enter__(self) -> Referee:
         """Return the referee."""
@@ -120,9 +120,9 @@ class Referee:
         """Examine a submission's files (`contents.read`); a breach of a rule that leaves nothing to ask ends it."""
         limits = self.settings.limits
         verdict = Verdict(contents.digest(files), self.sandbox.isolated)
-        found = contents.examine(files, code_bytes=limits.code_bytes, literal_items=limits.literal_items)
-        verdict.findings.append(found)
-        if found.passed:
+        finding = contents.examine(files, code_bytes=limits.code_bytes, literal_items=limits.literal_items)
+        verdict.findings.append(finding)
+        if finding.passed:
             try:
                 self._examine(files, verdict)
             except Violation as violation:
@@ -146,10 +146,10 @@ class Referee:
         trained = {name: self._train(files, name, verdict) for name in names}
         real, planted = trained["real"], trained["planted"]
         add = verdict.findings.append
-        slowest = max(one.prepare_seconds for one in trained.values())
+        slowest = max(training.prepare_seconds for training in trained.values())
         add(Finding("preparation", True, f"{slowest:.2f} s before the clock", {"seconds": slowest}))
         add(Finding("training", True, f"{real.train_seconds:.2f} s", {"seconds": real.train_seconds}))
-        busy = max(one.busy for one in trained.values())
+        busy = max(training.busy for training in trained.values())
         text = f"at work at {busy:.0%} of the looks after the weights were received, of {BUSY_SHARE:.0%} allowed"
         add(Finding("hand-over", busy <= BUSY_SHARE, text, {"share": busy}))
 

@@ -24,8 +24,8 @@ class Retiming:
         """Return the ratio of the training times, record / submission, from pairs; None after a breach."""
         if self.submission.breach or self.record.breach:
             return None
-        found = compare(self.record.seconds, self.submission.seconds, paired=True)
-        return replace(found, slow="the record", fast="the submission")
+        ratio = compare(self.record.seconds, self.submission.seconds, paired=True)
+        return replace(ratio, slow="the record", fast="the submission")
 
     @property
     def exit_code(self) -> ExitCode:
@@ -40,5 +40,5 @@ class Retiming:
 
     def lines(self, width: int | None) -> list[str]:
         """Return the tables of both and the comparison."""
-        found = ["the record:", *self.record.lines(width), "", "the submission:", *self.submission.lines(width)]
-        return [*found, "", self.ratio.sentence, self.ratio.portable_text] if self.ratio else found
+        lines = ["the record:", *self.record.lines(width), "", "the submission:", *self.submission.lines(width)]
+        return [*lines, "", self.ratio.sentence, self.ratio.portable_text] if self.ratio else lines

@@ -175,7 +175,7 @@ class Sandbox:
             if os.geteuid() == 0:
                 number = USERS + os.getpid() % 1000
                 drop += [f"--reuid={number}", f"--regid={number}", "--clear-groups"]
-        found = {
+        options = {
             name: [
                 [
                     f"/data/{name}{number}" if self.isolated else os.fspath(shard.path),
@@ -187,7 +187,7 @@ class Sandbox:
             ]
             for name, shards in data.items()
         }
-        return {"data": found, "drop": drop, "control": control, "work": work, "isolated": self.isolated}
+        return {"data": options, "drop": drop, "control": control, "work": work, "isolated": self.isolated}
 
     def _refuse(self, reason: str) -> None:
         self.__exit__()
@@ -224,11 +224,11 @@ class Sandbox:
     def tally(self) -> Tally:
         """Return the number and memory of the session's processes and threads, of which the server is none."""
         try:
-            found = psutil.Process(self.process.pid).children(recursive=True)
+            processes = psutil.Process(self.process.pid).children(recursive=True)
         except psutil.NoSuchProcess:
-            found = []
+            processes = []
         states, memory = "", 0
-        for process in found[1:] if self.isolated else found:  # the first of an isolated tree is the server
+        for process in processes[1:] if self.isolated else processes:  # the first of an isolated tree is the server
             with contextlib.suppress(psutil.Error, OSError):
                 size = process.memory_info()
                 memory += size.rss - size.shared
@@ -238,11 +238,11 @@ class Sandbox:
 
     def memory_bytes(self) -> int:
         """Return the memory of all processes of the sandbox, in which a page of several counts once."""
-        found = 0
+        total = 0
         for process in psutil.Process(self.process.pid).children(recursive=True):
             with contextlib.suppress(psutil.Error):
-                found += process.memory_full_info().pss
-        return found
+                total += process.memory_full_info().pss
+        return total
 
     def __enter__(self) -> Self:
         """Return the sandbox, whose server is ready."""

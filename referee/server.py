@@ -34,7 +34,7 @@ def open_data(arguments: dict[str, Any]) -> None:
     shards: Shards = {}
     for name, value in arguments["data"].items():
         shards[name] = [[os.open(path, os.O_RDONLY), *rest] for path, *rest in value]
-    for shard in (shard for found in shards.values() for shard in found):
+    for shard in (shard for of_name in shards.values() for shard in of_name):
         os.set_inheritable(shard[0], True)
     prefix: list[str] = arguments["drop"]
     if prefix:
@@ -95,7 +95,7 @@ def serve(control: socket.socket, shards: Shards, work: str, isolated: bool) -> 
                 gate, inside = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
                 running = os.fork()
                 if running == 0:
-                    for shard in (shard for found in shards.values() for shard in found):
+                    for shard in (shard for files in shards.values() for shard in files):
                         os.close(shard[0])
                     control.close()
                     gate.close()
@@ -107,10 +107,10 @@ def serve(control: socket.socket, shards: Shards, work: str, isolated: bool) -> 
                 for descriptor in descriptors:
                     os.close(descriptor)
             case ["data", name] if gate:
-                found = shards[name]
+                of_name = shards[name]
                 with contextlib.suppress(OSError):  # a process that ended; its connection to the referee says so
-                    described = json.dumps([rest for _, *rest in found]).encode()
-                    socket.send_fds(gate, [described], [descriptor for descriptor, *_ in found])
+                    described = json.dumps([rest for _, *rest in of_name]).encode()
+                    socket.send_fds(gate, [described], [descriptor for descriptor, *_ in of_name])
             case ["end"]:
                 _end(running)
                 control.send(b"clean" if _wiped(work) else b"dirty")
@@ -132,8 +132,8 @@ def _end(running: int) -> None:
 def _wiped(work: str) -> bool:
     """Remove all files of the session; return False if some remain."""
     for command in (["rm", "-rf"], ["chmod", "-R", "u+rwX"], ["rm", "-rf"]):
-        if found := [os.path.join(work, name) for name in os.listdir(work)]:
-            subprocess.run([*command, "--", *found], stderr=subprocess.DEVNULL)
+        if entries := [os.path.join(work, name) for name in os.listdir(work)]:
+            subprocess.run([*command, "--", *entries], stderr=subprocess.DEVNULL)
     return not os.listdir(work)
 
 

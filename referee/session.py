@@ -117,8 +117,8 @@ class Session:
         return header, self._exactly(payload_bytes, deadline, seconds)
 
     def _exactly(self, count: int, deadline: float, seconds: float) -> bytearray:
-        found = bytearray(count)
-        view = memoryview(found)
+        received = bytearray(count)
+        view = memoryview(received)
         done = 0
         while done < count:
             left = deadline - time.monotonic()
@@ -137,7 +137,7 @@ class Session:
                 if not got:
                     raise Violation(self.stage, self._ended())
                 done += got
-        return found
+        return received
 
     def _ended(self) -> str:
         return "the process ended without an answer: it was killed, ran out of memory or called exit"
@@ -174,11 +174,11 @@ class Session:
 
     def busy_share(self, looks: int, seconds: float) -> float:
         """Return the share of `looks` at which a thread of the session runs or waits for a core."""
-        found = 0
+        busy = 0
         for _ in range(looks):
             time.sleep(seconds / looks)
-            found += self._sandbox.tally().running > 0
-        return found / looks
+            busy += self._sandbox.tally().running > 0
+        return busy / looks
 
     def __enter__(self) -> Self:
         """Return the session."""

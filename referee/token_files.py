@@ -27,10 +27,10 @@ def shard(path: Path) -> Shard:
         return Shard(path, row.offset, row.size, row.dtype.str)
     if path.suffix != ".bin":
         raise DataError(f"{path}: neither a .npy nor a .bin file; no token was read")
-    found = token_shard.read_shard(path)
-    if not found.tokens:
+    header = token_shard.read_shard(path)
+    if not header.tokens:
         raise DataError(f"{path}: it has no tokens; name a file that has some")
-    return Shard(path, token_shard.HEADER_BYTES, found.tokens, token_shard.TOKEN_TYPE.str)
+    return Shard(path, token_shard.HEADER_BYTES, header.tokens, token_shard.TOKEN_TYPE.str)
 
 
 def shards(path: Path, part: str) -> list[Shard]:
@@ -45,7 +45,7 @@ def shards(path: Path, part: str) -> list[Shard]:
     """
     if not path.is_dir():
         return [shard(path)]
-    files = sorted(one for one in path.iterdir() if one.suffix in (".npy", ".bin"))
+    files = sorted(file for file in path.iterdir() if file.suffix in (".npy", ".bin"))
     if any("_train_" in file.name or "_val_" in file.name for file in files):
         files = [file for file in files if f"_{part}_" in file.name]
     if not files:
@@ -53,24 +53,24 @@ def shards(path: Path, part: str) -> list[Shard]:
     return [shard(file) for file in files]
 
 
-def read(one: Shard) -> Tokens:
+def read(place: Shard) -> Tokens:
     """Return the tokens of a shard, mapped into memory."""
-    return np.memmap(one.path, dtype=np.dtype(one.dtype), mode="r", offset=one.offset, shape=(one.count,))
+    return np.memmap(place.path, dtype=np.dtype(place.dtype), mode="r", offset=place.offset, shape=(place.count,))
 
 
-def renumbered(found: Sequence[Shard], numbers: NDArray[np.int64], folder: Path, name: str) -> list[Shard]:
+def renumbered(sources: Sequence[Shard], numbers: NDArray[np.int64], folder: Path, name: str) -> list[Shard]:
     """Write copies of shards whose token t is `numbers[t]`. Raises DataError if a token is not in the vocabulary."""
     copies = []
-    for index, one in enumerate(found):
+    for index, source in enumerate(sources):
         copy = folder / f"{name}{index}"
-        tokens = read(one)
+        tokens = read(source)
         with copy.open("wb") as file:
-            for start in range(0, one.count, CHUNK):
+            for start in range(0, source.count, CHUNK):
                 chunk = tokens[start : start + CHUNK]
                 if int(chunk.max()) >= len(numbers) or int(chunk.min()) < 0:
-                    raise DataError(f"{one.path}: token {chunk.max()} where the vocabulary is {len(numbers)}")
+                    raise DataError(f"{source.path}: token {chunk.max()} where the vocabulary is {len(numbers)}")
                 file.write(numbers[chunk].astype(tokens.dtype).tobytes())
-        copies.append(Shard(copy, 0, one.count, one.dtype))
+        copies.append(Shard(copy, 0, source.count, source.dtype))
     return copies
 
 
@@ -95,7 +95,7 @@ class Windows:
 
 
 def windows(
-    found: Sequence[Shard], *, context: int, vocabulary: int, count: int, numbers_per_row: int, seed: int
+    sources: Sequence[Shard], *, context: int, vocabulary: int, count: int, numbers_per_row: int, seed: int
 ) -> Windows:
     """Draw rows that do not overlap, in random order, and positions in each, all where `numbers_per_row` allows it.
 
@@ -107,12 +107,12 @@ def windows(
         DataError: there are fewer than 16 rows, or a token is not in the vocabulary.
     """
     draw = np.random.default_rng(seed)
-    starts = [(one, start) for one in found for start in range(0, one.count - context, context)]
+    starts = [(source, start) for source in sources for start in range(0, source.count - context, context)]
     if len(starts) < 16:
         raise DataError(f"the validation data have {len(starts)} rows of {context} tokens; at least 16 are needed")
     count = min(count, len(starts) // 2)
     chosen = [starts[number] for number in draw.permutation(len(starts))[: 2 * count]]
-    rows = np.stack([read(one)[start : start + context + 1].astype(np.int64) for one, start in chosen])
+    rows = np.stack([read(source)[start : start + context + 1].astype(np.int64) for source, start in chosen])
     if rows.max() >= vocabulary or rows.min() < 0:
         raise DataError(f"the validation data have the token {rows.max()}, where the vocabulary is {vocabulary}")
     asked = min(context, max(8, numbers_per_row // vocabulary))

@@ -95,5 +95,5 @@ class Verdict:
             failed = [finding for finding in of[name] if not finding.passed]
             if of[name] or name not in ("sandbox", "target"):
                 state = "FAIL" if failed else "pass" if of[name] else "not run"
-                rows.append([name, state, "; ".join(one.reason for one in failed or of[name]) or statement])
+                rows.append([name, state, "; ".join(finding.reason for finding in failed or of[name]) or statement])
         return [*Table(["probe", "result", "reason"], rows).lines(width), "", self.sentence]

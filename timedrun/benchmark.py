@@ -75,12 +75,12 @@ class BenchmarkSpec:
     @property
     def rules(self) -> BenchmarkRules:
         """The benchmark's rules: target, metric, direction, number of runs."""
-        found = self.own_rules or ruleset(self.ruleset).benchmarks.get(self.mlperf_benchmark)
-        if found is None:
+        rules = self.own_rules or ruleset(self.ruleset).benchmarks.get(self.mlperf_benchmark)
+        if rules is None:
             raise ValueError(
                 f"ruleset {self.ruleset} has no {self.mlperf_benchmark!r}; give own_rules=benchmark_rules(...)"
             )
-        return found
+        return rules
 
     @property
     def dataset(self) -> str:
@@ -140,8 +140,8 @@ class Benchmark:
         """Return a function of a submodule, or None if the benchmark does not have it."""
         if importlib.util.find_spec(f"{self.package.__name__}.{module}") is None:
             return None
-        found: Callable[..., Any] | None = getattr(self.module(module), function, None)
-        return found
+        hook: Callable[..., Any] | None = getattr(self.module(module), function, None)
+        return hook
 
     @property
     def config_names(self) -> dict[str, str]:

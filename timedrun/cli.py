@@ -71,8 +71,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return int(code)
     except (Exception, KeyboardInterrupt) as error:
         said = describe(error) or without_trainer(error)
-        if said is None and (found := in_benchmark(error)):
-            shown, place = found
+        if said is None and (raised := in_benchmark(error)):
+            shown, place = raised
             stdio.message(printable_lines(shown))
             said = ExitCode.ERROR, printable(f"{place} raised {type(error).__name__}: {error}")
         if said is None:

@@ -68,10 +68,12 @@ def attention_weights(name: str) -> bool:
 
 def parser(description: str | None) -> argparse.ArgumentParser:
     """Return a parser with the options of every script."""
-    found = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    found.add_argument("--out", type=Path, required=True, help="folder of the results, such as results/gpu/DATE-GPU")
-    found.add_argument("--tiny", action="store_true", help="run all parts on a CPU, on tiny models, in seconds")
-    return found
+    arguments = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument(
+        "--out", type=Path, required=True, help="folder of the results, such as results/gpu/DATE-GPU"
+    )
+    arguments.add_argument("--tiny", action="store_true", help="run all parts on a CPU, on tiny models, in seconds")
+    return arguments
 
 
 class Block:
@@ -132,8 +134,11 @@ class Block:
             largest: distance that any gradient may have.
         """
         distances = timed.distances(exact.gradients)
-        found = {"loss apart": abs(timed.loss - exact.loss) / abs(exact.loss), "largest": max(distances.values())}
-        passed = found["loss apart"] <= BF16 and found["largest"] <= largest
+        distances_of = {
+            "loss apart": abs(timed.loss - exact.loss) / abs(exact.loss),
+            "largest": max(distances.values()),
+        }
+        passed = distances_of["loss apart"] <= BF16 and distances_of["largest"] <= largest
         compared: dict[str, Callable[[str], bool]] = {"median": lambda _: True}
         if attention:
             compared["median of attention's"] = attention_weights
@@ -141,9 +146,9 @@ class Block:
             own, theirs = (
                 statistics.median(value for name, value in of.items() if chosen(name)) for of in (distances, usual)
             )
-            found |= {kind: own, f"{kind}, usual": theirs}
+            distances_of |= {kind: own, f"{kind}, usual": theirs}
             passed = passed and own <= further * max(theirs, BF16)
-        self.check(name, passed, found)
+        self.check(name, passed, distances_of)
 
     def measure(
         self, name: str, benchmark: Benchmark, configs: Mapping[str, RunConfig], **options: Any

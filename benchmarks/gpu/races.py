@@ -112,7 +112,7 @@ def main() -> None:
     began = time.perf_counter()
     code = subprocess.run(command).returncode
     values = json.loads((folder / "race.json").read_text()) if (folder / "race.json").is_file() else {}
-    logs = [one for one in values.get("verdicts", []) if one["kind"] == "log"]
+    logs = [verdict for verdict in values.get("verdicts", []) if verdict["kind"] == "log"]
     block.values |= {"race": values, "race_seconds": time.perf_counter() - began, "overrides": overrides}
     problems = values.get("problems", [])
     block.check(
@@ -125,18 +125,18 @@ def main() -> None:
     block.values["logs"] = logged = of_logs(folder, values["race"])
     rows = []
     for label, times in values["runs_seconds"].items():
-        reached = [(one, log) for one, log in zip(times, logged[label], strict=True) if one is not None]
-        whole = [one + (log["warm_up_seconds"] or 0.0) for one, log in reached]
+        reached = [(run, log) for run, log in zip(times, logged[label], strict=True) if run is not None]
+        whole = [minutes + (log["warm_up_seconds"] or 0.0) for minutes, log in reached]
         energy = [log["joules"] for _, log in reached]
-        known = [one for one in energy if one is not None]
+        known = [joules for joules in energy if joules is not None]
         rows.append(
             [
                 label,
                 f"{len(reached)} of {len(times)}",
-                mean([one for one, _ in reached], "{:.2f}"),
+                mean([minutes for minutes, _ in reached], "{:.2f}"),
                 mean(whole, "{:.2f}"),
                 mean(known if len(known) == len(energy) else [], "{:,.0f}"),
-                " ".join(f"{one:.2f}" for one, _ in reached),
+                " ".join(f"{minutes:.2f}" for minutes, _ in reached),
             ]
         )
     header = ["config", "runs at the target", "mean", "with warm-up", "J", "each, without warm-up"]

@@ -195,7 +195,9 @@ def bert_gradients(config: BertRunConfig, device: torch.device) -> LossGradients
         model.compile()
     with Precision(config.precision, device).autocast():
         loss = model(batch) / batch.global_masked
-    return LossGradients.of(loss, {name.removeprefix("model."): one for name, one in model.named_parameters()})
+    return LossGradients.of(
+        loss, {name.removeprefix("model."): parameter for name, parameter in model.named_parameters()}
+    )
 
 
 def image_gradients(config: ImageRunConfig, device: torch.device) -> LossGradients:

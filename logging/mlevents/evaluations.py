@@ -55,21 +55,21 @@ def evaluated_offline(timed: Iterable[Event], stopped: Event | None, rules: Benc
 
 def checkpoints(timed: Iterable[Event], rules: BenchmarkRules) -> list[Checkpoint]:
     """Return the evaluated checkpoints in the order of their progress; evaluations without a progress are left out."""
-    found: dict[float, Checkpoint] = {}
+    by_progress: dict[float, Checkpoint] = {}
     for event in timed:
         at = progress_of(event, rules)
         if event.key == keys.EVAL_ACCURACY and at is not None:
             new = (
                 rules.quality_parts(event.value, event.metadata.get(keys.METRIC)) if rules.parts else {"": event.value}
             )
-            found[at] = Checkpoint(at, {**(found[at].values if at in found else {}), **new})
-    return sorted(found.values(), key=lambda one: one.progress)
+            by_progress[at] = Checkpoint(at, {**(by_progress[at].values if at in by_progress else {}), **new})
+    return sorted(by_progress.values(), key=lambda checkpoint: checkpoint.progress)
 
 
 def first_passing(evaluated: Sequence[Checkpoint], rules: BenchmarkRules) -> Checkpoint | None:
     """Return the first of `evaluated` that reaches the benchmark's target, or None."""
-    for one in evaluated:
-        quality = {name: value for name, value in one.values.items() if is_number(value)}
+    for checkpoint in evaluated:
+        quality = {name: value for name, value in checkpoint.values.items() if is_number(value)}
         if rules.reached(quality) if rules.parts else "" in quality and rules.reached(quality[""]):
-            return one
+            return checkpoint
     return None

@@ -89,12 +89,12 @@ def json_fault(error: Exception) -> str:
 
 def depth(value: object) -> int:
     """Return the nesting depth of lists and dicts in `value` without recursion; 0 for a scalar."""
-    level, found = [value], -1
+    level, levels = [value], -1
     while level:
-        found += 1
+        levels += 1
         containers = [item for item in level if isinstance(item, dict | list)]
         level = [inner for item in containers for inner in (item.values() if isinstance(item, dict) else item)]
-    return found
+    return levels
 
 
 def _of_rules(metadata: dict[str, Any]) -> dict[str, Any]:
@@ -128,10 +128,10 @@ class LogReader:
         return float(name)
 
     def _object(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) != len(pairs):
+        values = dict(pairs)
+        if len(values) != len(pairs):
             self._repeated += [name for name, count in Counter(name for name, _ in pairs).items() if count > 1]
-        return found
+        return values
 
     def _problem(self, rule: str, message: str, level: Level = "error") -> None:
         self.problems.append(Finding(level=level, rule=rule, message=message, line=self._line, path=self._path))

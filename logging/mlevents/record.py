@@ -162,8 +162,8 @@ class RunRecord:
         rules = self._rules
         if rules is None or not evaluated_offline(self.timed, self.stopped, rules):
             return None
-        found = checkpoints(self.timed, rules)
-        return first_passing(found, rules) or next(reversed(found), None)
+        evaluated = checkpoints(self.timed, rules)
+        return first_passing(evaluated, rules) or next(reversed(evaluated), None)
 
     @property
     def converged_at(self) -> dict[str, float]:
@@ -201,14 +201,14 @@ class RunRecord:
     def final_parts(self) -> dict[str, float]:
         """The last value before run_stop of each part of a quality with parts, or its checkpoint's; else empty."""
         rules = self._rules
-        found: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         if rules is not None and rules.parts and self._stopped_at is not None:
-            found = self._stopped_at.values
+            values = self._stopped_at.values
         elif rules is not None and rules.parts:
             for event in self._before_stop:
                 if event.key == keys.EVAL_ACCURACY:
-                    found.update(rules.quality_parts(event.value, event.metadata.get(keys.METRIC)))
-        return {name: float(value) for name, value in found.items() if is_number(value)}
+                    values.update(rules.quality_parts(event.value, event.metadata.get(keys.METRIC)))
+        return {name: float(value) for name, value in values.items() if is_number(value)}
 
     @property
     def evaluation_share(self) -> float | None:
@@ -311,10 +311,10 @@ def result_files(path: Path) -> list[Path]:
         raise FileNotFoundError(f"{path} does not exist; name a result file or a folder of result files")
     if not path.is_dir():
         return [path]
-    found = []
+    files = []
     for folder, folders, names in os.walk(path, onerror=_refuse):
-        found += [Path(folder, name) for name in (*folders, *names) if re.fullmatch(r"result_.*\.txt", name)]
-    return sorted(found, key=lambda file: [natural(part) for part in file.relative_to(path).parts])
+        files += [Path(folder, name) for name in (*folders, *names) if re.fullmatch(r"result_.*\.txt", name)]
+    return sorted(files, key=lambda file: [natural(part) for part in file.relative_to(path).parts])
 
 
 def _refuse(error: OSError) -> None:

@@ -139,7 +139,7 @@ def summarize(record: RunRecord) -> RunSummary:
         gap_minutes=(record.started.time_ms - stop.time_ms) / 60_000 if stop and record.started else None,
         first_throughput=pace[0] if pace else None,
         # The median of seconds per sample, as in `cold_start`; for an even number not the mean of the middle rates.
-        later_throughput=1 / median(1 / one for one in pace[1:]) if pace[1:] else None,
+        later_throughput=1 / median(1 / rate for rate in pace[1:]) if pace[1:] else None,
         caches_dropped=cleared in (True, 1) if isinstance(cleared, bool | int) else None,
         page_cache_resident=float(resident) if is_number(resident) and 0 <= resident <= 1 else None,
         ledger_entry=record.text(keys.LEDGER_ENTRY),
@@ -193,9 +193,9 @@ def _first_epoch_share(record: RunRecord) -> float | None:
     if not record.minutes:
         return None
     for start, stop in ((keys.EPOCH_START, keys.EPOCH_STOP), (keys.BLOCK_START, keys.BLOCK_STOP)):
-        found = list(intervals(record, start, stop))
-        if len(found) > 1:
-            return cold_start.share(found, record.minutes * 60_000)
+        units = list(intervals(record, start, stop))
+        if len(units) > 1:
+            return cold_start.share(units, record.minutes * 60_000)
     return None
 
 

@@ -111,29 +111,29 @@ def check_convergence(
     Args:
         described_division: of the system description, by which MLCommons' package checker judges; default: the logs'.
     """
-    found = convergence(runs, rules)
-    if found is None:
+    reference = convergence(runs, rules)
+    if reference is None:
         return
-    faster = found.normalization > 1
-    settings = differing_settings(runs, found.point) if faster else ""
+    faster = reference.normalization > 1
+    settings = differing_settings(runs, reference.point) if faster else ""
     why = f"; settings other than the reference's: {settings}" if settings else ""
     divisions = {described_division} if described_division else {run.division for run in runs if run.events}
     if divisions != {keys.CLOSED}:
-        yield Finding(level="note", rule="convergence", message=f"{found}{why}")
-    elif faster and found.outcome != "scaled":
+        yield Finding(level="note", rule="convergence", message=f"{reference}{why}")
+    elif faster and reference.outcome != "scaled":
         # Reviewers accepted such results in v3.1, scaled to the reference's mean.
         scaled = False
         with suppress(ValueError):  # an invalid file prevents the score
-            scaled = found.matches(scaling_factor(runs[0].path.parent))
-        message = f"{found}; a closed result may not converge faster"
+            scaled = reference.matches(scaling_factor(runs[0].path.parent))
+        message = f"{reference}; a closed result may not converge faster"
         message += ", but its scaling.json makes up for it" if scaled else ""
-        level: Level = "error" if found.outcome == "too fast" and not scaled else "warning"
+        level: Level = "error" if reference.outcome == "too fast" and not scaled else "warning"
         yield Finding(level=level, rule="convergence", message=f"{message}{why}")
-    elif found.outcome == "scaled":
-        message = f"{found}: the score is multiplied by {found.factor:.6f}{why}"
+    elif reference.outcome == "scaled":
+        message = f"{reference}: the score is multiplied by {reference.factor:.6f}{why}"
         yield Finding(level="note", rule="convergence", message=message)
-    elif found.outcome == "missing point":
-        message = f"{found}; submit reference runs at that batch"
+    elif reference.outcome == "missing point":
+        message = f"{reference}; submit reference runs at that batch"
         yield Finding(level="warning", rule="convergence", message=message)
 
 
@@ -163,7 +163,7 @@ def differing_settings(runs: Sequence[RunSummary], point: ConvergencePoint | Non
     name before a key (lars_opt_momentum for opt_momentum).
     """
     logged = next((run.hyperparameters for run in runs if run.hyperparameters), {})
-    found = []
+    differing = []
     for name in sorted(
         {name for hyperparameter in (point.hyperparameters if point else ()) for name in hyperparameter}
     ):
@@ -174,8 +174,8 @@ def differing_settings(runs: Sequence[RunSummary], point: ConvergencePoint | Non
         )
         value = _logged(logged, ALIASES.get(name, name))
         if value is not None and not _matches(value, wanted):
-            found.append(f"{name} {short(value)} ({' and '.join(dict.fromkeys(map(short, wanted)))})")
-    return listed(found, MOST_DIFFERENCES)
+            differing.append(f"{name} {short(value)} ({' and '.join(dict.fromkeys(map(short, wanted)))})")
+    return listed(differing, MOST_DIFFERENCES)
 
 
 def _logged(logged: Mapping[str, Any], name: str) -> Any:
@@ -185,7 +185,7 @@ def _logged(logged: Mapping[str, Any], name: str) -> Any:
 
 
 def _matches(value: Any, wanted: Sequence[Any]) -> bool:
-    if is_number(value) and all(is_number(one) for one in wanted):
+    if is_number(value) and all(is_number(reference) for reference in wanted):
         slack = 1e-6 * max(abs(value), *map(abs, wanted))
         return bool(min(wanted) - slack <= value <= max(wanted) + slack)
-    return any(str(value).lower() == str(one).lower() for one in wanted)
+    return any(str(value).lower() == str(reference).lower() for reference in wanted)

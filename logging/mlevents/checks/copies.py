@@ -39,8 +39,8 @@ def candidate_pairs(logs: Sequence[RunSummary]) -> list[tuple[RunSummary, RunSum
     least = [max(ALIKE_EVALUATIONS, math.ceil(MOSTLY * len({value for _, value in point}))) for point in points]
     count = Counter(chain.from_iterable(points))
     rarest = (
-        sorted(one, key=lambda point: (count[point], point))[: max(len(one) - common + 1, 0)]
-        for one, common in zip(points, least, strict=True)
+        sorted(own, key=lambda point: (count[point], point))[: max(len(own) - common + 1, 0)]
+        for own, common in zip(points, least, strict=True)
     )
     alike = {(a, b) for a, b in _sharing(rarest) if len(points[a] & points[b]) >= max(least[a], least[b])}
     pairs = alike | _sharing({*log.sketch, *_moments(log)} for log in logs)

@@ -109,8 +109,8 @@ def _resumed(run: CheckedRun) -> Iterator[Finding]:
 
 def _machine_load(run: CheckedRun) -> Iterator[Finding]:
     """Report interference from other load on the machine, which this project's runs log."""
-    if found := disturbances(run.record):
-        message = f"the machine had other load: {'; '.join(found)}; the time may be wrong: run it again"
+    if loads := disturbances(run.record):
+        message = f"the machine had other load: {'; '.join(loads)}; the time may be wrong: run it again"
         yield run.finding("warning", "machine-load", message, run.record.last(keys.MACHINE_LOAD))
 
 

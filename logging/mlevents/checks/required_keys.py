@@ -50,9 +50,9 @@ def _check(run: CheckedRun, required: RequiredKey) -> Iterator[Finding]:
         alternative = required.alternative
         if alternative is None or not run.record.all(alternative):
             either = f" (or {alternative})" if alternative else ""
-            found = f"is logged {len(logged)} times" if logged else "is missing"
+            count = f"is logged {len(logged)} times" if logged else "is missing"
             asked = required.occurrence if logged else "it"
-            message = f"{required.key}{either} {found}; ruleset {run.rules.name} requires {asked}"
+            message = f"{required.key}{either} {count}; ruleset {run.rules.name} requires {asked}"
             yield run.finding("error", "required-key", message)
     if not logged:
         return

@@ -63,9 +63,9 @@ def _count(runs: Sequence[RunSummary], rules: Ruleset) -> Iterator[Finding]:
     benchmark = next(filter(None, (rules.benchmarks.get(run.benchmark or "") for run in runs)), None)
     if benchmark is None or len(runs) == benchmark.runs:
         return
-    found = f"{len(runs)} result{'s' if len(runs) > 1 else ''} found"
+    count = f"{len(runs)} result{'s' if len(runs) > 1 else ''} found"
     where = f" in {rules.round}" if rules.checker else ""
-    message = f"{found}; {benchmark.name} requires exactly {benchmark.runs}{where}"
+    message = f"{count}; {benchmark.name} requires exactly {benchmark.runs}{where}"
     if any(run.own_rules for run in runs):  # nobody else's rules: a comparison may have any number of runs
         yield Finding(level="warning", rule="run-count", message=message)
     elif not any(run.is_demonstration for run in runs):

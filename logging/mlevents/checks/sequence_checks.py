@@ -57,7 +57,7 @@ def time_digits(run: CheckedRun) -> Iterator[Finding]:
     """Report times that have more or fewer digits than the others; an error for the clock's own."""
     if run.misdated:
         usual = len(f"{median_low([event.time_ms for event in run.record.events]):.0f}")
-        clock = [one for one in (run.record.started, run.record.stopped) if id(one) in run.misdated]
+        clock = [event for event in (run.record.started, run.record.stopped) if id(event) in run.misdated]
         first = clock[0] if clock and clock[0] else next(iter(run.misdated.values()))
         amiss = "a digit too many: " if len(f"{first.time_ms:.0f}") == usual + 1 else ""
         message = f"time_ms of {first.key} is {first.time_ms:.0f}, {amiss}the log's other times have {usual} digits"

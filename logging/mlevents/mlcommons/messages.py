@@ -127,5 +127,5 @@ def _at_own_line(complaint: str, file: Path) -> str:
     counted = re.search(r"failed in line (\d+)", complaint)
     if counted is None or not file.is_file():
         return complaint
-    found = next(islice((number for number, _ in marked_lines(file)), int(counted[1]), None), None)
-    return complaint if found is None else complaint.replace(counted[0], f"failed in line {found}", 1)
+    line = next(islice((number for number, _ in marked_lines(file)), int(counted[1]), None), None)
+    return complaint if line is None else complaint.replace(counted[0], f"failed in line {line}", 1)

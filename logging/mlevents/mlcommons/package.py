@@ -123,7 +123,7 @@ def _ask(place: Workplace, copy: Path, ruleset: str, source: Path | None = None)
     return replace(
         verdict,
         messages=tuple(dict.fromkeys(messages)),
-        convergence=tuple(dict.fromkeys(place.plain(one, copy) for one in convergence(answer.log))),
+        convergence=tuple(dict.fromkeys(place.plain(line, copy) for line in convergence(answer.log))),
         scores=scores,
     )
 

@@ -91,10 +91,10 @@ def judged(tool: str, ruleset: str, answer: Answer, place: Workplace, base: Path
 
     Paths in its messages are relative to `base` (default: the copy).
     """
-    verdict, found = _last_message(tool, answer)
+    verdict, said = _last_message(tool, answer)
     if verdict != "not run":
-        found += complaints(answer.log)
-    messages = tuple(dict.fromkeys(place.plain(message, base) for message in found))
+        said += complaints(answer.log)
+    messages = tuple(dict.fromkeys(place.plain(message, base) for message in said))
     version = checker_version()
     return OfficialVerdict(verdict, tool, version, ruleset, messages, own_round=verdict, returned=answer.returned)
 

@@ -103,23 +103,23 @@ def list_folder(root: Path, most: int = MOST_ENTRIES) -> Listing:
         if place.count("/") >= DEEPEST_FOLDER:
             problem("tree-size", f"is more than {DEEPEST_FOLDER} folders deep and was not listed", place)
             continue
-        found: list[Entry] = []
+        inside: list[Entry] = []
         try:
             with os.scandir(root / place) as scan:
                 for item in scan:
-                    if len(entries) + len(found) >= most:
+                    if len(entries) + len(inside) >= most:
                         message = f"more than {most:,} entries, so no folders were compared; leave out caches and data"
                         problem("tree-size", message, "")
                         cut = True
                         break
-                    found.append(_entry(item, place))
+                    inside.append(_entry(item, place))
         except OSError as error:
             problem("unreadable", f"cannot be listed ({error.strerror}); its content was not checked", place)
             continue
-        found.sort(key=lambda entry: entry.place)
-        children[place] = tuple(found)
-        entries.update((entry.place, entry) for entry in found)
-        waiting.extend(entry.place for entry in reversed(found) if entry.kind == "folder")
+        inside.sort(key=lambda entry: entry.place)
+        children[place] = tuple(inside)
+        entries.update((entry.place, entry) for entry in inside)
+        waiting.extend(entry.place for entry in reversed(inside) if entry.kind == "folder")
     return Listing(root, dict(sorted(entries.items())), children, tuple(problems), cut)
 
 

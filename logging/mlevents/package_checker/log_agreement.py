@@ -52,14 +52,14 @@ def check_logs(
         systems: every system id of the submission.
     """
     organization = os.path.basename(os.path.realpath(root))
-    found: dict[Disagreement, list[RunSummary]] = defaultdict(list)
+    disagreeing: dict[Disagreement, list[RunSummary]] = defaultdict(list)
     for log in logs:
         for disagreement in _with_folders(log, organization, system, benchmark, systems):
-            found[disagreement].append(log)
+            disagreeing[disagreement].append(log)
         if description is not None and description.readable:
             for disagreement in _with_description(log, description, printable(f"systems/{system}.json")):
-                found[disagreement].append(log)
-    for (key, level, rule, message), members in found.items():
+                disagreeing[disagreement].append(log)
+    for (key, level, rule, message), members in disagreeing.items():
         more = f" (also in {len(members) - 1} more logs)" if len(members) > 1 else ""
         first = members[0].path
         line = line_of(first, key)
@@ -122,7 +122,7 @@ def check_copies(logs: Iterable[RunSummary], root: Path) -> Iterator[Finding]:
 def line_of(path: Path, key: str) -> int | None:
     """Return the line of the last record of `key` in the log at `path`, or None."""
     record = re.compile(rb'"key"\s*:\s*"' + re.escape(key.encode()) + b'"')
-    found, left = None, LONGEST_SEARCH
+    last, left = None, LONGEST_SEARCH
     try:
         with open(path, "rb") as file:
             for number, line in enumerate(file, start=1):
@@ -130,10 +130,10 @@ def line_of(path: Path, key: str) -> int | None:
                 if left < 0:
                     break
                 if MARK.encode() in line and record.search(line):
-                    found = number
+                    last = number
     except OSError:
         return None
-    return found
+    return last
 
 
 def same_name(first: str, second: str) -> bool:

@@ -52,7 +52,7 @@ def is_result(name: str) -> bool:
 
 
 def check_results(
-    listing: Listing, one: ResultSet, read: Sequence[RunSummary], rules: BenchmarkRules | None
+    listing: Listing, results: ResultSet, read: Sequence[RunSummary], rules: BenchmarkRules | None
 ) -> Iterator[Finding]:
     """Yield findings about the number of results, their names, files that are not logs, and failed runs.
 
@@ -61,45 +61,47 @@ def check_results(
         rules: of the benchmark; None if unknown, so that nothing is counted.
     """
     demonstration = any(summary.is_demonstration for summary in read)
-    if not one.files:
-        yield listing.finding("error", "results-missing", "no result_N.txt, so the set has no results", one.place)
+    if not results.files:
+        yield listing.finding("error", "results-missing", "no result_N.txt, so the set has no results", results.place)
         return
-    if rules is not None and len(one.files) != rules.runs:
-        found = f"{len(one.files)} result{'s' if len(one.files) > 1 else ''} found"
-        message = f"{found}; {rules.name} requires exactly {rules.runs}"
+    if rules is not None and len(results.files) != rules.runs:
+        count = f"{len(results.files)} result{'s' if len(results.files) > 1 else ''} found"
+        message = f"{count}; {rules.name} requires exactly {rules.runs}"
         if not demonstration:
-            yield listing.finding("error", "run-count", message, one.place)
-        elif len(one.files) < rules.runs:
-            yield listing.finding("warning", "run-count", f"{message} (demonstrations may have fewer)", one.place)
+            yield listing.finding("error", "run-count", message, results.place)
+        elif len(results.files) < rules.runs:
+            yield listing.finding("warning", "run-count", f"{message} (demonstrations may have fewer)", results.place)
     numbers = []
-    for file in one.files:
+    for file in results.files:
         number = re.fullmatch(r"result_(?:.*_)?([0-9]{1,18})\.txt", file.name, re.DOTALL)
         if number:
             numbers.append(int(number[1]))
         else:
             message = "not named result_N.txt with a number; MLCommons' checker accepts any name, reviewers do not"
-            yield listing.finding("warning", "result-name", message, f"{one.place}/{file.name}")
-    plain = len(numbers) == len(one.files) and all(re.fullmatch(r"result_[0-9]+\.txt", file.name) for file in one.files)
+            yield listing.finding("warning", "result-name", message, f"{results.place}/{file.name}")
+    plain = len(numbers) == len(results.files) and all(
+        re.fullmatch(r"result_[0-9]+\.txt", file.name) for file in results.files
+    )
     if plain and max(numbers) - min(numbers) >= len(set(numbers)):
         absent = sorted(set(range(min(numbers), min(max(numbers), min(numbers) + 1000))) - set(numbers))
         message = (
             f"missing number {', '.join(map(str, absent[:8]))}; runs must not be selected by their times, so explain "
             "in the README why it is missing"
         )
-        yield listing.finding("warning", "result-numbering", message, one.place)
+        yield listing.finding("warning", "result-numbering", message, results.place)
     status = {os.path.abspath(summary.path): summary.status for summary in read if summary.events}
-    for file in one.files:
+    for file in results.files:
         if os.path.abspath(file) not in status:
             message = "named like a result, but not a readable MLPerf log"
-            yield listing.finding("error", "result-no-log", message, f"{one.place}/{file.name}")
+            yield listing.finding("error", "result-no-log", message, f"{results.place}/{file.name}")
     if rules is not None and not demonstration:
-        failed = [file.name for file in one.files if status.get(os.path.abspath(file)) != keys.SUCCESS]
+        failed = [file.name for file in results.files if status.get(os.path.abspath(file)) != keys.SUCCESS]
         if len(failed) > rules.dropped:
             message = (
-                f"{len(failed)} of {len(one.files)} runs failed ({', '.join(failed[:8])}), but at most {rules.dropped} "
-                "may, so the set has no score; MLCommons' checker ignores it"
+                f"{len(failed)} of {len(results.files)} runs failed ({', '.join(failed[:8])}), but at most "
+                f"{rules.dropped} may, so the set has no score; MLCommons' checker ignores it"
             )
-            yield listing.finding("error", "runs-failed", message, one.place)
+            yield listing.finding("error", "runs-failed", message, results.place)
 
 
 def check_power_folder(listing: Listing, place: str, results: Sequence[str]) -> Iterator[Finding]:

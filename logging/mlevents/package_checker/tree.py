@@ -110,8 +110,12 @@ def check_tree(folder: Path, summaries: Mapping[Path, RunSummary], ruleset: str 
     findings = [*check_files(listing), *_top(listing), *_systems(listing, described, sets)]
     for name, system in described.items():
         asked = [known[result_set.benchmark] for result_set in sets if result_set.system == name]
-        each = [found for found in asked if found is not None] or [rules or next(iter(RULESETS.values()))]
-        findings += dict.fromkeys(finding for one in each for finding in description_findings(system, one))
+        each = [known_rules for known_rules in asked if known_rules is not None] or [
+            rules or next(iter(RULESETS.values()))
+        ]
+        findings += dict.fromkeys(
+            finding for rules_of_set in each for finding in description_findings(system, rules_of_set)
+        )
     findings += _system_folders(listing, described)
     systems = frozenset({result_set.system for result_set in sets} | set(described))
     for result_set in sets:
@@ -171,7 +175,7 @@ def _rules_of(benchmark: str, rules: Ruleset | None, log: RunSummary | None) -> 
     try:
         return own_rules.in_force(usual_ruleset(log) if log else default_ruleset(benchmark), own)
     except ValueError:
-        return next((one for one in reversed(RULESETS.values()) if benchmark in _names_known(one)), None)
+        return next((rules for rules in reversed(RULESETS.values()) if benchmark in _names_known(rules)), None)
 
 
 def _names_known(rules: Ruleset) -> set[str]:
@@ -247,29 +251,31 @@ def _unknown(listing: Listing, place: str, reason: str) -> Finding:
 
 
 def _benchmark_folder(
-    listing: Listing, one: ResultSet, ruleset: Ruleset | None, asked: Ruleset | None
+    listing: Listing, results: ResultSet, ruleset: Ruleset | None, asked: Ruleset | None
 ) -> Iterator[Finding]:
     """Yield findings unless the folder is named as a benchmark of the round."""
-    if ruleset is not None and one.benchmark in _names_known(ruleset):
-        if one.benchmark not in ruleset.benchmarks:
-            message = f"number of results and target of {one.benchmark} in {ruleset.round} are unknown, so not checked"
-            yield listing.finding("note", "benchmark-folder", message, one.place)
+    if ruleset is not None and results.benchmark in _names_known(ruleset):
+        if results.benchmark not in ruleset.benchmarks:
+            message = (
+                f"number of results and target of {results.benchmark} in {ruleset.round} are unknown, so not checked"
+            )
+            yield listing.finding("note", "benchmark-folder", message, results.place)
         return
     rounds = [asked] if asked else list(RULESETS.values())
     names = sorted({name for rules in rounds for name in _names_known(rules)})
-    close = difflib.get_close_matches(one.benchmark, names, n=1)
+    close = difflib.get_close_matches(results.benchmark, names, n=1)
     hint = f" (did you mean {close[0]}?)" if close else f" (known: {', '.join(names)})"
     where = f"ruleset {asked.name}" if asked else "any known round"
     message = (
-        f"{short(one.benchmark)} is not a benchmark of {where}{hint}; MLCommons' package checker skips such a folder "
-        "and passes the package, and its summary aborts"
+        f"{short(results.benchmark)} is not a benchmark of {where}{hint}; MLCommons' package checker skips such a "
+        "folder and passes the package, and its summary aborts"
     )
-    yield listing.finding("error", "benchmark-folder", message, one.place)
+    yield listing.finding("error", "benchmark-folder", message, results.place)
 
 
 def _tool_files(
     listing: Listing,
-    one: ResultSet,
+    results: ResultSet,
     read: Sequence[RunSummary],
     description: SystemDescription | None,
     rules: Ruleset | None,
@@ -277,7 +283,7 @@ def _tool_files(
     """Yield findings about everything in a folder of results that is not a result."""
     logged = next((summary.division for summary in read if summary.division), None)
     division = (description.text("division") if description else None) or logged
-    for entry in listing.inside(one.place):
+    for entry in listing.inside(results.place):
         if entry.kind in ("link", "other") or entry.kind == "file" and is_result(entry.name):
             continue
         if entry.name == SCALING and entry.kind == "file":
@@ -287,7 +293,7 @@ def _tool_files(
         elif entry.name == PRIVATE_ID and entry.kind == "file":
             yield check_private_id(listing, entry.place)
         elif entry.name == POWER and entry.kind == "folder":
-            names = [file.name.removesuffix(".txt") for file in one.files]
-            yield from check_power_folder(listing, one.place, names)
+            names = [file.name.removesuffix(".txt") for file in results.files]
+            yield from check_power_folder(listing, results.place, names)
         else:
             yield _unknown(listing, entry.place, "results are files result_N.txt")

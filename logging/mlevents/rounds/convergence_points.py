@@ -74,12 +74,12 @@ def all_points(ruleset: str, benchmark: str) -> tuple[ConvergencePoint, ...]:
     file = files("mlperf_logging") / "rcp_checker" / f"training_{ruleset}" / f"rcps_{benchmark}.json"
     if rules is None or not file.is_file():
         return ()
-    found = []
+    points = []
     for record in json.loads(file.read_text()).values():
         runs = record.get("Epochs to converge") or record["samples to converge"]
         averaged = len(runs) - 2 * rules.dropped
         mean, deviation = olympic_mean(runs, rules.dropped), pstdev(runs)
-        found.append(
+        points.append(
             ConvergencePoint(
                 batch_size=record["BS"],
                 mean=mean,
@@ -89,7 +89,7 @@ def all_points(ruleset: str, benchmark: str) -> tuple[ConvergencePoint, ...]:
                 hyperparameters=(record["Hyperparams"],),
             )
         )
-    return tuple(sorted(found, key=lambda point: point.batch_size))
+    return tuple(sorted(points, key=lambda point: point.batch_size))
 
 
 @lru_cache(maxsize=256)

@@ -235,9 +235,9 @@ class Ruleset:
         rules = self.benchmarks.get(benchmark or "")
         if division != keys.CLOSED:
             return replaced(self.required, *(rules.open_keys if rules else ()))
-        found = replaced(self.required, *self.closed_required, *(rules.closed_keys if rules else ()))
+        required = replaced(self.required, *self.closed_required, *(rules.closed_keys if rules else ()))
         by_optimizer = (rules.closed_optimizer_keys or {}) if rules else {}
-        return replaced(found, *by_optimizer.get(optimizer or "", ()))
+        return replaced(required, *by_optimizer.get(optimizer or "", ()))
 
     def defects_of(self, benchmark: str | None, division: str | None) -> tuple[UpstreamDefect, ...]:
         """Return the known upstream defects that concern logs of `benchmark` and `division`."""
