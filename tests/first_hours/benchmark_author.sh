@@ -1,12 +1,10 @@
 #!/usr/bin/env bash
-# The first hour of someone with a benchmark of her own, from the template to a list that has it. FOLDER: an empty one.
+# The first hour of someone with a benchmark of her own, from the template to a checked package. FOLDER: an empty one.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/walk.bash"
 cd "$1"
 
 run timedrun new benchmark spiral
-fails 2 timedrun new benchmark spiral
-sees 'exists'
 run timedrun show spiral --diff baseline methods
 sees 'label_smoothing'
 
@@ -16,8 +14,15 @@ sed -i 's/"spiral"/"wrong"/' wrong/*.py
 sed -i 's/"Own choice."/wrong_name/' wrong/configs.py
 fails 1 timedrun show wrong baseline
 sees 'wrong/configs.py, line [0-9]* raised NameError'
-sed -i 's/^SPEC/SPECS/' wrong/__init__.py
-fails 2 timedrun run wrong baseline
-sees 'defines no SPEC'
 run timedrun list # goes on without it
 sees '^spiral: Two spirals' && sees '^image_classification'
+
+run timedrun run spiral baseline --runs 3 --threads 1 --results set
+sees '3 of 3 runs reached the target'
+run timedrun package set --out package
+sees 'strict check: pass'
+mv spiral elsewhere # every verb knows the benchmark from its logs alone
+run timedrun check set package
+sees 'packages: 1 pass, 0 fail'
+run timedrun reproduce package
+sees 'Reproduced: 2 of 2 claimed values'

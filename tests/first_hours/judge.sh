@@ -9,8 +9,6 @@ fails 2 timedrun race image_classification baseline 'baseline+emma'
 sees 'emma' && sees 'ema'
 fails 2 timedrun race image_classification baseline 'baseline+ema(half_live=8)'
 sees 'half_live' && sees 'half_life'
-fails 1 timedrun race image_classification baseline methods --b.precision fp16 --b.device cpu
-sees 'fp16'
 [ ! -e runs ]
 
 # A method added by name against a file, with a changed setting; a pair is too few for a verdict.

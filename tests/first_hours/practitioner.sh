@@ -123,5 +123,3 @@ mkdir image_classification
 echo 'raise SystemExit("the wrong package")' >image_classification/__init__.py
 run timedrun list
 sees '^image_classification: ' && sees 'digits_methods'
-run timedrun run image_classification methods --data digits --threads 1
-sees 'target reached in'
