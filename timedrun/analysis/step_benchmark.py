@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -138,8 +138,3 @@ def known_peak(config: RunConfig) -> float | None:
     """Return the peak operations per second of this machine's accelerator for `config`; None: unknown, as a CPU's."""
     device = choose_device(config.device)
     return peak_flops(torch.cuda.get_device_name(device), arithmetic(config)) if device.type == "cuda" else None
-
-
-def values_of(rows: Sequence[StepRow], failed: Mapping[str, str]) -> dict[str, Any]:
-    """Return the measurements of all configs as JSON values."""
-    return {"rows": [row.as_values(rows[0]) for row in rows], "failed": dict(failed)}

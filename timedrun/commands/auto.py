@@ -42,10 +42,7 @@ def auto(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
         config = config.with_recipe(arguments.epochs)
     elif arguments.epochs:
         raise UsageError("--epochs chooses the recipe of -O2; -O1 leaves the schedule as it is.")
-    before = checks.CpuReading.now()
-    require_runnable(benchmark, config, arguments)
-    for problem in checks.load_problems(before, arguments.threads):
-        stdio.message(f"timedrun auto: warning: {problem}")
+    require_runnable(benchmark, [config], arguments)
 
     def left() -> float:
         """Return the seconds left for the search."""

@@ -40,11 +40,8 @@ def run_child(command: list[str], *, keep_output: bool = False) -> tuple[int, st
     The child has a process group of its own, so that Ctrl-C reaches this process only, which forwards SIGINT, SIGTERM
     and SIGHUP and waits for the run to save and end. A second signal ends the run at once.
 
-    Args:
-        keep_output: return the last lines of standard error; progress is then printed line by line.
-
-    Returns:
-        The exit code, the last lines, and whether a signal was received.
+    Returns the exit code, with `keep_output` the last lines of standard error, and whether a signal was received.
+    Progress is then printed line by line.
     """
     received: list[int] = []
     child: subprocess.Popen[str] | None = None

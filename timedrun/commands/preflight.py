@@ -101,10 +101,8 @@ def examine(
 ) -> PreflightReport:
     """Run every check of `config` that is possible before a run.
 
-    Args:
-        emulation: the CPU may compute in a number format for which it has no instructions.
-        folder: of the results. memory: bytes of a GPU to estimate a step for.
-        throughput: samples per second over all ranks; above 0, the times that follow from it are reported.
+    emulation: the CPU may compute in a number format for which it has no instructions. folder: of the results. memory:
+    bytes of a GPU to estimate a step for. throughput: samples per second over all ranks; 0: times are not estimated.
     """
     spec, before = benchmark.spec, checks.CpuReading.now()
     rules, runs = rules_of(spec, ruleset)
@@ -140,8 +138,8 @@ def examine(
         runs=runs,
         demonstration=config.dataset != spec.dataset,
         findings=[
-            HintedFinding(**vars(one), change=hint(one, config, spec.mlperf_benchmark, rules))
-            for one in worst_first(findings)
+            HintedFinding(**vars(finding), change=hint(finding, config, spec.mlperf_benchmark, rules))
+            for finding in worst_first(findings)
         ],
     )
 
@@ -282,9 +280,8 @@ def as_text(report: PreflightReport) -> str:
         verdicts = f"dry run of {report.runs} runs: strict {report.strict}, official {official}"
     lines = [f"{report.path}: {verdicts}, ruleset {report.ruleset}{kind}"]
     for finding in report.findings:
-        lines.append(
-            f"    {finding.level} [{finding.rule}] {finding.message}{': ' + finding.change if finding.change else ''}"
-        )
+        change = f": {finding.change}" if finding.change else ""
+        lines.append(f"    {finding.level} [{finding.rule}] {finding.message}{change}")
     errors = sum(finding.level == "error" for finding in report.findings)
     lines.append(f"{errors or 'no'} error{'' if errors == 1 else 's'}; nothing was run and no files were written")
     return "\n".join(stdio.fitted(printable(line), 8) for line in lines)

@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import statistics
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -35,12 +36,9 @@ def profile(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
     trace: Path | None = arguments.trace
     if trace is not None and not trace.parent.is_dir():
         raise UsageError(f"--trace {trace}: the folder {trace.parent} does not exist; nothing was measured.")
-    before = checks.CpuReading.now()
-    require_runnable(benchmark, config, arguments)
+    require_runnable(benchmark, [config], arguments)
     if arguments.threads:
         torch.set_num_threads(arguments.threads)
-    for problem in checks.load_problems(before, arguments.threads):
-        stdio.message(f"timedrun profile: warning: {problem}")
     plan = StepPlan(
         positions=tuple(number / (arguments.positions - 1) for number in range(arguments.positions)),
         chunks=-(-arguments.steps // StepPlan.chunk),
@@ -60,17 +58,24 @@ def profile(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
     return ExitCode.OK
 
 
-def require_runnable(benchmark: Benchmark, config: RunConfig, arguments: argparse.Namespace) -> None:
-    """Raise PreflightError with every reason why `config` cannot be trained here by one process."""
+def require_runnable(benchmark: Benchmark, configs: Iterable[RunConfig], arguments: argparse.Namespace) -> list[str]:
+    """Raise PreflightError with every reason why a config cannot be trained here by one process; warn of other load,
+    and return the warnings."""
+    before = checks.CpuReading.now()
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise UsageError("timedrun profile measures one rank; start it without torchrun, srun or mpirun.")
-    failures = [
-        *checks.settings_problems(benchmark, config, 1),
-        *checks.device_problems(config, 1, emulation=arguments.emulated_precision),
-        *checks.data_problems(benchmark, config, 1, arguments.data_folder),
-    ]
-    if failures:
-        raise PreflightError(failures)
+    for config in configs:
+        failures = [
+            *checks.settings_problems(benchmark, config, 1),
+            *checks.device_problems(config, 1, emulation=arguments.emulated_precision),
+            *checks.data_problems(benchmark, config, 1, arguments.data_folder),
+        ]
+        if failures:
+            raise PreflightError(failures)
+    warnings = checks.load_problems(before, arguments.threads)
+    for problem in warnings:
+        stdio.message(f"timedrun {arguments.verb}: warning: {problem}")
+    return warnings
 
 
 def as_values(benchmark: Benchmark, config: RunConfig, found: Profile) -> dict[str, Any]:
