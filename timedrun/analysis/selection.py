@@ -52,11 +52,10 @@ class Selection(Generic[Settings]):
     @property
     def sentences(self) -> list[str]:
         """Return the verdict on each change in words."""
-        return [f"{one.change}: {verdict(one)}" for one in self.evidence.values()]
+        return [f"{change}: {verdict(evidence)}" for change, evidence in self.evidence.items()]
 
     def as_values(self) -> dict[str, Any]:
         """Return the evidence as JSON values."""
-
         return {
             "kept": self.kept,
             "speed_up": self.speed_up and as_values(self.speed_up),
@@ -108,11 +107,8 @@ class Selector(Generic[Settings]):
         self.losses: tuple[float, ...] = ()
 
     def run(self) -> Selection[Settings]:
-        """Measure, and return the selection.
-
-        Raises:
-            ValueError: the given settings cannot be measured; or the chosen ones cannot, or change the loss.
-        """
+        """Measure, and return the selection. Raises ValueError if the given or the chosen settings cannot be measured,
+        or the chosen ones change the loss."""
         kept = self._left_out(self._combined(self._alone()), self._alone_problem)
         kept = self._left_out(kept, self._within_problem)
         for change, evidence in self.evidence.items():
@@ -216,9 +212,8 @@ class Selector(Generic[Settings]):
         return self._alone_problem(evidence) if evidence.alone else UNTRIED
 
     def _loss_difference(self, times: StepTimes) -> float:
-        return max(
-            (abs(a - b) / max(abs(a), 1e-12) for a, b in zip(self.losses, times.losses, strict=True)), default=0.0
-        )
+        pairs = zip(self.losses, times.losses, strict=True)
+        return max((abs(a - b) / max(abs(a), 1e-12) for a, b in pairs), default=0.0)
 
     def _problem(self, name: str, times: Mapping[str, StepTimes], failed: Mapping[str, str]) -> str:
         """Return that settings fail, or that a loss differs from the given settings' by more than rounding, else ""."""
