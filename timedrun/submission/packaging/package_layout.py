@@ -20,12 +20,7 @@ from timedrun.submission.packaging import package_docs, package_scripts
 from timedrun.submission.packaging.archive import digests
 from timedrun.submission.packaging.package_scripts import IMPLEMENTATION
 from timedrun.submission.packaging.result_folder import ResultFolder
-from timedrun.submission.packaging.safe_files import (
-    copy,
-    refuse_colliding,
-    refuse_name,
-    write,
-)
+from timedrun.submission.packaging.safe_files import copy, refuse_colliding, refuse_name, write
 from timedrun.submission.packaging.source_tree import source_files, uncommitted
 
 

@@ -15,12 +15,10 @@ NOT_FOR_RUNNING = ("dev", "report")
 
 def setup_script(source: Path, environment: str) -> str:
     """Return setup.sh, which installs the packaged source with the extras whose requirements the runs had."""
-    project = source / "pyproject.toml"
+    project, wanted = source / "pyproject.toml", f'"{IMPLEMENTATION}"'
     if project.is_file():
         extras = _extras(project, environment)
         wanted = f'"$here/../{IMPLEMENTATION}{extras and f"[{extras}]"}"'
-    else:
-        wanted = f'"{IMPLEMENTATION}"'
     return _script(
         "One-time set-up: installs the source of these runs, and its requirements in the versions of the runs.",
         f'python -m pip install --constraint "$here/constraints.txt" {wanted}',

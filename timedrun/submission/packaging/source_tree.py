@@ -42,10 +42,9 @@ def source_files(source: Path, benchmark: str) -> dict[str, Path]:
 def uncommitted(source: Path, files: Mapping[str, Path]) -> list[str]:
     """Return the `files` below `source` that git does not track, by their path in the package, sorted; none outside of
     git."""
-    tracked = set((git(source, "ls-files", "-z") or "").split("\0")) - {""}
-    if not tracked:
-        return []
-    return sorted(place for place, file in files.items() if file == source / place and place not in tracked)
+    tracked = _listed(source)
+    ours = {place for place, file in files.items() if file == source / place}
+    return sorted(ours.difference(tracked)) if tracked else []
 
 
 def _below(root: Path, folders: tuple[str, ...], files: tuple[str, ...]) -> Iterator[tuple[str, Path]]:
@@ -55,9 +54,8 @@ def _below(root: Path, folders: tuple[str, ...], files: tuple[str, ...]) -> Iter
         names = [name for folder in folders for name in _walk(root, folder)]
         names += [name for name in files if (root / name).is_file()]
     else:
-        names += [
-            name for name in _listed(root, "--others", "--exclude-standard", "--", *folders) if name.endswith(".py")
-        ]
+        others = _listed(root, "--others", "--exclude-standard", "--", *folders)
+        names += [name for name in others if name.endswith(".py")]
     for name in names:
         hidden = any(part.startswith(".") or part == "__pycache__" for part in name.split("/"))
         left_out = hidden or name in FOR_THE_REPOSITORY or name.endswith((".pyc", ".draft"))
