@@ -107,7 +107,6 @@ class LoaderComparison:
 
 
 def spread(values: Sequence[float]) -> dict[str, Any]:
-    """Return median, range and all values."""
     return {"median": statistics.median(values), "lowest": min(values), "highest": max(values), "all": list(values)}
 
 

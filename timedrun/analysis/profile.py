@@ -127,7 +127,6 @@ class Profile:
         return ("host" if name == "computing" and idle > IDLE_DEVICE else name), part
 
     def as_values(self) -> dict[str, Any]:
-        """Return all measurements and estimates as JSON values."""
         name, part = self.bottleneck
         return {
             "positions": [

@@ -173,7 +173,6 @@ def _measure(
 
 
 def _peak_bytes(device: torch.device) -> int:
-    """Return the most memory that this process has had in use."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

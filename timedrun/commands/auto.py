@@ -45,12 +45,11 @@ def auto(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
     require_runnable(benchmark, [config], arguments)
 
     def left() -> float:
-        """Return the seconds left for the search."""
         return float(60 * arguments.minutes - (time.monotonic() - started))
 
     def measured(configs: Mapping[str, RunConfig], limited: bool) -> tuple[dict[str, StepTimes], dict[str, str]]:
         seconds = left() / 2 if limited else math.inf  # a long warm-up, such as compiling, leaves time for the rest
-        folder, threads = arguments.data_folder, arguments.threads or 0
+        folder, threads = arguments.data_folder, arguments.threads
         return step_times(benchmark.name, configs, STEPS, data_folder=folder, threads=threads, seconds=seconds)
 
     asked = [name for name in TOLERANCE if f"precision {name}" in arguments.tried]

@@ -163,7 +163,6 @@ def sentences(config: RunConfig, found: Profile) -> list[str]:
 
 
 def _resource(found: Profile, name: str) -> str:
-    """Return the resource behind a bottleneck, in words."""
     cores = statistics.fmean(at.cores for at in found.positions)
     busy = statistics.fmean(use.busy for use in found.use) if found.use else 0.0
     words = {

@@ -34,12 +34,8 @@ FRAGMENTED: Final = 0.05
 """Fraction of a GPU's memory in free blocks that are too small for a request."""
 IN_FP32: Final = frozenset(
     {functional.softmax, torch.softmax, Tensor.softmax, functional.log_softmax, functional.layer_norm}
-    | {
-        functional.group_norm,
-        functional.cross_entropy,
-        functional.nll_loss,
-        functional.binary_cross_entropy_with_logits,
-    }
+    | {functional.group_norm, functional.cross_entropy, functional.nll_loss}
+    | {functional.binary_cross_entropy_with_logits}
 )
 """Functions that autocast computes in fp32 on CUDA, but in the inputs' type on a CPU (torch's list of autocast's
 operators)."""
@@ -88,13 +84,9 @@ def estimate(build_step: BuildStep, config: RunConfig, ranks: int, micro: int, *
     All that operators return is counted as long as it lives, at the sizes that they would have without torch.compile,
     which needs less. What kernels allocate and free within one operator is not. Of a model that ranks shard each keeps
     its part of all parameters, gradients and moments; of the layers one is at work and the next is being gathered, with
-    the gradients of one; the rest stays whole.
+    the gradients of one; the rest stays whole. Raises UsageError if the ranks do not divide the global batch.
 
-    Args:
-        cuda: with the types of autocast on CUDA.
-
-    Raises:
-        UsageError: the ranks do not divide the global batch.
+    cuda: with the types of autocast on CUDA.
     """
     plan = BatchPlan.of(config.global_batch, micro, ranks)
     dtype = AUTOCAST[config.precision]

@@ -19,7 +19,6 @@ _CACHE_KINDS = {"Data": "d", "Instruction": "i"}
 
 
 def gib(size: float) -> str:
-    """Format `size` bytes in GiB."""
     return f"{size / 2**30:.0f} GiB"
 
 

@@ -52,13 +52,11 @@ class Recipe:
 
     @property
     def budgets(self) -> str:
-        """The range of budgets, in words."""
         if self.last_epochs is None:
             return f"{self.first_epochs} epochs or more"
         return f"{self.first_epochs} to {self.last_epochs} epochs"
 
     def suits(self, epochs: int) -> bool:
-        """Return True if the recipe is meant for a run of `epochs` epochs."""
         return self.first_epochs <= epochs and (self.last_epochs is None or epochs <= self.last_epochs)
 
 

@@ -23,7 +23,6 @@ TRADEMARK = "MLPerf is a trademark of the MLCommons Association."
 def package_readme(
     submitter: str, sets: Sequence[ResultFolder], rules: Ruleset, demonstration: bool, provenance: Mapping[str, Any]
 ) -> str:
-    """Return README.md of the package."""
     benchmarks = list(dict.fromkeys(runs.benchmark for runs in sets))
     benchmark = " and ".join(benchmarks)
     data = " and ".join(dict.fromkeys(runs.score.dataset for runs in sets))
