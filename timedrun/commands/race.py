@@ -36,10 +36,8 @@ OPTIONS = ("ranks", "threads", "data_folder", "checkpoint_minutes", "restarts", 
 
 
 def race(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
-    """Run, check, score, package, plot and compare; the last config is compared with each of the others.
-
-    On SIGINT the current run ends as `timedrun run` does, and the report is made of the runs that finished.
-    """
+    """Run, check, score, package, plot and compare; the last config is compared with each of the others. On SIGINT the
+    current run ends as `timedrun run` does, and the report is made of the runs that finished."""
     return conduct(arguments, rest, new_race)
 
 

@@ -69,9 +69,8 @@ def stretched_sides(
     curves: Sequence[Side], ratios: Sequence[float], baseline_ratios: Sequence[float]
 ) -> tuple[list[Side], dict[str, Budget]]:
     """Return a side for each of the configs `curves`, of which the first is the baseline, and each length, and the
-    budget of each side by its folder. A config with the settings of an earlier one is left out. `ratios` are lengths
-    of the schedules, as multiples of the configs' own. Raises UsageError if a config has no schedule of such a length.
-    """
+    budget of each side by its folder. A config with the settings of an earlier one is left out. `ratios` are lengths of
+    the schedules, as multiples of the configs' own. Raises UsageError if a config has no schedule of such a length."""
     distinct: dict[str, Side] = {}
     for curve in curves:
         distinct.setdefault(digest(replace(curve.config, name="", notes="")), curve)

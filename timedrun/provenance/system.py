@@ -72,10 +72,8 @@ def describe(
 
 
 def environment() -> str:
-    """Return environment.txt of a run: the machine's size and the versions of all installed distributions.
-
-    Origins of distributions are omitted: an editable or local install would reveal paths of the machine.
-    """
+    """Return environment.txt of a run: the machine's size and the versions of all installed distributions. Origins of
+    distributions are omitted: an editable or local install would reveal paths of the machine."""
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else "an unknown number"
     lines = [
         f"python {platform.python_version()} ({platform.python_implementation()}, {platform.python_compiler()})",
@@ -133,10 +131,8 @@ def git(root: Path, *arguments: str) -> str | None:
 
 
 def _digest(folder: Path, names: Iterable[str]) -> str:
-    """Return the SHA-256 of the files `names` below `folder`, "unknown" if one cannot be read.
-
-    git's own diff depends on the user's settings.
-    """
+    """Return the SHA-256 of the files `names` below `folder`, "unknown" if one cannot be read. git's own diff depends
+    on the user's settings."""
     try:
         states = [[name, *_state(folder / name)] for name in sorted(names)]
     except OSError:

@@ -27,11 +27,9 @@ Note = Callable[[Turn], object]
 
 
 def schedule(sides: Sequence[str], runs: int, first_seed: int, *, unpaired_seeds: bool = False) -> list[Turn]:
-    """Return all runs in order: every side once a round, in an order that is reversed every other round (A B, B A,
-    A B ...), so that a machine which slows down or speeds up favours none.
-
-    The runs of a round share a seed, or with `unpaired_seeds` all runs have different ones.
-    """
+    """Return all runs in order: every side once a round, in an order that is reversed every other round (A B, B A, A B
+    ...), so that a machine which slows down or speeds up favours none. The runs of a round share a seed, or with
+    `unpaired_seeds` all runs have different ones."""
     turns = []
     for number in range(runs):
         for place, side in list(enumerate(sides))[:: -1 if number % 2 else 1]:
@@ -44,9 +42,7 @@ def run_all(
     race: Race, folder: Path, start: Start, note: Note, verb: str = "race", clock: Callable[[], float] = time.monotonic
 ) -> bool:
     """Run every planned turn, with a call of `note` before and after each; return True if SIGINT interrupted the runs.
-
-    A run that fails is noted, and the others go on; the rest of a side is left out after `MOST_FAILURES` in a row.
-    """
+    A run that fails is noted, and the others go on; the rest of a side is left out after `MOST_FAILURES` in a row."""
     for place, turn in enumerate(race.turns, 1):
         if turn.status != "planned":
             continue
@@ -113,10 +109,8 @@ def settle(race: Race, folder: Path) -> None:
 
 def plan_again(race: Race, folder: Path) -> None:
     """Plan the interrupted runs of a race again, with their numbers and seeds, and move their files to interrupted_K.
-
     They are not resumed: the interruption would count on their clocks, and their times would not compare. Failed runs
-    stay failed, since a later repetition would have no partner.
-    """
+    stay failed, since a later repetition would have no partner."""
     aside = new_folder(None, folder, "interrupted")
     race.session += 1
     for turn in race.turns:

@@ -187,10 +187,8 @@ RECIPES: dict[str, Recipe] = {recipe.name: recipe for recipe in (MILD, MEDIUM, H
 
 
 def budget_problem(name: str, epochs: int) -> str:
-    """Return an error message unless the recipe `name` is meant for a run of `epochs` epochs, "" if it is.
-
-    The message names the range and the recipes for this budget. Raises KeyError if there is no such recipe.
-    """
+    """Return an error message unless the recipe `name` is meant for a run of `epochs` epochs, "" if it is. The message
+    names the range and the recipes for this budget. Raises KeyError if there is no such recipe."""
     recipe = RECIPES[name]
     if recipe.suits(epochs):
         return ""

@@ -26,10 +26,8 @@ def setup_script(source: Path, environment: str) -> str:
 
 
 def constraints(environment: str) -> str:
-    """Return constraints.txt for pip: the version of every distribution in environment.txt but timedrun's own.
-
-    Local versions are cut off: `torch==2.13.0` is met by 2.13.0+cpu and 2.13.0+cu130, by whatever the machine needs.
-    """
+    """Return constraints.txt for pip: the version of every distribution in environment.txt but timedrun's own. Local
+    versions are cut off: `torch==2.13.0` is met by 2.13.0+cpu and 2.13.0+cu130, by whatever the machine needs."""
     pins = [line.partition("+")[0] for line in environment.splitlines() if re.fullmatch(r"[\w.-]+==[\w.+!-]+", line)]
     kept = [pin for pin in pins if not pin.startswith(f"{IMPLEMENTATION}==")]
     return "\n".join(["# Versions that the packaged runs used, from environment.txt.", *kept, ""])

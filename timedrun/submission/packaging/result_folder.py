@@ -217,11 +217,8 @@ def _refuse_unprintable(record: RunRecord) -> None:
 def _score(
     records: list[RunRecord], submitter: str, system: str, benchmark: str, ruleset: str | None
 ) -> tuple[Score, list[str]]:
-    """Return the score of the packaged runs, and the names of the logs that are left out.
-
-    If there are more runs than a submission has, the median window is packaged (training_rules.adoc, "Benchmark
-    Results").
-    """
+    """Return the score of the packaged runs, and the names of the logs that are left out. If there are more runs than a
+    submission has, the median window is packaged (training_rules.adoc, "Benchmark Results")."""
     score = partial(score_set, name=(submitter, system, benchmark), ruleset=ruleset)
     scored = score([summarize(record) for record in records], windows=True)
     if scored.window is None:

@@ -167,9 +167,8 @@ def compared(
 
 def agreement(recomputed: float, claimed: str, what: str = "the claim") -> tuple[ClaimStatus, str]:
     """Compare `recomputed` with `claimed`, rounded or truncated to its last digit; return the status and a description.
-
-    "1e3" has its last digit at the thousands, "110" at the ones; 0, however it is written, agrees with 0 only.
-    Raise ClaimError, which begins with `what`, if `claimed` is not a number."""
+    "1e3" has its last digit at the thousands, "110" at the ones; 0, however it is written, agrees with 0 only. Raise
+    ClaimError, which begins with `what`, if `claimed` is not a number."""
     places = decimals(claimed, what)
     step = Decimal(1).scaleb(-places)
     value, wanted = Decimal(repr(recomputed)), Decimal(claimed)
