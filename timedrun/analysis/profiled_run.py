@@ -105,7 +105,7 @@ class ProfiledRun(TimedRun):
     """A run whose blocks and epochs are the steps of `plan`. It begins as a resumed run would, in the middle of the
     schedule, at each position from the state after warm-up; it ends with one evaluation.
 
-    gate: called before each chunk of a gated plan, with the seconds of each step of the chunk before.
+    gate: called before each chunk of a gated plan.
     """
 
     def __init__(

@@ -70,7 +70,7 @@ def report(
         logs = write_set(benchmark, stated, plan, folder / "set", runs=runs, ranks=ranks, platform=platform)
         system = read_json(ResultPaths(folder / "set", 0).system)
         reports, set_findings = check_logs(logs, rules.name)
-        findings += [finding for one in reports for finding in one.findings] + set_findings
+        findings += [finding for log in reports for finding in log.findings] + set_findings
         official: list[mlcommons.OfficialVerdict] = []
         if rules.name in MLPERF_RULESETS:
             official += mlcommons.check_logs(logs, rules.name)
@@ -104,14 +104,11 @@ def nameable(config: RunConfig, platform: str, rules: Ruleset) -> tuple[RunConfi
     each, so that one wrong value does not hide other faults."""
     submission, findings = config.submission, []
     changes: dict[str, Any] = {}
-    for field, value, what in (
-        ("organization", submission.organization, "submission.organization"),
-        ("platform", platform, "submission.platform"),
-    ):
+    for field, value in (("organization", submission.organization), ("platform", platform)):
         try:
-            safe_name(value, what)
+            safe_name(value, f"submission.{field}")
         except PackageError as error:
-            message = f"{error} Use --{what}."
+            message = f"{error} Use --submission.{field}."
             findings.append(Finding(level="error", rule="folder-name", message=message))
             changes[field] = STAND_IN
     for field, allowed in (("status", rules.status_words), ("division", tuple(rules.init_minutes))):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -118,12 +119,10 @@ def write_questions(path: Path, description: Mapping[str, Any]) -> None:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    answers: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in answers:
-            raise ValueError(f"duplicate key {key!r}")
-        answers[key] = value
-    return answers
+    repeated = [key for key, count in Counter(key for key, _ in pairs).items() if count > 1]
+    if repeated:
+        raise ValueError(f"duplicate key {repeated[0]!r}")
+    return dict(pairs)
 
 
 def _problems(answers: Mapping[str, Any]) -> Iterator[str]:

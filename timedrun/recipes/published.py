@@ -157,7 +157,8 @@ BASELINE_NVIDIA = Recipe(
     last_epochs=90,  # longer runs add MixUp
 )
 
-RESNET101_2021 = Recipe(
+RESNET101_2021 = replace(
+    MILD,
     name="resnet101_2021",
     series="resnet101_2021",
     source="MosaicML's composition of October 2021 for ResNet-101 (3.5 times as fast to 78.1 %), of which the names are"
@@ -171,12 +172,10 @@ RESNET101_2021 = Recipe(
         ProgressiveResizing(start=0.5, delay=0.5, finetune=0.2, increment=4),
         SAM(rho=0.5, interval=10),
     ),
-    optimizer=MILD.optimizer,
     schedule=replace(MILD.schedule, scale=0.6),
     loss="cross_entropy",
     train_size=224,
     eval_resize=256,
-    initialisation="kaiming_bn_uniform",
     target=0.781,
     first_epochs=22,
     last_epochs=90,

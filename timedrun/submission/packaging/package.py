@@ -57,12 +57,7 @@ class PackageReport:
         return official and self.strict == "pass"
 
     def as_dict(self) -> dict[str, Any]:
-        plain = {name: str(value) if isinstance(value, Path) else value for name, value in vars(self).items()}
-        return plain | {
-            "official": asdict(self.official),
-            "findings": [asdict(finding) for finding in self.findings],
-            "scores": [asdict(score) for score in self.scores],
-        }
+        return {name: str(value) if isinstance(value, Path) else value for name, value in asdict(self).items()}
 
     @property
     def text(self) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -68,13 +67,9 @@ class ResultFolder:
     @property
     def threads(self) -> int:
         """Value of --threads in the recorded command, 0 if it was not given."""
-        try:
-            words = shlex.split(str(self.provenances[0].get("command", "")))
-        except ValueError:
-            return 0
-        given = [word.removeprefix("--threads=") for word in words if word.startswith("--threads=")]
-        given += [after for word, after in zip(words, words[1:], strict=False) if word == "--threads"]
-        return int(given[-1]) if given and re.fullmatch(r"[0-9]{1,4}", given[-1]) else 0
+        command = str(self.provenances[0].get("command", ""))
+        given = re.findall(r"(?<!\S)--threads[ =]([0-9]{1,4})(?!\S)", command)
+        return int(given[-1]) if given else 0
 
     @property
     def methods(self) -> list[str]:
