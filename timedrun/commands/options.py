@@ -180,11 +180,8 @@ def add_sweep(parser: ArgumentParser) -> None:
     further = "further lengths of the baseline"
     parser.add_argument("--baseline-ratios", nargs="+", type=_above_zero, default=[], metavar="RATIO", help=further)
     parser.add_argument("--base", metavar="CONFIG", help="the baseline (default: the first config)")
-    parser.add_argument(
-        "--ablate",
-        action="store_true",
-        help="also the first config less each method, and --base, or it without methods, plus each",
-    )
+    more = "also the first config less each method, and --base, or it without methods, plus each"
+    parser.add_argument("--ablate", action="store_true", help=more)
     estimate = "print the plan and an estimate of the time, from a few steps of each config; run nothing"
     parser.add_argument("--dry-run", action="store_true", help=estimate)
     _add_rounds(parser, 3)
@@ -213,12 +210,8 @@ def add_score(parser: ArgumentParser) -> None:
     parser.add_argument("--ruleset", type=ruleset, help=RULESET_HELP)
     parser.add_argument("--csv", metavar="FILE", help="also write the scores to FILE, one row per set")
     parser.add_argument("--price", type=price, metavar="USD", help=f"also show the cost: {PRICE_HELP}")
-    parser.add_argument(
-        "--target-test",
-        type=float,
-        metavar="QUALITY",
-        help="test that the mean of runs of one fixed length reaches QUALITY; exit code 1 unless every set's does",
-    )
+    fixed = "test that the mean of runs of one fixed length reaches QUALITY; exit code 1 unless every set's does"
+    parser.add_argument("--target-test", type=float, metavar="QUALITY", help=fixed)
 
 
 def add_audit(parser: ArgumentParser) -> None:
@@ -240,9 +233,8 @@ def add_referee(parser: ArgumentParser) -> None:
     add("--target", type=_above_zero, metavar="NATS", help=reach)
     several = "examinations, each with other seeds (default: 1); one with a breach ends the series"
     add("--runs", type=positive, default=1, metavar="N", help=several)
-    _add_path(
-        parser, "--against", "another submission, such as a record: examine both in turns and compare their times"
-    )
+    other = "another submission, such as a record: examine both in turns and compare their times"
+    _add_path(parser, "--against", other)
     add("--device", default="cpu", help="torch's name of the device (default: cpu)")
     add("--threads", type=positive, default=os.cpu_count() or 1, help="CPU threads (default: all)")
     for name, default, text in (
@@ -299,14 +291,9 @@ def add_tradeoff(parser: ArgumentParser) -> None:
     add = parser.add_argument
     add("paths", nargs="+", metavar="PATH", help="folder of a sweep, or result set")
     add("--baseline", metavar="LABEL", help="curve to compare with (default: the sweep's, or the first)")
-    add(
-        "--profile",
-        nargs="+",
-        default=[],
-        metavar="[LABEL=]FILE",
-        help="extrapolate the times to another machine: output there of `timedrun profile --json`, one file a curve"
-        " (default LABEL: the curve of the profiled config)",
-    )
+    elsewhere = "extrapolate the times to another machine: output there of `timedrun profile --json`, one file a curve"
+    elsewhere += " (default LABEL: the curve of the profiled config)"
+    add("--profile", nargs="+", default=[], metavar="[LABEL=]FILE", help=elsewhere)
     add("--price", type=price, metavar="USD", help=f"also show the cost: {PRICE_HELP}")
     add("--out", metavar="FILE", help="also plot the curves: a .png, .svg or .pdf file")
 

@@ -8,7 +8,6 @@ import os
 import statistics
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -45,12 +44,22 @@ def profile(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
         skip=arguments.skip,
         evaluate=arguments.evaluation,
     )
-    found = analysis.profile(
-        benchmark, config, plan, data_folder=arguments.data_folder, trace=trace, shown=not arguments.json
-    )
+    shown, folder = not arguments.json, arguments.data_folder
+    found = analysis.profile(benchmark, config, plan, data_folder=folder, trace=trace, shown=shown)
     stdio.stage("")
     if arguments.json:
-        print(json.dumps(as_values(benchmark, config, found), indent=2))
+        values = {
+            "benchmark": benchmark.name,
+            "config": config.name,
+            "config_digest": digest(config),
+            "device": found.device.type,
+            "threads": torch.get_num_threads(),
+            "global_batch": config.global_batch,
+            **found.as_values(),
+            "source": system.provenance(ROOT),
+            "system": system.describe("", "", ranks=1, device=found.device.type),
+        }
+        print(json.dumps(values, indent=2))
     else:
         show(config, found)
         if trace is not None:
@@ -76,21 +85,6 @@ def require_runnable(benchmark: Benchmark, configs: Iterable[RunConfig], argumen
     for problem in warnings:
         stdio.message(f"timedrun {arguments.verb}: warning: {problem}")
     return warnings
-
-
-def as_values(benchmark: Benchmark, config: RunConfig, found: Profile) -> dict[str, Any]:
-    """Return the profile with what it was measured on, as JSON values."""
-    return {
-        "benchmark": benchmark.name,
-        "config": config.name,
-        "config_digest": digest(config),
-        "device": found.device.type,
-        "threads": torch.get_num_threads(),
-        "global_batch": config.global_batch,
-        **found.as_values(),
-        "source": system.provenance(ROOT),
-        "system": system.describe("", "", ranks=1, device=found.device.type),
-    }
 
 
 def show(config: RunConfig, found: Profile) -> None:
