@@ -43,8 +43,8 @@ def choose(
         tolerance: relative difference of a loss that rounding explains.
         chunks: turns of each build.
 
-    `build(**selection.settings)` is then the fastest step. Raises ValueError if the step as given or as chosen fails,
-    or the chosen one changes the loss.
+    Of the selection returned, `build(**selection.settings)` is the fastest step. Raises ValueError if the step as given
+    or as chosen fails, or the chosen one changes the loss.
 
     Example::
 
@@ -96,7 +96,8 @@ def step_times(
             seconds[name].append(_seconds(steps[name], counts[name], monotonic))
     steps.clear()
     gc.collect()
-    return {name: StepTimes((0.5,), (tuple(of),), 1, losses=losses[name]) for name, of in seconds.items()}, failed
+    times = {name: StepTimes((0.5,), (tuple(taken),), 1, losses=losses[name]) for name, taken in seconds.items()}
+    return times, failed
 
 
 def _seconds(step: TrainStep, count: int, monotonic: Callable[[], float]) -> float:

@@ -31,7 +31,6 @@ TOLERANCE: Final = {"fp32": 1e-4, "bf16": 2e-2, "fp16": 2e-2}
 
 
 def auto(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
-    """Choose the settings, print the evidence and write the config."""
     started = time.monotonic()
     benchmark = find(arguments.benchmark, working_directory=True)
     config = config_of(benchmark, arguments.config, arguments.data, rest)

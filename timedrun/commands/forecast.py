@@ -22,7 +22,6 @@ from mlevents.summary import RunSummary, summarize
 
 
 def forecast(arguments: argparse.Namespace) -> ExitCode:
-    """Print the forecast for a benchmark's reference or for runs."""
     require_ruleset(arguments.ruleset)
     subjects, rules = arguments.subjects, ruleset(arguments.ruleset) if arguments.ruleset else None
     runs: list[RunSummary] = []

@@ -30,7 +30,6 @@ from timedrun.storage.benchmark_folders import ROOT
 
 
 def profile(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
-    """Measure steps of the config at positions of its schedule, and print the profile."""
     benchmark, config = settings_of(arguments, rest)
     trace: Path | None = arguments.trace
     if trace is not None and not trace.parent.is_dir():
