@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import weakref
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, fields
+from functools import cache
 from typing import Any, Final
 
 import torch
@@ -129,15 +131,13 @@ def largest(build_step: BuildStep, config: RunConfig, ranks: int, limit: int) ->
     None. Raises UsageError unless the ranks divide the global batch."""
     local = BatchPlan.of(config.global_batch, 0, ranks).local
     sizes = [size for size in range(1, local + 1) if local % size == 0]
-    best, low, high = None, 0, len(sizes)
-    while low < high:  # memory grows with the micro-batch
-        middle = (low + high) // 2
-        tried = estimate(build_step, config, ranks, sizes[middle])
-        if tried.total <= limit:
-            best, low = tried, middle + 1
-        else:
-            high = middle
-    return best
+
+    @cache
+    def needed(size: int) -> StepMemory:
+        return estimate(build_step, config, ranks, size)
+
+    fitting = bisect_right(sizes, limit, key=lambda size: needed(size).total)  # memory grows with the micro-batch
+    return needed(sizes[fitting - 1]) if fitting else None
 
 
 def _make_fake(model: nn.Module, dtype: torch.dtype | None) -> None:

@@ -120,11 +120,10 @@ def git(root: Path, *arguments: str) -> str | None:
     """Return the output of a read-only git command in `root`, None if git is missing or fails."""
     # A parent git process (such as a hook) sets variables that point at another repository.
     variables = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    variables["GIT_OPTIONAL_LOCKS"] = "0"
     command = ["git", "-C", str(root), *arguments]
     try:
-        finished = subprocess.run(
-            command, env=variables | {"GIT_OPTIONAL_LOCKS": "0"}, capture_output=True, timeout=60, check=False
-        )
+        finished = subprocess.run(command, env=variables, capture_output=True, timeout=60, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return None
     return finished.stdout.decode(errors="surrogateescape") if finished.returncode == 0 else None
