@@ -176,8 +176,7 @@ class Report:
         if self.race.ablation:
             caption += (
                 " Speed-up by a method, from pairs of runs: of the full config over the one without it, and of it alone"
-                " over the bare config;"
-                f" the {len(rows)} intervals hold all at once with 95 % (Bonferroni)."
+                f" over the bare config; the {len(rows)} intervals hold all at once with 95 % (Bonferroni)."
             )
         elif last:
             caption += f" Speed-up: of {self.race.sides[last]} over the config of the row, from pairs of runs."
