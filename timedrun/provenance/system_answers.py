@@ -130,7 +130,7 @@ def _problems(answers: Mapping[str, Any]) -> Iterator[str]:
         if key in SET_BY_RUNS:
             yield f"{key} is set by the runs' logs and cannot be answered"
         elif key not in QUESTIONS:
-            yield f"a system description has no key {key!r}.{nearest(key, QUESTIONS)}"
+            yield f"a system description has no key {key!r}{nearest(key, QUESTIONS).replace(' Did', '; did')}"
         elif not isinstance(answer, str):
             yield f"{key} is {answer!r}, not text: put it in quotes"
         elif not answer.isprintable():  # "" is printable

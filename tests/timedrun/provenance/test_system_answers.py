@@ -53,7 +53,7 @@ def test_detected_values_are_kept_unless_overridden(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "match"),
     [
-        ({"coolling": "air"}, "no key 'coolling'. Did you mean cooling"),
+        ({"coolling": "air"}, "no key 'coolling'; did you mean cooling"),
         ({"zzz": "x"}, "no key 'zzz'"),
         ({"submitter": "Else"}, "submitter is set by the runs' logs"),
         ({"number_of_nodes": 2}, "number_of_nodes is 2, not text"),
