@@ -31,10 +31,10 @@ from timedrun.analysis.loader_benchmark import (
     LoaderComparison,
     LoaderPass,
     LoaderRates,
+    held_bytes,
     interleaved,
     measured_pass,
 )
-from timedrun.analysis.process_memory import held_bytes
 from timedrun.distributed.process_group import choose_device
 from timedrun.training import sampling
 
@@ -118,7 +118,7 @@ def measure(chosen: Sequence[str], stores: Stores, options: BenchOptions, device
             raise DataError(f"{contestant} yielded different labels than the loaders before it; no rate was reported.")
         return loader_pass
 
-    measured = interleaved(contestants, options.repeats, one_pass, name=str)
+    measured = interleaved(contestants, options.repeats, one_pass)
     cores = min(options.workers, usable_cores())
     return [
         LoaderRates(contestant.name, contestant.store, contestant.size, "images", options.workers, cores, first, passes)

@@ -109,7 +109,7 @@ def measure(config: BertRunConfig, options: BenchOptions) -> list[LoaderRates]:
                 lambda: _load_all(processes, opened_with, configs[loader], store, part), memory=repeat == 0
             )
 
-        passes = interleaved(loaders, options.repeats, one_pass, name=str)
+        passes = interleaved(loaders, options.repeats, one_pass)
     cores = min(workers, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
     return [
         LoaderRates(loader, name, config.data.longest, "sequences", workers, cores, first, counted)

@@ -51,9 +51,8 @@ def config_of(
         data: dataset of a config that is given without it, such as "digits"; default: the benchmark's.
         overrides: options such as `["--optimizer.peak-lr", "0.1"]`. prog: the command line they belong to.
 
-    Raises:
-        UsageError: a name, field or value does not exist or does not fit; the message names what does.
-        SystemExit: from tyro, for an unknown option.
+    Raises UsageError if a name, field or value does not exist or does not fit, and names what does; tyro raises
+    SystemExit for an unknown option.
     """
     stem, changes = split(benchmark, text, data)
     base = read_config(benchmark, Path(stem)) if stem.endswith(FILE) else benchmark.config(stem, data)
@@ -61,7 +60,7 @@ def config_of(
     for change in changes:
         changed = with_change(changed, change)
     changed = override(changed, overrides, prog=prog)
-    own, theirs = (replace(one, submission=SubmissionConfig()) for one in (changed, base))  # changes no run
+    own, theirs = (replace(each, submission=SubmissionConfig()) for each in (changed, base))  # changes no run
     if name is None and own.name == theirs.name and digest(own) != digest(theirs):
         shipped = replace(own, name=re.sub(r"-[0-9a-f]{8}$", "", base.name))  # equal settings have one name
         name = f"{shipped.name}-{digest(shipped)[:8]}"
@@ -88,7 +87,7 @@ def in_hardware(benchmark: Benchmark, config: RunConfig) -> RunConfig:
 def split(benchmark: Benchmark, text: str, data: str | None = None) -> tuple[str, list[Change]]:
     """Return the name or path at the beginning of `text`, the longest that exists, and the changes after it."""
     known = benchmark.config_names.keys()
-    ends = [found.start() for found in re.finditer(r"[+-]|\Z", text)]
+    ends = [match.start() for match in re.finditer(r"[+-]|\Z", text)]
     for end in reversed(ends):
         stem = text[:end]
         names = {stem, f"{data or benchmark.spec.default_data}_{stem}"}
@@ -108,9 +107,9 @@ def changes_of(text: str) -> list[Change]:
             given: list[ast.keyword] = []
             if isinstance(node.op, ast.Add) and isinstance(method, ast.Call) and not method.args:
                 given, method = method.keywords, method.func
-            if not isinstance(method, ast.Name) or any(one.arg is None for one in given):
+            if not isinstance(method, ast.Name) or any(keyword.arg is None for keyword in given):
                 raise ValueError
-            values = {one.arg or "": _value(one.value) for one in given}
+            values = {keyword.arg or "": _value(keyword.value) for keyword in given}
             changes.insert(0, ("+" if isinstance(node.op, ast.Add) else "-", method.id, values))
             node = node.left
         if not isinstance(node, ast.Name) or node.id != "_":
@@ -141,13 +140,15 @@ def with_change(config: Config, change: Change) -> Config:
     """Return `config` with a method left out, added at its place in the order of REGISTRY, or, if the config has it,
     with the given fields changed."""
     sign, name, given = change
+    has = {method.name: method for method in config.methods}
+    if sign == "-" and name not in has:
+        names = ", ".join(has) or "none"
+        raise UsageError(f"config {config.name} has no method '{name}'.{nearest(name, has)} It has: {names}.")
     if sign == "-":
-        left_out = _method(config, name)
-        return replace(config, methods=tuple(method for method in config.methods if method != left_out))
+        return replace(config, methods=tuple(method for method in config.methods if method.name != name))
     kind = REGISTRY.get(name)
     if kind is None:
         raise UsageError(f"there is no method '{name}'.{nearest(name, REGISTRY)} Methods: {', '.join(REGISTRY)}.")
-    has = {method.name: method for method in config.methods}
     if name in has and not given:
         raise UsageError(f"config {config.name} has the method {name} already; give fields to change: {_fields(kind)}.")
     known = [field.name for field in fields(kind)]
@@ -164,16 +165,6 @@ def with_change(config: Config, change: Change) -> Config:
         later = [other for other in kept if order.index(other) > order.index(name)]
         kept.insert(kept.index(later[0]) if later else len(kept), name)
     return replace(config, methods=tuple(has[name] for name in kept))
-
-
-def _method(config: RunConfig, name: str) -> Method:
-    """Return the method `name` of `config`; raise UsageError if it has none."""
-    has = {method.name: method for method in config.methods}
-    if name not in has:
-        raise UsageError(
-            f"config {config.name} has no method '{name}'.{nearest(name, has)} It has: {', '.join(has) or 'none'}."
-        )
-    return has[name]
 
 
 def _fields(kind: type[Method]) -> str:

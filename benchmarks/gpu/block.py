@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from judging.pages.table import Table
-from timedrun.analysis.step_benchmark import StepRow, measure_steps, values_of
+from timedrun.analysis.step_benchmark import StepRow, measure_steps
 from timedrun.benchmark import Benchmark
 from timedrun.commands.bench import show_steps
 from timedrun.config import RunConfig, dump
@@ -161,7 +161,8 @@ class Block:
         print(f"{name}: steps of {len(configs)} configs in turns", flush=True)
         rows, failed = measure_steps(benchmark, list(configs.items()), threads=self.threads, **options)
         dumped = {label: dump(config) for label, config in configs.items()}
-        self.values[name] = {"configs": dumped, **(values_of(rows, failed) if rows else {"failed": failed})}
+        measured = {"rows": [row.as_values(rows[0]) for row in rows]} if rows else {}
+        self.values[name] = {"configs": dumped, **measured, "failed": failed}
         self.write()
         if failed and (self.tiny or not rows):
             raise SystemExit(f"{self.name}: {name}: {failed}")

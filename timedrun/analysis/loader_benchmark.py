@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import random
+import re
 import statistics
+import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+import psutil
+
 from judging.ground import stdio
 from judging.ground.errors import DataError
-from timedrun.analysis.process_memory import sampled
 from timedrun.distributed.stall_detector import cpu_seconds
 
 SAMPLE_EVERY = 0.1  # seconds between two samples of memory usage
@@ -104,30 +107,60 @@ class LoaderComparison:
 
 
 def spread(values: Sequence[float]) -> dict[str, Any]:
-    """Return median, range and all values."""
-    return {
-        "median": statistics.median(values),
-        "lowest": min(values),
-        "highest": max(values),
-        "all": list(values),
-    }
+    return {"median": statistics.median(values), "lowest": min(values), "highest": max(values), "all": list(values)}
 
 
 def ratios(rates: LoaderRates, other: LoaderRates) -> list[float]:
-    """Return the rates of `one` divided by those of `other`, repeat by repeat."""
+    """Return `rates` divided by those of `other`, repeat by repeat."""
     return [a / b for a, b in zip(rates.per_second, other.per_second, strict=True)]
 
 
+def held_bytes() -> int | None:
+    """Return the anonymous and shared memory in use by this process and its descendants, as proportional set sizes of
+    Linux' smaps_rollup: shared pages count once. None if the system does not have it."""
+    own, held = psutil.Process(), 0
+    for process in [own, *own.children(recursive=True)]:
+        try:
+            text = Path(f"/proc/{process.pid}/smaps_rollup").read_text()
+        except OSError as error:
+            if process != own and isinstance(error, FileNotFoundError | ProcessLookupError):
+                continue  # it has ended
+            return None
+        sizes = re.findall(r"^Pss_(?:Anon|Shmem): *(\d+) kB", text, re.MULTILINE)
+        if text and len(sizes) < 2:
+            return None  # a kernel before 5.9
+        held += 1024 * sum(map(int, sizes))
+    return held
+
+
+@contextmanager
+def sampled() -> Iterator[list[int | None]]:
+    """Yield a list of `held_bytes`, measured at both ends of the context and meanwhile in a thread."""
+    samples = [held_bytes()]
+    stop = threading.Event()
+
+    def watch() -> None:
+        while not stop.wait(SAMPLE_EVERY):
+            samples.append(held_bytes())
+
+    thread = threading.Thread(target=watch, name="memory samples", daemon=True)
+    thread.start()
+    try:
+        yield samples
+    finally:
+        stop.set()
+        thread.join()
+        samples.append(held_bytes())
+
+
 def measured_pass(run: Callable[[], int], *, before: int | None = None, memory: bool = True) -> LoaderPass:
-    """Measure one pass.
+    """Measure one pass of `run`, which loads everything and returns the number of samples.
 
     Args:
-        run: loads everything and returns the number of samples.
         before: bytes of anonymous and shared memory to subtract; default: those in use now.
         memory: measure the peak memory. That takes time and blocks memory mapping: disable it in a counted pass.
     """
-    watch: AbstractContextManager[list[int | None]] = sampled(SAMPLE_EVERY) if memory else nullcontext([])
-    with watch as samples:
+    with sampled() if memory else nullcontext(list[int | None]()) as samples:
         cpu, began = cpu_seconds(), time.perf_counter()
         count = run()
         seconds = time.perf_counter() - began
@@ -138,27 +171,22 @@ def measured_pass(run: Callable[[], int], *, before: int | None = None, memory: 
 
 
 def interleaved(
-    contestants: Sequence[Contestant],
-    repeats: int,
-    one_pass: Callable[[Contestant, int], LoaderPass],
-    *,
-    name: Callable[[Contestant], str],
-    seed: int = 1,
+    contestants: Sequence[Contestant], repeats: int, one_pass: Callable[[Contestant, int], LoaderPass]
 ) -> list[tuple[LoaderPass, tuple[LoaderPass, ...]]]:
     """Run a warm-up pass (repeat 0) and `repeats` counted passes of each contestant. Every repeat runs all of them in a
     new random order, so that changes of the machine affect all alike. Raise DataError if a pass loaded a different
     number of samples than the first one."""
-    shuffled = random.Random(seed)
+    shuffled = random.Random(1)
     taken: list[list[LoaderPass]] = [[] for _ in contestants]
     expected: int | None = None
     for repeat in range(repeats + 1):
         for number in shuffled.sample(range(len(contestants)), len(contestants)):
             contestant = contestants[number]
-            found = one_pass(contestant, repeat)
-            expected = found.samples if expected is None else expected
-            if found.samples != expected:
-                raise DataError(f"{name(contestant)} loaded {found.samples} samples in a pass of {expected}.")
-            taken[number].append(found)
+            done = one_pass(contestant, repeat)
+            expected = done.samples if expected is None else expected
+            if done.samples != expected:
+                raise DataError(f"{contestant} loaded {done.samples} samples in a pass of {expected}.")
+            taken[number].append(done)
             label = f"repeat {repeat}" if repeat else "warm-up"
-            stdio.message(f"{label}: {name(contestant)}  {found.samples / found.seconds:,.0f}/s")
+            stdio.message(f"{label}: {contestant}  {done.samples / done.seconds:,.0f}/s")
     return [(passes[0], tuple(passes[1:])) for passes in taken]

@@ -43,11 +43,8 @@ def choose(
         tolerance: relative difference of a loss that rounding explains.
         chunks: turns of each build.
 
-    Returns:
-        The selection; `build(**selection.settings)` is the fastest step.
-
-    Raises:
-        ValueError: the step as given or as chosen fails, or the chosen one changes the loss.
+    Of the selection returned, `build(**selection.settings)` is the fastest step. Raises ValueError if the step as given
+    or as chosen fails, or the chosen one changes the loss.
 
     Example::
 
@@ -81,27 +78,26 @@ def step_times(
     steps: dict[str, TrainStep] = {}
     losses: dict[str, tuple[float, ...]] = {}
     failed: dict[str, str] = {}
-    seconds: dict[str, list[float]] = {}
+    counts: dict[str, int] = {}
     for name, build in builds.items():
         try:
             step = build()
             losses[name] = tuple(float(step()) for _ in range(LOSSES))
-            one = statistics.median(_seconds(step, 1, monotonic) for _ in range(3))
+            each = statistics.median(_seconds(step, 1, monotonic) for _ in range(3))
         except Exception as error:  # of the user's code: any
             failed[name] = f"{type(error).__name__}: {error}"
             continue
-        steps[name], seconds[name] = step, [one]
-    count = {name: max(1, round(CHUNK_SECONDS / max(1e-9, one[0]))) for name, one in seconds.items()}
-    seconds = {name: [] for name in steps}
+        steps[name], counts[name] = step, max(1, round(CHUNK_SECONDS / max(1e-9, each)))
+    seconds: dict[str, list[float]] = {name: [] for name in steps}
     shuffled = random.Random(1)
     for _ in range(chunks):
         for name in shuffled.sample(sorted(steps), len(steps)):
             _seconds(steps[name], 1, monotonic)  # its data and instructions come back to the caches
-            seconds[name].append(_seconds(steps[name], count[name], monotonic))
-    found = {name: StepTimes((0.5,), (tuple(seconds[name]),), 1, losses=losses[name]) for name in steps}
+            seconds[name].append(_seconds(steps[name], counts[name], monotonic))
     steps.clear()
     gc.collect()
-    return found, failed
+    times = {name: StepTimes((0.5,), (tuple(taken),), 1, losses=losses[name]) for name, taken in seconds.items()}
+    return times, failed
 
 
 def _seconds(step: TrainStep, count: int, monotonic: Callable[[], float]) -> float:

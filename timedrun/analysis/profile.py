@@ -116,21 +116,17 @@ class Profile:
         return {name: Part(value, value / self.run_seconds) for name, value in seconds.items()}
 
     @property
-    def groups(self) -> dict[str, Part]:
-        """Return the resources that the run takes, each with its part: computing, loading, each method, ..."""
-        computing = sum(self.parts[name].seconds for name in COMPUTING)
-        others = {name: part for name, part in self.parts.items() if name not in COMPUTING}
-        return {"computing": Part(computing, computing / self.run_seconds), **others}
-
-    @property
     def bottleneck(self) -> tuple[str, Part]:
-        """Return the largest of the `groups`. On a GPU that mostly idles in its steps, computing is "host"."""
-        name, part = max(self.groups.items(), key=lambda item: item[1].seconds)
+        """Return the largest of the resources that the run takes: computing, loading, each method, ... On a GPU that
+        mostly idles in its steps, computing is "host"."""
+        computing = sum(self.parts[name].seconds for name in COMPUTING)
+        resources = {name: part for name, part in self.parts.items() if name not in COMPUTING}
+        resources = {"computing": Part(computing, computing / self.run_seconds), **resources}
+        name, part = max(resources.items(), key=lambda item: item[1].seconds)
         idle = 1 - statistics.fmean(use.busy for use in self.use) if self.use else 0.0
         return ("host" if name == "computing" and idle > IDLE_DEVICE else name), part
 
     def as_values(self) -> dict[str, Any]:
-        """Return all measurements and estimates as JSON values."""
         name, part = self.bottleneck
         return {
             "positions": [
@@ -191,12 +187,8 @@ def profile(
     trace: Path | None = None,
     shown: bool = False,
 ) -> Profile:
-    """Measure the steps of `config` at the positions of `plan`.
-
-    Args:
-        trace: file for torch.profiler's Chrome trace of some steps in the middle of the schedule.
-        shown: print progress.
-    """
+    """Measure the steps of `config` at the positions of `plan`; write torch.profiler's Chrome trace of some steps in
+    the middle of the schedule to `trace`."""
     on_gpu = config.device != "cpu" and torch.cuda.is_available()
     plan = replace(plan, traced=on_gpu or trace is not None)
     run = profiled(benchmark, config, plan, data_folder=data_folder, shown=shown)
@@ -217,10 +209,9 @@ def profile(
 
 def _kernels(trace: torch.profiler.profile) -> Iterable[tuple[str, float, float]]:
     """Return kernels and copies of a trace; ranges that it shows on the device are neither."""
-    named = {*PARTS}
     for event in trace.events() or ():  # type: ignore[no-untyped-call]
         name = event.name
-        if event.device_type == DeviceType.CUDA and name not in named and not name.startswith(METHOD):
+        if event.device_type == DeviceType.CUDA and name not in PARTS and not name.startswith(METHOD):
             yield name, event.time_range.start, event.time_range.end
 
 

@@ -105,7 +105,7 @@ class ProfiledRun(TimedRun):
     """A run whose blocks and epochs are the steps of `plan`. It begins as a resumed run would, in the middle of the
     schedule, at each position from the state after warm-up; it ends with one evaluation.
 
-    gate: called before each chunk of a gated plan, with the seconds of each step of the chunk before.
+    gate: called before each chunk of a gated plan.
     """
 
     def __init__(
@@ -170,28 +170,26 @@ class ProfiledRun(TimedRun):
     def epochs(self, block: Block) -> Iterator[int]:
         """Yield epochs whose steps left to train are those of the plan."""
         self._require_unit("epoch")
-        for number, at in enumerate(self.plan.positions):
-            if number:
-                self._enter(at)
-            while self._modes:
-                left = len(self._modes)
-                yield min(self.position.epoch, self._total)
-                if len(self._modes) == left:
-                    raise TrainingLoopError(f"epoch {self.position.epoch} had no step: call run.step_done after each")
-                self.position.epoch, self.position.step_in_epoch = self.position.epoch + 1, 0
-        self._finish()
+        for _ in self._turns():
+            yield min(self.position.epoch, self._total)
+            self.position.epoch, self.position.step_in_epoch = self.position.epoch + 1, 0
 
     def steps(self, block: Block) -> Iterator[int]:
         """Yield the steps of the plan, numbered as in the whole run."""
         self._require_unit("samples")
+        for _ in self._turns():
+            yield self.position.step
+
+    def _turns(self) -> Iterator[None]:
+        """Yield before each epoch or step of the training loop, until the steps of all positions are done."""
         for number, at in enumerate(self.plan.positions):
             if number:
                 self._enter(at)
-            while self._modes:
+            while left := len(self._modes):
                 step = self.position.step
-                yield step
-                if self.position.step == step:
-                    raise TrainingLoopError(f"optimizer step {step} was not counted: call run.step_done after each")
+                yield
+                if len(self._modes) == left:
+                    raise TrainingLoopError(f"no step was counted after step {step}: call run.step_done after each")
         self._finish()
 
     def step_done(self, samples: int, loss: Tensor) -> None:

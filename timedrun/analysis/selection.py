@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Final, Generic, TypeVar
 
 from judging.ground.errors import TimedrunError
@@ -46,17 +46,13 @@ class Selection(Generic[Settings]):
 
     @property
     def kept(self) -> list[str]:
-        """Return the kept changes."""
         return [name for name, value in self.evidence.items() if value.kept]
 
     @property
     def sentences(self) -> list[str]:
-        """Return the verdict on each change in words."""
-        return [f"{one.change}: {verdict(one)}" for one in self.evidence.values()]
+        return [f"{change}: {verdict(evidence)}" for change, evidence in self.evidence.items()]
 
     def as_values(self) -> dict[str, Any]:
-        """Return the evidence as JSON values."""
-
         return {
             "kept": self.kept,
             "speed_up": self.speed_up and as_values(self.speed_up),
@@ -73,6 +69,7 @@ def verdict(evidence: Evidence) -> str:
     return f"{shown}{'kept' if evidence.kept else 'dropped'}{f': {evidence.reason}' if evidence.reason else ''}"
 
 
+@dataclass
 class Selector(Generic[Settings]):
     """Searches a fast combination of changes.
 
@@ -90,29 +87,23 @@ class Selector(Generic[Settings]):
         expired: return True once the search's time is over: changes that helped alone are kept, the rest is left out.
     """
 
-    def __init__(
-        self,
-        given: Settings,
-        changes: Sequence[str],
-        changed: Callable[[Sequence[str]], Settings],
-        measured: Callable[[Mapping[str, Settings], bool], tuple[dict[str, StepTimes], dict[str, str]]],
-        *,
-        setting: Callable[[str], str] = str,
-        tolerance: float,
-        shown: Callable[[str], object] = lambda text: None,
-        expired: Callable[[], bool] = lambda: False,
-    ) -> None:
-        self.given, self.changes, self.changed, self.measured = given, changes, changed, measured
-        self.setting, self.tolerance, self.shown, self.expired = setting, tolerance, shown, expired
-        self.evidence = {change: Evidence(change) for change in changes}
+    given: Settings
+    changes: Sequence[str]
+    changed: Callable[[Sequence[str]], Settings]
+    measured: Callable[[Mapping[str, Settings], bool], tuple[dict[str, StepTimes], dict[str, str]]]
+    _: KW_ONLY
+    setting: Callable[[str], str] = str
+    tolerance: float
+    shown: Callable[[str], object] = lambda text: None
+    expired: Callable[[], bool] = lambda: False
+
+    def __post_init__(self) -> None:
+        self.evidence = {change: Evidence(change) for change in self.changes}
         self.losses: tuple[float, ...] = ()
 
     def run(self) -> Selection[Settings]:
-        """Measure, and return the selection.
-
-        Raises:
-            ValueError: the given settings cannot be measured; or the chosen ones cannot, or change the loss.
-        """
+        """Measure, and return the selection. Raises ValueError if the given or the chosen settings cannot be measured,
+        or the chosen ones change the loss."""
         kept = self._left_out(self._combined(self._alone()), self._alone_problem)
         kept = self._left_out(kept, self._within_problem)
         for change, evidence in self.evidence.items():
@@ -216,9 +207,8 @@ class Selector(Generic[Settings]):
         return self._alone_problem(evidence) if evidence.alone else UNTRIED
 
     def _loss_difference(self, times: StepTimes) -> float:
-        return max(
-            (abs(a - b) / max(abs(a), 1e-12) for a, b in zip(self.losses, times.losses, strict=True)), default=0.0
-        )
+        pairs = zip(self.losses, times.losses, strict=True)
+        return max((abs(a - b) / max(abs(a), 1e-12) for a, b in pairs), default=0.0)
 
     def _problem(self, name: str, times: Mapping[str, StepTimes], failed: Mapping[str, str]) -> str:
         """Return that settings fail, or that a loss differs from the given settings' by more than rounding, else ""."""
@@ -231,5 +221,4 @@ class Selector(Generic[Settings]):
 
 
 def _gain_problem(gain: Interval) -> str:
-    """Return why a change does not pay, or ""."""
     return gain.verdict_against(1, "", "slower with it")

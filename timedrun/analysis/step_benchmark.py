@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -108,10 +108,8 @@ def measure_steps(
     threads: int = 0,
     counted: int = COUNTED,
 ) -> tuple[list[StepRow], dict[str, str]]:
-    """Measure steps of `configs`, (label, config) each, in turns on their own data.
-
-    Returns the rows, and by label the reasons of those that failed.
-    """
+    """Measure steps of `configs`, (label, config) each, in turns on their own data; return the rows, and by label the
+    reasons of those that failed."""
     numbered = {f"{number}: {label}": config for number, (label, config) in enumerate(configs)}
     times, failed = step_times(
         benchmark.name, numbered, plan, data_folder=data_folder, threads=threads, counted=counted
@@ -125,21 +123,13 @@ def measure_steps(
         compared = name != first and first in times
         ratio = rate_ratio(numbered[first], times[first], config, times[name]) if compared else None
         length = tokens(config, data_folder) if tokens else None
-        rows.append(StepRow(name.partition(": ")[2], config, times[name], ratio, length, known_peak(config)))
+        device = choose_device(config.device)
+        on_gpu = device.type == "cuda"
+        peak = peak_flops(torch.cuda.get_device_name(device), arithmetic(config)) if on_gpu else None
+        rows.append(StepRow(name.partition(": ")[2], config, times[name], ratio, length, peak))
     return rows, {name.partition(": ")[2]: reason for name, reason in failed.items()}
 
 
 def rate_ratio(base_config: RunConfig, base: StepTimes, config: RunConfig, times: StepTimes) -> Interval:
     """Return the ratio of samples per second, with its interval: that of the steps, times that of the batches."""
     return speed_up(base, times).mapped(lambda ratio: config.global_batch / base_config.global_batch * ratio)
-
-
-def known_peak(config: RunConfig) -> float | None:
-    """Return the peak operations per second of this machine's accelerator for `config`; None: unknown, as a CPU's."""
-    device = choose_device(config.device)
-    return peak_flops(torch.cuda.get_device_name(device), arithmetic(config)) if device.type == "cuda" else None
-
-
-def values_of(rows: Sequence[StepRow], failed: Mapping[str, str]) -> dict[str, Any]:
-    """Return the measurements of all configs as JSON values."""
-    return {"rows": [row.as_values(rows[0]) for row in rows], "failed": dict(failed)}

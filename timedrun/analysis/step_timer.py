@@ -55,12 +55,10 @@ class StepTimer:
         self._range: torch.profiler.record_function | None = None
 
     def begin_step(self) -> None:
-        """Begin a step, with its loading."""
         self._marks, self._owner = [], None
         self._mark(LOADING)
 
     def end_step(self) -> None:
-        """End the step and keep its parts."""
         self._mark("")
         self.steps.append(self._marks)
 

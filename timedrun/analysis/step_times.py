@@ -53,13 +53,10 @@ class StepTimes:
 
 def speed_up(base: StepTimes, other: StepTimes) -> Interval:
     """Return how many times as fast a step of `other` is: the geometric mean of the ratios of chunks that were measured
-    one right after the other, with Student's interval on their logarithms.
-
-    Raises:
-        ValueError: the two were not measured by one plan of at least two chunks.
-    """
+    one right after the other, with Student's interval on their logarithms. Raises ValueError unless both were measured
+    by one plan of at least two chunks."""
     pairs = zip(base.chunks, other.chunks, strict=True)
-    logs = [math.log(a / b) for one, two in pairs for a, b in zip(one, two, strict=True)]
+    logs = [math.log(a / b) for left, right in pairs for a, b in zip(left, right, strict=True)]
     if len(logs) < 2:
         raise ValueError("a speed-up needs at least two chunks of each config")
     return Interval.of(logs).mapped(math.exp)
@@ -72,7 +69,6 @@ def step_times(
     *,
     data_folder: Path | None = None,
     threads: int = 0,
-    seed: int = 1,
     seconds: float = math.inf,
     counted: int = 0,
 ) -> tuple[dict[str, StepTimes], dict[str, str]]:
@@ -82,7 +78,6 @@ def step_times(
     the settings of torch for another, and one that fails leaves the others.
 
     Args:
-        benchmark: import name. configs: by any names.
         threads: CPU threads of each; 0: torch's choice.
         seconds: time for all; configs that are not done then fail.
         counted: steps at each position whose floating-point operations are counted, after all others, eagerly.
@@ -90,7 +85,7 @@ def step_times(
     Returns the times by name, and the reasons of those that failed.
     """
     plan = replace(plan, timed=False, traced=False, gated=True)
-    context, shuffled = multiprocessing.get_context("forkserver"), random.Random(seed)
+    context, shuffled = multiprocessing.get_context("forkserver"), random.Random(1)
     context.set_forkserver_preload([__name__, f"{benchmark}.train"])  # imports take longer than steps
     deadline = time.monotonic() + seconds
     running: dict[str, tuple[Connection, multiprocessing.process.BaseProcess]] = {}
@@ -178,7 +173,6 @@ def _measure(
 
 
 def _peak_bytes(device: torch.device) -> int:
-    """Return the most memory that this process has had in use."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -31,7 +31,6 @@ TOLERANCE: Final = {"fp32": 1e-4, "bf16": 2e-2, "fp16": 2e-2}
 
 
 def auto(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
-    """Choose the settings, print the evidence and write the config."""
     started = time.monotonic()
     benchmark = find(arguments.benchmark, working_directory=True)
     config = config_of(benchmark, arguments.config, arguments.data, rest)
@@ -42,18 +41,14 @@ def auto(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
         config = config.with_recipe(arguments.epochs)
     elif arguments.epochs:
         raise UsageError("--epochs chooses the recipe of -O2; -O1 leaves the schedule as it is.")
-    before = checks.CpuReading.now()
-    require_runnable(benchmark, config, arguments)
-    for problem in checks.load_problems(before, arguments.threads):
-        stdio.message(f"timedrun auto: warning: {problem}")
+    require_runnable(benchmark, [config], arguments)
 
     def left() -> float:
-        """Return the seconds left for the search."""
         return float(60 * arguments.minutes - (time.monotonic() - started))
 
     def measured(configs: Mapping[str, RunConfig], limited: bool) -> tuple[dict[str, StepTimes], dict[str, str]]:
         seconds = left() / 2 if limited else math.inf  # a long warm-up, such as compiling, leaves time for the rest
-        folder, threads = arguments.data_folder, arguments.threads or 0
+        folder, threads = arguments.data_folder, arguments.threads
         return step_times(benchmark.name, configs, STEPS, data_folder=folder, threads=threads, seconds=seconds)
 
     asked = [name for name in TOLERANCE if f"precision {name}" in arguments.tried]

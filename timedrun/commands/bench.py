@@ -21,14 +21,13 @@ from judging.ground.result_files import write_json
 from judging.pages.table import Table, number
 from mlevents.terminal_escape import printable
 from timedrun.analysis.loader_benchmark import BenchOptions, LoaderComparison, LoaderRates, ratios
-from timedrun.analysis.step_benchmark import STEPS, StepRow, arithmetic, measure_steps, values_of
+from timedrun.analysis.step_benchmark import STEPS, StepRow, arithmetic, measure_steps
 from timedrun.benchmark import find
 from timedrun.commands.profile import require_runnable
 from timedrun.commands.race import take_configs
 from timedrun.commands.run import settings_of
 from timedrun.config_choice import PATH
 from timedrun.distributed.process_group import choose_device
-from timedrun.preflight import checks
 from timedrun.provenance import system
 from timedrun.race.sides import sides_of
 from timedrun.storage.benchmark_folders import ROOT
@@ -66,31 +65,31 @@ def loaders(arguments: argparse.Namespace, rest: list[str]) -> tuple[dict[str, A
     measure = benchmark.hook("bench", "loader")
     if measure is None:
         raise UsageError(f"{benchmark.name} has no module bench, so there are no loaders to measure.")
-    options = options_of(arguments)
+    given: dict[str, Any] = {field.name: getattr(arguments, field.name) for field in fields(BenchOptions)}
+    given |= {"images": tuple(arguments.images), "loaders": tuple(arguments.loaders)}
+    options = BenchOptions(**given | {"sizes": tuple(dict.fromkeys(arguments.sizes))})
     stdio.stage("timedrun bench: preparing data and loaders", terminal_only=False)
     comparison: LoaderComparison = measure(config, options)
-    return as_values(comparison, command_of(arguments, rest)), partial(show, comparison)
+    values = {
+        "command": command_of(arguments, [arguments.config], ("data", *_OPTIONS), _PLACES, rest),
+        "facts": comparison.facts,
+        "notes": list(comparison.notes),
+        "missing": comparison.missing,
+        "rows": [row.as_values() for row in comparison.rows],
+    }
+    return values, partial(show, comparison)
 
 
 def steps(arguments: argparse.Namespace, rest: list[str]) -> tuple[dict[str, Any], Callable[[], None]]:
-    """Measure steps of the configs in turns; return the measurements, and a function that prints them.
-
-    Raises:
-        PreflightError: a config cannot be trained here; nothing was measured.
-        TimedrunError: the steps of no config could be measured.
-    """
+    """Measure steps of the configs in turns; return the measurements, and a function that prints them. Raises
+    PreflightError if a config cannot be trained here, TimedrunError if the steps of none could be measured."""
     rest = take_configs(arguments, rest)
     if not arguments.benchmark or not arguments.configs:
         raise UsageError("name a benchmark and at least one config: timedrun bench step BENCHMARK CONFIG [CONFIG ...]")
     benchmark = find(arguments.benchmark, working_directory=True)
-    before = checks.CpuReading.now()
     sides = sides_of(benchmark, arguments.configs, arguments.data, rest)
     configs = [(side.label, side.config) for side in sides]
-    for _, config in configs:
-        require_runnable(benchmark, config, arguments)
-    warnings = checks.load_problems(before, arguments.threads)
-    for problem in warnings:
-        stdio.message(f"timedrun bench: warning: {problem}")
+    warnings = require_runnable(benchmark, [side.config for side in sides], arguments)
     stdio.stage(f"timedrun bench: steps of {len(configs)} configs in turns", terminal_only=False)
     rows, failed = measure_steps(
         benchmark,
@@ -101,12 +100,14 @@ def steps(arguments: argparse.Namespace, rest: list[str]) -> tuple[dict[str, Any
     )
     if not rows:
         raise TimedrunError("; ".join(f"{label}: {reason}" for label, reason in failed.items()))
-    words = ["timedrun", "bench", "step", arguments.benchmark, *(PATH.sub("", text) for text in arguments.configs)]
-    for name in ("data", "threads", "steps", "skip"):
-        if getattr(arguments, name):
-            words += [f"--{name}", str(getattr(arguments, name))]
-    command = shlex.join([*words, *(["--data-folder", "DATA_FOLDER"] if arguments.data_folder else []), *rest])
-    values = {"command": command, "threads": arguments.threads, "warnings": warnings, **values_of(rows, failed)}
+    options = ("data", "threads", "steps", "skip")
+    values = {
+        "command": command_of(arguments, arguments.configs, options, ("data_folder",), rest),
+        "threads": arguments.threads,
+        "warnings": warnings,
+        "rows": [row.as_values(rows[0]) for row in rows],
+        "failed": failed,
+    }
     return values, partial(show_steps, rows, failed)
 
 
@@ -163,36 +164,22 @@ def step_notes(rows: Sequence[StepRow], *, text: bool) -> list[str]:
     return [*found, f"memory: peak of {memory}"]
 
 
-def options_of(arguments: argparse.Namespace) -> BenchOptions:
-    given: dict[str, Any] = {field.name: getattr(arguments, field.name) for field in fields(BenchOptions)}
-    given |= {"images": tuple(arguments.images), "loaders": tuple(arguments.loaders)}
-    return BenchOptions(**given | {"sizes": tuple(dict.fromkeys(arguments.sizes))})
-
-
-def command_of(arguments: argparse.Namespace, rest: Sequence[str]) -> str:
+def command_of(
+    arguments: argparse.Namespace,
+    configs: Sequence[str],
+    options: Sequence[str],
+    places: Sequence[str],
+    rest: Sequence[str],
+) -> str:
     """Return the command line with all settings, without paths of this machine, so that it can be published."""
-    words = ["timedrun", "bench", arguments.what, arguments.benchmark, PATH.sub("", arguments.config)]
-    if arguments.data:
-        words += ["--data", arguments.data]
-    for name in _OPTIONS:
-        value = getattr(arguments, name)
-        if value:
+    words = ["timedrun", "bench", arguments.what, arguments.benchmark, *(PATH.sub("", text) for text in configs)]
+    for name in options:
+        if value := getattr(arguments, name):
             words += [f"--{name}", *(map(str, value) if isinstance(value, list) else [str(value)])]
-    for name in _PLACES:
+    for name in places:
         if getattr(arguments, name):
             words += [f"--{name.replace('_', '-')}", name.upper()]
     return shlex.join([*words, *rest])
-
-
-def as_values(comparison: LoaderComparison, command: str) -> dict[str, Any]:
-    """Return all measurements as JSON values."""
-    return {
-        "command": command,
-        "facts": comparison.facts,
-        "notes": list(comparison.notes),
-        "missing": comparison.missing,
-        "rows": [row.as_values() for row in comparison.rows],
-    }
 
 
 def show(comparison: LoaderComparison) -> None:

@@ -58,12 +58,9 @@ def check_paths(
     for folder, files in progress(folders.items(), "sets checked", shown=show_progress):
         reports, of_set = check_logs(list(files), ruleset)
         all_reports |= {report.path: report for report in reports}
-        logs |= {
-            report.path: CheckResult.of(
-                report.path, "log", report.findings, report.ruleset, demonstration=report.demonstration
-            )
-            for report in reports
-        }
+        for report in reports:
+            path, demonstration = report.path, report.demonstration
+            logs[path] = CheckResult.of(path, "log", report.findings, report.ruleset, demonstration=demonstration)
         if folder in whole:
             rules = RULESETS[ruleset or ruleset_of(reports)]
             dropped |= {run.path for run in dropped_runs([report.summary for report in reports], rules)}
@@ -99,11 +96,7 @@ def failing(logs: Sequence[CheckReport], whole: str, dropped: Collection[Path]) 
 
 
 def _check_package(
-    folder: Path,
-    reports: dict[Path, CheckReport],
-    dropped: Collection[Path],
-    ruleset: str | None,
-    run_official: bool,
+    folder: Path, reports: dict[Path, CheckReport], dropped: Collection[Path], ruleset: str | None, run_official: bool
 ) -> CheckResult:
     from judging.checking.package_figures import check_figures  # scores and tables, which a log's check does without
 
@@ -114,10 +107,8 @@ def _check_package(
     of_tree = [*check_tree(folder, inside, ruleset), *check_figures(folder, inside, chosen)]
     findings = [*failing(logs, "package", dropped), *of_tree]
     if len(rounds) > 1:
-        message = (
-            f"its logs are of the rounds {', '.join(sorted(rounds))}; MLCommons' package checker was run for {chosen}:"
-            " use --ruleset for another"
-        )
+        message = f"its logs are of the rounds {', '.join(sorted(rounds))}; MLCommons' package checker was run for"
+        message += f" {chosen}: use --ruleset for another"
         findings.append(Finding(level="note", rule="several-rounds", message=message))
     demonstration = any(summary.is_demonstration for summary in inside.values())
     result = CheckResult.of(folder, "package", findings, chosen, demonstration=demonstration)

@@ -35,16 +35,12 @@ def run_command(
 
 
 def run_child(command: list[str], *, keep_output: bool = False) -> tuple[int, str, bool]:
-    """Run `command` to its end, its progress shown on standard error. Call it from the main thread.
+    """Run `command` to its end, its progress shown on standard error: line by line if `keep_output`. Return the exit
+    code, with `keep_output` the last lines of standard error, and whether a signal was received.
 
     The child has a process group of its own, so that Ctrl-C reaches this process only, which forwards SIGINT, SIGTERM
-    and SIGHUP and waits for the run to save and end. A second signal ends the run at once.
-
-    Args:
-        keep_output: return the last lines of standard error; progress is then printed line by line.
-
-    Returns:
-        The exit code, the last lines, and whether a signal was received.
+    and SIGHUP and waits for the run to save and end. A second signal ends the run at once. Call it from the main
+    thread.
     """
     received: list[int] = []
     child: subprocess.Popen[str] | None = None

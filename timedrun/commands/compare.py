@@ -32,14 +32,11 @@ def compare(arguments: argparse.Namespace) -> ExitCode:
     paired = arguments.paired
     notes: tuple[str, ...] = ()
     if paired is None and (paired := raced_together(*(runs[0].path.parent for runs in sets))):
-        counts = [len(runs) for runs in sets]
-        sets = list(pairs_of(*sets))
+        pairs = pairs_of(*sets)
         text = "paired by run number, as sides of one race (--unpaired compares them without pairs)"
-        left_out = [
-            f"{count - len(sets[0])} of the {name} set"
-            for count, name in zip(counts, ("first", "second"), strict=True)
-            if count > len(sets[0])
-        ]
+        alone = zip([len(runs) - len(pairs[0]) for runs in sets], ("first", "second"), strict=True)
+        left_out = [f"{count} of the {name} set" for count, name in alone if count]
+        sets = list(pairs)
         notes = (text, *([f"runs without a partner were left out: {' and '.join(left_out)}"] if left_out else []))
     try:
         ratio = compare_sets(sets[0], sets[1], paired=paired, allow=arguments.allow)
@@ -48,27 +45,20 @@ def compare(arguments: argparse.Namespace) -> ExitCode:
         if not arguments.json:
             raise
         stdio.stage("")
-        refusal = {
-            "compared": False,
-            "reason": str(error),
-            "differences": [asdict(difference) for difference in error.differences],
-        }
-        print(json.dumps(refusal, indent=2))
+        differences = [asdict(difference) for difference in error.differences]
+        print(json.dumps({"compared": False, "reason": str(error), "differences": differences}, indent=2))
         return error.exit_code
     if len(arguments.price) > 2:
         raise UsageError("--price takes one price for both sets, or one of each set.")
-    costs = [
-        cost(runs[0].path, minutes, price)
-        for runs, minutes, price in zip(
-            sets, (ratio.minutes_slow, ratio.minutes_fast), arguments.price * (3 - len(arguments.price)), strict=False
-        )
-    ]
+    prices, times = arguments.price * (3 - len(arguments.price)), (ratio.minutes_slow, ratio.minutes_fast)
+    priced = zip(sets, times, prices, strict=False)
+    costs = [cost(runs[0].path, minutes, price) for runs, minutes, price in priced]
     if arguments.json:
         header = {"compared": True, "verified": False, "notice": NOTICE, "sentence": ratio.sentence}
         header |= {"verdict": ratio.verdict, "portable_score": ratio.portable and [*vars(ratio.portable).values()]}
         stdio.stage("")
-        priced = {"costs": [asdict(one) for one in costs]} if costs else {}
-        print(json.dumps(header | as_values(ratio) | priced, indent=2))
+        shown = {"costs": [asdict(of_set) for of_set in costs]} if costs else {}
+        print(json.dumps(header | as_values(ratio) | shown, indent=2))
     else:
         width = stdio.terminal_columns(sys.stdout)
         stdio.show("\n".join(stdio.fitted(line, 4) for line in report(ratio, width, costs)))
@@ -84,8 +74,8 @@ def report(ratio: Ratio, width: int | None, costs: Sequence[Cost] = ()) -> list[
         lines.append(f"Caveat: {ratio.budget_caveat}.")
     if ratio.decomposition:
         lines += ["", *decomposed(ratio, ratio.decomposition, width), ""]
-    for name, one in zip(("first", "second"), costs, strict=False):
-        lines.append(f"Cost of the {name} set's geometric mean time: {one}.")
+    for name, of_set in zip(("first", "second"), costs, strict=False):
+        lines.append(f"Cost of the {name} set's geometric mean time: {of_set}.")
     if len(costs) == 2 and costs[0].usd and costs[1].usd:
         lines.append(f"The first costs {costs[0].usd / costs[1].usd:.3g}x as much as the second (unverified).")
     if ratio.quality_slow is not None and ratio.quality_fast is not None:

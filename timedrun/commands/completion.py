@@ -35,15 +35,10 @@ def completion(arguments: argparse.Namespace) -> ExitCode:
             with suppress(OSError, ValueError, SyntaxError):  # `timedrun list` reports it
                 print("\n".join(config_docstrings(name, known[name])))
     else:
-        print(shtab.complete(described_parser(), arguments.what))
+        top = parser(describe_verbs=True)
+        _complete(top)
+        print(shtab.complete(top, arguments.what))
     return ExitCode.OK
-
-
-def described_parser() -> argparse.ArgumentParser:
-    """Return the parser of the command line with what completes each argument."""
-    top = parser(describe_verbs=True)
-    _complete(top)
-    return top
 
 
 def _complete(parser: argparse.ArgumentParser) -> None:

@@ -90,23 +90,20 @@ def extras() -> dict[str, str]:
     except metadata.PackageNotFoundError:
         return {"extras": "unknown: timedrun is not installed as a package"}
     names: dict[str, list[str]] = {}
-    for one in required:
-        if (match := re.match(r"([\w.-]+).*extra == ['\"]([\w-]+)['\"]", one)) and match[2] != "dev":
+    for requirement in required:
+        if (match := re.match(r"([\w.-]+).*extra == ['\"]([\w-]+)['\"]", requirement)) and match[2] != "dev":
             names.setdefault(match[2], []).append(match[1])
     rows = {}
     for extra, distributions in sorted(names.items()):
         versions = {name: installed(name) for name in distributions}
         missing = [name for name, version in versions.items() if version is None]
-        rows[f"[{extra}]"] = (
-            f"{', '.join(missing)} not installed: pip install 'timedrun[{extra}]'"
-            if missing
-            else ", ".join(f"{name} {version}" for name, version in versions.items())
-        )
+        lacking = f"{', '.join(missing)} not installed: pip install 'timedrun[{extra}]'"
+        present = ", ".join(f"{name} {version}" for name, version in versions.items())
+        rows[f"[{extra}]"] = lacking if missing else present
     return rows
 
 
 def installed(name: str) -> str | None:
-    """Return the version of an installed distribution, None if it is not installed."""
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:

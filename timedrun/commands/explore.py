@@ -13,7 +13,6 @@ from judging.pages.explorer.page import as_page
 
 
 def explore(arguments: argparse.Namespace) -> ExitCode:
-    """Write the page of all sets at the paths."""
     paths = [Path(name) for name in arguments.paths]
     sets = explored_sets(paths, arguments.price, show_progress=not arguments.json)
     title = arguments.title or f"Training results: {', '.join(path.resolve().name for path in paths)}"

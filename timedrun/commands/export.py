@@ -11,7 +11,6 @@ from judging.pages import export as exports
 
 
 def export(arguments: argparse.Namespace) -> ExitCode:
-    """Export all logs at the paths to one destination."""
     kind = next(kind for kind in exports.WRITERS if getattr(arguments, kind))
     out = getattr(arguments, kind)
     found = exports.runs_at([Path(name) for name in arguments.paths])

@@ -22,7 +22,6 @@ from mlevents.summary import RunSummary, summarize
 
 
 def forecast(arguments: argparse.Namespace) -> ExitCode:
-    """Print the forecast for a benchmark's reference or for runs."""
     require_ruleset(arguments.ruleset)
     subjects, rules = arguments.subjects, ruleset(arguments.ruleset) if arguments.ruleset else None
     runs: list[RunSummary] = []
@@ -35,13 +34,9 @@ def forecast(arguments: argparse.Namespace) -> ExitCode:
     elif arguments.batch_size is None:
         raise UsageError(f"a forecast for {benchmark} needs --batch-size.")
     found = forecasts.forecast(benchmark, arguments.batch_size, rules, arguments.runs, runs)
-    print(json.dumps(asdict(found), indent=2) if arguments.json else "\n".join(report(found)))
+    lines = [line for text in _paragraphs(found) for line in wrapped(text, "", "    ")]
+    print(json.dumps(asdict(found), indent=2) if arguments.json else "\n".join(lines))
     return ExitCode.OK
-
-
-def report(one: Forecast) -> list[str]:
-    """Format a forecast as lines of at most 100 columns."""
-    return [line for text in _paragraphs(one) for line in wrapped(text, "", "    ")]
 
 
 def _paragraphs(one: Forecast) -> Iterator[str]:

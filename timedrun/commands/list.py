@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import builtins
 import json
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,14 @@ def list(arguments: argparse.Namespace) -> ExitCode:
         folders = {benchmark.name: Path(benchmark.package.__path__[0])}
     else:
         folders = nearby()
-    rows = [row for name, folder in folders.items() if (row := _row(name, folder)) is not None]
+    rows: builtins.list[dict[str, Any]] = []
+    for name, folder in folders.items():
+        try:
+            title, ruleset = title_and_ruleset(name, folder)
+            configs = config_docstrings(name, folder)
+            rows.append({"benchmark": name, "title": title, "ruleset": ruleset, "configs": configs})
+        except (OSError, ValueError, SyntaxError, RecursionError) as error:
+            stdio.write(printable(f"timedrun list: skipped {name} in {folder}: {error}") + "\n")
     if arguments.json:
         print(json.dumps(rows, indent=2))
         return ExitCode.OK
@@ -51,13 +59,3 @@ def _list_methods(as_json: bool) -> ExitCode:
     for row in rows:
         print(stdio.fitted(f"{row['method']:26} {row['stage']:8} {row['summary']}", 36))
     return ExitCode.OK
-
-
-def _row(name: str, folder: Path) -> dict[str, Any] | None:
-    """Return the benchmark's row; report why not, and return None, if its source cannot be read."""
-    try:
-        title, ruleset = title_and_ruleset(name, folder)
-        return {"benchmark": name, "title": title, "ruleset": ruleset, "configs": config_docstrings(name, folder)}
-    except (OSError, ValueError, SyntaxError, RecursionError) as error:
-        stdio.write(printable(f"timedrun list: skipped {name} in {folder}: {error}") + "\n")
-        return None

@@ -37,10 +37,8 @@ def new(arguments: argparse.Namespace) -> ExitCode:
     for file in files:
         text = file.read_text(encoding="utf-8").replace(TEMPLATE.name, name)
         (folder / file.name).write_text(text, encoding="utf-8")
-    commands = [
-        f"timedrun {verb}"
-        for verb in (f"preflight {name} baseline", f"run {name} baseline", f"race {name} baseline methods --runs 3")
-    ]
+    verbs = (f"preflight {name} baseline", f"run {name} baseline", f"race {name} baseline methods --runs 3")
+    commands = [f"timedrun {verb}" for verb in verbs]
     if arguments.json:
         print(json.dumps({"folder": str(folder), "files": [file.name for file in files], "try": commands}, indent=2))
         return ExitCode.OK

@@ -5,13 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from argparse import (
-    SUPPRESS,
-    ArgumentParser,
-    ArgumentTypeError,
-    BooleanOptionalAction,
-    RawDescriptionHelpFormatter,
-)
+from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError, BooleanOptionalAction, RawDescriptionHelpFormatter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,12 +13,6 @@ from timedrun.distributed.launch_env import KUBERNETES, LAUNCHERS
 
 RULESET_HELP = "ruleset such as 2.0.0, 2.0 or v2.0 (default: by the round's folder, else by benchmark and date)"
 PRICE_HELP = 'US dollars per hour of the system, or "list" for a dated list price, if one is known'
-
-BENCH_STEP_HELP = (
-    "Train steps of configs in turns, on their own data, and report the time of a step, samples and tokens per second,"
-    " the share of the accelerator's peak (MFU), memory, and the speed-up over the first config. Configs and overrides"
-    " are written as for `race`; one process a config, all in memory at once, one computing at a time."
-)
 
 
 def at_least(least: float, kind: type[int] | type[float] = int) -> Callable[[str], float]:
@@ -104,8 +92,7 @@ def add_new(parser: ArgumentParser) -> None:
 
 
 def add_show(parser: ArgumentParser) -> None:
-    _add_config(parser, optional=True)
-    _add_name(parser)
+    _add_config(parser, optional=True, named=True)
     parser.description = f"{parser.description}; `timedrun show method NAME`: the card of a method"
     parser.add_argument("--diff", nargs=2, metavar="CONFIG", help="show only the settings in which these two differ")
 
@@ -135,8 +122,7 @@ def add_prepare(parser: ArgumentParser) -> None:
 
 
 def add_run(parser: ArgumentParser) -> None:
-    _add_config(parser)
-    _add_name(parser)
+    _add_config(parser, named=True)
     _add_launch(parser, "runs/<benchmark>/<config>")
     parser.add_argument("--runs", type=positive, default=1, help="runs, one after another (default 1)")
     parser.add_argument("--number", type=int, help="N of result_N.txt (default: the next free number)")
@@ -156,11 +142,9 @@ def _launcher(name: str) -> str:
 
 
 def add_preflight(parser: ArgumentParser) -> None:
-    _add_config(parser)
-    _add_name(parser)
+    _add_config(parser, named=True)
     parser.add_argument("--ranks", type=positive, default=1, help="processes of a run (default 1)")
-    _add_cpu(parser)
-    _add_data_folder(parser)
+    _add_resources(parser)
     parser.add_argument("--ruleset", type=ruleset, help=RULESET_HELP)
     _add_path(parser, "--answers", "answers for the system description")
     memory = "estimate the memory of a step, and the largest micro-batch, for a GPU of GIB (default: this machine's)"
@@ -196,11 +180,8 @@ def add_sweep(parser: ArgumentParser) -> None:
     further = "further lengths of the baseline"
     parser.add_argument("--baseline-ratios", nargs="+", type=_above_zero, default=[], metavar="RATIO", help=further)
     parser.add_argument("--base", metavar="CONFIG", help="the baseline (default: the first config)")
-    parser.add_argument(
-        "--ablate",
-        action="store_true",
-        help="also the first config less each method, and --base, or it without methods, plus each",
-    )
+    more = "also the first config less each method, and --base, or it without methods, plus each"
+    parser.add_argument("--ablate", action="store_true", help=more)
     estimate = "print the plan and an estimate of the time, from a few steps of each config; run nothing"
     parser.add_argument("--dry-run", action="store_true", help=estimate)
     _add_rounds(parser, 3)
@@ -229,12 +210,8 @@ def add_score(parser: ArgumentParser) -> None:
     parser.add_argument("--ruleset", type=ruleset, help=RULESET_HELP)
     parser.add_argument("--csv", metavar="FILE", help="also write the scores to FILE, one row per set")
     parser.add_argument("--price", type=price, metavar="USD", help=f"also show the cost: {PRICE_HELP}")
-    parser.add_argument(
-        "--target-test",
-        type=float,
-        metavar="QUALITY",
-        help="test that the mean of runs of one fixed length reaches QUALITY; exit code 1 unless every set's does",
-    )
+    fixed = "test that the mean of runs of one fixed length reaches QUALITY; exit code 1 unless every set's does"
+    parser.add_argument("--target-test", type=float, metavar="QUALITY", help=fixed)
 
 
 def add_audit(parser: ArgumentParser) -> None:
@@ -245,25 +222,21 @@ def add_audit(parser: ArgumentParser) -> None:
 
 
 def add_referee(parser: ArgumentParser) -> None:
-    parser.add_argument("submission", type=Path, metavar="SUBMISSION", help="folder with submission.py, or one file")
+    add = parser.add_argument
+    add("submission", type=Path, metavar="SUBMISSION", help="folder with submission.py, or one file")
     tokens = "file of tokens (.npy, or .bin as the GPT speed runs write), or folder of such files"
-    parser.add_argument("--train", type=Path, required=True, metavar="PATH", help=tokens)
-    parser.add_argument(
-        "--validation", type=Path, required=True, metavar="PATH", help=f"{tokens}; never shown as a file"
-    )
-    parser.add_argument("--vocabulary", type=positive, required=True, metavar="N", help="number of token ids")
-    parser.add_argument(
-        "--context", type=positive, required=True, metavar="N", help="tokens of a row that is asked about"
-    )
+    add("--train", type=Path, required=True, metavar="PATH", help=tokens)
+    add("--validation", type=Path, required=True, metavar="PATH", help=f"{tokens}; never shown as a file")
+    add("--vocabulary", type=positive, required=True, metavar="N", help="number of token ids")
+    add("--context", type=positive, required=True, metavar="N", help="tokens of a row that is asked about")
     reach = "validation loss to reach; of several runs the mean, with p < 0.01"
-    parser.add_argument("--target", type=_above_zero, metavar="NATS", help=reach)
+    add("--target", type=_above_zero, metavar="NATS", help=reach)
     several = "examinations, each with other seeds (default: 1); one with a breach ends the series"
-    parser.add_argument("--runs", type=positive, default=1, metavar="N", help=several)
-    _add_path(
-        parser, "--against", "another submission, such as a record: examine both in turns and compare their times"
-    )
-    parser.add_argument("--device", default="cpu", help="torch's name of the device (default: cpu)")
-    parser.add_argument("--threads", type=positive, default=os.cpu_count() or 1, help="CPU threads (default: all)")
+    add("--runs", type=positive, default=1, metavar="N", help=several)
+    other = "another submission, such as a record: examine both in turns and compare their times"
+    _add_path(parser, "--against", other)
+    add("--device", default="cpu", help="torch's name of the device (default: cpu)")
+    add("--threads", type=positive, default=os.cpu_count() or 1, help="CPU threads (default: all)")
     for name, default, text in (
         ("prepare", 900, "limit of imports and build, before the clock"),
         ("budget", 3600, "limit of the training"),
@@ -271,23 +244,21 @@ def add_referee(parser: ArgumentParser) -> None:
         ("late", 10, "limit of work between hand-over and first answer, beyond a tenth of the training time"),
     ):
         help_text = f"{text} (default: {default})"
-        parser.add_argument(f"--{name}-seconds", type=_above_zero, default=default, metavar="S", help=help_text)
-    parser.add_argument("--memory", type=_above_zero, default=32.0, metavar="GIB", help="limit of memory (default: 32)")
-    parser.add_argument("--processes", type=positive, default=512, metavar="N", help="limit of processes and threads")
-    parser.add_argument(
-        "--rows", type=at_least(8), default=512, metavar="N", help="rows of validation tokens (default: 512)"
-    )
+        add(f"--{name}-seconds", type=_above_zero, default=default, metavar="S", help=help_text)
+    add("--memory", type=_above_zero, default=32.0, metavar="GIB", help="limit of memory (default: 32)")
+    add("--processes", type=positive, default=512, metavar="N", help="limit of processes and threads")
+    add("--rows", type=at_least(8), default=512, metavar="N", help="rows of validation tokens (default: 512)")
     near = "largest total variation distance of answers that must be equal (default: 0.001 on cpu, else 0.02)"
-    parser.add_argument("--tolerance", type=_above_zero, metavar="D", help=near)
+    add("--tolerance", type=_above_zero, metavar="D", help=near)
     more = "nats by which the loss on renumbered tokens may be higher (default: 0.05)"
-    parser.add_argument("--margin", type=_above_zero, default=0.05, metavar="NATS", help=more)
+    add("--margin", type=_above_zero, default=0.05, metavar="NATS", help=more)
     fixed = "token ids that keep their number in the renumbered text, such as the one between documents"
-    parser.add_argument("--fixed", type=not_negative_int, nargs="+", default=[], metavar="ID", help=fixed)
-    parser.add_argument("--seed", type=not_negative_int, help="seed of all draws (default: random, and reported)")
+    add("--fixed", type=not_negative_int, nargs="+", default=[], metavar="ID", help=fixed)
+    add("--seed", type=not_negative_int, help="seed of all draws (default: random, and reported)")
     scratch = "folder for a renumbered copy of the training tokens (default: the system's temporary folder)"
     _add_path(parser, "--scratch", scratch)
     unsafe = "run the code as a plain process with all of your rights; the verdict says so"
-    parser.add_argument("--no-sandbox", action="store_true", help=unsafe)
+    add("--no-sandbox", action="store_true", help=unsafe)
 
 
 def add_forecast(parser: ArgumentParser) -> None:
@@ -317,20 +288,14 @@ def add_compare(parser: ArgumentParser) -> None:
 
 
 def add_tradeoff(parser: ArgumentParser) -> None:
-    parser.add_argument("paths", nargs="+", metavar="PATH", help="folder of a sweep, or result set")
-    parser.add_argument(
-        "--baseline", metavar="LABEL", help="curve to compare with (default: the sweep's, or the first)"
-    )
-    parser.add_argument(
-        "--profile",
-        nargs="+",
-        default=[],
-        metavar="[LABEL=]FILE",
-        help="extrapolate the times to another machine: output there of `timedrun profile --json`, one file a curve"
-        " (default LABEL: the curve of the profiled config)",
-    )
-    parser.add_argument("--price", type=price, metavar="USD", help=f"also show the cost: {PRICE_HELP}")
-    parser.add_argument("--out", metavar="FILE", help="also plot the curves: a .png, .svg or .pdf file")
+    add = parser.add_argument
+    add("paths", nargs="+", metavar="PATH", help="folder of a sweep, or result set")
+    add("--baseline", metavar="LABEL", help="curve to compare with (default: the sweep's, or the first)")
+    elsewhere = "extrapolate the times to another machine: output there of `timedrun profile --json`, one file a curve"
+    elsewhere += " (default LABEL: the curve of the profiled config)"
+    add("--profile", nargs="+", default=[], metavar="[LABEL=]FILE", help=elsewhere)
+    add("--price", type=price, metavar="USD", help=f"also show the cost: {PRICE_HELP}")
+    add("--out", metavar="FILE", help="also plot the curves: a .png, .svg or .pdf file")
 
 
 def add_system(parser: ArgumentParser) -> None:
@@ -348,20 +313,22 @@ def add_package(parser: ArgumentParser) -> None:
 
 def add_bench(parser: ArgumentParser) -> None:
     kinds = parser.add_subparsers(dest="what", required=True, metavar="WHAT", help="loader or step")
-    for name, add, text in (
-        ("loader", _add_bench_loader, "Measure the throughput of a benchmark's data loaders, interleaved."),
-        ("step", _add_bench_step, BENCH_STEP_HELP),
-    ):
-        kind = kinds.add_parser(name, description=text, allow_abbrev=False)
+    for name, add_kind in (("loader", _add_bench_loader), ("step", _add_bench_step)):
+        kind = kinds.add_parser(name, allow_abbrev=False)
         kind.add_argument("--json", action="store_true", default=SUPPRESS, help="machine-readable output")
         kind.add_argument("--out", metavar="FILE", help="write all measurements to FILE as JSON")
-        add(kind)
+        add_kind(kind)
 
 
 def _add_bench_step(parser: ArgumentParser) -> None:
+    parser.description = (
+        "Train steps of configs in turns, on their own data, and report the time of a step, samples and tokens per"
+        " second, the share of the accelerator's peak (MFU), memory, and the speed-up over the first config. Configs"
+        " and overrides are written as for `race`; one process a config, all in memory at once, one computing at a"
+        " time."
+    )
     _add_config(parser, several=True)
-    _add_cpu(parser)
-    _add_data_folder(parser)
+    _add_resources(parser)
     steps = "measured steps at 10, 50 and 90 %% of the schedule, each (default 15)"
     parser.add_argument("--steps", type=positive, default=15, help=steps)
     skip = "steps before each chunk of five, after the turns of other configs (default 3)"
@@ -369,6 +336,7 @@ def _add_bench_step(parser: ArgumentParser) -> None:
 
 
 def _add_bench_loader(parser: ArgumentParser) -> None:
+    parser.description = "Measure the throughput of a benchmark's data loaders, interleaved."
     _add_config(parser, optional=True)
     _add_paths(parser, "--images", "as for prepare (default: synthetic)")
     parser.add_argument("--stores", type=path, metavar="FOLDER", help="folder of prepared stores, created or reused")
@@ -386,10 +354,8 @@ def add_profile(parser: ArgumentParser) -> None:
         "Train a few steps at positions of a config's schedule, and report where the time of its run goes, the"
         " bottleneck, and the most that any method can gain (Amdahl's law). One process; nothing is logged."
     )
-    _add_config(parser)
-    _add_name(parser)
-    _add_cpu(parser)
-    _add_data_folder(parser)
+    _add_config(parser, named=True)
+    _add_resources(parser)
     positions = "positions of the schedule, evenly spaced (default 5: 0, 25, 50, 75 and 100 %%)"
     parser.add_argument("--positions", type=at_least(2), default=5, metavar="N", help=positions)
     steps = "measured steps at each position, and as many more divided into parts (default 20)"
@@ -414,8 +380,7 @@ def add_auto(parser: ArgumentParser) -> None:
     tried = "further changes to measure, such as 'precision bf16' or 'data.loader raw'"
     parser.add_argument("--try", nargs="+", default=[], dest="tried", metavar="CHANGE", help=tried)
     parser.add_argument("--minutes", type=_above_zero, default=10.0, help="time limit of the search (default 10)")
-    _add_cpu(parser)
-    _add_data_folder(parser)
+    _add_resources(parser)
     _add_path(parser, "--out", "file of the chosen config (default: <config>_auto.json)")
 
 
@@ -447,21 +412,16 @@ def add_export(parser: ArgumentParser) -> None:
 
 
 def add_explore(parser: ArgumentParser) -> None:
-    parser.add_argument(
-        "paths", nargs="+", metavar="PATH", help="log, result set, or folder of several, such as a round"
-    )
-    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="the .html file to write")
-    parser.add_argument("--title", help="heading of the page (default: the paths' names)")
-    price_help = (
-        f"{PRICE_HELP}; with SYSTEM=, of those whose name or hardware matches a pattern such as '*H100*' (repeat"
-    )
-    price_help += " the option; the first that is known counts)"
-    parser.add_argument(
-        "--price", type=system_price, action="append", default=[], metavar="[SYSTEM=]USD", help=price_help
-    )
+    add = parser.add_argument
+    add("paths", nargs="+", metavar="PATH", help="log, result set, or folder of several, such as a round")
+    add("--out", type=Path, required=True, metavar="FILE", help="the .html file to write")
+    add("--title", help="heading of the page (default: the paths' names)")
+    of = f"{PRICE_HELP}; with SYSTEM=, of those whose name or hardware matches a pattern such as '*H100*' (repeat"
+    of += " the option; the first that is known counts)"
+    add("--price", type=system_price, action="append", default=[], metavar="[SYSTEM=]USD", help=of)
 
 
-def _add_config(parser: ArgumentParser, *, several: bool = False, optional: bool = False) -> None:
+def _add_config(parser: ArgumentParser, *, several: bool = False, optional: bool = False, named: bool = False) -> None:
     which = "import name of the benchmark, such as image_classification"
     parser.add_argument("benchmark", nargs="?" if several else None, help=which)
     if several:
@@ -471,31 +431,28 @@ def _add_config(parser: ArgumentParser, *, several: bool = False, optional: bool
         parser.add_argument("config", nargs=nargs, default="baseline", help=shown)
     parser.set_defaults(name=None)
     parser.add_argument("--data", help="dataset: the first part of a config's name")
-
-
-def _add_name(parser: ArgumentParser) -> None:
-    parser.formatter_class, parser.epilog = RawDescriptionHelpFormatter, CONFIG_HELP
-    parser.add_argument("--name", help="name of the config (default: its own; with changes, <config>-<digest>)")
+    if named:
+        parser.formatter_class, parser.epilog = RawDescriptionHelpFormatter, CONFIG_HELP
+        parser.add_argument("--name", help="name of the config (default: its own; with changes, <config>-<digest>)")
 
 
 def _add_launch(parser: ArgumentParser, results: str, ranks: int | None = 1) -> None:
-    parser.add_argument("--results", help=f"folder for result_N.txt and run_N/ (default: {results})")
-    original = "those of the original run"
-    processes = f"processes on this node (default: {ranks or original})"
-    parser.add_argument("--ranks", type=positive, default=ranks, help=processes)
-    _add_cpu(parser, "torch's choice" if ranks else original)
-    _add_data_folder(parser)
+    add, original = parser.add_argument, "those of the original run"
+    add("--results", help=f"folder for result_N.txt and run_N/ (default: {results})")
+    add("--ranks", type=positive, default=ranks, help=f"processes on this node (default: {ranks or original})")
+    _add_resources(parser, "torch's choice" if ranks else original)
     often = "also write a checkpoint every MINUTES minutes (default: only when a signal stops the run)"
     minutes = at_least(0, float)
-    parser.add_argument("--checkpoint-minutes", type=minutes, default=0.0, metavar="MINUTES", help=often)
+    add("--checkpoint-minutes", type=minutes, default=0.0, metavar="MINUTES", help=often)
     again = "restart from the last checkpoint when a rank fails, up to K times (default 0; not in the closed division)"
-    parser.add_argument("--restarts", type=not_negative_int, default=0, metavar="K", help=again)
+    add("--restarts", type=not_negative_int, default=0, metavar="K", help=again)
 
 
-def _add_cpu(parser: ArgumentParser, default: str = "torch's choice") -> None:
+def _add_resources(parser: ArgumentParser, default: str = "torch's choice") -> None:
     parser.add_argument("--threads", type=int, default=0, help=f"CPU threads per rank (default: {default})")
     slow = "compute on the CPU in a number format that it has no instructions for, 10 to 90 times slower than fp32"
     parser.add_argument("--emulated-precision", action="store_true", help=slow)
+    _add_data_folder(parser)
 
 
 def _add_path(parser: ArgumentParser, name: str, text: str) -> None:

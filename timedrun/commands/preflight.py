@@ -17,9 +17,10 @@ from mlevents import keys
 from mlevents.event import Finding, Level
 from mlevents.mlcommons import CheckStatus
 from mlevents.rounds import Ruleset
+from mlevents.rounds.convergence_points import point_at
 from mlevents.rounds.own_rules import BEYOND_MLPERF, in_force
 from mlevents.terminal_escape import printable
-from timedrun.benchmark import Benchmark, BenchmarkSpec
+from timedrun.benchmark import Benchmark
 from timedrun.commands.run import settings_of
 from timedrun.config import RunConfig
 from timedrun.distributed.process_group import ProcessGroup, choose_device
@@ -27,7 +28,6 @@ from timedrun.preflight import checks, dry_run_report, step_memory
 from timedrun.preflight.dry_run_report import DryRunReport
 from timedrun.preflight.hints import hint, method_hints
 from timedrun.preflight.plan import Plan
-from timedrun.preflight.run_length import length_notes
 from timedrun.provenance.system_answers import Answers, open_keys, read_answers
 from timedrun.run import page_cache
 from timedrun.run.result_set import other_config
@@ -63,7 +63,6 @@ def preflight(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
     """Examine the config and print every finding; exit code 1 if any is an error."""
     benchmark, config = settings_of(arguments, rest)
     stdio.stage(f"timedrun preflight: settings, devices, data and a dry run of {config.name}", terminal_only=False)
-    answers = read_answers(arguments.answers) if arguments.answers else None
     report = examine(
         benchmark,
         config,
@@ -72,7 +71,7 @@ def preflight(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
         emulation=arguments.emulated_precision,
         data_folder=arguments.data_folder,
         ruleset=arguments.ruleset,
-        answers=answers,
+        answers=read_answers(arguments.answers) if arguments.answers else None,
         throughput=arguments.throughput,
         folder=Path("runs") / benchmark.name / config.name,
         memory=None if arguments.memory is None else device_memory(arguments.memory),
@@ -101,13 +100,13 @@ def examine(
 ) -> PreflightReport:
     """Run every check of `config` that is possible before a run.
 
-    Args:
-        emulation: the CPU may compute in a number format for which it has no instructions.
-        folder: of the results. memory: bytes of a GPU to estimate a step for.
-        throughput: samples per second over all ranks; above 0, the times that follow from it are reported.
+    emulation: the CPU may compute in a number format for which it has no instructions. folder: of the results. memory:
+    bytes of a GPU to estimate a step for. throughput: samples per second over all ranks; 0: times are not estimated.
     """
     spec, before = benchmark.spec, checks.CpuReading.now()
-    rules, runs = rules_of(spec, ruleset)
+    result_files.require_ruleset(ruleset)
+    rules = in_force(ruleset or spec.ruleset, spec.own_rules)
+    runs = rules.benchmarks.get(spec.mlperf_benchmark, spec.rules).runs  # by its own round if this one lacks it
     findings = findings_of("error", "settings", checks.settings_problems(benchmark, config, ranks))
     findings += device_findings(config, ranks, emulation=emulation)
     planned, missing, dry_run = ranks_of(config, ranks), "", None
@@ -140,22 +139,14 @@ def examine(
         runs=runs,
         demonstration=config.dataset != spec.dataset,
         findings=[
-            HintedFinding(**vars(one), change=hint(one, config, spec.mlperf_benchmark, rules))
-            for one in worst_first(findings)
+            HintedFinding(**vars(finding), change=hint(finding, config, spec.mlperf_benchmark, rules))
+            for finding in worst_first(findings)
         ],
     )
 
 
 def findings_of(level: Level, rule: str, messages: Iterable[str]) -> list[Finding]:
     return [Finding(level=level, rule=rule, message=message) for message in messages]
-
-
-def rules_of(spec: BenchmarkSpec, ruleset: str | None) -> tuple[Ruleset, int]:
-    """Return the ruleset to check by and the runs of a set, the latter from the spec's own round if `ruleset` does not
-    have the benchmark. Raise UsageError if there is no such ruleset."""
-    result_files.require_ruleset(ruleset)
-    rules = in_force(ruleset or spec.ruleset, spec.own_rules)
-    return rules, rules.benchmarks.get(spec.mlperf_benchmark, spec.rules).runs
 
 
 def is_target_machine(config: RunConfig) -> bool:
@@ -179,10 +170,9 @@ def data_findings(
     unavailable = None if is_target_machine(config) else benchmark.hook("datasets", "unavailable")
     elsewhere = {missing, *(unavailable(config) if unavailable else ())}
     problems = checks.data_problems(benchmark, config, ranks, data_folder)
-    return [
-        *findings_of("note", "data", [f"{UNCHECKED}: {problem}" for problem in problems if problem in elsewhere]),
-        *findings_of("error", "data", [problem for problem in problems if problem not in elsewhere]),
-    ]
+    notes = [f"{UNCHECKED}: {problem}" for problem in problems if problem in elsewhere]
+    errors = [problem for problem in problems if problem not in elsewhere]
+    return findings_of("note", "data", notes) + findings_of("error", "data", errors)
 
 
 def machine_findings(config: RunConfig, folder: Path, runs: int) -> list[Finding]:
@@ -245,6 +235,26 @@ def ranks_of(config: RunConfig, ranks: int) -> ProcessGroup:
     return ProcessGroup(0, ranks, 0, device)
 
 
+def length_notes(benchmark: Benchmark, config: RunConfig, plan: Plan, rules: Ruleset, throughput: float) -> list[str]:
+    """Return the samples and tokens of a run and its time on the clock at `throughput` samples per second over all
+    ranks, without its evaluations: of the longest run and, on the benchmark's own data, of the reference's runs."""
+    spec, info = benchmark.spec, plan.run_info
+    unit = 1.0 if spec.unit == "samples" else float(info["train_samples"])
+    length = info.get("hyperparameters", {}).get(keys.MAX_SEQUENCE_LENGTH)
+    named = {"the longest run": plan.total * unit}
+    point = point_at(rules, spec.mlperf_benchmark, config.global_batch)
+    if point is not None and config.dataset == spec.dataset:
+        named[f"the reference's runs at batch {point.batch_size}, on average"] = point.mean * unit
+    notes = []
+    for name, samples in reversed(named.items()):
+        tokens, rate = "", ""
+        if isinstance(length, int):
+            tokens, rate = f", {samples * length:,.0f} tokens", f" ({throughput * length:,.0f} tokens per second)"
+        hours = samples / throughput / 3600
+        notes.append(f"{name}: {samples:,.0f} samples{tokens}; {hours:,.2f} h at {throughput:g} per second{rate}")
+    return notes
+
+
 def schedule_findings(config: RunConfig, plan: Plan, rules: Ruleset, benchmark: str) -> list[Finding]:
     """Return the faults of the evaluation schedule, and the limits of the division that only a run can check."""
     every, first, findings = config.evaluation.every, config.evaluation.first, list[Finding]()
@@ -282,9 +292,8 @@ def as_text(report: PreflightReport) -> str:
         verdicts = f"dry run of {report.runs} runs: strict {report.strict}, official {official}"
     lines = [f"{report.path}: {verdicts}, ruleset {report.ruleset}{kind}"]
     for finding in report.findings:
-        lines.append(
-            f"    {finding.level} [{finding.rule}] {finding.message}{': ' + finding.change if finding.change else ''}"
-        )
+        change = f": {finding.change}" if finding.change else ""
+        lines.append(f"    {finding.level} [{finding.rule}] {finding.message}{change}")
     errors = sum(finding.level == "error" for finding in report.findings)
     lines.append(f"{errors or 'no'} error{'' if errors == 1 else 's'}; nothing was run and no files were written")
     return "\n".join(stdio.fitted(printable(line), 8) for line in lines)

@@ -15,7 +15,6 @@ _TEXT_OPTIONS = ("text", "evaluation_text", "vocabulary", "merges")
 
 
 def prepare(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
-    """Prepare, check or index the data of a config and print the facts."""
     benchmark, config = settings_of(arguments, rest)
     function = benchmark.hook("prepare", "prepare")
     if function is None:

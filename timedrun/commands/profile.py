@@ -6,8 +6,8 @@ import argparse
 import json
 import os
 import statistics
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -30,29 +30,35 @@ from timedrun.storage.benchmark_folders import ROOT
 
 
 def profile(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
-    """Measure steps of the config at positions of its schedule, and print the profile."""
     benchmark, config = settings_of(arguments, rest)
     trace: Path | None = arguments.trace
     if trace is not None and not trace.parent.is_dir():
         raise UsageError(f"--trace {trace}: the folder {trace.parent} does not exist; nothing was measured.")
-    before = checks.CpuReading.now()
-    require_runnable(benchmark, config, arguments)
+    require_runnable(benchmark, [config], arguments)
     if arguments.threads:
         torch.set_num_threads(arguments.threads)
-    for problem in checks.load_problems(before, arguments.threads):
-        stdio.message(f"timedrun profile: warning: {problem}")
     plan = StepPlan(
         positions=tuple(number / (arguments.positions - 1) for number in range(arguments.positions)),
         chunks=-(-arguments.steps // StepPlan.chunk),
         skip=arguments.skip,
         evaluate=arguments.evaluation,
     )
-    found = analysis.profile(
-        benchmark, config, plan, data_folder=arguments.data_folder, trace=trace, shown=not arguments.json
-    )
+    shown, folder = not arguments.json, arguments.data_folder
+    found = analysis.profile(benchmark, config, plan, data_folder=folder, trace=trace, shown=shown)
     stdio.stage("")
     if arguments.json:
-        print(json.dumps(as_values(benchmark, config, found), indent=2))
+        values = {
+            "benchmark": benchmark.name,
+            "config": config.name,
+            "config_digest": digest(config),
+            "device": found.device.type,
+            "threads": torch.get_num_threads(),
+            "global_batch": config.global_batch,
+            **found.as_values(),
+            "source": system.provenance(ROOT),
+            "system": system.describe("", "", ranks=1, device=found.device.type),
+        }
+        print(json.dumps(values, indent=2))
     else:
         show(config, found)
         if trace is not None:
@@ -60,32 +66,24 @@ def profile(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
     return ExitCode.OK
 
 
-def require_runnable(benchmark: Benchmark, config: RunConfig, arguments: argparse.Namespace) -> None:
-    """Raise PreflightError with every reason why `config` cannot be trained here by one process."""
+def require_runnable(benchmark: Benchmark, configs: Iterable[RunConfig], arguments: argparse.Namespace) -> list[str]:
+    """Raise PreflightError with every reason why a config cannot be trained here by one process; warn of other load,
+    and return the warnings."""
+    before = checks.CpuReading.now()
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise UsageError("timedrun profile measures one rank; start it without torchrun, srun or mpirun.")
-    failures = [
-        *checks.settings_problems(benchmark, config, 1),
-        *checks.device_problems(config, 1, emulation=arguments.emulated_precision),
-        *checks.data_problems(benchmark, config, 1, arguments.data_folder),
-    ]
-    if failures:
-        raise PreflightError(failures)
-
-
-def as_values(benchmark: Benchmark, config: RunConfig, found: Profile) -> dict[str, Any]:
-    """Return the profile with what it was measured on, as JSON values."""
-    return {
-        "benchmark": benchmark.name,
-        "config": config.name,
-        "config_digest": digest(config),
-        "device": found.device.type,
-        "threads": torch.get_num_threads(),
-        "global_batch": config.global_batch,
-        **found.as_values(),
-        "source": system.provenance(ROOT),
-        "system": system.describe("", "", ranks=1, device=found.device.type),
-    }
+    for config in configs:
+        failures = [
+            *checks.settings_problems(benchmark, config, 1),
+            *checks.device_problems(config, 1, emulation=arguments.emulated_precision),
+            *checks.data_problems(benchmark, config, 1, arguments.data_folder),
+        ]
+        if failures:
+            raise PreflightError(failures)
+    warnings = checks.load_problems(before, arguments.threads)
+    for problem in warnings:
+        stdio.message(f"timedrun {arguments.verb}: warning: {problem}")
+    return warnings
 
 
 def show(config: RunConfig, found: Profile) -> None:
@@ -158,7 +156,6 @@ def sentences(config: RunConfig, found: Profile) -> list[str]:
 
 
 def _resource(found: Profile, name: str) -> str:
-    """Return the resource behind a bottleneck, in words."""
     cores = statistics.fmean(at.cores for at in found.positions)
     busy = statistics.fmean(use.busy for use in found.use) if found.use else 0.0
     words = {

@@ -16,7 +16,7 @@ from judging.ground.errors import ExitCode, PreflightError, UsageError
 from judging.ground.result_files import ResultPaths, new_folder, write_json
 from mlevents.mlcommons import checker_version
 from mlevents.rounds import MLPERF_RULESETS
-from timedrun.benchmark import Benchmark, BenchmarkSpec, find
+from timedrun.benchmark import Benchmark, find
 from timedrun.commands.check import check_paths
 from timedrun.commands.child_run import run_child, run_command
 from timedrun.config import dump
@@ -36,10 +36,8 @@ OPTIONS = ("ranks", "threads", "data_folder", "checkpoint_minutes", "restarts", 
 
 
 def race(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
-    """Run, check, score, package, plot and compare; the last config is compared with each of the others.
-
-    On SIGINT the current run ends as `timedrun run` does, and the report is made of the runs that finished.
-    """
+    """Run, check, score, package, plot and compare; the last config is compared with each of the others. On SIGINT the
+    current run ends as `timedrun run` does, and the report is made of the runs that finished."""
     return conduct(arguments, rest, new_race)
 
 
@@ -119,19 +117,19 @@ def new_race(arguments: argparse.Namespace, rest: list[str]) -> tuple[Path, Race
     else:
         names = [side.config.name for side in sides]
         comparisons = [Comparison(row=side.label, slow=side.config.name, fast=names[-1]) for side in sides[:-1]]
-    no_package = "for an ablation" if arguments.ablate else package_obstacle(benchmark.spec, arguments.runs)
-    return planned_race(
-        arguments, benchmark, sides, comparisons=comparisons, ablation=arguments.ablate, no_package=no_package
-    )
+    spec, needed = benchmark.spec, benchmark.spec.rules.runs
+    by = "MLPerf requires" if spec.ruleset in MLPERF_RULESETS else "its rules require"
+    few = f"{by} {needed} runs per set, this race has {arguments.runs} (use --runs {needed})"
+    no_package = "for an ablation" if arguments.ablate else "" if arguments.runs == needed else few
+    plan = {"comparisons": comparisons, "ablation": arguments.ablate, "no_package": no_package}
+    return planned_race(arguments, benchmark, sides, **plan)
 
 
 def planned_race(
     arguments: argparse.Namespace, benchmark: Benchmark, sides: Sequence[Side], **plan: Any
 ) -> tuple[Path, Race]:
-    """Write the folder of a new race of `sides` and return it with the race, of the fields `plan`.
-
-    Raises PreflightError if a run could not finish.
-    """
+    """Write the folder of a new race of `sides` and return it with the race, of the fields `plan`. Raises
+    PreflightError if a run could not finish."""
     folder = new_folder(arguments.results, Path("runs") / benchmark.name, arguments.verb)
     options = {name: getattr(arguments, name, None) for name in OPTIONS}
     if str(arguments.data_folder) == os.environ.get("TIMEDRUN_DATA"):
@@ -179,13 +177,6 @@ def require_possible(
     failures = failures or checks.result_problems(ResultPaths(folder, 0), False, len(planned.turns))
     if failures:
         raise PreflightError(failures)
-
-
-def package_obstacle(spec: BenchmarkSpec, runs: int) -> str:
-    """Return why sets of `runs` runs make no package, or "" if they make one."""
-    needed, by = spec.rules.runs, "MLPerf requires" if spec.ruleset in MLPERF_RULESETS else "its rules require"
-    few = f"{by} {needed} runs per set, this race has {runs} (use --runs {needed})"
-    return "" if runs == needed else few
 
 
 def missing_parts(planned: Race) -> dict[str, str]:

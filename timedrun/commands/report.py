@@ -84,10 +84,11 @@ def of_sets(path: Path) -> tuple[list[str], Sets, bool]:
         sets[f"{label} ({folder})" if label in sets else label] = runs
     checked = check_paths([path], None, run_official=True)
     text = score_table.table(scores.score([path]), detailed=True, width=COLUMNS).splitlines()
-    logs = [one for one in checked if one.kind == "log"]
+    logs = [result for result in checked if result.kind == "log"]
     strict, official = (sum(getattr(log, by) == "pass" for log in logs) for by in ("strict", "official"))
     text += ["", f"checks      strict: {strict} of {len(logs)} logs pass, official: {official} of {len(logs)}"]
-    for one in (one for one in checked if one.failed):
-        findings = [finding for finding in one.findings if finding.level == "error"]
-        text += result_lines(replace(one, findings=findings), path)
-    return text, sets, any(one.failed for one in checked)
+    failed = [result for result in checked if result.failed]
+    for result in failed:
+        findings = [finding for finding in result.findings if finding.level == "error"]
+        text += result_lines(replace(result, findings=findings), path)
+    return text, sets, bool(failed)

@@ -67,17 +67,17 @@ def run_again(arguments: argparse.Namespace, path: Path) -> ExitCode:
     interrupted = False
     for place, name in turns:
         run = sets[name][place]
-        problem = (
-            "not run: interrupted before its turn" if interrupted else run.problem(summarize(record.read(run.log)))
-        )
+        problem = run.problem(summarize(record.read(run.log)))
+        if interrupted:
+            problem = "not run: interrupted before its turn"
         if not problem:
             problem, interrupted = run_one(arguments, run, folder / name, f"{name} {place + 1}/{len(sets[name])}")
         problems[name, place] = problem
     verdicts = []
     for name, result_set in sets.items():
         results = [
-            (one, recorded_run_of(ResultPaths(folder / name, one.number).log), problems[name, place])
-            for place, one in enumerate(result_set)
+            (run, recorded_run_of(ResultPaths(folder / name, run.number).log), problems[name, place])
+            for place, run in enumerate(result_set)
         ]
         given = {option: value for option in ("threads", "ranks") if (value := getattr(arguments, option))}
         verdicts.append(compare_runs(name, results, everything[name][len(result_set) :], given))
@@ -100,7 +100,7 @@ def run_again(arguments: argparse.Namespace, path: Path) -> ExitCode:
 
 
 def run_one(arguments: argparse.Namespace, run: RecordedRun, folder: Path, label: str) -> tuple[str, bool]:
-    """Repeat `one` in a process of its own, with its result in `folder` and by default with its own ranks and threads,
+    """Repeat `run` in a process of its own, with its result in `folder` and by default with its own ranks and threads,
     unless this machine has fewer cores than threads; return why that failed, or "", and whether a signal interrupted
     it."""
     settings = read_json(run.config)

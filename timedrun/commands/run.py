@@ -91,15 +91,8 @@ def run(arguments: argparse.Namespace, rest: list[str], argv: list[str]) -> Exit
 def settings_of(arguments: argparse.Namespace, rest: list[str]) -> tuple[Benchmark, RunConfig]:
     """Return the benchmark and the config, with its changes, of a command line; raise UsageError for unknown names."""
     benchmark = find(arguments.benchmark, working_directory=True)
-    config = config_of(
-        benchmark,
-        arguments.config,
-        arguments.data,
-        rest,
-        name=arguments.name,
-        prog=f"timedrun {arguments.verb} {benchmark.name} {arguments.config}",
-    )
-    return benchmark, config
+    prog = f"timedrun {arguments.verb} {benchmark.name} {arguments.config}"
+    return benchmark, config_of(benchmark, arguments.config, arguments.data, rest, name=arguments.name, prog=prog)
 
 
 def launch_env(arguments: argparse.Namespace) -> tuple[LaunchEnv, bool]:
@@ -133,23 +126,22 @@ def run_several(config: RunConfig, folder: Path, argv: list[str], runs: int, *, 
     turns = [Turn(side=folder.name, number=0, seed=0) for _ in range(runs)]
     race = Race(benchmark=config.benchmark, runs=runs, sides={folder.name: config.name}, turns=turns)
     run_all(race, folder.parent, start, take_next, verb="run")
-    rows, found = [], []
+    rows, verdicts = [], []
     for turn, code in zip(turns, exits, strict=False):  # the others were not started
         paths = paths_of(folder.parent, turn)
         words = f"ended with exit code {code} before it opened a log"
         values: dict[str, Any] = {"result": None, "exit_code": code, "words": words}
         if paths.log.is_file():
             values = verdict_values(paths, launch.verdict(paths))
-        found.append(values)
+        verdicts.append(values)
         minutes, quality = values.get("minutes"), values.get("quality")
         seconds = "-" if minutes is None else f"{minutes * 60:.2f} s"
         outcome = values["words"].removesuffix(f": {paths.log}") if minutes is None else "target reached"
         rows.append([str(turn.number), str(turn.seed), seconds, "-" if quality is None else f"{quality:.4f}", outcome])
     if as_json:
-        stdio.write(json.dumps({"results": str(folder), "runs": found}, indent=2) + "\n", sys.stdout)
+        stdio.write(json.dumps({"results": str(folder), "runs": verdicts}, indent=2) + "\n", sys.stdout)
     else:
-        header = ["run", "seed", "time (unverified)", "quality", "outcome"]
-        Table(header, rows).show()
+        Table(["run", "seed", "time (unverified)", "quality", "outcome"], rows).show()
         done = sum(row[2] != "-" for row in rows)
         rest = f"; {runs - len(rows)} not started" if len(rows) < runs else ""
         stdio.show(printable(f"{done} of {len(rows)} runs reached the target{rest}: {folder}"))
@@ -159,7 +151,6 @@ def run_several(config: RunConfig, folder: Path, argv: list[str], runs: int, *, 
 
 
 def verdict_values(paths: result_files.ResultPaths, verdict: launch.Verdict) -> dict[str, Any]:
-    """Return the verdict on a run as JSON values."""
     code, words, run = verdict
     announced = ledger.find(paths.folder)
     return {
@@ -194,12 +185,10 @@ def without_places(argv: list[str]) -> list[str]:
     """Return the command line without the options that name paths and addresses of this machine, for publication."""
     private = ("--results", "--data-folder", "--master", "--node-rank")
     kept: list[str] = []
-    skip = False
-    for word in argv:
-        if skip:
-            skip = False
-        elif word in private:
-            skip = True
+    words = iter(argv)
+    for word in words:
+        if word in private:
+            next(words, None)  # its value
         elif not word.startswith(tuple(f"{option}=" for option in private)):
             kept.append(PATH.sub("", word))
     return kept

@@ -46,10 +46,8 @@ def new_sweep(arguments: argparse.Namespace, rest: list[str]) -> tuple[Path, Rac
 
 
 def planned_sides(arguments: argparse.Namespace, rest: list[str]) -> tuple[Benchmark, list[Side], dict[str, Budget]]:
-    """Return the benchmark, and sides and budgets of the sweep that a command line describes.
-
-    Raises UsageError if it names no sweep.
-    """
+    """Return the benchmark, and sides and budgets of the sweep that a command line describes; raise UsageError if it
+    names no sweep."""
     if not arguments.benchmark or not arguments.configs:
         raise UsageError("name a benchmark and configs, or the folder of a sweep with --resume or --report.")
     benchmark = find(arguments.benchmark, working_directory=True)
@@ -70,16 +68,9 @@ def planned_sides(arguments: argparse.Namespace, rest: list[str]) -> tuple[Bench
 def stretched_sides(
     curves: Sequence[Side], ratios: Sequence[float], baseline_ratios: Sequence[float]
 ) -> tuple[list[Side], dict[str, Budget]]:
-    """Return a side for each config and length, and the budget of each side by its folder.
-
-    Args:
-        curves: the configs; the first is the baseline. One with the settings of an earlier one is left out.
-        ratios: lengths of the schedules, as multiples of the configs' own.
-        baseline_ratios: lengths of the baseline's.
-
-    Raises:
-        UsageError: a config has no schedule of such a length.
-    """
+    """Return a side for each of the configs `curves`, of which the first is the baseline, and each length, and the
+    budget of each side by its folder. A config with the settings of an earlier one is left out. `ratios` are lengths of
+    the schedules, as multiples of the configs' own. Raises UsageError if a config has no schedule of such a length."""
     distinct: dict[str, Side] = {}
     for curve in curves:
         distinct.setdefault(digest(replace(curve.config, name="", notes="")), curve)
@@ -107,13 +98,13 @@ def estimated(
         if budget.curve not in shortest and budget.curve not in failed:
             stdio.stage(f"timedrun sweep: steps of {budget.curve}")
             config = {budget.curve: side.config}
-            folder, threads = arguments.data_folder, arguments.threads or 0
+            folder, threads = arguments.data_folder, arguments.threads
             times, reasons = step_times(benchmark.name, config, STEPS, data_folder=folder, threads=threads)
             failed |= reasons
             shortest |= {curve: (budget.ratio, value) for curve, value in times.items()}
         if budget.curve in shortest:
-            ratio, one = shortest[budget.curve]
-            seconds += one.seconds * one.steps * budget.ratio / ratio + (one.evaluation_seconds or 0.0)
+            ratio, measured = shortest[budget.curve]
+            seconds += measured.seconds * measured.steps * budget.ratio / ratio + (measured.evaluation_seconds or 0.0)
     return seconds, failed
 
 

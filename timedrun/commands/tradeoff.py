@@ -5,12 +5,10 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from judging.comparison.extrapolation import Rates, extrapolated
-from judging.comparison.tradeoff import Curve
 from judging.ground import stdio
 from judging.ground.errors import ExitCode, UsageError, nearest
 from judging.pages.tradeoff_table import as_json, report
@@ -21,7 +19,11 @@ from timedrun.race.sweep_curves import compared, curves_at
 def tradeoff(arguments: argparse.Namespace) -> ExitCode:
     """Print the curves of all runs at the paths, the gains over the baseline and the verdicts."""
     stdio.stage("timedrun tradeoff: reading logs")
-    curves = with_baseline(curves_at(map(Path, arguments.paths)), arguments.baseline)
+    curves = curves_at(map(Path, arguments.paths))
+    names, baseline = [curve.label for curve in curves], arguments.baseline
+    if baseline is not None and baseline not in names:
+        raise UsageError(f"there is no curve {baseline!r}.{nearest(baseline, names)} Curves: {', '.join(names)}.")
+    curves.sort(key=lambda curve: baseline is not None and curve.label != baseline)
     price: Price | None = arguments.price
     notes: list[str] = []
     if arguments.profile:
@@ -51,13 +53,3 @@ def profile_of(text: str) -> tuple[str, Rates]:
     """Parse [LABEL=]FILE into the label of a curve, "" without one, and the profile in the file."""
     label, _, file = ("", "", text) if Path(text).is_file() else text.rpartition("=")
     return label, Rates.read(Path(file))
-
-
-def with_baseline(curves: Sequence[Curve], baseline: str | None) -> list[Curve]:
-    """Return the curves with the one labelled `baseline` first (default: as they are)."""
-    names = [curve.label for curve in curves]
-    if baseline is None:
-        return list(curves)
-    if baseline not in names:
-        raise UsageError(f"there is no curve {baseline!r}.{nearest(baseline, names)} Curves: {', '.join(names)}.")
-    return sorted(curves, key=lambda curve: curve.label != baseline)

@@ -70,7 +70,7 @@ def report(
         logs = write_set(benchmark, stated, plan, folder / "set", runs=runs, ranks=ranks, platform=platform)
         system = read_json(ResultPaths(folder / "set", 0).system)
         reports, set_findings = check_logs(logs, rules.name)
-        findings += [finding for one in reports for finding in one.findings] + set_findings
+        findings += [finding for log in reports for finding in log.findings] + set_findings
         official: list[mlcommons.OfficialVerdict] = []
         if rules.name in MLPERF_RULESETS:
             official += mlcommons.check_logs(logs, rules.name)
@@ -88,8 +88,13 @@ def report(
         findings = [finding for finding in findings if finding.rule != "convergence"]  # simulated
         findings = _merged(findings, re.escape(f"{folder}/"))
     strict = verdict(findings)
-    findings += _official_findings(official)
-    verdicts = [one.verdict for one in official]
+    told = [
+        replace(finding, level="error") if tool.verdict == "not run" else finding  # no verdict on a dry run is a fault
+        for tool in official
+        for finding in official_findings(tool)
+    ]
+    findings += _merged(told, r"^\S*result_\d+\.txt: ")
+    verdicts = [tool.verdict for tool in official]
     return DryRunReport(
         strict=strict,
         official="not run" if not verdicts or "not run" in verdicts else "fail" if "fail" in verdicts else "pass",
@@ -104,14 +109,11 @@ def nameable(config: RunConfig, platform: str, rules: Ruleset) -> tuple[RunConfi
     each, so that one wrong value does not hide other faults."""
     submission, findings = config.submission, []
     changes: dict[str, Any] = {}
-    for field, value, what in (
-        ("organization", submission.organization, "submission.organization"),
-        ("platform", platform, "submission.platform"),
-    ):
+    for field, value in (("organization", submission.organization), ("platform", platform)):
         try:
-            safe_name(value, what)
+            safe_name(value, f"submission.{field}")
         except PackageError as error:
-            message = f"{error} Use --{what}."
+            message = f"{error} Use --submission.{field}."
             findings.append(Finding(level="error", rule="folder-name", message=message))
             changes[field] = STAND_IN
     for field, allowed in (("status", rules.status_words), ("division", tuple(rules.init_minutes))):
@@ -139,7 +141,6 @@ def _package(
     folder: Path, out: Path, config: RunConfig, rules: Ruleset, answers: Answers | None
 ) -> tuple[list[Finding], list[mlcommons.OfficialVerdict]]:
     """Package the set in `folder`; return the findings, and MLCommons' verdict if its tools know the round."""
-    known = rules.name in MLPERF_RULESETS
     try:
         made = packages.package(
             [folder],
@@ -153,14 +154,4 @@ def _package(
     except TimedrunError as error:
         return [Finding(level="error", rule="package", message=str(error))], []
     findings = [Finding(level="note", rule="package", message=note) for note in made.notes]
-    return findings + made.findings, [made.official] if known else []
-
-
-def _official_findings(verdicts: Iterable[mlcommons.OfficialVerdict]) -> list[Finding]:
-    """Return each message of the tools once; a tool that gave no verdict on a dry run is an error too."""
-    found = [
-        replace(finding, level="error") if one.verdict == "not run" else finding
-        for one in verdicts
-        for finding in official_findings(one)
-    ]
-    return _merged(found, r"^\S*result_\d+\.txt: ")
+    return findings + made.findings, [made.official] if rules.name in MLPERF_RULESETS else []

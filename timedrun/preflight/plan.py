@@ -25,9 +25,7 @@ class Plan:
 
 def facts_or_declared(read: Callable[[], T], declared: T) -> tuple[T, str]:
     """Return the data's own facts, or `declared` if they cannot be read, and the error if the data folder is missing.
-
-    The error of damaged data is left to the benchmark's `datasets.preflight`.
-    """
+    The error of damaged data is left to the benchmark's `datasets.preflight`."""
     try:
         return read(), ""
     except DataFolderMissing as error:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import weakref
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, fields
+from functools import cache
 from typing import Any, Final
 
 import torch
@@ -34,12 +36,8 @@ FRAGMENTED: Final = 0.05
 """Fraction of a GPU's memory in free blocks that are too small for a request."""
 IN_FP32: Final = frozenset(
     {functional.softmax, torch.softmax, Tensor.softmax, functional.log_softmax, functional.layer_norm}
-    | {
-        functional.group_norm,
-        functional.cross_entropy,
-        functional.nll_loss,
-        functional.binary_cross_entropy_with_logits,
-    }
+    | {functional.group_norm, functional.cross_entropy, functional.nll_loss}
+    | {functional.binary_cross_entropy_with_logits}
 )
 """Functions that autocast computes in fp32 on CUDA, but in the inputs' type on a CPU (torch's list of autocast's
 operators)."""
@@ -88,13 +86,9 @@ def estimate(build_step: BuildStep, config: RunConfig, ranks: int, micro: int, *
     All that operators return is counted as long as it lives, at the sizes that they would have without torch.compile,
     which needs less. What kernels allocate and free within one operator is not. Of a model that ranks shard each keeps
     its part of all parameters, gradients and moments; of the layers one is at work and the next is being gathered, with
-    the gradients of one; the rest stays whole.
+    the gradients of one; the rest stays whole. Raises UsageError if the ranks do not divide the global batch.
 
-    Args:
-        cuda: with the types of autocast on CUDA.
-
-    Raises:
-        UsageError: the ranks do not divide the global batch.
+    cuda: with the types of autocast on CUDA.
     """
     plan = BatchPlan.of(config.global_batch, micro, ranks)
     dtype = AUTOCAST[config.precision]
@@ -137,15 +131,13 @@ def largest(build_step: BuildStep, config: RunConfig, ranks: int, limit: int) ->
     None. Raises UsageError unless the ranks divide the global batch."""
     local = BatchPlan.of(config.global_batch, 0, ranks).local
     sizes = [size for size in range(1, local + 1) if local % size == 0]
-    best, low, high = None, 0, len(sizes)
-    while low < high:  # memory grows with the micro-batch
-        middle = (low + high) // 2
-        tried = estimate(build_step, config, ranks, sizes[middle])
-        if tried.total <= limit:
-            best, low = tried, middle + 1
-        else:
-            high = middle
-    return best
+
+    @cache
+    def needed(size: int) -> StepMemory:
+        return estimate(build_step, config, ranks, size)
+
+    fitting = bisect_right(sizes, limit, key=lambda size: needed(size).total)  # memory grows with the micro-batch
+    return needed(sizes[fitting - 1]) if fitting else None
 
 
 def _make_fake(model: nn.Module, dtype: torch.dtype | None) -> None:

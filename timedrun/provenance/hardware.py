@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import re
 from collections import Counter
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,6 @@ _CACHE_KINDS = {"Data": "d", "Instruction": "i"}
 
 
 def gib(size: float) -> str:
-    """Format `size` bytes in GiB."""
     return f"{size / 2**30:.0f} GiB"
 
 
@@ -117,31 +117,23 @@ def _driver_values(uuid: str, per_node: int) -> dict[str, str]:
     except ImportError:
         return {}
     values: dict[str, str] = {}
-    try:
+    with suppress(nvml.NVMLError), ExitStack() as undo:  # partitioned and virtual devices support only some queries
         nvml.nvmlInit()
-    except nvml.NVMLError:
-        return {}
-    try:
+        undo.callback(nvml.nvmlShutdown)
         device = nvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}".encode())
         values["accelerator_frequency"] = f"{nvml.nvmlDeviceGetMaxClockInfo(device, nvml.NVML_CLOCK_SM)} MHz"
         generation, width = nvml.nvmlDeviceGetMaxPcieLinkGeneration(device), nvml.nvmlDeviceGetMaxPcieLinkWidth(device)
         values["accelerator_host_interconnect"] = f"PCIe {generation}.0 x{width}"
         if per_node > 1 and (links := _active_links(nvml, device)):
             values["accelerator_interconnect"] = f"NVLink, {links} links per accelerator"
-    except nvml.NVMLError:
-        pass  # partitioned and virtual devices support only some queries
-    finally:
-        nvml.nvmlShutdown()
     return values
 
 
 def _active_links(nvml: Any, device: Any) -> int:
     active = 0
-    for link in range(nvml.NVML_NVLINK_MAX_LINKS):
-        try:
+    with suppress(nvml.NVMLError):  # beyond the last link of this model
+        for link in range(nvml.NVML_NVLINK_MAX_LINKS):
             active += nvml.nvmlDeviceGetNvLinkState(device, link) == 1
-        except nvml.NVMLError:
-            break  # beyond the last link of this model
     return active
 
 

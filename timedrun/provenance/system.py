@@ -72,10 +72,8 @@ def describe(
 
 
 def environment() -> str:
-    """Return environment.txt of a run: the machine's size and the versions of all installed distributions.
-
-    Origins of distributions are omitted: an editable or local install would reveal paths of the machine.
-    """
+    """Return environment.txt of a run: the machine's size and the versions of all installed distributions. Origins of
+    distributions are omitted: an editable or local install would reveal paths of the machine."""
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else "an unknown number"
     lines = [
         f"python {platform.python_version()} ({platform.python_implementation()}, {platform.python_compiler()})",
@@ -122,21 +120,18 @@ def git(root: Path, *arguments: str) -> str | None:
     """Return the output of a read-only git command in `root`, None if git is missing or fails."""
     # A parent git process (such as a hook) sets variables that point at another repository.
     variables = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    variables["GIT_OPTIONAL_LOCKS"] = "0"
     command = ["git", "-C", str(root), *arguments]
     try:
-        finished = subprocess.run(
-            command, env=variables | {"GIT_OPTIONAL_LOCKS": "0"}, capture_output=True, timeout=60, check=False
-        )
+        finished = subprocess.run(command, env=variables, capture_output=True, timeout=60, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return None
     return finished.stdout.decode(errors="surrogateescape") if finished.returncode == 0 else None
 
 
 def _digest(folder: Path, names: Iterable[str]) -> str:
-    """Return the SHA-256 of the files `names` below `folder`, "unknown" if one cannot be read.
-
-    git's own diff depends on the user's settings.
-    """
+    """Return the SHA-256 of the files `names` below `folder`, "unknown" if one cannot be read. git's own diff depends
+    on the user's settings."""
     try:
         states = [[name, *_state(folder / name)] for name in sorted(names)]
     except OSError:

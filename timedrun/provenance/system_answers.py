@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import difflib
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from judging.ground.errors import UsageError
+from judging.ground.errors import UsageError, nearest
 from judging.ground.result_files import read_text, write_json
 from mlevents.event import json_fault
 from mlevents.package_checker.system_description import KEYS, OPTIONAL_KEYS, unanswered
@@ -110,24 +110,19 @@ def open_keys(description: Mapping[str, Any]) -> tuple[list[str], list[str]]:
 
 def write_questions(path: Path, description: Mapping[str, Any]) -> None:
     """Write an answers file with every open key of `description`, required ones first, each with "". Raise UsageError
-    if `path` exists, and so may hold answers, or cannot be written."""
+    if `path` exists, and so may hold answers."""
     if path.exists() or path.is_symlink():
         raise UsageError(f"{path} already exists and was not overwritten; choose a new file.")
     needed, other = open_keys(description)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_json(path, dict.fromkeys([*needed, *other], ""))
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be written ({error.strerror}).") from None
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_json(path, dict.fromkeys([*needed, *other], ""))
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    answers: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in answers:
-            raise ValueError(f"duplicate key {key!r}")
-        answers[key] = value
-    return answers
+    repeated = [key for key, count in Counter(key for key, _ in pairs).items() if count > 1]
+    if repeated:
+        raise ValueError(f"duplicate key {repeated[0]!r}")
+    return dict(pairs)
 
 
 def _problems(answers: Mapping[str, Any]) -> Iterator[str]:
@@ -135,9 +130,7 @@ def _problems(answers: Mapping[str, Any]) -> Iterator[str]:
         if key in SET_BY_RUNS:
             yield f"{key} is set by the runs' logs and cannot be answered"
         elif key not in QUESTIONS:
-            near = difflib.get_close_matches(key, QUESTIONS, n=1, cutoff=0.5)
-            meant = f"; did you mean {near[0]}?" if near else ""
-            yield f"a system description has no key {key!r}{meant}"
+            yield f"a system description has no key {key!r}{nearest(key, QUESTIONS).replace(' Did', '; did')}"
         elif not isinstance(answer, str):
             yield f"{key} is {answer!r}, not text: put it in quotes"
         elif not answer.isprintable():  # "" is printable

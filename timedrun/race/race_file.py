@@ -81,13 +81,8 @@ class Race:
 
     def of_side(self, side: str, status: Status) -> list[Turn]:
         """Return the turns of a side with a status, by number."""
-        return sorted(
-            (turn for turn in self.turns if (turn.side, turn.status) == (side, status)), key=lambda one: one.number
-        )
-
-    def complete(self, side: str) -> bool:
-        """Return True if every run of `side` finished."""
-        return len(self.of_side(side, "finished")) == self.runs
+        turns = [turn for turn in self.turns if (turn.side, turn.status) == (side, status)]
+        return sorted(turns, key=lambda turn: turn.number)
 
     def save(self, folder: Path) -> None:
         """Write race.json atomically; the results come first."""
@@ -110,7 +105,6 @@ def load(folder: Path) -> Race:
 
 
 def paths_of(folder: Path, turn: Turn) -> ResultPaths:
-    """Return the paths of the run of `turn` in the race's folder."""
     return ResultPaths(folder / turn.side, turn.number)
 
 

@@ -73,7 +73,7 @@ class Report:
             "notice": NOTICE,
         }
         self.race.save(self.folder)
-        complete = all(map(self.race.complete, self.race.sides))
+        complete = all(len(self.race.of_side(side, "finished")) == self.race.runs for side in self.race.sides)
         finished = [run.path for runs in self.sets.values() for run in runs]
         paths = [self.folder / side for side in self.race.sides] if complete else finished
         if finished:
@@ -137,11 +137,9 @@ class Report:
         official = f"{made.official.verdict} by {made.official.checker}"
         if made.ruleset == BEYOND_MLPERF:
             official = NOT_APPLICABLE
-        by = f"strict {made.strict}, official {official}"
         messages = () if made.passed else (*made.official.messages, *map(str, made.findings))
-        self.package = "\n".join(
-            [f"{by}: {self.folder / 'package'}", *(f"    {printable(message)}" for message in messages)]
-        )
+        lines = [f"strict {made.strict}, official {official}: {self.folder / 'package'}"]
+        self.package = "\n".join([*lines, *(f"    {printable(message)}" for message in messages)])
         self.note("package", {"official": made.official.verdict, "strict": made.strict})
 
     def plot(self) -> None:
@@ -178,8 +176,7 @@ class Report:
         if self.race.ablation:
             caption += (
                 " Speed-up by a method, from pairs of runs: of the full config over the one without it, and of it alone"
-                " over the bare config;"
-                f" the {len(rows)} intervals hold all at once with 95 % (Bonferroni)."
+                f" over the bare config; the {len(rows)} intervals hold all at once with 95 % (Bonferroni)."
             )
         elif last:
             caption += f" Speed-up: of {self.race.sides[last]} over the config of the row, from pairs of runs."
@@ -242,9 +239,8 @@ class Report:
         logs = [result for result in self.checked if result.kind == "log"]
         strict, official = (sum(getattr(log, by) == "pass" for log in logs) for by in ("strict", "official"))
         ran = any(log.official != "not run" for log in logs)
-        why = next(
-            (finding.message for log in logs for finding in log.findings if f"({finding.rule})" in log.checker), ""
-        )
+        whys = (finding.message for log in logs for finding in log.findings if f"({finding.rule})" in log.checker)
+        why = next(whys, "")
         by_official = f"{official} of {len(logs)}" if ran else printable(f"not run{why and f': {why}'}")
         if logs and all(log.ruleset == BEYOND_MLPERF for log in logs):
             by_official = NOT_APPLICABLE
@@ -254,9 +250,8 @@ class Report:
                 errors = [finding for finding in result.findings if finding.level == "error"]
                 lines += result_lines(replace(result, findings=errors), shown)
         lines += ["", *(f"problem     {printable(problem)}" for problem in self.problems)]
-        lines += [f"package     {self.package}"] * bool(self.package) + [f"figure      {self.figure}"] * bool(
-            self.figure
-        )
+        made = {"package": self.package, "figure": self.figure}
+        lines += [f"{name:<11} {words}" for name, words in made.items() if words]
         return [*lines, f"logs        {self.folder}/<config>/result_N.txt; all numbers are in race.json"]
 
 

@@ -27,11 +27,9 @@ Note = Callable[[Turn], object]
 
 
 def schedule(sides: Sequence[str], runs: int, first_seed: int, *, unpaired_seeds: bool = False) -> list[Turn]:
-    """Return all runs in order: every side once a round, in an order that is reversed every other round (A B, B A,
-    A B ...), so that a machine which slows down or speeds up favours none.
-
-    The runs of a round share a seed, or with `unpaired_seeds` all runs have different ones.
-    """
+    """Return all runs in order: every side once a round, in an order that is reversed every other round (A B, B A, A B
+    ...), so that a machine which slows down or speeds up favours none. The runs of a round share a seed, or with
+    `unpaired_seeds` all runs have different ones."""
     turns = []
     for number in range(runs):
         for place, side in list(enumerate(sides))[:: -1 if number % 2 else 1]:
@@ -44,14 +42,13 @@ def run_all(
     race: Race, folder: Path, start: Start, note: Note, verb: str = "race", clock: Callable[[], float] = time.monotonic
 ) -> bool:
     """Run every planned turn, with a call of `note` before and after each; return True if SIGINT interrupted the runs.
-
-    A run that fails is noted, and the others go on; the rest of a side is left out after `MOST_FAILURES` in a row.
-    """
+    A run that fails is noted, and the others go on; the rest of a side is left out after `MOST_FAILURES` in a row."""
     for place, turn in enumerate(race.turns, 1):
         if turn.status != "planned":
             continue
-        done = [one for one in race.turns if one.side == turn.side and one.status in ("finished", "failed")]
-        if [one.status for one in done[-MOST_FAILURES:]] == ["failed"] * MOST_FAILURES:
+        of_side = [other.status for other in race.turns if other.side == turn.side]
+        done = [status for status in of_side if status in ("finished", "failed")]
+        if done[-MOST_FAILURES:] == ["failed"] * MOST_FAILURES:
             turn.status, turn.why = "left out", f"{MOST_FAILURES} runs in a row failed"
             note(turn)
             continue
@@ -61,8 +58,8 @@ def run_all(
         said = f"timedrun {verb}: run {place}/{len(race.turns)}, {label}"
         stdio.message(f"{said}, seed {turn.seed}{_left(race)}")
         began = clock()
-        of_side = sum(one.side == turn.side for one in race.turns[:place])
-        code, interrupted = start(turn, f"{label} {of_side}/{race.runs}")
+        number = sum(other.side == turn.side for other in race.turns[:place])
+        code, interrupted = start(turn, f"{label} {number}/{race.runs}")
         turn.seconds = clock() - began
         turn.status, turn.why = _outcome(paths_of(folder, turn), code, interrupted)
         note(turn)
@@ -87,7 +84,7 @@ def _outcome(paths: ResultPaths, code: int | None, interrupted: bool) -> tuple[S
 
 def _left(race: Race) -> str:
     """Return the estimated time left as ", about 2 min left", "" before the first run has ended."""
-    known = {side: [one.seconds for one in race.of_side(side, "finished")] for side in race.sides}
+    known = {side: [turn.seconds for turn in race.of_side(side, "finished")] for side in race.sides}
     everything = [seconds for times in known.values() for seconds in times]
     if not everything:
         return ""
@@ -96,11 +93,8 @@ def _left(race: Race) -> str:
 
 
 def settle(race: Race, folder: Path) -> None:
-    """Note how runs ended that were going on when the race was killed, and which logs are missing or back.
-
-    Raises:
-        BlockingIOError: such a run still goes on.
-    """
+    """Note how runs ended that were going on when the race was killed, and which logs are missing or back. Raises
+    BlockingIOError if such a run still goes on."""
     for turn in race.turns:
         if turn.status == "running":
             paths = paths_of(folder, turn)
@@ -115,10 +109,8 @@ def settle(race: Race, folder: Path) -> None:
 
 def plan_again(race: Race, folder: Path) -> None:
     """Plan the interrupted runs of a race again, with their numbers and seeds, and move their files to interrupted_K.
-
     They are not resumed: the interruption would count on their clocks, and their times would not compare. Failed runs
-    stay failed, since a later repetition would have no partner.
-    """
+    stay failed, since a later repetition would have no partner."""
     aside = new_folder(None, folder, "interrupted")
     race.session += 1
     for turn in race.turns:

@@ -38,9 +38,8 @@ def sides_of(benchmark: Benchmark, texts: Sequence[str], data: str | None, overr
         own = " ".join(word.removeprefix("--") for word in given[letter])
         typed = given[""] or own or re.search(r"[+-]", text) or text.endswith(FILE)
         label = f"{text} {own}".strip() if typed else config.name
-        for name in (config.name, *(f"{config.name}_{number}" for number in range(2, len(texts) + 1))):
-            if name not in [side.config.name for side in sides]:
-                break
+        names = [config.name, *(f"{config.name}_{number}" for number in range(2, len(texts) + 1))]
+        name = next(name for name in names if name not in [side.config.name for side in sides])
         while label in [side.label for side in sides]:
             label += " (again)"
         sides.append(Side(label=label, config=replace(config, name=name)))

@@ -24,10 +24,7 @@ Budgets = dict[str, dict[float, dict[int, RunSummary]]]
 
 def curves_at(paths: Iterable[Path]) -> list[Curve]:
     """Return the curves of all runs at `paths`, those of one label as one curve; the first one of a sweep, its
-    baseline, comes first.
-
-    Raises:
-        UsageError: a path holds no runs, or two runs of a curve and budget have one seed.
+    baseline, comes first. Raises UsageError if a path holds no runs, or two runs of a curve and budget have one seed.
     """
     found: Budgets = {}
     for path in paths:
@@ -61,9 +58,8 @@ def _add(budgets: Budgets, label: str, ratio: float, runs: Iterable[RunSummary])
     for run in runs:
         seed = run.seed if run.seed is not None else -len(by_seed) - 1
         if seed in by_seed:
-            raise UsageError(
-                f"{run.path} and {by_seed[seed].path} are runs of {label} x{ratio:g} with seed {seed}; pass one."
-            )
+            both = f"{run.path} and {by_seed[seed].path}"
+            raise UsageError(f"{both} are runs of {label} x{ratio:g} with seed {seed}; pass one.")
         if run.minutes is not None and run.minutes > 0 and run.final_quality is not None:
             by_seed[seed] = run
     if not by_seed:
@@ -74,12 +70,9 @@ def _add(budgets: Budgets, label: str, ratio: float, runs: Iterable[RunSummary])
 
 def compared(curves: Sequence[Curve]) -> list[Comparison]:
     """Compare curves with the first, with the reasons for which that may be unfair."""
-    found = compare_curves(curves)
-    rest = [
-        replace(one, warnings=tuple(unfairness(curves[0], curve)))
-        for one, curve in zip(found[1:], curves[1:], strict=True)
-    ]
-    return [found[0], *rest]
+    first, *others = compare_curves(curves)
+    pairs = zip(others, curves[1:], strict=True)
+    return [first, *(replace(other, warnings=tuple(unfairness(curves[0], curve))) for other, curve in pairs)]
 
 
 def unfairness(baseline: Curve, curve: Curve) -> list[str]:

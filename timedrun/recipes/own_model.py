@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import difflib
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import NamedTuple
@@ -11,6 +10,7 @@ from typing import NamedTuple
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from judging.ground.errors import nearest
 from timedrun.config import OptimizerConfig
 from timedrun.methods import Method, NoEffect, Stack, stack
 from timedrun.recipes.published import RECIPES, Recipe, budget_problem
@@ -67,9 +67,7 @@ def recipe(
     loop does not make, and for methods that do not fit the model: each is named with the reason.
     """
     if name not in RECIPES:
-        near = difflib.get_close_matches(name, RECIPES, n=1)
-        hint = f" did you mean {near[0]}?" if near else ""
-        raise ValueError(f"there is no recipe {name!r};{hint} recipes: {', '.join(RECIPES)}")
+        raise ValueError(f"there is no recipe {name!r}.{nearest(name, RECIPES)} Recipes: {', '.join(RECIPES)}")
     if problem := budget_problem(name, epochs):
         raise ValueError(problem)
     chosen = RECIPES[name]

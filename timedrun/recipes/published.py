@@ -52,13 +52,11 @@ class Recipe:
 
     @property
     def budgets(self) -> str:
-        """The range of budgets, in words."""
         if self.last_epochs is None:
             return f"{self.first_epochs} epochs or more"
         return f"{self.first_epochs} to {self.last_epochs} epochs"
 
     def suits(self, epochs: int) -> bool:
-        """Return True if the recipe is meant for a run of `epochs` epochs."""
         return self.first_epochs <= epochs and (self.last_epochs is None or epochs <= self.last_epochs)
 
 
@@ -159,7 +157,8 @@ BASELINE_NVIDIA = Recipe(
     last_epochs=90,  # longer runs add MixUp
 )
 
-RESNET101_2021 = Recipe(
+RESNET101_2021 = replace(
+    MILD,
     name="resnet101_2021",
     series="resnet101_2021",
     source="MosaicML's composition of October 2021 for ResNet-101 (3.5 times as fast to 78.1 %), of which the names are"
@@ -173,12 +172,10 @@ RESNET101_2021 = Recipe(
         ProgressiveResizing(start=0.5, delay=0.5, finetune=0.2, increment=4),
         SAM(rho=0.5, interval=10),
     ),
-    optimizer=MILD.optimizer,
     schedule=replace(MILD.schedule, scale=0.6),
     loss="cross_entropy",
     train_size=224,
     eval_resize=256,
-    initialisation="kaiming_bn_uniform",
     target=0.781,
     first_epochs=22,
     last_epochs=90,
@@ -189,10 +186,8 @@ RECIPES: dict[str, Recipe] = {recipe.name: recipe for recipe in (MILD, MEDIUM, H
 
 
 def budget_problem(name: str, epochs: int) -> str:
-    """Return an error message unless the recipe `name` is meant for a run of `epochs` epochs, "" if it is.
-
-    The message names the range and the recipes for this budget. Raises KeyError if there is no such recipe.
-    """
+    """Return an error message unless the recipe `name` is meant for a run of `epochs` epochs, "" if it is. The message
+    names the range and the recipes for this budget. Raises KeyError if there is no such recipe."""
     recipe = RECIPES[name]
     if recipe.suits(epochs):
         return ""

@@ -11,9 +11,8 @@ from language_model.gpt.model import Decoder
 from language_model.gpt.warm_up import build_step
 from mlevents.rounds import RULESETS
 from timedrun.benchmark import find
-from timedrun.commands.preflight import memory_finding
+from timedrun.commands.preflight import length_notes, memory_finding
 from timedrun.distributed.process_group import ProcessGroup
-from timedrun.preflight.run_length import length_notes
 from timedrun.preflight.step_memory import StepMemory, estimate
 
 PARAMETERS = 8_030_261_248

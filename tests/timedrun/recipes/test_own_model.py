@@ -108,7 +108,7 @@ def test_own_weights_are_kept_unless_new_ones_are_wanted(torchvision: ModuleType
 @pytest.mark.parametrize(
     ("name", "given", "words"),
     [
-        ("mlid", {}, "no recipe 'mlid'; did you mean mild"),
+        ("mlid", {}, "no recipe 'mlid'. Did you mean mild"),
         ("mild", {"epochs": 90}, "mild is meant for 9 to 66 epochs, not for 90"),
         ("mild", {"without": ("sam",)}, "has no sam to leave out; it has log_bias, blurpool"),
     ],

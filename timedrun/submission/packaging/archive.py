@@ -22,10 +22,8 @@ def digests(folder: Path) -> dict[str, str]:
 
 
 def write_archive(folder: Path, archive: Path) -> None:
-    """Pack `folder` as `archive` (.tar.gz): sorted, without owners, times or the machine's permissions.
-
-    The same files yield the same bytes with the same version of zlib, and the same tar with any version.
-    """
+    """Pack `folder` as `archive` (.tar.gz): sorted, without owners, times or the machine's permissions. The same files
+    yield the same bytes with the same version of zlib, and the same tar with any version."""
     with (
         open(archive, "wb") as file,
         gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0) as packed,

@@ -33,11 +33,9 @@ def json_object(path: Path, contents: dict[Path, bytes]) -> dict[str, Any]:
 
 
 def agreed_description(path: Path, logged: dict[str, Any], contents: dict[Path, bytes]) -> dict[str, Any]:
-    """Return the system description in `path`, in MLPerf's keys and order.
-
-    Raise PackageError if it contradicts the logs, lacks a key or holds a value that is not text: MLCommons' checker
-    does not compare it with the logs (mlcommons/logging issue 241) and crashes on values that are not text.
-    """
+    """Return the system description in `path`, in MLPerf's keys and order. Raise PackageError if it contradicts the
+    logs, lacks a key or holds a value that is not text: MLCommons' checker does not compare it with the logs
+    (mlcommons/logging issue 241) and crashes on values that are not text."""
     found = json_object(path, contents)
     for key in KEYS:
         if key not in found:

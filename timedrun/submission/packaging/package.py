@@ -57,27 +57,16 @@ class PackageReport:
         return official and self.strict == "pass"
 
     def as_dict(self) -> dict[str, Any]:
-        plain = {name: str(value) if isinstance(value, Path) else value for name, value in vars(self).items()}
-        return plain | {
-            "official": asdict(self.official),
-            "findings": [asdict(finding) for finding in self.findings],
-            "scores": [asdict(score) for score in self.scores],
-        }
+        return {name: str(value) if isinstance(value, Path) else value for name, value in asdict(self).items()}
 
     @property
     def text(self) -> str:
         kind = "demonstration" if self.demonstration else "package"
         by = f"{self.official.checker}, {self.official.tool}, ruleset {self.ruleset}"
-        own = (
-            f" with today's rule files, {self.official.own_round} with the round's own" if self.official.defects else ""
-        )
+        both = f"{self.official.verdict} with today's rule files, {self.official.own_round} with the round's own"
         known = self.ruleset in MLPERF_RULESETS
-        official = f"{self.official.verdict}{own} ({by})"
-        if not known:
-            official = NOT_APPLICABLE
-        whole = CheckResult(
-            path=str(self.folder), kind="package", strict=self.strict, ruleset=self.ruleset, findings=self.findings
-        )
+        official = f"{both if self.official.defects else self.official.verdict} ({by})" if known else NOT_APPLICABLE
+        whole = CheckResult.of(self.folder, "package", self.findings, self.ruleset)
         return "\n".join(
             [
                 f"{kind}: {self.folder} ({self.files} files)",
@@ -117,11 +106,8 @@ def package(
         answers: a person's answers for the system description.
         require_answers: refuse a submission, though not a demonstration, whose system description lacks an answer.
 
-    Raises:
-        PackageError: `out` exists, an answer is lacking, or a set is incomplete, unsafe or contradicts another; nothing
-            was written.
-        UsageError: an answer contradicts what was measured.
-        TimedrunError: the source cannot be read.
+    Raises PackageError, before anything is written, if `out` exists, an answer is lacking, or a set is incomplete,
+    unsafe or contradicts another; UsageError if an answer contradicts what was measured.
     """
     if os.path.lexists(out):
         raise PackageError(f"{out} already exists and was not overwritten; choose a new folder.")
@@ -130,7 +116,7 @@ def package(
     for folder in sets:
         if out.resolve().is_relative_to(folder.resolve()):
             raise PackageError(f"{out} is inside the set {folder}; choose a folder outside it.")
-    opened = [_described(one, rules, answers) for one in opened]
+    opened = [_described(result, rules, answers) for result in opened]
     _refuse_two_descriptions(opened)
     demonstration = opened[0].score.demonstration
     if require_answers and rules.checker and not demonstration:
@@ -169,9 +155,9 @@ def package(
         official=official,
         strict="not run" if findings is None else verdict(findings),
         findings=findings or [],
-        scores=[one.score for one in opened],
+        scores=[result.score for result in opened],
         files=files,
-        notes=list(dict.fromkeys([*no_image, *added, *(note for one in opened for note in _notes(one, source))])),
+        notes=list(dict.fromkeys([*no_image, *added, *(note for result in opened for note in _notes(result, source))])),
     )
 
 
@@ -203,19 +189,16 @@ def _open_all(sets: Sequence[Path], submitter: str, ruleset: str | None) -> tupl
     first = opened[0]
     systems: dict[tuple[str, str], Path] = {}
     for result in opened:
+        where = result.folder
         if result.submitter != submitter:
-            raise PackageError(
-                f"{result.folder}: the logs' submission_org is {result.submitter}, but the package's is {submitter}."
-            )
+            raise PackageError(f"{where}: the logs' submission_org is {result.submitter}, the package's {submitter}.")
         if result.score.demonstration != first.score.demonstration:
             raise PackageError(
                 f"{result.folder} is on {result.score.dataset}, {first.folder} on {first.score.dataset}: only one of "
                 "them is a demonstration; package them separately."
             )
         if result.system.casefold() == IMPLEMENTATION:
-            raise PackageError(
-                f"{result.folder}: the system id {result.system} is reserved for the source; use another."
-            )
+            raise PackageError(f"{where}: the system id {result.system} is reserved for the source; use another.")
         place = (result.system.casefold(), result.benchmark)  # some file systems ignore case
         if other := systems.get(place):
             raise PackageError(
@@ -249,7 +232,7 @@ def _rules(opened: Sequence[ResultFolder], ruleset: str | None) -> Ruleset:
 
 
 def _described(result: ResultFolder, rules: Ruleset, answers: Answers | None) -> ResultFolder:
-    """Return `one` with `answers` in its system description, and its status as spelt in the round."""
+    """Return `result` with `answers` in its system description, and its status as spelt in the round."""
     description = dict(result.description)
     if answers is not None:
         try:

@@ -23,7 +23,6 @@ TRADEMARK = "MLPerf is a trademark of the MLCommons Association."
 def package_readme(
     submitter: str, sets: Sequence[ResultFolder], rules: Ruleset, demonstration: bool, provenance: Mapping[str, Any]
 ) -> str:
-    """Return README.md of the package."""
     benchmarks = list(dict.fromkeys(runs.benchmark for runs in sets))
     benchmark = " and ".join(benchmarks)
     data = " and ".join(dict.fromkeys(runs.score.dataset for runs in sets))
@@ -106,12 +105,10 @@ The code of data preparation, model, initialisation, optimizer and evaluation is
 
 
 def implementation_description(result: ResultFolder, provenance: Mapping[str, Any]) -> dict[str, Any]:
-    """Return <system>_<implementation>.json, the code and settings that ran on a system.
-
-    The first five keys are those of the submission rules (submission_rules.adoc, "model-info_<implementation_id>.json
-    metadata"), spelt as in MLCommons' inference submission checker, the only tool that reads them; the rules for
-    Training name the file but no keys.
-    """
+    """Return <system>_<implementation>.json, the code and settings that ran on a system. The first five keys are those
+    of the submission rules (submission_rules.adoc, "model-info_<implementation_id>.json metadata"), spelt as in
+    MLCommons' inference submission checker, the only tool that reads them; the rules for Training name the file but no
+    keys."""
     config = result.configs[0]
     precision = str(config.get("precision", "fp32"))
     from_checkpoint = config.get("start") == "checkpoint"

@@ -15,12 +15,10 @@ NOT_FOR_RUNNING = ("dev", "report")
 
 def setup_script(source: Path, environment: str) -> str:
     """Return setup.sh, which installs the packaged source with the extras whose requirements the runs had."""
-    project = source / "pyproject.toml"
+    project, wanted = source / "pyproject.toml", f'"{IMPLEMENTATION}"'
     if project.is_file():
         extras = _extras(project, environment)
         wanted = f'"$here/../{IMPLEMENTATION}{extras and f"[{extras}]"}"'
-    else:
-        wanted = f'"{IMPLEMENTATION}"'
     return _script(
         "One-time set-up: installs the source of these runs, and its requirements in the versions of the runs.",
         f'python -m pip install --constraint "$here/constraints.txt" {wanted}',
@@ -28,10 +26,8 @@ def setup_script(source: Path, environment: str) -> str:
 
 
 def constraints(environment: str) -> str:
-    """Return constraints.txt for pip: the version of every distribution in environment.txt but timedrun's own.
-
-    Local versions are cut off: `torch==2.13.0` is met by 2.13.0+cpu and 2.13.0+cu130, by whatever the machine needs.
-    """
+    """Return constraints.txt for pip: the version of every distribution in environment.txt but timedrun's own. Local
+    versions are cut off: `torch==2.13.0` is met by 2.13.0+cpu and 2.13.0+cu130, by whatever the machine needs."""
     pins = [line.partition("+")[0] for line in environment.splitlines() if re.fullmatch(r"[\w.-]+==[\w.+!-]+", line)]
     kept = [pin for pin in pins if not pin.startswith(f"{IMPLEMENTATION}==")]
     return "\n".join(["# Versions that the packaged runs used, from environment.txt.", *kept, ""])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -68,13 +67,9 @@ class ResultFolder:
     @property
     def threads(self) -> int:
         """Value of --threads in the recorded command, 0 if it was not given."""
-        try:
-            words = shlex.split(str(self.provenances[0].get("command", "")))
-        except ValueError:
-            return 0
-        given = [word.removeprefix("--threads=") for word in words if word.startswith("--threads=")]
-        given += [after for word, after in zip(words, words[1:], strict=False) if word == "--threads"]
-        return int(given[-1]) if given and re.fullmatch(r"[0-9]{1,4}", given[-1]) else 0
+        command = str(self.provenances[0].get("command", ""))
+        given = re.findall(r"(?<!\S)--threads[ =]([0-9]{1,4})(?!\S)", command)
+        return int(given[-1]) if given else 0
 
     @property
     def methods(self) -> list[str]:
@@ -94,12 +89,9 @@ class ResultFolder:
         return baseline.name, differing(left, right)
 
     def recorded(self, key: str) -> list[Any]:
-        """Return the distinct values of `key` in the runs' provenance.json; "none recorded" stands for a missing
-        one."""
-        values = [
-            provenance.get(key) if provenance.get(key) not in (None, "", {}) else NONE_RECORDED
-            for provenance in self.provenances
-        ]
+        """Return the distinct values of `key` in the runs' provenance.json, NONE_RECORDED for a missing one."""
+        given = [provenance.get(key) for provenance in self.provenances]
+        values = [NONE_RECORDED if value in (None, "", {}) else value for value in given]
         return [json.loads(text) for text in dict.fromkeys(json.dumps(value, sort_keys=True) for value in values)]
 
     def files_with(self, words: Iterable[str]) -> list[Path]:
@@ -125,8 +117,11 @@ def open_results(folder: Path, ruleset: str | None = None) -> ResultFolder:
     system = safe_name(logged[keys.SUBMISSION_PLATFORM], f"{where} {keys.SUBMISSION_PLATFORM}")
     benchmark = safe_name(logged[keys.SUBMISSION_BENCHMARK], f"{where} {keys.SUBMISSION_BENCHMARK}")
     submitter = safe_name(logged[keys.SUBMISSION_ORG], f"{where} {keys.SUBMISSION_ORG}")
-    _refuse_unprintable(records)
-    _refuse_invalid_runs(records)
+    for record in records:
+        _refuse_unprintable(record)
+        if record.division == keys.CLOSED and (event := record.first(keys.RESUMED)):
+            line = f"{record.path}, line {event.line}"
+            raise PackageError(f"{line}: the run was resumed, which the closed division forbids; run it again.")
     score, left_out = _score(records, submitter, system, benchmark, ruleset)
     records = [record for record in records if record.path.name not in left_out]
     paths = [ResultPaths(folder, int(record.path.stem.partition("_")[2])) for record in records]
@@ -140,6 +135,7 @@ def open_results(folder: Path, ruleset: str | None = None) -> ResultFolder:
                 f"{run.config}: is a config of {config['benchmark']}, but others are of {configs[0]['benchmark']}."
             )
     path = find_ledger(folder) if any(record.first(keys.LEDGER_ENTRY) for record in records) else None
+    announced = ledger_findings([summarize(record) for record in records]) if path else []
     descriptions = [agreed_description(run.system, logged, contents) for run in paths]
     provenances = [json_object(run.provenance, contents) if run.provenance in contents else {} for run in paths]
     opened = ResultFolder(
@@ -158,9 +154,7 @@ def open_results(folder: Path, ruleset: str | None = None) -> ResultFolder:
         score=score,
         left_out=left_out,
         ledger=content(path) if path else None,
-        announced=[finding.message for finding in ledger_findings([summarize(record) for record in records])]
-        if path
-        else [],
+        announced=[finding.message for finding in announced],
         notes=differences(paths, descriptions, contents),
     )
     for key, text in (("data", "digests of their data"), ("image_digest", "container images")):
@@ -171,23 +165,16 @@ def open_results(folder: Path, ruleset: str | None = None) -> ResultFolder:
 
 def _read(file: Path) -> RunRecord:
     require_plain(file)
-    try:
-        record = read(file)
-        if not record.events and file.stat().st_size:
-            raise PackageError(f"{file}: not an MLPerf log; remove it.")
-        return record
-    except OSError as error:
-        raise PackageError(f"{file}: cannot be read ({error.strerror}).") from None
+    record = read(file)
+    if not record.events and file.stat().st_size:
+        raise PackageError(f"{file}: not an MLPerf log; remove it.")
+    return record
 
 
 def _logs(folder: Path) -> list[Path]:
     named = sorted(folder.glob("result_*.txt"), key=lambda path: natural(path.name))
-    try:
-        below = result_files(folder)
-    except OSError as error:
-        raise PackageError(f"{error.filename or folder}: cannot be read ({error.strerror}).") from None
     if not named:
-        deeper = sorted({path.parent for path in below})
+        deeper = sorted({path.parent for path in result_files(folder)})
         hint = f" Its sets are in {', '.join(map(str, deeper))}: pass these." if deeper else ""
         raise PackageError(f"{folder}: no result_N.txt found; nothing was packaged.{hint}")
     for path in named:
@@ -210,36 +197,23 @@ def _agreed(folder: Path, records: list[RunRecord], key: str) -> Any:
     return next((value for value, _ in seen.values()), None)
 
 
-def _refuse_unprintable(records: Sequence[RunRecord]) -> None:
+def _refuse_unprintable(record: RunRecord) -> None:
     """Raise PackageError if a text that enters a package's README could be misread there."""
-    for record in records:
-        for key in (keys.DATASET, keys.CONFIG_NAME, keys.METHOD, keys.SUBMISSION_DIVISION, keys.SUBMISSION_STATUS):
-            for event in record.all(key):
-                text = str(event.value)
-                if not text.isprintable() or len(text) > 200 or re.search(r"[`<>]", text):
-                    raise PackageError(
-                        f"{record.path}, line {event.line}: {key} is {ascii(text[:80])}; a package's README cannot "
-                        "hold control characters, markup or more than 200 characters of it."
-                    )
-
-
-def _refuse_invalid_runs(records: Sequence[RunRecord]) -> None:
-    for record in records:
-        if record.division == keys.CLOSED and (event := record.first(keys.RESUMED)):
-            raise PackageError(
-                f"{record.path}, line {event.line}: the run was resumed, which the closed division forbids; run it"
-                " again."
-            )
+    for key in (keys.DATASET, keys.CONFIG_NAME, keys.METHOD, keys.SUBMISSION_DIVISION, keys.SUBMISSION_STATUS):
+        for event in record.all(key):
+            text = str(event.value)
+            if not text.isprintable() or len(text) > 200 or re.search(r"[`<>]", text):
+                raise PackageError(
+                    f"{record.path}, line {event.line}: {key} is {ascii(text[:80])}; a package's README cannot hold "
+                    "control characters, markup or more than 200 characters of it."
+                )
 
 
 def _score(
     records: list[RunRecord], submitter: str, system: str, benchmark: str, ruleset: str | None
 ) -> tuple[Score, list[str]]:
-    """Return the score of the packaged runs, and the names of the logs that are left out.
-
-    If there are more runs than a submission has, the median window is packaged (training_rules.adoc, "Benchmark
-    Results").
-    """
+    """Return the score of the packaged runs, and the names of the logs that are left out. If there are more runs than a
+    submission has, the median window is packaged (training_rules.adoc, "Benchmark Results")."""
     score = partial(score_set, name=(submitter, system, benchmark), ruleset=ruleset)
     scored = score([summarize(record) for record in records], windows=True)
     if scored.window is None:
@@ -266,11 +240,9 @@ def _power(folder: Path, records: Sequence[RunRecord]) -> list[Path]:
     """Return the power readings of the packaged runs (submission_rules.adoc, "Training")."""
     paths: list[Path] = []
     for record in records:
-        of_run = folder / "power" / record.path.stem
-        paths += sorted(
-            (file for file in of_run.glob("*.txt") if re.fullmatch(r"(node|sw)_\d{1,9}", file.stem)),
-            key=lambda file: natural(file.name),
-        )
+        files = (folder / "power" / record.path.stem).glob("*.txt")
+        readings = [file for file in files if re.fullmatch(r"(node|sw)_\d{1,9}", file.stem)]
+        paths += sorted(readings, key=lambda file: natural(file.name))
     for file in paths:
         require_plain(file)
     return paths

@@ -69,15 +69,9 @@ def refuse_colliding(places: Iterable[str]) -> None:
             raise PackageError(f"{other} and {place} are one file on file systems that ignore case; rename one.")
 
 
-def require_plain(path: Path) -> int:
-    """Return the size in bytes of the regular file `path`; raise PackageError if it is missing, not a regular file or
-    larger than `LARGEST_FILE`."""
-    try:
-        status = path.lstat()
-    except FileNotFoundError:
-        raise PackageError(f"{path}: missing.") from None
-    except OSError as error:
-        raise PackageError(f"{path}: cannot be read ({error.strerror}).") from None
+def require_plain(path: Path) -> None:
+    """Raise PackageError if `path` is not a regular file or larger than `LARGEST_FILE`."""
+    status = path.lstat()
     if not stat.S_ISREG(status.st_mode):
         raise PackageError(f"{path}: {_kind(status.st_mode)}, not a file; a package holds only regular files.")
     if status.st_size > LARGEST_FILE:
@@ -85,19 +79,15 @@ def require_plain(path: Path) -> int:
             f"{path} has {status.st_size / 2**20:.0f} MiB, but MLCommons refuses files above "
             f"{LARGEST_FILE / 2**20:.0f} MiB."
         )
-    return status.st_size
 
 
 def content(path: Path) -> bytes:
-    """Return the bytes of the regular file `path`; raise PackageError as `require_plain`, or if it cannot be read."""
+    """Return the bytes of the regular file `path`; raise PackageError as `require_plain`."""
     require_plain(path)
-    try:
-        # Neither follow a link nor block on a pipe that replaced the file after the check.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
-        with open(descriptor, "rb") as file:
-            raw = file.read(LARGEST_FILE + 1)
-    except OSError as error:
-        raise PackageError(f"{path}: cannot be read ({error.strerror}).") from None
+    # Neither follow a link nor block on a pipe that replaced the file after the check.
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    with open(descriptor, "rb") as file:
+        raw = file.read(LARGEST_FILE + 1)
     if len(raw) > LARGEST_FILE:
         raise PackageError(f"{path}: still being written; package it after the run has ended.")
     return raw

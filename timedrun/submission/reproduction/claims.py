@@ -20,6 +20,7 @@ RATIOS: Final = ("minutes", "samples", "samples_per_second")
 MAX_DECIMALS: Final = 9
 """Decimals that are compared: further ones depend on the order of a floating-point sum."""
 LARGEST: Final = Decimal("1e12")  # above any minutes, quality or ratio
+Change = Literal["changed", "missing", "added"]
 
 
 class ClaimError(TimedrunError):
@@ -75,7 +76,7 @@ class ChangedFile:
 
     package: str
     file: str
-    change: Literal["changed", "missing", "added"]
+    change: Change
 
 
 def read_claims(path: Path) -> list[Claim]:
@@ -128,16 +129,10 @@ def changed_files(package: Package) -> list[ChangedFile]:
     there = {name: digest for name, digest in digests(package.folder).items() if name != MANIFEST}
     changes: list[ChangedFile] = []
     for name in sorted(there.keys() | package.files.keys()):
-        change: Literal["changed", "missing", "added"]
-        if name not in there:
-            change = "missing"
-        elif name not in package.files:
-            change = "added"
-        elif there[name] != package.files[name] or not there[name]:  # "" is a link, which no package holds
-            change = "changed"
-        else:
-            continue
-        changes.append(ChangedFile(package=package.folder.name, file=name, change=change))
+        now, then = there.get(name), package.files.get(name)
+        if now != then or not now:  # "" is a link, which no package holds
+            change: Change = "missing" if now is None else "added" if then is None else "changed"
+            changes.append(ChangedFile(package=package.folder.name, file=name, change=change))
     return changes
 
 

@@ -73,17 +73,15 @@ class Reproduction:
 
     @property
     def text(self) -> str:
-        first: dict[tuple[str, ...], int] = {}  # claims of one figure from several sources follow each other
-        for figure in self.figures:
-            first.setdefault(figure.of, len(first))
-        shown = sorted(
-            (figure for figure in self.figures if figure.verdict != "not here"), key=lambda one: first[one.of]
-        )
+        order = list(dict.fromkeys(figure.of for figure in self.figures))
+        shown = [figure for figure in self.figures if figure.verdict != "not here"]
+        shown.sort(key=lambda figure: order.index(figure.of))  # claims of one figure from several sources come together
         rows = [_row(figure) for figure in shown]
         for place in range(len(shown) - 1, 0, -1):
             if shown[place].of == shown[place - 1].of:
                 rows[place][:5] = [""] * 5
-        lines = Table(_HEADER, rows).lines()
+        header = ["submitter", "system", "benchmark", "figure", "from the logs", "claimed", "verdict"]
+        lines = Table(header, rows).lines()
         sources = dict.fromkeys(figure.source for figure in shown if figure.source)
         marks = {source: f" [{number}]" for number, source in enumerate(sources, 1)}
         for place, figure in enumerate(shown, 2):
@@ -111,7 +109,7 @@ class Reproduction:
         lines = []
         for name in dict.fromkeys(figure.round for figure in claims):
             mine = [figure for figure in claims if figure.round == name]
-            systems = ", ".join(dict.fromkeys(printable(f"{one.system} {one.benchmark}") for one in mine))
+            systems = ", ".join(dict.fromkeys(printable(f"{figure.system} {figure.benchmark}") for figure in mine))
             of = printable(f" of {name}") if name else ""
             lines.append(f"Not here: {len(mine)} claim{'s' * (len(mine) > 1)}{of} ({systems}).")
         return lines
@@ -121,9 +119,8 @@ class Reproduction:
         claimed = [figure for figure in self.figures if figure.claimed is not None and figure.verdict != "not here"]
         fine = sum(figure.verdict == "reproduced" for figure in claimed)
         count = len(self.files)
-        changed = (
-            f" {count} file{'s' * (count > 1)} differ{'s' * (count == 1)} from the package's manifest." if count else ""
-        )
+        differ = f" {count} file{'s' * (count > 1)} differ{'s' * (count == 1)} from the package's manifest."
+        changed = differ if count else ""
         if not claimed and self.not_here:
             return f"Nothing compared: no claim is about the logs here.{changed}"
         if not claimed:
@@ -155,24 +152,23 @@ def compared(
 ) -> list[Figure]:
     """Return a figure for every claim, and for each score without a claim; `absent` is the verdict without logs."""
     figures: list[Figure] = []
-    for one in scores:
-        mine = [claim for claim in claims if claim.names(one.submitter, one.system, one.benchmark)]
-        others = [score for score in scores if score.benchmark == one.benchmark]
+    for own in scores:
+        mine = [claim for claim in claims if claim.names(own.submitter, own.system, own.benchmark)]
+        others = [score for score in scores if score.benchmark == own.benchmark]
         if not any(claim.minutes or not claim.scored for claim in mine):
-            figures.append(_score_figure(one, None))
+            figures.append(_score_figure(own, None))
         for claim in mine:
-            figures += _figures(one, claim, others, absent)
+            figures += _figures(own, claim, others, absent)
     for claim in claims:
-        if not any(claim.names(one.submitter, one.system, one.benchmark) for one in scores):
+        if not any(claim.names(own.submitter, own.system, own.benchmark) for own in scores):
             figures += _not_found(claim, absent)
     return figures
 
 
 def agreement(recomputed: float, claimed: str, what: str = "the claim") -> tuple[ClaimStatus, str]:
     """Compare `recomputed` with `claimed`, rounded or truncated to its last digit; return the status and a description.
-
-    "1e3" has its last digit at the thousands, "110" at the ones; 0, however it is written, agrees with 0 only.
-    Raise ClaimError, which begins with `what`, if `claimed` is not a number."""
+    "1e3" has its last digit at the thousands, "110" at the ones; 0, however it is written, agrees with 0 only. Raise
+    ClaimError, which begins with `what`, if `claimed` is not a number."""
     places = decimals(claimed, what)
     step = Decimal(1).scaleb(-places)
     value, wanted = Decimal(repr(recomputed)), Decimal(claimed)
@@ -186,24 +182,24 @@ def agreement(recomputed: float, claimed: str, what: str = "the claim") -> tuple
     return "differs", f"differs by {value - wanted:+.{min(max(places, 3), 6)}f}"
 
 
-def _figures(one: Score, claim: Claim, others: Iterable[Score], absent: ClaimStatus) -> list[Figure]:
-    """Return the values of `claim` on `one`; the last one has the note."""
+def _figures(own: Score, claim: Claim, others: Iterable[Score], absent: ClaimStatus) -> list[Figure]:
+    """Return the values of `claim` on `own`; the last one has the note."""
     found = []
     if claim.minutes is not None or not claim.scored:
-        found.append(_score_figure(one, claim))
+        found.append(_score_figure(own, claim))
     if claim.quality is not None:
-        found.append(_figure(one, claim, "quality", one.quality, claim.quality, "none of its runs reached the target"))
+        found.append(_figure(own, claim, "quality", own.quality, claim.quality, "none of its runs reached the target"))
     if claim.ratio_to is not None:
-        named = (one.submitter, claim.ratio_to) if "/" not in claim.ratio_to else tuple(claim.ratio_to.split("/", 1))
+        named = (own.submitter, claim.ratio_to) if "/" not in claim.ratio_to else tuple(claim.ratio_to.split("/", 1))
         base = next((other for other in others if (other.submitter, other.system) == named), None)
-        values = [_quantity(score, claim.ratio_of) if score else None for score in (base, one)]
+        values = [_quantity(score, claim.ratio_of) if score else None for score in (base, own)]
         ratio = values[0] / values[1] if values[0] and values[1] else None
         lacking = "no score" if claim.ratio_of == "minutes" else f"no {claim.ratio_of.replace('_', ' ')}"
-        why = f"{claim.ratio_to if values[1] else one.system} has {lacking} here"
+        why = f"{claim.ratio_to if values[1] else own.system} has {lacking} here"
         status = absent if base is None and claim.ratio is not None else None
-        found.append(_figure(one, claim, claim.ratio_name, ratio, claim.ratio, why, status))
+        found.append(_figure(own, claim, claim.ratio_name, ratio, claim.ratio, why, status))
     kept = claim.note
-    return [replace(one, note=one.note.removeprefix(kept).removeprefix("; ")) for one in found[:-1]] + found[-1:]
+    return [replace(each, note=each.note.removeprefix(kept).removeprefix("; ")) for each in found[:-1]] + found[-1:]
 
 
 def _quantity(times: Score, name: str) -> float | None:
@@ -213,17 +209,17 @@ def _quantity(times: Score, name: str) -> float | None:
     return times.parts.samples if name == "samples" else times.parts.samples / times.parts.minutes / 60
 
 
-def _score_figure(one: Score, claim: Claim | None) -> Figure:
-    why = one.reason or "unknown reason"
-    if claim and claim.minutes is None and one.score_minutes is None:
-        return _figure(one, claim, "score", None, "none", f"no score, as claimed: {why}", "reproduced")
+def _score_figure(own: Score, claim: Claim | None) -> Figure:
+    why = own.reason or "unknown reason"
+    if claim and claim.minutes is None and own.score_minutes is None:
+        return _figure(own, claim, "score", None, "none", f"no score, as claimed: {why}", "reproduced")
     if claim and claim.minutes is None:
-        return _figure(one, claim, "score", one.score_minutes, "none", "has a score where none was claimed", "differs")
-    return _figure(one, claim, "score", one.score_minutes, claim.minutes if claim else None, why)
+        return _figure(own, claim, "score", own.score_minutes, "none", "has a score where none was claimed", "differs")
+    return _figure(own, claim, "score", own.score_minutes, claim.minutes if claim else None, why)
 
 
 def _figure(
-    one: Score,
+    own: Score,
     claim: Claim | None,
     what: str,
     value: float | None,
@@ -233,11 +229,7 @@ def _figure(
 ) -> Figure:
     """Compare `value` with `claimed`, unless the `verdict` is given; `why` explains a missing value or the verdict."""
     status: ClaimStatus
-    failed = (
-        "; ".join(f"{name} {words}" for name, words in one.failures.items())
-        if value is not None and what != "quality"
-        else ""
-    )
+    failed = "; ".join(f"{name} {words}" for name, words in own.failures.items()) if what != "quality" else ""
     if verdict is not None:
         status, words = verdict, why
     elif value is None:
@@ -245,11 +237,11 @@ def _figure(
     elif claimed is None:
         status, words = "not claimed", "not claimed"
     else:
-        status, words = agreement(value, claimed, f"{one.system} {one.benchmark}: {what}")
+        status, words = agreement(value, claimed, f"{own.system} {own.benchmark}: {what}")
     return Figure(
-        submitter=one.submitter,
-        system=one.system,
-        benchmark=one.benchmark,
+        submitter=own.submitter,
+        system=own.system,
+        benchmark=own.benchmark,
         what=what,
         verdict=status,
         recomputed=value,
@@ -258,7 +250,7 @@ def _figure(
         source=claim.source if claim else "",
         note="; ".join(filter(None, [claim.note if claim else "", failed if status == "differs" else ""])),
         round=claim.round if claim else "",
-        demonstration=one.demonstration,
+        demonstration=own.demonstration,
     )
 
 
@@ -280,9 +272,6 @@ def _not_found(claim: Claim, absent: ClaimStatus) -> list[Figure]:
         for what, claimed in named.items()
         if claimed is not None
     ]
-
-
-_HEADER: Final = ["submitter", "system", "benchmark", "figure", "from the logs", "claimed", "verdict"]
 
 
 def _row(figure: Figure) -> list[str]:

@@ -37,7 +37,7 @@ def compare_runs(
     runs: list[Repeat] = []
     differs: dict[str, dict[str, list[Any]]] = {"hardware": {}, "versions": {}, "origin": {}}
     not_repeated = [run_result(summarize(read(original.log))) for original in rest]
-    points = [one.progress for one in not_repeated if one.reached and one.progress is not None]
+    points = [result.progress for result in not_repeated if result.reached and result.progress is not None]
     intervals: list[float] = []
     for original, again, problem in results:
         old = summarize(read(original.log))
@@ -45,20 +45,72 @@ def compare_runs(
         unit = unit or (rules.unit if rules else "")
         intervals.append(_interval(old))
         then = run_result(old)
-        one = Repeat(number=original.number, seed=old.seed, original=then, problem=problem)
+        repeat = Repeat(number=original.number, seed=old.seed, original=then, problem=problem)
         if not problem:
             new = summarize(read(again.log))
             course, words = compared_courses(old, new, unit)
-            one = replace(one, again=run_result(new), course=course, words=words)
-            for groups in (differences(original, again), _not_recorded(original)):
-                for kind, names in groups.items():
-                    differs[kind] |= names
+            repeat = replace(repeat, again=run_result(new), course=course, words=words)
+            for kind, names in differences(original, again).items():
+                differs[kind] |= names
+            recorded = {"hardware": original.system.is_file(), "versions": original.file("environment.txt") is not None}
+            for kind in (kind for kind, there in recorded.items() if not there):  # it counts as different
+                differs[kind]["description"] = [None, "known"]
             if old.config_digest != new.config_digest:  # same file: this source has other settings
                 differs["origin"].setdefault("config_digest", [old.config_digest, new.config_digest])
         if then.progress is not None and then.reached:
             points.append(then.progress)
-        runs.append(one)
-    return _verdict(name, unit, runs, differs, points, min(intervals, default=0.0), given or {})
+        runs.append(repeat)
+    failures = [f"run {run.number} could not be repeated: {run.problem}" for run in runs if run.problem]
+    done = [(run, run.original, run.again) for run in runs if run.again]
+    quality: Agreement = "unknown"
+    to_target: Agreement = "unknown"
+    other = [
+        f"run {run.number} {'reached' if now.reached else 'did not reach'} its target now, "
+        f"but {'reached' if then.reached else 'did not reach'} it originally"
+        f" (quality {short(now.quality)}, {short(then.quality)})"
+        for run, then, now in done
+        if then.reached != now.reached
+    ]
+    if done:
+        quality = "differs" if other else "equal"
+        failures += other
+    finished = [(run, then, now) for run, then, now in done if then.reached and now.reached]
+    steps = [(then.progress, now.progress) for _, then, now in finished]
+    known = [(a, b) for a, b in steps if a is not None and b is not None]
+    if known and all(a == b for a, b in known):
+        to_target = "equal"
+    elif known:
+        now_points = [b for _, b in known]
+        to_target = "within the spread" if within_spread(points, now_points, min(intervals, default=0.0)) else "differs"
+        if to_target == "differs":
+            failures.append(
+                f"{unit or 'samples'} to target differ: mean {fmean(points):,.1f} of {len(points)} original runs, "
+                f"{fmean(now_points):,.1f} of {len(now_points)} new runs"
+            )
+    not_comparable = _reasons(differs, given or {})
+    equal = [run for run, _, _ in done if run.course == "equal"]
+    if not not_comparable and len(equal) * 2 > len(done):
+        failures += [
+            f"the logged quality of run {run.number} is not reproduced, although that of {len(equal)} others is, to "
+            f"every digit ({run.words})"
+            for run, _, _ in done
+            if run.course == "differs"
+        ]
+    times = [(then.minutes, now.minutes) for _, then, now in finished if then.minutes and now.minutes]
+    # Runs that did the same work again are paired.
+    time = compare([a for a, _ in times], [b for _, b in times], paired=to_target == "equal") if times else None
+    return SetVerdict(
+        name=name,
+        unit=unit,
+        runs=tuple(runs),
+        quality=quality,
+        to_target=to_target,
+        courses_equal=len(equal),
+        time=time,
+        not_comparable=not_comparable,
+        differs=differs,
+        failures=tuple(failures),
+    )
 
 
 def run_result(run: RunSummary) -> RunResult:
@@ -99,69 +151,6 @@ def within_spread(then: Sequence[float], now: Sequence[float], interval: float) 
     return abs(fmean(now) - fmean(then)) <= quantile(len(then) - 1) * error + interval / 2
 
 
-def _verdict(
-    name: str,
-    unit: str,
-    runs: list[Repeat],
-    differs: dict[str, dict[str, list[Any]]],
-    points: list[float],
-    interval: float,
-    given: Mapping[str, int],
-) -> SetVerdict:
-    """Combine the comparisons of runs with the originals' progress to target (`points`) and between two evaluations."""
-    failures = [f"run {run.number} could not be repeated: {run.problem}" for run in runs if run.problem]
-    done = [(run, run.original, run.again) for run in runs if run.again]
-    quality: Agreement = "unknown"
-    to_target: Agreement = "unknown"
-    other = [
-        f"run {run.number} {'reached' if now.reached else 'did not reach'} its target now, "
-        f"but {'reached' if then.reached else 'did not reach'} it originally"
-        f" (quality {short(now.quality)}, {short(then.quality)})"
-        for run, then, now in done
-        if then.reached != now.reached
-    ]
-    if done:
-        quality = "differs" if other else "equal"
-        failures += other
-    finished = [(run, then, now) for run, then, now in done if then.reached and now.reached]
-    steps = [(then.progress, now.progress) for _, then, now in finished]
-    known = [(a, b) for a, b in steps if a is not None and b is not None]
-    if known and all(a == b for a, b in known):
-        to_target = "equal"
-    elif known:
-        now_points = [b for _, b in known]
-        to_target = "within the spread" if within_spread(points, now_points, interval) else "differs"
-        if to_target == "differs":
-            failures.append(
-                f"{unit or 'samples'} to target differ: mean {fmean(points):,.1f} of {len(points)} original runs, "
-                f"{fmean(now_points):,.1f} of {len(now_points)} new runs"
-            )
-    not_comparable = _reasons(differs, given)
-    equal = [run for run, _, _ in done if run.course == "equal"]
-    if not not_comparable and len(equal) * 2 > len(done):
-        failures += [
-            f"the logged quality of run {run.number} is not reproduced, although that of {len(equal)} others is, to "
-            f"every digit ({run.words})"
-            for run, _, _ in done
-            if run.course == "differs"
-        ]
-    times = [(then.minutes, now.minutes) for _, then, now in finished if then.minutes and now.minutes]
-    # Runs that did the same work again are paired.
-    time = compare([a for a, _ in times], [b for _, b in times], paired=to_target == "equal") if times else None
-    return SetVerdict(
-        name=name,
-        unit=unit,
-        runs=tuple(runs),
-        quality=quality,
-        to_target=to_target,
-        courses_equal=len(equal),
-        time=time,
-        not_comparable=not_comparable,
-        differs=differs,
-        failures=tuple(failures),
-    )
-
-
 def _reasons(differs: dict[str, dict[str, list[Any]]], given: Mapping[str, int]) -> tuple[str, ...]:
     """Return why times are not comparable, as "1 thread then, 2 now (--threads 2)"."""
     reasons = []
@@ -175,12 +164,6 @@ def _reasons(differs: dict[str, dict[str, list[Any]]], given: Mapping[str, int])
         f"other {kind} ({listed(list(differs[kind]), 3)})" for kind in ("hardware", "versions") if differs[kind]
     ]
     return tuple(reasons)
-
-
-def _not_recorded(original: RecordedRun) -> dict[str, dict[str, list[Any]]]:
-    """Return the kinds that the original did not record: they count as different."""
-    known = {"hardware": original.system.is_file(), "versions": original.file("environment.txt") is not None}
-    return {kind: {"description": [None, "known"]} for kind, there in known.items() if not there}
 
 
 def _round(run: RunSummary) -> str | None:

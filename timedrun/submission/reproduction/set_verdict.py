@@ -75,9 +75,8 @@ class SetVerdict:
         unit = "epochs" if self.unit == "epoch" else self.unit or "samples"
         if not self.reproduced:
             counted = f" ({len(done)} of {len(self.runs)} runs repeated)" if done else ""
-            data = (
-                " The data differ, so samples to target need not agree." if self.differs["origin"].get("data") else ""
-            )
+            data = " The data differ, so samples to target need not agree."
+            data = data if self.differs["origin"].get("data") else ""
             return f"Quality: not reproduced: {'; '.join(self.failures)}{counted}.{data}"
         again = sum(run.original.reached for run in done)
         which = "" if again == len(done) else ", the same ones as originally"

@@ -16,7 +16,7 @@ from mlperf_logging.repo_checker import repo_checker
 
 from timedrun.submission.packaging import package as packages
 from timedrun.submission.packaging.package import PackageError, PackageReport, package
-from timedrun.submission.packaging.source_tree import source_files
+from timedrun.submission.packaging.package_layout import source_files
 
 MakeSet = Callable[..., Path]
 DIGITS = {"dataset": "digits", "quality_target": 0.95, "qualities": (0.5, 0.96), "config_name": "digits_methods"}
