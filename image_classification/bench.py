@@ -56,12 +56,8 @@ NOTES: Final = (
 
 
 def loader(config: ImageRunConfig, options: BenchOptions) -> LoaderComparison:
-    """Measure all loaders. Only the device of `config` is used.
-
-    Raises:
-        UsageError: an unknown name in --loaders, or stores of other settings or images. DataError: images are missing
-            or broken, or no loader can run here.
-    """
+    """Measure all loaders. Only the device of `config` is used. Raises UsageError for an unknown name in --loaders, and
+    for stores of other settings or images; DataError if images are missing or broken, or if no loader can run here."""
     device = choose_device(config.device)
     chosen, missing = choice(options.loaders)
     if not chosen:

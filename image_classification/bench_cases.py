@@ -57,11 +57,8 @@ CONTESTANTS: Final[dict[str, tuple[LoaderName, tuple[str, ...]]]] = {
 
 
 def choice(names: Sequence[str]) -> tuple[list[str], dict[str, str]]:
-    """Return the contestants that can run here, and the reason for each other one.
-
-    Raises:
-        UsageError: an unknown name.
-    """
+    """Return the contestants that can run here, and the reason for each other one. Raises UsageError for an unknown
+    name."""
     if unknown := [name for name in names if name not in CONTESTANTS]:
         raise UsageError(f"unknown loader {', '.join(unknown)}; known: {', '.join(CONTESTANTS)}.")
     missing = {name: "not selected by --loaders." for name in CONTESTANTS if names and name not in names}
@@ -89,11 +86,8 @@ class Stores:
 
 
 def make_stores(root: Path, names: Sequence[str], options: BenchOptions) -> Stores:
-    """Open the stores `names` in `root`; missing ones are made of `options.images` or of synthetic images.
-
-    Raises:
-        UsageError: a store has other settings, or other images than the others.
-    """
+    """Open the stores `names` in `root`; missing ones are made of `options.images` or of synthetic images. Raises
+    UsageError if a store has other settings, or other images than the others."""
     images, folder = list(options.images), root
     source = "as given with --images"
     if not images:

@@ -107,12 +107,8 @@ def collate_for(
 
 
 def open_batches(config: BertRunConfig, store: Path, ranks: ProcessGroup) -> TextBatches:
-    """Open the text store in the folder `store`. Reads the lengths of its sequences, not yet their tokens.
-
-    Raises:
-        DataError: `store` is not a complete text store.
-        UsageError: the ranks do not divide the global batch.
-    """
+    """Open the text store in the folder `store`. Reads the lengths of its sequences, not yet their tokens. Raises
+    DataError if `store` is not a complete text store; UsageError if the ranks do not divide the global batch."""
     return TextBatches(config, RaggedStore(store, "train"), RaggedStore(store, "evaluation"), ranks)
 
 

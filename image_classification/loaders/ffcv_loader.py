@@ -93,11 +93,8 @@ def centre_boxes(stored: npt.NDArray[np.int64], resize: int, size: int) -> npt.N
 
 
 def open_beton(path: Path, name: Callable[[int], str] = "image {}".format) -> BetonFile:
-    """Open a .beton file with FFCV; errors call image i `name(i)`.
-
-    Raises:
-        DataError: ffcv does not load, or the file is missing or damaged.
-    """
+    """Open a .beton file with FFCV; errors call image i `name(i)`. Raises DataError if ffcv does not load, or if the
+    file is missing or damaged."""
     return _with_ffcv(lambda pipeline: pipeline.BetonFile(path, name))  # type: ignore[no-any-return]
 
 
@@ -107,11 +104,8 @@ def compile_ahead() -> None:
 
 
 def stock_loader(folder: Path, **options: Any) -> Any:
-    """Return FFCV's own loader, for comparison; see `ffcv_pipeline.stock_loader` for `options`.
-
-    Raises:
-        DataError: ffcv does not load.
-    """
+    """Return FFCV's own loader, for comparison; see `ffcv_pipeline.stock_loader` for `options`. Raises DataError if
+    ffcv does not load."""
     return _with_ffcv(lambda pipeline: pipeline.stock_loader(folder / beton_name("train"), **options))
 
 

@@ -52,13 +52,11 @@ class RawLoader:
     def __init__(
         self, config: DataConfig, folder: Path, device: torch.device, *, train: bool, seed: int, on_device: bool = False
     ) -> None:
-        """
+        """Raise DataError if there is no store of this format with this split, or if it is damaged.
+
         Args:
             on_device: training crops are resized by `LoadedBatch.finish` on the device of the images, as if `device`
                 were a GPU.
-
-        Raises:
-            DataError: no store of this format with this split, or it is damaged.
         """
         self.folder, self.train, self.seed, self.eval_resize = folder, train, seed, config.eval_resize
         self.flip = config.flip

@@ -61,11 +61,8 @@ class ShardWriter:
         self.format = FORMATS[settings.format]
 
     def __call__(self, task: ShardTask) -> ShardOutcome:
-        """Write a shard unless it is finished; a shard with corrupt images is written only with `skip_broken`.
-
-        Raises:
-            DataError: an image cannot be read, or the shard cannot be written.
-        """
+        """Write a shard unless it is finished; a shard with corrupt images is written only with `skip_broken`. Raises
+        DataError if an image cannot be read, or if the shard cannot be written."""
         key = self._key(task)
         shard = load_shard(self.folder, task.split, task.number, key)
         file = shard_file(self.format, task.split, task.number)

@@ -57,14 +57,11 @@ class Source:
 def open_source(
     paths: Sequence[Path], validation_labels: Path | None, cache: Path, report: Callable[[str], None]
 ) -> Source:
-    """List the images of a folder, or of the two tar files, given as files or as their folder.
+    """List the images of a folder, or of the two tar files, given as files or as their folder. Raises DataError if the
+    images are missing, damaged or incomplete; UsageError for conflicting paths.
 
     Args:
         cache: folder for tar listings.
-
-    Raises:
-        DataError: the images are missing, damaged or incomplete.
-        UsageError: conflicting paths.
     """
     if missing := [str(path) for path in paths if not path.exists()]:
         raise DataError(f"{', '.join(missing)}: no such file or folder; nothing was prepared.")

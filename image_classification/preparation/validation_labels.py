@@ -17,10 +17,7 @@ _SYNSETS, _TRUTH = "data/meta.mat", "data/ILSVRC2012_validation_ground_truth.txt
 
 def read_labels(path: Path) -> dict[str, str]:
     """Return classes (WordNet ids) by file name, from ILSVRC2012_devkit_t12.tar.gz or lines of file name and class.
-
-    Raises:
-        DataError: the file is unreadable or neither of these.
-    """
+    Raises DataError if the file is unreadable or neither of these."""
     try:
         return _of_devkit(path) if tarfile.is_tarfile(path) else _of_lines(path)
     except (OSError, EOFError, zlib.error) as error:

@@ -86,10 +86,8 @@ def encode_beton(image: SourceImage, settings: StoreConfig, split: str) -> Encod
     """Return the image as JPEG or as pixels, shrunk if it exceeds the configured size.
 
     FFCV shrinks with OpenCV's INTER_AREA; this uses Pillow's closest filter, Hamming (45 dB; box 34 dB). An RGB JPEG
-    file is copied unchanged if `size` is 0 and `jpeg_share` is 1, which is lossless.
-
-    Raises:
-        DataError: the image is too large for the format.
+    file is copied unchanged if `size` is 0 and `jpeg_share` is 1, which is lossless. Raises DataError if the image is
+    too large for the format.
     """
     from PIL import Image
 
@@ -132,11 +130,8 @@ def allocate(sizes: NDArray[np.int64], begin: int, page: int) -> tuple[NDArray[n
 
 
 def page_size(largest: int) -> int:
-    """Return FFCV's default, or the smallest power of two that holds an image of `largest` bytes.
-
-    Raises:
-        DataError: the image exceeds the largest page.
-    """
+    """Return FFCV's default, or the smallest power of two that holds an image of `largest` bytes. Raises DataError if
+    the image exceeds the largest page."""
     page = max(PAGE, 1 << (largest - 1).bit_length() if largest else 0)
     if page > LARGEST_PAGE:
         raise DataError(
@@ -146,11 +141,8 @@ def page_size(largest: int) -> int:
 
 
 def finish_file(folder: Path, split: str, shards: Sequence[FinishedShard]) -> Mapping[str, StoredFile]:
-    """Write the split's file from its shards, and its index; memory: their tables and 8 MiB of images.
-
-    Raises:
-        DataError: a shard changed, or an image is too large for any page.
-    """
+    """Write the split's file from its shards, and its index; memory: their tables and 8 MiB of images. Raises DataError
+    if a shard changed, or if an image is too large for any page."""
     index = index_of_shards(shards, COLUMNS)
     sizes = index.rows["bytes"].astype(np.int64)
     count = len(index)

@@ -42,12 +42,8 @@ class SourceItem:
     """Bytes."""
 
     def read(self) -> bytes:
-        """Return the encoded image.
-
-        Raises:
-            UnusableImage: its own file cannot be read; the item is named.
-            DataError: the file changed, or the disk or archive cannot be read; the item is named.
-        """
+        """Return the encoded image. Raises UnusableImage if its own file cannot be read; DataError if the file changed,
+        or if the disk or archive cannot be read. Both name the item."""
         try:
             handle = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # opening a pipe would block
             try:

@@ -113,11 +113,8 @@ class TokenBatches:
 
 
 def open_batches(config: GptRunConfig, folder: Path | None, ranks: ProcessGroup) -> TokenBatches:
-    """Map the tokens of the store in `folder` into memory.
-
-    Raises:
-        DataError: the folder is missing or not an intact token store.
-    """
+    """Map the tokens of the store in `folder` into memory. Raises DataError if the folder is missing or not an intact
+    token store."""
     store = open_store(folder)
     return TokenBatches(config, store.tokens("train"), store.tokens("validation"), ranks)
 
@@ -125,11 +122,9 @@ def open_batches(config: GptRunConfig, folder: Path | None, ranks: ProcessGroup)
 def sequence_starts(samples: Indices, *, tokens: int, length: int, sampling: Sampling, seed: int) -> Indices:
     """Return the first token of each of the run's `samples` (numbered from 0 over the run) in a split of `tokens`.
 
-    Each sequence of `length` tokens and the token after it lie within the split. windows: uniform over the
-    tokens - length starts. Otherwise: multiples of `length`, each once in every (tokens - 1) // length samples.
-
-    Raises:
-        ValueError: the split is shorter than `length` + 1 tokens.
+    Each sequence of `length` tokens and the token after it lie within the split. windows: uniform over the tokens -
+    length starts. Otherwise: multiples of `length`, each once in every (tokens - 1) // length samples. Raises
+    ValueError if the split is shorter than `length` + 1 tokens.
     """
     if tokens <= length:
         raise ValueError(f"a split of {tokens} tokens has no sequence of {length} tokens and the token after it")

@@ -42,11 +42,7 @@ class Characters:
         self._codes = np.array([ord(character) for character in self.alphabet], dtype=np.uint32)
 
     def encode(self, text: str) -> Tokens:
-        """Encode `text`.
-
-        Raises:
-            DataError: a character is not in the alphabet.
-        """
+        """Encode `text`. Raises DataError if a character is not in the alphabet."""
         codes = np.frombuffer(text.encode("utf-32-le"), dtype="<u4")
         if missing := set(text) - set(self.alphabet):
             raise DataError(f"characters missing from the store's alphabet: {''.join(sorted(missing))!r}")
@@ -101,11 +97,8 @@ Encoding = Characters | BytePairs
 
 
 def read_text(path: Path) -> Iterator[str]:
-    """Yield the text of `path` in pieces of about `PIECE_BYTES`, with line ends unchanged.
-
-    Raises:
-        DataError: the file cannot be read, or is not UTF-8; the message has the offset, counted from 0.
-    """
+    """Yield the text of `path` in pieces of about `PIECE_BYTES`, with line ends unchanged. Raises DataError if the file
+    cannot be read, or is not UTF-8; the message has the offset, counted from 0."""
     left, start = b"", 0  # undecoded bytes and their offset in the file
     try:
         with path.open("rb") as file:

@@ -33,11 +33,9 @@ def prepare(
 
     Tokens are characters, or GPT-2's byte pairs if `vocabulary` and `merges` are given. One process does the work,
     whatever `workers` is. With `data.format` shards the documents of `text`, and of `evaluation_text` for validation,
-    become shards with the first `model.vocabulary` of GPT-2's byte pairs.
-
-    Raises:
-        DataError: text or store cannot be used.
-        UsageError: no folder, only one of the two files, files without text, or an encoding that shards cannot have.
+    become shards with the first `model.vocabulary` of GPT-2's byte pairs. Raises DataError if text or store cannot be
+    used; UsageError for no folder, only one of the two files, files without text, and an encoding that shards cannot
+    have.
     """
     # What cannot be prepared is refused before a file is read.
     sharded = config.data.format == "shards"

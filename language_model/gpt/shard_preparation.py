@@ -36,10 +36,8 @@ def prepare_shards(
     Without `evaluation_paths` a tenth of the documents is for validation, chosen by a hash of their text. GPT-2's
     <|endoftext|> stands before every document. A `vocabulary` below GPT-2's takes its first merges only. One full shard
     and the validation tokens are in memory. The validation shards are written last: no run opens a partial folder.
-
-    Raises:
-        UsageError: `out` already has shards or a token store.
-        DataError: text or encoding cannot be used, or a split has fewer than 2 tokens.
+    Raises UsageError if `out` already has shards or a token store; DataError if text or encoding cannot be used, or if
+    a split has fewer than 2 tokens.
     """
     # Nothing is overwritten, and nothing is encoded that the format could not hold.
     if taken := sorted(path.name for path in (*out.glob("*.bin"), *out.glob(MANIFEST))):

@@ -86,11 +86,8 @@ class ShardStore:
         return ShardedTokens(self.shards[split])
 
     def verify(self) -> None:
-        """Read every token.
-
-        Raises:
-            DataError: a token is outside the vocabulary, or no document begins in a shard's split.
-        """
+        """Read every token. Raises DataError if a token is outside the vocabulary, or if no document begins in a
+        split."""
         for split, part in self.shards.items():
             documents = 0
             for shard in part:

@@ -70,11 +70,8 @@ class Vocabulary:
 
 
 def read_vocabulary(path: Path) -> Vocabulary:
-    """Read a vocabulary, one WordPiece a line.
-
-    Raises:
-        DataError: missing, not UTF-8, an empty line, a repeated word, or a missing special word (named).
-    """
+    """Read a vocabulary, one WordPiece a line. Raises DataError if it is missing, not UTF-8, or has an empty line, a
+    repeated word or no special words; the message names what is wrong."""
     try:
         text = path.read_bytes().decode("utf-8")
     except OSError as error:
@@ -102,10 +99,8 @@ def train_vocabulary(sentences: Callable[[], Iterable[str]], size: int) -> Vocab
     """Train a vocabulary of at most `size` WordPieces; `sentences` is called twice.
 
     The same text always yields the same vocabulary. The trainer alone numbers word parts in hash-table order and breaks
-    ties by number, so all single characters are numbered beforehand.
-
-    Raises:
-        DataError: `size` is too small for the characters of the text.
+    ties by number, so all single characters are numbered beforehand. Raises DataError if `size` is too small for the
+    characters of the text.
     """
     library = require("tokenizers", "text cannot be prepared")
     tokenizer = _uncased(library.models.WordPiece(unk_token=SPECIAL_WORDS["unk"]))
