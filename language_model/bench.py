@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
 import tempfile
 from collections.abc import Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
@@ -29,6 +28,7 @@ from timedrun.analysis.loader_benchmark import (
     measured_pass,
 )
 from timedrun.distributed.process_group import ProcessGroup
+from timedrun.preflight.checks import usable_cores
 
 LOADERS = ("unpadded", "padded")
 """Layouts of a batch: sequences end to end, or each in `data.longest` rows."""
@@ -104,7 +104,7 @@ def measure(config: BertRunConfig, options: BenchOptions) -> list[LoaderRates]:
             )
 
         passes = interleaved(loaders, options.repeats, one_pass, name=str)
-    cores = min(workers, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+    cores = min(workers, usable_cores())
     return [
         LoaderRates(loader, name, config.data.longest, "sequences", workers, cores, first, counted)
         for loader, (first, counted) in zip(loaders, passes, strict=True)

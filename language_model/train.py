@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import closing
 
 import torch
 from torch import Tensor
@@ -74,7 +75,7 @@ def train(config: BertRunConfig, run: TimedRun) -> None:
     )
     run.start_clock(run_info(config, parts), files=[store / name for name in read_manifest(store).files])
     # On the clock, on which the data is opened, too.
-    with open_batches(config, store, ranks) as batches:
+    with closing(open_batches(config, store, ranks)) as batches:
         for block in run.blocks(config.max_samples):
             model.train()
             for number, micro_batches in zip(run.steps(block), batches.train(run.position.step), strict=False):

@@ -59,7 +59,6 @@ class FfcvLoader:
         return len(self.images)
 
     def batches(self, parts: Sequence[Indices], epoch: int, size: int) -> Iterator[LoadedBatch]:
-        """Iterate over the batches of `parts`, of any sizes; see `Loader.batches`."""
 
         def fill(samples: Indices, images: Tensor) -> None:
             self.images.decode(samples, self.crops(samples, epoch, size), images.numpy())
@@ -79,7 +78,6 @@ class FfcvLoader:
         return crops
 
     def close(self) -> None:
-        """End the threads."""
         self._threads.close()
 
 

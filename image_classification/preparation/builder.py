@@ -193,7 +193,11 @@ class _Build:
             findings = {kind: set(names) for kind, names in self.present.findings.items()}
         for split in self.missing:
             shards = self._shards(split)
-            counts[split] = self._count(split, shards)
+            labels = np.concatenate([shard.labels for shard in shards])
+            if not len(labels):
+                raise DataError(f"{self.out}: no image of {split} can be decoded; the store is incomplete.")
+            size = sum(int(shard.offsets[-1]) for shard in shards)
+            counts[split] = count_split(labels, len(self.source.classes), size)
             try:
                 files |= self.format.finish(self.out, split, shards)
             except OSError as error:
@@ -227,12 +231,6 @@ class _Build:
                 )
             shards.append(shard)
         return shards
-
-    def _count(self, split: str, shards: Sequence[FinishedShard]) -> SplitCounts:
-        labels = np.concatenate([shard.labels for shard in shards])
-        if not len(labels):
-            raise DataError(f"{self.out}: no image of {split} can be decoded; the store is incomplete.")
-        return count_split(labels, len(self.source.classes), sum(int(shard.offsets[-1]) for shard in shards))
 
 
 def shard_tasks(split: str, items: Sequence[SourceItem]) -> Iterator[ShardTask]:

@@ -102,14 +102,14 @@ class ShardWriter:
                     continue
                 if broken and not self.skip_broken:
                     continue
-                encoded = self.format.encode(image, self.settings, task.split)
-                writer.write(encoded.data)
+                data, row = self.format.encode(image, self.settings, task.split)
+                writer.write(data)
                 for kind in image.kinds:
                     findings.setdefault(kind, []).append(item.name)
                 names.append(item.name)
                 labels.append(item.label)
-                offsets.append(offsets[-1] + memoryview(encoded.data).nbytes)
-                rows.extend(encoded.row)
+                offsets.append(offsets[-1] + len(data))
+                rows.extend(row)
             unused = broken and not self.skip_broken
             stored = StoredFile(bytes=0, sha256="") if unused else writer.complete()
         finally:

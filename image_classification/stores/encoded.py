@@ -149,7 +149,7 @@ def open_shards(folder: Path, split: str, format_name: Format, suffix: str) -> t
 
 def encode_file(image: SourceImage, settings: StoreConfig, split: str) -> EncodedImage:
     width, height = image.decoded.size
-    return EncodedImage(image.data, (height, width))
+    return image.data, (height, width)
 
 
 def _close(handles: dict[int, int]) -> None:

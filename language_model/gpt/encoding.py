@@ -85,7 +85,6 @@ class BytePairs:
             raise DataError(f"{encoder} has {self.vocabulary:,} tokens; the limit is {LARGEST_VOCABULARY:,}.")
 
     def encode(self, text: str) -> Tokens:
-        """Return the token ids of `text`."""
         return np.array(self._tokenizer.encode(text).ids, dtype=np.uint16)
 
     def encode_batch(self, texts: list[str]) -> list[Tokens]:

@@ -58,12 +58,10 @@ class ShardStore:
 
     @property
     def counts(self) -> dict[Split, int]:
-        """Tokens of each split."""
         return {split: sum(shard.tokens for shard in part) for split, part in self.shards.items()}
 
     @property
     def files(self) -> list[Path]:
-        """Shards of all splits."""
         return [shard.path for part in self.shards.values() for shard in part]
 
     @property

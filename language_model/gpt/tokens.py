@@ -42,7 +42,6 @@ class Part:
 
     @property
     def stored(self) -> StoredFile:
-        """Size and digest of the file."""
         return StoredFile(bytes=self.tokens * TOKEN_TYPE.itemsize, sha256=self.sha256)
 
 
@@ -71,7 +70,6 @@ class Manifest:
     validation: Part
 
     def part(self, split: Split) -> Part:
-        """Return the file of a split."""
         return self.train if split == "train" else self.validation
 
     @property
@@ -93,7 +91,6 @@ class TokenStore:
 
     @property
     def vocabulary(self) -> int:
-        """Number of different tokens."""
         return self.manifest.vocabulary
 
     @property
@@ -103,21 +100,17 @@ class TokenStore:
 
     @property
     def counts(self) -> dict[Split, int]:
-        """Tokens of each split."""
         return {split: self.manifest.part(split).tokens for split in SPLITS}
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the manifest's content, which holds the SHA-256 of every file."""
         return self.manifest.digest
 
     def identity(self) -> dict[str, str]:
-        """Return the digest and a description of it."""
         return {"sha256": self.digest, "of": "the manifest, with the SHA-256 of every file"}
 
     @property
     def files(self) -> list[Path]:
-        """Token files of all splits."""
         return [self.folder / self.manifest.part(split).file for split in SPLITS]
 
     def tokens(self, split: Split) -> Tokens:

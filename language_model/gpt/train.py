@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 import torch
 from torch import Tensor, nn
 
@@ -85,7 +87,7 @@ def train(config: GptRunConfig, run: TimedRun) -> None:
     )
     run.start_clock(run_info(config, parts), files=open_store(run.data_folder).files)
     # On the clock, on which the data is opened, too.
-    with open_batches(config, run.data_folder, ranks) as batches:
+    with closing(open_batches(config, run.data_folder, ranks)) as batches:
         for block in run.blocks(config.total_samples):
             model.train()
             for number, batch in zip(run.steps(block), batches.train(run.position.step), strict=False):
