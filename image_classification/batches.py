@@ -255,12 +255,8 @@ def split_on_device(
 
 
 def open_source(config: DataConfig, folder: Path | None, device: torch.device, *, train: bool, seed: int) -> Loader:
-    """Open the train or the evaluation split.
-
-    Raises:
-        DataError: the data is missing, damaged or has a label out of range, or its loader is not installed.
-        UsageError: the loader does not read the store.
-    """
+    """Open the train or the evaluation split. Raises DataError if the data is missing, damaged or has a label out of
+    range, or if its loader is not installed; UsageError if the loader does not read the store."""
     split = "train" if train else "evaluation"
     if config.source == "digits":
         return InMemoryImages(*digits.read(split), device)

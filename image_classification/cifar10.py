@@ -42,11 +42,8 @@ def require(folder: Path) -> None:
 
 
 def read(folder: Path, split: str) -> tuple[Tensor, Tensor]:
-    """Return images (N, 3, 32, 32) uint8 and labels (N,) int64 of "train" or "evaluation".
-
-    Raises:
-        DataError: a file is missing, has the wrong size or a label above 9.
-    """
+    """Return images (N, 3, 32, 32) uint8 and labels (N,) int64 of "train" or "evaluation". Raises DataError if a file
+    is missing, has the wrong size or a label above 9."""
     require(folder)
     names = [name for name in FILES if name.startswith("test") == (split == "evaluation")]
     records = np.concatenate([np.fromfile(folder / name, dtype=np.uint8).reshape(-1, RECORD) for name in names])
@@ -61,11 +58,8 @@ def read(folder: Path, split: str) -> tuple[Tensor, Tensor]:
 
 
 def verify(folder: Path) -> dict[str, str]:
-    """Compare the SHA-1 of every file with the published one and return them.
-
-    Raises:
-        DataError: a file is missing or is not the published one.
-    """
+    """Compare the SHA-1 of every file with the published one and return them. Raises DataError if a file is missing or
+    is not the published one."""
     require(folder)
     for name, published in FILES.items():
         with open(folder / name, "rb") as file:

@@ -43,12 +43,10 @@ class DataFacts:
 
 
 def facts(config: DataConfig, folder: Path | None, *, usable: bool = True) -> DataFacts:
-    """Return counts and shapes without reading an image.
+    """Return counts and shapes without reading an image. Raises DataError if the folder is missing or not what the
+    source expects.
 
     usable: raise DataError if a run of `config` cannot use the store; otherwise a split that it lacks counts as 0.
-
-    Raises:
-        DataError: the folder is missing or not what the source expects.
     """
     if config.source == "digits":
         digits.require()
@@ -153,10 +151,7 @@ def data_digest(config: ImageRunConfig, folder: Path | None) -> dict[str, str]:
     """Return the SHA-256 of the data of `config` and a description of what it covers.
 
     Digits and CIFAR-10 are read, so call it after run_stop; of stored images, the digest is that of the manifest or
-    index.
-
-    Raises:
-        DataError: the data is missing or not what the source expects.
+    index. Raises DataError if the data is missing or not what the source expects.
     """
     data = config.data
     if data.source == "synthetic":
@@ -201,11 +196,8 @@ class DataFiles:
 
 
 def data_files(config: DataConfig, folder: Path | None) -> DataFiles | None:
-    """Return the files that a run of `config` reads images from, or None for a source other than image_folder.
-
-    Raises:
-        DataError: the folder is missing or holds no complete store.
-    """
+    """Return the files that a run of `config` reads images from, or None for a source other than image_folder. Raises
+    DataError if the folder is missing or holds no complete store."""
     if config.source != "image_folder":
         return None
     folder = require_folder(config, folder)
@@ -224,9 +216,5 @@ def data_files(config: DataConfig, folder: Path | None) -> DataFiles | None:
 
 
 def require_folder(config: DataConfig, folder: Path | None) -> Path:
-    """Return `folder`.
-
-    Raises:
-        DataFolderMissing: it was not given or does not exist.
-    """
+    """Return `folder`. Raises DataFolderMissing if it was not given or does not exist."""
     return require_data_folder(folder, f"data source {config.source}")

@@ -21,11 +21,8 @@ SPLIT_SEED = 0
 
 
 def require() -> Path:
-    """Return the file with the digits. scikit-learn is not imported, which would take about a second.
-
-    Raises:
-        DataError: scikit-learn is not installed, or has no such file.
-    """
+    """Return the file with the digits. scikit-learn is not imported, which would take about a second. Raises DataError
+    if scikit-learn is not installed, or has no such file."""
     spec = importlib.util.find_spec("sklearn")
     file = Path(spec.origin or "").parent / "datasets" / "data" / "digits.csv.gz" if spec else None
     if file is None or not file.is_file():
@@ -42,11 +39,8 @@ def _parsed() -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]:
 
 
 def read(split: str) -> tuple[Tensor, Tensor]:
-    """Return images (N, 1, 8, 8) uint8 (0-16 scaled to 0-255) and labels (N,) int64 of "train" or "evaluation".
-
-    Raises:
-        DataError: scikit-learn is missing.
-    """
+    """Return images (N, 1, 8, 8) uint8 (0-16 scaled to 0-255) and labels (N,) int64 of "train" or "evaluation". Raises
+    DataError if scikit-learn is missing."""
     pixels, labels = _parsed()
     order = np.random.default_rng(SPLIT_SEED).permutation(TOTAL)
     chosen = order[-EVALUATION:] if split == "evaluation" else order[:-EVALUATION]

@@ -58,13 +58,11 @@ class IndexHead:
 
 
 def make_index(folder: Path, unreadable: list[str]) -> Index:
-    """Index `folder`; classes are the sorted sub-folders of train/, as in torchvision's ImageFolder.
+    """Index `folder`; classes are the sorted sub-folders of train/, as in torchvision's ImageFolder. Raises DataError
+    if a split or its images are missing, or if val/ has a class that train/ does not have.
 
     Args:
         unreadable: images without a readable size are appended, with the reason, and listed with 0 bytes.
-
-    Raises:
-        DataError: a split or its images are missing, or val/ has a class that train/ does not have.
     """
     for sub in SPLITS.values():
         if not (folder / sub).is_dir():
@@ -107,11 +105,8 @@ def write_index(index: Index, folder: Path) -> None:
 
 
 def read_index(folder: Path) -> Index:
-    """Memory-map the index that `prepare` wrote; no image is read.
-
-    Raises:
-        DataError: there is no index, or it was changed.
-    """
+    """Memory-map the index that `prepare` wrote; no image is read. Raises DataError if there is no index, or if it was
+    changed."""
     path = folder / INDEX
     absent = f"no {INDEX}. Run: timedrun prepare image_classification CONFIG --data-folder {folder}"
     head = read_manifest(path, IndexHead, VERSION, absent=absent)

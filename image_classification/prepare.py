@@ -41,13 +41,10 @@ def prepare(
     skip_broken: bool = False,
 ) -> dict[str, Any]:
     """Make the store of `config` in `folder` from `images` (a folder of train/ and val/, or tar files), or without
-    images check the data there, and return its facts as plain values.
+    images check the data there, and return its facts as plain values. Raises DataError if data is missing or damaged,
+    with the names of images that cannot be decoded; UsageError if options contradict each other.
 
     decode: hash every file of a store, or decode every image of a folder.
-
-    Raises:
-        DataError: data is missing or damaged; images that cannot be decoded are named.
-        UsageError: options contradict each other.
     """
     source = config.data.source
     # Options that would have no effect are refused before anything is read or written.

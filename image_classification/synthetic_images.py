@@ -36,11 +36,8 @@ class SyntheticImages:
 
 
 def write_images(folder: Path, settings: SyntheticImages, *, workers: int) -> None:
-    """Write train/<class>/*.jpg and val/<class>/*.jpg into a new `folder`, which appears only when complete.
-
-    Raises:
-        TimedrunError: a worker process died. OSError: the disk is full.
-    """
+    """Write train/<class>/*.jpg and val/<class>/*.jpg into a new `folder`, which appears only when complete. Raises
+    TimedrunError if a worker process died; OSError if the disk is full."""
     draft = folder.with_name(folder.name + ".draft")
     shutil.rmtree(draft, ignore_errors=True)
     for split in ("train", "val"):

@@ -24,11 +24,8 @@ from timedrun.training.train_state import seed_everything
 
 
 def train(config: ImageRunConfig, run: TimedRun) -> None:
-    """Train to `config.evaluation.target` top-1 accuracy or for `config.total_epochs` epochs.
-
-    Raises:
-        DataError: the data is missing or damaged.
-    """
+    """Train to `config.evaluation.target` top-1 accuracy or for `config.total_epochs` epochs. Raises DataError if the
+    data is missing or damaged."""
     ranks, loss_function = run.ranks, LOSSES[config.loss]
     parts = build(config, ranks, facts(config.data, run.data_folder), ranks.device)
     model, optimizer, methods, micro = parts.model, parts.optimizer, parts.methods, parts.batch.micro
@@ -113,11 +110,8 @@ def count_correct(model: nn.Module, batch: Batch, precision: Precision) -> Tenso
 def accuracy(
     model: nn.Module, batches: ImageBatches, precision: Precision, ranks: ProcessGroup, expected: int
 ) -> float:
-    """Return the top-1 accuracy on the whole evaluation set, over all ranks.
-
-    Raises:
-        RuntimeError: the ranks together did not see `expected` images.
-    """
+    """Return the top-1 accuracy on the whole evaluation set, over all ranks. Raises RuntimeError if the ranks together
+    did not see `expected` images."""
     counts = torch.zeros(2, dtype=torch.int64, device=ranks.device)
     model.eval()
     ranks.broadcast_buffers(model)

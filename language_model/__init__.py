@@ -1,7 +1,5 @@
 """BERT masked language modelling, timed to a target accuracy (MLPerf Training v2.1, open division)."""
 
-from __future__ import annotations
-
 from timedrun.benchmark import EVERYTHING, BenchmarkSpec
 
 SPEC = BenchmarkSpec(

@@ -250,10 +250,8 @@ def obstacle(name: str, device: torch.device, dtype: torch.dtype, dropout: float
 def choose(name: str, device: torch.device, dtype: torch.dtype, dropout: float = 0.0) -> str:
     """Return the backend for the config's `name`; "auto" is the fastest available one.
 
-    `dtype` is that of matrix products: under autocast, autocast's.
-
-    Raises:
-        UsageError: the named backend is unknown or unavailable; the message has the reason and an alternative.
+    `dtype` is that of matrix products: under autocast, autocast's. Raises UsageError, with the reason and an
+    alternative, if the named backend is unknown or unavailable.
     """
     order = ("varlen", "flash_attn", "sdpa_grouped", "sdpa_padded")
     best = next(candidate for candidate in order if obstacle(candidate, device, dtype, dropout) is None)

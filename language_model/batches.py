@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Self
 
 import numpy as np
 import torch
@@ -32,22 +31,12 @@ class TextBatches:
         *,
         ahead: int | None = None,
     ) -> None:
-        """
-        Args:
-            ahead: of `StepBatches`.
-        """
         self.config, self.ranks = config, ranks
         self.train_store, self.eval_store = train_store, eval_store
         self.micro_batch = BatchPlan.of(config.global_batch, config.micro_batch, ranks.world_size).micro
         self._epoch = 0
         self._steps: list[NDArray[np.int64]] = []
         self._train = StepBatches(self._step, ranks.device, ahead)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """End the thread that makes batches ahead, if there is one. A second call does nothing."""
@@ -107,12 +96,8 @@ def collate_for(
 
 
 def open_batches(config: BertRunConfig, store: Path, ranks: ProcessGroup) -> TextBatches:
-    """Open the text store in the folder `store`. Reads the lengths of its sequences, not yet their tokens.
-
-    Raises:
-        DataError: `store` is not a complete text store.
-        UsageError: the ranks do not divide the global batch.
-    """
+    """Open the text store in the folder `store`. Reads the lengths of its sequences, not yet their tokens. Raises
+    DataError if `store` is not a complete text store; UsageError if the ranks do not divide the global batch."""
     return TextBatches(config, RaggedStore(store, "train"), RaggedStore(store, "evaluation"), ranks)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
 import tempfile
 from collections.abc import Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
@@ -29,6 +28,7 @@ from timedrun.analysis.loader_benchmark import (
     measured_pass,
 )
 from timedrun.distributed.process_group import ProcessGroup
+from timedrun.preflight.checks import usable_cores
 
 LOADERS = ("unpadded", "padded")
 """Layouts of a batch: sequences end to end, or each in `data.longest` rows."""
@@ -37,12 +37,8 @@ SYNTHETIC_SEQUENCES = 50_000
 
 def loader(config: BertRunConfig, options: BenchOptions) -> LoaderComparison:
     """Measure the loader with one worker process and with `options.workers`, on the store in `options.data_folder` or
-    on a synthetic one.
-
-    Raises:
-        UsageError: an unknown name in --loaders, or options for images.
-        DataError: the store is missing or damaged.
-    """
+    on a synthetic one. Raises UsageError for an unknown name in --loaders, and for options for images; DataError if the
+    store is missing or damaged."""
     if options.images or options.stores:
         raise UsageError("--images and --stores are for image loaders; use --data-folder for a text store.")
     if unknown := [name for name in options.loaders if name not in LOADERS]:
@@ -65,10 +61,8 @@ def measure(config: BertRunConfig, options: BenchOptions) -> list[LoaderRates]:
 
     The first, uncounted pass reads the tokens into memory; later passes take the same number of other sequences. A pass
     is rounded up to whole batches. Without a data folder the store is a synthetic one of SYNTHETIC_SEQUENCES sequences
-    with MLPerf BERT's mix of lengths.
-
-    Raises:
-        DataError: the store is incomplete or does not fit `config`, or a loading process failed.
+    with MLPerf BERT's mix of lengths. Raises DataError if the store is incomplete or does not fit `config`, or if a
+    loading process failed.
     """
     store, batch, workers, loaders = options.data_folder, options.batch, options.workers, options.loaders or LOADERS
     if batch % workers:
@@ -110,7 +104,7 @@ def measure(config: BertRunConfig, options: BenchOptions) -> list[LoaderRates]:
             )
 
         passes = interleaved(loaders, options.repeats, one_pass)
-    cores = min(workers, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+    cores = min(workers, usable_cores())
     return [
         LoaderRates(loader, name, config.data.longest, "sequences", workers, cores, first, counted)
         for loader, (first, counted) in zip(loaders, passes, strict=True)

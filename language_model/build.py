@@ -41,12 +41,9 @@ class Parts:
 
 
 def build(config: BertRunConfig, ranks: ProcessGroup, facts: TextFacts, device: torch.device) -> Parts:
-    """Build the parts of a run on `device`; on the meta device no memory is allocated and no checkpoint is read.
-
-    Raises:
-        UsageError: the ranks do not divide the batch, or the attention backend is unavailable on this machine.
-        DataError: the initial checkpoint is missing, damaged or of another model.
-    """
+    """Build the parts of a run on `device`; on the meta device no memory is allocated and no checkpoint is read. Raises
+    UsageError if the ranks do not divide the batch, or if the attention backend is unavailable on this machine;
+    DataError if the initial checkpoint is missing, damaged or of another model."""
     dry_run = device.type == "meta"
     batch = BatchPlan.of(config.global_batch, config.micro_batch, ranks.world_size)
     precision = Precision(config.precision, device)

@@ -40,11 +40,8 @@ class TextFacts:
 
 
 def resolve(config: TextDataConfig, folder: Path | None) -> Path:
-    """Return the folder of the store. The topics have their own in the cache, whatever `folder` is.
-
-    Raises:
-        DataError: `folder` is required but missing.
-    """
+    """Return the folder of the store. The topics have their own in the cache, whatever `folder` is. Raises DataError if
+    `folder` is required but missing."""
     if config.source == "topics":
         return topics_store.prepared(config.longest)
     if config.source == "topics_mixed":
@@ -53,11 +50,7 @@ def resolve(config: TextDataConfig, folder: Path | None) -> Path:
 
 
 def facts(config: TextDataConfig, folder: Path | None) -> TextFacts:
-    """Read sizes from the manifest alone.
-
-    Raises:
-        DataError: the folder is missing or not a complete store.
-    """
+    """Read sizes from the manifest alone. Raises DataError if the folder is missing or not a complete store."""
     store = resolve(config, folder)
     manifest = read_manifest(store)
     return TextFacts(
@@ -107,21 +100,15 @@ def preflight(config: BertRunConfig, folder: Path | None, ranks: int) -> list[st
 
 
 def data_digest(config: BertRunConfig, folder: Path | None) -> dict[str, str]:
-    """Return the SHA-256 of the manifest of the data, which holds the SHA-256 of every file.
-
-    Raises:
-        DataError: the folder is missing or not a complete store.
-    """
+    """Return the SHA-256 of the manifest of the data, which holds the SHA-256 of every file. Raises DataError if the
+    folder is missing or not a complete store."""
     digest = facts(config.data, folder).digest
     return {"sha256": digest, "of": "the manifest, with the SHA-256 of every file"}
 
 
 def tokens_per_sample(config: BertRunConfig, folder: Path | None) -> float:
-    """Return the mean number of tokens of a training sequence, without padding.
-
-    Raises:
-        DataError: the folder is missing or not a complete store.
-    """
+    """Return the mean number of tokens of a training sequence, without padding. Raises DataError if the folder is
+    missing or not a complete store."""
     train = read_manifest(resolve(config.data, folder)).splits["train"]
     return train.tokens / train.sequences
 

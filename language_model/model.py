@@ -20,8 +20,6 @@ from language_model.weights import ALIASES, check, initial_weights
 
 ACTIVATIONS = {"gelu_tanh": "gelu_pytorch_tanh", "gelu": "gelu"}
 BERT_MODULE = "transformers.models.bert.modeling_bert"
-IGNORE = -100
-"""Label of positions that are not predicted, as in transformers and torch."""
 
 
 def import_transformers() -> ModuleType:
@@ -93,8 +91,8 @@ class ReferenceBert(nn.Module):
 
     def forward(self, batch: MaskedBatch) -> Tensor:
         """Return the cross-entropy summed over the masked tokens, a 0-dimensional tensor."""
-        labels = torch.full_like(batch.tokens, IGNORE).index_copy(0, batch.masked, batch.labels)
-        return cross_entropy(self.logits(batch).float(), labels, ignore_index=IGNORE, reduction="sum")
+        labels = torch.full_like(batch.tokens, -100).index_copy(0, batch.masked, batch.labels)
+        return cross_entropy(self.logits(batch).float(), labels, ignore_index=-100, reduction="sum")
 
     @torch.no_grad()
     def count_correct(self, batch: MaskedBatch) -> Tensor:

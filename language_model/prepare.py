@@ -37,11 +37,9 @@ def prepare_text(
     """Build a store in `out` from text files, or folders of them. Returns a description of it as plain values.
 
     Without `evaluation_paths`, documents are held out; without `vocabulary`, one of `vocabulary_size` WordPieces is
-    trained on the training documents. The bytes depend neither on `workers` nor on interruptions.
-
-    Raises:
-        DataError: text or vocabulary cannot be used, or `out` holds other files; no store was written.
-        UsageError: invalid settings.
+    trained on the training documents. The bytes depend neither on `workers` nor on interruptions. Raises DataError, and
+    writes no store, if text or vocabulary cannot be used, or if `out` holds other files; UsageError for invalid
+    settings.
     """
     evaluation = Corpus(evaluation_paths) if evaluation_paths else None
     train = Corpus(train_paths)
@@ -74,12 +72,8 @@ def prepare(
     vocabulary: Path | None = None,
 ) -> dict[str, Any]:
     """Build the store of `config` in `folder` from `text`; without text, check the existing store, with `decode` every
-    byte of it.
-
-    Raises:
-        DataError: text or store cannot be used.
-        UsageError: no folder, text for a source that has its own, or options that need --text.
-    """
+    byte of it. Raises DataError if text or store cannot be used; UsageError for no folder, text for a source that has
+    its own, and options that need --text."""
     # Options that would have no effect are refused before anything is read or written.
     if not text and (evaluation_text or vocabulary):
         raise UsageError("--evaluation-text and --vocabulary need --text; nothing was prepared.")
@@ -115,11 +109,8 @@ def prepare(
 
 def check_initial_checkpoint(config: BertRunConfig, store: Path, *, evaluate: bool) -> dict[str, Any]:
     """Describe the initial checkpoint as plain values; with `evaluate`, measure its masked-token accuracy too, which
-    for MLPerf's checkpoint must be the known one. A GPU is advisable for BERT-Large.
-
-    Raises:
-        DataError: the checkpoint is missing, damaged or of another model, or MLPerf's has another accuracy.
-    """
+    for MLPerf's checkpoint must be the known one. A GPU is advisable for BERT-Large. Raises DataError if the checkpoint
+    is missing, damaged or of another model, or if MLPerf's has another accuracy."""
     path = store / CHECKPOINT
     weights = load_initial_checkpoint(path, config.architecture)
     facts = describe(path, weights)

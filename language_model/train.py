@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import closing
 
 import torch
 from torch import Tensor
@@ -27,12 +28,8 @@ from timedrun.training.train_state import seed_everything
 
 
 def train(config: BertRunConfig, run: TimedRun) -> None:
-    """Train to `config.evaluation.target` masked-token accuracy, or for `config.max_samples` samples.
-
-    Raises:
-        UsageError: the settings contradict each other.
-        DataError: the data is missing or damaged.
-    """
+    """Train to `config.evaluation.target` masked-token accuracy, or for `config.max_samples` samples. Raises UsageError
+    if the settings contradict each other; DataError if the data is missing or damaged."""
     if problems := config.problems():  # runs started by another launcher have had no preflight
         raise UsageError(" ".join(problems))
     ranks, schedule = run.ranks, config.schedule
@@ -78,7 +75,7 @@ def train(config: BertRunConfig, run: TimedRun) -> None:
     )
     run.start_clock(run_info(config, parts), files=[store / name for name in read_manifest(store).files])
     # On the clock, on which the data is opened, too.
-    with open_batches(config, store, ranks) as batches:
+    with closing(open_batches(config, store, ranks)) as batches:
         for block in run.blocks(config.max_samples):
             model.train()
             for number, micro_batches in zip(run.steps(block), batches.train(run.position.step), strict=False):
@@ -96,11 +93,8 @@ def count_correct(model: Bert | ReferenceBert, batch: MaskedBatch, precision: Pr
 
 
 def accuracy(model: Bert | ReferenceBert, batches: TextBatches, precision: Precision, ranks: ProcessGroup) -> float:
-    """Return the fraction of the evaluation set's masked tokens predicted correctly, over all ranks.
-
-    Raises:
-        RuntimeError: the ranks together did not see every sequence once.
-    """
+    """Return the fraction of the evaluation set's masked tokens predicted correctly, over all ranks. Raises
+    RuntimeError if the ranks together did not see every sequence once."""
     counts = torch.zeros(3, dtype=torch.int64, device=ranks.device)
     model.eval()
     with torch.inference_mode():  # batches made in it, as the warm-up's: compiled code is for one kind of tensor

@@ -85,11 +85,8 @@ def initial_weights(architecture: BertArchitecture, seed: int) -> Weights:
 
 
 def check(tensors: Mapping[str, Tensor], architecture: BertArchitecture) -> Weights:
-    """Return the tensors of a BertForMaskedLM, tied ones once.
-
-    Raises:
-        DataError: tensors are missing, unexpected, of a wrong shape, or tied but different; each is named.
-    """
+    """Return the tensors of a BertForMaskedLM, tied ones once. Raises DataError, which names each, if tensors are
+    missing, unexpected, of a wrong shape, or tied but different."""
     wanted = shapes(architecture)
     weights: Weights = {}
     unexpected, wrong = [], []

@@ -59,7 +59,6 @@ class FfcvLoader:
         return len(self.images)
 
     def batches(self, parts: Sequence[Indices], epoch: int, size: int) -> Iterator[LoadedBatch]:
-        """Iterate over the batches of `parts`, of any sizes; see `Loader.batches`."""
 
         def fill(samples: Indices, images: Tensor) -> None:
             self.images.decode(samples, self.crops(samples, epoch, size), images.numpy())
@@ -79,7 +78,6 @@ class FfcvLoader:
         return crops
 
     def close(self) -> None:
-        """End the threads."""
         self._threads.close()
 
 
@@ -93,11 +91,8 @@ def centre_boxes(stored: npt.NDArray[np.int64], resize: int, size: int) -> npt.N
 
 
 def open_beton(path: Path, name: Callable[[int], str] = "image {}".format) -> BetonFile:
-    """Open a .beton file with FFCV; errors call image i `name(i)`.
-
-    Raises:
-        DataError: ffcv does not load, or the file is missing or damaged.
-    """
+    """Open a .beton file with FFCV; errors call image i `name(i)`. Raises DataError if ffcv does not load, or if the
+    file is missing or damaged."""
     return _with_ffcv(lambda pipeline: pipeline.BetonFile(path, name))  # type: ignore[no-any-return]
 
 
@@ -107,11 +102,8 @@ def compile_ahead() -> None:
 
 
 def stock_loader(folder: Path, **options: Any) -> Any:
-    """Return FFCV's own loader, for comparison; see `ffcv_pipeline.stock_loader` for `options`.
-
-    Raises:
-        DataError: ffcv does not load.
-    """
+    """Return FFCV's own loader, for comparison; see `ffcv_pipeline.stock_loader` for `options`. Raises DataError if
+    ffcv does not load."""
     return _with_ffcv(lambda pipeline: pipeline.stock_loader(folder / beton_name("train"), **options))
 
 

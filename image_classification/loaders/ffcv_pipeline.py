@@ -29,12 +29,10 @@ class BetonFile:
     """
 
     def __init__(self, path: Path, name: Callable[[int], str] = "image {}".format) -> None:
-        """
+        """Raise DataError if the file is missing, damaged or has other fields than an image and a label.
+
         Args:
             name: image number to its name in errors.
-
-        Raises:
-            DataError: the file is missing, damaged or has other fields than an image and a label.
         """
         if not path.is_file():
             raise DataError(f"{path}: no such file; prepare a store of format beton there.")
@@ -70,10 +68,7 @@ class BetonFile:
     ) -> None:
         """Decode crops (n, 5) top, left, height, width, mirrored of stored images into `images` (n, S, S, 3).
 
-        Releases the GIL and is thread-safe.
-
-        Raises:
-            DataError: an image cannot be decoded; it is named.
+        Releases the GIL and is thread-safe. Raises DataError, which names the image, if one cannot be decoded.
         """
         failed = np.zeros(len(samples), dtype=np.bool_)
         if not hasattr(self._scratch, "bytes"):

@@ -32,11 +32,7 @@ PREFETCH_FACTOR = 2  # batches that a worker makes ahead
 
 
 def decode(data: bytes, name: str) -> Image.Image:
-    """Decode an image to RGB.
-
-    Raises:
-        DataError: it cannot be decoded; the message contains `name`.
-    """
+    """Decode an image to RGB. Raises DataError, whose message contains `name`, if it cannot be decoded."""
     try:
         with open_image(data) as image:
             return image.convert("RGB")
@@ -107,11 +103,8 @@ class PillowLoader:
     """Crop, bilinear resize and flip with Pillow: the reference pixels of the other loaders."""
 
     def __init__(self, config: DataConfig, folder: Path, device: torch.device, *, train: bool, seed: int) -> None:
-        """With no worker the caller decodes. Workers are forked here: `batches` may run with other threads.
-
-        Raises:
-            DataError: no readable store in `folder`.
-        """
+        """With no worker the caller decodes. Workers are forked here: `batches` may run with other threads. Raises
+        DataError if there is no readable store in `folder`."""
         self._folder, workers = folder, config.workers_here
         self._images = open_encoded(folder, "train" if train else "evaluation")
         self._dataset = _Decoded(self._images, config, train=train, seed=seed)

@@ -33,12 +33,9 @@ class ImageLoader:
     """What to install if one of `packages` is missing."""
 
     def open(self, config: DataConfig, folder: Path, device: torch.device, *, train: bool, seed: int) -> Loader:
-        """Open the train or evaluation split of the store in `folder`; no image is read yet.
-
-        Raises:
-            UsageError: the loader does not read the format.
-            DataError: a package is missing, or the store is incomplete or differs from `config.store`.
-        """
+        """Open the train or evaluation split of the store in `folder`; no image is read yet. Raises UsageError if the
+        loader does not read the format; DataError if a package is missing, or if the store is incomplete or differs
+        from `config.store`."""
         if problem := self.mismatch(config.store.format):
             raise UsageError(problem)
         if problem := self.unavailable() or " ".join(store_problems(folder, config.store, config.eval_resize)):
@@ -76,11 +73,8 @@ class ImageLoader:
         )
 
     def compile_ahead(self) -> None:
-        """Compile the loader's native code, which takes up to seconds; no data file is opened.
-
-        Raises:
-            DataError: a package is missing.
-        """
+        """Compile the loader's native code, which takes up to seconds; no data file is opened. Raises DataError if a
+        package is missing."""
         if problem := self.unavailable():
             raise DataError(problem)
         if self.name in ("raw", "ffcv"):

@@ -67,13 +67,11 @@ def build_store(
     """Build the store of a source in `out`, with effective `settings`.
 
     Its bytes depend neither on `workers` nor on interruptions. Missing evaluation splits are added to a complete store.
+    Raises DataError if the source cannot be used, images are corrupt, the disk is full, or `out` holds something else;
+    TimedrunError if a worker process died.
 
     Args:
         open_source: list the images; its argument is a folder for files that a rerun may use.
-
-    Raises:
-        DataError: the source cannot be used, images are corrupt, the disk is full, or `out` holds something else.
-        TimedrunError: a worker process died.
     """
     began = time.monotonic()
     with _work_folder(out):
@@ -158,11 +156,8 @@ class _Build:
             )
 
     def write_shards(self, workers: int) -> None:
-        """Write every missing shard.
-
-        Raises:
-            DataError: images are corrupt, all of them named; or shards cannot be written.
-        """
+        """Write every missing shard. Raises DataError if images are corrupt, all of them named, or if shards cannot be
+        written."""
         tasks = [task for split in self.missing for task in self.tasks[split]]
         if not tasks:
             self.report("already prepared from the same images and settings")
@@ -198,7 +193,11 @@ class _Build:
             findings = {kind: set(names) for kind, names in self.present.findings.items()}
         for split in self.missing:
             shards = self._shards(split)
-            counts[split] = self._count(split, shards)
+            labels = np.concatenate([shard.labels for shard in shards])
+            if not len(labels):
+                raise DataError(f"{self.out}: no image of {split} can be decoded; the store is incomplete.")
+            size = sum(int(shard.offsets[-1]) for shard in shards)
+            counts[split] = count_split(labels, len(self.source.classes), size)
             try:
                 files |= self.format.finish(self.out, split, shards)
             except OSError as error:
@@ -232,12 +231,6 @@ class _Build:
                 )
             shards.append(shard)
         return shards
-
-    def _count(self, split: str, shards: Sequence[FinishedShard]) -> SplitCounts:
-        labels = np.concatenate([shard.labels for shard in shards])
-        if not len(labels):
-            raise DataError(f"{self.out}: no image of {split} can be decoded; the store is incomplete.")
-        return count_split(labels, len(self.source.classes), sum(int(shard.offsets[-1]) for shard in shards))
 
 
 def shard_tasks(split: str, items: Sequence[SourceItem]) -> Iterator[ShardTask]:

@@ -16,10 +16,7 @@ FORMATS: Final[Mapping[Format, StoreFormat]] = {"jpeg": encoded.FORMAT, "raw": r
 
 def effective_settings(settings: StoreConfig, eval_resize: int) -> StoreConfig:
     """Return `settings` as recorded in a manifest: unused fields at their defaults, evaluation resizes filled in.
-
-    Raises:
-        UsageError: invalid settings, or format "folder", which is not built.
-    """
+    Raises UsageError for invalid settings, and for format "folder", which is not built."""
     if settings.format not in FORMATS:
         raise UsageError(
             f"format {settings.format} is read in place and not built; use --data.store.format jpeg, raw or beton."

@@ -39,11 +39,8 @@ def first_lines(broken: Sequence[str], where: str = "") -> str:
 
 
 def inspect(item: SourceItem, position: int, data: bytes) -> SourceImage:
-    """Decode an image completely and find its kinds (`ImageManifest.findings`).
-
-    Raises:
-        UnusableImage: it cannot be decoded; the message names the item and Pillow's reason.
-    """
+    """Decode an image completely and find its kinds (`ImageManifest.findings`). Raises UnusableImage, with the item and
+    Pillow's reason, if it cannot be decoded."""
     from PIL import UnidentifiedImageError
 
     try:
@@ -77,11 +74,8 @@ def kinds_of(image: Image.Image) -> tuple[str, ...]:
 
 def inspect_all(items: Sequence[SourceItem]) -> tuple[Counter[str], list[str]]:
     """Decode every image; return the number of images that are not plain RGB JPEG by kind, and for each image that
-    cannot be read or decoded a line with the reason.
-
-    Raises:
-        DataError: the disk or archive cannot be read, or a file changed.
-    """
+    cannot be read or decoded a line with the reason. Raises DataError if the disk or archive cannot be read, or if a
+    file changed."""
     kinds: Counter[str] = Counter()
     broken = []
     for position, item in enumerate(items):

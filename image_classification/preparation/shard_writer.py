@@ -61,11 +61,8 @@ class ShardWriter:
         self.format = FORMATS[settings.format]
 
     def __call__(self, task: ShardTask) -> ShardOutcome:
-        """Write a shard unless it is finished; a shard with corrupt images is written only with `skip_broken`.
-
-        Raises:
-            DataError: an image cannot be read, or the shard cannot be written.
-        """
+        """Write a shard unless it is finished; a shard with corrupt images is written only with `skip_broken`. Raises
+        DataError if an image cannot be read, or if the shard cannot be written."""
         key = self._key(task)
         shard = load_shard(self.folder, task.split, task.number, key)
         file = shard_file(self.format, task.split, task.number)
@@ -105,14 +102,14 @@ class ShardWriter:
                     continue
                 if broken and not self.skip_broken:
                     continue
-                encoded = self.format.encode(image, self.settings, task.split)
-                writer.write(encoded.data)
+                data, row = self.format.encode(image, self.settings, task.split)
+                writer.write(data)
                 for kind in image.kinds:
                     findings.setdefault(kind, []).append(item.name)
                 names.append(item.name)
                 labels.append(item.label)
-                offsets.append(offsets[-1] + memoryview(encoded.data).nbytes)
-                rows.extend(encoded.row)
+                offsets.append(offsets[-1] + len(data))
+                rows.extend(row)
             unused = broken and not self.skip_broken
             stored = StoredFile(bytes=0, sha256="") if unused else writer.complete()
         finally:

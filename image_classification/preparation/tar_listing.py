@@ -35,10 +35,8 @@ class Member:
 def list_tar(path: Path, cache: Path, report: Callable[[str], None]) -> list[Member]:
     """Return all files in `path` and in the tar files that it contains, in file order.
 
-    The list is cached in the folder `cache` and reused while size and modification time of `path` are unchanged.
-
-    Raises:
-        DataError: the file is unreadable or truncated, or has a member of an unsafe name or kind.
+    The list is cached in the folder `cache` and reused while size and modification time of `path` are unchanged. Raises
+    DataError if the file is unreadable or truncated, or has a member of an unsafe name or kind.
     """
     try:
         stream = path.open("rb")

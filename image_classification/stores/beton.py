@@ -4,7 +4,7 @@ memory_allocator.py), written without FFCV and byte-identical for any number of 
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -20,13 +20,11 @@ from timedrun.training.sampling import random_uniform
 BETON_VERSION = 2
 PAGE = 1 << 23
 """Bytes: FFCV's default, 8 MiB; a larger power of two if an image does not fit."""
-LARGEST_PAGE = 1 << 31
 JPEG, RAW = 0, 1
 INTEGER_FIELD, IMAGE_FIELD = 1, 2
 SHARE_SEED = 0
 """Of the choice of JPEG images: part of the file, so independent of a run's seed."""
 COLUMNS = ("mode", "height", "width", "original_height", "original_width")
-_CHUNK = 1 << 23
 
 HEADER = np.dtype(
     [
@@ -86,10 +84,8 @@ def encode_beton(image: SourceImage, settings: StoreConfig, split: str) -> Encod
     """Return the image as JPEG or as pixels, shrunk if it exceeds the configured size.
 
     FFCV shrinks with OpenCV's INTER_AREA; this uses Pillow's closest filter, Hamming (45 dB; box 34 dB). An RGB JPEG
-    file is copied unchanged if `size` is 0 and `jpeg_share` is 1, which is lossless.
-
-    Raises:
-        DataError: the image is too large for the format.
+    file is copied unchanged if `size` is 0 and `jpeg_share` is 1, which is lossless. Raises DataError if the image is
+    too large for the format.
     """
     from PIL import Image
 
@@ -104,15 +100,15 @@ def encode_beton(image: SourceImage, settings: StoreConfig, split: str) -> Encod
     row = (JPEG if as_jpeg else RAW, height, width, original_height, original_width)
     plain = (image.decoded.format, image.decoded.mode) == ("JPEG", "RGB")
     if plain and settings.size == 0 and settings.jpeg_share == 1:
-        return EncodedImage(image.data, row)
+        return image.data, row
     pixels = image.rgb
     if (height, width) != (original_height, original_width):
         pixels = pixels.resize((width, height), Image.Resampling.HAMMING)
     if not as_jpeg:
-        return EncodedImage(pixels.tobytes(), row)
+        return pixels.tobytes(), row
     buffer = io.BytesIO()
     pixels.save(buffer, "JPEG", quality=settings.jpeg_quality, subsampling="4:2:0")
-    return EncodedImage(buffer.getvalue(), row)
+    return buffer.getvalue(), row
 
 
 def allocate(sizes: NDArray[np.int64], begin: int, page: int) -> tuple[NDArray[np.int64], int]:
@@ -132,25 +128,14 @@ def allocate(sizes: NDArray[np.int64], begin: int, page: int) -> tuple[NDArray[n
 
 
 def page_size(largest: int) -> int:
-    """Return FFCV's default, or the smallest power of two that holds an image of `largest` bytes.
-
-    Raises:
-        DataError: the image exceeds the largest page.
-    """
-    page = max(PAGE, 1 << (largest - 1).bit_length() if largest else 0)
-    if page > LARGEST_PAGE:
-        raise DataError(
-            f"an image of {largest:,} bytes exceeds the largest page of a .beton file; set --data.store.size."
-        )
-    return page
+    """Return FFCV's default, or the smallest power of two that holds an image of `largest` bytes: at most 1 GiB, since
+    Pillow decodes no image of more than 179 million pixels."""
+    return max(PAGE, 1 << (largest - 1).bit_length() if largest else 0)
 
 
 def finish_file(folder: Path, split: str, shards: Sequence[FinishedShard]) -> Mapping[str, StoredFile]:
-    """Write the split's file from its shards, and its index; memory: their tables and 8 MiB of images.
-
-    Raises:
-        DataError: a shard changed, or an image is too large for any page.
-    """
+    """Write the split's file from its shards, and its index; memory: their tables and a page of images. Raises
+    DataError if a shard changed."""
     index = index_of_shards(shards, COLUMNS)
     sizes = index.rows["bytes"].astype(np.int64)
     count = len(index)
@@ -170,49 +155,22 @@ def finish_file(folder: Path, split: str, shards: Sequence[FinishedShard]) -> Ma
     allocations["sample_id"], allocations["ptr"], allocations["size"] = np.arange(count), offsets, sizes
 
     with FileWriter(folder / beton_name(split)) as writer:
-        written = 0
         for part in (header, fields, samples):
             writer.write(part.tobytes())
-            written += part.nbytes
-        for begin, chunk in _chunks(folder, shards, offsets):
-            _pad(writer, begin - written)
-            writer.write(chunk)
-            written = begin + len(chunk)
-        _pad(writer, end - written)
+        written, places = tables, iter(offsets.tolist())
+        for shard in shards:
+            check_size(folder, shard.file, shard.stored)
+            with (folder / shard.file).open("rb") as stream:
+                for size in np.diff(shard.offsets).tolist():
+                    begin = next(places)
+                    writer.write(bytes(begin - written))
+                    writer.write(stream.read(size))
+                    written = begin + size
+        writer.write(bytes(end - written))
         writer.write(allocations.tobytes())
     stored = StoredFile(bytes=end + allocations.nbytes, sha256=writer.sha256)
     index.rows["offset"], index.rows["shard"] = offsets, 0
     return {beton_name(split): stored, **index.write(folder, split)}
-
-
-def _chunks(folder: Path, shards: Sequence[FinishedShard], offsets: NDArray[np.int64]) -> Iterator[tuple[int, bytes]]:
-    """Yield (offset in the new file, bytes) in order; images contiguous in both files are read together."""
-    first = 0
-    for shard in shards:
-        count = len(shard.names)
-        source, target = shard.offsets, offsets[first : first + count]
-        first += count
-        if not count:
-            continue
-        check_size(folder, shard.file, shard.stored)
-        begins = np.flatnonzero(np.diff(target - source[:-1], prepend=-1)).tolist()
-        with (folder / shard.file).open("rb") as stream:
-            for begin, end in zip(begins, [*begins[1:], count], strict=True):
-                offset, left = int(target[begin]), int(source[end] - source[begin])
-                stream.seek(int(source[begin]))
-                while left:
-                    chunk = stream.read(min(left, _CHUNK))
-                    if not chunk:
-                        raise DataError(f"{folder / shard.file}: truncated while it was read; run prepare again.")
-                    yield offset, chunk
-                    offset, left = offset + len(chunk), left - len(chunk)
-
-
-def _pad(writer: FileWriter, count: int) -> None:
-    while count:
-        part = min(count, _CHUNK)
-        writer.write(bytes(part))
-        count -= part
 
 
 def bytes_per_image(settings: StoreConfig, split: str, source: float) -> float:

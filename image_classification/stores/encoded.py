@@ -124,22 +124,16 @@ EncodedImages = FolderImages | JpegShards
 
 
 def open_encoded(folder: Path, split: str) -> EncodedImages:
-    """Open a split ("train", "evaluation") of a store of format jpeg, or of a folder of images with an index.
-
-    Raises:
-        DataError: there is neither, or it is damaged.
-    """
+    """Open a split ("train", "evaluation") of a store of format jpeg, or of a folder of images with an index. Raises
+    DataError if there is neither, or if it is damaged."""
     if (folder / MANIFEST).is_file() and read_manifest(folder).settings.format != "folder":
         return JpegShards(folder, split)
     return FolderImages(folder, split)
 
 
 def open_shards(folder: Path, split: str, format_name: Format, suffix: str) -> tuple[SampleIndex, list[Path]]:
-    """Return the index of a split and the paths of its shards; no shard is read.
-
-    Raises:
-        DataError: no store of that format with that split, a damaged index, or a shard of another size.
-    """
+    """Return the index of a split and the paths of its shards; no shard is read. Raises DataError if there is no store
+    of that format with that split, or for a damaged index or a shard of another size."""
     manifest = require_split(folder, format_name, split)
     path = folder / index_files(split)[0]
     index = SampleIndex.open(folder, split, manifest.files, ROW)
@@ -155,7 +149,7 @@ def open_shards(folder: Path, split: str, format_name: Format, suffix: str) -> t
 
 def encode_file(image: SourceImage, settings: StoreConfig, split: str) -> EncodedImage:
     width, height = image.decoded.size
-    return EncodedImage(image.data, (height, width))
+    return image.data, (height, width)
 
 
 def _close(handles: dict[int, int]) -> None:

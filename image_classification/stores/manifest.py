@@ -111,11 +111,8 @@ def count_split(labels: NDArray[np.integer], classes: int, size: int) -> SplitCo
 
 
 def read_manifest(folder: Path) -> ImageManifest:
-    """Return the manifest of the store in `folder`.
-
-    Raises:
-        DataError: there is none, or it is damaged or of another version.
-    """
+    """Return the manifest of the store in `folder`. Raises DataError if there is none, or if it is damaged or of
+    another version."""
     return store_files.read_manifest(
         folder / MANIFEST,
         ImageManifest,

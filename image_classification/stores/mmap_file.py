@@ -18,11 +18,8 @@ _FAILED = ctypes.c_void_p(-1).value
 
 
 def map_file(path: Path) -> NDArray[np.uint8]:
-    """Return the bytes of a file as a memory map, unmapped when its last view is released.
-
-    Raises:
-        DataError: the file cannot be opened or mapped.
-    """
+    """Return the bytes of a file as a memory map, unmapped when its last view is released. Raises DataError if the file
+    cannot be opened or mapped."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:

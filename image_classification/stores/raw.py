@@ -60,7 +60,7 @@ def encode_raw(image: SourceImage, settings: StoreConfig, split: str) -> Encoded
     pixels = image.rgb
     if (height, width) != (original_height, original_width):
         pixels = pixels.resize((width, height), Image.Resampling.BILINEAR)
-    return EncodedImage(pixels.tobytes(), (height, width, original_height, original_width))
+    return pixels.tobytes(), (height, width, original_height, original_width)
 
 
 def bytes_per_image(settings: StoreConfig, split: str, source: float) -> float:

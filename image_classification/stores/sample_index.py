@@ -59,11 +59,8 @@ class SampleIndex:
 
     @classmethod
     def open(cls, folder: Path, prefix: str, files: Mapping[str, StoredFile], kind: np.dtype[Any]) -> SampleIndex:
-        """Open an index that `write` wrote; `files` holds the expected size and digest of its two files.
-
-        Raises:
-            DataError: a file is missing, damaged or not an index of this kind.
-        """
+        """Open an index that `write` wrote; `files` holds the expected size and digest of its two files. Raises
+        DataError if a file is missing, damaged or not an index of this kind."""
         rows_name, names_name = index_files(prefix)
         for name in (rows_name, names_name):
             if name not in files:

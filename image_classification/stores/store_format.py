@@ -42,12 +42,8 @@ class SourceItem:
     """Bytes."""
 
     def read(self) -> bytes:
-        """Return the encoded image.
-
-        Raises:
-            UnusableImage: its own file cannot be read; the item is named.
-            DataError: the file changed, or the disk or archive cannot be read; the item is named.
-        """
+        """Return the encoded image. Raises UnusableImage if its own file cannot be read; DataError if the file changed,
+        or if the disk or archive cannot be read. Both name the item."""
         try:
             handle = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # opening a pipe would block
             try:
@@ -86,14 +82,8 @@ class SourceImage:
         return self.decoded if self.decoded.mode == "RGB" else self.decoded.convert("RGB")
 
 
-@dataclass(frozen=True)
-class EncodedImage:
-    """Bytes of an image in a shard."""
-
-    data: bytes | memoryview
-    """Appended to the previous image without padding."""
-    row: tuple[int, ...] = ()
-    """Values of `StoreFormat.columns`."""
+EncodedImage = tuple[bytes, tuple[int, ...]]
+"""Bytes of an image in a shard, appended to the previous image without padding, and values of `StoreFormat.columns`."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +99,7 @@ class FinishedShard:
     offsets: NDArray[np.int64]
     """(n + 1,); image i is bytes offsets[i] .. offsets[i + 1] of the file"""
     rows: NDArray[np.int64]
-    """(n, columns) `EncodedImage.row`"""
+    """(n, columns)"""
     findings: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Names of the images that are not plain RGB JPEG, by kind."""
     broken: tuple[str, ...] = ()
@@ -128,7 +118,7 @@ class StoreFormat:
     and return them by path, without the shards. Same shards, same bytes. Not called again for a split whose files all
     match the manifest."""
     columns: tuple[str, ...] = ()
-    """Index columns in addition to label, offset and bytes; the names of `EncodedImage.row`."""
+    """Index columns in addition to label, offset and bytes."""
     keeps_shards: bool = True
     """True: shards are files of the store, <split>/<number as %05d>.<suffix>. False: `finish` copies what it needs from
     `folder / shard.file`; shards are removed with the work folder after the manifest is written."""

@@ -1,7 +1,5 @@
 """Causal language modelling, timed to a target validation loss: the specs of three benchmarks with one decoder."""
 
-from __future__ import annotations
-
 from timedrun.benchmark import EVERYTHING, BenchmarkSpec
 
 SPEC = BenchmarkSpec(

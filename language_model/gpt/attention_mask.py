@@ -54,12 +54,8 @@ def allowed_pairs(window: Tensor | None, documents: Tensor | None) -> Callable[[
     return allowed
 
 
-@cache
-def _flex_attention() -> Any:
-    """Return torch's flex_attention, compiled: otherwise all scores would be in memory."""
-    from torch.nn.attention.flex_attention import flex_attention
-
-    return torch.compile(flex_attention)
+_compiled = cache(torch.compile)
+"""Of flex_attention: otherwise all scores would be in memory."""
 
 
 def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | BlockMask | None, *, dropout: float) -> Tensor:
@@ -70,12 +66,10 @@ def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | BlockMask |
         return F.scaled_dot_product_attention(query, key, value, dropout_p=dropout, is_causal=True, enable_gqa=shared)
     if isinstance(mask, Tensor):
         return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=dropout, enable_gqa=shared)
-    if torch.compiler.is_compiling():
-        from torch.nn.attention.flex_attention import flex_attention
+    from torch.nn.attention.flex_attention import flex_attention
 
-        mixed = flex_attention(query, key, value, block_mask=mask, enable_gqa=shared)
-    else:
-        mixed = _flex_attention()(query, key, value, block_mask=mask, enable_gqa=shared)
+    attention: Any = flex_attention if torch.compiler.is_compiling() else _compiled(flex_attention)
+    mixed: Tensor = attention(query, key, value, block_mask=mask, enable_gqa=shared)
     return mixed
 
 

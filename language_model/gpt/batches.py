@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Protocol, Self
 
 import numpy as np
 import torch
@@ -15,19 +14,15 @@ from torch import Tensor
 
 from language_model.gpt.configs import GptRunConfig
 from language_model.gpt.datasets import open_store
+from language_model.gpt.encoding import Tokens
 from language_model.gpt.settings import Sampling
+from language_model.gpt.token_shards import ShardedTokens
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.training import sampling as sample_order
 from timedrun.training.prefetch import StepBatches, to_device
 from timedrun.training.sampling import Indices
 
-
-class TokenSequence(Protocol):
-    """Token ids of a split in order: an array, or shards that are read as one."""
-
-    def __len__(self) -> int: ...
-
-    def __getitem__(self, places: Indices, /) -> NDArray[np.uint16]: ...
+TokenSequence = Tokens | ShardedTokens
 
 
 @dataclass(frozen=True)
@@ -54,19 +49,9 @@ class TokenBatches:
         *,
         ahead: int | None = None,
     ) -> None:
-        """
-        Args:
-            ahead: of `StepBatches`.
-        """
         self.config, self.ranks, self.length = config, ranks, config.model.context
         self._train, self._validation = train, validation
         self._steps = StepBatches(self._step, ranks.device, ahead)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """End the thread that makes batches ahead, if there is one. A second call does nothing."""
@@ -113,11 +98,8 @@ class TokenBatches:
 
 
 def open_batches(config: GptRunConfig, folder: Path | None, ranks: ProcessGroup) -> TokenBatches:
-    """Map the tokens of the store in `folder` into memory.
-
-    Raises:
-        DataError: the folder is missing or not an intact token store.
-    """
+    """Map the tokens of the store in `folder` into memory. Raises DataError if the folder is missing or not an intact
+    token store."""
     store = open_store(folder)
     return TokenBatches(config, store.tokens("train"), store.tokens("validation"), ranks)
 
@@ -125,11 +107,9 @@ def open_batches(config: GptRunConfig, folder: Path | None, ranks: ProcessGroup)
 def sequence_starts(samples: Indices, *, tokens: int, length: int, sampling: Sampling, seed: int) -> Indices:
     """Return the first token of each of the run's `samples` (numbered from 0 over the run) in a split of `tokens`.
 
-    Each sequence of `length` tokens and the token after it lie within the split. windows: uniform over the
-    tokens - length starts. Otherwise: multiples of `length`, each once in every (tokens - 1) // length samples.
-
-    Raises:
-        ValueError: the split is shorter than `length` + 1 tokens.
+    Each sequence of `length` tokens and the token after it lie within the split. windows: uniform over the tokens -
+    length starts. Otherwise: multiples of `length`, each once in every (tokens - 1) // length samples. Raises
+    ValueError if the split is shorter than `length` + 1 tokens.
     """
     if tokens <= length:
         raise ValueError(f"a split of {tokens} tokens has no sequence of {length} tokens and the token after it")

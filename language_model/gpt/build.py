@@ -41,12 +41,9 @@ class Parts:
 
 
 def build(config: GptRunConfig, ranks: ProcessGroup, facts: TokenFacts, device: torch.device) -> Parts:
-    """Build the parts of a run on `device`; on the meta device no memory is allocated.
-
-    Raises:
-        UsageError: the ranks do not divide the batch, or the optimizer does not fit the model.
-        NoEffect: a method finds nothing to change, or acts only after the last step.
-    """
+    """Build the parts of a run on `device`; on the meta device no memory is allocated. Raises UsageError if the ranks
+    do not divide the batch, or if the optimizer does not fit the model; NoEffect if a method finds nothing to change,
+    or acts only after the last step."""
     batch = BatchPlan.of(config.global_batch, config.micro_batch, ranks.world_size)
     methods = stack(*config.methods, seed=config.seed, rank=ranks.rank, places=PLACES)
     methods.require_reach(min(1.0, (math.ceil(config.total_samples / config.global_batch) - 1) / config.schedule.steps))
@@ -66,10 +63,8 @@ def build_gpt_optimizer(config: OptimizerConfig, model: nn.Module, *, adam_beta1
     """Build the configured optimizer over the trainable parameters of `model`, which is on its device.
 
     muon, as in the modded-nanogpt speed runs: momentum `config.momentum` for the blocks' matrices; embeddings, head and
-    gains use AdamW at the rate `config.other_lr` with betas (`adam_beta1`, `config.beta2`) and no weight decay.
-
-    Raises:
-        UsageError: muon for transformers' GPT-2, which fuses three matrices into one.
+    gains use AdamW at the rate `config.other_lr` with betas (`adam_beta1`, `config.beta2`) and no weight decay. Raises
+    UsageError for muon with transformers' GPT-2, which fuses three matrices into one.
     """
     if config.kind != "muon":
         return build_optimizer(config, model)

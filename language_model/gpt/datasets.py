@@ -51,11 +51,8 @@ class TokenFacts:
 
 
 def open_store(folder: Path | None) -> TokenStore | ShardStore:
-    """Open the token store, or the token shards, in `folder` without reading a token.
-
-    Raises:
-        DataError: the folder is missing or not an intact token store, or a shard is damaged.
-    """
+    """Open the token store, or the token shards, in `folder` without reading a token. Raises DataError if the folder is
+    missing or not an intact token store, or if a shard is damaged."""
     store = require_data_folder(folder, "GPT's token store")
     sharded = not (store / MANIFEST).exists() and any(shard_paths(store).values())
     return ShardStore(store) if sharded else TokenStore(store)
@@ -63,12 +60,8 @@ def open_store(folder: Path | None) -> TokenStore | ShardStore:
 
 def facts(folder: Path | None, length: int, data: GptDataConfig | None = None) -> TokenFacts:
     """Read sizes from the manifest or the headers, for sequences of `length` tokens and the evaluation of `data`
-    (default: the whole validation split).
-
-    Raises:
-        DataError: the folder is missing or not an intact token store, or the validation split is shorter than `data`
-            asks.
-    """
+    (default: the whole validation split). Raises DataError if the folder is missing or not an intact token store, or if
+    the validation split is shorter than `data` asks."""
     store, data = open_store(folder), data or GptDataConfig()
     tokens = store.counts["validation"]
     if data.eval_tokens >= tokens:
@@ -142,10 +135,7 @@ def preflight(config: GptRunConfig, folder: Path | None, ranks: int) -> list[str
 
 def data_digest(config: GptRunConfig, folder: Path | None) -> dict[str, str]:
     """Return the SHA-256 of the manifest of the data, which holds the SHA-256 of every file, or that of all shards.
-
-    Raises:
-        DataError: the folder is missing or not an intact token store.
-    """
+    Raises DataError if the folder is missing or not an intact token store."""
     return open_store(folder).identity()
 
 

@@ -42,11 +42,7 @@ class Characters:
         self._codes = np.array([ord(character) for character in self.alphabet], dtype=np.uint32)
 
     def encode(self, text: str) -> Tokens:
-        """Encode `text`.
-
-        Raises:
-            DataError: a character is not in the alphabet.
-        """
+        """Encode `text`. Raises DataError if a character is not in the alphabet."""
         codes = np.frombuffer(text.encode("utf-32-le"), dtype="<u4")
         if missing := set(text) - set(self.alphabet):
             raise DataError(f"characters missing from the store's alphabet: {''.join(sorted(missing))!r}")
@@ -89,7 +85,6 @@ class BytePairs:
             raise DataError(f"{encoder} has {self.vocabulary:,} tokens; the limit is {LARGEST_VOCABULARY:,}.")
 
     def encode(self, text: str) -> Tokens:
-        """Return the token ids of `text`."""
         return np.array(self._tokenizer.encode(text).ids, dtype=np.uint16)
 
     def encode_batch(self, texts: list[str]) -> list[Tokens]:
@@ -101,11 +96,8 @@ Encoding = Characters | BytePairs
 
 
 def read_text(path: Path) -> Iterator[str]:
-    """Yield the text of `path` in pieces of about `PIECE_BYTES`, with line ends unchanged.
-
-    Raises:
-        DataError: the file cannot be read, or is not UTF-8; the message has the offset, counted from 0.
-    """
+    """Yield the text of `path` in pieces of about `PIECE_BYTES`, with line ends unchanged. Raises DataError if the file
+    cannot be read, or is not UTF-8; the message has the offset, counted from 0."""
     left, start = b"", 0  # undecoded bytes and their offset in the file
     try:
         with path.open("rb") as file:

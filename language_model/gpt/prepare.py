@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from judging.ground.errors import UsageError
+import numpy as np
+
+from judging.ground.errors import DataError, UsageError
+from judging.ground.token_shard import write_shard
 from language_model.gpt.configs import GptRunConfig
 from language_model.gpt.datasets import facts, open_store
-from language_model.gpt.encoding import BYTES
-from language_model.gpt.shard_preparation import prepare_shards
-from language_model.gpt.tokens import MANIFEST, prepare_tokens
+from language_model.gpt.encoding import BYTES, SPLITS, BytePairs, Split, Tokens
+from language_model.gpt.token_shards import SHARD_TOKENS
+from language_model.gpt.tokens import MANIFEST, VALIDATION_FRACTION, prepare_tokens
 from language_model.text import topics_store
+from language_model.text.corpus import Corpus, Document
+from language_model.text.corpus_split import Corpora
+
+DOCUMENTS = 256
+"""Documents that are encoded together."""
 
 
 def prepare(
@@ -33,11 +42,9 @@ def prepare(
 
     Tokens are characters, or GPT-2's byte pairs if `vocabulary` and `merges` are given. One process does the work,
     whatever `workers` is. With `data.format` shards the documents of `text`, and of `evaluation_text` for validation,
-    become shards with the first `model.vocabulary` of GPT-2's byte pairs.
-
-    Raises:
-        DataError: text or store cannot be used.
-        UsageError: no folder, only one of the two files, files without text, or an encoding that shards cannot have.
+    become shards with the first `model.vocabulary` of GPT-2's byte pairs. Raises DataError if text or store cannot be
+    used; UsageError for no folder, only one of the two files, files without text, and an encoding that shards cannot
+    have.
     """
     # What cannot be prepared is refused before a file is read.
     sharded = config.data.format == "shards"
@@ -75,3 +82,75 @@ def prepare(
     elif decode:
         open_store(folder).verify()
     return {"store": str(folder), **asdict(facts(folder, config.model.context, config.data))}
+
+
+def prepare_shards(
+    paths: Sequence[Path],
+    evaluation_paths: Sequence[Path],
+    out: Path,
+    *,
+    name: str,
+    encoder: Path,
+    merges: Path,
+    vocabulary: int = 0,
+) -> None:
+    """Write the documents in `paths` and, for validation, `evaluation_paths` to shards `name`_train_*.bin and
+    `name`_val_*.bin in `out`; the same input yields the same bytes. Files are as `Corpus` reads them.
+
+    Without `evaluation_paths` a tenth of the documents is for validation, chosen by a hash of their text. GPT-2's
+    <|endoftext|> stands before every document. A `vocabulary` below GPT-2's takes its first merges only. One full shard
+    and the validation tokens are in memory. The validation shards are written last: no run opens a partial folder.
+    Raises UsageError if `out` already has shards or a token store; DataError if text or encoding cannot be used, or if
+    a split has fewer than 2 tokens.
+    """
+    # Nothing is overwritten, and nothing is encoded that the format could not hold.
+    if taken := sorted(path.name for path in (*out.glob("*.bin"), *out.glob(MANIFEST))):
+        raise UsageError(
+            f"{out} already has {', '.join(taken[:3])}; nothing was changed. Choose another folder or delete it."
+        )
+    coder = BytePairs(encoder, merges, vocabulary)
+    if coder.end_of_text != coder.vocabulary - 1:
+        raise DataError(
+            f"{encoder}: <|endoftext|> is token {coder.end_of_text} of {coder.vocabulary:,}; shards of GPT-2 tokens"
+            " need it as the last one."
+        )
+    evaluation = Corpus(evaluation_paths).documents if evaluation_paths else None
+    corpora = Corpora(Corpus(paths).documents, evaluation, VALIDATION_FRACTION)
+    waiting: dict[Split, list[Tokens]] = {split: [] for split in SPLITS}
+    shards = dict.fromkeys(SPLITS, 0)
+    count = 0  # training tokens that wait
+
+    def write(split: Split, tokens: Tokens) -> None:
+        # As FineWeb's: fineweb_val_000000.bin, fineweb_train_000001.bin.
+        number, word = (shards[split], "val") if split == "validation" else (shards[split] + 1, "train")
+        write_shard(out / f"{name}_{word}_{number:06d}.bin", tokens, coder.vocabulary)
+        shards[split] += 1
+
+    # Training shards are written as they are full, since the text may be larger than memory.
+    for split, tokens in encoded(coder, corpora.documents()):
+        waiting[split].append(tokens)
+        if split == "train":
+            count += len(tokens)
+            if count >= SHARD_TOKENS:
+                joined = np.concatenate(waiting[split])
+                write(split, joined[:SHARD_TOKENS])
+                waiting[split], count = [joined[SHARD_TOKENS:]], count - SHARD_TOKENS
+    # The validation split last: a folder without it is no store.
+    rest = {split: np.concatenate([np.empty(0, np.uint16), *waiting[split]]) for split in SPLITS}
+    if short := [split for split in SPLITS if not shards[split] and len(rest[split]) < 2]:
+        raise DataError(f"the text leaves fewer than 2 tokens for {' and '.join(short)}; use more text.")
+    for split in SPLITS:
+        for begin in range(0, len(rest[split]), SHARD_TOKENS):
+            write(split, rest[split][begin : begin + SHARD_TOKENS])
+
+
+def encoded(coder: BytePairs, documents: Iterable[tuple[str, Document]]) -> Iterator[tuple[Split, Tokens]]:
+    """Yield the tokens of each document after `end_of_text`, with its split."""
+    left = iter(documents)
+    while several := list(islice(left, DOCUMENTS)):
+        texts = coder.encode_batch([document.text.strip("\n") for _, document in several])
+        for (split, _), tokens in zip(several, texts, strict=True):
+            yield (
+                "train" if split == "train" else "validation",
+                np.concatenate([np.array([coder.end_of_text], dtype=np.uint16), tokens]),
+            )

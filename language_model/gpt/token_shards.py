@@ -58,12 +58,10 @@ class ShardStore:
 
     @property
     def counts(self) -> dict[Split, int]:
-        """Tokens of each split."""
         return {split: sum(shard.tokens for shard in part) for split, part in self.shards.items()}
 
     @property
     def files(self) -> list[Path]:
-        """Shards of all splits."""
         return [shard.path for part in self.shards.values() for shard in part]
 
     @property
@@ -86,11 +84,8 @@ class ShardStore:
         return ShardedTokens(self.shards[split])
 
     def verify(self) -> None:
-        """Read every token.
-
-        Raises:
-            DataError: a token is outside the vocabulary, or no document begins in a shard's split.
-        """
+        """Read every token. Raises DataError if a token is outside the vocabulary, or if no document begins in a
+        split."""
         for split, part in self.shards.items():
             documents = 0
             for shard in part:

@@ -42,7 +42,6 @@ class Part:
 
     @property
     def stored(self) -> StoredFile:
-        """Size and digest of the file."""
         return StoredFile(bytes=self.tokens * TOKEN_TYPE.itemsize, sha256=self.sha256)
 
 
@@ -71,7 +70,6 @@ class Manifest:
     validation: Part
 
     def part(self, split: Split) -> Part:
-        """Return the file of a split."""
         return self.train if split == "train" else self.validation
 
     @property
@@ -93,7 +91,6 @@ class TokenStore:
 
     @property
     def vocabulary(self) -> int:
-        """Number of different tokens."""
         return self.manifest.vocabulary
 
     @property
@@ -103,21 +100,17 @@ class TokenStore:
 
     @property
     def counts(self) -> dict[Split, int]:
-        """Tokens of each split."""
         return {split: self.manifest.part(split).tokens for split in SPLITS}
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the manifest's content, which holds the SHA-256 of every file."""
         return self.manifest.digest
 
     def identity(self) -> dict[str, str]:
-        """Return the digest and a description of it."""
         return {"sha256": self.digest, "of": "the manifest, with the SHA-256 of every file"}
 
     @property
     def files(self) -> list[Path]:
-        """Token files of all splits."""
         return [self.folder / self.manifest.part(split).file for split in SPLITS]
 
     def tokens(self, split: Split) -> Tokens:
@@ -127,11 +120,8 @@ class TokenStore:
         return mapped
 
     def verify(self) -> None:
-        """Read every byte and compare it with the manifest.
-
-        Raises:
-            DataError: a file has another SHA-256, or a token outside the vocabulary.
-        """
+        """Read every byte and compare it with the manifest. Raises DataError if a file has another SHA-256, or a token
+        outside the vocabulary."""
         for split in SPLITS:
             part = self.manifest.part(split)
             check_content(self.folder, part.file, part.stored)
@@ -142,11 +132,7 @@ class TokenStore:
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """Read the manifest of the store in `folder`.
-
-    Raises:
-        DataError: it is missing, damaged or edited.
-    """
+    """Read the manifest of the store in `folder`. Raises DataError if it is missing, damaged or edited."""
     path = folder / MANIFEST
     if not path.is_file():
         raise DataError(f"{folder} has no {MANIFEST}, so it is not a token store; make one with `timedrun prepare`.")
@@ -177,11 +163,9 @@ def prepare_tokens(
     The first int(characters * (1 - VALIDATION_FRACTION)) characters are for training, the rest for validation, as
     nanoGPT splits tinyshakespeare. Tokens are characters or, with `encoder` and `merges`, GPT-2's; then each file is a
     document and ends with the token <|endoftext|>. The characters of `alphabet` are tokens even if no text has them.
-    Memory is bounded: files are read twice, in pieces. The manifest is written last, so no store is partial.
-
-    Raises:
-        UsageError: only one of `encoder` and `merges`, or `out` already has a store.
-        DataError: a file is missing or not UTF-8, or there is too little text.
+    Memory is bounded: files are read twice, in pieces. The manifest is written last, so no store is partial. Raises
+    UsageError for only one of `encoder` and `merges`, and if `out` already has a store; DataError if a file is missing
+    or not UTF-8, or if there is too little text.
     """
     names: dict[Split, str] = {split: f"{split}.tokens" for split in SPLITS}
     if taken := [name for name in (MANIFEST, *names.values()) if (out / name).exists()]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 import torch
 from torch import Tensor, nn
 
@@ -24,11 +26,7 @@ from timedrun.training.train_state import seed_everything
 
 def train(config: GptRunConfig, run: TimedRun) -> None:
     """Train to `config.evaluation.target` nats per token of validation text, or for `config.total_samples` samples.
-
-    Raises:
-        UsageError: the settings contradict each other.
-        DataError: the data is missing or damaged.
-    """
+    Raises UsageError if the settings contradict each other; DataError if the data is missing or damaged."""
     if problems := config.problems():  # runs started by another launcher have had no preflight
         raise UsageError(" ".join(problems))
     ranks, schedule, context = run.ranks, config.schedule, config.model.context
@@ -89,7 +87,7 @@ def train(config: GptRunConfig, run: TimedRun) -> None:
     )
     run.start_clock(run_info(config, parts), files=open_store(run.data_folder).files)
     # On the clock, on which the data is opened, too.
-    with open_batches(config, run.data_folder, ranks) as batches:
+    with closing(open_batches(config, run.data_folder, ranks)) as batches:
         for block in run.blocks(config.total_samples):
             model.train()
             for number, batch in zip(run.steps(block), batches.train(run.position.step), strict=False):
@@ -112,11 +110,8 @@ def sum_losses(model: nn.Module, batch: TokenBatch, precision: Precision) -> Ten
 def validation_loss(
     model: nn.Module, batches: TokenBatches, precision: Precision, ranks: ProcessGroup, expected: int
 ) -> float:
-    """Return the mean loss in nats per token of the whole validation split, over all ranks.
-
-    Raises:
-        RuntimeError: the ranks together did not see `expected` tokens.
-    """
+    """Return the mean loss in nats per token of the whole validation split, over all ranks. Raises RuntimeError if the
+    ranks together did not see `expected` tokens."""
     sums = torch.zeros(2, dtype=torch.float64, device=ranks.device)
     model.eval()
     for batch in batches.evaluation():

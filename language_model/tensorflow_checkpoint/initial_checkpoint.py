@@ -38,9 +38,7 @@ def find(path: Path) -> Path:
     """Find the checkpoint at `path`: a TensorFlow prefix or its .index, a .safetensors file, or a folder holding one.
 
     Returns the safetensors file, or the prefix of TensorFlow's .index and .data-0000k-of-0000n, which is not a file.
-
-    Raises:
-        DataError: no checkpoint, or more than one.
+    Raises DataError if there is no checkpoint, or more than one.
     """
     if path.is_dir():
         files = sorted([*path.glob("*.index"), *path.glob("*.safetensors")])
@@ -69,12 +67,8 @@ def is_safetensors(path: Path) -> bool:
 
 def load_initial_checkpoint(path: Path, architecture: BertArchitecture) -> dict[str, Tensor]:
     """Load the weights at `path` (see `find`): names and shapes of `weights.shapes`, float32, CPU, tied ones once.
-
-    Raises:
-        DataError: the checkpoint is absent, damaged or not of `architecture`; all missing, unexpected and mismatched
-            tensors are listed.
-        UsageError: safetensors is not installed.
-    """
+    Raises DataError if the checkpoint is absent, damaged or not of `architecture`, with all missing, unexpected and
+    mismatched tensors; UsageError if safetensors is not installed."""
     file = find(path)
     if not is_safetensors(file):
         return read_mlperf_checkpoint(file, architecture)
@@ -95,11 +89,9 @@ def read_mlperf_checkpoint(prefix: Path, architecture: BertArchitecture) -> dict
     """Read the weights of a TensorFlow BERT in PREFIX.index and PREFIX.data-* as float32 under transformers' names.
 
     Kernels are transposed: TensorFlow multiplies from the left, (in, out), torch keeps (out, in). The decoder is the
-    word embeddings in both. Optimizer state and the next-sentence task's weights (`UNUSED`) are not read.
-
-    Raises:
-        BundleError: the files are missing or damaged.
-        DataError: names, shapes or types do not match `architecture`; all differences are listed, nothing was read.
+    word embeddings in both. Optimizer state and the next-sentence task's weights (`UNUSED`) are not read. Raises
+    BundleError if the files are missing or damaged; DataError, with all differences, if names, shapes or types do not
+    match `architecture`.
     """
     bundle = TensorBundle(prefix)
     wanted = {mlperf_name(name): (name, shape) for name, shape in shapes(architecture).items()}
@@ -166,11 +158,8 @@ def weights_sha256(weights: Mapping[str, Tensor]) -> str:
 
 
 def self_check(accuracy: float) -> None:
-    """Compare the untrained accuracy of MLPerf's checkpoint on MLPerf's evaluation set with the published value.
-
-    Raises:
-        DataError: they differ by more than `SELF_CHECK_TOLERANCE`.
-    """
+    """Compare the untrained accuracy of MLPerf's checkpoint on MLPerf's evaluation set with the published value. Raises
+    DataError if they differ by more than `SELF_CHECK_TOLERANCE`."""
     if not abs(accuracy - SELF_CHECK_ACCURACY) <= SELF_CHECK_TOLERANCE:  # so that NaN fails
         raise DataError(
             f"before training the masked-token accuracy is {accuracy:.5f}; for MLPerf's checkpoint and evaluation"

@@ -59,13 +59,9 @@ class TensorBundle:
     """Checkpoint with a validated index and memory-mapped data files."""
 
     def __init__(self, prefix: Path) -> None:
-        """Open the checkpoint PREFIX.index and PREFIX.data-00000-of-0000n and verify every byte of the index.
-
-        Raises:
-            BundleError: a file is missing, truncated, damaged or of an unsupported kind, or index and data files
-                disagree.
-            UsageError: google-crc32c or cramjam is not installed.
-        """
+        """Open the checkpoint PREFIX.index and PREFIX.data-00000-of-0000n and verify every byte of the index. Raises
+        BundleError if a file is missing, truncated, damaged or of an unsupported kind, or if index and data files
+        disagree; UsageError if google-crc32c or cramjam is not installed."""
         self.prefix, index = prefix, prefix.with_name(prefix.name + ".index")
         try:
             table = dict(_table(index.read_bytes()))
@@ -94,11 +90,8 @@ class TensorBundle:
         return np.dtype(DTYPES[number])
 
     def read(self, name: str) -> npt.NDArray[Any]:
-        """Return the tensor as a read-only view of the mapped file.
-
-        Raises:
-            BundleError: its type is unsupported, or its checksum is wrong.
-        """
+        """Return the tensor as a read-only view of the mapped file. Raises BundleError if its type is unsupported, or
+        if its checksum is wrong."""
         entry, dtype = self.entries[name], self.dtype(name)
         end = entry.offset + entry.size
         raw = self._shards[entry.shard][entry.offset : end]

@@ -75,11 +75,8 @@ def clean_line(line: str) -> str:
 
 
 def text_files(paths: Sequence[Path]) -> list[Path]:
-    """List the files in `paths`; folders are searched in sorted order and hidden files skipped.
-
-    Raises:
-        DataError: a path does not exist, a folder holds no file, or a file occurs twice.
-    """
+    """List the files in `paths`; folders are searched in sorted order and hidden files skipped. Raises DataError if a
+    path does not exist, a folder holds no file, or a file occurs twice."""
     files: list[Path] = []
     for path in paths:
         if path.is_dir():
@@ -118,11 +115,8 @@ class Corpus:
         return self._read_before + (self._raw.tell() if self._raw is not None else 0)
 
     def documents(self) -> Iterator[Document]:
-        """Yield every document, including empty ones.
-
-        Raises:
-            DataError: a file is damaged, is not UTF-8 (with the offset of the byte) or has no document with a sentence.
-        """
+        """Yield every document, including empty ones. Raises DataError if a file is damaged, is not UTF-8 (with the
+        offset of the byte) or has no document with a sentence."""
         self._read_before = 0
         for file in self.files:
             filled = False

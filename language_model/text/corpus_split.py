@@ -25,11 +25,8 @@ class Corpora:
     """Names of the empty documents in the last pass."""
 
     def documents(self) -> Iterator[tuple[Split, Document]]:
-        """Yield every non-empty document with its split.
-
-        Raises:
-            DataError: evaluation documents also occur in the training text; up to twenty are named.
-        """
+        """Yield every non-empty document with its split. Raises DataError if evaluation documents also occur in the
+        training text; up to twenty are named."""
         self.skipped = {"train": [], "evaluation": []}
         known: dict[bytes, str] = {}
         if self.evaluation is not None:

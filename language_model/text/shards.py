@@ -21,8 +21,7 @@ from language_model.text.corpus import Document
 from language_model.text.sentence_pairs import sequences
 from language_model.text.settings import TextSettings
 from language_model.text.store import COLUMNS, Split, token_type
-from language_model.text.vocabulary import SpecialIds, Vocabulary, read_vocabulary
-from language_model.text.wordpiece import Encoder
+from language_model.text.vocabulary import Encoder, SpecialIds, Vocabulary, read_vocabulary
 from timedrun.storage.store_files import load_record, save_record
 from timedrun.training.sampling import stream_seed
 
@@ -166,7 +165,6 @@ def _tokenized(documents: Sequence[Document], encoder: Encoder) -> tuple[list[li
 
 
 def part_path(folder: Path, split: Split, number: int) -> Path:
-    """Return the path of a finished shard."""
     return folder / f"{split}-{number:05d}.npz"
 
 

@@ -97,11 +97,7 @@ def token_type(vocabulary_size: int) -> np.dtype[Any]:
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """Read the manifest of the store in `folder`.
-
-    Raises:
-        DataError: absent, damaged or of another version.
-    """
+    """Read the manifest of the store in `folder`. Raises DataError if it is absent, damaged or of another version."""
     path = folder / MANIFEST
     absent = f"contains no prepared text: {MANIFEST} is missing; nothing was read; run timedrun prepare first"
     manifest = store_files.read_manifest(path, Manifest, VERSION, absent=absent)
@@ -117,11 +113,9 @@ class RaggedStore:
 
     def __init__(self, folder: Path, split: Split) -> None:
         """Open the store in `folder`, reading manifest and index but no token. The index, which has the length of each
-        sequence, counts as data: a run reads it on its clock (training_rules.adoc, "Run Results").
-
-        Raises:
-            DataError: no store, another version, a missing file or one of another size, or an inconsistent index.
-        """
+        sequence, counts as data: a run reads it on its clock (training_rules.adoc, "Run Results"). Raises DataError if
+        there is no store or one of another version, a file is missing or of another size, or the index is
+        inconsistent."""
         self.split = split
         self._folder = folder / split
         self.manifest = read_manifest(folder)
@@ -151,11 +145,8 @@ class RaggedStore:
         return len(self.lengths)
 
     def read(self, indices: NDArray[np.int64]) -> Sequences:
-        """Read the sequences `indices` in order; the evaluation split returns `MaskedSequences`.
-
-        Raises:
-            DataError: the tokens contradict the index or the vocabulary.
-        """
+        """Read the sequences `indices` in order; the evaluation split returns `MaskedSequences`. Raises DataError if
+        the tokens contradict the index or the vocabulary."""
         lengths = self.lengths[indices]
         tokens = self._tokens[_places(self._starts[indices], lengths)].astype(np.int64)
         first = self._first[indices].astype(np.int64)
@@ -184,11 +175,8 @@ class RaggedStore:
 
 
 def verify(folder: Path) -> Manifest:
-    """Read every byte of the store and return its manifest.
-
-    Raises:
-        DataError: a file is missing, or its size or SHA-256 differs; all are named.
-    """
+    """Read every byte of the store and return its manifest. Raises DataError, with all their names, if files are
+    missing, or if their size or SHA-256 differs."""
     manifest = store_files.verify(folder, read_manifest(folder))
     for split in SPLITS:
         RaggedStore(folder, split)

@@ -45,12 +45,8 @@ def build_store(
     workers: int,
     done: Callable[[], float],
 ) -> dict[str, Any]:
-    """Build the store of `corpora`; `done` returns the share of the text read so far, for the time left.
-
-    Raises:
-        DataError: as in `prepare_text`.
-        TimedrunError: a worker process was killed.
-    """
+    """Build the store of `corpora`; `done` returns the share of the text read so far, for the time left. Raises
+    DataError as `prepare_text` does; TimedrunError if a worker process was killed."""
     began = time.monotonic()
     with locked(out, [MANIFEST, WORK]):
         words = vocabulary()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import re
+from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +23,12 @@ SPECIAL_WORDS = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]",
 CHARACTERS = 1000
 """Maximum characters of a trained vocabulary, most frequent first; words with others become [UNK]."""
 _BATCH = 1024
+WORDS_KEPT = 200_000
+"""Maximum distinct words cached, about 40 MB."""
+# Characters that BERT's normalizer changes only in case, and that its splitter either joins (letters and digits) or
+# separates (everything else). Any other character sends its sentence through `tokenizers`.
+_PLAIN = re.compile(r"[ -~–—‘’“”…]*")
+_PIECE = re.compile(r"[a-z0-9]+|[^a-z0-9 ]")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +58,6 @@ class Vocabulary:
 
     @cached_property
     def sha256(self) -> str:
-        """SHA-256 of `content`."""
         return hashlib.sha256(self.content).hexdigest()
 
     @cached_property
@@ -70,11 +77,8 @@ class Vocabulary:
 
 
 def read_vocabulary(path: Path) -> Vocabulary:
-    """Read a vocabulary, one WordPiece a line.
-
-    Raises:
-        DataError: missing, not UTF-8, an empty line, a repeated word, or a missing special word (named).
-    """
+    """Read a vocabulary, one WordPiece a line. Raises DataError if it is missing, not UTF-8, or has an empty line, a
+    repeated word or no special words; the message names what is wrong."""
     try:
         text = path.read_bytes().decode("utf-8")
     except OSError as error:
@@ -102,10 +106,8 @@ def train_vocabulary(sentences: Callable[[], Iterable[str]], size: int) -> Vocab
     """Train a vocabulary of at most `size` WordPieces; `sentences` is called twice.
 
     The same text always yields the same vocabulary. The trainer alone numbers word parts in hash-table order and breaks
-    ties by number, so all single characters are numbered beforehand.
-
-    Raises:
-        DataError: `size` is too small for the characters of the text.
+    ties by number, so all single characters are numbered beforehand. Raises DataError if `size` is too small for the
+    characters of the text.
     """
     library = require("tokenizers", "text cannot be prepared")
     tokenizer = _uncased(library.models.WordPiece(unk_token=SPECIAL_WORDS["unk"]))
@@ -147,3 +149,46 @@ def _batches(items: Iterable[str], count: int) -> Iterator[list[str]]:
     remaining = iter(items)
     while batch := list(islice(remaining, count)):
         yield batch
+
+
+class Encoder:
+    """Encoder of one vocabulary, as of bert-large-uncased, without [CLS] and [SEP]. Its ids are those of `tokenizers`,
+    and each distinct word of plain text is encoded only once."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self._tokenizer = vocabulary.tokenizer()
+        self._words = _Words(self._tokenizer)
+
+    def encode(self, sentences: Sequence[str]) -> list[array[int]]:
+        """Return the ids of every sentence, type code I."""
+        encoded: list[array[int] | None] = []
+        others: list[int] = []
+        look_up, join, plain, pieces = self._words.__getitem__, chain.from_iterable, _PLAIN.fullmatch, _PIECE.findall
+        for number, sentence in enumerate(sentences):
+            if (sentence.isascii() and sentence.isprintable()) or plain(sentence):
+                encoded.append(array("I", join(map(look_up, pieces(sentence.lower())))))
+            else:
+                encoded.append(None)
+                others.append(number)
+        if len(self._words) > WORDS_KEPT:
+            self._words.clear()
+        for start in range(0, len(others), _BATCH):
+            places = others[start : start + _BATCH]
+            texts = [sentences[place] for place in places]
+            encodings = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+            for place, encoding in zip(places, encodings, strict=True):
+                encoded[place] = array("I", encoding.ids)
+        return [ids for ids in encoded if ids is not None]
+
+
+class _Words(dict[str, tuple[int, ...]]):
+    """WordPiece ids of words, computed by the tokenizer at the first lookup."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        super().__init__()
+        self._tokenizer = tokenizer
+
+    def __missing__(self, word: str) -> tuple[int, ...]:
+        ids = tuple(self._tokenizer.encode(word, add_special_tokens=False).ids)
+        self[word] = ids
+        return ids

@@ -13,8 +13,8 @@ import pytest
 import torch
 from PIL import Image
 
-from image_classification import bench, bench_cases
-from image_classification.bench_cases import CONTESTANTS, choice, make_stores, parts_of
+from image_classification import bench
+from image_classification.bench import CONTESTANTS, choice, make_stores, parts_of
 from image_classification.configs import imagenet_baseline
 from image_classification.loaders.loader import LoadedBatch
 from image_classification.loaders.registry import LOADERS, ImageLoader
@@ -64,7 +64,7 @@ def test_ffcvs_own_pipeline_loads_each_of_the_given_samples_once(tmp_path: Path)
                 level = 16 * (8 * label + number)
                 Image.new("RGB", (60, 48), (level, level, level)).save(tmp_path / split / name / f"{level}.jpg")
     stores = make_stores(tmp_path / "stores", ["beton_jpeg"], replace(SMALL, images=(tmp_path,)))
-    batches = bench_cases.own_pipeline(stores.folder / "beton_jpeg", 1, 24, 5)
+    batches = bench.own_pipeline(stores.folder / "beton_jpeg", 1, 24, 5)
     stored = BetonImages(stores.folder / "beton_jpeg", "train")
     for epoch, samples in ((1, [3, 1, 4, 15, 9, 2, 6]), (2, [14, 0, 7, 8, 5, 12, 11])):
         shapes, levels, labels = [], [], []

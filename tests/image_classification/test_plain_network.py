@@ -9,8 +9,7 @@ from torch.nn import functional
 
 from image_classification.augmentation import crop_and_flip, crops_and_flips
 from image_classification.configs import cifar10_baseline, cifar10_baseline_2022, cifar10_methods
-from image_classification.model import AIRBENCH, CIFAR10_PLAIN, ModelConfig, build_model
-from image_classification.plain_network import PlainNetwork
+from image_classification.model import AIRBENCH, CIFAR10_PLAIN, ModelConfig, PlainNetwork, build_model
 
 SMALL = replace(CIFAR10_PLAIN, widths=(24, 26, 28))
 

@@ -4,6 +4,7 @@ import hashlib
 import itertools
 import json
 import threading
+from contextlib import closing
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -47,7 +48,7 @@ def test_a_thread_makes_the_batches_that_the_loop_would_make(tiny_config: BertRu
     ranks, seen = ProcessGroup(0, 1, 0, torch.device("cpu")), []
     steps = 2 * TextBatches(config, *stores, ranks).steps_per_epoch + 3
     for ahead in (0, 2):
-        with TextBatches(config, *stores, ranks, ahead=ahead) as data:
+        with closing(TextBatches(config, *stores, ranks, ahead=ahead)) as data:
             made = list(islice(data.train(), 5))
             evaluated = list(data.evaluation())
             made += islice(data.train(5), steps - 5)

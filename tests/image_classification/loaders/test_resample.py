@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from PIL import Image
 
-from image_classification.loaders import resample as module
-from image_classification.loaders.resample import resample
+from image_classification.loaders import raw
+from image_classification.loaders.raw import resample
 
 Pixels = NDArray[np.uint8]
 
@@ -79,7 +79,7 @@ def test_a_plain_area_keeps_its_level_and_white_does_not_wrap(value: int, dtype:
 def test_working_in_slices_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     images, boxes, flips = drawn(6, 7, 40, 50)
     whole = resampled(images, boxes, flips, 23)
-    monkeypatch.setattr(module, "WORKING_BYTES", 1)
+    monkeypatch.setattr(raw, "WORKING_BYTES", 1)
     assert (resampled(images, boxes, flips, 23) == whole).all()
 
 

@@ -9,7 +9,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from image_classification.preparation.validation_labels import read_labels
+from image_classification.preparation.sources import read_labels
 from judging.ground.errors import DataError
 from tests.image_classification.preparation.samples import add
 

@@ -74,11 +74,11 @@ def make_store(
                 FinishedShard(
                     number,
                     file,
-                    write_file(folder / file, b"".join(image.data for image in made)),
+                    write_file(folder / file, b"".join(data for data, _ in made)),
                     tuple(image.name for image in part),
                     np.array([image.label for image in part]),
-                    np.cumsum([0, *(len(image.data) for image in made)]),
-                    np.array([image.row for image in made], dtype=np.int64).reshape(len(part), -1),
+                    np.cumsum([0, *(len(data) for data, _ in made)]),
+                    np.array([row for _, row in made], dtype=np.int64).reshape(len(part), -1),
                 )
             )
             if store_format.keeps_shards:

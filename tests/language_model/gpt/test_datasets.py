@@ -1,6 +1,7 @@
 """Batches are pure functions of the step, and evaluation predicts every token once."""
 
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -48,7 +49,8 @@ def opened(
 def test_a_thread_makes_the_batches_that_the_loop_would_make(store: TokenStore, sampling: Sampling) -> None:
     config, ranks, seen = opened(store, sampling).config, ProcessGroup(0, 1, 0, CPU), []
     for ahead in (0, 2):
-        with TokenBatches(config, store.tokens("train"), store.tokens("validation"), ranks, ahead=ahead) as data:
+        data = TokenBatches(config, store.tokens("train"), store.tokens("validation"), ranks, ahead=ahead)
+        with closing(data):
             made = list(islice(data.train(), 5))
             evaluated = list(data.evaluation())
             made += islice(data.train(5), 9)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from judging.ground.errors import DataError, UsageError
-from language_model.gpt import shard_preparation
+from language_model.gpt import prepare as preparation
 from language_model.gpt.configs import GptRunConfig, shakespeare_baseline
 from language_model.gpt.encoding import BytePairs
 from language_model.gpt.prepare import prepare
@@ -34,8 +34,8 @@ def texts(tmp_path: Path) -> tuple[Path, Path]:
 def test_documents_become_shards_with_the_token_before_each(
     texts: tuple[Path, Path], byte_pairs_like_gpt2: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shard_preparation, "SHARD_TOKENS", 250)
-    monkeypatch.setattr(shard_preparation, "DOCUMENTS", 7)
+    monkeypatch.setattr(preparation, "SHARD_TOKENS", 250)
+    monkeypatch.setattr(preparation, "DOCUMENTS", 7)
     encoder, merges = byte_pairs_like_gpt2
     folder = tmp_path / "out"
     options = {"vocabulary": encoder, "merges": merges, "evaluation_text": texts[1:]}

@@ -8,10 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from language_model import model
-from language_model.text import wordpiece
+from language_model.text import vocabulary
 from language_model.text.topics_store import documents
-from language_model.text.vocabulary import train_vocabulary
-from language_model.text.wordpiece import Encoder
+from language_model.text.vocabulary import Encoder, train_vocabulary
 
 pytest.importorskip("tokenizers", reason="needs the extra 'language'")
 
@@ -45,7 +44,7 @@ def test_encoding_equals_transformers_bert_tokenizer(tmp_path: Path) -> None:
 
 
 def test_forgetting_words_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wordpiece, "WORDS_KEPT", 10)
+    monkeypatch.setattr(vocabulary, "WORDS_KEPT", 10)
     forgetful = Encoder(TRAINED)
     for sentence in SENTENCES[:50]:
         assert forgetful.encode([sentence]) == ENCODER.encode([sentence])
