@@ -1,7 +1,5 @@
 """The wheel without its extra `train`: verbs that judge logs work without torch, the others say what to install."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

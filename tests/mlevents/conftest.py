@@ -1,7 +1,5 @@
 """A complete, valid log as plain records, and the means to change it and write it down."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable
 from pathlib import Path

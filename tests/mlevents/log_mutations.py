@@ -1,7 +1,5 @@
 """Mutations of a good log, each with the expected strict verdict and that of MLCommons' checker."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Every mutation of a good log gets the right strict verdict at the right line, beside MLCommons' own verdict."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

@@ -1,7 +1,5 @@
 """An interrupted log is copied whole and continued from its mark; the log of another run is left unchanged."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 

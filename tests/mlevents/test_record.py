@@ -1,7 +1,5 @@
 """Reading survives any bytes, keeps the file's own line numbers, and finds the result files of a folder."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """RunLog writes the lines of mlperf_logging, enforces the order of events, and always ends a log."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Every event is one whole line on disk or absent, whatever thread writes, hangs or is killed, also on a full disk."""
 
-from __future__ import annotations
-
 import os
 import random
 import signal

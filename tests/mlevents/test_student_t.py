@@ -1,7 +1,5 @@
 """Student's t against scipy's."""
 
-from __future__ import annotations
-
 import pytest
 from scipy import stats
 

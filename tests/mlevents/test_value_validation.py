@@ -1,7 +1,5 @@
 """Values that not every reader reads back unchanged are rejected, by key, before anything is written."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

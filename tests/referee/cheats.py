@@ -31,19 +31,6 @@ CAUSALITY = {
     "averages the row": model(
         "def features(self, tokens):\n    x = self.embedding(tokens)\n    return x + x.mean(1, keepdim=True)"
     ),
-    "normalises with the row's statistics": model(
-        "def features(self, tokens):\n    x = self.embedding(tokens)\n    return x / x.std(1, keepdim=True)"
-    ),
-    "attends without a mask": model(
-        "def features(self, tokens):\n    x = self.embedding(tokens)\n"
-        "    return x + F.scaled_dot_product_attention(x, x, x)"
-    ),
-    "has a centred convolution": model(
-        "def features(self, tokens):\n    x = self.embedding(tokens)\n    return x + F.avg_pool1d(x.mT, 3, 1, 1).mT"
-    ),
-    "runs a recurrence in both directions": model(
-        "def features(self, tokens):\n    x = self.embedding(tokens)\n    return x + x.flip(1).cumsum(1).flip(1) / 32"
-    ),
     "attends one token too far": model(
         "def features(self, tokens):\n    x = self.embedding(tokens)\n    n = x.shape[1]\n"
         "    return x + F.scaled_dot_product_attention(x, x, x, torch.ones(n, n).tril(1).bool())"
@@ -87,9 +74,6 @@ ROWS = {
         "def features(self, tokens):\n    x = self.embedding(tokens)\n"
         "    return F.batch_norm(x.mT, None, None, training=True).mT"
     ),
-    "counts tokens over the batch": model(
-        f"{FORWARD}    return logits + F.one_hot(tokens, logits.shape[-1]).float().mean((0, 1))"
-    ),
 }
 DETERMINISM = {
     "drops features at evaluation": model(
@@ -127,9 +111,6 @@ STATE = {
 NORMALISATION = {
     "claims probabilities that sum to more than 1": model(
         "output = 'log_probabilities'\n" + FORWARD + "    return logits.log_softmax(-1) + 0.5"
-    ),
-    "claims that each token is nearly certain": model(
-        "output = 'log_probabilities'\n" + FORWARD + "    return logits.log_softmax(-1).clamp(min=-0.1)"
     ),
     "claims the square roots of its probabilities": model(
         "output = 'log_probabilities'\n" + FORWARD + "    return logits.log_softmax(-1) / 2"
@@ -260,8 +241,6 @@ TRAINING = {
     "mounts the host's disk": f"{PLAIN}def train(model, task, shards):\n    import ctypes\n"
     "    done = ctypes.CDLL(None, use_errno=True).mount(b'proc', b'/tmp', b'proc', 0, None)\n"
     "    if done: raise OSError(ctypes.get_errno(), 'mount')\n",
-    "writes into Python's packages": f"{PLAIN}def train(model, task, shards):\n"
-    "    open(torch.__file__, 'a').write('#')\n",
 }
 PREPARATION = {
     "looks for the data before the clock": "os.listdir('/data')[0]\n" + PLAIN + FIT,

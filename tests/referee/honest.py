@@ -21,7 +21,6 @@ LOOP = "for inputs, targets in batches(task, shards, 40):\n    optimizer.zero_gr
 HONEST = {
     "plain": PLAIN + FIT,
     "one layer of LSTM": part("nn.LSTM(w, w, batch_first=True)", "x + self.layer(x)[0]"),
-    "one layer of GRU": part("nn.GRU(w, w, batch_first=True)", "x + self.layer(x)[0]"),
     "causal attention": part(
         "nn.Linear(w, 3 * w)", "x + F.scaled_dot_product_attention(*self.layer(x).chunk(3, -1), is_causal=True)"
     ),
@@ -32,7 +31,6 @@ HONEST = {
     "causal convolution": part("nn.Conv1d(w, w, 3)", "x + self.layer(F.pad(x.mT, (2, 0))).mT"),
     "dropout in training": part("nn.Dropout(0.05)", "self.layer(x)"),
     "layer norm": part("nn.LayerNorm(w)", "self.layer(x)"),
-    "RMS norm": part("nn.RMSNorm(w)", "self.layer(x)"),
     "batch norm with running statistics": part("nn.BatchNorm1d(w, momentum=0.3)", "self.layer(x.mT).mT"),
     "gated hidden layer": part("nn.Linear(w, 2 * w)", "x + F.glu(self.layer(x))"),
     "squared ReLU": part("nn.Linear(w, w)", "x + self.layer(x).relu().square()"),
@@ -85,24 +83,6 @@ HONEST = {
         "average = torch.optim.swa_utils.AveragedModel(model)\n"
         "for _ in range(4):\n    fit(model, task, shards, 15)\n    average.update_parameters(model)\n"
         "return average.module"
-    ),
-    "clipped gradients": trained(
-        "optimizer = torch.optim.Adam(model.parameters(), 0.05)\n"
-        + LOOP
-        + "    loss_of(model, inputs, targets).backward()\n    nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n"
-        "    optimizer.step()"
-    ),
-    "accumulated gradients": trained(
-        "optimizer = torch.optim.Adam(model.parameters(), 0.05)\n"
-        + LOOP
-        + "    for i, t in zip(inputs.split(32), targets.split(32)):\n"
-        "        (loss_of(model, i, t) / 2).backward()\n    optimizer.step()"
-    ),
-    "label smoothing": trained(
-        "optimizer = torch.optim.Adam(model.parameters(), 0.05)\n"
-        + LOOP
-        + "    F.cross_entropy(model(inputs).flatten(0, 1), targets.flatten(), label_smoothing=0.02).backward()\n"
-        "    optimizer.step()"
     ),
     "orthogonal updates": trained(
         "optimizer = torch.optim.Adam(model.parameters(), 0.05)\n"

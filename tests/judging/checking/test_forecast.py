@@ -1,10 +1,7 @@
 """Forecasts of the check of reference convergence agree with simulations by MLCommons' checker, and with theory."""
 
-from __future__ import annotations
-
 import json
 import math
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -15,9 +12,9 @@ from mlperf_logging.rcp_checker.rcp_checker import RCP_Checker
 from judging.checking.forecast import forecast, runs_to_tell
 from mlevents.rounds import ruleset
 from mlevents.rounds.convergence_points import point_at
+from tests.judging.conftest import WriteRun
 from timedrun.cli import main
 
-WriteRun = Callable[..., Path]
 SIMULATED = 1500
 
 

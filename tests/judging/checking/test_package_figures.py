@@ -1,7 +1,5 @@
 """A package whose README or manifest states other figures than but its logs yield fails the strict checks."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re
@@ -13,10 +11,10 @@ from typing import Any
 import pytest
 
 from judging.checking.check_report import CheckResult
+from tests.judging.conftest import MakeSet, WriteRun
 from timedrun.commands.check import check_paths
 from timedrun.submission.packaging.package import package
 
-MakeSet = Callable[..., Path]
 SYSTEM = "1xCPU-baseline"
 RESULT = f"results/{SYSTEM}/resnet/result_2.txt"
 
@@ -71,7 +69,7 @@ def test_an_edited_score_in_a_readme_is_found_though_the_manifest_was_sealed_aga
 
 
 @pytest.mark.parametrize(
-    ("change", "found"),
+    ("change", "text"),
     [
         (lambda m: m["scores"][0].update(score_minutes=11.0), "score_minutes .* is 11.0, but its logs yield 12"),
         (lambda m: m["scores"][0]["runs"].__setitem__(2, 11.5), "runs of .* but its logs yield"),
@@ -105,7 +103,7 @@ def test_hostile_figures_and_empty_sets_are_findings_and_no_crash(made: Path) ->
     assert all(any(message.startswith(field) for message in found) for field in ("mean", "runs", "median", "quality"))
 
 
-def test_a_changed_digest_and_a_replaced_log_are_found(made: Path, write_run: Callable[..., Path]) -> None:
+def test_a_changed_digest_and_a_replaced_log_are_found(made: Path, write_run: WriteRun) -> None:
     resealed(made, lambda manifest: manifest["files"].update({RESULT: "0" * 64}))
     assert "was changed after packaging" in messages(made, "manifest")[0]
     shutil.copy(write_run(made.parent / "faster", 2, minutes=9.0, config_digest="a" * 64), made / RESULT)

@@ -1,10 +1,7 @@
 """Speed-up ratios and their intervals, and sets that are not comparable."""
 
-from __future__ import annotations
-
 import json
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,11 +13,8 @@ from scipy import stats
 from judging.comparison.compare import compare_sets
 from judging.comparison.speedup_ratio import Difference, NotComparable, Ratio, compare
 from judging.scoring.interval import Interval
-from mlevents.record import read, result_files
-from mlevents.summary import RunSummary, summarize
-from timedrun.cli import main
+from tests.judging.conftest import Printed, Told, WriteRun, WriteSet, summaries
 
-WriteRun = Callable[..., Path]
 TIMES = st.lists(st.floats(1e-3, 1e4), min_size=2, max_size=12)
 
 
@@ -97,7 +91,7 @@ def test_p_values_and_intervals_of_any_confidence_are_those_of_scipy(paired: boo
 
 @pytest.mark.parametrize("paired", [True, False])
 def test_the_ratio_is_given_with_and_without_disturbed_runs(
-    tmp_path: Path, write_run: WriteRun, capsys: pytest.CaptureFixture[str], paired: bool
+    tmp_path: Path, write_run: WriteRun, told: Told, printed: Printed, paired: bool
 ) -> None:
     load = {"capacity_seconds": 20.0, "busy_seconds": 12.4, "own_seconds": 0.2}
     for name, minutes, disturbed in (("slow", 8.0, 0), ("fast", 2.0, 2)):
@@ -106,17 +100,15 @@ def test_the_ratio_is_given_with_and_without_disturbed_runs(
             start = 1.7e9 + number * 1e5 + (5e4 if name == "fast" else 0)
             noisy = load if number == disturbed else None
             write_run(tmp_path / name, number, minutes=minutes * times, start=start, machine_load=noisy)
-    option = ["--paired"] if paired else []
-    assert main(["compare", str(tmp_path / "slow"), str(tmp_path / "fast"), *option, "--json"]) == 0
-    values = json.loads(capsys.readouterr().out)
+    words = ["compare", tmp_path / "slow", tmp_path / "fast", *(["--paired"] if paired else [])]
+    values = told(*words)
     text = "result_{}.txt: other processes used 61% of the machine's CPU time"
     assert values["disturbances"] == [f"slow/{text.format(0)}", f"fast/{text.format(2)}"]
     quiet = values["undisturbed"]
     assert (quiet["ratio"], quiet["low"], quiet["high"]) == pytest.approx((4.0, 4.0, 4.0), rel=0.01)
     assert values["low"] < 3.0
     assert (quiet["runs_slow"], quiet["runs_fast"]) == ((3, 3) if paired else (4, 4))
-    assert main(["compare", str(tmp_path / "slow"), str(tmp_path / "fast"), *option]) == 0
-    said = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("Without the disturbed runs"))
+    said = next(line for line in printed(*words).splitlines() if line.startswith("Without the disturbed runs"))
     assert "x [" in said and ", faster (" in said and ("3 interleaved pairs" if paired else "4 and 4 runs") in said
 
 
@@ -124,23 +116,25 @@ def test_the_ratio_is_given_with_and_without_disturbed_runs(
 def test_invalid_times_are_refused(bad: list[float]) -> None:
     with pytest.raises(NotComparable, match="second set"):
         compare([1.0], bad, paired=False)
-
-
-def test_incomplete_pairs_are_refused(tmp_path: Path, write_run: WriteRun) -> None:
-    for folder, number in (("slow", 0), ("slow", 1), ("fast", 2)):
-        write_run(tmp_path / folder, number, minutes=10 + number)
-    with pytest.raises(NotComparable, match="2 and 1 runs cannot be paired"):
-        compare_sets(_runs(tmp_path / "slow"), _runs(tmp_path / "fast"), paired=True)
     assert issubclass(NotComparable, ValueError)
 
 
-def _runs(folder: Path) -> list[RunSummary]:
-    return [summarize(read(path)) for path in result_files(folder)]
+def test_incomplete_pairs_copies_and_empty_sets_are_refused(tmp_path: Path, write_set: WriteSet) -> None:
+    slow = summaries(write_set(tmp_path / "slow", (10.0, 11.0)))
+    fast = summaries(write_set(tmp_path / "fast", (12.0,)))
+    with pytest.raises(NotComparable, match="2 and 1 runs cannot be paired"):
+        compare_sets(slow, fast, paired=True)
+    with pytest.raises(NotComparable, match="contains copies of a run"):
+        compare_sets(slow, fast * 2, paired=False)
+    with pytest.raises(NotComparable, match="no run"):
+        compare_sets([], fast, paired=False)
 
 
 def test_published_sets_differ_as_published(published: Path) -> None:
     for benchmark, claimed in (("resnet", 4.6), ("bert", 2.7)):
-        sets = [_runs(published / "results" / f"8xA100_80GB-{which}" / benchmark) for which in ("baseline", "methods")]
+        sets = [
+            summaries(published / "results" / f"8xA100_80GB-{which}" / benchmark) for which in ("baseline", "methods")
+        ]
         interval = compare_sets(sets[0], sets[1], paired=False)
         assert interval.low is not None and interval.high is not None
         assert interval.low < claimed < interval.high and interval.low > 2
@@ -148,36 +142,21 @@ def test_published_sets_differ_as_published(published: Path) -> None:
         compare_sets(sets[0], sets[1], paired=True)
 
 
-def test_interleaved_sets_are_compared_in_pairs(tmp_path: Path, write_run: WriteRun) -> None:
-    for number, minutes in enumerate([10.0, 12.0, 14.0]):
-        # The order within a pair turns round, as an honest race's does.
-        starts = (2e9 + number * 1e4, 2e9 + number * 1e4 + 2e3)[:: -1 if number % 2 else 1]
-        write_run(tmp_path / "slow", number, minutes=minutes, start=starts[0])
-        write_run(tmp_path / "fast", number, minutes=minutes / 4, start=starts[1])
-    found = compare_sets(_runs(tmp_path / "slow"), _runs(tmp_path / "fast"), paired=True)
-    assert found.paired and (found.runs_slow, found.runs_fast) == (3, 3)
-    assert found.value == pytest.approx(4.0, rel=1e-3) and found.low == pytest.approx(4.0, rel=1e-2)
-
-
-def test_sides_of_one_race_are_compared_in_pairs_by_themselves(
-    tmp_path: Path, write_run: WriteRun, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_sides_of_one_race_are_compared_in_pairs_by_themselves(tmp_path: Path, write_run: WriteRun, told: Told) -> None:
     for number, minutes in enumerate([10.0, 20.0, 40.0, 80.0]):
-        write_run(tmp_path / "slow", number, minutes=minutes, start=2e9 + number * 1e4)
-        if number != 1:
-            write_run(tmp_path / "fast", number, minutes=minutes / 2, start=2e9 + number * 1e4 + 6e3)
-
-    def compared(*options: str) -> dict[str, object]:
-        assert main(["compare", str(tmp_path / "slow"), str(tmp_path / "fast"), "--json", *options]) == 0
-        return json.loads(capsys.readouterr().out)  # type: ignore[no-any-return]
-
-    assert not compared()["paired"]
+        # The order within a pair turns round, as an honest race's does.
+        starts = (2e9 + number * 1e4, 2e9 + number * 1e4 + 6e3)[:: -1 if number % 2 else 1]
+        write_run(tmp_path / "slow", number, minutes=minutes, start=starts[0])
+        if number != 2:
+            write_run(tmp_path / "fast", number, minutes=minutes / 2, start=starts[1])
+    words = ["compare", tmp_path / "slow", tmp_path / "fast"]
+    assert not told(*words)["paired"]
     (tmp_path / "race.json").write_text(json.dumps({"runs_seconds": {"slow": [], "fast": []}}))
-    found = compared()
-    assert (found["paired"], found["runs_slow"], found["verdict"]) == (True, 3, "faster")
-    assert "runs without a partner were left out: 1 of the first set" in str(found["notes"])
-    assert found["portable_score"] == pytest.approx([0.5, 0.5, 0.5], rel=1e-6)
-    apart = compared("--unpaired")
+    race = told(*words)
+    assert (race["paired"], race["runs_slow"], race["verdict"]) == (True, 3, "faster")
+    assert "runs without a partner were left out: 1 of the first set" in str(race["notes"])
+    assert race["portable_score"] == pytest.approx([0.5, 0.5, 0.5], rel=1e-6)
+    apart = told(*words, "--unpaired")
     assert not apart["paired"] and apart["portable_score"] is None
 
 
@@ -206,20 +185,11 @@ def test_a_portable_score_is_the_inverse_of_the_paired_ratio_and_names_its_refer
         ({"benchmark": "bert"}, r"benchmark \(resnet in .* and bert"),
     ],
 )
-def test_unequal_work_is_refused(tmp_path: Path, write_run: WriteRun, change: dict[str, object], match: str) -> None:
-    for number in range(2):
-        write_run(tmp_path / "slow", number, minutes=10 + number)
-        write_run(tmp_path / "fast", number, minutes=7 + number, **(change if number else {}))
+def test_unequal_work_is_refused(
+    tmp_path: Path, write_run: WriteRun, write_set: WriteSet, change: dict[str, object], match: str
+) -> None:
+    slow, fast = write_set(tmp_path / "slow", (10.0, 11.0)), write_set(tmp_path / "fast", (7.0,))
+    write_run(fast, 1, minutes=8.0, **change)
     with pytest.raises(NotComparable, match=match) as caught:
-        compare_sets(_runs(tmp_path / "slow"), _runs(tmp_path / "fast"), paired=False)
+        compare_sets(summaries(slow), summaries(fast), paired=False)
     assert "fast/result_1.txt" in str(caught.value)
-
-
-def test_copies_do_not_count_as_runs(tmp_path: Path, write_run: WriteRun) -> None:
-    for folder in ("slow", "fast"):
-        write_run(tmp_path / folder, 0)
-    copied = _runs(tmp_path / "fast") * 2
-    with pytest.raises(NotComparable, match="contains copies of a run"):
-        compare_sets(_runs(tmp_path / "slow"), copied, paired=False)
-    with pytest.raises(NotComparable, match="no run"):
-        compare_sets([], copied, paired=False)

@@ -1,16 +1,15 @@
 """Times extrapolated to another machine: each run's steps and evaluations at a profile's seconds, and marked."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from judging.comparison.extrapolation import over_schedule
 from mlevents import keys
+from tests.judging.conftest import WriteRun
 from timedrun import cli
 
-WriteRun = Callable[..., Path]
 SLOWER = [{"progress": 0.0, "seconds_per_step": 0.1}, {"progress": 1.0, "seconds_per_step": 0.3}]
 
 

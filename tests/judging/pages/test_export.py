@@ -2,16 +2,14 @@
 
 import csv
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from judging.pages.curves import points
 from mlevents.record import read
+from tests.judging.conftest import WriteRun
 from timedrun.cli import main
-
-WriteRun = Callable[..., Path]
 
 
 def _event(ms: int, key: str, value: object, **metadata: object) -> str:

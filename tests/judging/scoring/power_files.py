@@ -1,7 +1,5 @@
 """Power files as written by a power meter's script."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,6 +1,6 @@
 """Sets against their ledger: all announced runs, the median window, or the names of those that are missing."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -10,11 +10,11 @@ from judging.scoring.announced_runs import ledger_findings
 from mlevents import keys
 from mlevents.record import natural, read
 from mlevents.summary import summarize
+from tests.judging.conftest import MakeSet
 from tests.judging.ground.test_ledger import FACTS
 from timedrun.commands.check import check_paths
 from timedrun.submission.packaging.package import package
 
-MakeSet = Callable[..., Path]
 TIMES = (10.0, 30.0, 11.0, 12.0, 13.0, 14.0, 60.0)
 
 

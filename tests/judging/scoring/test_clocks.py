@@ -1,8 +1,5 @@
 """Times of training alone and optimizer steps, from logs written event by event."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +13,8 @@ from mlevents.record import read
 from mlevents.rounds import RULESETS
 from mlevents.runlog import RunLog
 from mlevents.summary import RunSummary, summarize
+from tests.judging.conftest import WriteRun, WriteSet
 
-WriteRun = Callable[..., Path]
 LETTERS = {"B": keys.BLOCK_START, "b": keys.BLOCK_STOP, "E": keys.EVAL_START, "e": keys.EVAL_STOP}
 
 
@@ -90,9 +87,8 @@ def test_steps_of_other_logs_follow_from_progress_and_batch(
     assert optimizer_steps(run, RULESETS["2.0.0"].benchmarks[benchmark]) == expected
 
 
-def test_a_score_has_all_clocks_side_by_side(tmp_path: Path, write_run: WriteRun) -> None:
-    for number, minutes in enumerate([1, 2, 3, 4, 5]):
-        write_run(tmp_path, number, minutes=minutes)
+def test_a_score_has_all_clocks_side_by_side(tmp_path: Path, write_set: WriteSet) -> None:
+    write_set(tmp_path, [1, 2, 3, 4, 5])
     (one,) = scores.score([tmp_path])
     # Evaluating takes the last tenth of every block, and nothing lies between blocks.
     assert one.speedrun_runs == pytest.approx([0.9, 1.8, 2.7, 3.6, 4.5]) and one.speedrun_minutes == pytest.approx(2.7)

@@ -1,7 +1,5 @@
 """Olympic mean, confidence interval and median window against brute force and scipy."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from statistics import fmean, median_high

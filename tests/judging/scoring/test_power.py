@@ -1,8 +1,5 @@
 """Energy from power files, and notes on broken power rules."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,9 +7,8 @@ import pytest
 from judging.pages import score_table
 from judging.scoring import score as scores
 from judging.scoring.power import PowerError, run_energy
+from tests.judging.conftest import WriteRun
 from tests.judging.scoring.power_files import START, steady, write_power
-
-WriteRun = Callable[..., Path]
 
 
 def test_energy_is_mean_power_times_the_time_to_train(tmp_path: Path) -> None:

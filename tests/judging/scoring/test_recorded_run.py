@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from judging.scoring.recorded_run import (
 from mlevents import keys
 from mlevents.record import read
 from mlevents.summary import RunSummary, summarize
+from tests.judging.conftest import WriteRun
 from timedrun.cli import main
 from timedrun.commands import reproduce
 
@@ -44,7 +44,7 @@ PROVENANCE = {"commit": "abc", "dirty": False, "ranks": 2, "image_digest": None,
 
 
 @pytest.fixture
-def results(tmp_path: Path, write_run: Callable[..., Path]) -> Path:
+def results(tmp_path: Path, write_run: WriteRun) -> Path:
     """Two results with everything beside them, as `timedrun run` leaves them."""
     folder = tmp_path / "set"
     for number in range(2):
@@ -118,9 +118,7 @@ def test_a_changed_config_is_named(results: Path, values: dict[str, Any], words:
     assert words in first(results).problem(logged(first(results)))
 
 
-def test_a_missing_or_broken_config_or_a_log_without_a_digest_is_named(
-    results: Path, write_run: Callable[..., Path]
-) -> None:
+def test_a_missing_or_broken_config_or_a_log_without_a_digest_is_named(results: Path, write_run: WriteRun) -> None:
     (results / "run_0" / "config.json").write_text("{")
     assert "cannot be read as JSON" in first(results).problem(logged(first(results)))
     (results / "run_0" / "config.json").write_text("[" * 100_000)

@@ -1,9 +1,6 @@
 """Logs that count in samples_count, of a loss that falls to its target, are checked, scored, compared and plotted."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +11,9 @@ from judging.pages import plot, score_table
 from judging.scoring import score
 from judging.scoring.score import Score
 from mlevents.checks.log_check import check
-from mlevents.record import read, result_files
-from mlevents.summary import RunSummary, summarize
-from timedrun.cli import main
+from tests.judging.conftest import Printed, WriteRun, summaries
 
-WriteRun = Callable[..., Path]
 LLAMA: dict[str, Any] = {"benchmark": "llama31_8b", "dataset": "topics", "quality_target": 3.3, "samples": 12_288}
-
-
-def runs(folder: Path) -> list[RunSummary]:
-    return [summarize(read(path)) for path in result_files(folder)]
 
 
 @pytest.fixture
@@ -50,14 +40,13 @@ def test_a_loss_above_its_target_has_not_reached_it(tmp_path: Path, write_run: W
     assert score.score([tmp_path])[0].runs == [None]
 
 
-def test_sets_are_compared_and_reproduced(two: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
-    ratio = compare_sets(runs(two[0]), runs(two[1]), paired=False)
+def test_sets_are_compared_and_reproduced(two: tuple[Path, Path], printed: Printed) -> None:
+    ratio = compare_sets(summaries(two[0]), summaries(two[1]), paired=False)
     assert (ratio.value, ratio.ratio_of_scores) == (pytest.approx(2), pytest.approx(2))
     assert (ratio.quality_slow, ratio.quality_fast, ratio.target) == (pytest.approx(3.29), pytest.approx(3.3), 3.3)
     claims = [{"submitter": "Example", "system": "1xCPU-baseline", "benchmark": "llama31_8b", "minutes": "14.5"}]
     (two[0] / "claims.json").write_text(json.dumps(claims))
-    assert main(["reproduce", str(two[0]), "--claims", str(two[0] / "claims.json")]) == 0
-    assert "1 of 1 claimed values agree" in capsys.readouterr().out
+    assert "1 of 1 claimed values agree" in printed("reproduce", two[0], "--claims", two[0] / "claims.json")
 
 
 def test_a_loss_is_plotted_as_a_number_with_its_target(
@@ -65,7 +54,7 @@ def test_a_loss_is_plotted_as_a_number_with_its_target(
 ) -> None:
     seen: list[Any] = []
     monkeypatch.setattr(plot, "_save", lambda figure, out: seen.append(figure))
-    plot.plot_quality({one.name: runs(one) for one in two}, tmp_path / "figure.png")
+    plot.plot_quality({folder.name: summaries(folder) for folder in two}, tmp_path / "figure.png")
     (figure,) = seen
     axes = figure.axes[0]
     assert axes.get_ylabel() == "log perplexity"

@@ -1,9 +1,6 @@
 """Scores of result sets, and their text."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,8 +10,7 @@ from judging.scoring import score as scores
 from mlevents import keys, run_status
 from mlevents.record import read
 from mlevents.summary import summarize
-
-WriteRun = Callable[..., Path]
+from tests.judging.conftest import WriteRun, WriteSet
 
 
 def test_published_scores_are_reproduced(published: Path) -> None:
@@ -37,9 +33,8 @@ def test_published_scores_are_reproduced(published: Path) -> None:
     assert found["resnet", "methods"].runs == pytest.approx([23.554, 24.100, 23.546, 24.540, 23.712], abs=5e-4)
 
 
-def test_statistics_are_those_of_the_finished_runs(tmp_path: Path, write_run: WriteRun) -> None:
-    for number, minutes in enumerate([1, 2, 3, 4, 5]):
-        write_run(tmp_path, number, minutes=minutes)
+def test_statistics_are_those_of_the_finished_runs(tmp_path: Path, write_set: WriteSet) -> None:
+    write_set(tmp_path, [1, 2, 3, 4, 5])
     (one,) = scores.score([tmp_path])
     assert one.score_minutes == pytest.approx(3.0)
     assert one.mean == pytest.approx(3.0) and one.median == pytest.approx(3.0)
@@ -54,18 +49,15 @@ def test_statistics_are_those_of_the_finished_runs(tmp_path: Path, write_run: Wr
 def test_disturbed_runs_are_named_and_the_score_is_given_without_them(tmp_path: Path, write_run: WriteRun) -> None:
     load = {"capacity_seconds": 20.0, "busy_seconds": 12.4, "own_seconds": 0.2}
     for number, minutes in enumerate([1, 2, 3, 4, 50]):
-        write_run(tmp_path, number, minutes=minutes, machine_load=load if number in (3, 4) else None)
-    (one,) = scores.score([tmp_path])
+        write_run(tmp_path / "set", number, minutes=minutes, machine_load=load if number in (3, 4) else None)
+        write_run(tmp_path / "few", number, minutes=minutes, machine_load=load if number in (0, 3, 4) else None)
+    few, result = scores.score([tmp_path])
     text = "other processes used 61% of the machine's CPU time"
-    assert one.disturbances == {"result_3.txt": text, "result_4.txt": text}
-    assert one.score_minutes == pytest.approx(3.0) and one.undisturbed_minutes == pytest.approx(2.0)
-    shown = score_table.table([one], detailed=True)
+    assert result.disturbances == {"result_3.txt": text, "result_4.txt": text}
+    assert result.score_minutes == pytest.approx(3.0) and result.undisturbed_minutes == pytest.approx(2.0)
+    shown = score_table.table([result], detailed=True)
     assert "5 of 5, 2 disturbed" in shown and f"  load     result_3.txt: {text}\n" in shown
     assert "  quiet    2.000 min (unverified) of the 3 undisturbed runs alone\n" in shown
-    write_run(tmp_path / "few", 0, machine_load=load)
-    for number in range(1, 5):
-        write_run(tmp_path / "few", number, minutes=10 + number, machine_load=load if number > 2 else None)
-    (few,) = scores.score([tmp_path / "few"])
     assert few.score_minutes is not None and few.undisturbed_minutes is None
     assert "no score of the 2 undisturbed runs alone" in score_table.table([few], detailed=True)
 
@@ -94,10 +86,9 @@ def test_cache_states_are_the_least_favourable_of_the_runs(tmp_path: Path, write
     ],
 )
 def test_one_failed_run_is_the_dropped_slowest_and_two_are_no_score(
-    tmp_path: Path, write_run: WriteRun, failure: dict[str, object], why: str
+    tmp_path: Path, write_run: WriteRun, write_set: WriteSet, failure: dict[str, object], why: str
 ) -> None:
-    for number, minutes in enumerate([1, 2, 3, 4]):
-        write_run(tmp_path, number, minutes=minutes)
+    write_set(tmp_path, [1, 2, 3, 4])
     write_run(tmp_path, 4, minutes=0.5, **failure)
     (one,) = scores.score([tmp_path])
     assert one.runs == [pytest.approx(1), pytest.approx(2), pytest.approx(3), pytest.approx(4), None], why
@@ -108,10 +99,9 @@ def test_one_failed_run_is_the_dropped_slowest_and_two_are_no_score(
     assert one.score_minutes is None and one.reason and "only one may be dropped" in one.reason
 
 
-def test_a_demonstration_is_scored_from_three_runs_and_labelled(tmp_path: Path, write_run: WriteRun) -> None:
+def test_a_demonstration_is_scored_from_three_runs_and_labelled(tmp_path: Path, write_set: WriteSet) -> None:
     digits = {"dataset": "digits", "quality_target": 0.95, "qualities": (0.5, 0.96)}
-    for number, minutes in enumerate([0.1, 0.2, 0.4]):
-        write_run(tmp_path, number, minutes=minutes, **digits)
+    write_set(tmp_path, [0.1, 0.2, 0.4], **digits)
     (one,) = scores.score([tmp_path])
     assert one.demonstration and one.target == 0.95 and one.dataset == "digits"
     assert one.score_minutes == pytest.approx(0.2)
@@ -123,12 +113,10 @@ def test_a_demonstration_is_scored_from_three_runs_and_labelled(tmp_path: Path, 
     assert one.score_minutes is None and one.reason and "needs at least 3" in one.reason
 
 
-def test_a_folder_of_another_benchmark_than_its_logs_has_no_score(tmp_path: Path, write_run: WriteRun) -> None:
-    folder = tmp_path / "Org" / "results" / "sys" / "bert"
-    for number in range(10):
-        write_run(folder, number)
-    (one,) = scores.score([tmp_path])
-    assert one.reason == "its logs are of resnet, but its folder is named bert"
+def test_a_folder_of_another_benchmark_than_its_logs_has_no_score(tmp_path: Path, write_set: WriteSet) -> None:
+    write_set(tmp_path / "Org" / "results" / "sys" / "bert", [10.0] * 10)
+    (result,) = scores.score([tmp_path])
+    assert result.reason == "its logs are of resnet, but its folder is named bert"
 
 
 def test_runs_are_in_natural_order_and_named_twice_counted_once(tmp_path: Path, write_run: WriteRun) -> None:

@@ -1,76 +1,64 @@
 """`timedrun score`: its JSON, CSV, table and exit codes."""
 
-from __future__ import annotations
-
 import csv
-import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from judging.ground import stdio
 from judging.pages.score_table import distinct
+from tests.judging.conftest import Printed, Told, WriteSet
 from timedrun.cli import main
-
-WriteRun = Callable[..., Path]
 
 
 @pytest.fixture
-def sets(tmp_path: Path, write_run: WriteRun) -> Path:
+def sets(tmp_path: Path, write_set: WriteSet) -> Path:
     """A set with a score and, below another folder, one without."""
-    for number in range(5):
-        write_run(tmp_path / "sets" / "good", number, minutes=10 + number)
-    write_run(tmp_path / "sets" / "short", 0)
+    write_set(tmp_path / "sets" / "good")
+    write_set(tmp_path / "sets" / "short", (10.0,))
     return tmp_path / "sets"
 
 
-def test_json_is_a_list_that_says_unverified(sets: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["score", str(sets), "--json"]) == 1
-    good, short = json.loads(capsys.readouterr().out)
+def test_json_is_a_list_that_says_unverified(sets: Path, told: Told) -> None:
+    good, short = told("score", sets, code=1)
     keys = {"submitter", "system", "benchmark", "division", "ruleset", "runs", "score_minutes", "verified", "notice"}
     assert keys <= good.keys() and good["verified"] is False
     assert good["score_minutes"] == pytest.approx(12) and good["runs"] == pytest.approx([10, 11, 12, 13, 14])
     assert short["score_minutes"] is None and short["folder"] == "short"
-    assert main(["score", str(sets / "good"), "--json"]) == 0
+    assert told("score", sets / "good")
 
 
-def test_csv_has_one_row_per_set(sets: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    main(["score", str(sets), "--csv", str(tmp_path / "scores.csv")])
+def test_csv_has_one_row_per_set(sets: Path, tmp_path: Path, printed: Printed, refused: Printed) -> None:
+    printed("score", sets, "--csv", tmp_path / "scores.csv", code=1)
     with open(tmp_path / "scores.csv", newline="") as file:
         good, short = csv.DictReader(file)
     assert float(good["score_minutes"]) == pytest.approx(12) and good["verified"] == "False"
     assert good["runs"].split() == ["10.0", "11.0", "12.0", "13.0", "14.0"] and good["slowest"] == "result_4.txt"
     assert short["score_minutes"] == "" and "exactly 5" in short["reason"]
-    assert main(["score", str(sets), "--csv", str(tmp_path / "missing" / "scores.csv")]) == 1
-    assert "No such file or directory" in capsys.readouterr().err
+    missing = tmp_path / "missing" / "scores.csv"
+    assert "No such file or directory" in refused("score", sets, "--csv", missing, code=1)
 
 
-def test_the_table_fits_a_terminal(sets: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    main(["score", str(sets)])
-    out = capsys.readouterr().out
+def test_the_table_fits_a_terminal(sets: Path, printed: Printed) -> None:
+    out = printed("score", sets, code=1)
     assert max(map(len, out.split("\n\n")[0].splitlines())) <= 100
     assert "dropped  result_0.txt (fastest), result_4.txt (slowest)" in out
     assert "score    none: it has 1 run, and" in out
     assert out.rstrip().endswith("Result not verified by MLCommons Association.")
 
 
-def test_missing_paths_and_rulesets_are_refused(sets: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_paths_and_rulesets_are_refused(sets: Path, tmp_path: Path, refused: Printed) -> None:
     (tmp_path / "empty").mkdir()
-    for words in ([str(tmp_path / "nowhere")], [str(sets), str(tmp_path / "empty")], [str(sets), "--ruleset", "9.9.9"]):
-        assert main(["score", *words]) == 2
-    err = capsys.readouterr().err
-    assert "nowhere" in err and "no result_*.txt found in" in err and "9.9.9" in err
+    assert "nowhere" in refused("score", tmp_path / "nowhere")
+    assert "no result_*.txt found in" in refused("score", sets, tmp_path / "empty")
+    assert "9.9.9" in refused("score", sets, "--ruleset", "9.9.9")
 
 
 @pytest.mark.parametrize(
     "names",
     [
-        [
-            "HPE-Cray-XD670-Gen11-H100-SXM5-80GB_n1_pytorch_24.04",
-            "HPE-Cray-XD670-Gen11-H100-SXM5-80GB_n2_pytorch_24.04",
-        ],
+        [f"HPE-Cray-XD670-Gen11-H100-SXM5-80GB_n{nodes}_pytorch_24.04" for nodes in (1, 2)],
         ["x" * 50 + "1", "x" * 50 + "2", "1" + "x" * 50, "x" * 25 + "3" + "x" * 25, "short", "short"],
         [],
     ],

@@ -1,22 +1,19 @@
 """Scores agree digit by digit with MLCommons' result_summarizer where the rules allow one."""
 
-from __future__ import annotations
-
 import json
 import random
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from judging.scoring.score import Score, score
+from tests.judging.conftest import WriteRun
 from tests.judging.scoring.power_files import steady, write_power
 
-WriteRun = Callable[..., Path]
 Both = tuple[dict[str, Score], dict[str, list[float | None]]]
 
 # What the tool finds for a package, by "system benchmark": [minutes, joules]. It prints nothing that says it at once.

@@ -1,9 +1,6 @@
 """The test that runs of one length reach a target, against scipy's."""
 
-from __future__ import annotations
-
-import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -21,9 +18,8 @@ from judging.scoring.target_test import (
 from mlevents.record import read
 from mlevents.rounds import RULESETS
 from mlevents.summary import RunSummary, summarize
-from timedrun.cli import main
+from tests.judging.conftest import Printed, Told, WriteRun
 
-WriteRun = Callable[..., Path]
 RESNET = RULESETS["2.0.0"].benchmarks["resnet"]
 QUALITIES = (0.7604, 0.7611, 0.7598, 0.7607, 0.7615, 0.7602, 0.759)
 
@@ -46,8 +42,7 @@ def test_a_published_speedrun_record_has_its_published_p_value() -> None:
         "3.2793 3.2779 3.2756 3.2810 3.2803 3.2766 3.2851 3.2750 3.2778 3.2723 3.2842 3.2735 3.2750 3.2796 "
         "3.2782 3.2758 3.2763 3.2751 3.2791 3.2804 3.2725 3.2898 3.2718 3.2764 3.2710 3.2745 "
     )
-    losses = [float(word) for word in printed.split()]
-    test = target_test(losses, 3.28, higher_is_better=False)
+    test = target_test([float(word) for word in printed.split()], 3.28, higher_is_better=False)
     assert (f"{test.p_t:.4f}", f"{test.mean:.4f}", f"{test.deviation:.4f}") == ("0.0003", "3.2777", "0.0040")
     assert test.passed and test.runs == 40
 
@@ -88,13 +83,6 @@ def logged(folder: Path, write_run: WriteRun, **changed: object) -> list[RunSumm
     return [summarize(read(path)) for path in paths]
 
 
-def test_logs_of_one_length_are_tested_whether_they_reached_the_target_or_not(
-    tmp_path: Path, write_run: WriteRun
-) -> None:
-    test = target_test_of(logged(tmp_path, write_run, status="aborted"), RESNET, 0.7595)
-    assert test == target_test(QUALITIES, 0.7595, True)
-
-
 @pytest.mark.parametrize(
     ("changed", "why"),
     [
@@ -111,17 +99,16 @@ def test_runs_whose_last_quality_was_selected_are_refused(
         target_test_of(logged(tmp_path, write_run, **changed), RESNET, 0.7595)
 
 
-def test_the_command_prints_the_test_and_exits_by_it(
-    tmp_path: Path, write_run: WriteRun, capsys: pytest.CaptureFixture[str]
+def test_the_command_prints_the_test_of_runs_that_reached_the_target_or_not_and_exits_by_it(
+    tmp_path: Path, write_run: WriteRun, told: Told, printed: Printed
 ) -> None:
-    logged(tmp_path, write_run, status="aborted")
-    assert main(["score", str(tmp_path), "--target-test", "0.7592"]) == 0
-    shown = capsys.readouterr().out
+    runs = logged(tmp_path, write_run, status="aborted")
+    assert target_test_of(runs, RESNET, 0.7595) == target_test(QUALITIES, 0.7595, True)
+    shown = printed("score", tmp_path, "--target-test", "0.7592")
     assert "is shown to reach 0.7592: t test p = 0.0046 (level 0.01), sign test p = 0.062 (6 of 7 runs" in shown
     assert "; 8 runs pass with probability 0.8" in shown
-    assert main(["score", str(tmp_path), "--target-test", "0.761", "--json"]) == 1
-    (one,) = json.loads(capsys.readouterr().out)
-    assert one["target_test"]["runs_needed"] is None and one["steps_runs"] == [20_018] * 7
+    (result,) = told("score", tmp_path, "--target-test", "0.761", code=1)
+    assert result["target_test"]["runs_needed"] is None and result["steps_runs"] == [20_018] * 7
     write_run(tmp_path / "stopped", 0)
-    assert main(["score", str(tmp_path / "stopped"), "--target-test", "0.7595"]) == 1
-    assert "  test     none: result_0.txt was evaluated several times" in capsys.readouterr().out
+    shown = printed("score", tmp_path / "stopped", "--target-test", "0.7595", code=1)
+    assert "  test     none: result_0.txt was evaluated several times" in shown

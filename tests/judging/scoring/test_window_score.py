@@ -1,16 +1,13 @@
 """Median window of more runs than a submission has."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from judging.pages.score_table import table
 from judging.scoring.score import score
+from tests.judging.conftest import WriteRun
 
-WriteRun = Callable[..., Path]
 MINUTES = [3.0, 30.0, 31.0, 32.0, 33.0, 34.0, 90.0]  # in the order of their starts
 
 
@@ -32,14 +29,14 @@ def test_the_median_window_is_scored_and_named(tmp_path: Path, write_run: WriteR
     assert "the median of 3 consecutive windows" in table([times], detailed=True)
 
 
-def test_a_package_of_more_runs_is_no_submission(tmp_path: Path, write_run: WriteRun) -> None:
-    (one,) = score([written(tmp_path / "Org" / "results" / "sys" / "resnet", write_run).parents[2]])
-    assert one.reason == "it has 7 runs, and a submission of resnet has exactly 5" and one.window is None
-
-
-def test_a_demonstration_uses_all_its_runs(tmp_path: Path, write_run: WriteRun) -> None:
+def test_demonstrations_use_all_their_runs_and_runs_without_starts_have_no_windows(
+    tmp_path: Path, write_run: WriteRun
+) -> None:
     (times,) = score([written(tmp_path, write_run, dataset="digits", quality_target=0.5)])
     assert times.window is None and times.score_minutes == pytest.approx(32.0)
+    (written(tmp_path / "sets", write_run) / "result_0.txt").write_bytes(b"")
+    (result,) = score([tmp_path / "sets"])
+    assert result.score_minutes is None and "need a run_start in each log" in (result.reason or "")
 
 
 def test_failed_runs_may_sink_the_median_window(tmp_path: Path, write_run: WriteRun) -> None:
@@ -52,9 +49,3 @@ def test_failed_runs_may_sink_the_median_window(tmp_path: Path, write_run: Write
     assert one.reason == (
         "2 of the median window's 5 runs did not reach the target, but only one may be dropped as the slowest"
     )
-
-
-def test_without_starts_there_are_no_windows(tmp_path: Path, write_run: WriteRun) -> None:
-    (written(tmp_path, write_run) / "result_0.txt").write_bytes(b"")
-    (one,) = score([tmp_path])
-    assert one.score_minutes is None and "need a run_start in each log" in (one.reason or "")

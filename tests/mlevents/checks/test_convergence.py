@@ -1,7 +1,5 @@
 """A closed set may not converge faster than the reference; every verdict is that of MLCommons' RCP_Checker."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """The pairs of logs that are compared are those with a finding, and their number does not grow with the square."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import combinations
 

@@ -1,7 +1,5 @@
 """Runs whose checkpoints are evaluated after the clock, as the references of some benchmarks do."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The checks of required keys report each defect with a clear message at the line of the value."""
 
-from __future__ import annotations
-
 import pytest
 
 from mlevents import keys

@@ -1,7 +1,5 @@
 """The checks across a set find copies, repeated seeds, wrong counts and runs that do not belong together."""
 
-from __future__ import annotations
-
 import pytest
 
 from mlevents.checks.log_check import check_set

@@ -1,7 +1,5 @@
 """Logs that fail because of a declared defect of today's rule files are checked by repaired ones, too."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """MLCommons' tools run on a copy, and their output gives the verdict."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import importlib.util
 import itertools

@@ -1,7 +1,5 @@
 """An organization's folder, asked of MLCommons' package checker and result summarizer on a copy."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

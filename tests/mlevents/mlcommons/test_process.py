@@ -1,7 +1,5 @@
 """The child process of MLCommons' tools: its input, its failures, and the verdicts from its answers."""
 
-from __future__ import annotations
-
 import subprocess
 import tempfile
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """A whole, good submission of five synthetic logs, and every way of damaging it that the tests know the verdicts of."""
 
-from __future__ import annotations
-
 import copy
 import hashlib
 import json

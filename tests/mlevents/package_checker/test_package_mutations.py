@@ -1,7 +1,5 @@
 """Every damage to a good submission gets its strict finding; MLCommons' package checker says of it what is known."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

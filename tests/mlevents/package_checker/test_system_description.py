@@ -1,7 +1,5 @@
 """System descriptions: every field that MLCommons' tools break at or the rules ask for is named with its line."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

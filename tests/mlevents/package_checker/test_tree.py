@@ -1,7 +1,5 @@
 """Submission folders: found, listed and checked as a whole, whatever lies in them."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

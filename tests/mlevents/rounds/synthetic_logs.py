@@ -1,7 +1,5 @@
 """A complete log of any benchmark, division and round, made from the project's own data."""
 
-from __future__ import annotations
-
 import ast
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """On synthetic logs of every round, benchmark and division the rules here refuse what MLCommons' checker refuses."""
 
-from __future__ import annotations
-
 import copy
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Relations to the batch size hold, for every batch, as the expressions of the rule files have it."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A headless Chromium that is driven over a pair of pipes (the Chrome DevTools Protocol), without a driver program."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

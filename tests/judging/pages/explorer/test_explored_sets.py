@@ -1,7 +1,5 @@
 """The explorer's numbers are those of the logs' lines that it names, and of `timedrun score`."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import tarfile

@@ -1,7 +1,5 @@
 """The explorer's page: self-contained, safe with hostile logs, and, in a real Chromium, usable."""
 
-from __future__ import annotations
-
 import csv
 import json
 import re
