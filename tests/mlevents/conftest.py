@@ -65,9 +65,14 @@ def good_records(seed: int = 1, dataset: str | None = None, accuracies: tuple[fl
     return records
 
 
+def named(records: Records, key: str, number: int = 0) -> dict[str, Any]:
+    """Return a record of `key`, from the end where `number` is negative."""
+    return [record for record in records if record["key"] == key][number]
+
+
 def put(records: Records, key: str, value: object) -> None:
     """Change the value of the first record of `key`."""
-    next(record for record in records if record["key"] == key)["value"] = value
+    named(records, key)["value"] = value
 
 
 def lines_of(records: Records) -> list[str]:

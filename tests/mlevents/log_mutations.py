@@ -1,22 +1,23 @@
 """Mutations of a good log, each with the expected strict verdict and that of MLCommons' checker."""
 
-import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from tests.mlevents.conftest import good_records, lines_of
+from tests.mlevents.conftest import Records, good_records, lines_of, named
 
 MARK: Final = ":::MLLOG "
+BANNER: Final = ["starting", ""]
 TRAINED: Final = ("block_start", "epoch_start", "block_stop", "epoch_stop")
 
-Change = Callable[[str], str]
-Place = tuple[str | tuple[str, ...], int]  # key, or keys, and which of the events: the file's line of that record
+Change = Callable[[Records], object]
+Place = tuple[str, int]  # key, and which of its records
 
 
 @dataclass(frozen=True)
 class Mutation:
-    """One change of a good log. `rule` is found at `level`, on the line of the record `at`; None: about no line.
+    """One change of a good log's records or, after it, of its `text`. `rule` is found at `level`, on the line of the
+    record `at`; None: about no line.
 
     "breaks off": MLCommons' checker ends in a traceback.
     """
@@ -28,112 +29,92 @@ class Mutation:
     rule: str | None = None
     at: Place | None = None
     level: Literal["error", "warning", "note"] = "error"
+    text: Callable[[str], str] = str
+
+    def applied(self) -> tuple[str, int | None]:
+        """Return the text of the changed log, and the number of the line that a finding must name."""
+        records = good_log()
+        self.change(records)
+        line = None if self.at is None else records.index(named(records, *self.at)) + len(BANNER) + 1
+        return self.text(text_of(records)), line
 
 
-def good_log() -> str:
-    """Return the log of an open resnet run of three epochs, with what a framework prints before it."""
-    return "\n".join(["starting", "", *lines_of(good_records(seed=7, accuracies=(0.4, 0.71, 0.7612)))]) + "\n"
+def good_log() -> Records:
+    """Return the log of an open resnet run of three epochs."""
+    return good_records(seed=7, accuracies=(0.4, 0.71, 0.7612))
 
 
-def key_of(line: str) -> str | None:
-    """The key of the last record on `line`, None where there is none or it cannot be read."""
-    try:
-        return str(json.loads(line.rpartition(MARK)[2])["key"]) if MARK in line else None
-    except (ValueError, KeyError, TypeError):
-        return None
+def text_of(records: Records) -> str:
+    """Return `records` as a log, after what a framework prints before it."""
+    return "\n".join([*BANNER, *lines_of(records)]) + "\n"
 
 
-def line_of(text: str, place: Place) -> int:
-    """The number, from 1, of the line that holds the record `place`."""
-    wanted, which = place
-    names = (wanted,) if isinstance(wanted, str) else wanted
-    return [number for number, line in enumerate(text.split("\n"), start=1) if key_of(line) in names][which]
+def unchanged(records: Records) -> None:
+    """Leave the records for a change of the text."""
 
 
-def drop(*names: str) -> Change:
+def drop(*keys: str) -> Change:
     """Leave out every record of these keys."""
-    return lambda text: "\n".join(line for line in text.split("\n") if key_of(line) not in names)
+
+    def change(records: Records) -> None:
+        records[:] = [record for record in records if record["key"] not in keys]
+
+    return change
 
 
-def edit(key: str, change: Callable[[dict[str, Any]], object], which: Iterable[int] | None = None) -> Change:
-    """Change the records of `key`, all or those of `which` by number, negative ones from the end."""
-
-    def mutate(text: str) -> str:
-        lines = text.split("\n")
-        places = [place for place, line in enumerate(lines) if key_of(line) == key]
-        for place in places if which is None else [places[number] for number in which]:
-            prefix, _, body = lines[place].rpartition(MARK)
-            record = json.loads(body)
-            change(record)
-            lines[place] = prefix + MARK + json.dumps(record)
-        return "\n".join(lines)
-
-    return mutate
+def put(key: str, value: object, which: int = 0) -> Change:
+    """Give a record of `key` another value."""
+    return lambda records: named(records, key, which).update(value=value)
 
 
-def put(key: str, value: object, which: Iterable[int] | None = None) -> Change:
-    """Give the records of `key` another value."""
-    return edit(key, lambda record: record.update(value=value), which)
+def shift(key: str, by_ms: int) -> Change:
+    """Move the time of a record."""
+    return lambda records: named(records, key).update(time_ms=named(records, key)["time_ms"] + by_ms)
 
 
-def shift(key: str, by_ms: float, which: Iterable[int] | None = None) -> Change:
-    """Move the time of the records of `key`."""
-    return edit(key, lambda record: record.update(time_ms=record["time_ms"] + by_ms), which)
+def note(key: str, **metadata: object) -> Change:
+    """Change the metadata of a record; None takes a field away."""
+
+    def change(records: Records) -> None:
+        kept: dict[str, Any] = named(records, key)["metadata"] | metadata
+        named(records, key)["metadata"] = {name: value for name, value in kept.items() if value is not None}
+
+    return change
 
 
 def each(*changes: Change) -> Change:
     """One change after the other."""
-
-    def mutate(text: str) -> str:
-        for change in changes:
-            text = change(text)
-        return text
-
-    return mutate
+    return lambda records: [change(records) for change in changes]
 
 
-def line_edit(place: Place, change: Callable[[str], str]) -> Change:
-    """Change the text of the line of a record."""
-
-    def mutate(text: str) -> str:
-        lines, number = text.split("\n"), line_of(text, place) - 1
-        lines[number] = change(lines[number])
-        return "\n".join(lines)
-
-    return mutate
-
-
-def move(place: Place, behind: Place) -> Change:
+def move(key: str, behind: str) -> Change:
     """Move a record behind another."""
 
-    def mutate(text: str) -> str:
-        lines = text.split("\n")
-        moved = lines.pop(line_of(text, place) - 1)
-        lines.insert(line_of("\n".join(lines), behind), moved)
-        return "\n".join(lines)
+    def change(records: Records) -> None:
+        moved = records.pop(records.index(named(records, key)))
+        records.insert(records.index(named(records, behind)) + 1, moved)
 
-    return mutate
+    return change
 
 
-def twice(key: str, value: object = None) -> Change:
-    """The record of `key` on a second line, with another value where one is given."""
+def twice(key: str, **changes: object) -> Change:
+    """Log the record of `key` twice, the second time with `changes`."""
 
-    def again(line: str) -> str:
-        second = line if value is None else put(key, value)(line)
-        return f"{line}\n{second}"
+    def change(records: Records) -> None:
+        record = named(records, key)
+        records.insert(records.index(record) + 1, {**record, "metadata": {**record["metadata"], "again": 1}, **changes})
 
-    return line_edit((key, 0), again)
+    return change
 
 
-def renumbered(text: str) -> str:
-    """Epochs counted from 0."""
-    text = edit("epoch_start", lambda record: record["metadata"].update(epoch_num=0), [0])(text)
-    return edit("block_start", lambda record: record["metadata"].update(first_epoch_num=0), [0])(text)
+def cut_off(records: Records) -> None:
+    """Number the epochs as if the first two were missing."""
+    for record in records:
+        if record["key"] in ("epoch_start", "epoch_stop"):
+            record["metadata"]["epoch_num"] += 2
 
 
 ACCURACY: Final = "eval_accuracy"
-LAST: Final = (-1,)
-FIRST_ACCURACY: Final = (ACCURACY, 0)
 LAST_ACCURACY: Final = (ACCURACY, -1)
 STOP: Final = ("run_stop", 0)
 
@@ -146,23 +127,15 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     Mutation("no seed", drop("seed"), "pass", "pass", "seed", level="warning"),
     Mutation("no epochs", drop("epoch_start", "epoch_stop"), "pass", "pass"),
     Mutation("no epochs, no blocks", drop(*TRAINED), "fail", "fail", "required-key"),
-    Mutation(
-        "aborted",
-        edit("run_stop", lambda record: record["metadata"].update(status="aborted")),
-        *("fail", "pass", "status-success", STOP),
-    ),
-    Mutation(
-        "no status",
-        edit("run_stop", lambda record: record["metadata"].pop("status")),
-        *("fail", "fail", "required-metadata", STOP),
-    ),
-    Mutation("target missed at last", put(ACCURACY, 0.7589, LAST), "fail", "pass", "target-reached", LAST_ACCURACY),
-    Mutation("null", put(ACCURACY, None), "fail", "breaks off", "quality-range", FIRST_ACCURACY),
-    Mutation("not a number at last", put(ACCURACY, float("nan"), LAST), "fail", "pass", "record-number", LAST_ACCURACY),
+    Mutation("aborted", note("run_stop", status="aborted"), "fail", "pass", "status-success", STOP),
+    Mutation("no status", note("run_stop", status=None), "fail", "fail", "required-metadata", STOP),
+    Mutation("target missed at last", put(ACCURACY, 0.7589, -1), "fail", "pass", "target-reached", LAST_ACCURACY),
+    Mutation("null", put(ACCURACY, None), "fail", "breaks off", "quality-range", (ACCURACY, 0)),
+    Mutation("not a number at last", put(ACCURACY, float("nan"), -1), "fail", "pass", "record-number", LAST_ACCURACY),
     Mutation(
         "no epoch of the accuracy",
-        edit(ACCURACY, lambda record: record["metadata"].pop("epoch_num")),
-        *("fail", "fail", "required-metadata", FIRST_ACCURACY),
+        note(ACCURACY, epoch_num=None),
+        *("fail", "fail", "required-metadata", (ACCURACY, 0)),
     ),
     *(
         Mutation(
@@ -184,7 +157,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     ),
     Mutation(
         "division after init_stop",
-        move(("submission_division", 0), ("init_stop", 0)),
+        move("submission_division", "init_stop"),
         *("fail", "fail", "submission-order", ("submission_division", 0)),
     ),
     Mutation(
@@ -194,48 +167,46 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     ),
     Mutation(
         "run_start after the first block",
-        move(("run_start", 0), ("block_start", 0)),
-        *("fail", "fail", "before-run-start", (TRAINED, 0)),
+        move("run_start", "block_start"),
+        *("fail", "fail", "before-run-start", ("block_start", 0)),
     ),
-    Mutation("run_stop before run_start in time", shift("run_stop", -1e10), "fail", "pass", "clock-order", STOP),
+    Mutation("run_stop before run_start in time", shift("run_stop", -(10**10)), "fail", "pass", "clock-order", STOP),
     Mutation(
         "cache cleared after run_stop",
-        move(("cache_clear", 0), STOP),
+        move("cache_clear", "run_stop"),
         *("fail", "pass", "cache-clear", ("cache_clear", 0)),
     ),
     Mutation(
         "organization twice, different",
-        twice("submission_org", "Somebody"),
+        twice("submission_org", value="Somebody"),
         *("fail", "fail", "one-occurrence", ("submission_org", 1)),
     ),
     Mutation("run_start twice", twice("run_start"), "fail", "pass", "one-occurrence", ("run_start", 1)),
-    Mutation("prefix of a rank", lambda text: text.replace(MARK, f"[rank0]: 0: {MARK}"), "pass", "pass"),
+    Mutation(
+        "prefix of a rank", unchanged, "pass", "pass", text=lambda text: text.replace(MARK, f"[rank0]: 0: {MARK}")
+    ),
     Mutation(
         "no metadata",
-        edit("seed", lambda record: record.pop("metadata")),
+        lambda records: named(records, "seed").pop("metadata"),
         *("fail", "breaks off", "record-metadata", ("seed", 0)),
     ),
     Mutation(
         "a value twice in a record",
-        line_edit(LAST_ACCURACY, lambda line: line.replace('"value":', '"value": 0.1, "value":')),
+        unchanged,
         *("fail", "pass", "record-repeats", LAST_ACCURACY),
+        text=lambda text: text.replace('"value": 0.7612', '"value": 0.1, "value": 0.7612'),
     ),
+    Mutation("first epochs cut off", cut_off, "fail", "pass", "epoch-numbering", ("epoch_start", 0)),
     Mutation(
-        "first epochs cut off",
-        each(
-            edit(
-                "epoch_start", lambda record: record["metadata"].update(epoch_num=record["metadata"]["epoch_num"] + 2)
-            ),
-            edit("epoch_stop", lambda record: record["metadata"].update(epoch_num=record["metadata"]["epoch_num"] + 2)),
-        ),
-        *("fail", "pass", "epoch-numbering", ("epoch_start", 0)),
+        "epochs from 0",
+        each(note("epoch_start", epoch_num=0), note("block_start", first_epoch_num=0)),
+        *("pass", "pass", "epoch-numbering", ("epoch_start", 0), "warning"),
     ),
-    Mutation("epochs from 0", renumbered, "pass", "pass", "epoch-numbering", ("epoch_start", 0), "warning"),
     Mutation(
         "evaluation never stops",
-        line_edit(("eval_stop", -1), lambda _: ""),
+        lambda records: records.remove(named(records, "eval_stop", -1)),
         *("fail", "pass", "pairs", ("eval_start", -1)),
     ),
-    Mutation("byte order mark", lambda text: "\ufeff" + text, "pass", "pass"),
-    Mutation("empty", lambda _: "", "fail", "fail", "log-empty"),
+    Mutation("byte order mark", unchanged, "pass", "pass", text=lambda text: "\ufeff" + text),
+    Mutation("empty", unchanged, "fail", "fail", "log-empty", text=lambda _: ""),
 )

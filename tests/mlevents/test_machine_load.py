@@ -46,19 +46,14 @@ def test_shares_are_of_the_sums_over_all_blocks() -> None:
         ("tasks stalled for lack of memory in 6% of the time", "memory_stalled_seconds", 0.4, 0.6),
         ("heat slowed a GPU in 6% of the time", "gpu_slowed_seconds", 0.4, 0.6),
         ("other processes used a GPU of the run at the end of 100% of the blocks", "gpu_shared_blocks", 0, 1),
+        ("the control group was throttled in 40% of the periods of its CPU limit", "throttled_periods", 4, 40),
     ],
 )
 def test_a_load_above_five_percent_disturbs_and_is_given_in_numbers(
     text: str, name: str, harmless: float, disturbing: float
 ) -> None:
-    assert found() == found(**{name: harmless}) == []
-    assert found(**{name: disturbing}) == [text]
-
-
-def test_throttling_is_a_share_of_the_periods_of_the_limit() -> None:
-    assert found(periods=100, throttled_periods=4) == []
-    text = "the control group was throttled in 40% of the periods of its CPU limit"
-    assert found(periods=100, throttled_periods=40) == [text]
+    assert found() == found(**{"periods": 100, name: harmless}) == []
+    assert found(**{"periods": 100, name: disturbing}) == [text]
 
 
 def test_waits_that_others_cannot_have_caused_do_not_disturb() -> None:
@@ -92,9 +87,7 @@ def test_the_check_warns_of_a_run_that_was_disturbed_and_takes_any_content(
         for _ in range(2):
             log.event(keys.MACHINE_LOAD, value)
     report = check(tmp_path / "result_0.txt")
-    messages = [
-        finding.message for finding in report.findings if finding.rule == "machine-load" and finding.level == "warning"
-    ]
-    assert bool(messages) == bool(report.summary.disturbances) == warned
+    warnings = [f.message for f in report.findings if (f.rule, f.level) == ("machine-load", "warning")]
+    assert bool(warnings) == bool(report.summary.disturbances) == warned
     if warned:
-        assert "the machine had other load: other processes used 50% of the machine's CPU time" in messages[0]
+        assert "the machine had other load: other processes used 50% of the machine's CPU time" in warnings[0]

@@ -42,16 +42,13 @@ def test_a_line_equals_mlloggers_own_but_for_the_line_number(tmp_path_factory, v
     assert ours == theirs.encode() + b"\n"
 
 
-def test_an_existing_result_is_neither_overwritten_nor_appended_to(tmp_path):
+def test_an_existing_result_is_neither_overwritten_nor_appended_to_and_a_missing_folder_named(tmp_path):
     path = tmp_path / "result_0.txt"
     path.write_text("precious")
     with pytest.raises(ResultFileExists, match="never overwritten") as caught:
         RunLog(path)
     assert isinstance(caught.value, FileExistsError) and str(path) in str(caught.value)
     assert path.read_text() == "precious"
-
-
-def test_a_missing_folder_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match="does not exist; create it"):
         RunLog(tmp_path / "absent" / "result_0.txt")
 
@@ -73,10 +70,18 @@ def test_the_order_of_the_clock_is_kept(tmp_path):
     assert [record["key"] for record in written(tmp_path / "result_0.txt")] == ["run_start", "run_stop"]
 
 
-@pytest.mark.parametrize(("method", "key"), [("event", "run_start"), ("start", "eval_stop"), ("end", "block_start")])
-def test_an_interval_is_logged_by_its_own_method(method, key):
-    with pytest.raises(ValueError, match=key):
-        getattr(RunLog(None), method)(key)
+@pytest.mark.parametrize(
+    ("method", "key", "metadata", "named"),
+    [
+        ("event", "run_start", {}, "run_start"),
+        ("start", "eval_stop", {}, "eval_stop"),
+        ("end", "block_start", {}, "block_start"),
+        ("event", "here", {"lineno": 7}, "lineno"),
+    ],
+)
+def test_an_interval_is_logged_by_its_own_method_and_metadata_cannot_hide_the_caller(method, key, metadata, named):
+    with pytest.raises(ValueError, match=named):
+        getattr(RunLog(None), method)(key, **metadata)
 
 
 def test_leaving_the_log_early_aborts_it_with_the_reason(tmp_path):
@@ -90,7 +95,7 @@ def test_leaving_the_log_early_aborts_it_with_the_reason(tmp_path):
     assert not read(path).problems
 
 
-def test_leaving_a_finished_log_adds_nothing(tmp_path):
+def test_leaving_a_finished_log_adds_nothing_and_one_that_never_started_its_clock_still_ends(tmp_path):
     path = tmp_path / "result_0.txt"
     with RunLog(path) as log:
         log.start(keys.RUN_START)
@@ -100,32 +105,24 @@ def test_leaving_a_finished_log_adds_nothing(tmp_path):
     assert path.read_bytes() == whole
     with pytest.raises(EventOrderError, match="closed"):
         log.event("late")
+    never_started = tmp_path / "result_1.txt"
+    RunLog(never_started).close(reason="no data")
+    assert read(never_started).status == "aborted" and read(never_started).minutes is None
 
 
-def test_a_log_that_never_started_its_clock_still_ends(tmp_path):
-    path = tmp_path / "result_0.txt"
-    RunLog(path).close(reason="no data")
-    assert read(path).status == "aborted" and read(path).minutes is None
-
-
-def test_without_a_path_everything_is_checked_and_nothing_written(tmp_path, monkeypatch):
+@pytest.mark.parametrize("resumed", [False, True])
+def test_without_a_path_everything_is_checked_and_nothing_written(tmp_path, monkeypatch, resumed):
     monkeypatch.chdir(tmp_path)
-    log = RunLog(None)
-    log.start(keys.RUN_START)
+    log = RunLog(None, started=resumed)
+    if not resumed:
+        log.start(keys.RUN_START)
     with pytest.raises(TypeError):
         log.event("loss", torch.tensor(1.0))
-    with pytest.raises(EventOrderError):
-        log.start(keys.RUN_START)
-    log.close()
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_rank_that_writes_nothing_may_end_a_run_that_is_resumed():
-    log = RunLog(None, started=True)
     with pytest.raises(EventOrderError, match="second run_start"):
         log.start(keys.RUN_START)
     log.end(keys.RUN_STOP, status="success")
-    assert log.stopped
+    assert log.stopped and not log.is_gone
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_callers_file_is_named_from_its_package_on(tmp_path):
@@ -137,11 +134,6 @@ def test_a_callers_file_is_named_from_its_package_on(tmp_path):
     path = tmp_path / "result_0.txt"
     exec(compile("log.event('here')", str(source), "exec"), {"log": RunLog(path)})
     assert written(path)[0]["metadata"]["file"] == "outer/inner/train.py"
-
-
-def test_metadata_cannot_hide_the_caller():
-    with pytest.raises(ValueError, match="lineno"):
-        RunLog(None).event("here", lineno=7)
 
 
 @pytest.mark.parametrize("how", ["deleted", "moved", "replaced", "its folder deleted"])
@@ -173,13 +165,10 @@ def test_a_log_whose_file_is_gone_takes_no_event_that_counts_and_says_why(tmp_pa
         assert path.exists() == (how == "replaced")
 
 
-def test_a_log_stays_in_its_place_whatever_becomes_of_the_current_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_log_stays_in_its_place_whatever_becomes_of_the_current_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     log = RunLog(Path("result_0.txt"))
     monkeypatch.chdir("/")
     log.start(keys.RUN_START)
     assert not log.is_gone
     log.close()
-    assert not RunLog(None).is_gone

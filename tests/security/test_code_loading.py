@@ -39,20 +39,17 @@ def trap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return mark
 
 
-@pytest.mark.parametrize("name", ["trap_module", "trap_package", "trap_package.inner", "trap_package.absent"])
-def test_what_is_no_benchmark_is_not_even_imported(name: str, trap: Path) -> None:
-    with pytest.raises(UsageError):
-        find(name)
-    assert not trap.exists()
-
-
 @pytest.mark.parametrize(
-    "name", ["os", "os.path", "antigravity", "__main__", "..", "../x", "", ".", "a b", "-c", "a..b"]
+    "name",
+    [
+        *("trap_module", "trap_package", "trap_package.inner", "trap_package.absent"),
+        *("os.path", "antigravity", "__main__", "../x", "", "a b", "-c", "a..b"),
+    ],
 )
-def test_a_name_of_anything_else_than_a_benchmark_is_refused_in_words(name: str) -> None:
+def test_what_is_no_benchmark_is_refused_in_words_and_not_even_imported(name: str, trap: Path) -> None:
     with pytest.raises(UsageError, match="benchmark"):
         find(name)
-    assert "antigravity" not in sys.modules
+    assert not trap.exists() and "antigravity" not in sys.modules
 
 
 @pytest.mark.processes
@@ -108,18 +105,13 @@ def test_a_result_run_again_imports_no_benchmark_of_the_working_directory(
 def test_so_many_ranks_as_no_machine_has_are_not_started_unasked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def started(*arguments: object, **options: object) -> None:
-        raise AssertionError("a process was started")
-
-    monkeypatch.setattr(subprocess, "Popen", started)
+    monkeypatch.setattr(subprocess, "Popen", lambda *arguments, **options: pytest.fail("a process was started"))
     (tmp_path / "run_0").mkdir()
     (tmp_path / "run_0" / "config.json").write_text('{"benchmark": "image_classification"}')
     (tmp_path / "run_0" / "provenance.json").write_text('{"ranks": 1000000}')
     arguments = parser().parse_args(["reproduce", str(tmp_path), "--run"])
-    assert (
-        "--ranks"
-        in reproduce.run_one(arguments, recorded_run_of(tmp_path / "result_0.txt"), tmp_path / "again", "again")[0]
-    )
+    why, _ = reproduce.run_one(arguments, recorded_run_of(tmp_path / "result_0.txt"), tmp_path / "again", "again")
+    assert "--ranks" in why
 
 
 @pytest.mark.parametrize("name", ["/etc/x", "../x", "..", "-x", "", "a/b", "a\nb", "a" * 200])

@@ -1,6 +1,5 @@
 """Forecasts of the check of reference convergence agree with simulations by MLCommons' checker, and with theory."""
 
-import json
 import math
 from pathlib import Path
 
@@ -12,8 +11,7 @@ from mlperf_logging.rcp_checker.rcp_checker import RCP_Checker
 from judging.checking.forecast import forecast, runs_to_tell
 from mlevents.rounds import ruleset
 from mlevents.rounds.convergence_points import point_at
-from tests.judging.conftest import WriteRun
-from timedrun.cli import main
+from tests.judging.conftest import Printed, Told, WriteRun
 
 SIMULATED = 1500
 
@@ -26,19 +24,13 @@ def written(folder: Path, write_run: WriteRun, epochs: tuple[int, ...], **logged
     return folder
 
 
-def forecasted(capsys: pytest.CaptureFixture[str], *words: object) -> dict[str, object]:
-    assert main(["forecast", *map(str, words), "--json"]) == 0
-    values: dict[str, object] = json.loads(capsys.readouterr().out)
-    return values
-
-
 def test_the_probabilities_are_those_of_simulated_sets_in_the_official_checker(
-    tmp_path: Path, write_run: WriteRun, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, write_run: WriteRun, told: Told
 ) -> None:
-    folder = written(tmp_path / "runs", write_run, (33, 34, 35, 35, 36, 34))
-    one = forecasted(capsys, folder, "--ruleset", "2.0")
-    mean, deviation = np.mean([33, 34, 35, 35, 36, 34]), np.std([33, 34, 35, 35, 36, 34], ddof=1)
-    assert (one["mean"], one["deviation"]) == (pytest.approx(mean), pytest.approx(deviation))
+    epochs = (33, 34, 35, 35, 36, 34)
+    forecasted = told("forecast", written(tmp_path / "runs", write_run, epochs), "--ruleset", "2.0")
+    mean, deviation = np.mean(epochs), np.std(epochs, ddof=1)
+    assert (forecasted["mean"], forecasted["deviation"]) == (pytest.approx(mean), pytest.approx(deviation))
     checker = RCP_Checker("training", "2.0.0", "resnet", False)
     record = checker._find_rcp(3264, "pruned_rcps")
     drawn = np.random.default_rng(5).normal(mean, deviation, (SIMULATED, 5))
@@ -50,9 +42,10 @@ def test_the_probabilities_are_those_of_simulated_sets_in_the_official_checker(
     }
     for name, share in shares.items():
         assert 0.02 < share < 0.9  # all three occur
-        assert abs(share - float(str(one[name]))) < 4 * math.sqrt(share * (1 - share) / SIMULATED)
+        assert abs(share - forecasted[name]) < 4 * math.sqrt(share * (1 - share) / SIMULATED)
     factors = [factor for passed, factor in verdicts if passed and factor > 1]
-    assert one["mean_factor"] == pytest.approx(np.mean(factors), abs=4 * np.std(factors) / math.sqrt(len(factors)))
+    error = 4 * np.std(factors) / math.sqrt(len(factors))
+    assert forecasted["mean_factor"] == pytest.approx(np.mean(factors), abs=error)
 
 
 @pytest.mark.parametrize("batch_size", [1536, 1800])
@@ -87,12 +80,11 @@ def test_the_reference_itself_is_as_often_above_its_mean_as_below() -> None:
 
 
 def test_text_fits_100_columns_and_names_differing_settings(
-    tmp_path: Path, write_run: WriteRun, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, write_run: WriteRun, printed: Printed
 ) -> None:
     folder = written(tmp_path, write_run, (33, 34, 34), lars_opt_base_learning_rate=2.5, model_bn_span=32)
     write_run(tmp_path, 3, status="aborted", global_batch_size=3264)
-    assert main(["forecast", str(folder), "--ruleset", "v2.0", "--batch-size", "5000", "--runs", "9"]) == 0
-    text = capsys.readouterr().out
+    text = printed("forecast", folder, "--ruleset", "v2.0", "--batch-size", "5000", "--runs", "9")
     assert max(map(len, text.splitlines())) <= 100
     assert "A set of 9 such runs" in text and "opt_base_learning_rate 2.5 (10.5 and " in text
     assert "1 of 4 runs did not converge" in text and "converge equally at 5000" in text.replace("\n    ", " ")
@@ -101,26 +93,20 @@ def test_text_fits_100_columns_and_names_differing_settings(
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (["chess", "--batch-size", "8"], "no round has reference convergence points of 'chess'"),
-        (["resnet"], "needs --batch-size"),
-        (
-            ["resnet", "--batch-size", "64", "--ruleset", "5.1"],
-            "use --ruleset 2.0.0 or 2.1.0 or 3.0.0 or 3.1.0 or 4.0.0",
-        ),
-        (["resnet", "--batch-size", "99999"], "is above all reference convergence points"),
-        (["resnet", "--batch-size", "64", "--runs", "2"], "needs at least 3"),
-        (["resnet", "--batch-size", "64", "--runs", "9000"], "at most 250 are simulated"),
-        (["no/such/folder"], "does not exist"),
+        ("chess --batch-size 8", "no round has reference convergence points of 'chess'"),
+        ("resnet", "needs --batch-size"),
+        ("resnet --batch-size 64 --ruleset 5.1", "use --ruleset 2.0.0 or 2.1.0 or 3.0.0 or 3.1.0 or 4.0.0"),
+        ("resnet --batch-size 99999", "is above all reference convergence points"),
+        ("resnet --batch-size 64 --runs 2", "needs at least 3"),
+        ("resnet --batch-size 64 --runs 9000", "at most 250 are simulated"),
+        ("no/such/folder", "does not exist"),
     ],
 )
-def test_refusals_say_what_there_is(words: list[str], why: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["forecast", *words]) == 2
-    assert why in capsys.readouterr().err
+def test_refusals_say_what_there_is(words: str, why: str, refused: Printed) -> None:
+    assert why in refused("forecast", *words.split())
 
 
-def test_runs_that_cannot_be_forecast_are_refused(
-    tmp_path: Path, write_run: WriteRun, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_runs_that_cannot_be_forecast_are_refused(tmp_path: Path, write_run: WriteRun, refused: Printed) -> None:
     mixed = written(tmp_path / "mixed", write_run, (34, 34))
     write_run(mixed, 2, global_batch_size=64)
     written(tmp_path / "single", write_run, (34,))
@@ -132,5 +118,4 @@ def test_runs_that_cannot_be_forecast_are_refused(
         ("aborted", "0 of the 1 runs converged"),
         ("digits", "used data other than resnet's"),
     ):
-        assert main(["forecast", str(tmp_path / name)]) == 2
-        assert why in capsys.readouterr().err
+        assert why in refused("forecast", tmp_path / name)

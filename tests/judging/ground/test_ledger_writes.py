@@ -9,6 +9,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,10 +22,16 @@ from timedrun.benchmark import find
 from timedrun.run.worker import LaunchOptions, execute
 
 pytestmark = pytest.mark.timeout(120)
+BENCHMARK = find("image_classification")
+SMOKE = BENCHMARK.config("smoke", "synthetic")
 
 
 def read(folder: Path) -> ledger.Ledger:
     return ledger.parse((folder / ledger.LEDGER).read_bytes())
+
+
+def run(folder: Path, config: Any) -> int:
+    return execute(BENCHMARK, config, LaunchOptions(paths=ResultPaths(folder, 0)))
 
 
 def announce(folder: Path, number: int) -> str:
@@ -44,10 +51,10 @@ def test_runs_that_are_announced_at_the_same_time_form_one_chain(tmp_path: Path)
         process.start()
     for process in processes:
         process.join()
-    found = read(tmp_path)
-    assert (found.broken, found.torn) == ("", ())
-    assert [run.number for run in found.runs] == list(range(1, 81))
-    assert len({run.result for run in found.runs}) == 80
+    chain = read(tmp_path)
+    assert (chain.broken, chain.torn) == ("", ())
+    assert [announced.number for announced in chain.runs] == list(range(1, 81))
+    assert len({announced.result for announced in chain.runs}) == 80
 
 
 @pytest.mark.parametrize("cut", [1, 2, 100])
@@ -59,49 +66,40 @@ def test_a_line_that_a_crash_cut_stays_and_the_chain_goes_on(tmp_path: Path, cut
     path.write_bytes(path.read_bytes()[:-cut])
     before = path.read_bytes()
     announce(tmp_path, 2)
-    found = read(tmp_path)
+    chain = read(tmp_path)
     assert path.read_bytes().startswith(before + b"\n")
-    assert not found.broken
-    assert found.torn == (() if cut == 1 else (2,)), "only the line feed lacked"
-    assert [run.result for run in found.runs][-1] == "set/result_2.txt"
+    assert not chain.broken
+    assert chain.torn == (() if cut == 1 else (2,)), "only the line feed lacked"
+    assert [announced.result for announced in chain.runs][-1] == "set/result_2.txt"
     path.write_bytes(path.read_bytes().replace(before.splitlines()[1], b"", 1))
     assert read(tmp_path).broken, "the cut line is part of the chain"
 
 
 def test_a_run_is_announced_before_its_clock_and_closed_with_its_log(tmp_path: Path) -> None:
-    benchmark = find("image_classification")
-    config = benchmark.config("smoke", "synthetic")
-    config = replace(config, evaluation=replace(config.evaluation, target=0.01, first=1))
-    assert execute(benchmark, config, LaunchOptions(paths=ResultPaths(tmp_path, 0))) == ExitCode.OK
-    found = read(tmp_path)
+    config = replace(SMOKE, evaluation=replace(SMOKE.evaluation, target=0.01, first=1))
+    assert run(tmp_path, config) == ExitCode.OK
     log = record.read(tmp_path / "result_0.txt")
-    (run,) = found.runs
-    assert log.started is not None
-    first = json.loads((tmp_path / ledger.LEDGER).read_text().splitlines()[0])
-    assert first["time_ms"] <= log.started.time_ms
-    assert log.value(keys.LEDGER_ENTRY) == run.entry_sha256
-    assert run.kind[1:] == (log.value(keys.CONFIG_DIGEST), log.value(keys.SUBMISSION_PLATFORM))
-    assert (run.status, run.minutes, run.log_sha256) == ("success", log.minutes, log.sha256)
+    (closed,) = read(tmp_path).runs
     text = (tmp_path / ledger.LEDGER).read_text()
+    assert log.started is not None
+    assert json.loads(text.splitlines()[0])["time_ms"] <= log.started.time_ms
+    assert log.value(keys.LEDGER_ENTRY) == closed.entry_sha256
+    assert closed.kind[1:] == (log.value(keys.CONFIG_DIGEST), log.value(keys.SUBMISSION_PLATFORM))
+    assert (closed.status, closed.minutes, closed.log_sha256) == ("success", log.minutes, log.sha256)
     assert str(tmp_path) not in text and os.uname().nodename not in text
 
 
 def test_a_run_that_fails_before_its_clock_is_closed_as_such(tmp_path: Path) -> None:
-    benchmark = find("image_classification")
-    config = benchmark.config("smoke", "synthetic")
-    config = replace(config, submission=replace(config.submission, organization=":::MLLOG x"))
+    config = replace(SMOKE, submission=replace(SMOKE.submission, organization=":::MLLOG x"))
     with pytest.raises(ValueError, match="at which readers split"):
-        execute(benchmark, config, LaunchOptions(paths=ResultPaths(tmp_path, 0)))
-    (run,) = read(tmp_path).runs
-    assert run.status == ledger.NOT_STARTED
+        run(tmp_path, config)
+    assert [closed.status for closed in read(tmp_path).runs] == [ledger.NOT_STARTED]
 
 
 def test_a_ledger_that_cannot_be_written_refuses_the_run_and_leaves_nothing(tmp_path: Path) -> None:
     (tmp_path / ledger.LEDGER).mkdir()
-    benchmark = find("image_classification")
-    options = LaunchOptions(paths=ResultPaths(tmp_path, 0))
     with pytest.raises(TimedrunError, match="cannot be announced in the ledger .* so it was not started"):
-        execute(benchmark, benchmark.config("smoke", "synthetic"), options)
+        run(tmp_path, SMOKE)
     assert not list(tmp_path.glob("*_0*"))
 
 
@@ -126,13 +124,11 @@ def test_a_killed_run_stays_open_and_its_resumption_is_noted_and_not_announced_a
             assert process.poll() is None and time.monotonic() < deadline
             time.sleep(0.02)
         process.send_signal(signal.SIGKILL)
-    path = tmp_path / ledger.LEDGER
-    assert [run.status for run in read(tmp_path).runs] == [None]
+    assert [announced.status for announced in read(tmp_path).runs] == [None]
     done = subprocess.run([*command, "--resume"], env=environment, capture_output=True, text=True, timeout=100)
     assert done.returncode == ExitCode.TARGET_NOT_REACHED, done.stderr
-    found = read(tmp_path)
-    (run,) = found.runs
-    entries = [json.loads(line)["entry"] for line in path.read_text().splitlines()]
+    chain = read(tmp_path)
+    entries = [json.loads(line)["entry"] for line in (tmp_path / ledger.LEDGER).read_text().splitlines()]
     assert entries == ["announced", "resumed", "closed"]
-    assert run.log_sha256 == record.read(tmp_path / "result_0.txt").sha256
-    assert done.stderr.rstrip().endswith(f", head {found.head[:12]}") and found.head not in done.stderr
+    assert [closed.log_sha256 for closed in chain.runs] == [record.read(tmp_path / "result_0.txt").sha256]
+    assert done.stderr.rstrip().endswith(f", head {chain.head[:12]}") and chain.head not in done.stderr

@@ -6,10 +6,7 @@ import pytest
 
 from mlevents.checks.log_check import check, check_record
 from mlevents.record import read
-
-
-def named(records, key, number=0):
-    return [record for record in records if record["key"] == key][number]
+from tests.mlevents.conftest import named
 
 
 def put(key, value, number=0):
@@ -430,15 +427,14 @@ def test_a_run_that_ends_at_its_first_evaluation_has_no_finding(make_records, wr
 
 
 @pytest.mark.parametrize("key", ["block_start", "eval_accuracy", "seed"])
-@pytest.mark.parametrize(("factor", "amount"), [(10, "too many"), (0.1, "too few")])
-def test_a_time_with_another_number_of_digits_is_named_and_nothing_else_is_said_of_it(
-    records, write, key, factor, amount
-):
+@pytest.mark.parametrize("factor", [10, 0.1])
+def test_a_time_with_another_number_of_digits_is_named_and_nothing_else_is_said_of_it(records, write, key, factor):
     named(records, key)["time_ms"] = int(named(records, key)["time_ms"] * factor)
     (finding,) = (x for x in check(write(records)).findings if x.rule != "evaluation-interval")
-    assert (finding.level, finding.rule) == ("warning", "time-digits") and amount in finding.message
+    assert (finding.level, finding.rule) == ("warning", "time-digits")
     assert finding.message.startswith(f"time_ms of {key} is 18000")
     assert finding.message.endswith("the log's other times have 13 digits")
+    assert ("too many" in finding.message) == (factor > 1)
 
 
 @pytest.mark.parametrize("key", ["run_start", "run_stop"])

@@ -30,32 +30,30 @@ def rules(records):
     return [(finding.level, finding.rule) for finding in found(records)]
 
 
-def test_a_whole_set_has_no_finding(make_set):
-    assert found(make_set()) == []
+@pytest.mark.parametrize(
+    ("count", "facts", "expected"),
+    [
+        (5, {}, []),
+        (4, {}, [("error", "run-count")]),
+        (6, {}, [("error", "run-count")]),
+        (2, {"dataset": "digits"}, [("warning", "run-count")]),
+        (6, {"dataset": "digits"}, []),
+    ],
+)
+def test_a_submission_has_its_exact_number_of_runs_and_a_demonstration_at_least_a_few(make_set, count, facts, expected):
+    assert rules(make_set(count, **facts)) == expected
 
 
-def test_a_submission_has_its_exact_number_of_runs(make_set):
-    assert rules(make_set(4)) == rules(make_set(6)) == [("error", "run-count")]
-
-
-def test_a_demonstration_may_have_fewer_runs_with_a_warning(make_set):
-    assert rules(make_set(2, dataset="digits")) == [("warning", "run-count")]
-    assert rules(make_set(6, dataset="digits")) == []
-
-
-def test_the_same_file_twice_is_a_copy(make_set):
-    records = make_set(4)
-    assert ("error", "copied-log") in rules([*records, records[0]])
-
-
-def test_a_copy_with_another_seed_is_still_a_copy(make_set):
+def test_the_same_file_twice_is_a_copy_even_with_another_seed(make_set):
     def change(runs):
         runs[3] = [dict(record) for record in runs[1]]
         put(runs[3], "seed", 4)
 
-    findings = found(make_set(change=change))
-    assert [(finding.level, finding.rule) for finding in findings] == [("error", "copied-log")]
-    assert "result_1.txt, result_3.txt" in findings[0].message
+    runs = make_set(change=change)
+    (finding,) = found(runs)
+    assert (finding.level, finding.rule) == ("error", "copied-log")
+    assert "result_1.txt, result_3.txt" in finding.message
+    assert ("error", "copied-log") in rules([*runs[:3], runs[4], runs[0]])
 
 
 ACCURACIES = (0.3, 0.5, 0.6, 0.7, 0.76)
@@ -98,14 +96,19 @@ def test_a_copy_moved_in_time_is_suspected_from_its_quality(make_set):
             for record in evaluations[:-1]:
                 record["value"] += 0.01 * (position if position != 3 else 0)
 
-    accuracies = (0.3, 0.4, 0.5, 0.6, 0.76)
-    assert rules(make_set(change=change, accuracies=accuracies)) == [("warning", "copied-log")]
+    assert rules(make_set(change=change, accuracies=ACCURACIES)) == [("warning", "copied-log")]
 
 
-def test_a_repeated_seed_is_an_error(make_set):
-    findings = found(make_set(change=lambda runs: put(runs[4], "seed", 2)))
-    assert [finding.rule for finding in findings] == ["repeated-seed"]
-    assert "seed 2 is used by result_1.txt, result_4.txt" in findings[0].message
+def test_a_repeated_seed_is_an_error_and_one_among_those_of_another_run_doubtful(make_set):
+    (finding,) = found(make_set(change=lambda runs: put(runs[4], "seed", 2)))
+    assert (finding.level, finding.rule) == ("error", "repeated-seed")
+    assert "seed 2 is used by result_1.txt, result_4.txt" in finding.message
+
+    def change(runs):
+        place = next(place for place, record in enumerate(runs[0]) if record["key"] == "seed")
+        runs[0].insert(place, {**runs[0][place], "value": 2})
+
+    assert rules(make_set(change=change)) == [("warning", "repeated-seed")]
 
 
 @pytest.mark.parametrize(
@@ -128,73 +131,48 @@ def test_a_long_copy_is_found_where_the_sketch_keeps_a_part_only(make_set):
     assert rules(summaries).count(("error", "copied-log")) == 1
 
 
-def test_a_seed_among_those_of_another_run_is_doubtful(make_set):
-    def change(runs):
-        place = next(place for place, record in enumerate(runs[0]) if record["key"] == "seed")
-        runs[0].insert(place, {**runs[0][place], "value": 2})
-
-    findings = found(make_set(change=change))
-    assert [(finding.level, finding.rule) for finding in findings] == [("warning", "repeated-seed")]
-
-
-def test_an_empty_log_does_not_differ_from_its_set(make_set):
-    def change(runs):
-        runs[4] = []
-
+@pytest.mark.parametrize(
+    "change",
+    [lambda runs: runs[4].clear(), lambda runs: put(runs[2], "global_batch_size", 64.0)],
+    ids=["an empty log", "a whole number as a float"],
+)
+def test_what_says_nothing_else_does_not_differ_from_its_set(make_set, change):
     assert found(make_set(change=change)) == []
 
 
-def test_a_run_that_missed_the_target_may_be_dropped_with_its_settings(make_set):
-    def change(runs):
-        put(runs[2], "global_batch_size", 128)
-        for record in runs[2]:
-            if record["key"] == "eval_accuracy":
-                record["value"] = 0.7
+def test_one_run_that_missed_the_target_may_be_dropped_with_its_settings_and_two_may_not(make_set):
+    def missed(*numbers):
+        def change(runs):
+            put(runs[2], "global_batch_size", 128)
+            for record in (record for number in numbers for record in runs[number]):
+                if record["key"] == "eval_accuracy":
+                    record["value"] = 0.7
 
-    (finding,) = found(make_set(change=change))
+        return found(make_set(change=change))
+
+    (finding,) = missed(2)
     assert (finding.level, finding.rule) == ("warning", "run-dropped")
-    assert (
-        finding.message == "result_2.txt ended at 0.7, but its target is 0.759; a score may drop it as the slowest run"
+    assert finding.message == (
+        "result_2.txt ended at 0.7, but its target is 0.759; a score may drop it as the slowest run"
     )
+    assert [finding.rule for finding in missed(1, 2)] == ["one-configuration"]
 
 
-def test_two_runs_that_missed_the_target_are_not_dropped(make_set):
-    def change(runs):
-        put(runs[2], "global_batch_size", 128)
-        for record in (*runs[1], *runs[2]):
-            if record["key"] == "eval_accuracy":
-                record["value"] = 0.7
+def test_a_cold_first_epoch_is_told_by_its_share_of_which_evaluation_is_no_part(make_set):
+    def summary(after, *left_out):
+        def change(runs):
+            runs[0][:] = [record for record in runs[0] if record["key"] not in left_out]
+            late = False
+            for record in runs[0]:
+                late = late or record["key"] == after
+                record["time_ms"] += 60_000 * late
 
-    assert [finding.rule for finding in found(make_set(change=change))] == ["one-configuration"]
+        return make_set(1, change=change, accuracies=(0.3, 0.5, 0.76))[0]
 
-
-def test_a_whole_number_may_be_logged_as_a_float(make_set):
-    assert found(make_set(change=lambda runs: put(runs[2], "global_batch_size", 64.0))) == []
-
-
-def test_a_cold_first_epoch_is_told_by_its_share(make_set):
-    def change(runs):
-        late = False
-        for record in runs[0]:
-            late = late or record["key"] == "epoch_stop"
-            record["time_ms"] += 60_000 * late
-
-    summary = make_set(1, change=change, accuracies=(0.3, 0.5, 0.76))[0]
-    assert summary.minutes is not None
-    assert summary.first_epoch_share == pytest.approx(1 / summary.minutes)
+    cold = summary("epoch_stop")
+    assert cold.first_epoch_share == pytest.approx(1 / cold.minutes)
+    assert summary("eval_stop", "epoch_start", "epoch_stop").first_epoch_share == 0.0
     assert make_set(1, accuracies=(0.76,))[0].first_epoch_share is None
-
-
-def test_evaluation_is_no_part_of_a_cold_first_block(make_set):
-    def change(runs):
-        late = False
-        runs[0][:] = [record for record in runs[0] if record["key"] not in ("epoch_start", "epoch_stop")]
-        for record in runs[0]:
-            late = late or record["key"] == "eval_stop"
-            record["time_ms"] += 60_000 * late
-
-    summary = make_set(1, change=change, accuracies=(0.3, 0.5, 0.76))[0]
-    assert summary.first_epoch_share == 0.0
 
 
 def test_a_summary_has_the_throughput_and_the_caches_that_the_log_tells_and_nothing_of_other_values(make_set):
@@ -220,11 +198,11 @@ def test_a_summary_has_the_throughput_and_the_caches_that_the_log_tells_and_noth
     assert told(cache_clear="no").caches_dropped is None
 
 
-def test_another_hyper_parameter_in_one_run_is_a_warning(make_set):
+def test_another_hyper_parameter_in_one_run_is_a_warning_and_an_equal_number_of_another_type_none(make_set):
     def change(runs):
         for number, run in enumerate(runs):
-            rate = 14.0 if number == 2 else 11
-            run.insert(9, {**run[8], "key": "lars_opt_base_learning_rate", "value": rate})
+            rates = [11, 11, 14.0, 11.0, 11]
+            run.insert(9, {**run[8], "key": "lars_opt_base_learning_rate", "value": rates[number]})
 
     (finding,) = found(make_set(change=change))
     assert (finding.level, finding.rule) == ("warning", "two-settings")

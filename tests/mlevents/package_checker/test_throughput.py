@@ -10,18 +10,12 @@ import pytest
 from mlevents.package_checker.tree import check_tree
 from mlevents.record import read, result_files
 from mlevents.summary import summarize
-from tests.mlevents.conftest import good_records, put
+from tests.mlevents.conftest import put
 from tests.mlevents.package_checker.package_mutations import (
     SYSTEM,
     description,
     edit_logs,
-    write_good_package,
 )
-
-
-@pytest.fixture(scope="module")
-def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_good_package(tmp_path_factory.mktemp("good") / "Nobody", good_records)
 
 
 def found(good: Path, folder: Path, *, hours: float, division: str = "closed", **system: Any) -> list[tuple[str, str]]:

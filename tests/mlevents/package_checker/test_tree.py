@@ -16,7 +16,7 @@ from mlevents.package_checker.files import check_files, list_folder
 from mlevents.package_checker.tree import check_tree, result_sets, submission_folders
 from mlevents.record import read, result_files
 from mlevents.summary import summarize
-from tests.mlevents.conftest import good_records, put
+from tests.mlevents.conftest import put
 from tests.mlevents.package_checker.package_mutations import (
     IMPLEMENTATIONS,
     MUTATIONS,
@@ -24,15 +24,8 @@ from tests.mlevents.package_checker.package_mutations import (
     SYSTEM,
     description,
     edit_logs,
-    write_good_package,
     write_manifest,
 )
-
-
-@pytest.fixture(scope="module")
-def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A submission with nothing wrong in it; tests change copies."""
-    return write_good_package(tmp_path_factory.mktemp("good") / "Nobody", good_records)
 
 
 @pytest.fixture
@@ -60,21 +53,19 @@ def test_submissions_are_found_at_a_path_and_up_to_three_levels_below(good, tmp_
     assert submission_folders(tmp_path) == [places[0]]
     assert too_deep not in submission_folders(tmp_path / "rounds")
     assert submission_folders(tmp_path / "nothing") == []
-
-
-def test_a_folder_of_results_alone_is_no_submission(good, tmp_path):
-    shutil.copytree(good / "results", tmp_path / "results")
-    (tmp_path / "benchmarks").mkdir()
-    (tmp_path / "benchmarks/speed.py").write_text("")
-    assert submission_folders(tmp_path) == []
+    results_alone = tmp_path / "rounds/results_alone"
+    shutil.copytree(good / "results", results_alone / "results")
+    (results_alone / "benchmarks").mkdir()
+    (results_alone / "benchmarks/speed.py").write_text("")
+    assert submission_folders(results_alone) == []
 
 
 def test_sets_are_listed_by_system_and_benchmark_in_the_order_people_count(package):
     for number in range(5, 12):
         shutil.copy(package / RESULTS / "result_0.txt", package / RESULTS / f"result_{number}.txt")
-    (one,) = result_sets(package)
-    assert (one.system, one.benchmark, one.folder) == (SYSTEM, "resnet", package / RESULTS)
-    assert [file.name for file in one.files] == [f"result_{number}.txt" for number in range(12)]
+    (result_set,) = result_sets(package)
+    assert (result_set.system, result_set.benchmark, result_set.folder) == (SYSTEM, "resnet", package / RESULTS)
+    assert [file.name for file in result_set.files] == [f"result_{number}.txt" for number in range(12)]
 
 
 def test_names_with_a_stamp_are_fine(package):
@@ -93,24 +84,23 @@ def test_without_a_ruleset_each_benchmark_has_its_default(package):
 
 
 def test_the_round_of_the_logs_is_that_of_the_description(package):
-    place = package / "systems" / f"{SYSTEM}.json"
-    found = {}
-    for date_ms in (1_653_000_000_000, 1_716_000_000_000):  # May 2022: v2.0; May 2024: v4.0, of other status words
-        edit_logs(package, lambda records, date_ms=date_ms: [record.update(time_ms=date_ms) for record in records])
-        found[date_ms] = [f.message for f in checked(package, None) if f.path == str(place) and f.level == "error"]
-    before, after = found.values()
-    assert before == [] and len(after) == 1 and "in v4.0 not one of 'Available on-premise'" in after[0]
+    def errors_of_the_description(date_ms):
+        edit_logs(package, lambda records: [record.update(time_ms=date_ms) for record in records])
+        place = str(package / "systems" / f"{SYSTEM}.json")
+        return [f.message for f in checked(package, None) if f.path == place and f.level == "error"]
+
+    assert errors_of_the_description(1_653_000_000_000) == []  # May 2022: v2.0
+    (message,) = errors_of_the_description(1_716_000_000_000)  # May 2024: v4.0, of other status words
+    assert "in v4.0 not one of 'Available on-premise'" in message
 
 
-def test_a_disagreement_is_told_once_with_the_line_of_the_log(package):
+def test_a_disagreement_is_told_once_with_the_line_of_the_log_and_a_renamed_folder_doubted(package):
     edit_logs(package, lambda records: put(records, "submission_org", "Rival"))
     (finding,) = [finding for finding in checked(package) if finding.level == "error"]
     assert finding.rule == "organization-agrees" and "4 more" in finding.message
     line = (package / RESULTS / "result_0.txt").read_text().splitlines()[finding.line - 1]
     assert finding.path == str(package / RESULTS / "result_0.txt") and '"submission_org"' in line
-
-
-def test_a_renamed_folder_of_a_submission_is_doubted_only(package):
+    edit_logs(package, lambda records: put(records, "submission_org", "Nobody"))
     renamed = package.rename(package.with_name("Somebody"))
     assert set(brief(checked(renamed))) == {("warning", "organization-agrees")}
 
@@ -160,27 +150,21 @@ def test_a_script_shared_between_systems_is_found_where_it_lies(package):
     assert finding.level == "warning" and "setup.sh is in" in finding.message
 
 
-def test_a_manifest_that_names_no_commit_or_a_changed_source_is_doubted(package):
-    for source, rules in (({"commit": "unknown", "dirty": "unknown"}, 1), ({"commit": "a" * 40, "dirty": True}, 1)):
-        (package / "manifest.json").unlink(missing_ok=True)
-        write_manifest(package)
-        content = json.loads((package / "manifest.json").read_text())
-        (package / "manifest.json").write_text(json.dumps({**content, "source": source}))
-        assert brief(checked(package)) == [("warning", "provenance")] * rules
+@pytest.mark.parametrize("source", [{"commit": "unknown", "dirty": "unknown"}, {"commit": "a" * 40, "dirty": True}])
+def test_a_manifest_that_names_no_commit_or_a_changed_source_is_doubted(package, source):
+    write_manifest(package)
+    content = json.loads((package / "manifest.json").read_text())
+    (package / "manifest.json").write_text(json.dumps({**content, "source": source}))
+    assert brief(checked(package)) == [("warning", "provenance")]
 
 
-def test_no_more_entries_are_looked_at_than_allowed(tmp_path):
-    for number in range(30):
-        (tmp_path / f"file_{number}").write_text("")
-    listing = list_folder(tmp_path, most=10)
-    assert len(listing.entries) == 10
-    assert brief(check_files(listing)) == [("error", "tree-size")] and listing.cut
-    assert not list_folder(tmp_path, most=30).cut
-
-
-def test_of_a_listing_that_was_cut_nothing_is_said_to_be_missing(package, monkeypatch):
+def test_no_more_entries_are_looked_at_than_allowed_and_none_is_then_said_to_be_missing(package, monkeypatch):
     for number in range(30):
         (package / f"cache_{number}").write_text("")
+    whole = len(list_folder(package).entries)
+    listing = list_folder(package, most=10)
+    assert len(listing.entries) == 10 and listing.cut and not list_folder(package, most=whole).cut
+    assert brief(check_files(listing)) == [("error", "tree-size")]
     monkeypatch.setattr(tree, "list_folder", lambda folder: list_folder(folder, most=30))
     assert brief(checked(package)) == [("error", "tree-size")]
 
@@ -234,13 +218,8 @@ def test_links_that_loop_pipes_and_odd_names_neither_hang_nor_raise(package):
 
 def test_a_folder_that_is_none_or_a_file_has_findings(tmp_path):
     (tmp_path / "file").write_text("")
-    assert ("error", "unreadable") in brief(checked_nothing(tmp_path / "file"))
-    assert ("error", "unreadable") in brief(checked_nothing(tmp_path / "none"))
-    assert ("error", "tree-layout") in brief(checked_nothing(tmp_path))
-
-
-def checked_nothing(folder: Path) -> list[Finding]:
-    return check_tree(folder, {}, None)
+    for name, rule in (("file", "unreadable"), ("none", "unreadable"), (".", "tree-layout")):
+        assert ("error", rule) in brief(check_tree(tmp_path / name, {}, None))
 
 
 @settings(max_examples=100, deadline=None)
