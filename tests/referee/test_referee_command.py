@@ -67,42 +67,33 @@ def test_without_a_sandbox_the_verdict_says_so(
     assert "NOT ISOLATED" in said and "accepted" in said
 
 
-def test_a_machine_that_cannot_isolate_is_told_so_before_any_code_runs(
+def test_what_cannot_be_kept_from_a_submission_is_refused_before_any_code_runs(
     token_files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sandbox, "TOOLS", ("unshare", "a_tool_that_is_missing"))
-    with pytest.raises(SandboxUnavailable, match=r"a_tool_that_is_missing not found.*\nNo submitted code was run"):
-        Referee(Examination(64, 32), token_files / "train.npy", token_files / "validation.npy", tmp_path)
+    def made(train: str) -> Referee:
+        return Referee(Examination(64, 32), token_files / train, token_files / "validation.npy", tmp_path)
 
-
-def test_validation_data_that_a_submission_could_read_are_refused(
-    token_files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    with pytest.raises(UsageError, match=r"validation\.npy is in the training and in the validation data"):
+        made(".")
+    with monkeypatch.context() as patch:
+        patch.setattr(sandbox, "TOOLS", ("unshare", "a_tool_that_is_missing"))
+        with pytest.raises(SandboxUnavailable, match=r"a_tool_that_is_missing not found.*\nNo submitted code was run"):
+            made("train.npy")
     monkeypatch.setattr("referee.referee.readable", lambda: [token_files])
     with pytest.raises(UsageError, match="which submissions can read"):
-        Referee(Examination(64, 32), token_files / "train.npy", token_files / "validation.npy", tmp_path)
-
-
-def test_data_that_are_for_training_and_for_validation_are_refused(token_files: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"train\.npy is in the training and in the validation data"):
-        Referee(Examination(64, 32), token_files, token_files / "train.npy", tmp_path)
+        made("train.npy")
 
 
 def test_a_folder_of_a_speed_run_gives_the_part_by_its_name(tmp_path: Path) -> None:
-    for name in ("text_train_000001.bin", "text_train_000002.bin", "text_val_000000.bin"):
+    train, val = ["text_train_000001.bin", "text_train_000002.bin"], ["text_val_000000.bin"]
+    for name in (*train, *val):
         write_shard(tmp_path / name, np.arange(9, dtype=np.uint16))
-    assert [shard.path.name for shard in shards(tmp_path, "train")] == [
-        "text_train_000001.bin",
-        "text_train_000002.bin",
-    ]
-    assert [shard.path.name for shard in shards(tmp_path, "val")] == ["text_val_000000.bin"]
+    assert [shard.path.name for shard in shards(tmp_path, "train")] == train
+    assert [shard.path.name for shard in shards(tmp_path, "val")] == val
 
 
-def test_a_folder_without_submission_is_a_usage_error(token_files: Path, tmp_path: Path) -> None:
+def test_a_folder_without_submission_and_a_link_in_one_are_refused_unread(token_files: Path, tmp_path: Path) -> None:
     assert cli.main(command(tmp_path / "none", token_files)) == 2
-
-
-def test_a_link_in_a_submission_is_refused_unread(token_files: Path, tmp_path: Path) -> None:
     (tmp_path / "submission.py").write_text(HONEST["plain"])
     (tmp_path / "notes.txt").symlink_to(token_files / "validation.npy")
     assert cli.main(command(tmp_path, token_files, "--no-sandbox")) == 2
@@ -113,9 +104,9 @@ def test_both_kinds_of_token_files_are_read_and_renumbered_alike(tmp_path: Path)
     np.save(tmp_path / "a.npy", tokens)
     write_shard(tmp_path / "b.bin", tokens)
     numbers = np.random.default_rng(1).permutation(50)
-    found = shards(tmp_path, "train")
-    for one, copy in zip(found, renumbered(found, numbers, tmp_path, "copy"), strict=True):
-        assert (read(one) == tokens).all() and (np.argsort(numbers)[read(copy)] == tokens).all()
+    files = shards(tmp_path, "train")
+    for shard, copy in zip(files, renumbered(files, numbers, tmp_path, "copy"), strict=True):
+        assert (read(shard) == tokens).all() and (np.argsort(numbers)[read(copy)] == tokens).all()
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ from tests.referee.honest import HONEST
 pytestmark = pytest.mark.processes
 
 
-def test_the_zoo_is_large() -> None:
-    assert len(CHEATS) >= 30 and len(HONEST) >= 30
+def test_the_zoo_is_as_large_as_its_documentation_says() -> None:
+    assert len(CHEATS) > 70 and len(HONEST) > 40
 
 
 @pytest.mark.parametrize("name", CHEATS)

@@ -7,10 +7,10 @@ import pytest
 
 from judging.comparison.extrapolation import over_schedule
 from mlevents import keys
-from tests.judging.conftest import WriteRun
-from timedrun import cli
+from tests.judging.conftest import Printed, Told, WriteRun, WriteSet
 
 SLOWER = [{"progress": 0.0, "seconds_per_step": 0.1}, {"progress": 1.0, "seconds_per_step": 0.3}]
+SMALL = {keys.DATASET: "digits", keys.TRAIN_SAMPLES: 650, keys.QUALITY_TARGET: 0.75}
 
 
 def test_the_mean_over_the_schedule_is_the_trapezoids() -> None:
@@ -20,12 +20,10 @@ def test_the_mean_over_the_schedule_is_the_trapezoids() -> None:
 
 
 @pytest.fixture
-def results(tmp_path: Path, write_run: WriteRun, monkeypatch: pytest.MonkeyPatch) -> Path:
+def results(tmp_path: Path, write_set: WriteSet, monkeypatch: pytest.MonkeyPatch) -> Path:
     """`base` and `method`, three runs each of three evaluated epochs of ten steps; the current folder."""
-    small = {keys.DATASET: "digits", keys.TRAIN_SAMPLES: 650, keys.QUALITY_TARGET: 0.75}
-    for number in range(3):
-        write_run(tmp_path / "base", number, minutes=1.0, **small | {keys.CONFIG_NAME: "base"})
-        write_run(tmp_path / "method", number, minutes=0.5, **small | {keys.CONFIG_NAME: "method"})
+    for config, minutes in (("base", 1.0), ("method", 0.5)):
+        write_set(tmp_path / config, [minutes] * 3, **SMALL | {keys.CONFIG_NAME: config})
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -36,14 +34,11 @@ def profile(config: str, /, seconds: float = 0.1, **values: object) -> str:
     return f"{config}.json"
 
 
-def test_a_run_has_its_own_steps_and_evaluations_at_the_rates_of_the_profile(
-    results: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_has_its_own_steps_and_evaluations_at_the_rates_of_the_profile(results: Path, told: Told) -> None:
     # The method's steps grow from 0.1 to 0.3 s over 40 steps, of which its runs took 30: 0.1 to 0.25 s.
     given = [profile("base"), profile("method", positions=SLOWER, schedule={"steps": 40}, global_batch=64)]
-    assert cli.main(["tradeoff", "base", "method", "--profile", *given, "--price", "36", "--json"]) == 0
-    values = json.loads(capsys.readouterr().out)
-    base, method = (one["gains"][0] for one in values["curves"])
+    values = told("tradeoff", "base", "method", "--profile", *given, "--price", "36")
+    base, method = (curve["gains"][0] for curve in values["curves"])
     assert base["minutes"] * 60 == pytest.approx(30 * 0.1 + 3 * 2) and base["usd"] == pytest.approx(9.0 * 0.01)
     assert method["minutes"] * 60 == pytest.approx(30 * 0.175 + 3 * 2)
     assert base["extrapolated"] and method["extrapolated"] and "not measured" in values["extrapolated"]
@@ -51,31 +46,26 @@ def test_a_run_has_its_own_steps_and_evaluations_at_the_rates_of_the_profile(
 
 
 def test_a_run_of_a_sweep_took_the_profile_up_to_the_end_of_its_own_schedule(
-    results: Path, write_run: WriteRun, capsys: pytest.CaptureFixture[str]
+    results: Path, write_run: WriteRun, told: Told
 ) -> None:
-    small = {keys.DATASET: "digits", keys.TRAIN_SAMPLES: 650, keys.QUALITY_TARGET: 0.75}
-    write_run(results / "swept", 0, **small | {keys.CONFIG_NAME: "method_x1"})  # 30 steps
+    write_run(results / "swept", 0, **SMALL | {keys.CONFIG_NAME: "method_x1"})  # 30 steps
     # To its target the config may take 60 steps, in which a step grows from 0.1 to 0.3 s.
     longer = profile("method", positions=SLOWER, schedule={"steps": 60})
     own = profile("method_x1", positions=SLOWER, schedule={"steps": 30})
     for given, seconds in ((longer, 0.15), (own, 0.2)):
-        assert cli.main(["tradeoff", "swept", "--profile", given, "--json"]) == 0
-        (curve,) = json.loads(capsys.readouterr().out)["curves"]
+        (curve,) = told("tradeoff", "swept", "--profile", given)["curves"]
         assert curve["gains"][0]["minutes"] * 60 == pytest.approx(30 * seconds + 3 * 2)
 
 
 def test_extrapolated_times_are_marked_in_table_and_figure_and_measured_ones_are_not(
-    results: Path, capsys: pytest.CaptureFixture[str]
+    results: Path, printed: Printed
 ) -> None:
     pytest.importorskip("matplotlib")
-    system = {"host_processor_model_name": "Fast"}
-    given = profile("base", device="cpu", threads=2, system=system)
-    assert cli.main(["tradeoff", "base", "method", "--profile", given, "--out", "there.svg", "--price", "9"]) == 0
-    text = capsys.readouterr().out
+    given = profile("base", device="cpu", threads=2, system={"host_processor_model_name": "Fast"})
+    text = printed("tradeoff", "base", "method", "--profile", given, "--out", "there.svg", "--price", "9")
     assert "~9.0 s" in text and "time: extrapolated to cpu, Fast, 2 threads (base.json)" in text
     assert "note: left out, without a profile: method" in text
-    assert cli.main(["tradeoff", "base", "method", "--out", "here.svg"]) == 0
-    assert "extrapolated" not in capsys.readouterr().out
+    assert "extrapolated" not in printed("tradeoff", "base", "method", "--out", "here.svg")
     there, here = (Path(name).read_text() for name in ("there.svg", "here.svg"))
     assert "Open markers" in there and "US dollars" in there
     assert "Open markers" not in here and "US dollars" not in here
@@ -94,10 +84,8 @@ def test_extrapolated_times_are_marked_in_table_and_figure_and_measured_ones_are
     ],
 )
 def test_what_cannot_be_extrapolated_is_refused(
-    results: Path, values: dict[str, object], message: str, capsys: pytest.CaptureFixture[str]
+    results: Path, values: dict[str, object], message: str, refused: Printed, printed: Printed
 ) -> None:
     given = [profile("base", **values), *([profile("method")] if "device" in values else [])]
-    assert cli.main(["tradeoff", "base", "method", "--profile", *given]) == 2
-    assert message in capsys.readouterr().err
-    named = profile("other")
-    assert cli.main(["tradeoff", "base", "method", "--profile", f"base={named}"]) == 0
+    assert message in refused("tradeoff", "base", "method", "--profile", *given)
+    assert printed("tradeoff", "base", "method", "--profile", f"base={profile('other')}")

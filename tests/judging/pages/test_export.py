@@ -2,13 +2,14 @@
 
 import csv
 import json
+import sys
 from pathlib import Path
 
 import pytest
 
 from judging.pages.curves import points
 from mlevents.record import read
-from tests.judging.conftest import WriteRun
+from tests.judging.conftest import Printed, WriteRun
 from timedrun.cli import main
 
 
@@ -36,8 +37,8 @@ def log(tmp_path: Path, write_run: WriteRun) -> Path:
     return path
 
 
-def test_csv_has_a_row_per_value_and_the_time_to_train(log: Path, tmp_path: Path) -> None:
-    assert main(["export", str(log.parent), str(log), "--csv", str(tmp_path / "values.csv")]) == 0
+def test_csv_has_a_row_per_value_and_the_time_to_train(log: Path, tmp_path: Path, printed: Printed) -> None:
+    printed("export", log.parent, log, "--csv", tmp_path / "values.csv")
     with open(tmp_path / "values.csv", newline="") as file:
         rows = list(csv.DictReader(file))
     assert {(row["run"], row["verified"], row["status"]) for row in rows} == {("toy/result_0", "False", "success")}
@@ -89,18 +90,13 @@ def test_mlflow_has_one_run_per_log_however_often_it_is_exported(log: Path, tmp_
     ("kind", "package"), [("tensorboard", "tensorboard.summary.writer.event_file_writer"), ("mlflow", "mlflow")]
 )
 def test_a_missing_package_is_answered_with_the_pip_command_and_nothing_is_written(
-    log: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    kind: str,
-    package: str,
+    log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: Printed, kind: str, package: str
 ) -> None:
-    monkeypatch.setitem(__import__("sys").modules, package, None)
-    assert main(["export", str(log), f"--{kind}", str(tmp_path / "out")]) == 1
-    assert f"pip install 'timedrun[{kind}]'" in capsys.readouterr().err and not (tmp_path / "out").exists()
+    monkeypatch.setitem(sys.modules, package, None)
+    assert f"pip install 'timedrun[{kind}]'" in refused("export", log, f"--{kind}", tmp_path / "out", code=1)
+    assert not (tmp_path / "out").exists()
 
 
-def test_a_folder_without_logs_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["export", str(tmp_path), "--csv", str(tmp_path / "out.csv")]) == 2
-    assert "no log found" in capsys.readouterr().err and not (tmp_path / "out.csv").exists()
+def test_a_folder_without_logs_is_refused(tmp_path: Path, refused: Printed) -> None:
+    assert "no log found" in refused("export", tmp_path, "--csv", tmp_path / "out.csv")
+    assert not (tmp_path / "out.csv").exists()

@@ -11,7 +11,7 @@ from tests.judging.conftest import WriteRun
 from tests.judging.scoring.power_files import START, steady, write_power
 
 
-def test_energy_is_mean_power_times_the_time_to_train(tmp_path: Path) -> None:
+def test_energy_is_mean_power_times_the_time_to_train_and_a_shorter_measurement_is_noted(tmp_path: Path) -> None:
     folder = tmp_path / "power" / "result_0"
     write_power(folder / "node_0.txt", [("conversion_eff", START - 5, 0.5), *steady(200.0, 120)])
     write_power(folder / "node_1.txt", steady(100.0, 120))
@@ -19,6 +19,11 @@ def test_energy_is_mean_power_times_the_time_to_train(tmp_path: Path) -> None:
     energy = run_energy(tmp_path / "result_0.txt", started_ms=START, minutes=2.0)
     assert energy.joules == pytest.approx((0.5 * 200 + 100 + 0.9 * 10) * 120)
     assert (energy.nodes, energy.switches, energy.notes) == (2, 1, ())
+    write_power(folder / "node_1.txt", steady(1.0, 90))
+    energy = run_energy(tmp_path / "result_0.txt", started_ms=START, minutes=2.0)
+    assert energy.notes == (
+        "power/result_0/node_1.txt does not cover the whole time to train, which the rules require",
+    )
 
 
 def test_a_reading_is_the_power_since_the_one_before_it(tmp_path: Path) -> None:
@@ -77,9 +82,3 @@ def test_energy_of_a_set_is_the_mean_over_the_runs_of_its_score(tmp_path: Path, 
     (one,) = scores.score([tmp_path])
     assert one.energy_joules is None and one.score_minutes is not None
     assert any("the energy was not computed: power/result_1 holds no node_0.txt" in note for note in one.notes)
-
-
-def test_a_measurement_shorter_than_the_run_is_noted(tmp_path: Path) -> None:
-    write_power(tmp_path / "power" / "result_0" / "node_0.txt", steady(1.0, 90))
-    found = run_energy(tmp_path / "result_0.txt", started_ms=START, minutes=2.0)
-    assert found.notes == ("power/result_0/node_0.txt does not cover the whole time to train, which the rules require",)

@@ -104,33 +104,35 @@ def test_the_files_of_a_packaged_run_are_found(results: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "words"),
+    ("config", "words"),
     [
         ({"optimizer": {"peak_lr": 0.2}}, "not the config of result_0.txt: it was changed after the run"),
         ({"seed": 7}, "logs seed 1, run_0/config.json has 7"),
         ({"benchmark": "os; rm"}, "names no benchmark package"),
         ({"benchmark": "--help"}, "names no benchmark package"),
         ({"benchmark": None}, "names no benchmark package"),
+        ("[1]", "names no benchmark"),
+        ("{", "cannot be read as JSON"),
+        ("[" * 100_000, "is not a config"),
+        (None, "its settings are unknown"),
     ],
+    ids=lambda value: str(value)[:40],
 )
-def test_a_changed_config_is_named(results: Path, values: dict[str, Any], words: str) -> None:
-    changed(results / "run_0" / "config.json", **values)
+def test_a_changed_broken_or_missing_config_is_named(results: Path, config: Any, words: str) -> None:
+    path = results / "run_0" / "config.json"
+    if isinstance(config, dict):
+        changed(path, **config)
+    elif config is None:
+        path.unlink()
+    else:
+        path.write_text(config)
     assert words in first(results).problem(logged(first(results)))
 
 
-def test_a_missing_or_broken_config_or_a_log_without_a_digest_is_named(results: Path, write_run: WriteRun) -> None:
-    (results / "run_0" / "config.json").write_text("{")
-    assert "cannot be read as JSON" in first(results).problem(logged(first(results)))
-    (results / "run_0" / "config.json").write_text("[" * 100_000)
-    assert "is not a config" in first(results).problem(logged(first(results)))
-    (results / "run_0" / "config.json").write_text("[1]")
-    assert "names no benchmark" in first(results).problem(logged(first(results)))
-    (results / "run_0" / "config.json").unlink()
-    assert "its settings are unknown" in first(results).problem(logged(first(results)))
-    other = results.parent / "other"
-    write_run(other, 0)
-    shutil.copytree(results / "run_1", other / "run_0")
-    assert "logs no config_digest" in first(other).problem(logged(first(other)))
+def test_a_log_without_a_digest_is_named(results: Path, write_run: WriteRun) -> None:
+    (results / "result_0.txt").unlink()
+    write_run(results, 0)
+    assert "logs no config_digest" in first(results).problem(logged(first(results)))
 
 
 def test_differences_are_grouped_by_kind(results: Path) -> None:
@@ -157,13 +159,12 @@ def test_differences_are_grouped_by_kind(results: Path) -> None:
 
 
 def test_threads_are_those_of_the_run_else_of_its_environment_else_unknown(results: Path) -> None:
-    one = first(results)
-    assert recorded_threads(one) == 1
-    changed(one.side / "provenance.json", threads=3)
-    assert recorded_threads(one) == 3
-    changed(one.side / "provenance.json", threads=None)
-    (one.side / "environment.txt").write_text("numpy==1\n")
-    assert recorded_threads(one) is None
+    run = first(results)
+    assert recorded_threads(run) == 1
+    for threads, environment, expected in ((3, ENVIRONMENT, 3), (None, "numpy==1\n", None)):
+        changed(run.side / "provenance.json", threads=threads)
+        (run.side / "environment.txt").write_text(environment)
+        assert recorded_threads(run) == expected
 
 
 @pytest.mark.parametrize(
@@ -172,9 +173,9 @@ def test_threads_are_those_of_the_run_else_of_its_environment_else_unknown(resul
 def test_runs_are_repeated_with_their_threads_unless_others_are_given_or_there_are_fewer_cores(
     results: Path, monkeypatch: pytest.MonkeyPatch, recorded: int | None, option: list[str], passed: str
 ) -> None:
-    one = first(results)
-    changed(one.side / "provenance.json", threads=recorded)
-    (one.side / "environment.txt").unlink()
+    side = first(results).side
+    changed(side / "provenance.json", threads=recorded)
+    (side / "environment.txt").unlink()
     commands: list[list[str]] = []
 
     def run(command: list[str], **options: object) -> tuple[int, str, bool]:

@@ -23,9 +23,9 @@ from mlevents.mlcommons.verdict import judged
 def test_a_child_that_dies_or_hangs_loses_one_log(records, write, tmp_path, monkeypatch, fault, said):
     original = official_process.CHILD.read_text()
     broken = original.replace(
-        "    kept: dict[str, Any] = {",
+        "    values: dict[str, Any] = {",
         f"    import time\n    if 'result_1.txt' in job['arguments'][-1]:\n        {fault}\n"
-        "    kept: dict[str, Any] = {",
+        "    values: dict[str, Any] = {",
         1,
     )
     assert broken != original
