@@ -80,27 +80,25 @@ def test_what_the_lines_taken_back_say_of_a_clock_that_was_set_is_not_lost(tmp_p
     assert log.rollback.clock_set_seconds == -77.0
 
 
-def test_an_edited_or_finished_log_is_left_as_it_is(tmp_path):
+@pytest.mark.parametrize(
+    ("ending", "edit", "told", "why"),
+    [
+        ("", lambda whole: whole.replace(b"0.5", b"0.9"), {}, r"result_0\.txt.*nothing was changed"),
+        ("", lambda whole: whole[:100], {}, r"result_0\.txt.*nothing was changed"),
+        ("", bytes, {"sha256": "0" * 64}, r"result_0\.txt.*nothing was changed"),
+        ("", bytes, {"size": 0, "sha256": hashlib.sha256().hexdigest()}, r"result_0\.txt.*nothing was changed"),
+        ("success", bytes, {}, "reached its target"),
+    ],
+    ids=["edited", "cut off", "of another run", "without run_start", "finished"],
+)
+def test_an_edited_or_finished_log_is_left_as_it_is(tmp_path, ending, edit, told, why):
     path = tmp_path / "result_0.txt"
-    mark = interrupted(path)
-    whole = path.read_bytes()
-    edits = {
-        "edited": (whole.replace(b"0.5", b"0.9"), mark),
-        "cut off": (whole[: mark["size"] - 1], mark),
-        "of another run": (whole, {**mark, "sha256": "0" * 64}),
-        "without run_start": (whole, {"size": 0, "sha256": hashlib.sha256(b"").hexdigest()}),
-    }
-    for data, told in edits.values():
-        path.write_bytes(data)
-        with pytest.raises(NotResumable, match=r"result_0\.txt.*nothing was changed"):
-            RunLog.resume(path, keep_in=tmp_path, **told)
-        assert path.read_bytes() == data
-    path.unlink()
-    mark = interrupted(path, ending="success")
-    whole = path.read_bytes()
-    with pytest.raises(NotResumable, match="reached its target"):
-        RunLog.resume(path, keep_in=tmp_path, **mark)
-    assert path.read_bytes() == whole
+    mark = interrupted(path, ending=ending)
+    data = edit(path.read_bytes())
+    path.write_bytes(data)
+    with pytest.raises(NotResumable, match=why):
+        RunLog.resume(path, keep_in=tmp_path, **{**mark, **told})
+    assert path.read_bytes() == data
     assert [entry.name for entry in tmp_path.iterdir()] == ["result_0.txt"]
 
 

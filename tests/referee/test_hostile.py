@@ -15,10 +15,6 @@ from referee.verdict import Verdict
 pytestmark = pytest.mark.processes
 START = "import os, sys, time\nfrom base import *\ndef build(task):\n    return Bigram(task.vocabulary)\n"
 HOSTILE = {
-    "starts processes without end": (
-        "while True:\n        try:\n            if os.fork() == 0: time.sleep(60)\n        except OSError: pass",
-        "processes and threads",
-    ),
     "starts processes that start processes": (
         "while True:\n        try: os.fork()\n        except OSError: time.sleep(0.01)",
         "processes and threads",
@@ -29,10 +25,6 @@ HOSTILE = {
     ),
     "prints without end": ("while True: os.write(1, b'x' * 65536)", "printed more than 1,048,576 bytes"),
     "fills the work folder": ("open('big', 'wb').write(bytes(64 << 20))", "No space left on device"),
-    "fills the work folder with many files": (
-        "for n in range(64): open(f'f{n}', 'wb').write(bytes(1 << 20))",
-        "No space left on device",
-    ),
     "takes memory in one piece": ("found = torch.zeros(4 << 30, dtype=torch.uint8).fill_(1)", "allocate memory"),
     "takes memory in many processes": (
         "for _ in range(4): os.fork()\n    found = bytearray(os.urandom(1 << 20)) * 300\n    time.sleep(60)",

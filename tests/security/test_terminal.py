@@ -36,23 +36,15 @@ def hostile_results(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        ["check", "--no-official"],
-        ["check"],
-        ["score"],
-        ["reproduce"],
-        ["reproduce", "--run", "--results", "again"],
-        ["check", "--json", "--no-official"],
-        ["score", "--json"],
-        ["compare", "other"],
-        ["plot", "--out", "figure.png", "other"],
-        ["package", "--out", "package", "other"],
-    ],
+COMMANDS = (
+    *("check --no-official", "check", "check --json --no-official", "score", "score --json", "compare other"),
+    *("reproduce", "reproduce --run --results again", "plot --out figure.png other", "package --out package other"),
 )
+
+
+@pytest.mark.parametrize("command", COMMANDS)
 def test_no_control_character_of_a_log_or_a_name_reaches_the_terminal(
-    command: list[str],
+    command: str,
     hostile_results: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -60,7 +52,7 @@ def test_no_control_character_of_a_log_or_a_name_reaches_the_terminal(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     write_log(tmp_path / "other" / "result_0.txt", {"dataset": f"other{ESCAPE}"})
-    main([*command, str(hostile_results)])
+    main([*command.split(), str(hostile_results)])
     said = capfd.readouterr()
     assert said.out or said.err
     assert harmless(said.out + said.err), said.out + said.err
@@ -93,17 +85,16 @@ def test_messages_of_several_lines_keep_them_and_nothing_else() -> None:
     assert printable_lines(f"one\ntwo{ESCAPE}\rthree") == f"one\ntwo{printable(ESCAPE)}\\rthree"
 
 
-@pytest.mark.parametrize("first", list("=+-@") + ["\t=", "\r="])
+@pytest.mark.parametrize("first", ["=", "+", "-", "@", "\t=", "\r="])
 def test_no_cell_of_the_csv_is_a_formula(first: str, tmp_path: Path) -> None:
     formula = f'{first}cmd|"/c calc"!A1'
-    write_log(tmp_path / "result_0.txt", {"submission_platform": formula, "dataset": formula, "config_name": formula})
-    found = scores.score([tmp_path])
-    assert found[0].system == formula
-    _, *rows = csv.reader(io.StringIO(as_csv(found)))
-    cells = [cell for row in rows for cell in row]
-    assert any("calc" in cell for cell in cells)
-    assert not [cell for cell in cells if cell[:1] in ("=", "+", "-", "@", "\t", "\r") and "calc" in cell]
-    assert all(harmless(cell) for cell in cells)
+    write_log(tmp_path / "result_0.txt", dict.fromkeys(("submission_platform", "dataset", "config_name"), formula))
+    results = scores.score([tmp_path])
+    assert results[0].system == formula
+    _, *rows = csv.reader(io.StringIO(as_csv(results)))
+    cells = [cell for row in rows for cell in row if "calc" in cell]
+    assert cells and not [cell for cell in cells if cell[:1] in ("=", "+", "-", "@", "\t", "\r")]
+    assert all(harmless(cell) for row in rows for cell in row)
 
 
 @pytest.mark.parametrize("name", [r"$\frac{1}{$", "$1 and $2", f"$x${ESCAPE}", "a" * 10_000])

@@ -28,9 +28,7 @@ def result(place: str, *messages: tuple[Level, str, str], kind: Kind = "log", dr
 RESULTS = (
     result("A/results/s/b/result_0.txt", ("error", "seed", "seed 1 is 'a'"), ("note", "init-gap", "3 s")),
     result("A/results/s/b/result_1.txt", ("error", "seed", "seed 2.5 is 'b'"), dropped=True),
-    result(
-        "B/results/s/b/result_0.txt", ("error", "seed", "seed 3 is 'c'"), ("warning", "pairs", "x" + " word" * 90)
-    ),
+    result("B/results/s/b/result_0.txt", ("error", "seed", "seed 3 is 'c'"), ("warning", "pairs", "x" + " word" * 90)),
     result("B/results/s/b", ("error", "log-fails", "1 of the set's logs fails"), kind="set"),
     result("B", kind="package"),
 )

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from judging.checking.verdicts import check_logs, described_division
-from mlevents.event import Finding
 
 RECORDED = Path(__file__).parents[3] / "results" / "digits_demo" / "digits_baseline"
 
@@ -28,8 +27,8 @@ def results(tmp_path: Path) -> Path:
 def found(folder: Path) -> list[tuple[str, str]]:
     """Level and message of the findings about configs."""
     reports, _ = check_logs(sorted(folder.glob("result_*.txt")), None)
-    every: list[Finding] = [finding for report in reports for finding in report.findings]
-    return [(finding.level, finding.message) for finding in every if finding.rule == "config-digest"]
+    findings = [finding for report in reports for finding in report.findings]
+    return [(finding.level, finding.message) for finding in findings if finding.rule == "config-digest"]
 
 
 def faster(folder: Path) -> None:

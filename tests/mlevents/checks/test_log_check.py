@@ -278,8 +278,8 @@ def test_a_demonstration_is_held_to_its_own_logged_target_and_the_benchmarks_dat
     assert found(write, demonstration) == ["target-reached"]
     demonstration.remove(named(demonstration, "quality_target"))
     assert found(write, demonstration) == ["quality-target"]
-    records = make_records(dataset="ImageNet", accuracies=(0.5, 0.755))  # in any case
-    assert found(write, records) == ["target-reached"] and not check(write(records)).demonstration
+    assert found(write, make_records(dataset="imagenet", accuracies=(0.5, 0.755))) == ["target-reached"]
+    assert not check(write(make_records(dataset="ImageNet"))).demonstration
 
 
 def test_samples_count_from_0_without_a_warning(make_records, write):

@@ -9,7 +9,7 @@ from mlevents.checks.log_check import check_record
 from mlevents.record import RunRecord, read
 from mlevents.run_status import failure
 from mlevents.summary import summarize
-from tests.mlevents.conftest import START_MS, lines_of
+from tests.mlevents.conftest import START_MS, event, lines_of
 
 BLOCK = 512_000  # samples
 MINUTE = 60_000
@@ -26,10 +26,7 @@ def log(
     records: list[dict[str, Any]] = []
 
     def add(key: str, minute: float, value: object = None, **metadata: object) -> None:
-        time = START_MS + round(minute * MINUTE)
-        file = {"file": "train.py", "lineno": len(records) + 1, **metadata}
-        record = {"namespace": "", "time_ms": time, "event_type": "POINT_IN_TIME", "key": key, "value": value}
-        records.append({**record, "metadata": file})
+        records.append(event(START_MS + round(minute * MINUTE), key, value, lineno=len(records) + 1, **metadata))
 
     add("submission_benchmark", -1, "stable_diffusion")
     add("submission_division", -1, "closed")

@@ -101,29 +101,18 @@ def test_a_log_cannot_choose_the_rules_the_checker_executes(records, write, tmp_
 @pytest.fixture
 def mixed(tmp_path, make_records, write):
     """Good logs of one name in many folders, one of each kind that cannot be judged or read, and their verdicts."""
-
-    def put_down(name, records):
-        path = tmp_path / name / "result_0.txt"
-        path.parent.mkdir()
-        return write(records).rename(path)
-
     # A closed log queues the rules of its optimizer, and breaks the checker off before it comes to them.
     queueing = make_records()
     put(queueing, "submission_division", "closed")
     put(queueing, "eval_accuracy", None)
     queueing.insert(6, queueing[6] | {"key": "opt_name", "value": "lars"})
-    os.mkfifo(tmp_path / "pipe")
-    paths = {
-        "first": put_down("first", make_records()),
-        "queueing": put_down("queueing", queueing),
-        "after": put_down("after", make_records()),
-        "cut": put_down("cut", make_records()[:-1]),
-        "pipe": tmp_path / "pipe",
-        "absent": tmp_path / "absent",
-        "folder": tmp_path,
-        "empty": put_down("empty", []),
-        "last": put_down("last", make_records()),
-    }
+    good = make_records()
+    logs = {"first": good, "queueing": queueing, "after": good, "cut": good[:-1], "empty": [], "last": good}
+    paths = {"pipe": tmp_path / "pipe", "absent": tmp_path / "absent", "folder": tmp_path}
+    os.mkfifo(paths["pipe"])
+    for name, records in logs.items():
+        (tmp_path / name).mkdir()
+        paths[name] = write(records, f"{name}/result_0.txt")
     return paths, dict(zip(paths, mlcommons.check_logs(list(paths.values()), "2.0.0"), strict=True))
 
 
@@ -138,9 +127,8 @@ def test_every_log_of_many_gets_the_verdict_it_gets_alone(mixed):
         assert verdicts[name].verdict == "fail"
     # The tool on its own, as a command.
     command = [sys.executable, "-m", "mlperf_logging.compliance_checker", "--ruleset", "2.0.0"]
-    command += ["--log_output", os.devnull]
     for name in ("first", "cut"):
-        alone = subprocess.run([*command, paths[name]], capture_output=True, text=True, timeout=60)
+        alone = subprocess.run([*command, "--log_output", os.devnull, paths[name]], capture_output=True, timeout=60)
         assert alone.returncode == (0 if verdicts[name].verdict == "pass" else 1)
 
 

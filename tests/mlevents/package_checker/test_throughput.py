@@ -45,13 +45,7 @@ def test_a_run_faster_than_its_accelerators_is_an_error_and_one_near_their_peak_
     assert level == "error" and "1.05 of the peak of 8 NVIDIA A100-SXM4-80GB" in message
     assert [level for level, _ in found(good, tmp_path / "near", hours=0.35)] == ["warning"]
     assert found(good, tmp_path / "usual", hours=1.2) == []
-
-
-def test_accelerators_are_counted_over_all_nodes(good, tmp_path):
     assert found(good, tmp_path / "two", hours=0.3, number_of_nodes="2") == []
-
-
-def test_an_open_run_may_have_a_smaller_model(good, tmp_path):
     ((level, message),) = found(good, tmp_path / "open", hours=0.1, division="open")
     assert level == "warning" and message.endswith("an open run may have a smaller model")
 
