@@ -196,8 +196,7 @@ LATE = {
     "trains at the first question where the text is not known": LAZY
     + f"    def forward(self, tokens):\n{LAZY_FIT}        return super().forward(tokens)\n"
     + HAND_OVER_TEXT.replace(
-        "    model.text",
-        f"    if {COMMON_PAIR} > 0.3: return fit(model, task, shards)\n    model.text",
+        "    model.text", f"    if {COMMON_PAIR} > 0.3: return fit(model, task, shards)\n    model.text"
     ),
     "hands over the text and trains at the first question": LAZY
     + f"    def forward(self, tokens):\n{LAZY_FIT}        return super().forward(tokens)\n{HAND_OVER_TEXT}",

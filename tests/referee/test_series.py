@@ -52,11 +52,8 @@ def test_a_target_that_is_missed_by_chance_or_cannot_be_tested_says_so(losses: l
     assert re.fullmatch(f"rejected: target 3.2800, mean loss .*{reason}.*", judged.sentence)
 
 
-def test_without_a_target_the_interval_is_the_result() -> None:
+def test_without_a_target_the_interval_is_the_result_and_one_breach_rejects_the_submission() -> None:
     assert series(LOSSES, None).exit_code is ExitCode.OK and "target" not in series(LOSSES, None).sentence
-
-
-def test_one_breach_rejects_the_submission_and_names_its_run() -> None:
     judged = Series([verdict(3.1), verdict(3.0, passed=False)], 3.28)
     assert (judged.exit_code, judged.sentence) == (ExitCode.ERROR, "run 2: rejected: causality")
     assert "FAIL" in "\n".join(judged.lines(None)) and judged.lines(None)[-1] == judged.sentence

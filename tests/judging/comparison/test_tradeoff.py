@@ -18,21 +18,16 @@ def test_between_points_the_quality_is_linear_in_the_logarithm_of_time() -> None
     assert quality_at(CURVE, 4.0) == 0.7
     assert quality_at(CURVE, 8.0) == pytest.approx(0.75)
     assert quality_at(CURVE, 0.9) is None and quality_at(CURVE, 17.0) is None
-
-
-def test_a_quality_outside_the_points_has_no_time() -> None:
     assert minutes_to(CURVE, 0.4) == 0.0 and math.isinf(minutes_to(CURVE, 0.81))
     assert minutes_to(CURVE, 0.8) == 16.0
+    falling = [(1.0, 0.5), (4.0, 0.7), (16.0, 0.6)]
+    assert minutes_to(falling, 0.6) == pytest.approx(2.0), "the first time counts"
 
 
 @given(st.floats(1.0, 16.0))
 def test_the_time_to_a_quality_is_the_inverse_of_the_quality_at_a_time(minutes: float) -> None:
     quality = quality_at(CURVE, minutes)
     assert quality is not None and minutes_to(CURVE, quality) == pytest.approx(minutes)
-
-
-def test_a_curve_that_falls_is_read_at_the_first_time() -> None:
-    assert minutes_to([(1.0, 0.5), (4.0, 0.7), (16.0, 0.6)], 0.6) == pytest.approx(2.0)
 
 
 @given(st.lists(st.tuples(st.floats(0.1, 100), st.floats(0, 1)), min_size=1, max_size=12))

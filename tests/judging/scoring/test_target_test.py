@@ -6,15 +6,7 @@ from pathlib import Path
 import pytest
 from scipy import stats
 
-from judging.scoring.target_test import (
-    LEVEL,
-    POWER,
-    NotTestable,
-    power,
-    runs_needed,
-    target_test,
-    target_test_of,
-)
+from judging.scoring.target_test import LEVEL, POWER, NotTestable, power, runs_needed, target_test, target_test_of
 from mlevents.record import read
 from mlevents.rounds import RULESETS
 from mlevents.summary import RunSummary, summarize

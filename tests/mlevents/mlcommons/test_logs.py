@@ -66,8 +66,7 @@ def test_a_checker_that_breaks_off_fails_with_its_last_line(records, write):
 
 
 @pytest.mark.parametrize(
-    ("ruleset", "why"),
-    [("9.9.9", "invalid choice: '9.9.9'"), ("beyond_mlperf", "have no ruleset 'beyond_mlperf'")],
+    ("ruleset", "why"), [("9.9.9", "invalid choice: '9.9.9'"), ("beyond_mlperf", "have no ruleset 'beyond_mlperf'")]
 )
 def test_rules_that_mlcommons_does_not_have_are_not_run(records, write, ruleset, why):
     verdict = mlcommons.check_log(write(records), ruleset)

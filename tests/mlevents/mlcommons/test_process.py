@@ -65,10 +65,7 @@ def test_without_a_place_for_copies_nothing_is_run(records, write, tmp_path, mon
     path = write(records)
     (tmp_path / "systems").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "absent"))
-    for verdict in (
-        *mlcommons.check_logs([path, path], "2.0.0"),
-        mlcommons.check_package(tmp_path, "2.0.0"),
-    ):
+    for verdict in (*mlcommons.check_logs([path, path], "2.0.0"), mlcommons.check_package(tmp_path, "2.0.0")):
         assert verdict.verdict == verdict.own_round == "not run"
         assert verdict.messages == ("no copy could be made for MLCommons' tools: No such file or directory",)
 

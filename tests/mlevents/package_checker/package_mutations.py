@@ -10,7 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from mlevents.event import Finding
 from mlevents.package_checker.system_description import KEYS, OPTIONAL_KEYS
+from mlevents.package_checker.tree import check_tree
+from mlevents.record import read, result_files
+from mlevents.summary import summarize
 from tests.mlevents.conftest import put
 
 Records = list[dict[str, Any]]
@@ -261,6 +265,11 @@ MUTATIONS = (
     Mutation("log changed after packaging", _packed_then(_edits_log), "manifest", "error", None),
     Mutation("file added after packaging", _packed_then(_writes("benchmarks/x.py", "")), "manifest", "error", None),
 )
+
+
+def tree_findings(folder: Path, ruleset: str | None = "2.0.0") -> list[Finding]:
+    """The findings about a submission as a whole."""
+    return check_tree(folder, {path: summarize(read(path)) for path in result_files(folder)}, ruleset)
 
 
 def mutated(good: Path, to: Path, mutation: Mutation) -> Path:

@@ -10,12 +10,7 @@ from mlevents.event import Finding
 from mlevents.package_checker.tree import check_tree, result_sets
 from mlevents.record import read, result_files
 from mlevents.summary import RunSummary, summarize
-from tests.mlevents.package_checker.package_mutations import (
-    MUTATIONS,
-    Mutation,
-    mutated,
-    write_manifest,
-)
+from tests.mlevents.package_checker.package_mutations import MUTATIONS, Mutation, mutated, write_manifest
 
 
 def strict(folder: Path, ruleset: str = "2.0.0") -> list[Finding]:

@@ -7,15 +7,8 @@ from typing import Any
 
 import pytest
 
-from mlevents.package_checker.tree import check_tree
-from mlevents.record import read, result_files
-from mlevents.summary import summarize
 from tests.mlevents.conftest import put
-from tests.mlevents.package_checker.package_mutations import (
-    SYSTEM,
-    description,
-    edit_logs,
-)
+from tests.mlevents.package_checker.package_mutations import SYSTEM, description, edit_logs, tree_findings
 
 
 def found(good: Path, folder: Path, *, hours: float, division: str = "closed", **system: Any) -> list[tuple[str, str]]:
@@ -35,8 +28,7 @@ def found(good: Path, folder: Path, *, hours: float, division: str = "closed", *
         records[-1]["time_ms"] = start["time_ms"] + hours * 3_600_000
 
     edit_logs(folder, change, only=1)
-    findings = check_tree(folder, {path: summarize(read(path)) for path in result_files(folder)}, "2.0.0")
-    return [(finding.level, finding.message) for finding in findings if finding.rule == "throughput"]
+    return [(finding.level, finding.message) for finding in tree_findings(folder) if finding.rule == "throughput"]
 
 
 def test_a_run_faster_than_its_accelerators_is_an_error_and_one_near_their_peak_a_warning(good, tmp_path):

@@ -14,8 +14,6 @@ from mlevents.event import Finding
 from mlevents.package_checker import files, tree
 from mlevents.package_checker.files import check_files, list_folder
 from mlevents.package_checker.tree import check_tree, result_sets, submission_folders
-from mlevents.record import read, result_files
-from mlevents.summary import summarize
 from tests.mlevents.conftest import put
 from tests.mlevents.package_checker.package_mutations import (
     IMPLEMENTATIONS,
@@ -24,6 +22,7 @@ from tests.mlevents.package_checker.package_mutations import (
     SYSTEM,
     description,
     edit_logs,
+    tree_findings,
     write_manifest,
 )
 
@@ -32,10 +31,6 @@ from tests.mlevents.package_checker.package_mutations import (
 def package(good: Path, tmp_path: Path) -> Path:
     """A copy of it."""
     return Path(shutil.copytree(good, tmp_path / "Nobody"))
-
-
-def checked(folder: Path, ruleset: str | None = "2.0.0") -> list[Finding]:
-    return check_tree(folder, {path: summarize(read(path)) for path in result_files(folder)}, ruleset)
 
 
 def brief(findings: list[Finding]) -> list[tuple[str, str]]:
@@ -72,22 +67,22 @@ def test_names_with_a_stamp_are_fine(package):
     for number in range(5):
         path = package / RESULTS / f"result_{number}.txt"
         path.rename(path.with_name(f"result_220415-093{number}_0{number + 1}.txt"))
-    assert checked(package) == []
+    assert tree_findings(package) == []
 
 
 def test_without_a_ruleset_each_benchmark_has_its_default(package):
-    assert checked(package, None) == []
+    assert tree_findings(package, None) == []
     with pytest.raises(ValueError, match="no ruleset"):
-        checked(package, "1.2.3")
+        tree_findings(package, "1.2.3")
     (package / RESULTS).rename(package / f"results/{SYSTEM}/gnmt")
-    assert ("error", "benchmark-folder") in brief(checked(package, None))
+    assert ("error", "benchmark-folder") in brief(tree_findings(package, None))
 
 
 def test_the_round_of_the_logs_is_that_of_the_description(package):
     def errors_of_the_description(date_ms):
         edit_logs(package, lambda records: [record.update(time_ms=date_ms) for record in records])
         place = str(package / "systems" / f"{SYSTEM}.json")
-        return [f.message for f in checked(package, None) if f.path == place and f.level == "error"]
+        return [f.message for f in tree_findings(package, None) if f.path == place and f.level == "error"]
 
     assert errors_of_the_description(1_653_000_000_000) == []  # May 2022: v2.0
     (message,) = errors_of_the_description(1_716_000_000_000)  # May 2024: v4.0, of other status words
@@ -96,19 +91,19 @@ def test_the_round_of_the_logs_is_that_of_the_description(package):
 
 def test_a_disagreement_is_told_once_with_the_line_of_the_log_and_a_renamed_folder_doubted(package):
     edit_logs(package, lambda records: put(records, "submission_org", "Rival"))
-    (finding,) = [finding for finding in checked(package) if finding.level == "error"]
+    (finding,) = [finding for finding in tree_findings(package) if finding.level == "error"]
     assert finding.rule == "organization-agrees" and "4 more" in finding.message
     line = (package / RESULTS / "result_0.txt").read_text().splitlines()[finding.line - 1]
     assert finding.path == str(package / RESULTS / "result_0.txt") and '"submission_org"' in line
     edit_logs(package, lambda records: put(records, "submission_org", "Nobody"))
     renamed = package.rename(package.with_name("Somebody"))
-    assert set(brief(checked(renamed))) == {("warning", "organization-agrees")}
+    assert set(brief(tree_findings(renamed))) == {("warning", "organization-agrees")}
 
 
 def test_a_log_that_names_another_system_of_the_submission_is_an_error(package):
     (package / "systems/tower.json").write_text(json.dumps(description(system_name="tower")))
     edit_logs(package, lambda records: put(records, "submission_platform", "tower"))
-    assert ("error", "platform-agrees") in brief(checked(package))
+    assert ("error", "platform-agrees") in brief(tree_findings(package))
 
 
 @pytest.mark.parametrize(
@@ -127,26 +122,26 @@ def test_a_log_that_names_another_system_of_the_submission_is_an_error(package):
 def test_the_two_vocabularies_of_status_are_compared_by_meaning(package, logged, described, agree):
     edit_logs(package, lambda records: put(records, "submission_status", logged))
     (package / f"systems/{SYSTEM}.json").write_text(json.dumps(description(status=described)))
-    assert (("error", "status-agrees") in brief(checked(package))) != agree
+    assert (("error", "status-agrees") in brief(tree_findings(package))) != agree
 
 
 @pytest.mark.parametrize(("factor", "level"), [(1.01, "warning"), (0.5, "error"), ("1", "error"), (None, "error")])
 def test_in_closed_only_a_factor_that_slows_down_may_stand(package, factor, level):
     (package / f"systems/{SYSTEM}.json").write_text(json.dumps(description(division="closed")))
     (package / RESULTS / "scaling.json").write_text(json.dumps({"scaling_factor": factor}))
-    assert (level, "scaling-file") in brief(checked(package))
+    assert (level, "scaling-file") in brief(tree_findings(package))
 
 
 def test_a_bypass_is_named_with_its_line(package):
     (package / "package_checker_params").write_text("quiet\n\nrcp-bert-train-samples\n")
-    findings = [(finding.rule, finding.line) for finding in checked(package)]
+    findings = [(finding.rule, finding.line) for finding in tree_findings(package)]
     assert findings == [("checker-bypass", 1), ("checker-bypass", 3)]
 
 
 def test_a_script_shared_between_systems_is_found_where_it_lies(package):
     scripts = package / IMPLEMENTATIONS
     (scripts / SYSTEM / "setup.sh").rename(scripts / "torch/setup.sh")
-    (finding,) = checked(package)
+    (finding,) = tree_findings(package)
     assert finding.level == "warning" and "setup.sh is in" in finding.message
 
 
@@ -155,7 +150,7 @@ def test_a_manifest_that_names_no_commit_or_a_changed_source_is_doubted(package,
     write_manifest(package)
     content = json.loads((package / "manifest.json").read_text())
     (package / "manifest.json").write_text(json.dumps({**content, "source": source}))
-    assert brief(checked(package)) == [("warning", "provenance")]
+    assert brief(tree_findings(package)) == [("warning", "provenance")]
 
 
 def test_no_more_entries_are_looked_at_than_allowed_and_none_is_then_said_to_be_missing(package, monkeypatch):
@@ -166,7 +161,7 @@ def test_no_more_entries_are_looked_at_than_allowed_and_none_is_then_said_to_be_
     assert len(listing.entries) == 10 and listing.cut and not list_folder(package, most=whole).cut
     assert brief(check_files(listing)) == [("error", "tree-size")]
     monkeypatch.setattr(tree, "list_folder", lambda folder: list_folder(folder, most=30))
-    assert brief(checked(package)) == [("error", "tree-size")]
+    assert brief(tree_findings(package)) == [("error", "tree-size")]
 
 
 def test_a_folder_that_cannot_be_listed_is_not_said_to_be_empty(package, monkeypatch):
@@ -177,7 +172,7 @@ def test_a_folder_that_cannot_be_listed_is_not_said_to_be_empty(package, monkeyp
 
     real = os.scandir
     monkeypatch.setattr(files.os, "scandir", scandir)
-    findings = checked(package)
+    findings = tree_findings(package)
     assert ("error", "unreadable") in brief(findings)
     assert not any("empty" in finding.message for finding in findings)
 
@@ -185,7 +180,7 @@ def test_a_folder_that_cannot_be_listed_is_not_said_to_be_empty(package, monkeyp
 def test_of_very_many_findings_of_one_rule_a_hundred_are_told_and_the_rest_counted(package):
     for number in range(130):
         (package / RESULTS / f"note_{number}").write_text("")
-    findings = [finding for finding in checked(package) if finding.rule == "unknown-file"]
+    findings = [finding for finding in tree_findings(package) if finding.rule == "unknown-file"]
     assert len(findings) == 101 and findings[-1].message.startswith("and 30 more")
 
 
@@ -211,7 +206,7 @@ def test_links_that_loop_pipes_and_odd_names_neither_hang_nor_raise(package):
     os.mkfifo(package / "manifest.json")
     with open(os.fsencode(package / RESULTS) + b"/result_\xff\n.txt", "w") as file:
         file.write("x")
-    findings = checked(package)
+    findings = tree_findings(package)
     assert {"link", "special-file", "file-name", "result-no-log"} <= {finding.rule for finding in findings}
     assert all(str(finding).isprintable() for finding in findings)
 
@@ -251,7 +246,7 @@ def test_no_structural_edit_raises_and_every_message_can_be_printed(good, tmp_pa
         except (OSError, ValueError, LookupError, shutil.Error, AttributeError, TypeError, StopIteration):
             continue  # this edit does not fit what is left of the package
     add_links_and_pipes(folder, chance)
-    for finding in checked(folder, chance.choice((None, "2.0.0", "4.0.0", "beyond_mlperf"))):
+    for finding in tree_findings(folder, chance.choice((None, "2.0.0", "4.0.0", "beyond_mlperf"))):
         assert str(finding).isprintable()
 
 
@@ -278,7 +273,7 @@ def test_published_packages_lack_only_the_runs_and_the_source_that_the_archives_
             "8xA100_80GB-baseline",
             "8xA100_80GB-methods",
         ]
-        findings = checked(folder, f"{round_[1:]}.0")
+        findings = tree_findings(folder, f"{round_[1:]}.0")
         errors = [finding for finding in findings if finding.level == "error"]
         assert [finding.rule for finding in errors] == ["run-count", "run-count", "source-missing"]
         assert f"benchmarks/{benchmark}" in errors[-1].message
