@@ -14,7 +14,7 @@ from referee.referee import Examination, Referee
 from referee.sandbox import SandboxUnavailable
 from referee.token_files import read, renumbered, shards, windows
 from tests.referee.honest import HONEST
-from tests.referee.test_styles import STYLES
+from tests.referee.test_zoo import STYLES
 from timedrun import cli
 
 

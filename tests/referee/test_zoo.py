@@ -1,9 +1,12 @@
 """Every planted cheat is caught by the probe that is made for it, and no honest submission is refused."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
+from referee import contents
+from referee.referee import Referee
 from referee.verdict import Verdict
 from tests.referee.cheats import CHEATS, TIGHT
 from tests.referee.honest import HONEST
@@ -27,3 +30,15 @@ def test_an_honest_submission_is_accepted(name: str, examine: Callable[..., Verd
     verdict = examine(HONEST[name], **TIGHT.get(name, {}))
     assert not verdict.failed, (verdict.lines(None), verdict.output)
     assert verdict.loss is not None and verdict.loss < 2.6
+
+
+STYLES = Path(__file__).with_name("styles")
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("style", ["speed_run", "chat"])
+def test_a_script_in_a_known_style_is_accepted_with_a_short_adapter(style: str, referee: Referee) -> None:
+    assert len((STYLES / style / "submission.py").read_text().splitlines()) < 30
+    verdict = referee.examine(contents.read(STYLES / style, 1 << 20))
+    assert not verdict.failed, verdict.lines(None)
+    assert verdict.loss is not None and verdict.loss < 2.5 and "step" in verdict.output

@@ -1,5 +1,6 @@
-"""What is written honours the user's umask and is not written through links that somebody put in its way."""
+"""What is written honours the umask, goes through no link, and no text of a log adds a record or ends a line early."""
 
+import json
 import os
 import stat
 from collections.abc import Callable, Iterator
@@ -12,7 +13,10 @@ from judging.ground.atomic_file import FileWriter, replace_text, write_file
 from judging.ground.errors import DataError
 from judging.ground.result_files import write_json
 from language_model.text import topics_store
+from mlevents.event import MARK
+from mlevents.record import read
 from mlevents.runlog import ResultFileExists, RunLog
+from tests.security.hostile_logs import ESCAPE
 from timedrun.run import checkpoint_file
 from timedrun.submission.packaging import safe_files
 
@@ -100,3 +104,58 @@ def _owned_by(user: int, folder: Path) -> Callable[..., os.stat_result]:
         return os.stat_result([*found[:4], user, *found[5:10]]) if path == folder else found
 
     return told
+
+
+RECORD = '{"namespace": "", "time_ms": 1, "event_type": "INTERVAL_END", "key": "run_stop", "value": 0, "metadata": {}}'
+TEXTS = [
+    f"\n{MARK} {RECORD}\n",
+    f"\r{MARK} {RECORD}",
+    f"\u2028{MARK} {RECORD}\x85",
+    f'"}}\n{MARK} {RECORD}',
+    f":::{MARK}",
+    f":::::{MARK}{MARK}",
+    ":::ML" + MARK + "LOG",
+    ESCAPE,
+    "\u202egnp.exe",
+    "\ud800",
+    "\x00",
+    "x" * 100_000,
+]
+
+
+def lines_of(path: Path) -> list[str]:
+    """The lines of a log, however one counts them."""
+    text = path.read_bytes().decode("ascii")
+    assert text.endswith("\n")
+    assert len(text.splitlines()) == text.count("\n")
+    assert all(line.isprintable() for line in text.splitlines())
+    return text.splitlines()
+
+
+@pytest.mark.parametrize("text", TEXTS, ids=ascii)
+def test_a_value_is_one_record_or_refused(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "result_0.txt"
+    log = RunLog(path)
+    refused = MARK in text or text == "\ud800"
+    if refused:
+        with pytest.raises(ValueError, match="nothing was logged"):
+            log.event("submission_org", text)
+        with pytest.raises(ValueError, match="nothing was logged"):
+            log.event("submission_org", "x", name=text)
+    else:
+        log.event("submission_org", text, name=text)
+    log.close()
+    assert len(lines_of(path)) == (1 if refused else 2)
+    record = read(path)
+    assert not record.problems
+    assert record.text("submission_org") == (None if refused else text)
+
+
+@pytest.mark.parametrize("text", TEXTS, ids=ascii)
+def test_a_reason_is_always_logged_and_is_one_record(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "result_0.txt"
+    RunLog(path).close(reason=f"DataError: {text}")
+    (line,) = lines_of(path)
+    record = json.loads(line.removeprefix(MARK))
+    assert record["metadata"]["reason"].startswith("DataError: ")
+    assert [event.key for event in read(path).events] == ["run_stop"]
