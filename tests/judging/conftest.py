@@ -134,7 +134,7 @@ def refused(capsys: pytest.CaptureFixture[str]) -> Printed:
     return run
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def make_set(write_run: WriteRun) -> MakeSet:
     """Writes a whole results folder: logs of `times` in minutes and, beside each, config, system and environment."""
 
@@ -163,7 +163,11 @@ def make_set(write_run: WriteRun) -> MakeSet:
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
     """A source tree of the project's shape, small, without git."""
-    root = tmp_path / "source"
+    return write_source(tmp_path / "source")
+
+
+def write_source(root: Path) -> Path:
+    """Write a source tree of the project's shape, and return it."""
     for name, text in {
         "pyproject.toml": '[project]\nname = "timedrun"\nversion = "0"\n[project.optional-dependencies]\n'
         'digits = ["scikit-learn>=1"]\nvision = ["torchvision"]\ndev = ["torch"]\n',

@@ -67,16 +67,13 @@ def test_the_number_of_runs_has_the_power_of_the_noncentral_t_distribution(effec
     assert found is not None and abs(found - exact) <= 1
 
 
-def test_no_number_of_runs_tells_equal_means() -> None:
-    assert runs_to_tell(0.0, 1.0) is None and runs_to_tell(0.0, 0.0) is None and runs_to_tell(1.0, 0.0) == 2
-
-
-def test_the_reference_itself_is_as_often_above_its_mean_as_below() -> None:
+def test_the_reference_itself_is_as_often_above_its_mean_as_below_and_no_number_of_runs_tells_it() -> None:
     point = point_at(ruleset("4.0.0"), "resnet", 4096)
     one = forecast("resnet", 4096)
     assert one.ruleset == "4.0.0" and point is not None  # the newest round with points
     assert (one.reference, one.mean, one.deviation) == (point, point.mean, point.deviation)
     assert one.unscaled == pytest.approx(0.5, abs=0.005) and one.runs_to_tell_mean is None
+    assert runs_to_tell(0.0, 1.0) is None and runs_to_tell(0.0, 0.0) is None and runs_to_tell(1.0, 0.0) == 2
 
 
 def test_text_fits_100_columns_and_names_differing_settings(
@@ -107,15 +104,14 @@ def test_refusals_say_what_there_is(words: str, why: str, refused: Printed) -> N
 
 
 def test_runs_that_cannot_be_forecast_are_refused(tmp_path: Path, write_run: WriteRun, refused: Printed) -> None:
-    mixed = written(tmp_path / "mixed", write_run, (34, 34))
-    write_run(mixed, 2, global_batch_size=64)
+    write_run(written(tmp_path / "mixed", write_run, (34, 34)), 2, global_batch_size=64)
     written(tmp_path / "single", write_run, (34,))
     write_run(tmp_path / "aborted", 0, status="aborted")
     written(tmp_path / "digits", write_run, (34, 35), dataset="digits", quality_target=0.5)
-    for name, why in (
-        ("mixed", "the runs have global batch sizes [64, 3264]"),
-        ("single", "1 of the 1 runs converged"),
-        ("aborted", "0 of the 1 runs converged"),
-        ("digits", "used data other than resnet's"),
-    ):
+    for name, why in {
+        "mixed": "the runs have global batch sizes [64, 3264]",
+        "single": "1 of the 1 runs converged",
+        "aborted": "0 of the 1 runs converged",
+        "digits": "used data other than resnet's",
+    }.items():
         assert why in refused("forecast", tmp_path / name)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.judging.conftest import MakeSet, WriteRun
+from tests.judging.conftest import MakeSet, WriteRun, write_source
 from timedrun.commands.check import check_paths
 from timedrun.submission.packaging.package import package
 
@@ -18,11 +18,18 @@ SYSTEM = "1xCPU-baseline"
 RESULT = f"results/{SYSTEM}/resnet/result_2.txt"
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory, make_set: MakeSet) -> Path:
+    """A package of five runs of 10 to 14 minutes, whose score is 12; tests change copies."""
+    place = tmp_path_factory.mktemp("whole")
+    results, source = make_set(place / "set", config_digest="a" * 64), write_source(place / "source")
+    return package([results], place / "out", submitter="Example", source=source, check=False).folder
+
+
 @pytest.fixture
-def made(tmp_path: Path, make_set: MakeSet, source: Path) -> Path:
-    """A package of five runs of 10 to 14 minutes, whose score is 12."""
-    folder = make_set(tmp_path / "set", config_digest="a" * 64)
-    return package([folder], tmp_path / "out", submitter="Example", source=source, check=False).folder
+def made(whole: Path, tmp_path: Path) -> Path:
+    """A copy of it."""
+    return Path(shutil.copytree(whole, tmp_path / "out" / "Example"))
 
 
 def messages(folder: Path, rule: str = "figures", level: str = "error") -> list[str]:

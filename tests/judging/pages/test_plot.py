@@ -24,12 +24,7 @@ def figures(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
     """Figures as they are when they are saved."""
     seen: list[Figure] = []
     save = plot._save
-
-    def keep(figure: Figure, out: Path) -> None:
-        seen.append(figure)
-        save(figure, out)
-
-    monkeypatch.setattr(plot, "_save", keep)
+    monkeypatch.setattr(plot, "_save", lambda figure, out: (seen.append(figure), save(figure, out)))
     return seen
 
 

@@ -99,22 +99,15 @@ def test_one_failed_run_is_the_dropped_slowest_and_two_are_no_score(
 
 def test_a_demonstration_is_scored_from_three_runs_and_labelled(tmp_path: Path, write_set: WriteSet) -> None:
     digits = {"dataset": "digits", "quality_target": 0.95, "qualities": (0.5, 0.96)}
-    write_set(tmp_path, [0.1, 0.2, 0.4], **digits)
-    (one,) = score([tmp_path])
-    assert one.demonstration and one.target == 0.95 and one.dataset == "digits"
-    assert one.score_minutes == pytest.approx(0.2)
-    assert label(one) == "0.2000 min, 12.00 s (unverified, demonstration)"
-    text = table([one])
+    (result,) = score([write_set(tmp_path, [0.1, 0.2, 0.4], **digits)])
+    assert result.demonstration and result.target == 0.95 and result.dataset == "digits"
+    assert result.score_minutes == pytest.approx(0.2)
+    assert label(result) == "0.2000 min, 12.00 s (unverified, demonstration)"
+    text = table([result])
     assert "do not compare it with MLPerf results" in text and "submission" not in text
     (tmp_path / "result_2.txt").unlink()
-    (one,) = score([tmp_path])
-    assert one.score_minutes is None and one.reason and "needs at least 3" in one.reason
-
-
-def test_a_folder_of_another_benchmark_than_its_logs_has_no_score(tmp_path: Path, write_set: WriteSet) -> None:
-    write_set(tmp_path / "Org" / "results" / "sys" / "bert", [10.0] * 10)
     (result,) = score([tmp_path])
-    assert result.reason == "its logs are of resnet, but its folder is named bert"
+    assert result.score_minutes is None and result.reason and "needs at least 3" in result.reason
 
 
 def test_runs_are_in_natural_order_and_named_twice_counted_once(tmp_path: Path, write_run: WriteRun) -> None:
@@ -124,11 +117,15 @@ def test_runs_are_in_natural_order_and_named_twice_counted_once(tmp_path: Path, 
     assert one.runs == [pytest.approx(1), pytest.approx(2), pytest.approx(10)]
 
 
-def test_an_unknown_benchmark_is_not_judged(tmp_path: Path, write_run: WriteRun) -> None:
-    path = write_run(tmp_path, 0, benchmark="chess", dataset="games", quality_target=0.1)
-    (one,) = score([tmp_path])
-    assert one.runs == [None] and one.reason == "there are no rules for benchmark 'chess'"
+def test_an_unknown_benchmark_and_a_folder_of_another_benchmark_than_its_logs_have_no_score(
+    tmp_path: Path, write_run: WriteRun
+) -> None:
+    path = write_run(tmp_path / "chess", 0, benchmark="chess", dataset="games", quality_target=0.1)
     assert run_status.target(summarize(read(path))) == 0.1 and not run_status.reached(summarize(read(path)))
+    write_run(tmp_path / "Org" / "results" / "sys" / "bert", 0)
+    bert, chess = score([tmp_path])
+    assert chess.runs == [None] and chess.reason == "there are no rules for benchmark 'chess'"
+    assert bert.reason == "its logs are of resnet, but its folder is named bert"
 
 
 MINUTES = [3.0, 30.0, 31.0, 32.0, 33.0, 34.0, 90.0]  # in the order of their starts
