@@ -18,19 +18,14 @@ from judging.scoring.recorded_run import (
 )
 from mlevents import keys
 from mlevents.record import read
-from mlevents.summary import RunSummary, summarize
+from mlevents.summary import summarize
 from tests.judging.conftest import WriteRun
 from timedrun.cli import main
 from timedrun.commands import reproduce
 
 CONFIG = {"benchmark": "image_classification", "name": "smoke", "optimizer": {"peak_lr": 0.1}}
-SYSTEM = {
-    "system_name": "box",
-    "number_of_nodes": "1",
-    "host_processor_model_name": "old processor",
-    "framework": "PyTorch 2",
-    "cooling": "",
-}
+MACHINE = {"number_of_nodes": "1", "host_processor_model_name": "old processor", "cooling": ""}
+SYSTEM = {"system_name": "box", "framework": "PyTorch 2", **MACHINE}
 ENVIRONMENT = """python 3.11.7 (CPython, GCC)
 processor old processor, 2 of 4 logical processors usable
 torch threads 1 within an operator, 4 between
@@ -59,12 +54,12 @@ def results(tmp_path: Path, write_run: WriteRun) -> Path:
 
 
 def first(path: Path) -> RecordedRun:
-    (found,) = recorded_runs(path).values()
-    return found[0]
+    (runs,) = recorded_runs(path).values()
+    return runs[0]
 
 
-def logged(run: RecordedRun) -> RunSummary:
-    return summarize(read(run.log))
+def problem(run: RecordedRun) -> str:
+    return run.problem(summarize(read(run.log)))
 
 
 def changed(path: Path, **values: Any) -> None:
@@ -78,8 +73,8 @@ def test_a_set_in_a_race_and_its_package_is_found_once(results: Path) -> None:
     for log in results.glob("result_*.txt"):
         shutil.copy(log, package)
     assert list(recorded_runs(race)) == ["set"]
-    assert [one.number for one in recorded_runs(results)["set"]] == [0, 1]
-    assert first(results).problem(logged(first(results))) == ""
+    assert [run.number for run in recorded_runs(results)["set"]] == [0, 1]
+    assert problem(first(results)) == ""
     assert recorded_ranks(provenance_of(first(results))) == 2
 
 
@@ -97,7 +92,7 @@ def test_the_files_of_a_packaged_run_are_found(results: Path) -> None:
             shutil.copy(results / f"run_{number}" / name, shared / "runs" / f"run_{number}")
     (shared / "environment.txt").write_text(ENVIRONMENT)
     run = recorded_runs(package)["box_resnet"][1]
-    assert run.problem(logged(run)) == ""
+    assert problem(run) == ""
     assert run.file("environment.txt") == shared / "environment.txt"
     same = differences(run, recorded_runs(results)["set"][1])
     assert same == {"hardware": {}, "versions": {}, "origin": {}}
@@ -126,24 +121,19 @@ def test_a_changed_broken_or_missing_config_is_named(results: Path, config: Any,
         path.unlink()
     else:
         path.write_text(config)
-    assert words in first(results).problem(logged(first(results)))
+    assert words in problem(first(results))
 
 
 def test_a_log_without_a_digest_is_named(results: Path, write_run: WriteRun) -> None:
     (results / "result_0.txt").unlink()
     write_run(results, 0)
-    assert "logs no config_digest" in first(results).problem(logged(first(results)))
+    assert "logs no config_digest" in problem(first(results))
 
 
 def test_differences_are_grouped_by_kind(results: Path) -> None:
     other = shutil.copytree(results, results.parent / "other") / "run_0"
-    changed(
-        other / "system.json",
-        host_processor_model_name="new processor",
-        framework="PyTorch 3",
-        cooling="air",
-        number_of_nodes=1.0,
-    )
+    machine = {"host_processor_model_name": "new processor", "cooling": "air", "number_of_nodes": 1.0}
+    changed(other / "system.json", framework="PyTorch 3", **machine)
     changed(other / "provenance.json", commit="def", data={"sha256": "d2", "of": "x"})
     text = ENVIRONMENT.replace("numpy==2.4.6", "numpy==2.5.0").replace("threads 1", "threads 2")
     (other / "environment.txt").write_text(text + "extra==1\n")
