@@ -1,5 +1,6 @@
 """Energy from power files, and notes on broken power rules."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,23 @@ from judging.pages import score_table
 from judging.scoring import score as scores
 from judging.scoring.power import PowerError, run_energy
 from tests.judging.conftest import WriteRun
-from tests.judging.scoring.power_files import START, steady, write_power
+
+START = 1_800_000_000_000.0
+
+
+def write_power(path: Path, events: list[tuple[str, float, object]]) -> None:
+    """A power file of (key, milliseconds, value)."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    point = {"namespace": "", "event_type": "POINT_IN_TIME", "metadata": {}}
+    lines = [point | {"time_ms": time, "key": key, "value": value} for key, time, value in events]
+    path.write_text("".join(f":::MLLOG {json.dumps(line)}\n" for line in lines))
+
+
+def steady(watts: float, seconds: int, start: float = START) -> list[tuple[str, float, object]]:
+    """A measurement of one reading a second."""
+    readings = [("power_reading", start + 1000 * second, watts) for second in range(1, seconds + 1)]
+    stop = ("power_measurement_stop", start + seconds * 1000, None)
+    return [("power_measurement_start", start, None), *readings, stop]
 
 
 def test_energy_is_mean_power_times_the_time_to_train_and_a_shorter_measurement_is_noted(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from judging.scoring.score import Score, score
 from tests.judging.conftest import WriteRun
-from tests.judging.scoring.power_files import steady, write_power
+from tests.judging.scoring.test_power import steady, write_power
 
 Both = tuple[dict[str, Score], dict[str, list[float | None]]]
 
