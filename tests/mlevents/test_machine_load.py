@@ -56,14 +56,11 @@ def test_a_load_above_five_percent_disturbs_and_is_given_in_numbers(
     assert found(**{"periods": 100, name: disturbing}) == [text]
 
 
-def test_waits_that_others_cannot_have_caused_do_not_disturb() -> None:
+def test_waits_that_others_cannot_have_caused_and_unknown_counters_disturb_nothing() -> None:
     """More threads than cores wait for each other; one process on the core of a run on many cores hinders it."""
     assert found(waited_seconds=15.0) == []
     many = {"capacity_seconds": 640.0, "own_seconds": 5.0, "waited_seconds": 5.0, "busy_seconds": 10.0}
     assert found(**many) == ["own threads waited for others in 50% of the time they could run"]
-
-
-def test_unknown_counters_disturb_nothing_and_hide_nothing_else() -> None:
     assert shares([{"seconds": 10.0}, QUIET]) == shares([]) == {}
     without = {name: value for name, value in QUIET.items() if name not in ("waited_seconds", "stolen_seconds")}
     assert max(shares([without | {"busy_seconds": 20.0}]).values()) == pytest.approx(10.1 / 20)

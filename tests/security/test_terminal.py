@@ -58,13 +58,15 @@ def test_no_control_character_of_a_log_or_a_name_reaches_the_terminal(
     assert harmless(said.out + said.err), said.out + said.err
 
 
-def test_a_name_that_is_no_utf_8_is_shown_and_not_stumbled_over(
+def test_a_name_that_is_no_utf_8_is_shown_and_lines_of_a_message_are_kept(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     folder = tmp_path / os.fsdecode(b"set-\xff\x9b")
     write_log(folder / "result_0.txt")
     assert main(["check", "--no-official", str(folder)]) in (0, 1)
     assert "\\udcff" in capfd.readouterr().out
+    assert printable("a\tb\nc") == "a\\tb\\nc"
+    assert printable_lines(f"one\ntwo{ESCAPE}\rthree") == f"one\ntwo{printable(ESCAPE)}\\rthree"
 
 
 def test_what_a_machine_says_of_itself_is_shown_harmless_when_a_result_is_judged_again(tmp_path: Path) -> None:
@@ -78,11 +80,6 @@ def test_what_a_machine_says_of_itself_is_shown_harmless_when_a_result_is_judged
     verdict = compare_runs(f"set{ESCAPE}", [(then, now, "")])
     assert verdict.differs["hardware"]
     assert harmless(verdict.text)
-
-
-def test_messages_of_several_lines_keep_them_and_nothing_else() -> None:
-    assert printable("a\tb\nc") == "a\\tb\\nc"
-    assert printable_lines(f"one\ntwo{ESCAPE}\rthree") == f"one\ntwo{printable(ESCAPE)}\\rthree"
 
 
 @pytest.mark.parametrize("first", ["=", "+", "-", "@", "\t=", "\r="])

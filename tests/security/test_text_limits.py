@@ -80,9 +80,5 @@ def test_no_record_of_a_log_takes_the_square_of_its_length(record: str) -> None:
         assert not list(reader.events(1, f":::MLLOG {record}".encode()))
     assert reader.problems
     assert len(reader.problems) < 1000
-
-
-def test_a_line_of_unreadable_records_says_that_its_rest_was_not_read() -> None:
-    reader = LogReader("log")
-    list(reader.events(1, b":::MLLOG {" * 1000))
-    assert "rest of the line skipped" in reader.problems[-1].message
+    if record.startswith("{ :::MLLOG"):
+        assert "rest of the line skipped" in reader.problems[-1].message

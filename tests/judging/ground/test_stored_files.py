@@ -57,25 +57,17 @@ def test_an_empty_folder_is_removed_after_an_error_too(tmp_path: Path) -> None:
     assert (out / "work").is_dir()
 
 
-def test_a_locked_folder_is_refused(tmp_path: Path) -> None:
-    with locked(tmp_path / "store", []):
-        with (
-            pytest.raises(DataError, match="is being prepared by another process; wait until"),
-            locked(tmp_path / "store", []),
-        ):
+def test_a_locked_or_foreign_folder_and_a_file_are_refused_and_not_changed(tmp_path: Path) -> None:
+    def refused(folder: Path, why: str) -> None:
+        with pytest.raises(DataError, match=why), locked(folder, ["work"]):
             pass
+
+    with locked(tmp_path / "store", []):
+        refused(tmp_path / "store", "is being prepared by another process; wait until")
         assert (tmp_path / "store").is_dir()
-
-
-def test_a_foreign_folder_and_a_file_are_refused_and_not_changed(tmp_path: Path) -> None:
     (tmp_path / "precious").write_text("mine")
-    with (
-        pytest.raises(DataError, match="holds precious but no store; nothing was prepared or changed"),
-        locked(tmp_path, ["work"]),
-    ):
-        pass
-    with pytest.raises(DataError, match="is a file; nothing was prepared"), locked(tmp_path / "precious", ["work"]):
-        pass
+    refused(tmp_path, "holds precious but no store; nothing was prepared or changed")
+    refused(tmp_path / "precious", "is a file; nothing was prepared")
     with locked(tmp_path, ["work", "precious"]):
         pass
     assert (tmp_path / "precious").read_text() == "mine"

@@ -10,7 +10,6 @@ from judging.comparison.compare import compare_sets
 from judging.pages import plot, score_table
 from judging.scoring import score
 from judging.scoring.score import Score
-from mlevents.checks.log_check import check
 from tests.judging.conftest import Printed, WriteRun, summaries
 
 LLAMA: dict[str, Any] = {"benchmark": "llama31_8b", "dataset": "topics", "quality_target": 3.3, "samples": 12_288}
@@ -32,12 +31,6 @@ def test_a_falling_loss_is_scored_by_the_samples_of_its_last_evaluation(two: tup
     assert (slow.progress, fast.progress, slow.unit) == ([36_864.0] * 10, [24_576.0] * 10, "samples")
     assert (slow.quality, fast.quality) == (pytest.approx(3.29), pytest.approx(3.3))
     assert "36,864 samples" in score_table.table([slow], detailed=True)
-
-
-def test_a_loss_above_its_target_has_not_reached_it(tmp_path: Path, write_run: WriteRun) -> None:
-    path = write_run(tmp_path, 0, qualities=(4.0, 3.31), **LLAMA)
-    assert "target-reached" in {finding.rule for finding in check(path).findings if finding.level == "error"}
-    assert score.score([tmp_path])[0].runs == [None]
 
 
 def test_sets_are_compared_and_reproduced(two: tuple[Path, Path], printed: Printed) -> None:

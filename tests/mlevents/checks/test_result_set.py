@@ -80,29 +80,32 @@ def moved_and_edited(runs):
     differ(runs)
 
 
-def test_a_copy_moved_in_time_with_edited_quality_is_found_by_its_milliseconds(make_set):
-    assert rules(make_set(change=moved_and_edited, accuracies=ACCURACIES)) == [("error", "copied-log")]
+def in_seconds(runs):
+    differ(runs)
+    for record in (record for run in runs for record in run):
+        record["time_ms"] -= record["time_ms"] % 1000
 
 
-def test_equal_times_in_whole_seconds_or_of_a_demonstration_are_no_copy(make_set):
-    def in_seconds(runs):
-        differ(runs)
-        for run in runs:
-            for record in run:
-                record["time_ms"] -= record["time_ms"] % 1000
-
-    assert rules(make_set(change=in_seconds, accuracies=ACCURACIES)) == []
-    assert rules(make_set(change=moved_and_edited, accuracies=ACCURACIES, dataset="digits")) == []
+def with_equal_quality(runs):
+    """All but the last quality of the first and the fourth run are the same."""
+    for position, run in enumerate(runs):
+        for record in [record for record in run if record["key"] == "eval_accuracy"][:-1]:
+            record["value"] += 0.01 * (position if position != 3 else 0)
 
 
-def test_a_copy_moved_in_time_is_suspected_from_its_quality(make_set):
-    def change(runs):
-        for position, run in enumerate(runs):
-            evaluations = [record for record in run if record["key"] == "eval_accuracy"]
-            for record in evaluations[:-1]:
-                record["value"] += 0.01 * (position if position != 3 else 0)
-
-    assert rules(make_set(change=change, accuracies=ACCURACIES)) == [("warning", "copied-log")]
+@pytest.mark.parametrize(
+    ("change", "facts", "expected"),
+    [
+        (moved_and_edited, {}, [("error", "copied-log")]),
+        (moved_and_edited, {"dataset": "digits"}, []),  # a demonstration is short
+        (in_seconds, {}, []),
+        (with_equal_quality, {}, [("warning", "copied-log")]),
+    ],
+)
+def test_a_copy_moved_in_time_is_found_by_its_milliseconds_or_suspected_from_its_quality(
+    make_set, change, facts, expected
+):
+    assert rules(make_set(change=change, accuracies=ACCURACIES, **facts)) == expected
 
 
 def test_a_repeated_seed_is_an_error_and_one_among_those_of_another_run_doubtful(make_set):

@@ -66,13 +66,6 @@ def test_a_bad_log_fails_with_the_complaint_at_the_files_line(records, write, tm
     assert stop == "result_7.txt: Required EXACTLY_ONE occurrence of 'run_stop' but found 0"
 
 
-def test_a_checker_that_breaks_off_fails_with_its_last_line(records, write):
-    put(records, "submission_benchmark", "resnet50")
-    verdict = mlcommons.check_log(write(records), "2.0.0")
-    assert verdict.verdict == "fail" and len(verdict.messages) == 1
-    assert "FileNotFoundError" in verdict.messages[0] and "'mlperf_logging/compliance_checker" in verdict.messages[0]
-
-
 @pytest.mark.parametrize(
     ("ruleset", "why"), [("9.9.9", "invalid choice: '9.9.9'"), ("beyond_mlperf", "have no ruleset 'beyond_mlperf'")]
 )
@@ -173,20 +166,32 @@ def test_logs_are_copied_in_bounded_parts(records, write, monkeypatch):
     assert mlcommons.check_logs([], "2.0.0") == []
 
 
-def test_a_record_that_hides_a_key_behind_an_escape_is_seen(records, write):
+@pytest.mark.parametrize(
+    ("edit", "verdict", "message"),
+    [
+        (
+            lambda text: text.replace('"resnet"', '"resnet50"'),
+            "fail",
+            r".*FileNotFoundError.*'mlperf_logging/compliance_checker",
+        ),
+        (
+            lambda text: text.replace("submission_benchmark", "submission_bench\\u006dark").replace("resnet", "../x"),
+            "fail",
+            r".*submission_benchmark holds a path, '../x'",
+        ),
+        (
+            lambda text: text.replace('"submission_division", ', f'"submission_division", "note": "{"x" * 400_000}", '),
+            "not run",
+            r"result_0.txt, line 4 has 400,[0-9]{3} characters, and MLC.* at most 100,000",
+        ),
+    ],
+    ids=["the checker breaks off", "a key behind an escape", "a line that would take the parser minutes"],
+)
+def test_what_the_checker_breaks_off_at_or_is_not_given_is_told_in_one_message(records, write, edit, verdict, message):
     path = write(records)
-    path.write_text(
-        path.read_text().replace("submission_benchmark", "submission_bench\\u006dark").replace("resnet", "../x")
-    )
-    verdict = mlcommons.check_log(path, "2.0.0")
-    assert verdict.verdict == "fail" and "submission_benchmark holds a path, '../x'" in verdict.messages[0]
-
-
-def test_a_line_for_which_mlcommons_parser_would_need_minutes_is_not_given_to_it(records, write):
-    records[3]["metadata"]["note"] = "x" * 400_000
-    verdict = mlcommons.check_log(write(records), "2.0.0")
-    assert verdict.verdict == "not run"
-    assert re.match(r"result_0.txt, line 4 has 400,[0-9]{3} characters, and MLC.* at most 100,000", verdict.messages[0])
+    path.write_text(edit(path.read_text()))
+    found = mlcommons.check_log(path, "2.0.0")
+    assert found.verdict == verdict and len(found.messages) == 1 and re.match(message, found.messages[0])
 
 
 def test_of_many_unparsable_records_only_some_are_told(records, write):

@@ -81,11 +81,20 @@ def test_a_line_that_is_too_long_for_mlcommons_parser_is_not_given_to_it(package
     assert re.match(r"results/laptop/resnet/result_3.txt, line [0-9]+ has 400,009 characters", verdict.messages[0])
 
 
-def test_a_package_without_results_fails(package):
+def test_a_package_without_description_or_results_fails_and_a_checker_that_hangs_is_not_run(package, monkeypatch):
+    (package / "systems" / "laptop.json").unlink()
+    verdict = mlcommons.check_package(package, "2.0.0")
+    assert verdict.verdict == "fail" and verdict.scores == {"laptop": {}}
+    assert verdict.messages[0] == (
+        "package_checker was aborted: FileNotFoundError: [Errno 2] No such file or directory: 'systems/laptop.json'"
+    )
     (package / "results").rename(package / "outcomes")
     assert mlcommons.check_package(package, "2.0.0").verdict == "fail"
     with pytest.raises(FileNotFoundError, match="is not a folder"):
         mlcommons.check_package(package / "absent", "2.0.0")
+    monkeypatch.setattr(official_package, "PACKAGE_SECONDS", 0.01)
+    verdict = mlcommons.check_package(package, "2.0.0")
+    assert verdict.verdict == "not run" and "was stopped" in verdict.messages[0]
 
 
 @pytest.fixture
@@ -143,18 +152,3 @@ def test_one_system_that_breaks_the_summarizer_off_loses_no_other_systems_score(
     assert why.startswith(
         "result_summarizer computes no score for resnet of desktop: it was aborted: ValueError: invalid lit"
     )
-
-
-def test_a_traceback_of_the_package_checker_is_a_failure_that_says_so(package):
-    (package / "systems" / "laptop.json").unlink()
-    verdict = mlcommons.check_package(package, "2.0.0")
-    assert verdict.verdict == "fail" and verdict.scores == {"laptop": {}}
-    assert verdict.messages[0] == (
-        "package_checker was aborted: FileNotFoundError: [Errno 2] No such file or directory: 'systems/laptop.json'"
-    )
-
-
-def test_a_package_checker_that_hangs_is_stopped_and_not_run(package, monkeypatch):
-    monkeypatch.setattr(official_package, "PACKAGE_SECONDS", 0.01)
-    verdict = mlcommons.check_package(package, "2.0.0")
-    assert verdict.verdict == "not run" and "was stopped" in verdict.messages[0]
