@@ -220,17 +220,14 @@ def test_result_files_are_found_in_counting_order(tmp_path):
         result_files(tmp_path / "absent")
 
 
-def test_a_log_of_more_records_than_are_read_is_an_error_that_names_the_limit(tmp_path, monkeypatch):
+def test_reading_takes_a_log_block_by_block_and_only_so_many_records(tmp_path, monkeypatch):
+    text = f"noise\n{GOOD}\r\n[1]\n{GOOD.replace('0.5', '[0.5]')}\n{GOOD[:-5]}\n\n{GOOD}"
+    whole = read_text(tmp_path, text)
+    assert [event.line for event in whole.events] == [2, 4, 7] and rules_of(whole) == [("record-json", 5)]
+    monkeypatch.setattr(record_module, "_BLOCK", 1)
+    assert read_text(tmp_path, text) == whole
     monkeypatch.setattr(record_module, "MOST_EVENTS", 3)
+    assert len(read_text(tmp_path, f"{GOOD}\n" * 3).events) == 3
     record = read_text(tmp_path, f"{GOOD}\n" * 4)
     assert record.events == () and "more than 3 records" in record.problems[0].message
     assert record.sha256 == hashlib.sha256((tmp_path / "result_0.txt").read_bytes()).hexdigest()
-    assert len(read_text(tmp_path, f"{GOOD}\n" * 3).events) == 3
-
-
-def test_reading_takes_a_log_block_by_block(tmp_path, monkeypatch):
-    text = f"noise\n{GOOD}\r\n[1]\n{GOOD.replace('0.5', '[0.5]')}\n{GOOD[:-5]}\n\n{GOOD}"
-    whole = read_text(tmp_path, text)
-    monkeypatch.setattr(record_module, "_BLOCK", 1)
-    assert read_text(tmp_path, text) == whole
-    assert [event.line for event in whole.events] == [2, 4, 7] and rules_of(whole) == [("record-json", 5)]
