@@ -18,7 +18,7 @@ from referee.sandbox import SandboxUnavailable
 from referee.series import Series
 from referee.token_files import read, renumbered, shards, windows
 from referee.verdict import Finding, Verdict
-from tests.referee.honest import HONEST
+from tests.referee.submissions import HONEST
 from tests.referee.test_zoo import STYLES
 from timedrun import cli
 

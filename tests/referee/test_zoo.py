@@ -8,8 +8,7 @@ import pytest
 from referee import contents
 from referee.referee import Referee
 from referee.verdict import Verdict
-from tests.referee.cheats import CHEATS, TIGHT
-from tests.referee.honest import HONEST
+from tests.referee.submissions import CHEATS, HONEST, TIGHT
 
 pytestmark = pytest.mark.processes
 

@@ -10,12 +10,8 @@ import pytest
 from judging.pages.curves import points
 from mlevents.record import read
 from tests.judging.conftest import Printed, WriteRun
+from tests.mlevents.conftest import event
 from timedrun.cli import main
-
-
-def _event(ms: int, key: str, value: object, **metadata: object) -> str:
-    record = {"namespace": "", "time_ms": ms, "event_type": "POINT_IN_TIME", "key": key, "value": value}
-    return f":::MLLOG {json.dumps(record | {'metadata': metadata})}\n"
 
 
 @pytest.fixture
@@ -26,11 +22,12 @@ def log(tmp_path: Path, write_run: WriteRun) -> Path:
     assert record.started is not None
     start = int(record.started.time_ms)
     lines = path.read_text().splitlines(keepends=True)
-    lines[record.started.line : record.started.line] = [
-        _event(start + 10_000, "tracked_stats", {"train_loss": 2.5, "throughput": 80.0}, step=5, samples_count=20),
-        _event(start + 20_000, "tracked_stats", {"reduced_train_loss": 1.5, "phase": "a"}, step=10, samples_count=40),
-        _event(start + 30_000, "train_loss", 0.5, samples_count=60),
+    events = [
+        event(start + 10_000, "tracked_stats", {"train_loss": 2.5, "throughput": 80.0}, step=5, samples_count=20),
+        event(start + 20_000, "tracked_stats", {"reduced_train_loss": 1.5, "phase": "a"}, step=10, samples_count=40),
+        event(start + 30_000, "train_loss", 0.5, samples_count=60),
     ]
+    lines[record.started.line : record.started.line] = [f":::MLLOG {json.dumps(logged)}\n" for logged in events]
     path.write_text("".join(lines))
     (path.parent / "run_0").mkdir(exist_ok=True)
     (path.parent / "run_0" / "config.json").write_text('{"seed": 3, "optimizer": {"peak_lr": 0.5}}')

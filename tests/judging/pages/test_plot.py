@@ -16,6 +16,7 @@ from judging.pages.score_table import NOTICE
 from mlevents.record import read
 from mlevents.summary import summarize
 from tests.judging.conftest import Printed, WriteRun, WriteSet, summaries
+from tests.mlevents.conftest import event
 from timedrun.cli import main
 
 
@@ -152,10 +153,9 @@ def test_losses_and_throughput_of_the_log_are_plotted(
     assert "no run of" in capsys.readouterr().err
     started = read(path).started
     assert started is not None
-    stats = {"key": "tracked_stats", "value": {"train_loss": 2.5, "throughput": 80.0}, "metadata": {"step": 5}}
-    event = {"namespace": "", "time_ms": int(started.time_ms) + 30_000, "event_type": "POINT_IN_TIME", **stats}
+    stats = event(int(started.time_ms) + 30_000, "tracked_stats", {"train_loss": 2.5, "throughput": 80.0}, step=5)
     lines = path.read_text().splitlines()
-    lines.insert(started.line, f":::MLLOG {json.dumps(event)}")
+    lines.insert(started.line, f":::MLLOG {json.dumps(stats)}")
     path.write_text("\n".join([*lines, ""]))
     for what, value, label in (("loss", 2.5, "training loss"), ("throughput", 80.0, "samples per second")):
         assert main(["plot", str(tmp_path), "--what", what]) == 0
