@@ -7,7 +7,7 @@ import pytest
 from mlevents.cold_start import excess, share
 
 
-def test_the_first_stretch_is_held_to_the_median_pace_of_the_later_ones() -> None:
+def test_the_first_stretch_is_held_to_the_median_pace_of_the_later_ones():
     stretches = [(20.0, 50.0), (10.0, 10.0), (10.0, 30.0), (5.0, 10.0)]  # later: 1, 3 and 2 a unit
     assert excess(stretches) == 50.0 - 20 * 2.0
     assert share(stretches, 100.0) == pytest.approx(0.1)
@@ -26,5 +26,5 @@ def test_the_first_stretch_is_held_to_the_median_pace_of_the_later_ones() -> Non
         ([(1.0, math.inf), (1.0, math.inf)], 2.0),
     ],
 )
-def test_what_makes_no_sense_has_no_share(stretches: list[tuple[float, float]], whole: float) -> None:
+def test_what_makes_no_sense_has_no_share(stretches, whole):
     assert share(stretches, whole) is None

@@ -1,7 +1,6 @@
 """Load of the machine beside a run: shares from counters, and which of them disturb."""
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,7 +27,7 @@ def found(**changes: Any) -> list[str]:
     return [text.format(share) for text, share in shares([QUIET | changes]).items() if share > DISTURBING]
 
 
-def test_shares_are_of_the_sums_over_all_blocks() -> None:
+def test_shares_are_of_the_sums_over_all_blocks():
     busy = QUIET | {"busy_seconds": 18.0, "own_seconds": 6.0, "waited_seconds": 4.0, "periods": 100}
     others, waited, stolen, throttled, memory = shares(
         [QUIET, busy | {"throttled_periods": 30, "memory_stalled_seconds": 1.0}]
@@ -49,14 +48,12 @@ def test_shares_are_of_the_sums_over_all_blocks() -> None:
         ("the control group was throttled in 40% of the periods of its CPU limit", "throttled_periods", 4, 40),
     ],
 )
-def test_a_load_above_five_percent_disturbs_and_is_given_in_numbers(
-    text: str, name: str, harmless: float, disturbing: float
-) -> None:
+def test_a_load_above_five_percent_disturbs_and_is_given_in_numbers(text, name, harmless, disturbing):
     assert found() == found(**{"periods": 100, name: harmless}) == []
     assert found(**{"periods": 100, name: disturbing}) == [text]
 
 
-def test_waits_that_others_cannot_have_caused_and_unknown_counters_disturb_nothing() -> None:
+def test_waits_that_others_cannot_have_caused_and_unknown_counters_disturb_nothing():
     """More threads than cores wait for each other; one process on the core of a run on many cores hinders it."""
     assert found(waited_seconds=15.0) == []
     many = {"capacity_seconds": 640.0, "own_seconds": 5.0, "waited_seconds": 5.0, "busy_seconds": 10.0}
@@ -77,9 +74,7 @@ def test_waits_that_others_cannot_have_caused_and_unknown_counters_disturb_nothi
         (None, False),
     ],
 )
-def test_the_check_warns_of_a_run_that_was_disturbed_and_takes_any_content(
-    tmp_path: Path, value: Any, warned: bool
-) -> None:
+def test_the_check_warns_of_a_run_that_was_disturbed_and_takes_any_content(tmp_path, value, warned):
     with RunLog(tmp_path / "result_0.txt", durable=False) as log:
         for _ in range(2):
             log.event(keys.MACHINE_LOAD, value)

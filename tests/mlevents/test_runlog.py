@@ -141,7 +141,7 @@ def test_a_callers_file_is_named_from_its_package_on(tmp_path):
 
 
 @pytest.mark.parametrize("how", ["deleted", "moved", "replaced", "its folder deleted"])
-def test_a_log_whose_file_is_gone_takes_no_event_that_counts_and_says_why(tmp_path: Path, how: str) -> None:
+def test_a_log_whose_file_is_gone_takes_no_event_that_counts_and_says_why(tmp_path, how):
     path = tmp_path / "results" / "result_0.txt"
     path.parent.mkdir()
     log = RunLog(path)

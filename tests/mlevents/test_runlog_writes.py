@@ -201,9 +201,7 @@ def fill(folder: Path) -> None:
                 assert error.errno == errno.ENOSPC
 
 
-def test_a_disk_that_fills_up_keeps_no_event_out_of_the_log_and_a_closed_log_gives_back_its_room(
-    small_disk: Path,
-) -> None:
+def test_a_disk_that_fills_up_keeps_no_event_out_of_the_log_and_a_closed_log_gives_back_its_room(small_disk):
     path = small_disk / "result_0.txt"
     log = RunLog(path)
     log.start(keys.RUN_START)
@@ -219,7 +217,7 @@ def test_a_disk_that_fills_up_keeps_no_event_out_of_the_log_and_a_closed_log_giv
     assert path.stat().st_blocks * 512 <= path.stat().st_size + (1 << 13)
 
 
-def test_a_disk_without_room_for_a_log_is_an_error_before_the_run_and_leaves_no_file(small_disk: Path) -> None:
+def test_a_disk_without_room_for_a_log_is_an_error_before_the_run_and_leaves_no_file(small_disk):
     fill(small_disk)
     with pytest.raises(OSError, match="no disk space for a log") as raised:
         RunLog(small_disk / "result_0.txt")
@@ -227,7 +225,7 @@ def test_a_disk_without_room_for_a_log_is_an_error_before_the_run_and_leaves_no_
     assert [entry.name for entry in small_disk.iterdir()] == ["filler"]
 
 
-def test_a_log_that_outgrows_its_room_reserves_more(small_disk: Path) -> None:
+def test_a_log_that_outgrows_its_room_reserves_more(small_disk):
     path = small_disk / "result_0.txt"
     log = RunLog(path)
     while path.stat().st_size < ROOM + 1000:
@@ -238,7 +236,7 @@ def test_a_log_that_outgrows_its_room_reserves_more(small_disk: Path) -> None:
     assert read(path).status == keys.ABORTED
 
 
-def test_a_file_system_that_cannot_reserve_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_system_that_cannot_reserve_is_no_error(tmp_path, monkeypatch):
     def unsupported(*arguments: int) -> int:
         ctypes.set_errno(errno.EOPNOTSUPP)
         return -1

@@ -2,15 +2,12 @@
 
 import os
 import platform
-from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 import pytest
 
-from referee.referee import Referee
 from referee.server import ARCHITECTURES
-from referee.verdict import Verdict
 
 pytestmark = pytest.mark.processes
 START = "import os, sys, time\nfrom base import *\ndef build(task):\n    return Bigram(task.vocabulary)\n"
@@ -49,9 +46,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_a_hostile_submission_is_ended_with_its_reason(
-    name: str, examine: Callable[..., Verdict], referee: Referee
-) -> None:
+def test_a_hostile_submission_is_ended_with_its_reason(name, examine, referee):
     body, reason = HOSTILE[name]
     verdict = examine(
         f"{START}def train(model, task, shards):\n    {body}\n", budget_seconds=2 if "2 s" in reason else 15
@@ -63,7 +58,7 @@ def test_a_hostile_submission_is_ended_with_its_reason(
 
 @pytest.mark.parametrize("name", ["starts processes that start processes", "prints without end", "hangs"])
 @pytest.mark.parametrize("stage", ["preparation", "answers"])
-def test_a_hostile_build_or_answer_is_ended_too(name: str, stage: str, examine: Callable[..., Verdict]) -> None:
+def test_a_hostile_build_or_answer_is_ended_too(name, stage, examine):
     body, reason = HOSTILE[name]
     trap = f"def trap():\n    {body}\n"
     build = "def build(task):\n    trap()\n    return Bigram(task.vocabulary)\n"
@@ -77,7 +72,7 @@ def test_a_hostile_build_or_answer_is_ended_too(name: str, stage: str, examine: 
     assert (finding.probe, reason in finding.reason) == (stage, True), finding
 
 
-def test_a_session_cannot_leave_notes_in_the_kernel_for_a_later_one(examine: Callable[..., Verdict]) -> None:
+def test_a_session_cannot_leave_notes_in_the_kernel_for_a_later_one(examine):
     numbers = ARCHITECTURES[platform.machine()][1]
     body = (
         f"import ctypes\n    calls = {numbers}\n"
@@ -91,7 +86,7 @@ def test_a_session_cannot_leave_notes_in_the_kernel_for_a_later_one(examine: Cal
     assert "ValueError: True {(-1, 38)} " in finding.reason, finding.reason
 
 
-def test_files_that_forbid_their_removal_are_removed(examine: Callable[..., Verdict]) -> None:
+def test_files_that_forbid_their_removal_are_removed(examine):
     body = (
         "os.makedirs('a/b'); open('a/b/c', 'w'); os.chmod('a/b', 0); os.chmod('a', 0)\n    raise ValueError('planned')"
     )
@@ -100,9 +95,7 @@ def test_files_that_forbid_their_removal_are_removed(examine: Callable[..., Verd
         assert "planned" in finding.reason
 
 
-def test_a_session_sees_no_network_no_other_process_and_no_file_of_the_host(
-    examine: Callable[..., Verdict], token_files: Path
-) -> None:
+def test_a_session_sees_no_network_no_other_process_and_no_file_of_the_host(examine, token_files):
     body = (
         "routes = open('/proc/net/route').readlines()[1:]\n"
         "    processes = [name for name in os.listdir('/proc') if name.isdigit()]\n"

@@ -37,9 +37,7 @@ def write_plain(folder: Path, first: str = "") -> None:
 
 @pytest.mark.processes
 @pytest.mark.usefixtures("referee")  # skips where there is no sandbox
-def test_the_report_says_if_the_target_is_missed_and_repeats_nothing_that_was_hidden(
-    token_files: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_report_says_if_the_target_is_missed_and_repeats_nothing_that_was_hidden(token_files, capsys):
     assert cli.main(command(STYLES / "chat", token_files, "--target", "1.0", "--json")) == 3
     said = json.loads(capsys.readouterr().out)
     assert (said["accepted"], said["isolated"], len(said["submission_sha256"])) == (False, True, 64)
@@ -48,9 +46,7 @@ def test_the_report_says_if_the_target_is_missed_and_repeats_nothing_that_was_hi
 
 @pytest.mark.processes
 @pytest.mark.usefixtures("referee")
-def test_an_environment_in_the_folder_of_temporary_files_is_seen_in_the_sandbox(
-    token_files: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_environment_in_the_folder_of_temporary_files_is_seen_in_the_sandbox(token_files, monkeypatch):
     found = sandbox.readable()
     with tempfile.TemporaryDirectory(dir="/tmp") as name:
         folder, code = Path(name, "seen"), Path(name, "code")
@@ -63,18 +59,14 @@ def test_an_environment_in_the_folder_of_temporary_files_is_seen_in_the_sandbox(
 
 
 @pytest.mark.processes
-def test_without_a_sandbox_the_verdict_says_so(
-    token_files: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_a_sandbox_the_verdict_says_so(token_files, tmp_path, capsys):
     write_plain(tmp_path)
     assert cli.main(command(tmp_path, token_files, "--no-sandbox")) == 0
     said = capsys.readouterr().out
     assert "NOT ISOLATED" in said and "accepted" in said
 
 
-def test_what_cannot_be_kept_from_a_submission_is_refused_before_any_code_runs(
-    token_files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_cannot_be_kept_from_a_submission_is_refused_before_any_code_runs(token_files, tmp_path, monkeypatch):
     def made(train: str) -> Referee:
         return Referee(Examination(64, 32), token_files / train, token_files / "validation.npy", tmp_path)
 
@@ -89,7 +81,7 @@ def test_what_cannot_be_kept_from_a_submission_is_refused_before_any_code_runs(
         made("train.npy")
 
 
-def test_a_folder_of_a_speed_run_gives_the_part_by_its_name(tmp_path: Path) -> None:
+def test_a_folder_of_a_speed_run_gives_the_part_by_its_name(tmp_path):
     train, val = ["text_train_000001.bin", "text_train_000002.bin"], ["text_val_000000.bin"]
     for name in (*train, *val):
         write_shard(tmp_path / name, np.arange(9, dtype=np.uint16))
@@ -97,14 +89,14 @@ def test_a_folder_of_a_speed_run_gives_the_part_by_its_name(tmp_path: Path) -> N
     assert [shard.path.name for shard in shards(tmp_path, "val")] == val
 
 
-def test_a_folder_without_submission_and_a_link_in_one_are_refused_unread(token_files: Path, tmp_path: Path) -> None:
+def test_a_folder_without_submission_and_a_link_in_one_are_refused_unread(token_files, tmp_path):
     assert cli.main(command(tmp_path / "none", token_files)) == 2
     (tmp_path / "submission.py").write_text(HONEST["plain"])
     (tmp_path / "notes.txt").symlink_to(token_files / "validation.npy")
     assert cli.main(command(tmp_path, token_files, "--no-sandbox")) == 2
 
 
-def test_both_kinds_of_token_files_are_read_and_renumbered_alike(tmp_path: Path) -> None:
+def test_both_kinds_of_token_files_are_read_and_renumbered_alike(tmp_path):
     tokens = np.random.default_rng(0).integers(50, size=1000).astype(np.uint16)
     np.save(tmp_path / "a.npy", tokens)
     write_shard(tmp_path / "b.bin", tokens)
@@ -123,13 +115,13 @@ def test_both_kinds_of_token_files_are_read_and_renumbered_alike(tmp_path: Path)
         (np.array([MAGIC, 1, 0], np.int32).tobytes() + bytes(1012), "it has no tokens"),
     ],
 )
-def test_a_file_that_is_not_of_tokens_is_refused(content: bytes, reason: str, tmp_path: Path) -> None:
+def test_a_file_that_is_not_of_tokens_is_refused(content, reason, tmp_path):
     (tmp_path / "a.bin").write_bytes(content)
     with pytest.raises(DataError, match=reason):
         shards(tmp_path / "a.bin", "train")
 
 
-def test_rows_do_not_overlap_and_positions_are_a_sample_where_answers_would_be_large(tmp_path: Path) -> None:
+def test_rows_do_not_overlap_and_positions_are_a_sample_where_answers_would_be_large(tmp_path):
     np.save(tmp_path / "a.npy", np.arange(1801, dtype=np.uint16))
     found = windows(shards(tmp_path, "val"), context=100, vocabulary=2000, count=99, numbers_per_row=40_000, seed=0)
     assert (found.rows.shape, found.futures.shape) == ((9, 101), (9, 100))
@@ -150,7 +142,7 @@ def series(losses: list[float], target: float | None = 3.28) -> Series:
     return Series([verdict(loss, 10 + loss) for loss in losses], target)
 
 
-def test_a_target_is_reached_by_the_one_sided_t_test() -> None:
+def test_a_target_is_reached_by_the_one_sided_t_test():
     stats = pytest.importorskip("scipy.stats")
     judged = series(LOSSES)
     expected = stats.ttest_1samp(LOSSES, 3.28, alternative="less")
@@ -168,7 +160,7 @@ def test_a_target_is_reached_by_the_one_sided_t_test() -> None:
         ([3.279, 3.279], "2 runs of one quality"),
     ],
 )
-def test_a_target_that_is_missed_by_chance_or_cannot_be_tested_says_so(losses: list[float], reason: str) -> None:
+def test_a_target_that_is_missed_by_chance_or_cannot_be_tested_says_so(losses, reason):
     judged = series(losses)
     said = judged.as_json()
     assert judged.exit_code is ExitCode.TARGET_NOT_REACHED and not said["accepted"]
@@ -176,14 +168,14 @@ def test_a_target_that_is_missed_by_chance_or_cannot_be_tested_says_so(losses: l
     assert re.fullmatch(f"rejected: target 3.2800, mean loss .*{reason}.*", judged.sentence)
 
 
-def test_without_a_target_the_interval_is_the_result_and_one_breach_rejects_the_submission() -> None:
+def test_without_a_target_the_interval_is_the_result_and_one_breach_rejects_the_submission():
     assert series(LOSSES, None).exit_code is ExitCode.OK and "target" not in series(LOSSES, None).sentence
     judged = Series([verdict(3.1), verdict(3.0, passed=False)], 3.28)
     assert (judged.exit_code, judged.sentence) == (ExitCode.ERROR, "run 2: rejected: causality")
     assert "FAIL" in "\n".join(judged.lines(None)) and judged.lines(None)[-1] == judged.sentence
 
 
-def test_a_record_is_beaten_by_pairs_and_a_breach_of_either_ends_it() -> None:
+def test_a_record_is_beaten_by_pairs_and_a_breach_of_either_ends_it():
     fast, slow = [[verdict(3.27, seconds) for seconds in times] for times in ([10.0, 11.0, 9.0], [20.0, 21.0, 19.0])]
     judged = Retiming(Series(fast, None), Series(slow, None))
     expected = compare([20.0, 21.0, 19.0], [10.0, 11.0, 9.0], paired=True)
@@ -196,9 +188,7 @@ def test_a_record_is_beaten_by_pairs_and_a_breach_of_either_ends_it() -> None:
 
 @pytest.mark.processes
 @pytest.mark.usefixtures("referee")
-def test_a_script_and_a_record_are_examined_in_turns(
-    token_files: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_script_and_a_record_are_examined_in_turns(token_files, tmp_path, capsys):
     paths = [tmp_path / "submission", tmp_path / "record"]
     for path, first in zip(paths, ("", "import time\ntime.sleep(0.01)\n"), strict=True):
         path.mkdir()
@@ -213,9 +203,7 @@ def test_a_script_and_a_record_are_examined_in_turns(
 
 
 @pytest.mark.processes
-def test_each_examination_has_a_seed_of_its_own(
-    token_files: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_each_examination_has_a_seed_of_its_own(token_files, tmp_path, capsys):
     write_plain(tmp_path)
     more = ("--no-sandbox", "--runs", "2", "--target", "4.1", "--json")
     code = cli.main(command(tmp_path, token_files, *more))

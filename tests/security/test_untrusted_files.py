@@ -53,14 +53,14 @@ def tar_with_a_size(path: Path, size: int, name: str = "a/x.txt") -> Path:
 
 @pytest.mark.timeout(30)
 @pytest.mark.parametrize("size", [NEGATIVE, -1, -(1 << 60)])
-def test_a_member_of_negative_size_does_not_make_a_reader_come_back_to_it_for_ever(size: int, tmp_path: Path) -> None:
+def test_a_member_of_negative_size_does_not_make_a_reader_come_back_to_it_for_ever(size, tmp_path):
     with pytest.raises(DataError):
         list_tar(tar_with_a_size(tmp_path / "images.tar", size, "a/x.jpeg"), tmp_path / "cache", lambda line: None)
     with pytest.raises(DataError):
         read_labels(tar_with_a_size(tmp_path / "devkit.tar.gz", size))
 
 
-def test_a_devkit_is_not_unpacked_into_memory_whatever_its_size(tmp_path: Path) -> None:
+def test_a_devkit_is_not_unpacked_into_memory_whatever_its_size(tmp_path):
     path = tmp_path / "devkit.tar.gz"
     with tarfile.open(path, "w:gz") as archive:
         member = tarfile.TarInfo("ILSVRC2012_devkit_t12/data/meta.mat")
@@ -71,9 +71,7 @@ def test_a_devkit_is_not_unpacked_into_memory_whatever_its_size(tmp_path: Path) 
 
 
 @pytest.mark.timeout(30)
-def test_a_pipe_among_images_is_not_waited_for_and_an_image_that_grew_without_end_not_read_to_it(
-    tmp_path: Path,
-) -> None:
+def test_a_pipe_among_images_is_not_waited_for_and_an_image_that_grew_without_end_not_read_to_it(tmp_path):
     os.mkfifo(tmp_path / "x.jpeg")
     with pytest.raises(DataError):
         SourceItem("train/a/x.jpeg", 0, str(tmp_path / "x.jpeg"), 0, 10).read()
@@ -93,7 +91,7 @@ def test_a_pipe_among_images_is_not_waited_for_and_an_image_that_grew_without_en
 
 @pytest.mark.timeout(30)
 @pytest.mark.parametrize("name", ["manifest.json", "results/system/resnet/scaling.json", "systems/system.json"])
-def test_a_pipe_in_a_package_is_refused_and_not_waited_for(name: str, tmp_path: Path) -> None:
+def test_a_pipe_in_a_package_is_refused_and_not_waited_for(name, tmp_path):
     package = tmp_path / "Example"
     log = write_log(package / "results" / "system" / "resnet" / "result_0.txt")
     (package / "systems").mkdir()
@@ -109,7 +107,7 @@ def test_a_pipe_in_a_package_is_refused_and_not_waited_for(name: str, tmp_path: 
 
 
 @pytest.mark.parametrize("text", [DEEP, '{"scores":' * 50_000, "1" * 10_000, "\ud800".encode("utf-8", "surrogatepass")])
-def test_json_of_others_that_cannot_be_read_is_refused_in_words(text: str | bytes, tmp_path: Path) -> None:
+def test_json_of_others_that_cannot_be_read_is_refused_in_words(text, tmp_path):
     path = tmp_path / "systems" / "x.json"
     path.parent.mkdir()
     (tmp_path / "results").mkdir()
@@ -121,7 +119,7 @@ def test_json_of_others_that_cannot_be_read_is_refused_in_words(text: str | byte
         packages(tmp_path)
 
 
-def test_json_of_any_size_is_not_read_into_memory(tmp_path: Path) -> None:
+def test_json_of_any_size_is_not_read_into_memory(tmp_path):
     path = tmp_path / "manifest.json"
     with open(path, "wb") as file:
         file.truncate(1 << 40)  # a hole
@@ -130,7 +128,7 @@ def test_json_of_any_size_is_not_read_into_memory(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("claimed", ["", "0" * 64])
-def test_a_link_in_a_package_is_told_as_changed_and_not_followed(claimed: str, tmp_path: Path) -> None:
+def test_a_link_in_a_package_is_told_as_changed_and_not_followed(claimed, tmp_path):
     package = tmp_path / "Example"
     write_log(package / "results" / "system" / "resnet" / "result_0.txt")
     secret = tmp_path / "secret"
@@ -175,7 +173,7 @@ SIZES = [
 
 
 @pytest.mark.parametrize("kind", STORES)
-def test_a_table_that_points_out_of_its_files_or_has_impossible_sizes_is_refused(kind: str, tmp_path: Path) -> None:
+def test_a_table_that_points_out_of_its_files_or_has_impossible_sizes_is_refused(kind, tmp_path):
     settings, open_store = STORES[kind]
     made = make_store(tmp_path, settings, {"train": given([(20, 24), (30, 20), (16, 16), (40, 18)])})
     rows = np.load(tmp_path / index_files("train")[0])
@@ -187,7 +185,7 @@ def test_a_table_that_points_out_of_its_files_or_has_impossible_sizes_is_refused
             pytest.fail(f"{column} = {value}: {open_store(tmp_path)}")
 
 
-def test_sizes_whose_product_passes_64_bits_are_refused(tmp_path: Path) -> None:
+def test_sizes_whose_product_passes_64_bits_are_refused(tmp_path):
     tall, wide, size = (1 << 32) - 1, 1_431_655_766, (1 << 32) - 2
     assert tall * wide * 3 == (1 << 64) + size
     made = make_store(tmp_path, STORES["raw"][0], {"train": given([(20, 24)])})
@@ -199,7 +197,7 @@ def test_sizes_whose_product_passes_64_bits_are_refused(tmp_path: Path) -> None:
         RawImages(tmp_path, "train")
 
 
-def test_crops_outside_a_shard_are_an_error_and_no_memory_of_others() -> None:
+def test_crops_outside_a_shard_are_an_error_and_no_memory_of_others():
     shard, target = torch.zeros(300, dtype=torch.uint8), torch.zeros(1, 4, 4, 3, dtype=torch.uint8)
     for offset in (-10, 290, 1 << 62):
         with pytest.raises(RuntimeError):
@@ -207,7 +205,7 @@ def test_crops_outside_a_shard_are_an_error_and_no_memory_of_others() -> None:
 
 
 @pytest.mark.parametrize("name", ["../outside", "/etc/passwd", "a/../../x", "", "a\nb"])
-def test_no_manifest_of_a_store_names_files_outside_it(name: str, tmp_path: Path) -> None:
+def test_no_manifest_of_a_store_names_files_outside_it(name, tmp_path):
     images = tmp_path / "images"
     made = make_store(images, STORES["jpeg"][0], {"train": given([(20, 24)])})
     hostile = replace(made, files={**made.files, name: StoredFile(bytes=1, sha256="0" * 64)})
@@ -223,7 +221,7 @@ def test_no_manifest_of_a_store_names_files_outside_it(name: str, tmp_path: Path
         text_store.verify(text)
 
 
-def test_an_index_that_announces_more_than_it_has_or_is_an_archive_is_refused(tmp_path: Path) -> None:
+def test_an_index_that_announces_more_than_it_has_or_is_an_archive_is_refused(tmp_path):
     write_synthetic_store(tmp_path, 20)
     manifest = json.loads((tmp_path / text_store.MANIFEST).read_text())
     head = io.BytesIO()
@@ -237,7 +235,7 @@ def test_an_index_that_announces_more_than_it_has_or_is_an_archive_is_refused(tm
             RaggedStore(tmp_path, "train")
 
 
-def test_a_table_of_images_that_is_an_archive_or_holds_objects_is_refused(tmp_path: Path) -> None:
+def test_a_table_of_images_that_is_an_archive_or_holds_objects_is_refused(tmp_path):
     made = make_store(tmp_path, STORES["jpeg"][0], {"train": given([(20, 24)])})
     for content in not_tables():
         write_table(tmp_path, made, content)
@@ -254,9 +252,7 @@ def test_a_table_of_images_that_is_an_archive_or_holds_objects_is_refused(tmp_pa
         (tokens.MANIFEST, tokens.read_manifest),
     ],
 )
-def test_a_manifest_nested_too_deeply_is_refused_in_words(
-    name: str, read: Callable[[Path], object], tmp_path: Path
-) -> None:
+def test_a_manifest_nested_too_deeply_is_refused_in_words(name, read, tmp_path):
     (tmp_path / name).write_text(DEEP)
     with pytest.raises(DataError):
         read(tmp_path)

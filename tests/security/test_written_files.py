@@ -47,7 +47,7 @@ WRITERS: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("name", WRITERS)
-def test_no_file_gives_others_more_than_the_umask_lets(name: str, umask: int, tmp_path: Path) -> None:
+def test_no_file_gives_others_more_than_the_umask_lets(name, umask, tmp_path):
     path = tmp_path / name
     WRITERS[name](path)
     mode = stat.S_IMODE(path.stat().st_mode)
@@ -59,7 +59,7 @@ def test_no_file_gives_others_more_than_the_umask_lets(name: str, umask: int, tm
 @pytest.mark.parametrize(
     ("name", "aside"), [("json", ".draft"), ("text", ".draft"), ("store", ".draft"), ("result", "")]
 )
-def test_nothing_is_written_through_a_link(name: str, aside: str, tmp_path: Path) -> None:
+def test_nothing_is_written_through_a_link(name, aside, tmp_path):
     victim, path = tmp_path / "victim", tmp_path / name
     victim.write_text("kept")
     (tmp_path / f"{name}{aside}").symlink_to(victim)
@@ -73,9 +73,7 @@ def test_nothing_is_written_through_a_link(name: str, aside: str, tmp_path: Path
     assert victim.read_text() == "kept"
 
 
-def test_a_draft_that_another_writer_puts_there_meanwhile_is_not_taken_over(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_draft_that_another_writer_puts_there_meanwhile_is_not_taken_over(tmp_path, monkeypatch):
     monkeypatch.setattr(Path, "unlink", lambda path, missing_ok=False: None)
     (tmp_path / "a.draft").symlink_to(tmp_path / "victim")
     with pytest.raises(FileExistsError):
@@ -83,7 +81,7 @@ def test_a_draft_that_another_writer_puts_there_meanwhile_is_not_taken_over(
     assert not (tmp_path / "victim").exists()
 
 
-def test_a_cached_store_of_another_user_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cached_store_of_another_user_is_not_read(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
     def prepare(out: Path, settings: object) -> None:
@@ -139,7 +137,7 @@ def lines_of(path: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("text", TEXTS, ids=ascii)
-def test_a_value_is_one_record_or_refused(text: str, tmp_path: Path) -> None:
+def test_a_value_is_one_record_or_refused(text, tmp_path):
     path = tmp_path / "result_0.txt"
     log = RunLog(path)
     refused = MARK in text or text == "\ud800"
@@ -158,7 +156,7 @@ def test_a_value_is_one_record_or_refused(text: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", TEXTS, ids=ascii)
-def test_a_reason_is_always_logged_and_is_one_record(text: str, tmp_path: Path) -> None:
+def test_a_reason_is_always_logged_and_is_one_record(text, tmp_path):
     path = tmp_path / "result_0.txt"
     RunLog(path).close(reason=f"DataError: {text}")
     (line,) = lines_of(path)
@@ -193,9 +191,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_environment_and_description_name_versions_and_no_places_passwords_hosts_or_people(
-    installed: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_environment_and_description_name_versions_and_no_places_passwords_hosts_or_people(installed, monkeypatch):
     for name, value in SECRETS.items():
         monkeypatch.setenv(name, value)
     environment = system.environment()
@@ -209,7 +205,7 @@ def test_environment_and_description_name_versions_and_no_places_passwords_hosts
     "option", ["--results", "--data-folder", "--master", "--node-rank"], ids=lambda option: option[2:]
 )
 @pytest.mark.parametrize("joined", [False, True])
-def test_the_recorded_command_holds_no_place_and_no_host(option: str, joined: bool) -> None:
+def test_the_recorded_command_holds_no_place_and_no_host(option, joined):
     given = [f"{option}=/home/somebody"] if joined else [option, "/home/somebody"]
     command = ["run", "image_classification", "/home/somebody/config.json", *given, "--seed", "1"]
     assert without_places(command) == ["run", "image_classification", "config.json", "--seed", "1"]

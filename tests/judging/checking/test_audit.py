@@ -16,7 +16,7 @@ from judging.checking.across_sets import kept
 from mlevents.checks.copies import candidate_pairs
 from mlevents.record import read
 from mlevents.summary import SKETCH_SIZE, summarize
-from tests.judging.conftest import Printed, Told, WriteRun
+from tests.judging.conftest import Told, WriteRun
 
 Audited = Callable[..., dict[str, Any]]
 
@@ -52,7 +52,7 @@ def of(audit: dict[str, Any], rule: str) -> list[dict[str, Any]]:
     return [finding for finding in audit["findings"] if finding["rule"] == rule]
 
 
-def test_a_good_round_has_its_counts_and_scores_and_nothing_in_any_topic(audited: Audited) -> None:
+def test_a_good_round_has_its_counts_and_scores_and_nothing_in_any_topic(audited):
     audit = audited()
     assert (audit["submitters"], audit["systems"], len(audit["sets"]), audit["logs"]) == (1, 2, 2, 10)
     scores = {result_set["folder"]: result_set["score_minutes"] for result_set in audit["sets"]}
@@ -61,9 +61,7 @@ def test_a_good_round_has_its_counts_and_scores_and_nothing_in_any_topic(audited
     assert not any(audit["topics"].values()) and audit["verified"] is False
 
 
-def test_byte_identical_logs_are_found_under_two_systems_and_two_submitters(
-    round_folder: Path, audited: Audited
-) -> None:
+def test_byte_identical_logs_are_found_under_two_systems_and_two_submitters(round_folder, audited):
     first = round_folder / "Example/results/one/resnet"
     shutil.copy(first / "result_1.txt", round_folder / "Example/results/two/resnet/result_4.txt")
     shutil.copytree(first, round_folder / "Other/results/three/resnet")
@@ -88,8 +86,8 @@ def shifted(match: re.Match[str]) -> str:
     ids=["edited", "moved in time"],
 )
 def test_a_copy_that_was_edited_or_moved_in_time_is_found_under_another_system(
-    round_folder: Path, audited: Audited, pattern: str, text: Any, common: str
-) -> None:
+    round_folder, audited, pattern, text, common
+):
     copy = round_folder / "Example/results/two/resnet/result_2.txt"
     shutil.copy(round_folder / "Example/results/one/resnet/result_3.txt", copy)
     edit(copy, pattern, text, count=0)
@@ -98,7 +96,7 @@ def test_a_copy_that_was_edited_or_moved_in_time_is_found_under_another_system(
     assert "Example/results/one/resnet and Example/results/two/resnet" in found["message"]
 
 
-def test_what_is_kept_of_long_logs_pairs_those_that_share_half_of_their_events(round_folder: Path) -> None:
+def test_what_is_kept_of_long_logs_pairs_those_that_share_half_of_their_events(round_folder):
     log = summarize(read(round_folder / "Example/results/one/resnet/result_0.txt"))
     draw = random.Random(0)
     hashes = [draw.getrandbits(64) for _ in range(9000)]
@@ -108,9 +106,7 @@ def test_what_is_kept_of_long_logs_pairs_those_that_share_half_of_their_events(r
     assert candidate_pairs(short) == [(short[0], short[1])]
 
 
-def test_a_set_with_two_settings_is_described_with_the_run_that_a_score_may_drop(
-    round_folder: Path, audited: Audited, write_run: WriteRun
-) -> None:
+def test_a_set_with_two_settings_is_described_with_the_run_that_a_score_may_drop(round_folder, audited, write_run):
     folder = round_folder / "Example/results/one/resnet"
     (folder / "result_4.txt").unlink()
     write_run(folder, 4, status="aborted", qualities=(0.3,), platform="one", global_batch_size=48)
@@ -124,9 +120,7 @@ def test_a_set_with_two_settings_is_described_with_the_run_that_a_score_may_drop
     assert audit["sets"][0]["score_minutes"] == pytest.approx(12.0123, abs=1e-4)  # as MLCommons' summarizer scores it
 
 
-def test_a_digit_too_many_a_corrupted_line_and_a_missing_log_are_named_with_their_place(
-    round_folder: Path, audited: Audited
-) -> None:
+def test_a_digit_too_many_a_corrupted_line_and_a_missing_log_are_named_with_their_place(round_folder, audited):
     folder = round_folder / "Example/results/one/resnet"
     edit(folder / "result_0.txt", r'"time_ms": (\d+)(.*"key": "eval_start")', r'"time_ms": \g<1>7\2')
     edit(folder / "result_1.txt", r'"key": "seed", ', '"key": "seed" ')
@@ -142,9 +136,7 @@ def test_a_digit_too_many_a_corrupted_line_and_a_missing_log_are_named_with_thei
     assert "4 results" in count["message"] and count["path"] == "Example/results/one/resnet"
 
 
-def test_systems_without_description_and_descriptions_without_results_are_found(
-    round_folder: Path, audited: Audited
-) -> None:
+def test_systems_without_description_and_descriptions_without_results_are_found(round_folder, audited):
     systems = round_folder / "Example/systems"
     (systems / "two.json").rename(systems / "three.json")
     audit = audited()
@@ -152,7 +144,7 @@ def test_systems_without_description_and_descriptions_without_results_are_found(
     assert [finding["path"] for finding in of(audit, "system-without-results")] == ["Example/systems/three.json"]
 
 
-def test_scores_are_compared_with_the_summarizers_table_to_its_digits(audited: Audited, tmp_path: Path) -> None:
+def test_scores_are_compared_with_the_summarizers_table_to_its_digits(audited, tmp_path):
     header = "submitter,system,resnet,bert,details_url\n"  # twice, as where the summarizer appended to the file
     table = tmp_path / "summary.csv"
     table.write_text(
@@ -174,14 +166,12 @@ def test_scores_are_compared_with_the_summarizers_table_to_its_digits(audited: A
         ("submitter,system,resnet\nExample,one,NaN\n", "line 2: resnet is 'NaN', not a number of minutes"),
     ],
 )
-def test_a_table_that_is_not_the_summarizers_is_refused(
-    round_folder: Path, tmp_path: Path, text: str, message: str, refused: Printed
-) -> None:
+def test_a_table_that_is_not_the_summarizers_is_refused(round_folder, tmp_path, text, message, refused):
     (tmp_path / "summary.csv").write_text(text)
     assert message in refused("audit", round_folder, "--published", tmp_path / "summary.csv")
 
 
-def test_a_folder_without_submitters_is_refused(tmp_path: Path, refused: Printed) -> None:
+def test_a_folder_without_submitters_is_refused(tmp_path, refused):
     assert "pass the folder of a round" in refused("audit", tmp_path)
 
 
@@ -209,9 +199,7 @@ class Page(HTMLParser):
         self.text += f" {data}"
 
 
-def test_text_and_page_have_the_same_facts_and_no_text_of_the_round_is_markup(
-    round_folder: Path, tmp_path: Path, printed: Printed
-) -> None:
+def test_text_and_page_have_the_same_facts_and_no_text_of_the_round_is_markup(round_folder, tmp_path, printed):
     hostile = "<script>alert(1)<"
     (round_folder / "Example").rename(round_folder / hostile)
     shutil.copytree(round_folder / hostile / "results", round_folder / "B\x1b[31m&" / "results")

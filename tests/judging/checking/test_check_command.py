@@ -15,7 +15,6 @@ from judging.checking.check_report import (
     COLUMNS,
     MOST_WARNINGS,
     CheckResult,
-    Grouping,
     Kind,
     result_lines,
     summary_lines,
@@ -23,9 +22,9 @@ from judging.checking.check_report import (
 from judging.checking.verdicts import check_package
 from mlevents import mlcommons
 from mlevents.event import Finding, Level
-from mlevents.mlcommons import CheckStatus, OfficialVerdict
+from mlevents.mlcommons import OfficialVerdict
 from mlevents.rounds import ruleset
-from tests.judging.conftest import Printed, WriteRun, WriteSet
+from tests.judging.conftest import WriteSet
 from timedrun.cli import main
 
 PASSED = OfficialVerdict("pass", "compliance_checker", "mlperf-logging 4.1.68", "2.0.0", (), own_round="pass")
@@ -50,7 +49,7 @@ def results(tmp_path: Path, write_set: WriteSet) -> Path:
     return write_set(tmp_path / "set")
 
 
-def test_the_list_has_every_log_and_its_set_with_the_promised_keys(results: Path, checked: Checked) -> None:
+def test_the_list_has_every_log_and_its_set_with_the_promised_keys(results, checked):
     code, items = checked("--no-official", results)
     assert code == 0
     assert [item["path"] for item in items] == [str(results / f"result_{n}.txt") for n in range(5)] + [str(results)]
@@ -59,17 +58,13 @@ def test_the_list_has_every_log_and_its_set_with_the_promised_keys(results: Path
         assert (item["strict"], item["official"], item["ruleset"]) == ("pass", "not run", "2.0.0")
 
 
-def test_a_log_in_a_folder_named_as_a_rounds_repository_is_checked_by_that_round(
-    tmp_path: Path, write_run: WriteRun, checked: Checked
-) -> None:
+def test_a_log_in_a_folder_named_as_a_rounds_repository_is_checked_by_that_round(tmp_path, write_run, checked):
     log = write_run(tmp_path / "training_results_v3.1" / "runs", 0)
     assert checked("--no-official", log)[1][0]["ruleset"] == "3.1.0"
     assert checked("--no-official", "--ruleset", "4.0.0", log)[1][0]["ruleset"] == "4.0.0"
 
 
-def test_an_upstream_defect_does_not_fail_a_log(
-    results: Path, printed: Printed, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_upstream_defect_does_not_fail_a_log(results, printed, monkeypatch):
     today = replace(PASSED, verdict="fail", messages=("a key is missing",), defects=("a key was renamed afterwards",))
     monkeypatch.setattr(mlcommons, "check_logs", lambda paths, ruleset: [today for _ in paths])
     said = printed("check", results / "result_0.txt")
@@ -79,9 +74,7 @@ def test_an_upstream_defect_does_not_fail_a_log(
 
 
 @pytest.mark.parametrize(("verdict", "level"), [("fail", "error"), ("not run", "warning")])
-def test_a_log_that_the_requested_checker_fails_or_cannot_check_fails(
-    verdict: CheckStatus, level: str, results: Path, checked: Checked, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_log_that_the_requested_checker_fails_or_cannot_check_fails(verdict, level, results, checked, monkeypatch):
     failed = replace(PASSED, verdict=verdict, own_round=verdict, messages=("a key is missing",))
     monkeypatch.setattr(mlcommons, "check_logs", lambda paths, ruleset: [failed for _ in paths])
     code, (item,) = checked(results / "result_0.txt")
@@ -89,7 +82,7 @@ def test_a_log_that_the_requested_checker_fails_or_cannot_check_fails(
     assert item["findings"][-1]["level"] == level
 
 
-def test_a_file_passed_with_its_folder_is_checked_once(results: Path, checked: Checked) -> None:
+def test_a_file_passed_with_its_folder_is_checked_once(results, checked):
     _, items = checked("--no-official", results, results / "result_0.txt")
     assert [item["path"] for item in items][5:] == [str(results)]
     _, items = checked("--no-official", results / "result_0.txt", results / "result_1.txt")
@@ -97,7 +90,7 @@ def test_a_file_passed_with_its_folder_is_checked_once(results: Path, checked: C
 
 
 @pytest.mark.parametrize("as_json", [[], ["--json"]])
-def test_a_closed_output_ends_the_command_with_141(results: Path, as_json: list[str]) -> None:
+def test_a_closed_output_ends_the_command_with_141(results, as_json):
     command = [sys.executable, "-m", "timedrun", "check", "--no-official", *as_json, str(results)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None and process.stderr is not None
@@ -109,8 +102,8 @@ def test_a_closed_output_ends_the_command_with_141(results: Path, as_json: list[
 
 @pytest.mark.parametrize(("benchmark", "rule"), [("", "log-empty"), ('"restnet"', "benchmark-known")])
 def test_a_first_log_that_is_empty_or_of_an_unknown_benchmark_fails_alone_and_determines_no_ruleset(
-    benchmark: str, rule: str, tmp_path: Path, write_set: WriteSet, checked: Checked
-) -> None:
+    benchmark, rule, tmp_path, write_set, checked
+):
     folder = write_set(tmp_path / PLACE)
     first = folder / "result_0.txt"
     first.write_text(first.read_text().replace('"resnet"', benchmark) if benchmark else "")
@@ -123,9 +116,7 @@ def test_a_first_log_that_is_empty_or_of_an_unknown_benchmark_fails_alone_and_de
 
 
 @pytest.mark.parametrize("verb", [["check", "--no-official"], ["score"], ["reproduce"], ["reproduce", "--run"]])
-def test_an_archive_is_refused_with_the_same_words_by_all_verbs(
-    verb: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_archive_is_refused_with_the_same_words_by_all_verbs(verb, tmp_path, capsys):
     (tmp_path / "package.tar.gz").write_bytes(gzip.compress(b"package"))
     assert main([*verb, str(tmp_path / "package.tar.gz")]) in (1, 2)
     assert "the file is an archive: unpack it first; counted as a failed run" in " ".join(
@@ -133,9 +124,7 @@ def test_an_archive_is_refused_with_the_same_words_by_all_verbs(
     )
 
 
-def test_a_set_or_package_with_a_failing_log_fails(
-    tmp_path: Path, write_set: WriteSet, write_run: WriteRun, checked: Checked
-) -> None:
+def test_a_set_or_package_with_a_failing_log_fails(tmp_path, write_set, write_run, checked):
     folder = write_set(tmp_path / PLACE, (10.0, 11.0, 12.0))
     for number in (3, 4):
         write_run(folder, number, minutes=10 + number, qualities=(0.3, 0.758))
@@ -149,9 +138,7 @@ def test_a_set_or_package_with_a_failing_log_fails(
         assert "2 of the " in first["message"] and first["message"].endswith("result_3.txt, result_4.txt")
 
 
-def test_a_run_that_a_score_may_drop_does_not_fail_its_set(
-    results: Path, write_run: WriteRun, checked: Checked, printed: Printed
-) -> None:
+def test_a_run_that_a_score_may_drop_does_not_fail_its_set(results, write_run, checked, printed):
     last = write_run(results, 5, minutes=20, qualities=(0.3, 0.758))
     (results / "result_0.txt").unlink()
     code, items = checked("--no-official", results)
@@ -163,7 +150,7 @@ def test_a_run_that_a_score_may_drop_does_not_fail_its_set(
     assert printed("check", "--no-official", last, code=1)
 
 
-def test_a_run_that_a_score_may_drop_does_not_fail_its_package(tmp_path: Path, write_set: WriteSet) -> None:
+def test_a_run_that_a_score_may_drop_does_not_fail_its_package(tmp_path, write_set):
     folder = write_set(tmp_path / PLACE)
     for number, allowed in ((3, True), (4, False)):
         log = folder / f"result_{number}.txt"
@@ -174,7 +161,7 @@ def test_a_run_that_a_score_may_drop_does_not_fail_its_package(tmp_path: Path, w
         assert (("error", "target-reached") in levels) is not allowed
 
 
-def test_several_sets_are_summarized(results: Path, write_set: WriteSet, printed: Printed) -> None:
+def test_several_sets_are_summarized(results, write_set, printed):
     short = write_set(results.parent / "short", (10.0, 10.0))
     lines = printed("check", "--no-official", results, short, code=1).splitlines()
     assert lines[-4:-2] == ["logs: 7 pass, 0 fail", "sets: 1 pass, 1 fail"]
@@ -183,9 +170,7 @@ def test_several_sets_are_summarized(results: Path, write_set: WriteSet, printed
     assert summary.splitlines() == ["logs: 5 pass, 0 fail", "sets: 1 pass, 0 fail"]
 
 
-def test_a_path_without_logs_does_not_keep_the_others_from_being_checked(
-    results: Path, tmp_path: Path, checked: Checked, refused: Printed
-) -> None:
+def test_a_path_without_logs_does_not_keep_the_others_from_being_checked(results, tmp_path, checked, refused):
     (tmp_path / "empty").mkdir()
     code, items = checked("--no-official", tmp_path / "empty", results)
     assert (code, [item["strict"] for item in items]) == (1, ["pass"] * 6 + ["fail"])
@@ -201,13 +186,8 @@ def test_a_path_without_logs_does_not_keep_the_others_from_being_checked(
     ],
 )
 def test_an_interrupt_or_an_error_without_a_file_name_ends_with_a_message(
-    error: BaseException,
-    code: int,
-    messages: list[str],
-    results: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    error, code, messages, results, capsys, monkeypatch
+):
     def failing(paths: object, ruleset: object) -> list[OfficialVerdict]:
         raise error
 
@@ -236,7 +216,7 @@ RESULTS = (
 )
 
 
-def test_findings_that_differ_in_numbers_and_names_are_one_group() -> None:
+def test_findings_that_differ_in_numbers_and_names_are_one_group():
     lines = summary_lines(RESULTS, ROOT, "rule")
     assert lines[lines.index("seed") :][:4] == [
         "seed",
@@ -248,7 +228,7 @@ def test_findings_that_differ_in_numbers_and_names_are_one_group() -> None:
     assert max(map(len, lines)) <= COLUMNS and not any("init-gap" in line or "3 s" in line for line in lines)
 
 
-def test_findings_in_one_package_are_counted_and_messages_of_one_rule_are_limited() -> None:
+def test_findings_in_one_package_are_counted_and_messages_of_one_rule_are_limited():
     copies = [
         ("error", "copied-log", f"is identical to results/s/b{n}/result_0.txt; a result counts once") for n in "12"
     ]
@@ -259,7 +239,7 @@ def test_findings_in_one_package_are_counted_and_messages_of_one_rule_are_limite
     assert "  warning: 2 in 1 package with 2 other messages, listed by --json" in lines
 
 
-def test_one_result_is_told_with_paths_relative_to_its_folder_and_wrapped_messages() -> None:
+def test_one_result_is_told_with_paths_relative_to_its_folder_and_wrapped_messages():
     seed = result("A/results/s/b/result_0.txt", ("error", "seed", "seed 1 is " + "word-" * 10 + " word" * 30))
     first, *rest = result_lines(seed, ROOT / "A/results/s/b")
     assert first == "result_0.txt: strict fail, official not run, ruleset 5.1.0"
@@ -269,7 +249,7 @@ def test_one_result_is_told_with_paths_relative_to_its_folder_and_wrapped_messag
 
 
 @pytest.mark.parametrize("by", ["rule", "submitter"])
-def test_groups_may_be_by_submitter_and_totals_are_last_and_alone_if_asked(by: Grouping) -> None:
+def test_groups_may_be_by_submitter_and_totals_are_last_and_alone_if_asked(by):
     totals = [
         "logs: 0 pass, 3 fail (1 of them dropped in their sets)",
         "sets: 0 pass, 1 fail",

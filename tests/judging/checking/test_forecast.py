@@ -11,7 +11,7 @@ from mlperf_logging.rcp_checker.rcp_checker import RCP_Checker
 from judging.checking.forecast import forecast, runs_to_tell
 from mlevents.rounds import ruleset
 from mlevents.rounds.convergence_points import point_at
-from tests.judging.conftest import Printed, Told, WriteRun
+from tests.judging.conftest import WriteRun
 
 SIMULATED = 1500
 
@@ -24,9 +24,7 @@ def written(folder: Path, write_run: WriteRun, epochs: tuple[int, ...], **logged
     return folder
 
 
-def test_the_probabilities_are_those_of_simulated_sets_in_the_official_checker(
-    tmp_path: Path, write_run: WriteRun, told: Told
-) -> None:
+def test_the_probabilities_are_those_of_simulated_sets_in_the_official_checker(tmp_path, write_run, told):
     epochs = (33, 34, 35, 35, 36, 34)
     forecasted = told("forecast", written(tmp_path / "runs", write_run, epochs), "--ruleset", "2.0")
     mean, deviation = np.mean(epochs), np.std(epochs, ddof=1)
@@ -49,7 +47,7 @@ def test_the_probabilities_are_those_of_simulated_sets_in_the_official_checker(
 
 
 @pytest.mark.parametrize("batch_size", [1536, 1800])
-def test_of_three_runs_the_probability_is_that_of_a_median(batch_size: int) -> None:
+def test_of_three_runs_the_probability_is_that_of_a_median(batch_size):
     one = forecast("gpt3", batch_size, ruleset("4.1.0"))
     below = scipy.stats.norm(one.mean, one.deviation).cdf(one.reference.minimum)
     assert one.runs == 3 and one.fails == pytest.approx(3 * below**2 - 2 * below**3, abs=0.005)
@@ -57,7 +55,7 @@ def test_of_three_runs_the_probability_is_that_of_a_median(batch_size: int) -> N
 
 
 @pytest.mark.parametrize("effect", [0.2, 0.5, 1.0, 2.0])
-def test_the_number_of_runs_has_the_power_of_the_noncentral_t_distribution(effect: float) -> None:
+def test_the_number_of_runs_has_the_power_of_the_noncentral_t_distribution(effect):
     def power(runs: int) -> float:
         t = scipy.stats.t.ppf(0.95, runs - 1)
         return float(scipy.stats.nct.sf(t, runs - 1, effect * math.sqrt(runs)))
@@ -67,7 +65,7 @@ def test_the_number_of_runs_has_the_power_of_the_noncentral_t_distribution(effec
     assert found is not None and abs(found - exact) <= 1
 
 
-def test_the_reference_itself_is_as_often_above_its_mean_as_below_and_no_number_of_runs_tells_it() -> None:
+def test_the_reference_itself_is_as_often_above_its_mean_as_below_and_no_number_of_runs_tells_it():
     point = point_at(ruleset("4.0.0"), "resnet", 4096)
     one = forecast("resnet", 4096)
     assert one.ruleset == "4.0.0" and point is not None  # the newest round with points
@@ -76,9 +74,7 @@ def test_the_reference_itself_is_as_often_above_its_mean_as_below_and_no_number_
     assert runs_to_tell(0.0, 1.0) is None and runs_to_tell(0.0, 0.0) is None and runs_to_tell(1.0, 0.0) == 2
 
 
-def test_text_fits_100_columns_and_names_differing_settings(
-    tmp_path: Path, write_run: WriteRun, printed: Printed
-) -> None:
+def test_text_fits_100_columns_and_names_differing_settings(tmp_path, write_run, printed):
     folder = written(tmp_path, write_run, (33, 34, 34), lars_opt_base_learning_rate=2.5, model_bn_span=32)
     write_run(tmp_path, 3, status="aborted", global_batch_size=3264)
     text = printed("forecast", folder, "--ruleset", "v2.0", "--batch-size", "5000", "--runs", "9")
@@ -99,11 +95,11 @@ def test_text_fits_100_columns_and_names_differing_settings(
         ("no/such/folder", "does not exist"),
     ],
 )
-def test_refusals_say_what_there_is(words: str, why: str, refused: Printed) -> None:
+def test_refusals_say_what_there_is(words, why, refused):
     assert why in refused("forecast", *words.split())
 
 
-def test_runs_that_cannot_be_forecast_are_refused(tmp_path: Path, write_run: WriteRun, refused: Printed) -> None:
+def test_runs_that_cannot_be_forecast_are_refused(tmp_path, write_run, refused):
     write_run(written(tmp_path / "mixed", write_run, (34, 34)), 2, global_batch_size=64)
     written(tmp_path / "single", write_run, (34,))
     write_run(tmp_path / "aborted", 0, status="aborted")

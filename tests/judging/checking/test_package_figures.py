@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.judging.conftest import MakeSet, WriteRun, write_source
+from tests.judging.conftest import MakeSet, write_source
 from timedrun.commands.check import check_paths
 from timedrun.submission.packaging.package import package
 
@@ -48,13 +48,13 @@ def resealed(folder: Path, change: Callable[[dict[str, Any]], object] = lambda m
     path.write_text(json.dumps(manifest))
 
 
-def test_a_package_as_it_was_made_states_what_its_logs_give(made: Path) -> None:
+def test_a_package_as_it_was_made_states_what_its_logs_give(made):
     assert messages(made) == messages(made, "manifest") == []
     assert messages(made.rename(made.with_name("Renamed"))) == []
 
 
 @pytest.mark.parametrize("place", ["README.md", f"benchmarks/resnet/implementations/{SYSTEM}/README.md"])
-def test_an_edited_score_in_a_readme_is_found_though_the_manifest_was_sealed_again(made: Path, place: str) -> None:
+def test_an_edited_score_in_a_readme_is_found_though_the_manifest_was_sealed_again(made, place):
     assert "12.000 min" in (made / place).read_text()
     (made / place).write_text((made / place).read_text().replace("12.000 min", "11.000 min"))
     assert messages(made, "manifest"), "its digest differs"
@@ -78,18 +78,18 @@ def test_an_edited_score_in_a_readme_is_found_though_the_manifest_was_sealed_aga
         (lambda m: m["runs"][0]["results"].pop(), "results of .* but its logs yield"),
     ],
 )
-def test_an_edited_manifest_is_found(made: Path, change: Callable[[dict[str, Any]], object], text: str) -> None:
+def test_an_edited_manifest_is_found(made, change, text):
     resealed(made, change)
     assert any(re.search(text, message) for message in messages(made)), messages(made)
 
 
 @pytest.mark.parametrize("scores", [None, "", [None], [{"system": []}], {"a": 1}])
-def test_a_malformed_manifest_is_an_error_and_no_crash(made: Path, scores: object) -> None:
+def test_a_malformed_manifest_is_an_error_and_no_crash(made, scores):
     resealed(made, lambda manifest: manifest.update(scores=scores, ruleset=["2.0.0"]))
     assert any("score_minutes" in message for message in messages(made))
 
 
-def test_hostile_figures_and_empty_sets_are_findings_and_no_crash(made: Path) -> None:
+def test_hostile_figures_and_empty_sets_are_findings_and_no_crash(made):
     hostile = [10**400, -(10**400), float("nan"), float("inf"), {"a": 1}]
     deep = json.loads("[" * 500 + "]" * 500)
     resealed(made, lambda m: m["scores"][0].update(mean=10**400, runs=hostile, median=deep, quality=float("nan")))
@@ -99,7 +99,7 @@ def test_hostile_figures_and_empty_sets_are_findings_and_no_crash(made: Path) ->
     assert {"mean", "runs", "median", "quality"} <= starts
 
 
-def test_a_changed_digest_and_a_replaced_log_are_found(made: Path, write_run: WriteRun) -> None:
+def test_a_changed_digest_and_a_replaced_log_are_found(made, write_run):
     resealed(made, lambda manifest: manifest["files"].update({RESULT: "0" * 64}))
     assert "was changed after packaging" in messages(made, "manifest")[0]
     shutil.copy(write_run(made.parent / "faster", 2, minutes=9.0, config_digest="a" * 64), made / RESULT)
@@ -108,7 +108,7 @@ def test_a_changed_digest_and_a_replaced_log_are_found(made: Path, write_run: Wr
     assert messages(made, "manifest") == [] and any("score_minutes" in message for message in messages(made))
 
 
-def test_a_package_without_its_manifest_is_an_error_and_one_made_by_hand_a_warning(made: Path) -> None:
+def test_a_package_without_its_manifest_is_an_error_and_one_made_by_hand_a_warning(made):
     resealed(made, lambda manifest: manifest.pop("scores"))
     assert "no manifest.json with scores" in messages(made, "manifest")[0]
     (made / "manifest.json").unlink()
@@ -118,5 +118,5 @@ def test_a_package_without_its_manifest_is_an_error_and_one_made_by_hand_a_warni
     assert not messages(made, "manifest") and "no manifest.json" in messages(made, "manifest", "warning")[0]
 
 
-def test_packages_of_other_tools_need_no_manifest(published: Path) -> None:
+def test_packages_of_other_tools_need_no_manifest(published):
     assert messages(published, "manifest") == messages(published, "manifest", "warning") == messages(published) == []

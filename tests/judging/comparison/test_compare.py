@@ -3,7 +3,6 @@
 import json
 import math
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,12 +12,12 @@ from scipy import stats
 from judging.comparison.compare import compare_sets
 from judging.comparison.speedup_ratio import Difference, NotComparable, Ratio, compare
 from judging.scoring.interval import Interval
-from tests.judging.conftest import Printed, Told, WriteRun, WriteSet, summaries
+from tests.judging.conftest import summaries
 
 TIMES = st.lists(st.floats(1e-3, 1e4), min_size=2, max_size=12)
 
 
-def test_ratio_by_hand() -> None:
+def test_ratio_by_hand():
     found = compare([8.0, 2.0], [2.0, 2.0], paired=True)
     # logs of the ratios: ln 4 and 0; mean ln 2, standard error (ln 4) / 2; Student's t of 1 degree of freedom: 12.7062
     assert found.value == pytest.approx(2.0)
@@ -30,7 +29,7 @@ def test_ratio_by_hand() -> None:
 
 
 @pytest.mark.parametrize("paired", [True, False])
-def test_the_interval_covers_the_truth_as_often_as_it_says(paired: bool) -> None:
+def test_the_interval_covers_the_truth_as_often_as_it_says(paired):
     random = np.random.default_rng(7)
     true, hits, trials = 3.0, 0, 200
     for _ in range(trials):
@@ -59,13 +58,13 @@ def ratio(low: float | None, high: float | None, pairs: int = 0, value: float = 
         (ratio(None, None), "too few runs (5 and 4; 2 of each are needed)", "Too few runs (5 and 4; 2 of each "),
     ],
 )
-def test_a_verdict_leads_and_too_few_runs_have_no_interval(found: Ratio, verdict: str, sentence: str) -> None:
+def test_a_verdict_leads_and_too_few_runs_have_no_interval(found, verdict, sentence):
     assert found.verdict == verdict
     assert found.sentence.startswith(sentence) and "unverified" in found.sentence
     assert ("CI" in found.sentence) == ("[" in found.text()) == (not verdict.startswith("too few"))
 
 
-def test_numbers_have_the_digits_that_their_spread_supports() -> None:
+def test_numbers_have_the_digits_that_their_spread_supports():
     assert ratio(3.2925, 11.4444, value=6.1385).text() == "6.1x [3.3, 11]"
     assert ratio(1.001, 1.006, value=1.0034).text() == "1.003x [1.001, 1.006]"
     assert ratio(1.003, 1.5, value=1.23).text() == "1.230x [1.003, 1.500]"  # no bound is rounded to 1
@@ -78,7 +77,7 @@ def test_numbers_have_the_digits_that_their_spread_supports() -> None:
 
 
 @pytest.mark.parametrize("paired", [True, False])
-def test_p_values_and_intervals_of_any_confidence_are_those_of_scipy(paired: bool) -> None:
+def test_p_values_and_intervals_of_any_confidence_are_those_of_scipy(paired):
     slow, fast = [8.0, 9.5, 7.2, 8.8, 10.1], [6.9, 9.9, 6.0, 8.1, 8.7]
     logs = np.log(slow), np.log(fast)
     test = stats.ttest_rel(*logs) if paired else stats.ttest_ind(*logs, equal_var=False)
@@ -90,9 +89,7 @@ def test_p_values_and_intervals_of_any_confidence_are_those_of_scipy(paired: boo
 
 
 @pytest.mark.parametrize("paired", [True, False])
-def test_the_ratio_is_given_with_and_without_disturbed_runs(
-    tmp_path: Path, write_run: WriteRun, told: Told, printed: Printed, paired: bool
-) -> None:
+def test_the_ratio_is_given_with_and_without_disturbed_runs(tmp_path, write_run, told, printed, paired):
     load = {"capacity_seconds": 20.0, "busy_seconds": 12.4, "own_seconds": 0.2}
     for name, minutes, disturbed in (("slow", 8.0, 0), ("fast", 2.0, 2)):
         for number in range(5):
@@ -113,13 +110,13 @@ def test_the_ratio_is_given_with_and_without_disturbed_runs(
 
 
 @pytest.mark.parametrize("bad", [[math.nan], [0.0], [-1.0], [math.inf]])
-def test_invalid_times_are_refused(bad: list[float]) -> None:
+def test_invalid_times_are_refused(bad):
     with pytest.raises(NotComparable, match="second set"):
         compare([1.0], bad, paired=False)
     assert issubclass(NotComparable, ValueError)
 
 
-def test_incomplete_pairs_copies_and_empty_sets_are_refused(tmp_path: Path, write_set: WriteSet) -> None:
+def test_incomplete_pairs_copies_and_empty_sets_are_refused(tmp_path, write_set):
     slow = summaries(write_set(tmp_path / "slow", (10.0, 11.0)))
     fast = summaries(write_set(tmp_path / "fast", (12.0,)))
     with pytest.raises(NotComparable, match="2 and 1 runs cannot be paired"):
@@ -130,7 +127,7 @@ def test_incomplete_pairs_copies_and_empty_sets_are_refused(tmp_path: Path, writ
         compare_sets([], fast, paired=False)
 
 
-def test_published_sets_differ_as_published(published: Path) -> None:
+def test_published_sets_differ_as_published(published):
     for benchmark, claimed in (("resnet", 4.6), ("bert", 2.7)):
         sets = [
             summaries(published / "results" / f"8xA100_80GB-{which}" / benchmark) for which in ("baseline", "methods")
@@ -142,7 +139,7 @@ def test_published_sets_differ_as_published(published: Path) -> None:
         compare_sets(sets[0], sets[1], paired=True)
 
 
-def test_sides_of_one_race_are_compared_in_pairs_by_themselves(tmp_path: Path, write_run: WriteRun, told: Told) -> None:
+def test_sides_of_one_race_are_compared_in_pairs_by_themselves(tmp_path, write_run, told):
     for number, minutes in enumerate([10.0, 20.0, 40.0, 80.0]):
         # The order within a pair turns round, as an honest race's does.
         starts = (2e9 + number * 1e4, 2e9 + number * 1e4 + 6e3)[:: -1 if number % 2 else 1]
@@ -160,7 +157,7 @@ def test_sides_of_one_race_are_compared_in_pairs_by_themselves(tmp_path: Path, w
     assert not apart["paired"] and apart["portable_score"] is None
 
 
-def test_a_portable_score_is_the_inverse_of_the_paired_ratio_and_names_its_reference() -> None:
+def test_a_portable_score_is_the_inverse_of_the_paired_ratio_and_names_its_reference():
     found = replace(
         compare([10.0, 12.0, 11.0], [8.0, 9.0, 8.0], paired=True), slow="a", fast="b", slow_digest="ab" * 32
     )
@@ -185,9 +182,7 @@ def test_a_portable_score_is_the_inverse_of_the_paired_ratio_and_names_its_refer
         ({"benchmark": "bert"}, r"benchmark \(resnet in .* and bert"),
     ],
 )
-def test_unequal_work_is_refused(
-    tmp_path: Path, write_run: WriteRun, write_set: WriteSet, change: dict[str, object], match: str
-) -> None:
+def test_unequal_work_is_refused(tmp_path, write_run, write_set, change, match):
     slow, fast = write_set(tmp_path / "slow", (10.0, 11.0)), write_set(tmp_path / "fast", (7.0,))
     write_run(fast, 1, minutes=8.0, **change)
     with pytest.raises(NotComparable, match=match) as caught:

@@ -9,7 +9,7 @@ import pytest
 
 from judging.comparison.compare import compare_sets
 from judging.comparison.speedup_ratio import NotComparable
-from tests.judging.conftest import MakeSet, Printed, Told, WriteRun, WriteSet, summaries
+from tests.judging.conftest import MakeSet, summaries
 
 
 def change_json(paths: list[Path], **values: Any) -> None:
@@ -25,7 +25,7 @@ def two(tmp_path: Path, make_set: MakeSet) -> tuple[Path, Path]:
     return first, second
 
 
-def test_sets_of_one_machine_are_compared_and_other_differences_noted(two: tuple[Path, Path]) -> None:
+def test_sets_of_one_machine_are_compared_and_other_differences_noted(two):
     change_json(list(two[1].glob("run_*/config.json")), precision="fp16")
     for path in two[1].glob("run_*/environment.txt"):
         path.write_text(path.read_text().replace("torch==2.13.0", "torch==2.14.0"))
@@ -42,7 +42,7 @@ def test_sets_of_one_machine_are_compared_and_other_differences_noted(two: tuple
     assert "the global batch size differs: 64 and 128" in notes
 
 
-def test_every_difference_is_named_and_each_kind_must_be_allowed(two: tuple[Path, Path]) -> None:
+def test_every_difference_is_named_and_each_kind_must_be_allowed(two):
     change_json(list(two[1].glob("run_*/system.json")), accelerator_model_name="B", system_name="other", framework="X")
     change_json(list(two[1].glob("run_*/provenance.json")), ranks=4, data={"sha256": "b" * 64})
     change_json(list(two[0].glob("run_*/provenance.json")), data={"sha256": "a" * 64})
@@ -63,9 +63,7 @@ def test_every_difference_is_named_and_each_kind_must_be_allowed(two: tuple[Path
     assert "ranks (2 and 4)" in ratio.sentence
 
 
-def test_a_machine_that_changes_within_a_set_is_a_difference_and_what_one_side_alone_records_noted(
-    two: tuple[Path, Path],
-) -> None:
+def test_a_machine_that_changes_within_a_set_is_a_difference_and_what_one_side_alone_records_noted(two):
     change_json([two[0] / "run_3" / "system.json"], host_processor_model_name="another")
     with pytest.raises(NotComparable, match="host_processor_model_name"):
         compare_sets(summaries(two[0]), summaries(two[1]), paired=False)
@@ -75,7 +73,7 @@ def test_a_machine_that_changes_within_a_set_is_a_difference_and_what_one_side_a
     assert any("the second set has no description of its hardware" in note for note in ratio.notes)
 
 
-def test_targets_and_data_may_be_allowed_and_benchmarks_never(tmp_path: Path, write_set: WriteSet) -> None:
+def test_targets_and_data_may_be_allowed_and_benchmarks_never(tmp_path, write_set):
     times = (10.0, 11.0, 12.0)
     imagenet = summaries(write_set(tmp_path / "a", times))
     digits = summaries(write_set(tmp_path / "b", times, dataset="digits", quality_target=0.7))
@@ -87,7 +85,7 @@ def test_targets_and_data_may_be_allowed_and_benchmarks_never(tmp_path: Path, wr
 
 
 @pytest.mark.parametrize("paired", [True, False])
-def test_one_failed_run_is_left_out_and_noted(tmp_path: Path, write_run: WriteRun, paired: bool) -> None:
+def test_one_failed_run_is_left_out_and_noted(tmp_path, write_run, paired):
     for number in range(5):
         start = 1.8e9 + number * 1e5
         status = "aborted" if number == 2 else "success"
@@ -103,9 +101,7 @@ def test_one_failed_run_is_left_out_and_noted(tmp_path: Path, write_run: WriteRu
         compare_sets(summaries(tmp_path / "a"), summaries(tmp_path / "b"), paired=paired)
 
 
-def test_the_command_compares_and_refuses(
-    two: tuple[Path, Path], told: Told, printed: Printed, refused: Printed
-) -> None:
+def test_the_command_compares_and_refuses(two, told, printed, refused):
     values = told("compare", *two)
     assert (
         values["compared"] is True and values["verified"] is False and values["low"] < values["ratio"] < values["high"]
@@ -124,7 +120,7 @@ def test_the_command_compares_and_refuses(
     refused("compare", two[0] / "empty", two[1])
 
 
-def test_pairs_are_runs_with_equal_numbers(two: tuple[Path, Path]) -> None:
+def test_pairs_are_runs_with_equal_numbers(two):
     for number in range(5):  # one after the other: 0 and 0, 1 and 1 ...
         assert compare_sets(summaries(two[0])[: number + 1], summaries(two[1])[: number + 1], paired=True)
     (two[0] / "result_2.txt").unlink()
@@ -134,7 +130,7 @@ def test_pairs_are_runs_with_equal_numbers(two: tuple[Path, Path]) -> None:
     assert compare_sets(summaries(two[0]), summaries(two[1]), paired=False).runs_slow == 4
 
 
-def test_a_run_that_failed_before_logging_its_settings_is_no_difference(tmp_path: Path, make_set: MakeSet) -> None:
+def test_a_run_that_failed_before_logging_its_settings_is_no_difference(tmp_path, make_set):
     digits: dict[str, Any] = {"dataset": "digits", "quality_target": 0.7}
     first, second = make_set(tmp_path / "first", **digits), make_set(tmp_path / "second", **digits)
     for folder in (first, second):
@@ -145,6 +141,6 @@ def test_a_run_that_failed_before_logging_its_settings_is_no_difference(tmp_path
 
 
 @pytest.mark.parametrize("text", ["[1]", "{", "[" * 100_000], ids=["list", "broken", "deep"])
-def test_an_invalid_config_is_named(text: str, two: tuple[Path, Path], refused: Printed) -> None:
+def test_an_invalid_config_is_named(text, two, refused):
     (two[0] / "run_0" / "config.json").write_text(text)
     assert "run_0/config.json: " in (said := refused("compare", *two, code=1)) and said.count("\n") == 1

@@ -13,12 +13,12 @@ from judging.comparison.extrapolation import over_schedule
 from judging.comparison.tradeoff import LEAST_SEEDS, frontier, minutes_to, quality_at
 from judging.scoring.interval import Interval
 from mlevents import keys
-from tests.judging.conftest import Printed, Told, WriteRun, WriteSet
+from tests.judging.conftest import WriteSet
 
 CURVE = [(1.0, 0.5), (4.0, 0.7), (16.0, 0.8)]
 
 
-def test_between_points_the_quality_is_linear_in_the_logarithm_of_time() -> None:
+def test_between_points_the_quality_is_linear_in_the_logarithm_of_time():
     assert quality_at(CURVE, 2.0) == pytest.approx(0.6)  # halfway from 1 to 4
     assert quality_at(CURVE, 4.0) == 0.7
     assert quality_at(CURVE, 8.0) == pytest.approx(0.75)
@@ -30,18 +30,18 @@ def test_between_points_the_quality_is_linear_in_the_logarithm_of_time() -> None
 
 
 @given(st.floats(1.0, 16.0))
-def test_the_time_to_a_quality_is_the_inverse_of_the_quality_at_a_time(minutes: float) -> None:
+def test_the_time_to_a_quality_is_the_inverse_of_the_quality_at_a_time(minutes):
     quality = quality_at(CURVE, minutes)
     assert quality is not None and minutes_to(CURVE, quality) == pytest.approx(minutes)
 
 
 @given(st.lists(st.tuples(st.floats(0.1, 100), st.floats(0, 1)), min_size=1, max_size=12))
-def test_the_frontier_is_what_nothing_beats_in_time_and_quality(points: list[tuple[float, float]]) -> None:
+def test_the_frontier_is_what_nothing_beats_in_time_and_quality(points):
     beaten = {point for point in points if any(o != point and o[0] <= point[0] and o[1] >= point[1] for o in points)}
     assert frontier(points) == {*points} - beaten
 
 
-def test_the_interval_is_students_t() -> None:
+def test_the_interval_is_students_t():
     values = [0.01, 0.013, 0.008, 0.02]
     interval = Interval.of(values)
     assert interval.bounds == pytest.approx(stats.t.interval(0.95, 3, loc=interval.value, scale=stats.sem(values)))
@@ -52,7 +52,7 @@ SLOWER = [{"progress": 0.0, "seconds_per_step": 0.1}, {"progress": 1.0, "seconds
 SMALL = {keys.DATASET: "digits", keys.TRAIN_SAMPLES: 650, keys.QUALITY_TARGET: 0.75}
 
 
-def test_the_mean_over_the_schedule_is_the_trapezoids() -> None:
+def test_the_mean_over_the_schedule_is_the_trapezoids():
     assert over_schedule([0.25, 0.75], [2.0, 4.0]) == 0.25 * 2 + 0.5 * 3 + 0.25 * 4
     assert over_schedule([1.0, 1.0], [2.0, 4.0]) == 2.0
     assert over_schedule([0.25, 0.75], [2.0, 4.0], until=0.5) == pytest.approx((0.25 * 2 + 0.25 * 2.5) / 0.5)
@@ -73,7 +73,7 @@ def profile(config: str, /, seconds: float = 0.1, **values: object) -> str:
     return f"{config}.json"
 
 
-def test_a_run_has_its_own_steps_and_evaluations_at_the_rates_of_the_profile(results: Path, told: Told) -> None:
+def test_a_run_has_its_own_steps_and_evaluations_at_the_rates_of_the_profile(results, told):
     # The method's steps grow from 0.1 to 0.3 s over 40 steps, of which its runs took 30: 0.1 to 0.25 s.
     profiles = [profile("base"), profile("method", positions=SLOWER, schedule={"steps": 40}, global_batch=64)]
     values = told("tradeoff", "base", "method", "--profile", *profiles, "--price", "36")
@@ -84,9 +84,7 @@ def test_a_run_has_its_own_steps_and_evaluations_at_the_rates_of_the_profile(res
     assert values["curves"][1]["extrapolated"] == "another machine (method.json)"
 
 
-def test_a_run_of_a_sweep_took_the_profile_up_to_the_end_of_its_own_schedule(
-    results: Path, write_run: WriteRun, told: Told
-) -> None:
+def test_a_run_of_a_sweep_took_the_profile_up_to_the_end_of_its_own_schedule(results, write_run, told):
     write_run(results / "swept", 0, **SMALL | {keys.CONFIG_NAME: "method_x1"})  # 30 steps
     # To its target the config may take 60 steps, in which a step grows from 0.1 to 0.3 s.
     longer = profile("method", positions=SLOWER, schedule={"steps": 60})
@@ -96,9 +94,7 @@ def test_a_run_of_a_sweep_took_the_profile_up_to_the_end_of_its_own_schedule(
         assert curve["gains"][0]["minutes"] * 60 == pytest.approx(30 * seconds + 3 * 2)
 
 
-def test_extrapolated_times_are_marked_in_table_and_figure_and_measured_ones_are_not(
-    results: Path, printed: Printed
-) -> None:
+def test_extrapolated_times_are_marked_in_table_and_figure_and_measured_ones_are_not(results, printed):
     pytest.importorskip("matplotlib")
     profiles = profile("base", device="cpu", threads=2, system={"host_processor_model_name": "Fast"})
     text = printed("tradeoff", "base", "method", "--profile", profiles, "--out", "there.svg", "--price", "9")
@@ -122,9 +118,7 @@ def test_extrapolated_times_are_marked_in_table_and_figure_and_measured_ones_are
         ({"config": "method", "device": "cuda"}, "one machine at a time"),
     ],
 )
-def test_what_cannot_be_extrapolated_is_refused(
-    results: Path, values: dict[str, object], message: str, refused: Printed, printed: Printed
-) -> None:
+def test_what_cannot_be_extrapolated_is_refused(results, values, message, refused, printed):
     profiles = [profile("base", **values), *([profile("method")] if "device" in values else [])]
     assert message in refused("tradeoff", "base", "method", "--profile", *profiles)
     assert printed("tradeoff", "base", "method", "--profile", f"base={profile('other')}")

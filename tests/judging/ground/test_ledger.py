@@ -54,7 +54,7 @@ def runs(count: int) -> list[dict[str, Any]]:
     return items
 
 
-def test_a_chain_is_read_and_its_head_is_what_sha256sum_says_of_the_last_line(tmp_path: Path) -> None:
+def test_a_chain_is_read_and_its_head_is_what_sha256sum_says_of_the_last_line(tmp_path):
     path = tmp_path / ledger.LEDGER
     path.write_bytes(chained([*runs(2), {"entry": "resumed", "run": 1}]))
     found = ledger.parse(path.read_bytes())
@@ -71,9 +71,7 @@ LINES = CHAIN.splitlines(keepends=True)
 
 
 @given(st.integers(0, len(LINES) - 2), st.sampled_from(["change", "remove", "repeat", "swap"]), st.data())
-def test_any_line_but_the_last_that_is_changed_removed_or_moved_breaks_the_chain(
-    place: int, how: str, data: st.DataObject
-) -> None:
+def test_any_line_but_the_last_that_is_changed_removed_or_moved_breaks_the_chain(place, how, data):
     lines = list(LINES)
     if how == "change":
         line = bytearray(lines[place])
@@ -90,7 +88,7 @@ def test_any_line_but_the_last_that_is_changed_removed_or_moved_breaks_the_chain
 
 
 @given(st.binary(max_size=200), st.integers(0, len(CHAIN)))
-def test_a_ledger_cut_anywhere_with_anything_after_it_is_read(junk: bytes, cut: int) -> None:
+def test_a_ledger_cut_anywhere_with_anything_after_it_is_read(junk, cut):
     ledger.parse(CHAIN[:cut] + junk)
     found = ledger.parse(CHAIN[:cut])
     assert not found.broken and len(found.torn) <= 1
@@ -99,14 +97,14 @@ def test_a_ledger_cut_anywhere_with_anything_after_it_is_read(junk: bytes, cut: 
 @pytest.mark.parametrize(
     "changes", [{"run": 3}, {"run": "2"}, {"seed": 1.0}, {"system": None}, {"more": 1}, {"entry": "other"}]
 )
-def test_a_line_that_holds_the_chain_but_is_no_possible_entry_is_not_counted(changes: dict[str, Any]) -> None:
+def test_a_line_that_holds_the_chain_but_is_no_possible_entry_is_not_counted(changes):
     second = {"entry": "announced", "run": 2, "result": "x", **FACTS, **changes}
     found = ledger.parse(chained([runs(1)[0], second]))
     assert bool(found.broken) == (changes.get("run") == 3)
     assert found.torn == (() if found.broken else (2,))
 
 
-def test_runs_below_a_folder_share_its_ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_below_a_folder_share_its_ledger(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert ledger.place(Path("runs/benchmark/config")) == tmp_path / "runs/ledger.jsonl"
     assert ledger.place(tmp_path / "elsewhere" / "set") == tmp_path / "elsewhere/set/ledger.jsonl"
@@ -138,7 +136,7 @@ def announce_many(folder: Path, first: int) -> None:
         announce(folder, number)
 
 
-def test_runs_that_are_announced_at_the_same_time_form_one_chain(tmp_path: Path) -> None:
+def test_runs_that_are_announced_at_the_same_time_form_one_chain(tmp_path):
     (tmp_path / ledger.LEDGER).touch()
     context = multiprocessing.get_context("fork")
     processes = [context.Process(target=announce_many, args=(tmp_path, 100 * n)) for n in range(4)]
@@ -153,7 +151,7 @@ def test_runs_that_are_announced_at_the_same_time_form_one_chain(tmp_path: Path)
 
 
 @pytest.mark.parametrize("cut", [1, 2, 100])
-def test_a_line_that_a_crash_cut_stays_and_the_chain_goes_on(tmp_path: Path, cut: int) -> None:
+def test_a_line_that_a_crash_cut_stays_and_the_chain_goes_on(tmp_path, cut):
     path = tmp_path / ledger.LEDGER
     path.touch()
     announce(tmp_path, 0)
@@ -170,7 +168,7 @@ def test_a_line_that_a_crash_cut_stays_and_the_chain_goes_on(tmp_path: Path, cut
     assert read(tmp_path).broken, "the cut line is part of the chain"
 
 
-def test_a_run_is_announced_before_its_clock_and_closed_with_its_log(tmp_path: Path) -> None:
+def test_a_run_is_announced_before_its_clock_and_closed_with_its_log(tmp_path):
     config = replace(SMOKE, evaluation=replace(SMOKE.evaluation, target=0.01, first=1))
     assert run(tmp_path, config) == ExitCode.OK
     log = record.read(tmp_path / "result_0.txt")
@@ -184,23 +182,21 @@ def test_a_run_is_announced_before_its_clock_and_closed_with_its_log(tmp_path: P
     assert str(tmp_path) not in text and os.uname().nodename not in text
 
 
-def test_a_run_that_fails_before_its_clock_is_closed_as_such(tmp_path: Path) -> None:
+def test_a_run_that_fails_before_its_clock_is_closed_as_such(tmp_path):
     config = replace(SMOKE, submission=replace(SMOKE.submission, organization=":::MLLOG x"))
     with pytest.raises(ValueError, match="at which readers split"):
         run(tmp_path, config)
     assert [closed.status for closed in read(tmp_path).runs] == [ledger.NOT_STARTED]
 
 
-def test_a_ledger_that_cannot_be_written_refuses_the_run_and_leaves_nothing(tmp_path: Path) -> None:
+def test_a_ledger_that_cannot_be_written_refuses_the_run_and_leaves_nothing(tmp_path):
     (tmp_path / ledger.LEDGER).mkdir()
     with pytest.raises(TimedrunError, match="cannot be announced in the ledger .* so it was not started"):
         run(tmp_path, SMOKE)
     assert not list(tmp_path.glob("*_0*"))
 
 
-def test_a_close_that_fails_is_reported_and_does_not_fail_the_run(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_close_that_fails_is_reported_and_does_not_fail_the_run(tmp_path, capsys):
     announced = json.dumps({"key": keys.LEDGER_ENTRY, "value": "0", "event_type": "POINT_IN_TIME", "time_ms": 1})
     (tmp_path / "result_0.txt").write_text(f':::MLLOG {announced[:-1]}, "metadata": {{}}}}\n')
     ledger.close(tmp_path / "result_0.txt")
@@ -208,7 +204,7 @@ def test_a_close_that_fails_is_reported_and_does_not_fail_the_run(
 
 
 @pytest.mark.processes
-def test_a_killed_run_stays_open_and_its_resumption_is_noted_and_not_announced_again(tmp_path: Path) -> None:
+def test_a_killed_run_stays_open_and_its_resumption_is_noted_and_not_announced_again(tmp_path):
     command = [sys.executable, "-m", "timedrun", "run", "image_classification", "smoke", "--data", "synthetic"]
     command += ["--results", str(tmp_path), "--checkpoint-minutes", "0.0001", "--evaluation.target", "0.99"]
     command += ["--schedule.epochs", "40"]

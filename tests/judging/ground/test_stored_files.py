@@ -11,7 +11,7 @@ from judging.ground.errors import DataError
 from judging.ground.folder_lock import locked
 
 
-def test_a_file_is_there_once_it_is_whole(tmp_path: Path) -> None:
+def test_a_file_is_there_once_it_is_whole(tmp_path):
     path = tmp_path / "new" / "file"
     writer = FileWriter(path)
     writer.write(b"ab")
@@ -22,9 +22,7 @@ def test_a_file_is_there_once_it_is_whole(tmp_path: Path) -> None:
     assert [entry.name for entry in path.parent.iterdir()] == ["file"]
 
 
-def test_on_a_full_disk_nothing_is_left_of_a_file_and_the_old_one_stays(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_on_a_full_disk_nothing_is_left_of_a_file_and_the_old_one_stays(tmp_path, monkeypatch):
     path = tmp_path / "file"
     write_file(path, b"old")
 
@@ -38,7 +36,7 @@ def test_on_a_full_disk_nothing_is_left_of_a_file_and_the_old_one_stays(
     assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
 
 
-def test_discarding_leaves_nothing_where_closing_fails(tmp_path: Path) -> None:
+def test_discarding_leaves_nothing_where_closing_fails(tmp_path):
     writer = FileWriter(tmp_path / "file")
     writer.write(b"buffered")
     os.close(writer._stream.fileno())
@@ -46,7 +44,7 @@ def test_discarding_leaves_nothing_where_closing_fails(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_an_empty_folder_is_removed_after_an_error_too(tmp_path: Path) -> None:
+def test_an_empty_folder_is_removed_after_an_error_too(tmp_path):
     out = tmp_path / "a" / "store"
     with pytest.raises(ZeroDivisionError), locked(out, ["work"]):
         assert out.is_dir()
@@ -57,7 +55,7 @@ def test_an_empty_folder_is_removed_after_an_error_too(tmp_path: Path) -> None:
     assert (out / "work").is_dir()
 
 
-def test_a_locked_or_foreign_folder_and_a_file_are_refused_and_not_changed(tmp_path: Path) -> None:
+def test_a_locked_or_foreign_folder_and_a_file_are_refused_and_not_changed(tmp_path):
     def refused(folder: Path, why: str) -> None:
         with pytest.raises(DataError, match=why), locked(folder, ["work"]):
             pass

@@ -9,7 +9,7 @@ import pytest
 
 from judging.pages.curves import points
 from mlevents.record import read
-from tests.judging.conftest import Printed, WriteRun
+from tests.judging.conftest import WriteRun
 from tests.mlevents.conftest import event
 from timedrun.cli import main
 
@@ -34,7 +34,7 @@ def log(tmp_path: Path, write_run: WriteRun) -> Path:
     return path
 
 
-def test_csv_has_a_row_per_value_and_the_time_to_train(log: Path, tmp_path: Path, printed: Printed) -> None:
+def test_csv_has_a_row_per_value_and_the_time_to_train(log, tmp_path, printed):
     printed("export", log.parent, log, "--csv", tmp_path / "values.csv")
     with open(tmp_path / "values.csv", newline="") as file:
         rows = list(csv.DictReader(file))
@@ -47,12 +47,12 @@ def test_csv_has_a_row_per_value_and_the_time_to_train(log: Path, tmp_path: Path
     assert totals == {"time_to_train_minutes": pytest.approx(2.0), "speedrun_minutes": pytest.approx(1.8)}
 
 
-def test_progress_in_samples_is_no_epoch(tmp_path: Path, write_run: WriteRun) -> None:
+def test_progress_in_samples_is_no_epoch(tmp_path, write_run):
     path = write_run(tmp_path / "own", 0, benchmark="bert", qualities=(0.5, 0.73))
     assert [(point.samples, point.epoch) for point in points(read(path))] == [(1.0, None), (2.0, None)]
 
 
-def test_tensorboard_reads_values_with_the_times_of_the_log_and_the_settings(log: Path, tmp_path: Path) -> None:
+def test_tensorboard_reads_values_with_the_times_of_the_log_and_the_settings(log, tmp_path):
     accumulators = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     arguments = ["export", str(log.parent), "--tensorboard", str(tmp_path / "events")]
     assert main(arguments) == 0
@@ -69,7 +69,7 @@ def test_tensorboard_reads_values_with_the_times_of_the_log_and_the_settings(log
     assert main(arguments) == 1 and sorted((tmp_path / "events").rglob("*")) == before
 
 
-def test_mlflow_has_one_run_per_log_however_often_it_is_exported(log: Path, tmp_path: Path) -> None:
+def test_mlflow_has_one_run_per_log_however_often_it_is_exported(log, tmp_path):
     mlflow = pytest.importorskip("mlflow")
     arguments = ["export", str(log.parent), "--mlflow", str(tmp_path / "store")]
     assert main(arguments) == main(arguments) == 0
@@ -87,13 +87,13 @@ def test_mlflow_has_one_run_per_log_however_often_it_is_exported(log: Path, tmp_
     ("kind", "package"), [("tensorboard", "tensorboard.summary.writer.event_file_writer"), ("mlflow", "mlflow")]
 )
 def test_a_missing_package_is_answered_with_the_pip_command_and_nothing_is_written(
-    log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: Printed, kind: str, package: str
-) -> None:
+    log, tmp_path, monkeypatch, refused, kind, package
+):
     monkeypatch.setitem(sys.modules, package, None)
     assert f"pip install 'timedrun[{kind}]'" in refused("export", log, f"--{kind}", tmp_path / "out", code=1)
     assert not (tmp_path / "out").exists()
 
 
-def test_a_folder_without_logs_is_refused(tmp_path: Path, refused: Printed) -> None:
+def test_a_folder_without_logs_is_refused(tmp_path, refused):
     assert "no log found" in refused("export", tmp_path, "--csv", tmp_path / "out.csv")
     assert not (tmp_path / "out.csv").exists()

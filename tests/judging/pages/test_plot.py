@@ -3,7 +3,6 @@
 import json
 import shutil
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +14,7 @@ from judging.pages.plot import COLOURS, PlotError, colours_of, median_curve, plo
 from judging.pages.score_table import NOTICE
 from mlevents.record import read
 from mlevents.summary import summarize
-from tests.judging.conftest import Printed, WriteRun, WriteSet, summaries
+from tests.judging.conftest import summaries
 from tests.mlevents.conftest import event
 from timedrun.cli import main
 
@@ -29,9 +28,7 @@ def figures(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
     return seen
 
 
-def test_the_figure_shows_the_logs(
-    tmp_path: Path, write_run: WriteRun, write_set: WriteSet, figures: list[Figure]
-) -> None:
+def test_the_figure_shows_the_logs(tmp_path, write_run, write_set, figures):
     digits: dict[str, Any] = {"dataset": "digits", "quality_target": 0.95}
     slow = write_set(tmp_path / "slow", (2.0, 3.0, 4.0), qualities=(0.5, 0.9, 0.96), **digits)
     fast = write_set(tmp_path / "fast", (1.0,), qualities=(0.8, 0.97), **digits)
@@ -67,7 +64,7 @@ def test_the_figure_shows_the_logs(
     assert times.get_xlabel().startswith("seconds") and axes.get_ylabel() == "top-1 accuracy"
 
 
-def test_the_ratio_in_the_figure_is_that_of_compare(tmp_path: Path, write_run: WriteRun, figures: list[Figure]) -> None:
+def test_the_ratio_in_the_figure_is_that_of_compare(tmp_path, write_run, figures):
     for number in range(4):
         for name, minutes in (("baseline", 4.0 + number / 10), ("methods", 2.0 + number / 5)):
             write_run(tmp_path / name, number, minutes=minutes)
@@ -80,7 +77,7 @@ def test_the_ratio_in_the_figure_is_that_of_compare(tmp_path: Path, write_run: W
     assert paired.startswith(ratio.text()) and (verdict, factors) == ("faster", "1 x 1.81 x 1")
 
 
-def test_a_config_has_one_colour_in_all_figures_and_no_two_share_one() -> None:
+def test_a_config_has_one_colour_in_all_figures_and_no_two_share_one():
     names = ["digits_methods", "digits_ema", "digits_baseline", "digits_baseline_2022", "a", "b", "c"]
     colours = colours_of({name: name for name in names})
     assert colours == colours_of({name: name for name in reversed(names)}) and len(set(colours.values())) == len(names)
@@ -89,9 +86,7 @@ def test_a_config_has_one_colour_in_all_figures_and_no_two_share_one() -> None:
     assert len(set(colours_of({str(n): "baseline" for n in range(7)}).values())) == 7
 
 
-def test_a_long_run_that_ends_at_its_first_evaluation_is_visible_and_drawn_in_minutes(
-    tmp_path: Path, write_run: WriteRun, figures: list[Figure]
-) -> None:
+def test_a_long_run_that_ends_at_its_first_evaluation_is_visible_and_drawn_in_minutes(tmp_path, write_run, figures):
     write_run(tmp_path, 0, minutes=30.0, qualities=(0.97,))
     plot_quality({"baseline": summaries(tmp_path)}, tmp_path / "figure.svg")
     assert "<svg" in (tmp_path / "figure.svg").read_text()
@@ -103,15 +98,13 @@ def test_a_long_run_that_ends_at_its_first_evaluation_is_visible_and_drawn_in_mi
     assert low < 0.97 < high and max(line.get_markersize() for line in axes.lines if line.get_marker() == ".") > 5
 
 
-def test_a_median_begins_when_all_runs_have() -> None:
+def test_a_median_begins_when_all_runs_have():
     x, y = median_curve([([1.0, 3.0], [0.0, 2.0]), ([1.0, 3.0], [0.0, 4.0]), ([2.0, 5.0], [9.0, 9.0])]) or ([], [])
     assert (x[0], x[-1]) == (2.0, 3.0) and (y[0], y[-1]) == (2.0, 4.0)
     assert median_curve([([1.0], [0.5])]) is median_curve([]) is None
 
 
-def test_invalid_figures_are_refused_and_nothing_written(
-    tmp_path: Path, write_run: WriteRun, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_invalid_figures_are_refused_and_nothing_written(tmp_path, write_run, monkeypatch):
     good = [summarize(read(write_run(tmp_path / "a", 0)))]
     bert = [summarize(read(write_run(tmp_path / "b", 0, benchmark="bert")))]
     empty = [summarize(read(write_run(tmp_path / "c", 0, qualities=())))]
@@ -131,9 +124,7 @@ def test_invalid_figures_are_refused_and_nothing_written(
     assert not list(tmp_path.glob("figure.*"))
 
 
-def test_all_sets_below_a_folder_are_plotted_once_into_it(
-    tmp_path: Path, write_run: WriteRun, figures: list[Figure], printed: Printed, refused: Printed
-) -> None:
+def test_all_sets_below_a_folder_are_plotted_once_into_it(tmp_path, write_run, figures, printed, refused):
     for system in ("slow", "fast"):
         write_run(tmp_path / system, 0, platform=system, config_name=system)
     shutil.copytree(tmp_path / "slow", tmp_path / "zz_copy")
@@ -145,9 +136,7 @@ def test_all_sets_below_a_folder_are_plotted_once_into_it(
     refused("plot", tmp_path)  # a package gets no file
 
 
-def test_losses_and_throughput_of_the_log_are_plotted(
-    tmp_path: Path, write_run: WriteRun, figures: list[Figure], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_losses_and_throughput_of_the_log_are_plotted(tmp_path, write_run, figures, capsys):
     path = write_run(tmp_path, 0, minutes=2.0)
     assert main(["plot", str(tmp_path), "--what", "loss"]) == 1
     assert "no run of" in capsys.readouterr().err

@@ -43,7 +43,7 @@ def said(folder: Path) -> list[tuple[str, str]]:
     return [(finding.level, finding.message) for finding in ledger_findings([summarize(read(log)) for log in logs])]
 
 
-def test_all_the_median_window_and_any_other_selection_are_told_apart(announced: Path) -> None:
+def test_all_the_median_window_and_any_other_selection_are_told_apart(announced):
     all_of = "7 runs announced with this config on this system"
     held = " (runs in the ledger: 7)"
     assert said(announced) == [("note", f"these are all {all_of}{held}")]
@@ -56,7 +56,7 @@ def test_all_the_median_window_and_any_other_selection_are_told_apart(announced:
     assert said(announced) == [("warning", f"4 of the {all_of}; not in the set: {missing} (60.000 min){held}")]
 
 
-def test_a_run_that_was_never_closed_is_named(tmp_path: Path, make_set: MakeSet) -> None:
+def test_a_run_that_was_never_closed_is_named(tmp_path, make_set):
     folder = announced_set(make_set, tmp_path / "runs" / "set", times=(10.0, 11.0, 12.0, 13.0, 14.0), not_closed=1)
     assert "5 of the 5 runs announced" in said(folder)[0][1]
     assert "never closed: run 2, set/result_1.txt" in said(folder)[0][1]
@@ -65,7 +65,7 @@ def test_a_run_that_was_never_closed_is_named(tmp_path: Path, make_set: MakeSet)
 
 
 @pytest.mark.parametrize("hide", [False, True])
-def test_an_altered_log_fails_the_set_even_if_it_hides_its_announcement(announced: Path, hide: bool) -> None:
+def test_an_altered_log_fails_the_set_even_if_it_hides_its_announcement(announced, hide):
     log = announced / "result_2.txt"
     lines = log.read_text().splitlines(keepends=True)
     log.write_text("".join(line for line in lines if not (hide and keys.LEDGER_ENTRY in line)) + " ")
@@ -74,7 +74,7 @@ def test_an_altered_log_fails_the_set_even_if_it_hides_its_announcement(announce
     assert ("error", "result_2.txt was altered: its SHA-256 is not that of run 3 in the ledger") in said(announced)
 
 
-def test_a_broken_chain_fails_the_set_and_nothing_else_is_said(announced: Path) -> None:
+def test_a_broken_chain_fails_the_set_and_nothing_else_is_said(announced):
     path = announced.parent / ledger.LEDGER
     text = path.read_text().replace('"minutes":60.0', '"minutes":6.0')
     path.write_text("".join(text.splitlines(keepends=True)[1:]))
@@ -82,9 +82,7 @@ def test_a_broken_chain_fails_the_set_and_nothing_else_is_said(announced: Path) 
     assert level == "error" and "the chain is broken: line 1 does not hold the SHA-256 of the line before" in message
 
 
-def test_logs_of_others_below_a_ledger_are_left_alone_and_own_ones_without_it_are_noted(
-    announced: Path, make_set: MakeSet
-) -> None:
+def test_logs_of_others_below_a_ledger_are_left_alone_and_own_ones_without_it_are_noted(announced, make_set):
     runs = announced.parent
     assert said(make_set(runs / "foreign")) == []
     ((level, message),) = said(make_set(runs / "older", config_digest="d"))
@@ -94,9 +92,7 @@ def test_logs_of_others_below_a_ledger_are_left_alone_and_own_ones_without_it_ar
     assert said(runs / "foreign") == []
 
 
-def test_a_package_carries_its_ledger_and_its_reader_gets_the_same_sentence(
-    announced: Path, tmp_path: Path, source: Path
-) -> None:
+def test_a_package_carries_its_ledger_and_its_reader_gets_the_same_sentence(announced, tmp_path, source):
     report = package([announced], tmp_path / "out", submitter="Example", source=source, check=False)
     sentence = "this is the median window of the 7 runs announced with this config on this system"
     assert sentence in (report.folder / "README.md").read_text()
@@ -111,7 +107,7 @@ def test_a_package_carries_its_ledger_and_its_reader_gets_the_same_sentence(
     assert [level for level, _ in said(logs)] == ["warning"]
 
 
-def test_a_run_that_ended_before_its_clock_is_counted_apart(announced: Path) -> None:
+def test_a_run_that_ended_before_its_clock_is_counted_apart(announced):
     early = announced / "result_9.txt"
     entry = ledger.announce(early, **FACTS)
     started = (announced / "result_0.txt").read_text().split("run_start")[0].rpartition("\n")[0]

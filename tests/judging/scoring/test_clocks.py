@@ -13,7 +13,6 @@ from mlevents.record import read
 from mlevents.rounds import RULESETS
 from mlevents.runlog import RunLog
 from mlevents.summary import RunSummary, summarize
-from tests.judging.conftest import WriteRun, WriteSet
 
 LETTERS = {"B": keys.BLOCK_START, "b": keys.BLOCK_STOP, "E": keys.EVAL_START, "e": keys.EVAL_STOP}
 
@@ -48,15 +47,13 @@ def timed(path: Path, events: str, *extra: tuple[str, Any, dict[str, Any]]) -> R
         *((events, None) for events in ("Ee", "bBb", "BBb", "BbEeb", "Bbb")),  # starts or stops are missing
     ],
 )
-def test_the_speedruns_clock_runs_in_blocks_and_stops_for_evaluations(
-    events: str, minutes: float | None, tmp_path: Path
-) -> None:
+def test_the_speedruns_clock_runs_in_blocks_and_stops_for_evaluations(events, minutes, tmp_path):
     assert timed(tmp_path / "result_0.txt", events).block_minutes == minutes
     resumed = timed(tmp_path / "result_1.txt", events, (keys.RESUMED, 7, {}))
     assert resumed.block_minutes is None, "its blocks include the interruption"
 
 
-def test_steps_are_the_runs_own_count(tmp_path: Path) -> None:
+def test_steps_are_the_runs_own_count(tmp_path):
     counts = [(keys.TRACKED_STATS, {"throughput": 1.0}, {keys.STEP: step}) for step in (390, 780)]
     assert timed(tmp_path / "result_0.txt", "BEeb", *counts).steps is None  # of another project, it may be anything
     digest: tuple[str, Any, dict[str, Any]] = (keys.CONFIG_DIGEST, "0" * 64, {})
@@ -73,15 +70,13 @@ def test_steps_are_the_runs_own_count(tmp_path: Path) -> None:
         ("resnet", {keys.GLOBAL_BATCH_SIZE: None}, None),
     ],
 )
-def test_steps_of_other_logs_follow_from_progress_and_batch(
-    benchmark: str, logged: dict[str, Any], steps: float | None, tmp_path: Path, write_run: WriteRun
-) -> None:
+def test_steps_of_other_logs_follow_from_progress_and_batch(benchmark, logged, steps, tmp_path, write_run):
     run = summarize(read(write_run(tmp_path, 0, benchmark=benchmark, dataset="toy", **logged)))
     expected = None if steps is None else round(steps)
     assert optimizer_steps(run, RULESETS["2.0.0"].benchmarks[benchmark]) == expected
 
 
-def test_a_score_has_all_clocks_side_by_side(tmp_path: Path, write_set: WriteSet) -> None:
+def test_a_score_has_all_clocks_side_by_side(tmp_path, write_set):
     write_set(tmp_path, [1, 2, 3, 4, 5])
     (one,) = scores.score([tmp_path])
     # Evaluating takes the last tenth of every block, and nothing lies between blocks.
@@ -94,7 +89,7 @@ def test_a_score_has_all_clocks_side_by_side(tmp_path: Path, write_set: WriteSet
     assert "mean 60,054.0 optimizer steps, computed from progress and batch, without incomplete batches\n" in shown
 
 
-def test_published_runs_without_starts_of_blocks_have_no_speedrun_time(published_sample: dict[str, Path]) -> None:
+def test_published_runs_without_starts_of_blocks_have_no_speedrun_time(published_sample):
     found = scores.score([*published_sample.values()])
     assert len(found) == 4
     for one in found:

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from judging.scoring.cost import LIST, cost, machines
-from tests.judging.conftest import MakeSet, Printed, Told
 
 
 def described(folder: Path, name: str, each: object = "8", nodes: object = "1") -> Path:
@@ -19,7 +18,7 @@ def described(folder: Path, name: str, each: object = "8", nodes: object = "1") 
     return folder / "result_0.txt"
 
 
-def test_a_cost_is_hours_times_price(tmp_path: Path) -> None:
+def test_a_cost_is_hours_times_price(tmp_path):
     given = cost(tmp_path / "result_0.txt", 23.789, 32.77)
     assert given.usd == pytest.approx(12.9927, abs=1e-4) and given.date is None
     listed = cost(described(tmp_path, "NVIDIA A100-SXM4-80GB", nodes=2.0), 30.0, LIST)
@@ -31,14 +30,14 @@ def test_a_cost_is_hours_times_price(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "each"), [("NVIDIA A100-PCIe-80GB", "8"), ("NVIDIA A100-SXM4-80GB", "4"), ("N/A", "0"), ("N/A", "N/A")]
 )
-def test_an_unknown_system_has_no_cost_and_says_so(tmp_path: Path, name: str, each: str) -> None:
+def test_an_unknown_system_has_no_cost_and_says_so(tmp_path, name, each):
     found = cost(described(tmp_path, name, each), 30.0, LIST)
     assert found.usd is None and "give its --price" in str(found)
     assert cost(tmp_path / "elsewhere" / "result_0.txt", 30.0, LIST).usd is None
     assert cost(tmp_path, None, 1.0).reason == "there is no score"
 
 
-def test_every_list_price_is_dated_and_has_its_source() -> None:
+def test_every_list_price_is_dated_and_has_its_source():
     for machine in machines():
         assert machine.usd_per_hour > 0 and machine.accelerators > 0 and machine.offer
         assert "transcribed in" in machine.source
@@ -46,9 +45,7 @@ def test_every_list_price_is_dated_and_has_its_source() -> None:
         re.compile(machine.accelerator)
 
 
-def test_score_and_compare_show_costs(
-    tmp_path: Path, make_set: MakeSet, told: Told, printed: Printed, refused: Printed
-) -> None:
+def test_score_and_compare_show_costs(tmp_path, make_set, told, printed, refused):
     slow = make_set(tmp_path / "slow", times=[58.0, 59.0, 60.0, 61.0, 62.0])
     fast = make_set(tmp_path / "fast", times=[29.0, 29.5, 30.0, 30.5, 31.0])
     said = printed("score", slow, "--price", "10")

@@ -13,7 +13,7 @@ from judging.comparison.speedup_ratio import Ratio, compare, decompose
 from judging.ground import stdio
 from judging.scoring.decomposition import Decomposition, RunParts, decomposition, run_parts, time_parts
 from mlevents.rounds import RULESETS
-from tests.judging.conftest import Printed, Told, WriteRun, summaries
+from tests.judging.conftest import summaries
 
 RESNET = RULESETS["2.0.0"].benchmarks["resnet"]
 SHARES = st.floats(0.05, 1.0)
@@ -30,7 +30,7 @@ RUNS = st.lists(st.builds(run, st.floats(1e-3, 1e4), st.floats(1, 1e12), SHARES)
 
 @settings(deadline=None, max_examples=25)
 @given(RUNS, RUNS)
-def test_the_product_of_the_factors_is_the_ratio_for_both_means(slow: list[RunParts], fast: list[RunParts]) -> None:
+def test_the_product_of_the_factors_is_the_ratio_for_both_means(slow, fast):
     geometric = decompose(slow, fast, paired=False)
     assert geometric is not None
     assert geometric.ratio == pytest.approx(
@@ -57,14 +57,14 @@ def factors(found: Decomposition | None) -> tuple[float, ...]:
         ([run(5, 0.5e6), run(6, 0.6e6)], (2, 1, 1)),  # fewer samples
     ],
 )
-def test_each_way_to_be_faster_has_its_factor(fake: list[RunParts], expected: tuple[float, ...]) -> None:
+def test_each_way_to_be_faster_has_its_factor(fake, expected):
     share = 0.8 if expected[2] != 1 else 1.0
     found = decompose([run(10, 1e6, share), run(12, 1.2e6, share)], fake, paired=True)
     assert factors(found) == pytest.approx(expected)
     assert found is not None and (found.samples.low, found.samples.high) == pytest.approx((expected[0],) * 2)
 
 
-def test_the_parts_of_a_log_by_hand(tmp_path: Path, write_run: WriteRun) -> None:
+def test_the_parts_of_a_log_by_hand(tmp_path, write_run):
     (summary,) = summaries(write_run(tmp_path, 0, minutes=10.0))  # 3 epochs of 1,281,167 images, a tenth is evaluation
     assert summary.startup_minutes == 0
     parts = run_parts(replace(summary, startup_minutes=1.0), RESNET)
@@ -87,7 +87,7 @@ def _published(folder: Path, benchmark: str) -> Ratio:
     return compare_sets(sides[0], sides[1], paired=False)
 
 
-def test_published_speed_ups_are_fewer_epochs_or_faster_steps(published_sample: dict[str, Path]) -> None:
+def test_published_speed_ups_are_fewer_epochs_or_faster_steps(published_sample):
     resnet, bert = (_published(published_sample[name], of) for name, of in (("v2.0", "resnet"), ("v2.1", "bert")))
     assert resnet.decomposition is not None and bert.decomposition is not None
     assert resnet.decomposition.samples.value == pytest.approx(84 / 27)
@@ -96,7 +96,7 @@ def test_published_speed_ups_are_fewer_epochs_or_faster_steps(published_sample: 
     assert any("first epoch's excess" in note for note in resnet.notes)
 
 
-def test_published_scores_decomposed(published: Path) -> None:
+def test_published_scores_decomposed(published):
     resnet, bert = (_published(published, benchmark) for benchmark in ("resnet", "bert"))
     of_scores = [ratio.decomposition_of_scores for ratio in (resnet, bert)]
     assert [(score.ratio, score.samples.value, score.per_sample) for score in of_scores if score] == [
@@ -107,9 +107,7 @@ def test_published_scores_decomposed(published: Path) -> None:
     assert (bert.decomposition.samples.value, bert.decomposition.per_sample) == pytest.approx((0.977, 2.789), abs=6e-4)
 
 
-def test_score_and_compare_show_the_parts(
-    tmp_path: Path, write_run: WriteRun, told: Told, printed: Printed, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_score_and_compare_show_the_parts(tmp_path, write_run, told, printed, monkeypatch):
     for number in range(5):
         start = 1.7e9 + number * 1e5
         qualities = (0.4, 0.5, 0.6, 0.761)

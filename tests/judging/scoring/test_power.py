@@ -8,7 +8,6 @@ import pytest
 from judging.pages import score_table
 from judging.scoring import score as scores
 from judging.scoring.power import PowerError, run_energy
-from tests.judging.conftest import WriteRun
 
 START = 1_800_000_000_000.0
 
@@ -28,7 +27,7 @@ def steady(watts: float, seconds: int, start: float = START) -> list[tuple[str, 
     return [("power_measurement_start", start, None), *readings, stop]
 
 
-def test_energy_is_mean_power_times_the_time_to_train_and_a_shorter_measurement_is_noted(tmp_path: Path) -> None:
+def test_energy_is_mean_power_times_the_time_to_train_and_a_shorter_measurement_is_noted(tmp_path):
     folder = tmp_path / "power" / "result_0"
     write_power(folder / "node_0.txt", [("conversion_eff", START - 5, 0.5), *steady(200.0, 120)])
     write_power(folder / "node_1.txt", steady(100.0, 120))
@@ -43,7 +42,7 @@ def test_energy_is_mean_power_times_the_time_to_train_and_a_shorter_measurement_
     )
 
 
-def test_a_reading_is_the_power_since_the_one_before_it(tmp_path: Path) -> None:
+def test_a_reading_is_the_power_since_the_one_before_it(tmp_path):
     events = [
         ("power_reading", START - 500, 1e9),  # before the start: none
         ("power_measurement_start", START, None),
@@ -67,15 +66,13 @@ def test_a_reading_is_the_power_since_the_one_before_it(tmp_path: Path) -> None:
         ([("power_measurement_start", START, None), ("power_reading", START + 9, "warm")], "line 2.*is not a number"),
     ],
 )
-def test_a_file_without_a_measurement_is_named(
-    tmp_path: Path, events: list[tuple[str, float, object]], why: str
-) -> None:
+def test_a_file_without_a_measurement_is_named(tmp_path, events, why):
     write_power(tmp_path / "power" / "result_0" / "node_0.txt", events)
     with pytest.raises(PowerError, match=f"result_0/node_0.txt.*{why}"):
         run_energy(tmp_path / "result_0.txt", started_ms=START, minutes=1.0)
 
 
-def test_missing_and_misnumbered_files_are_named(tmp_path: Path) -> None:
+def test_missing_and_misnumbered_files_are_named(tmp_path):
     with pytest.raises(PowerError, match="power/result_0 holds no node_0.txt"):
         run_energy(tmp_path / "result_0.txt", started_ms=START, minutes=1.0)
     write_power(tmp_path / "power" / "result_0" / "node_1.txt", steady(1.0, 60))
@@ -83,7 +80,7 @@ def test_missing_and_misnumbered_files_are_named(tmp_path: Path) -> None:
         run_energy(tmp_path / "result_0.txt", started_ms=START, minutes=1.0)
 
 
-def test_energy_of_a_set_is_the_mean_over_the_runs_of_its_score(tmp_path: Path, write_run: WriteRun) -> None:
+def test_energy_of_a_set_is_the_mean_over_the_runs_of_its_score(tmp_path, write_run):
     for number, minutes in enumerate([1.0, 2.0, 3.0, 4.0, 5.0]):
         # The fastest and the slowest run draw far more: their energy must not count.
         watts = 1e6 if number in (0, 4) else 100.0

@@ -66,7 +66,7 @@ def changed(path: Path, **values: Any) -> None:
     path.write_text(json.dumps(json.loads(path.read_text()) | values))
 
 
-def test_a_set_in_a_race_and_its_package_is_found_once(results: Path) -> None:
+def test_a_set_in_a_race_and_its_package_is_found_once(results):
     race = results.parent
     package = race / "package" / "Example" / "results" / "box" / "resnet"
     package.mkdir(parents=True)
@@ -78,7 +78,7 @@ def test_a_set_in_a_race_and_its_package_is_found_once(results: Path) -> None:
     assert recorded_ranks(provenance_of(first(results))) == 2
 
 
-def test_the_files_of_a_packaged_run_are_found(results: Path) -> None:
+def test_the_files_of_a_packaged_run_are_found(results):
     package = results.parent / "package" / "Example"
     logs = package / "results" / "box" / "resnet"
     shared = package / "benchmarks" / "resnet" / "implementations" / "box"
@@ -113,7 +113,7 @@ def test_the_files_of_a_packaged_run_are_found(results: Path) -> None:
     ],
     ids=lambda value: str(value)[:40],
 )
-def test_a_changed_broken_or_missing_config_is_named(results: Path, config: Any, words: str) -> None:
+def test_a_changed_broken_or_missing_config_is_named(results, config, words):
     path = results / "run_0" / "config.json"
     if isinstance(config, dict):
         changed(path, **config)
@@ -124,13 +124,13 @@ def test_a_changed_broken_or_missing_config_is_named(results: Path, config: Any,
     assert words in problem(first(results))
 
 
-def test_a_log_without_a_digest_is_named(results: Path, write_run: WriteRun) -> None:
+def test_a_log_without_a_digest_is_named(results, write_run):
     (results / "result_0.txt").unlink()
     write_run(results, 0)
     assert "logs no config_digest" in problem(first(results))
 
 
-def test_differences_are_grouped_by_kind(results: Path) -> None:
+def test_differences_are_grouped_by_kind(results):
     other = shutil.copytree(results, results.parent / "other") / "run_0"
     machine = {"host_processor_model_name": "new processor", "cooling": "air", "number_of_nodes": 1.0}
     changed(other / "system.json", framework="PyTorch 3", **machine)
@@ -148,7 +148,7 @@ def test_differences_are_grouped_by_kind(results: Path) -> None:
     assert differences(first(results), first(other.parent))["origin"] == {}
 
 
-def test_threads_are_those_of_the_run_else_of_its_environment_else_unknown(results: Path) -> None:
+def test_threads_are_those_of_the_run_else_of_its_environment_else_unknown(results):
     run = first(results)
     assert recorded_threads(run) == 1
     for threads, environment, expected in ((3, ENVIRONMENT, 3), (None, "numpy==1\n", None)):
@@ -161,8 +161,8 @@ def test_threads_are_those_of_the_run_else_of_its_environment_else_unknown(resul
     ("recorded", "option", "passed"), [(1, [], "1"), (1, ["--threads", "2"], "2"), (1 << 20, [], "0"), (None, [], "0")]
 )
 def test_runs_are_repeated_with_their_threads_unless_others_are_given_or_there_are_fewer_cores(
-    results: Path, monkeypatch: pytest.MonkeyPatch, recorded: int | None, option: list[str], passed: str
-) -> None:
+    results, monkeypatch, recorded, option, passed
+):
     side = first(results).side
     changed(side / "provenance.json", threads=recorded)
     (side / "environment.txt").unlink()

@@ -10,7 +10,7 @@ from judging.comparison.compare import compare_sets
 from judging.pages import plot, score_table
 from judging.scoring import score
 from judging.scoring.score import Score
-from tests.judging.conftest import Printed, WriteRun, summaries
+from tests.judging.conftest import WriteRun, summaries
 
 LLAMA: dict[str, Any] = {"benchmark": "llama31_8b", "dataset": "topics", "quality_target": 3.3, "samples": 12_288}
 
@@ -24,7 +24,7 @@ def two(tmp_path: Path, write_run: WriteRun) -> tuple[Path, Path]:
     return tmp_path / "slow", tmp_path / "fast"
 
 
-def test_a_falling_loss_is_scored_by_the_samples_of_its_last_evaluation(two: tuple[Path, Path]) -> None:
+def test_a_falling_loss_is_scored_by_the_samples_of_its_last_evaluation(two):
     slow, fast = (score.score([folder])[0] for folder in two)
     assert isinstance(slow, Score)
     assert (slow.score_minutes, fast.score_minutes) == (pytest.approx(14.5), pytest.approx(7.25))
@@ -33,7 +33,7 @@ def test_a_falling_loss_is_scored_by_the_samples_of_its_last_evaluation(two: tup
     assert "36,864 samples" in score_table.table([slow], detailed=True)
 
 
-def test_sets_are_compared_and_reproduced(two: tuple[Path, Path], printed: Printed) -> None:
+def test_sets_are_compared_and_reproduced(two, printed):
     ratio = compare_sets(summaries(two[0]), summaries(two[1]), paired=False)
     assert (ratio.value, ratio.ratio_of_scores) == (pytest.approx(2), pytest.approx(2))
     assert (ratio.quality_slow, ratio.quality_fast, ratio.target) == (pytest.approx(3.29), pytest.approx(3.3), 3.3)
@@ -42,9 +42,7 @@ def test_sets_are_compared_and_reproduced(two: tuple[Path, Path], printed: Print
     assert "1 of 1 claimed values agree" in printed("reproduce", two[0], "--claims", two[0] / "claims.json")
 
 
-def test_a_loss_is_plotted_as_a_number_with_its_target(
-    two: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_loss_is_plotted_as_a_number_with_its_target(two, tmp_path, monkeypatch):
     seen: list[Any] = []
     monkeypatch.setattr(plot, "_save", lambda figure, out: seen.append(figure))
     plot.plot_quality({folder.name: summaries(folder) for folder in two}, tmp_path / "figure.png")

@@ -18,11 +18,11 @@ from mlevents.record import read, result_files
 from mlevents.rounds import ruleset
 from mlevents.run_status import failure
 from mlevents.summary import summarize
-from tests.judging.conftest import Printed, Told, WriteRun, WriteSet
+from tests.judging.conftest import WriteRun, WriteSet
 from timedrun.cli import main
 
 
-def test_published_scores_are_reproduced(published: Path) -> None:
+def test_published_scores_are_reproduced(published):
     found = {(one.benchmark, one.system.partition("-")[2]): one for one in score([published])}
     assert len(found) == 4
     expected = {  # score as published, minutes; geometric mean of the final quality; part of the time evaluating
@@ -42,7 +42,7 @@ def test_published_scores_are_reproduced(published: Path) -> None:
     assert found["resnet", "methods"].runs == pytest.approx([23.554, 24.100, 23.546, 24.540, 23.712], abs=5e-4)
 
 
-def test_statistics_are_those_of_the_finished_runs(tmp_path: Path, write_set: WriteSet) -> None:
+def test_statistics_are_those_of_the_finished_runs(tmp_path, write_set):
     write_set(tmp_path, [1, 2, 3, 4, 5])
     (one,) = score([tmp_path])
     assert one.score_minutes == pytest.approx(3.0)
@@ -55,7 +55,7 @@ def test_statistics_are_those_of_the_finished_runs(tmp_path: Path, write_set: Wr
     assert (one.submitter, one.system, one.dataset) == ("Example", "1xCPU-baseline", "imagenet")
 
 
-def test_disturbed_runs_are_named_and_the_score_is_given_without_them(tmp_path: Path, write_run: WriteRun) -> None:
+def test_disturbed_runs_are_named_and_the_score_is_given_without_them(tmp_path, write_run):
     load = {"capacity_seconds": 20.0, "busy_seconds": 12.4, "own_seconds": 0.2}
     for number, minutes in enumerate([1, 2, 3, 4, 50]):
         write_run(tmp_path / "set", number, minutes=minutes, machine_load=load if number in (3, 4) else None)
@@ -71,7 +71,7 @@ def test_disturbed_runs_are_named_and_the_score_is_given_without_them(tmp_path: 
     assert "no score of the 2 undisturbed runs alone" in table([few], detailed=True)
 
 
-def test_cache_states_are_the_least_favourable_of_the_runs(tmp_path: Path, write_run: WriteRun) -> None:
+def test_cache_states_are_the_least_favourable_of_the_runs(tmp_path, write_run):
     for number, share in enumerate([0.0, 0.5, None]):
         write_run(tmp_path, number, dataset="toy", quality_target=0.7, **{keys.PAGE_CACHE_RESIDENT: share})
     log = tmp_path / "result_1.txt"
@@ -92,9 +92,7 @@ def test_cache_states_are_the_least_favourable_of_the_runs(tmp_path: Path, write
         ({"qualities": ()}, "no evaluation at all"),
     ],
 )
-def test_one_failed_run_is_the_dropped_slowest_and_two_are_no_score(
-    tmp_path: Path, write_run: WriteRun, write_set: WriteSet, failure: dict[str, object], why: str
-) -> None:
+def test_one_failed_run_is_the_dropped_slowest_and_two_are_no_score(tmp_path, write_run, write_set, failure, why):
     write_set(tmp_path, [1, 2, 3, 4])
     write_run(tmp_path, 4, minutes=0.5, **failure)
     (one,) = score([tmp_path])
@@ -106,7 +104,7 @@ def test_one_failed_run_is_the_dropped_slowest_and_two_are_no_score(
     assert one.score_minutes is None and one.reason and "only one may be dropped" in one.reason
 
 
-def test_a_demonstration_is_scored_from_three_runs_and_labelled(tmp_path: Path, write_set: WriteSet) -> None:
+def test_a_demonstration_is_scored_from_three_runs_and_labelled(tmp_path, write_set):
     digits = {"dataset": "digits", "quality_target": 0.95, "qualities": (0.5, 0.96)}
     (result,) = score([write_set(tmp_path, [0.1, 0.2, 0.4], **digits)])
     assert result.demonstration and result.target == 0.95 and result.dataset == "digits"
@@ -119,16 +117,14 @@ def test_a_demonstration_is_scored_from_three_runs_and_labelled(tmp_path: Path, 
     assert result.score_minutes is None and result.reason and "needs at least 3" in result.reason
 
 
-def test_runs_are_in_natural_order_and_named_twice_counted_once(tmp_path: Path, write_run: WriteRun) -> None:
+def test_runs_are_in_natural_order_and_named_twice_counted_once(tmp_path, write_run):
     for number in (10, 2, 1):
         write_run(tmp_path, number, minutes=number, dataset="digits", quality_target=0.5)
     (one,) = score([tmp_path / "result_10.txt", tmp_path, tmp_path / "result_2.txt"])
     assert one.runs == [pytest.approx(1), pytest.approx(2), pytest.approx(10)]
 
 
-def test_an_unknown_benchmark_and_a_folder_of_another_benchmark_than_its_logs_have_no_score(
-    tmp_path: Path, write_run: WriteRun
-) -> None:
+def test_an_unknown_benchmark_and_a_folder_of_another_benchmark_than_its_logs_have_no_score(tmp_path, write_run):
     path = write_run(tmp_path / "chess", 0, benchmark="chess", dataset="games", quality_target=0.1)
     assert run_status.target(summarize(read(path))) == 0.1 and not run_status.reached(summarize(read(path)))
     write_run(tmp_path / "Org" / "results" / "sys" / "bert", 0)
@@ -148,7 +144,7 @@ def started(folder: Path, write_run: WriteRun, **change: object) -> Path:
     return folder
 
 
-def test_the_median_window_is_scored_and_named(tmp_path: Path, write_run: WriteRun) -> None:
+def test_the_median_window_is_scored_and_named(tmp_path, write_run):
     (times,) = score([started(tmp_path, write_run)])
     # Windows by start: (3 30 31 32 33), (30 .. 34), (31 .. 90): 31, 32 and 33 minutes.
     assert times.score_minutes == pytest.approx(32.0) and times.windows == 3
@@ -158,9 +154,7 @@ def test_the_median_window_is_scored_and_named(tmp_path: Path, write_run: WriteR
     assert "the median of 3 consecutive windows" in table([times], detailed=True)
 
 
-def test_demonstrations_use_all_their_runs_and_runs_without_starts_have_no_windows(
-    tmp_path: Path, write_run: WriteRun
-) -> None:
+def test_demonstrations_use_all_their_runs_and_runs_without_starts_have_no_windows(tmp_path, write_run):
     (times,) = score([started(tmp_path, write_run, dataset="digits", quality_target=0.5)])
     assert times.window is None and times.score_minutes == pytest.approx(32.0)
     (started(tmp_path / "sets", write_run) / "result_0.txt").write_bytes(b"")
@@ -168,7 +162,7 @@ def test_demonstrations_use_all_their_runs_and_runs_without_starts_have_no_windo
     assert result.score_minutes is None and "need a run_start in each log" in (result.reason or "")
 
 
-def test_failed_runs_may_sink_the_median_window(tmp_path: Path, write_run: WriteRun) -> None:
+def test_failed_runs_may_sink_the_median_window(tmp_path, write_run):
     folder = started(tmp_path, write_run)
     for number in (3, 4):
         (folder / f"result_{number}.txt").unlink()
@@ -205,13 +199,11 @@ def written(tmp_path: Path, write_set: WriteSet) -> Callable[..., Path]:
         ({}, None),
     ],
 )
-def test_why_a_run_did_not_reach_its_target(
-    tmp_path: Path, write_run: WriteRun, change: dict[str, object], why: str | None
-) -> None:
+def test_why_a_run_did_not_reach_its_target(tmp_path, write_run, change, why):
     assert failure(summarize(read(write_run(tmp_path, 1, **change)))) == why
 
 
-def test_every_part_of_a_quality_must_reach_its_target(tmp_path: Path, write_run: WriteRun) -> None:
+def test_every_part_of_a_quality_must_reach_its_target(tmp_path, write_run):
     # Box and mask precision of Mask R-CNN, 0.377 and 0.339, in one list or mapping as its round logs them.
     rules = ruleset("2.0.0").benchmarks["maskrcnn"]
     assert len(rules.parts) == 2
@@ -234,9 +226,7 @@ def test_every_part_of_a_quality_must_reach_its_target(tmp_path: Path, write_run
     ],
     ids=["an open run below the target", "a seed used twice", "a closed set without reference points"],
 )
-def test_what_is_odd_about_a_set_is_remarked(
-    written: Callable[..., Path], change: dict[str, object], words: str
-) -> None:
+def test_what_is_odd_about_a_set_is_remarked(written, change, words):
     (result,) = score([written(**change)])
     assert (result.score_minutes is not None) == ("seed" in change)
     assert any(words in note for note in result.notes)
@@ -244,9 +234,7 @@ def test_what_is_odd_about_a_set_is_remarked(
 
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(data=st.data())
-def test_damaged_logs_are_handled(
-    tmp_path_factory: pytest.TempPathFactory, written: Callable[..., Path], data: st.DataObject
-) -> None:
+def test_damaged_logs_are_handled(tmp_path_factory, written, data):
     folder = written(tmp_path_factory.mktemp("set"))
     lines = (folder / "result_2.txt").read_bytes().splitlines(keepends=True)
     index = data.draw(st.integers(0, len(lines) - 1))
@@ -260,7 +248,7 @@ def test_damaged_logs_are_handled(
     assert as_csv(results).count("Result not verified") == len(results)
 
 
-def test_empty_and_truncated_logs_have_no_time(tmp_path: Path, write_run: WriteRun) -> None:
+def test_empty_and_truncated_logs_have_no_time(tmp_path, write_run):
     path = write_run(tmp_path, 0)
     path.write_text("".join(line for line in path.read_text().splitlines(keepends=True) if "run_stop" not in line))
     assert (failure(summarize(read(path))) or "").startswith("has no time to train")
@@ -280,9 +268,7 @@ def test_empty_and_truncated_logs_have_no_time(tmp_path: Path, write_run: WriteR
         ({"config_name": "other"}, "its runs differ in config (imagenet_baseline, other)"),
     ],
 )
-def test_runs_with_different_settings_are_not_a_set(
-    written: Callable[..., Path], write_run: WriteRun, changed: dict[str, object], why: str
-) -> None:
+def test_runs_with_different_settings_are_not_a_set(written, write_run, changed, why):
     folder = written()
     (folder / "result_4.txt").unlink()
     write_run(folder, 4, minutes=14.5, **changed)
@@ -290,7 +276,7 @@ def test_runs_with_different_settings_are_not_a_set(
     assert result.reason == why and result.score_minutes is None
 
 
-def test_a_benchmark_of_another_round_names_the_ruleset(written: Callable[..., Path]) -> None:
+def test_a_benchmark_of_another_round_names_the_ruleset(written):
     (result,) = score([written()], ruleset="6.1.0")
     assert result.reason == "ruleset 6.1.0 does not have benchmark 'resnet'" and result.runs == [None] * 5
 
@@ -305,16 +291,14 @@ def test_a_benchmark_of_another_round_names_the_ruleset(written: Callable[..., P
         ('{"scaling_factor": -1}', "holds no scaling_factor above 0"),
     ],
 )
-def test_an_invalid_scaling_file_prevents_a_score(written: Callable[..., Path], text: str, why: str) -> None:
+def test_an_invalid_scaling_file_prevents_a_score(written, text, why):
     folder = written(submission_division="closed")
     (folder / "scaling.json").write_text(text)
     (result,) = score([folder])
     assert result.score_minutes is None and result.reason == f"its scaling.json {why}"
 
 
-def test_a_scaling_file_that_contradicts_the_reference_scales_the_score_and_is_noted(
-    written: Callable[..., Path],
-) -> None:
+def test_a_scaling_file_that_contradicts_the_reference_scales_the_score_and_is_noted(written):
     folder = written(submission_division="closed")
     (folder / "scaling.json").write_text(json.dumps({"scaling_factor": 2}))
     (result,) = score([folder])
@@ -323,9 +307,7 @@ def test_a_scaling_file_that_contradicts_the_reference_scales_the_score_and_is_n
     assert any("contradicts the reference" in note and "a factor of 11.666667" in note for note in result.notes)
 
 
-def test_a_closed_score_faster_than_the_reference_is_scaled_with_its_spread_by_its_scaling_file_only(
-    tmp_path: Path, written: Callable[..., Path]
-) -> None:
+def test_a_closed_score_faster_than_the_reference_is_scaled_with_its_spread_by_its_scaling_file_only(tmp_path, written):
     logged = {"global_batch_size": 3264, "qualities": (*[0.01 * epoch for epoch in range(34)], 0.76)}
     kinds = {"open": "open", "unscaled": "closed", "closed": "closed"}
     folders = [written(tmp_path / name, submission_division=division, **logged) for name, division in kinds.items()]
@@ -342,7 +324,7 @@ def test_a_closed_score_faster_than_the_reference_is_scaled_with_its_spread_by_i
     assert scaled.interval == pytest.approx([factor * bound for bound in opened.interval or ()])
 
 
-def test_a_log_with_a_record_that_is_no_json_is_dropped_as_the_slowest_run(written: Callable[..., Path]) -> None:
+def test_a_log_with_a_record_that_is_no_json_is_dropped_as_the_slowest_run(written):
     folder = written()
     (whole,) = score([folder])
     log = folder / "result_1.txt"
@@ -353,13 +335,13 @@ def test_a_log_with_a_record_that_is_no_json_is_dropped_as_the_slowest_run(writt
     assert damaged.score_minutes is not None and damaged.score_minutes != whole.score_minutes
 
 
-def test_too_few_and_scattered_runs_are_remarked(tmp_path: Path, write_set: WriteSet) -> None:
+def test_too_few_and_scattered_runs_are_remarked(tmp_path, write_set):
     (result,) = score([write_set(tmp_path, (1.0, 2.0, 60.0), dataset="digits", quality_target=0.5)])
     assert result.interval and result.interval[0] == 0
     assert "too few runs with too much spread: the lower confidence limit is not meaningful" in result.notes
 
 
-def test_the_round_of_the_folder_sets_the_rules(tmp_path: Path, written: Callable[..., Path]) -> None:
+def test_the_round_of_the_folder_sets_the_rules(tmp_path, written):
     rounds = tmp_path / "elsewhere", tmp_path / "training_results_v4.0"
     for submitter in (folder / name for folder in rounds for name in "AB"):
         written(submitter / "results" / "sys" / "resnet")
@@ -370,7 +352,7 @@ def test_the_round_of_the_folder_sets_the_rules(tmp_path: Path, written: Callabl
     assert table(results).splitlines()[0].startswith("submitter")
 
 
-def test_the_target_is_that_of_the_runs_that_finished(written: Callable[..., Path]) -> None:
+def test_the_target_is_that_of_the_runs_that_finished(written):
     folder = written(dataset="digits", quality_target=0.7)
     log = folder / "result_0.txt"  # stopped before it said what it trains
     log.write_text("".join(log.read_text().splitlines(keepends=True)[:2]))
@@ -386,7 +368,7 @@ def sets(tmp_path: Path, write_set: WriteSet) -> Path:
     return tmp_path / "sets"
 
 
-def test_json_is_a_list_that_says_unverified(sets: Path, told: Told) -> None:
+def test_json_is_a_list_that_says_unverified(sets, told):
     good, short = told("score", sets, code=1)
     keys = {"submitter", "system", "benchmark", "division", "ruleset", "runs", "score_minutes", "verified", "notice"}
     assert keys <= good.keys() and good["verified"] is False
@@ -395,7 +377,7 @@ def test_json_is_a_list_that_says_unverified(sets: Path, told: Told) -> None:
     assert told("score", sets / "good")
 
 
-def test_csv_has_one_row_per_set(sets: Path, tmp_path: Path, printed: Printed, refused: Printed) -> None:
+def test_csv_has_one_row_per_set(sets, tmp_path, printed, refused):
     printed("score", sets, "--csv", tmp_path / "scores.csv", code=1)
     with open(tmp_path / "scores.csv", newline="") as file:
         good, short = csv.DictReader(file)
@@ -406,7 +388,7 @@ def test_csv_has_one_row_per_set(sets: Path, tmp_path: Path, printed: Printed, r
     assert "No such file or directory" in refused("score", sets, "--csv", missing, code=1)
 
 
-def test_the_table_fits_a_terminal(sets: Path, printed: Printed) -> None:
+def test_the_table_fits_a_terminal(sets, printed):
     out = printed("score", sets, code=1)
     assert max(map(len, out.split("\n\n")[0].splitlines())) <= 100
     assert "dropped  result_0.txt (fastest), result_4.txt (slowest)" in out
@@ -414,7 +396,7 @@ def test_the_table_fits_a_terminal(sets: Path, printed: Printed) -> None:
     assert out.rstrip().endswith("Result not verified by MLCommons Association.")
 
 
-def test_missing_paths_and_rulesets_are_refused(sets: Path, tmp_path: Path, refused: Printed) -> None:
+def test_missing_paths_and_rulesets_are_refused(sets, tmp_path, refused):
     (tmp_path / "empty").mkdir()
     assert "nowhere" in refused("score", tmp_path / "nowhere")
     assert "no result_*.txt found in" in refused("score", sets, tmp_path / "empty")
@@ -429,16 +411,14 @@ def test_missing_paths_and_rulesets_are_refused(sets: Path, tmp_path: Path, refu
         [],
     ],
 )
-def test_no_two_names_of_a_table_look_alike(names: list[str]) -> None:
+def test_no_two_names_of_a_table_look_alike(names):
     shown = distinct(names)
     assert len(set(shown)) == len(set(names)) and len(shown) == len(names)
     assert max(map(len, shown), default=0) <= max(map(len, names), default=0)
     assert distinct(["a" * 10, "b" * 60]) == ["a" * 10, "b" * 15 + "..." + "b" * 14]
 
 
-def test_progress_is_shown_on_a_terminal_only_and_never_with_json(
-    sets: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_progress_is_shown_on_a_terminal_only_and_never_with_json(sets, monkeypatch, capsys):
     monkeypatch.setattr(stdio, "PATIENCE", 0.0)
     for terminal, words in ((True, []), (True, ["--json"]), (False, [])):
         for command in (["score"], ["check", "--no-official"]):

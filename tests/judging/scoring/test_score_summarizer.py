@@ -129,13 +129,13 @@ def both(tmp_path_factory: pytest.TempPathFactory, write_run: WriteRun) -> Both:
 
 
 @pytest.mark.parametrize("name", ["plain resnet", "one_unreadable resnet", "measured resnet", "closed_scaled bert"])
-def test_the_digits_are_the_summarizers(both: Both, name: str) -> None:
+def test_the_digits_are_the_summarizers(both, name):
     ours, theirs = both
     assert ours[name].reason is None
     assert [ours[name].score_minutes, ours[name].energy_joules] == theirs[name]
 
 
-def test_closed_scaling_is_applied_and_open_scaling_is_not(both: Both) -> None:
+def test_closed_scaling_is_applied_and_open_scaling_is_not(both):
     ours, theirs = both
     closed, opened = ours["closed_scaled bert"], ours["open_scaled resnet"]
     assert closed.scaling_factor == 1.0043961 and closed.ruleset == "5.0.0"
@@ -153,14 +153,14 @@ def test_closed_scaling_is_applied_and_open_scaling_is_not(both: Both) -> None:
         ("copies", "are identical files"),
     ],
 )
-def test_sets_that_the_rules_forbid_have_no_score(both: Both, name: str, why: str) -> None:
+def test_sets_that_the_rules_forbid_have_no_score(both, name, why):
     ours, theirs = (scores[f"{name} resnet"] for scores in both)
     assert theirs[0] is not None
     assert ours.score_minutes is None and why in (ours.reason or "")
     assert ours.energy_joules is None and not ours.fastest
 
 
-def test_aborted_runs_are_the_slowest(both: Both) -> None:
+def test_aborted_runs_are_the_slowest(both):
     ours, theirs = both
     aborted, volume = ours["one_aborted resnet"], ours["volume unet3d"]
     assert volume.reason is None
@@ -172,7 +172,7 @@ def test_aborted_runs_are_the_slowest(both: Both) -> None:
     assert volume.score_minutes == np.cumsum(times[4:])[-1] / 32
 
 
-def test_published_logs_give_the_summarizers_digits(published: Path, tmp_path: Path) -> None:
+def test_published_logs_give_the_summarizers_digits(published, tmp_path):
     copy = tmp_path / "MosaicML"
     shutil.copytree(published, copy)
     theirs = summarized((copy, "2.0.0"))

@@ -1,6 +1,5 @@
 """The test that runs of one length reach a target, against scipy's."""
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,7 @@ from judging.scoring.target_test import LEVEL, POWER, NotTestable, power, runs_n
 from mlevents.record import read
 from mlevents.rounds import RULESETS
 from mlevents.summary import RunSummary, summarize
-from tests.judging.conftest import Printed, Told, WriteRun
+from tests.judging.conftest import WriteRun
 
 RESNET = RULESETS["2.0.0"].benchmarks["resnet"]
 QUALITIES = (0.7604, 0.7611, 0.7598, 0.7607, 0.7615, 0.7602, 0.759)
@@ -18,7 +17,7 @@ QUALITIES = (0.7604, 0.7611, 0.7598, 0.7607, 0.7615, 0.7602, 0.759)
 
 @pytest.mark.parametrize("higher", [True, False])
 @pytest.mark.parametrize("target", [0.7585, 0.759, 0.7605, 0.762])
-def test_p_values_are_those_of_scipy(target: float, higher: bool) -> None:
+def test_p_values_are_those_of_scipy(target, higher):
     test = target_test(QUALITIES, target, higher)
     side = "greater" if higher else "less"
     assert test.p_t == pytest.approx(stats.ttest_1samp(QUALITIES, target, alternative=side).pvalue, rel=1e-9)
@@ -27,7 +26,7 @@ def test_p_values_are_those_of_scipy(target: float, higher: bool) -> None:
     assert (test.runs, test.reached, test.passed) == (7, reached, test.p_t < LEVEL)
 
 
-def test_a_published_speedrun_record_has_its_published_p_value() -> None:
+def test_a_published_speedrun_record_has_its_published_p_value():
     # Validation losses of 40 runs of modded-nanogpt's record of 4 December 2024 (value embeddings), from its README.
     printed = (
         "3.2759 3.2781 3.2791 3.2771 3.2838 3.2749 3.2793 3.2790 3.2794 3.2744 3.2751 3.2845 3.2736 3.2783 "
@@ -44,23 +43,23 @@ def scipys_power(effect: float, runs: int) -> float:
 
 
 @pytest.mark.parametrize(("effect", "runs"), [(0.5, 2), (2.0, 3), (1.0, 7), (0.3, 20), (0.1, 100), (0.05, 3000)])
-def test_the_power_is_that_of_scipys_noncentral_t(effect: float, runs: int) -> None:
+def test_the_power_is_that_of_scipys_noncentral_t(effect, runs):
     assert power(effect, runs) == pytest.approx(scipys_power(effect, runs), abs=1e-5)
 
 
 @pytest.mark.parametrize("effect", [3.0, 1.0, 0.5, 0.1])
-def test_the_runs_needed_are_the_least_with_that_power(effect: float) -> None:
+def test_the_runs_needed_are_the_least_with_that_power(effect):
     needed = runs_needed(effect)
     assert needed is not None and scipys_power(effect, needed) >= POWER > scipys_power(effect, needed - 1)
 
 
-def test_no_number_of_runs_shows_a_mean_that_misses_the_target() -> None:
+def test_no_number_of_runs_shows_a_mean_that_misses_the_target():
     assert target_test(QUALITIES, 0.77, True).runs_needed is None and runs_needed(0.0) is None
     assert runs_needed(1e-3) is None  # more than any set has
 
 
 @pytest.mark.parametrize(("values", "why"), [([0.76], "are 1 run;"), ([0.76] * 5, "are 5 runs of one quality")])
-def test_runs_without_a_spread_are_refused(values: Sequence[float], why: str) -> None:
+def test_runs_without_a_spread_are_refused(values, why):
     with pytest.raises(NotTestable, match=why):
         target_test(values, 0.75, True)
 
@@ -84,16 +83,14 @@ def logged(folder: Path, write_run: WriteRun, **changed: object) -> list[RunSumm
         ({"seed": 1}, "two of its runs have seed 1"),
     ],
 )
-def test_runs_whose_last_quality_was_selected_are_refused(
-    changed: dict[str, object], why: str, tmp_path: Path, write_run: WriteRun
-) -> None:
+def test_runs_whose_last_quality_was_selected_are_refused(changed, why, tmp_path, write_run):
     with pytest.raises(NotTestable, match=why):
         target_test_of(logged(tmp_path, write_run, **changed), RESNET, 0.7595)
 
 
 def test_the_command_prints_the_test_of_runs_that_reached_the_target_or_not_and_exits_by_it(
-    tmp_path: Path, write_run: WriteRun, told: Told, printed: Printed
-) -> None:
+    tmp_path, write_run, told, printed
+):
     runs = logged(tmp_path, write_run, status="aborted")
     assert target_test_of(runs, RESNET, 0.7595) == target_test(QUALITIES, 0.7595, True)
     shown = printed("score", tmp_path, "--target-test", "0.7592")

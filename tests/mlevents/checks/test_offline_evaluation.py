@@ -57,9 +57,7 @@ def errors(record: RunRecord, events: Iterable[Event] = ()) -> list[str]:
 
 @pytest.mark.parametrize("stops_log", ["start", "end"])
 @pytest.mark.parametrize("evaluated", [(1, 2, 3), (3, 1, 2), (2,)])
-def test_the_clock_stops_at_the_first_checkpoint_that_reaches_the_target(
-    tmp_path: Path, stops_log: str, evaluated: tuple[int, ...]
-) -> None:
+def test_the_clock_stops_at_the_first_checkpoint_that_reaches_the_target(tmp_path, stops_log, evaluated):
     record = log(tmp_path, stops_log=stops_log, evaluated=evaluated)
     assert errors(record) == []
     assert (record.final_quality, record.final_parts) == (89.0, {"FID": 89.0, "CLIP": 0.16})
@@ -69,9 +67,7 @@ def test_the_clock_stops_at_the_first_checkpoint_that_reaches_the_target(
 
 @pytest.mark.parametrize("stops_log", ["start", "end"])
 @pytest.mark.parametrize("minute", [1.0, 1.9])
-def test_a_clock_stopped_before_that_checkpoint_was_trained_is_an_error(
-    tmp_path: Path, stops_log: str, minute: float
-) -> None:
+def test_a_clock_stopped_before_that_checkpoint_was_trained_is_an_error(tmp_path, stops_log, minute):
     (message,) = errors(log(tmp_path, stopped_minute=minute, stops_log=stops_log))
     late = (2.0 - minute) * 60
     assert message == (
@@ -80,7 +76,7 @@ def test_a_clock_stopped_before_that_checkpoint_was_trained_is_an_error(
     )
 
 
-def test_a_checkpoint_within_a_block_is_trained_in_proportion(tmp_path: Path) -> None:
+def test_a_checkpoint_within_a_block_is_trained_in_proportion(tmp_path):
     record = log(tmp_path, stopped_minute=1.5, evaluated=(2,))
     moved = [
         logged._replace(metadata=logged.metadata | {"samples_count": 768_000})
@@ -91,13 +87,13 @@ def test_a_checkpoint_within_a_block_is_trained_in_proportion(tmp_path: Path) ->
     assert errors(record, moved) == []
 
 
-def test_no_checkpoint_at_the_target_is_an_error(tmp_path: Path) -> None:
+def test_no_checkpoint_at_the_target_is_an_error(tmp_path):
     record = log(tmp_path, evaluated=(1,))
     assert errors(record) == ["the last FID before run_stop is 140.0, which is not <= the target 90.0"]
     assert "ended at 140" in str(failure(summarize(record), "4.1.0"))
 
 
-def test_other_benchmarks_evaluate_on_the_clock_and_training_within_an_evaluation_is_none(tmp_path: Path) -> None:
+def test_other_benchmarks_evaluate_on_the_clock_and_training_within_an_evaluation_is_none(tmp_path):
     record = log(tmp_path)
     first, *events = record.events
     another = [first._replace(value="llama2_70b_lora"), *events]

@@ -3,7 +3,6 @@
 import json
 import shutil
 import tarfile
-from pathlib import Path
 
 import pytest
 
@@ -14,7 +13,7 @@ from timedrun import cli
 from timedrun.commands.options import system_price
 
 
-def test_every_number_of_a_run_is_on_the_lines_that_its_card_names(results: Path) -> None:
+def test_every_number_of_a_run_is_on_the_lines_that_its_card_names(results):
     for result_set in explored_sets([results]):
         for run in result_set["runs"]:
             lines = (results.parent / result_set["folder"] / run["file"]).read_text().splitlines()
@@ -27,9 +26,7 @@ def test_every_number_of_a_run_is_on_the_lines_that_its_card_names(results: Path
             assert run["samples"] == epochs * events["train_samples"]["value"]
 
 
-def test_a_set_has_the_score_that_the_command_of_its_card_prints(
-    results: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_set_has_the_score_that_the_command_of_its_card_prints(results, monkeypatch, capsys):
     monkeypatch.chdir(results.parent)
     for result_set in explored_sets([results]):
         cli.main(["score", "--json", result_set["folder"]])
@@ -46,9 +43,7 @@ def test_a_set_has_the_score_that_the_command_of_its_card_prints(
             assert result_set["samples"] / result_set["training"] / 60 == pytest.approx(parts["samples_per_second"])
 
 
-def test_a_package_has_its_round_hardware_and_the_first_price_that_matches_and_a_missed_set_its_reason(
-    results: Path,
-) -> None:
+def test_a_package_has_its_round_hardware_and_the_first_price_that_matches_and_a_missed_set_its_reason(results):
     prices = [system_price(text) for text in ("*H100*=1", "*A100*=list", "*CPU*=list", "99")]
     sets = explored_sets([results], prices)
     box, baseline = (next(item for item in sets if item["system"] == name) for name in ("box", "1xCPU-baseline"))
@@ -62,19 +57,19 @@ def test_a_package_has_its_round_hardware_and_the_first_price_that_matches_and_a
 
 
 @pytest.mark.parametrize("text", ["", "x=", "-1", "inf", "much"])
-def test_a_price_of_another_form_is_refused(text: str, results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_price_of_another_form_is_refused(text, results, capsys):
     with pytest.raises(SystemExit) as ended:
         cli.main(["explore", str(results), "--out", "x.html", f"--price={text}"])
     assert ended.value.code == 2 and "--price" in capsys.readouterr().err
 
 
-def test_a_path_without_results_is_named(tmp_path: Path) -> None:
+def test_a_path_without_results_is_named(tmp_path):
     for path, why in ((tmp_path, "no result_"), (tmp_path / "none", "does not exist")):
         with pytest.raises(UsageError, match=why):
             explored_sets([path])
 
 
-def test_a_link_to_a_card_outlives_a_move_of_the_logs_and_copies_have_their_own(results: Path) -> None:
+def test_a_link_to_a_card_outlives_a_move_of_the_logs_and_copies_have_their_own(results):
     before = {result_set["id"]: result_set["config"] for result_set in explored_sets([results])}
     moved = results.rename(results.parent / "elsewhere")
     assert {result_set["id"]: result_set["config"] for result_set in explored_sets([moved])} == before
@@ -85,7 +80,7 @@ def test_a_link_to_a_card_outlives_a_move_of_the_logs_and_copies_have_their_own(
     assert len(ids) == len({*ids})
 
 
-def test_an_archive_of_logs_is_read_as_if_it_were_unpacked_where_it_is(results: Path) -> None:
+def test_an_archive_of_logs_is_read_as_if_it_were_unpacked_where_it_is(results):
     plain = explored_sets([results])
     with tarfile.open(results / "logs.tar.xz", "w:xz") as archive:
         archive.add(results / "fast", "fast")

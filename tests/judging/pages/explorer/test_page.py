@@ -120,7 +120,7 @@ def page(results: Path, tmp_path: Path) -> Path:
     return out
 
 
-def test_the_page_loads_nothing_and_runs_only_its_own_scripts_and_texts_of_logs_are_data(page: Path) -> None:
+def test_the_page_loads_nothing_and_runs_only_its_own_scripts_and_texts_of_logs_are_data(page):
     text = page.read_text()
     policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]*)"', text)
     assert policy and policy[1].startswith("default-src 'none'; script-src 'sha256-") and "unsafe-eval" not in policy[1]
@@ -152,9 +152,7 @@ CHOOSE = """((name, value) => {
 
 
 @pytest.mark.processes
-def test_a_reader_filters_sorts_compares_and_saves_in_a_real_browser(
-    page: Path, chromium: Chromium, tmp_path: Path
-) -> None:
+def test_a_reader_filters_sorts_compares_and_saves_in_a_real_browser(page, chromium, tmp_path):
     chromium.open(page)
     # The most frequent task, compared with its baseline by default; a set without a time comes last.
     assert chromium.run(ROWS) == ["digits_methods", "digits_baseline", "=1+1"]
@@ -198,7 +196,7 @@ def test_a_reader_filters_sorts_compares_and_saves_in_a_real_browser(
 
 
 @pytest.mark.processes
-def test_links_open_their_card_and_the_keyboard_opens_and_closes_it(page: Path, chromium: Chromium) -> None:
+def test_links_open_their_card_and_the_keyboard_opens_and_closes_it(page, chromium):
     embedded = re.search(r'id="data">(.*?)</script>', page.read_text(), re.DOTALL)
     assert embedded
     sets = {one["config"]: one for one in json.loads(embedded[1])["sets"]}
