@@ -32,7 +32,6 @@ HOSTILE = {
         "import signal\n    for n in (2, 15): signal.signal(n, signal.SIG_IGN)\n    while True: pass",
         "longer than 2 s",
     ),
-    "exits": ("os._exit(0)", "ended without an answer"),
     "kills itself": ("os.kill(os.getpid(), 9)", "ended without an answer"),
     "kills all it can reach": ("try: os.kill(-1, 9)\n    except ProcessLookupError: time.sleep(60)", "longer than 2 s"),
     "stops the server and its parent": (

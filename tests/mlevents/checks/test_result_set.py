@@ -1,5 +1,6 @@
 """The checks across a set find copies, repeated seeds, wrong counts and runs that do not belong together."""
 
+import math
 from dataclasses import replace
 from itertools import combinations
 
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 
 from mlevents.checks.copies import MOST_HOLDERS, candidate_pairs, copied, equal_quality
 from mlevents.checks.log_check import check_set
+from mlevents.cold_start import excess, share
 from mlevents.record import QualityPoint, read
 from mlevents.summary import summarize
 from tests.mlevents.conftest import put
@@ -287,3 +289,26 @@ def test_two_logs_are_paired_as_soon_as_enough_of_their_values_are_equal(summary
     paired = [pair for pair in pairs if equal_quality(*pair)]
     assert all(candidate_pairs(pair) == [pair] for pair in paired)
     assert bool(paired) == (evaluations >= 4)
+
+
+def test_the_first_stretch_is_held_to_the_median_pace_of_the_later_ones():
+    stretches = [(20.0, 50.0), (10.0, 10.0), (10.0, 30.0), (5.0, 10.0)]  # later: 1, 3 and 2 a unit
+    assert excess(stretches) == 50.0 - 20 * 2.0
+    assert share(stretches, 100.0) == pytest.approx(0.1)
+    assert excess([(1.0, 3.0), (1.0, 2.0)]) == 1.0
+    assert excess([(1.0, 3.0)]) is excess([]) is share([(1.0, 3.0)], 3.0) is None
+    assert (excess([(1.0, 1.0), (1.0, 2.0)]), share([(1.0, 1.0), (1.0, 2.0)], 3.0)) == (-1.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    "stretches, whole",
+    [
+        ([(0.0, 1.0), (1.0, 1.0)], 2.0),
+        ([(1.0, 1.0), (0.0, 1.0)], 2.0),
+        ([(1.0, 2.0), (1.0, 1.0)], 0.0),
+        ([(1.0, math.inf), (1.0, 1.0)], 2.0),
+        ([(1.0, math.inf), (1.0, math.inf)], 2.0),
+    ],
+)
+def test_what_makes_no_sense_has_no_share(stretches, whole):
+    assert share(stretches, whole) is None

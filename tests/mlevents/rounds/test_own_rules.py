@@ -56,20 +56,13 @@ def test_no_log_sets_the_rules_of_a_benchmark_that_a_ruleset_has(benchmark, repo
     assert rules is not None and rules.target != 0.1
 
 
-@pytest.mark.parametrize(
-    ("field", "values"),
-    [
-        ("target", [True, 10**400, "0.9"]),
-        ("direction", [">", []]),
-        ("unit", ["steps"]),
-        ("runs", [0, 2.0]),
-        ("metric", [""]),
-        ("dataset", ["x" * 41]),
-        ("more", [1]),
-    ],
-)
-def test_malformed_rules_are_a_finding(field, values, report):
-    for value in values:
+MALFORMED = {"target": [True, 10**400, "0.9"], "direction": [">", []], "runs": [0, 2.0], "unit": ["steps"]}
+MALFORMED |= {"metric": [""], "dataset": ["x" * 41], "more": [1]}
+
+
+@pytest.mark.parametrize("field", MALFORMED)
+def test_malformed_rules_are_a_finding(field, report):
+    for value in MALFORMED[field]:
         found = report(rules=as_recorded(WINE) | {field: value})
         assert {"benchmark-rules", "benchmark-known"} <= of_level(found), value
         assert (found.ruleset, found.summary.own_rules) == (BEYOND_MLPERF, None)
