@@ -116,11 +116,7 @@ def printed(capsys: pytest.CaptureFixture[str]) -> Printed:
 @pytest.fixture
 def told(printed: Printed) -> Told:
     """Runs a command with --json, which must exit with `code`, and returns the values that it prints."""
-
-    def run(*words: object, code: int = 0) -> Any:
-        return json.loads(printed(*words, "--json", code=code))
-
-    return run
+    return lambda *words, code=0: json.loads(printed(*words, "--json", code=code))
 
 
 @pytest.fixture

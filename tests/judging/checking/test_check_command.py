@@ -1,13 +1,10 @@
 """`timedrun check`: JSON, verdicts, exit codes, and the summary of many logs, sets and packages."""
 
 import gzip
-import json
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -28,19 +25,7 @@ from tests.judging.conftest import WriteSet
 from timedrun.cli import main
 
 PASSED = OfficialVerdict("pass", "compliance_checker", "mlperf-logging 4.1.68", "2.0.0", (), own_round="pass")
-Checked = Callable[..., tuple[int, list[dict[str, Any]]]]
 PLACE = Path("Example/results/1xCPU-baseline/resnet")
-
-
-@pytest.fixture
-def checked(capsys: pytest.CaptureFixture[str]) -> Checked:
-    """Exit code and JSON of a check."""
-
-    def check(*words: object) -> tuple[int, list[dict[str, Any]]]:
-        code = main(["check", "--json", *map(str, words)])
-        return code, json.loads(capsys.readouterr().out)
-
-    return check
 
 
 @pytest.fixture
@@ -49,19 +34,18 @@ def results(tmp_path: Path, write_set: WriteSet) -> Path:
     return write_set(tmp_path / "set")
 
 
-def test_the_list_has_every_log_and_its_set_with_the_promised_keys(results, checked):
-    code, items = checked("--no-official", results)
-    assert code == 0
+def test_the_list_has_every_log_and_its_set_with_the_promised_keys(results, told):
+    items = told("check", "--no-official", results)
     assert [item["path"] for item in items] == [str(results / f"result_{n}.txt") for n in range(5)] + [str(results)]
     for item in items:
         assert {"path", "strict", "official", "ruleset", "checker", "findings"} <= item.keys()
         assert (item["strict"], item["official"], item["ruleset"]) == ("pass", "not run", "2.0.0")
 
 
-def test_a_log_in_a_folder_named_as_a_rounds_repository_is_checked_by_that_round(tmp_path, write_run, checked):
+def test_a_log_in_a_folder_named_as_a_rounds_repository_is_checked_by_that_round(tmp_path, write_run, told):
     log = write_run(tmp_path / "training_results_v3.1" / "runs", 0)
-    assert checked("--no-official", log)[1][0]["ruleset"] == "3.1.0"
-    assert checked("--no-official", "--ruleset", "4.0.0", log)[1][0]["ruleset"] == "4.0.0"
+    for words, name in (([], "3.1.0"), (["--ruleset", "4.0.0"], "4.0.0")):
+        assert told("check", "--no-official", log, *words)[0]["ruleset"] == name
 
 
 def test_an_upstream_defect_does_not_fail_a_log(results, printed, monkeypatch):
@@ -74,18 +58,18 @@ def test_an_upstream_defect_does_not_fail_a_log(results, printed, monkeypatch):
 
 
 @pytest.mark.parametrize(("verdict", "level"), [("fail", "error"), ("not run", "warning")])
-def test_a_log_that_the_requested_checker_fails_or_cannot_check_fails(verdict, level, results, checked, monkeypatch):
+def test_a_log_that_the_requested_checker_fails_or_cannot_check_fails(verdict, level, results, told, monkeypatch):
     failed = replace(PASSED, verdict=verdict, own_round=verdict, messages=("a key is missing",))
     monkeypatch.setattr(mlcommons, "check_logs", lambda paths, ruleset: [failed for _ in paths])
-    code, (item,) = checked(results / "result_0.txt")
-    assert (code, item["strict"], item["official"]) == (1, "pass", verdict)
+    (item,) = told("check", results / "result_0.txt", code=1)
+    assert (item["strict"], item["official"]) == ("pass", verdict)
     assert item["findings"][-1]["level"] == level
 
 
-def test_a_file_passed_with_its_folder_is_checked_once(results, checked):
-    _, items = checked("--no-official", results, results / "result_0.txt")
+def test_a_file_passed_with_its_folder_is_checked_once(results, told):
+    items = told("check", "--no-official", results, results / "result_0.txt")
     assert [item["path"] for item in items][5:] == [str(results)]
-    _, items = checked("--no-official", results / "result_0.txt", results / "result_1.txt")
+    items = told("check", "--no-official", results / "result_0.txt", results / "result_1.txt")
     assert len(items) == 2  # of two files out of five nothing is said as of a set
 
 
@@ -102,13 +86,13 @@ def test_a_closed_output_ends_the_command_with_141(results, as_json):
 
 @pytest.mark.parametrize(("benchmark", "rule"), [("", "log-empty"), ('"restnet"', "benchmark-known")])
 def test_a_first_log_that_is_empty_or_of_an_unknown_benchmark_fails_alone_and_determines_no_ruleset(
-    benchmark, rule, tmp_path, write_set, checked
+    benchmark, rule, tmp_path, write_set, told
 ):
     folder = write_set(tmp_path / PLACE)
     first = folder / "result_0.txt"
     first.write_text(first.read_text().replace('"resnet"', benchmark) if benchmark else "")
     (tmp_path / "Example" / "systems").mkdir()
-    found = {item["path"]: item for item in checked("--no-official", tmp_path)[1]}
+    found = {item["path"]: item for item in told("check", "--no-official", tmp_path, code=1)}
     assert found[str(folder)]["ruleset"] == found[str(tmp_path / "Example")]["ruleset"] == "2.0.0"
     assert "several-rounds" not in {finding["rule"] for finding in found[str(tmp_path / "Example")]["findings"]}
     assert rule in {finding["rule"] for finding in found[str(first)]["findings"]}
@@ -124,25 +108,24 @@ def test_an_archive_is_refused_with_the_same_words_by_all_verbs(verb, tmp_path, 
     )
 
 
-def test_a_set_or_package_with_a_failing_log_fails(tmp_path, write_set, write_run, checked):
+def test_a_set_or_package_with_a_failing_log_fails(tmp_path, write_set, write_run, told):
     folder = write_set(tmp_path / PLACE, (10.0, 11.0, 12.0))
     for number in (3, 4):
         write_run(folder, number, minutes=10 + number, qualities=(0.3, 0.758))
     (tmp_path / "Example" / "systems").mkdir()
-    code, items = checked("--no-official", tmp_path)
+    items = told("check", "--no-official", tmp_path, code=1)
     by_path = {item["path"]: item for item in items}
-    assert code == 1
     for path in (folder, tmp_path / "Example"):
         first = by_path[str(path)]["findings"][0]
         assert (by_path[str(path)]["strict"], first["rule"]) == ("fail", "log-fails")
         assert "2 of the " in first["message"] and first["message"].endswith("result_3.txt, result_4.txt")
 
 
-def test_a_run_that_a_score_may_drop_does_not_fail_its_set(results, write_run, checked, printed):
+def test_a_run_that_a_score_may_drop_does_not_fail_its_set(results, write_run, told, printed):
     last = write_run(results, 5, minutes=20, qualities=(0.3, 0.758))
     (results / "result_0.txt").unlink()
-    code, items = checked("--no-official", results)
-    assert (code, [item["strict"] for item in items]) == (0, ["pass"] * 4 + ["fail", "pass"])
+    items = told("check", "--no-official", results)
+    assert [item["strict"] for item in items] == ["pass"] * 4 + ["fail", "pass"]
     assert [item["dropped"] for item in items] == [False] * 4 + [True, False]
     (error,) = [finding for finding in items[4]["findings"] if finding["level"] == "error"]
     assert error["rule"] == "target-reached" and "0.758" in last.read_text().splitlines()[error["line"] - 1]
@@ -170,10 +153,10 @@ def test_several_sets_are_summarized(results, write_set, printed):
     assert summary.splitlines() == ["logs: 5 pass, 0 fail", "sets: 1 pass, 0 fail"]
 
 
-def test_a_path_without_logs_does_not_keep_the_others_from_being_checked(results, tmp_path, checked, refused):
+def test_a_path_without_logs_does_not_keep_the_others_from_being_checked(results, tmp_path, told, refused):
     (tmp_path / "empty").mkdir()
-    code, items = checked("--no-official", tmp_path / "empty", results)
-    assert (code, [item["strict"] for item in items]) == (1, ["pass"] * 6 + ["fail"])
+    items = told("check", "--no-official", tmp_path / "empty", results, code=1)
+    assert [item["strict"] for item in items] == ["pass"] * 6 + ["fail"]
     assert (items[-1]["path"], items[-1]["findings"][0]["rule"]) == (str(tmp_path / "empty"), "no-results")
     refused("check", "--no-official", tmp_path / "empty")
 

@@ -1,4 +1,4 @@
-"""Scores of sets, of median windows and of logs that count samples, notes and reasons for none, and `timedrun score`."""
+"""Scores of sets, of median windows, of logs that count samples, notes and reasons for none, and `timedrun score`."""
 
 import csv
 import json
