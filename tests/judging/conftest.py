@@ -1,7 +1,5 @@
 """Result sets written by the log writer with a fake clock."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable, Sequence
@@ -13,10 +11,16 @@ import pytest
 
 from mlevents import keys
 from mlevents.package_checker.system_description import unanswered
+from mlevents.record import read, result_files
 from mlevents.runlog import RunLog
+from mlevents.summary import RunSummary, summarize
+from timedrun.cli import main
 
 WriteRun = Callable[..., Path]
 MakeSet = Callable[..., Path]
+WriteSet = Callable[..., Path]
+Printed = Callable[..., str]
+Told = Callable[..., Any]
 
 ENVIRONMENT = "python 3.11.7\n\ninstalled distributions:\nscikit_learn==1.9.1\ntorch==2.13.0\n"
 
@@ -81,7 +85,52 @@ def write_run() -> WriteRun:
     return write
 
 
+@pytest.fixture(scope="session")
+def write_set(write_run: WriteRun) -> WriteSet:
+    """Writes runs of `times` in minutes with the numbers from 0, and returns their folder."""
+
+    def write(folder: Path, times: Sequence[float] = (10.0, 11.0, 12.0, 13.0, 14.0), **logged: Any) -> Path:
+        for number, minutes in enumerate(times):
+            write_run(folder, number, minutes=minutes, **logged)
+        return folder
+
+    return write
+
+
+def summaries(folder: Path) -> list[RunSummary]:
+    """Return the summaries of all results below `folder`."""
+    return [summarize(read(path)) for path in result_files(folder)]
+
+
 @pytest.fixture
+def printed(capsys: pytest.CaptureFixture[str]) -> Printed:
+    """Runs a command, which must exit with `code`, and returns its output."""
+
+    def run(*words: object, code: int = 0) -> str:
+        assert main([*map(str, words)]) == code
+        return capsys.readouterr().out
+
+    return run
+
+
+@pytest.fixture
+def told(printed: Printed) -> Told:
+    """Runs a command with --json, which must exit with `code`, and returns the values that it prints."""
+    return lambda *words, code=0: json.loads(printed(*words, "--json", code=code))
+
+
+@pytest.fixture
+def refused(capsys: pytest.CaptureFixture[str]) -> Printed:
+    """Runs a command, which must fail with `code`, and returns what it says of it."""
+
+    def run(*words: object, code: int = 2) -> str:
+        assert main([*map(str, words)]) == code
+        return capsys.readouterr().err
+
+    return run
+
+
+@pytest.fixture(scope="session")
 def make_set(write_run: WriteRun) -> MakeSet:
     """Writes a whole results folder: logs of `times` in minutes and, beside each, config, system and environment."""
 
@@ -110,7 +159,11 @@ def make_set(write_run: WriteRun) -> MakeSet:
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
     """A source tree of the project's shape, small, without git."""
-    root = tmp_path / "source"
+    return write_source(tmp_path / "source")
+
+
+def write_source(root: Path) -> Path:
+    """Write a source tree of the project's shape, and return it."""
     for name, text in {
         "pyproject.toml": '[project]\nname = "timedrun"\nversion = "0"\n[project.optional-dependencies]\n'
         'digits = ["scikit-learn>=1"]\nvision = ["torchvision"]\ndev = ["torch"]\n',
@@ -137,6 +190,6 @@ def source(tmp_path: Path) -> Path:
 def published(published_rounds: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One submission folder of MosaicML's four open-division result sets of MLPerf Training v2.0 and v2.1."""
     folder = tmp_path_factory.mktemp("published") / "MosaicML"
-    for one in published_rounds.values():
-        shutil.copytree(one, folder, dirs_exist_ok=True)
+    for round_folder in published_rounds.values():
+        shutil.copytree(round_folder, folder, dirs_exist_ok=True)
     return folder

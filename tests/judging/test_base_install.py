@@ -1,7 +1,5 @@
 """The wheel without its extra `train`: verbs that judge logs work without torch, the others say what to install."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -15,7 +13,6 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from tests.judging.conftest import MakeSet
 from timedrun.cli import TRAINER
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -66,9 +63,7 @@ def run(timedrun: Path, *words: object, folder: Path) -> subprocess.CompletedPro
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=100)
 
 
-def test_verbs_that_judge_work_without_torch(
-    timedrun: Path, make_set: MakeSet, published_sample: dict[str, Path], tmp_path: Path
-) -> None:
+def test_verbs_that_judge_work_without_torch(timedrun, make_set, published_sample, tmp_path):
     slow = make_set(tmp_path / "sets" / "slow", times=(20.0, 21.0, 22.0, 23.0, 24.0))
     fast = make_set(tmp_path / "sets" / "fast", config_name="imagenet_methods")
     for code, *words in (
@@ -90,12 +85,12 @@ def test_verbs_that_judge_work_without_torch(
 @pytest.mark.parametrize(
     "words", [["run", "image_classification", "methods"], ["doctor"], ["package", "runs", "--out", "package"]]
 )
-def test_a_verb_that_trains_names_the_extra(timedrun: Path, tmp_path: Path, words: list[str]) -> None:
+def test_a_verb_that_trains_names_the_extra(timedrun, tmp_path, words):
     done = run(timedrun, *words, folder=tmp_path)
     assert done.returncode == 2 and done.stderr.endswith("pip install 'timedrun[train]'.\n"), done.stderr
     assert not list(tmp_path.iterdir())
 
 
-def test_the_extra_train_is_what_the_command_names() -> None:
+def test_the_extra_train_is_what_the_command_names():
     extra = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]["train"]
     assert {Requirement(text).name for text in extra} == set(TRAINER)

@@ -1,7 +1,5 @@
 """A complete, valid log as plain records, and the means to change it and write it down."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable
 from pathlib import Path
@@ -14,29 +12,26 @@ Records = list[dict[str, Any]]
 START_MS = 1_800_000_000_000  # after the last round, so that the default rules are the reference round's
 
 
+def event(time_ms: float, key: str, value: object = None, **metadata: object) -> dict[str, Any]:
+    """Return the record of an event, of the type that the key's ending says."""
+    types = {"start": "INTERVAL_START", "stop": "INTERVAL_END"}
+    kind = types.get(key.rpartition("_")[2], "POINT_IN_TIME")
+    record = {"namespace": "", "time_ms": time_ms, "event_type": kind, "key": key, "value": value}
+    return record | {"metadata": {"file": "train.py", **metadata}}
+
+
 def good_records(seed: int = 1, dataset: str | None = None, accuracies: tuple[float, ...] = (0.5, 0.76)) -> Records:
     """The records of a run of `len(accuracies)` epochs of one minute, evaluated after each."""
     records: Records = []
     clock = START_MS + seed * 3_600_000
 
-    def add(
-        key: str, value: object = None, event_type: str = "POINT_IN_TIME", wait: int = 0, **metadata: object
-    ) -> None:
+    def add(key: str, value: object = None, wait: int = 0, **metadata: object) -> None:
         nonlocal clock
         clock += wait
-        records.append(
-            {
-                "namespace": "",
-                "time_ms": clock,
-                "event_type": event_type,
-                "key": key,
-                "value": value,
-                "metadata": {"file": "train.py", "lineno": len(records) + 1, **metadata},
-            }
-        )
+        records.append(event(clock, key, value, lineno=len(records) + 1, **metadata))
 
     add("cache_clear", True)
-    add("init_start", event_type="INTERVAL_START", wait=5)
+    add("init_start", wait=5)
     for key, value in (
         ("submission_benchmark", "resnet"),
         ("submission_division", "open"),
@@ -52,24 +47,29 @@ def good_records(seed: int = 1, dataset: str | None = None, accuracies: tuple[fl
     if dataset is not None:
         add("dataset", dataset)
         add("quality_target", 0.75)
-    add("init_stop", event_type="INTERVAL_END", wait=30_000)
-    add("run_start", event_type="INTERVAL_START", wait=10)
+    add("init_stop", wait=30_000)
+    add("run_start", wait=10)
     for epoch, accuracy in enumerate(accuracies, start=1):
-        add("block_start", event_type="INTERVAL_START", first_epoch_num=epoch, epoch_count=1)
-        add("epoch_start", event_type="INTERVAL_START", epoch_num=epoch)
-        add("epoch_stop", event_type="INTERVAL_END", wait=57_000 + seed, epoch_num=epoch)
-        add("eval_start", event_type="INTERVAL_START", epoch_num=epoch)
+        add("block_start", first_epoch_num=epoch, epoch_count=1)
+        add("epoch_start", epoch_num=epoch)
+        add("epoch_stop", wait=57_000 + seed, epoch_num=epoch)
+        add("eval_start", epoch_num=epoch)
         add("eval_accuracy", accuracy, wait=3_000, epoch_num=epoch)
-        add("eval_stop", event_type="INTERVAL_END", epoch_num=epoch)
-        add("block_stop", event_type="INTERVAL_END", first_epoch_num=epoch)
+        add("eval_stop", epoch_num=epoch)
+        add("block_stop", first_epoch_num=epoch)
     elapsed = len(accuracies) * (60_000 + seed)
-    add("run_stop", event_type="INTERVAL_END", status="success", elapsed_ms=elapsed)
+    add("run_stop", status="success", elapsed_ms=elapsed)
     return records
+
+
+def named(records: Records, key: str, number: int = 0) -> dict[str, Any]:
+    """Return a record of `key`, from the end where `number` is negative."""
+    return [record for record in records if record["key"] == key][number]
 
 
 def put(records: Records, key: str, value: object) -> None:
     """Change the value of the first record of `key`."""
-    next(record for record in records if record["key"] == key)["value"] = value
+    named(records, key)["value"] = value
 
 
 def lines_of(records: Records) -> list[str]:

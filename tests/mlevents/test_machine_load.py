@@ -1,7 +1,6 @@
 """Load of the machine beside a run: shares from counters, and which of them disturb."""
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,7 +27,7 @@ def found(**changes: Any) -> list[str]:
     return [text.format(share) for text, share in shares([QUIET | changes]).items() if share > DISTURBING]
 
 
-def test_shares_are_of_the_sums_over_all_blocks() -> None:
+def test_shares_are_of_the_sums_over_all_blocks():
     busy = QUIET | {"busy_seconds": 18.0, "own_seconds": 6.0, "waited_seconds": 4.0, "periods": 100}
     others, waited, stolen, throttled, memory = shares(
         [QUIET, busy | {"throttled_periods": 30, "memory_stalled_seconds": 1.0}]
@@ -46,29 +45,19 @@ def test_shares_are_of_the_sums_over_all_blocks() -> None:
         ("tasks stalled for lack of memory in 6% of the time", "memory_stalled_seconds", 0.4, 0.6),
         ("heat slowed a GPU in 6% of the time", "gpu_slowed_seconds", 0.4, 0.6),
         ("other processes used a GPU of the run at the end of 100% of the blocks", "gpu_shared_blocks", 0, 1),
+        ("the control group was throttled in 40% of the periods of its CPU limit", "throttled_periods", 4, 40),
     ],
 )
-def test_a_load_above_five_percent_disturbs_and_is_given_in_numbers(
-    text: str, name: str, harmless: float, disturbing: float
-) -> None:
-    assert found() == found(**{name: harmless}) == []
-    assert found(**{name: disturbing}) == [text]
+def test_a_load_above_five_percent_disturbs_and_is_given_in_numbers(text, name, harmless, disturbing):
+    assert found() == found(**{"periods": 100, name: harmless}) == []
+    assert found(**{"periods": 100, name: disturbing}) == [text]
 
 
-def test_throttling_is_a_share_of_the_periods_of_the_limit() -> None:
-    assert found(periods=100, throttled_periods=4) == []
-    text = "the control group was throttled in 40% of the periods of its CPU limit"
-    assert found(periods=100, throttled_periods=40) == [text]
-
-
-def test_waits_that_others_cannot_have_caused_do_not_disturb() -> None:
+def test_waits_that_others_cannot_have_caused_and_unknown_counters_disturb_nothing():
     """More threads than cores wait for each other; one process on the core of a run on many cores hinders it."""
     assert found(waited_seconds=15.0) == []
     many = {"capacity_seconds": 640.0, "own_seconds": 5.0, "waited_seconds": 5.0, "busy_seconds": 10.0}
     assert found(**many) == ["own threads waited for others in 50% of the time they could run"]
-
-
-def test_unknown_counters_disturb_nothing_and_hide_nothing_else() -> None:
     assert shares([{"seconds": 10.0}, QUIET]) == shares([]) == {}
     without = {name: value for name, value in QUIET.items() if name not in ("waited_seconds", "stolen_seconds")}
     assert max(shares([without | {"busy_seconds": 20.0}]).values()) == pytest.approx(10.1 / 20)
@@ -85,16 +74,12 @@ def test_unknown_counters_disturb_nothing_and_hide_nothing_else() -> None:
         (None, False),
     ],
 )
-def test_the_check_warns_of_a_run_that_was_disturbed_and_takes_any_content(
-    tmp_path: Path, value: Any, warned: bool
-) -> None:
+def test_the_check_warns_of_a_run_that_was_disturbed_and_takes_any_content(tmp_path, value, warned):
     with RunLog(tmp_path / "result_0.txt", durable=False) as log:
         for _ in range(2):
             log.event(keys.MACHINE_LOAD, value)
     report = check(tmp_path / "result_0.txt")
-    messages = [
-        finding.message for finding in report.findings if finding.rule == "machine-load" and finding.level == "warning"
-    ]
-    assert bool(messages) == bool(report.summary.disturbances) == warned
+    warnings = [f.message for f in report.findings if (f.rule, f.level) == ("machine-load", "warning")]
+    assert bool(warnings) == bool(report.summary.disturbances) == warned
     if warned:
-        assert "the machine had other load: other processes used 50% of the machine's CPU time" in messages[0]
+        assert "the machine had other load: other processes used 50% of the machine's CPU time" in warnings[0]

@@ -1,7 +1,5 @@
 """The published results of MosaicML: their scores come out of the logs, and no strict check finds an error in them."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Reading survives any bytes, keeps the file's own line numbers, and finds the result files of a folder."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import json
@@ -19,6 +17,7 @@ from mlevents.event import LogReader
 from mlevents.record import RunRecord, read, result_files
 from mlevents.rounds import RULESETS
 from mlevents.summary import summarize
+from tests.mlevents.conftest import named
 
 GOOD = (
     ':::MLLOG {"namespace": "", "time_ms": 1000, "event_type": "POINT_IN_TIME", "key": "eval_accuracy", '
@@ -130,15 +129,11 @@ def test_a_defect_is_reported_at_the_files_own_line(tmp_path, line, rule, events
 
 
 @pytest.mark.parametrize("prefix", ["[rank0]: 0: ", "epoch 3\r", "\ufeff", "2026-01-01 "])
-def test_a_prefix_before_the_record_is_no_problem(tmp_path, prefix):
-    record = read_text(tmp_path, f"{prefix}{GOOD}\r\n")
-    assert record.problems == () and record.first("eval_accuracy") is not None
-
-
-def test_text_of_any_encoding_is_kept(tmp_path):
-    for encoding in ("utf-8", "latin-1"):
-        text = GOOD.replace("0.5", '"Zürich"').encode(encoding)
-        assert read_text(tmp_path, text).value("eval_accuracy") == "Zürich"
+@pytest.mark.parametrize("encoding", ["utf-8", "latin-1"])
+def test_a_prefix_before_the_record_is_no_problem_and_text_of_any_encoding_is_kept(tmp_path, prefix, encoding):
+    line = f"{prefix}{GOOD}\r\n".replace("0.5", '"Zürich"')
+    record = read_text(tmp_path, line.encode(encoding, "ignore"))
+    assert record.problems == () and record.value("eval_accuracy") == "Zürich"
 
 
 @settings(max_examples=150, deadline=None)
@@ -164,35 +159,18 @@ def test_the_facts_of_a_run_are_read(records, write):
     assert record.value("absent", 3) == 3 and record.last("absent") is None and len(record.all("epoch_start")) == 2
 
 
-def test_a_run_on_other_data_is_a_demonstration(demonstration, write):
-    assert read(write(demonstration)).is_demonstration
-    for record in demonstration:
-        if record["key"] == "dataset":
-            record["value"] = "imagenet"
-    assert not read(write(demonstration)).is_demonstration
-
-
-def test_the_timed_region_is_the_last_start_before_the_first_stop(records, write):
+def test_the_timed_region_is_the_last_start_before_the_first_stop_and_no_reversed_one(records, write):
     second = {**records[-1], "time_ms": records[-1]["time_ms"] + 60_000}
-    start = next(record for record in records if record["key"] == "run_start")
-    early = {**start, "time_ms": start["time_ms"] - 20}
-    records.insert(records.index(start), early)
+    start = named(records, "run_start")
+    records.insert(records.index(start), {**start, "time_ms": start["time_ms"] - 20})
     late_start = {**start, "time_ms": second["time_ms"]}
     assert read(write([*records, late_start, second])).minutes == pytest.approx(2 * 60.001 / 60)
-
-
-def test_a_reversed_clock_gives_no_time(records, write):
     records[-1]["time_ms"] = records[0]["time_ms"]
     assert read(write(records)).minutes is None
 
 
-def test_only_a_path_that_is_not_there_raises(tmp_path):
-    with pytest.raises(FileNotFoundError):
-        read(tmp_path / "result_0.txt")
-
-
 @pytest.mark.timeout(10)
-def test_what_is_no_file_or_no_log_is_a_record_that_says_so(tmp_path):
+def test_what_is_no_file_or_no_log_is_a_record_that_says_so_and_only_a_path_that_is_not_there_raises(tmp_path):
     (tmp_path / "result_0.txt").mkdir()
     os.mkfifo(tmp_path / "result_1.txt")
     (tmp_path / "result_2.txt").symlink_to("nowhere")
@@ -206,6 +184,8 @@ def test_what_is_no_file_or_no_log_is_a_record_that_says_so(tmp_path):
         assert (record.events, problem.rule, problem.path) == ((), "log-empty", str(path))
         assert reason in problem.message
         assert check_record(record, "2.0.0") == [problem]  # nothing else is worth saying of it
+    with pytest.raises(FileNotFoundError):
+        read(tmp_path / "result_6.txt")
 
 
 def test_a_folder_that_cannot_be_listed_is_an_error_and_not_a_folder_without_results(tmp_path, monkeypatch):
@@ -240,17 +220,14 @@ def test_result_files_are_found_in_counting_order(tmp_path):
         result_files(tmp_path / "absent")
 
 
-def test_a_log_of_more_records_than_are_read_is_an_error_that_names_the_limit(tmp_path, monkeypatch):
+def test_reading_takes_a_log_block_by_block_and_only_so_many_records(tmp_path, monkeypatch):
+    text = f"noise\n{GOOD}\r\n[1]\n{GOOD.replace('0.5', '[0.5]')}\n{GOOD[:-5]}\n\n{GOOD}"
+    whole = read_text(tmp_path, text)
+    assert [event.line for event in whole.events] == [2, 4, 7] and rules_of(whole) == [("record-json", 5)]
+    monkeypatch.setattr(record_module, "_BLOCK", 1)
+    assert read_text(tmp_path, text) == whole
     monkeypatch.setattr(record_module, "MOST_EVENTS", 3)
+    assert len(read_text(tmp_path, f"{GOOD}\n" * 3).events) == 3
     record = read_text(tmp_path, f"{GOOD}\n" * 4)
     assert record.events == () and "more than 3 records" in record.problems[0].message
     assert record.sha256 == hashlib.sha256((tmp_path / "result_0.txt").read_bytes()).hexdigest()
-    assert len(read_text(tmp_path, f"{GOOD}\n" * 3).events) == 3
-
-
-def test_reading_takes_a_log_block_by_block(tmp_path, monkeypatch):
-    text = f"noise\n{GOOD}\r\n[1]\n{GOOD.replace('0.5', '[0.5]')}\n{GOOD[:-5]}\n\n{GOOD}"
-    whole = read_text(tmp_path, text)
-    monkeypatch.setattr(record_module, "_BLOCK", 1)
-    assert read_text(tmp_path, text) == whole
-    assert [event.line for event in whole.events] == [2, 4, 7] and rules_of(whole) == [("record-json", 5)]

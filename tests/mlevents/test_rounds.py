@@ -1,7 +1,5 @@
 """The rounds' data agree with the rule files of MLCommons' own checker, its run counts and its word lists."""
 
-from __future__ import annotations
-
 import dataclasses
 import importlib.metadata
 import inspect

@@ -1,7 +1,7 @@
 """Every event is one whole line on disk or absent, whatever thread writes, hangs or is killed, also on a full disk."""
 
-from __future__ import annotations
-
+import ctypes
+import errno
 import os
 import random
 import signal
@@ -9,7 +9,9 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from mlperf_logging.compliance_checker import mlp_parser
@@ -17,7 +19,7 @@ from mlperf_logging.compliance_checker import mlp_parser
 import mlevents
 from mlevents import keys
 from mlevents.record import read
-from mlevents.runlog import PAGE, EventOrderError, RunLog
+from mlevents.runlog import PAGE, ROOM, EventOrderError, RunLog
 
 
 def test_each_event_is_one_write_and_clock_events_reach_the_disk(tmp_path, monkeypatch):
@@ -172,3 +174,74 @@ def test_a_writer_killed_at_any_moment_leaves_whole_lines(tmp_path):
         assert record.events[0].key == "run_start" and record.stopped is None
         counts.append(len(record.events))
     assert len(set(counts)) > kills // 2  # they were killed at different moments
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of 3 MiB."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(place)]
+    if os.geteuid() != 0 or subprocess.run(command, capture_output=True).returncode:
+        pytest.skip("mounting a small disk takes root")
+    try:
+        yield place
+    finally:
+        subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+def fill(folder: Path) -> None:
+    """Leave no byte free."""
+    with open(folder / "filler", "wb", buffering=0) as file:
+        for size in (1 << 16, 1 << 12):
+            try:
+                while True:
+                    file.write(bytes(size))
+            except OSError as error:
+                assert error.errno == errno.ENOSPC
+
+
+def test_a_disk_that_fills_up_keeps_no_event_out_of_the_log_and_a_closed_log_gives_back_its_room(small_disk):
+    path = small_disk / "result_0.txt"
+    log = RunLog(path)
+    log.start(keys.RUN_START)
+    assert path.stat().st_blocks * 512 >= ROOM > path.stat().st_size
+    fill(small_disk)
+    with pytest.raises(OSError):
+        (small_disk / "other").write_bytes(bytes(1 << 13))
+    for number in range(500):
+        log.event("step", number)
+    log.close(reason="the disk is full")
+    record = read(path)
+    assert len(record.events) == 502 and record.status == keys.ABORTED and not record.problems
+    assert path.stat().st_blocks * 512 <= path.stat().st_size + (1 << 13)
+
+
+def test_a_disk_without_room_for_a_log_is_an_error_before_the_run_and_leaves_no_file(small_disk):
+    fill(small_disk)
+    with pytest.raises(OSError, match="no disk space for a log") as raised:
+        RunLog(small_disk / "result_0.txt")
+    assert raised.value.errno == errno.ENOSPC
+    assert [entry.name for entry in small_disk.iterdir()] == ["filler"]
+
+
+def test_a_log_that_outgrows_its_room_reserves_more(small_disk):
+    path = small_disk / "result_0.txt"
+    log = RunLog(path)
+    while path.stat().st_size < ROOM + 1000:
+        log.event("text", "x" * 100_000)
+    assert path.stat().st_blocks * 512 >= ROOM + ROOM // 2
+    fill(small_disk)
+    log.close(reason="the disk is full")
+    assert read(path).status == keys.ABORTED
+
+
+def test_a_file_system_that_cannot_reserve_is_no_error(tmp_path, monkeypatch):
+    def unsupported(*arguments: int) -> int:
+        ctypes.set_errno(errno.EOPNOTSUPP)
+        return -1
+
+    library = SimpleNamespace(fallocate=unsupported)
+    monkeypatch.setattr(ctypes, "CDLL", lambda *arguments, **options: library)
+    RunLog(tmp_path / "result_0.txt").close(reason="nothing")
+    assert read(tmp_path / "result_0.txt").status == keys.ABORTED

@@ -2,23 +2,16 @@
 
 import os
 import platform
-from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 import pytest
 
-from referee.referee import Referee
 from referee.server import ARCHITECTURES
-from referee.verdict import Verdict
 
 pytestmark = pytest.mark.processes
 START = "import os, sys, time\nfrom base import *\ndef build(task):\n    return Bigram(task.vocabulary)\n"
 HOSTILE = {
-    "starts processes without end": (
-        "while True:\n        try:\n            if os.fork() == 0: time.sleep(60)\n        except OSError: pass",
-        "processes and threads",
-    ),
     "starts processes that start processes": (
         "while True:\n        try: os.fork()\n        except OSError: time.sleep(0.01)",
         "processes and threads",
@@ -29,10 +22,6 @@ HOSTILE = {
     ),
     "prints without end": ("while True: os.write(1, b'x' * 65536)", "printed more than 1,048,576 bytes"),
     "fills the work folder": ("open('big', 'wb').write(bytes(64 << 20))", "No space left on device"),
-    "fills the work folder with many files": (
-        "for n in range(64): open(f'f{n}', 'wb').write(bytes(1 << 20))",
-        "No space left on device",
-    ),
     "takes memory in one piece": ("found = torch.zeros(4 << 30, dtype=torch.uint8).fill_(1)", "allocate memory"),
     "takes memory in many processes": (
         "for _ in range(4): os.fork()\n    found = bytearray(os.urandom(1 << 20)) * 300\n    time.sleep(60)",
@@ -43,7 +32,6 @@ HOSTILE = {
         "import signal\n    for n in (2, 15): signal.signal(n, signal.SIG_IGN)\n    while True: pass",
         "longer than 2 s",
     ),
-    "exits": ("os._exit(0)", "ended without an answer"),
     "kills itself": ("os.kill(os.getpid(), 9)", "ended without an answer"),
     "kills all it can reach": ("try: os.kill(-1, 9)\n    except ProcessLookupError: time.sleep(60)", "longer than 2 s"),
     "stops the server and its parent": (
@@ -57,9 +45,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_a_hostile_submission_is_ended_with_its_reason(
-    name: str, examine: Callable[..., Verdict], referee: Referee
-) -> None:
+def test_a_hostile_submission_is_ended_with_its_reason(name, examine, referee):
     body, reason = HOSTILE[name]
     verdict = examine(
         f"{START}def train(model, task, shards):\n    {body}\n", budget_seconds=2 if "2 s" in reason else 15
@@ -71,7 +57,7 @@ def test_a_hostile_submission_is_ended_with_its_reason(
 
 @pytest.mark.parametrize("name", ["starts processes that start processes", "prints without end", "hangs"])
 @pytest.mark.parametrize("stage", ["preparation", "answers"])
-def test_a_hostile_build_or_answer_is_ended_too(name: str, stage: str, examine: Callable[..., Verdict]) -> None:
+def test_a_hostile_build_or_answer_is_ended_too(name, stage, examine):
     body, reason = HOSTILE[name]
     trap = f"def trap():\n    {body}\n"
     build = "def build(task):\n    trap()\n    return Bigram(task.vocabulary)\n"
@@ -85,7 +71,7 @@ def test_a_hostile_build_or_answer_is_ended_too(name: str, stage: str, examine: 
     assert (finding.probe, reason in finding.reason) == (stage, True), finding
 
 
-def test_a_session_cannot_leave_notes_in_the_kernel_for_a_later_one(examine: Callable[..., Verdict]) -> None:
+def test_a_session_cannot_leave_notes_in_the_kernel_for_a_later_one(examine):
     numbers = ARCHITECTURES[platform.machine()][1]
     body = (
         f"import ctypes\n    calls = {numbers}\n"
@@ -99,7 +85,7 @@ def test_a_session_cannot_leave_notes_in_the_kernel_for_a_later_one(examine: Cal
     assert "ValueError: True {(-1, 38)} " in finding.reason, finding.reason
 
 
-def test_files_that_forbid_their_removal_are_removed(examine: Callable[..., Verdict]) -> None:
+def test_files_that_forbid_their_removal_are_removed(examine):
     body = (
         "os.makedirs('a/b'); open('a/b/c', 'w'); os.chmod('a/b', 0); os.chmod('a', 0)\n    raise ValueError('planned')"
     )
@@ -108,9 +94,7 @@ def test_files_that_forbid_their_removal_are_removed(examine: Callable[..., Verd
         assert "planned" in finding.reason
 
 
-def test_a_session_sees_no_network_no_other_process_and_no_file_of_the_host(
-    examine: Callable[..., Verdict], token_files: Path
-) -> None:
+def test_a_session_sees_no_network_no_other_process_and_no_file_of_the_host(examine, token_files):
     body = (
         "routes = open('/proc/net/route').readlines()[1:]\n"
         "    processes = [name for name in os.listdir('/proc') if name.isdigit()]\n"

@@ -1,20 +1,25 @@
-"""`timedrun referee`: exit codes, the report, and refusals before any code is run."""
+"""`timedrun referee`: exit codes, reports of one and of several examinations, and refusals before any code is run."""
 
 import json
+import re
 import tempfile
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from judging.ground.errors import DataError, UsageError
+from judging.comparison.speedup_ratio import compare
+from judging.ground.errors import DataError, ExitCode, UsageError
 from judging.ground.token_shard import MAGIC, write_shard
 from referee import sandbox
 from referee.referee import Examination, Referee
+from referee.retiming import Retiming
 from referee.sandbox import SandboxUnavailable
+from referee.series import Series
 from referee.token_files import read, renumbered, shards, windows
-from tests.referee.honest import HONEST
-from tests.referee.test_styles import STYLES
+from referee.verdict import Finding, Verdict
+from tests.referee.submissions import HONEST
+from tests.referee.test_zoo import STYLES
 from timedrun import cli
 
 
@@ -32,9 +37,7 @@ def write_plain(folder: Path, first: str = "") -> None:
 
 @pytest.mark.processes
 @pytest.mark.usefixtures("referee")  # skips where there is no sandbox
-def test_the_report_says_if_the_target_is_missed_and_repeats_nothing_that_was_hidden(
-    token_files: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_report_says_if_the_target_is_missed_and_repeats_nothing_that_was_hidden(token_files, capsys):
     assert cli.main(command(STYLES / "chat", token_files, "--target", "1.0", "--json")) == 3
     said = json.loads(capsys.readouterr().out)
     assert (said["accepted"], said["isolated"], len(said["submission_sha256"])) == (False, True, 64)
@@ -43,9 +46,7 @@ def test_the_report_says_if_the_target_is_missed_and_repeats_nothing_that_was_hi
 
 @pytest.mark.processes
 @pytest.mark.usefixtures("referee")
-def test_an_environment_in_the_folder_of_temporary_files_is_seen_in_the_sandbox(
-    token_files: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_environment_in_the_folder_of_temporary_files_is_seen_in_the_sandbox(token_files, monkeypatch):
     found = sandbox.readable()
     with tempfile.TemporaryDirectory(dir="/tmp") as name:
         folder, code = Path(name, "seen"), Path(name, "code")
@@ -58,64 +59,51 @@ def test_an_environment_in_the_folder_of_temporary_files_is_seen_in_the_sandbox(
 
 
 @pytest.mark.processes
-def test_without_a_sandbox_the_verdict_says_so(
-    token_files: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_a_sandbox_the_verdict_says_so(token_files, tmp_path, capsys):
     write_plain(tmp_path)
     assert cli.main(command(tmp_path, token_files, "--no-sandbox")) == 0
     said = capsys.readouterr().out
     assert "NOT ISOLATED" in said and "accepted" in said
 
 
-def test_a_machine_that_cannot_isolate_is_told_so_before_any_code_runs(
-    token_files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sandbox, "TOOLS", ("unshare", "a_tool_that_is_missing"))
-    with pytest.raises(SandboxUnavailable, match=r"a_tool_that_is_missing not found.*\nNo submitted code was run"):
-        Referee(Examination(64, 32), token_files / "train.npy", token_files / "validation.npy", tmp_path)
+def test_what_cannot_be_kept_from_a_submission_is_refused_before_any_code_runs(token_files, tmp_path, monkeypatch):
+    def made(train: str) -> Referee:
+        return Referee(Examination(64, 32), token_files / train, token_files / "validation.npy", tmp_path)
 
-
-def test_validation_data_that_a_submission_could_read_are_refused(
-    token_files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    with pytest.raises(UsageError, match=r"validation\.npy is in the training and in the validation data"):
+        made(".")
+    with monkeypatch.context() as patch:
+        patch.setattr(sandbox, "TOOLS", ("unshare", "a_tool_that_is_missing"))
+        with pytest.raises(SandboxUnavailable, match=r"a_tool_that_is_missing not found.*\nNo submitted code was run"):
+            made("train.npy")
     monkeypatch.setattr("referee.referee.readable", lambda: [token_files])
     with pytest.raises(UsageError, match="which submissions can read"):
-        Referee(Examination(64, 32), token_files / "train.npy", token_files / "validation.npy", tmp_path)
+        made("train.npy")
 
 
-def test_data_that_are_for_training_and_for_validation_are_refused(token_files: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"train\.npy is in the training and in the validation data"):
-        Referee(Examination(64, 32), token_files, token_files / "train.npy", tmp_path)
-
-
-def test_a_folder_of_a_speed_run_gives_the_part_by_its_name(tmp_path: Path) -> None:
-    for name in ("text_train_000001.bin", "text_train_000002.bin", "text_val_000000.bin"):
+def test_a_folder_of_a_speed_run_gives_the_part_by_its_name(tmp_path):
+    train, val = ["text_train_000001.bin", "text_train_000002.bin"], ["text_val_000000.bin"]
+    for name in (*train, *val):
         write_shard(tmp_path / name, np.arange(9, dtype=np.uint16))
-    assert [shard.path.name for shard in shards(tmp_path, "train")] == [
-        "text_train_000001.bin",
-        "text_train_000002.bin",
-    ]
-    assert [shard.path.name for shard in shards(tmp_path, "val")] == ["text_val_000000.bin"]
+    assert [shard.path.name for shard in shards(tmp_path, "train")] == train
+    assert [shard.path.name for shard in shards(tmp_path, "val")] == val
 
 
-def test_a_folder_without_submission_is_a_usage_error(token_files: Path, tmp_path: Path) -> None:
+def test_a_folder_without_submission_and_a_link_in_one_are_refused_unread(token_files, tmp_path):
     assert cli.main(command(tmp_path / "none", token_files)) == 2
-
-
-def test_a_link_in_a_submission_is_refused_unread(token_files: Path, tmp_path: Path) -> None:
     (tmp_path / "submission.py").write_text(HONEST["plain"])
     (tmp_path / "notes.txt").symlink_to(token_files / "validation.npy")
     assert cli.main(command(tmp_path, token_files, "--no-sandbox")) == 2
 
 
-def test_both_kinds_of_token_files_are_read_and_renumbered_alike(tmp_path: Path) -> None:
+def test_both_kinds_of_token_files_are_read_and_renumbered_alike(tmp_path):
     tokens = np.random.default_rng(0).integers(50, size=1000).astype(np.uint16)
     np.save(tmp_path / "a.npy", tokens)
     write_shard(tmp_path / "b.bin", tokens)
     numbers = np.random.default_rng(1).permutation(50)
-    found = shards(tmp_path, "train")
-    for one, copy in zip(found, renumbered(found, numbers, tmp_path, "copy"), strict=True):
-        assert (read(one) == tokens).all() and (np.argsort(numbers)[read(copy)] == tokens).all()
+    files = shards(tmp_path, "train")
+    for shard, copy in zip(files, renumbered(files, numbers, tmp_path, "copy"), strict=True):
+        assert (read(shard) == tokens).all() and (np.argsort(numbers)[read(copy)] == tokens).all()
 
 
 @pytest.mark.parametrize(
@@ -127,16 +115,98 @@ def test_both_kinds_of_token_files_are_read_and_renumbered_alike(tmp_path: Path)
         (np.array([MAGIC, 1, 0], np.int32).tobytes() + bytes(1012), "it has no tokens"),
     ],
 )
-def test_a_file_that_is_not_of_tokens_is_refused(content: bytes, reason: str, tmp_path: Path) -> None:
+def test_a_file_that_is_not_of_tokens_is_refused(content, reason, tmp_path):
     (tmp_path / "a.bin").write_bytes(content)
     with pytest.raises(DataError, match=reason):
         shards(tmp_path / "a.bin", "train")
 
 
-def test_rows_do_not_overlap_and_positions_are_a_sample_where_answers_would_be_large(tmp_path: Path) -> None:
+def test_rows_do_not_overlap_and_positions_are_a_sample_where_answers_would_be_large(tmp_path):
     np.save(tmp_path / "a.npy", np.arange(1801, dtype=np.uint16))
     found = windows(shards(tmp_path, "val"), context=100, vocabulary=2000, count=99, numbers_per_row=40_000, seed=0)
     assert (found.rows.shape, found.futures.shape) == ((9, 101), (9, 100))
     assert sorted([*found.rows[:, 0], *found.futures[:, 0]]) == [*range(0, 1800, 100)]
     assert found.positions.shape == (9, 20) and (np.diff(found.positions) > 0).all()
     assert (found.targets == np.take_along_axis(found.rows, found.positions, 1) + 1).all()
+
+
+LOSSES = [3.2761, 3.2790, 3.2784, 3.2769, 3.2775]
+
+
+def verdict(loss: float, seconds: float = 10.0, *, passed: bool = True) -> Verdict:
+    findings = [Finding("causality", passed, "answers before changed tokens")]
+    return Verdict("0" * 64, True, findings, train_seconds=seconds, loss=loss, standard_error=0.01)
+
+
+def series(losses: list[float], target: float | None = 3.28) -> Series:
+    return Series([verdict(loss, 10 + loss) for loss in losses], target)
+
+
+def test_a_target_is_reached_by_the_one_sided_t_test():
+    stats = pytest.importorskip("scipy.stats")
+    judged = series(LOSSES)
+    expected = stats.ttest_1samp(LOSSES, 3.28, alternative="less")
+    interval = stats.ttest_1samp(LOSSES, 0).confidence_interval(0.95)
+    assert judged.exit_code is ExitCode.OK and judged.as_json()["p_t"] == pytest.approx(expected.pvalue, rel=1e-9)
+    assert f"{sum(LOSSES) / 5:.4f} +- {(interval.high - interval.low) / 2:.4f}" in judged.sentence
+    assert judged.sentence.startswith("accepted: mean loss") and f"p = {expected.pvalue:.2g}" in judged.sentence
+
+
+@pytest.mark.parametrize(
+    ("losses", "reason"),
+    [
+        ([3.279, 3.284, 3.276], "about [0-9,]+ runs would show it"),
+        ([3.279, 3.284, 3.286], "the mean misses it"),
+        ([3.279, 3.279], "2 runs of one quality"),
+    ],
+)
+def test_a_target_that_is_missed_by_chance_or_cannot_be_tested_says_so(losses, reason):
+    judged = series(losses)
+    said = judged.as_json()
+    assert judged.exit_code is ExitCode.TARGET_NOT_REACHED and not said["accepted"]
+    assert (said["p_t"] is None) == (len({*losses}) == 1)
+    assert re.fullmatch(f"rejected: target 3.2800, mean loss .*{reason}.*", judged.sentence)
+
+
+def test_without_a_target_the_interval_is_the_result_and_one_breach_rejects_the_submission():
+    assert series(LOSSES, None).exit_code is ExitCode.OK and "target" not in series(LOSSES, None).sentence
+    judged = Series([verdict(3.1), verdict(3.0, passed=False)], 3.28)
+    assert (judged.exit_code, judged.sentence) == (ExitCode.ERROR, "run 2: rejected: causality")
+    assert "FAIL" in "\n".join(judged.lines(None)) and judged.lines(None)[-1] == judged.sentence
+
+
+def test_a_record_is_beaten_by_pairs_and_a_breach_of_either_ends_it():
+    fast, slow = [[verdict(3.27, seconds) for seconds in times] for times in ([10.0, 11.0, 9.0], [20.0, 21.0, 19.0])]
+    judged = Retiming(Series(fast, None), Series(slow, None))
+    expected = compare([20.0, 21.0, 19.0], [10.0, 11.0, 9.0], paired=True)
+    said = judged.as_json()["ratio"]
+    assert (said["ratio"], said["low"], said["verdict"]) == (expected.value, expected.low, "faster")
+    assert judged.exit_code is ExitCode.OK and "the submission is faster" in judged.lines(None)[-2]
+    ended = Retiming(Series(fast, None), Series([verdict(3.2, passed=False)], None))
+    assert (ended.exit_code, ended.ratio, ended.lines(None)[-1]) == (ExitCode.ERROR, None, Series(fast, None).sentence)
+
+
+@pytest.mark.processes
+@pytest.mark.usefixtures("referee")
+def test_a_script_and_a_record_are_examined_in_turns(token_files, tmp_path, capsys):
+    paths = [tmp_path / "submission", tmp_path / "record"]
+    for path, first in zip(paths, ("", "import time\ntime.sleep(0.01)\n"), strict=True):
+        path.mkdir()
+        write_plain(path, first)
+    line = command(paths[0], token_files, "--against", str(paths[1]), "--json")
+    assert cli.main([*line, "--runs", "2"]) == 2
+    assert cli.main([*line, "--runs", "3"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert [len(said[side]["losses"]) for side in ("submission", "record")] == [3, 3]
+    digests = {run["submission_sha256"] for side in ("submission", "record") for run in said[side]["runs"]}
+    assert len(digests) == 2 and said["ratio"]["runs_slow"] == 3
+
+
+@pytest.mark.processes
+def test_each_examination_has_a_seed_of_its_own(token_files, tmp_path, capsys):
+    write_plain(tmp_path)
+    more = ("--no-sandbox", "--runs", "2", "--target", "4.1", "--json")
+    code = cli.main(command(tmp_path, token_files, *more))
+    said = json.loads(capsys.readouterr().out)
+    assert len({*said["losses"]}) == 2 and code == (0 if said["accepted"] else 3)
+    assert not [found for run in said["runs"] for found in run["findings"] if found["probe"] == "target"]

@@ -39,26 +39,21 @@ def trap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return mark
 
 
-@pytest.mark.parametrize("name", ["trap_module", "trap_package", "trap_package.inner", "trap_package.absent"])
-def test_what_is_no_benchmark_is_not_even_imported(name: str, trap: Path) -> None:
-    with pytest.raises(UsageError):
-        find(name)
-    assert not trap.exists()
-
-
 @pytest.mark.parametrize(
-    "name", ["os", "os.path", "antigravity", "__main__", "..", "../x", "", ".", "a b", "-c", "a..b"]
+    "name",
+    [
+        *("trap_module", "trap_package", "trap_package.inner", "trap_package.absent"),
+        *("os.path", "antigravity", "__main__", "../x", "", "a b", "-c", "a..b"),
+    ],
 )
-def test_a_name_of_anything_else_than_a_benchmark_is_refused_in_words(name: str) -> None:
+def test_what_is_no_benchmark_is_refused_in_words_and_not_even_imported(name, trap):
     with pytest.raises(UsageError, match="benchmark"):
         find(name)
-    assert "antigravity" not in sys.modules
+    assert not trap.exists() and "antigravity" not in sys.modules
 
 
 @pytest.mark.processes
-def test_what_is_started_again_looks_for_packages_only_where_this_process_does(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_started_again_looks_for_packages_only_where_this_process_does(tmp_path, monkeypatch):
     mark = tmp_path / "imported"
     (tmp_path / "argparse.py").write_text(TELLS.format(mark=str(mark)))
     monkeypatch.chdir(tmp_path)
@@ -72,8 +67,8 @@ def test_what_is_started_again_looks_for_packages_only_where_this_process_does(
 
 @pytest.mark.processes
 def test_a_result_run_again_imports_nothing_that_its_config_names_or_that_lies_beside_it(
-    trap: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+    trap, tmp_path, monkeypatch, capsys
+):
     package = tmp_path / "package"
     config = {"benchmark": "trap_package", "seed": 1}
     write_log(package / "result_0.txt", {"config_digest": digest_of(config)})
@@ -87,9 +82,7 @@ def test_a_result_run_again_imports_nothing_that_its_config_names_or_that_lies_b
     assert not trap.exists()
 
 
-def test_a_result_run_again_imports_no_benchmark_of_the_working_directory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_result_run_again_imports_no_benchmark_of_the_working_directory(tmp_path, monkeypatch):
     mark, folder = tmp_path / "imported", tmp_path / "trap_benchmark"
     folder.mkdir()
     (folder / "__init__.py").write_text(TELLS.format(mark=str(mark)) + "SPEC = 1\n")
@@ -105,27 +98,18 @@ def test_a_result_run_again_imports_no_benchmark_of_the_working_directory(
     assert not mark.exists()
 
 
-def test_so_many_ranks_as_no_machine_has_are_not_started_unasked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def started(*arguments: object, **options: object) -> None:
-        raise AssertionError("a process was started")
-
-    monkeypatch.setattr(subprocess, "Popen", started)
+def test_so_many_ranks_as_no_machine_has_are_not_started_unasked(tmp_path, monkeypatch):
+    monkeypatch.setattr(subprocess, "Popen", lambda *arguments, **options: pytest.fail("a process was started"))
     (tmp_path / "run_0").mkdir()
     (tmp_path / "run_0" / "config.json").write_text('{"benchmark": "image_classification"}')
     (tmp_path / "run_0" / "provenance.json").write_text('{"ranks": 1000000}')
     arguments = parser().parse_args(["reproduce", str(tmp_path), "--run"])
-    assert (
-        "--ranks"
-        in reproduce.run_one(arguments, recorded_run_of(tmp_path / "result_0.txt"), tmp_path / "again", "again")[0]
-    )
+    why, _ = reproduce.run_one(arguments, recorded_run_of(tmp_path / "result_0.txt"), tmp_path / "again", "again")
+    assert "--ranks" in why
 
 
 @pytest.mark.parametrize("name", ["/etc/x", "../x", "..", "-x", "", "a/b", "a\nb", "a" * 200])
-def test_a_config_from_a_file_cannot_say_where_results_are_written(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_config_from_a_file_cannot_say_where_results_are_written(name, tmp_path, monkeypatch, capsys):
     assert main(["show", "image_classification", "smoke", "--data", "synthetic", "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)
     values = shown.get("config", shown)
@@ -137,7 +121,7 @@ def test_a_config_from_a_file_cannot_say_where_results_are_written(
 
 
 @pytest.mark.parametrize("text", ["[]", "1", '"x"', "null", "{", "[" * 100_000, "\xff"])
-def test_what_is_no_config_is_refused_in_words(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_no_config_is_refused_in_words(text, tmp_path, capsys):
     path = tmp_path / "config.json"
     path.write_bytes(text.encode("latin-1"))
     assert main(["run", "image_classification", str(path)]) in (1, 2)
@@ -154,7 +138,7 @@ class Payload:
         return Path.touch, (self.mark,)
 
 
-def test_no_checkpoint_runs_code_though_its_digest_is_right(tmp_path: Path) -> None:
+def test_no_checkpoint_runs_code_though_its_digest_is_right(tmp_path):
     path, mark = tmp_path / "step_1.pt", tmp_path / "ran"
     checkpoint_file.save(path, {"state": torch.zeros(1)})
     buffer = io.BytesIO()

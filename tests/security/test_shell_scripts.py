@@ -64,11 +64,11 @@ def _named(text: str, place: int) -> bool:
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
-def test_a_script_quotes_every_expansion(script: Path) -> None:
+def test_a_script_quotes_every_expansion(script):
     assert not unquoted(script.read_text())
 
 
-def test_the_scripts_of_a_package_quote_every_expansion(tmp_path: Path) -> None:
+def test_the_scripts_of_a_package_quote_every_expansion(tmp_path):
     class Set:
         package_name, ranks, threads = "image_classification", 2, 4
 
@@ -88,7 +88,7 @@ def test_the_scripts_of_a_package_quote_every_expansion(tmp_path: Path) -> None:
     assert not [expansion for script in scripts for expansion in unquoted(script)]
 
 
-def test_an_expansion_without_quotes_is_found_and_a_quoted_one_is_not() -> None:
+def test_an_expansion_without_quotes_is_found_and_a_quoted_one_is_not():
     bare = ("rm $1", 'rm "$1" ${2}', "rm $(cat x)", 'rm "$(cat $1)"', "rm `cat x`", "rm ${1:+$1}", 'rm "a"$1')
     for text in (*bare, "for x in $list; do echo; done", "if [ -n $x ]; then exit; fi"):
         assert unquoted(f"set -e\n{text}\n"), text

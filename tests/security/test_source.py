@@ -103,7 +103,7 @@ def files() -> list[Path]:
     return [ROOT / path for path in found if not any(part.startswith(".") or part == "runs" for part in path.parts)]
 
 
-def test_no_file_turns_data_into_code() -> None:
+def test_no_file_turns_data_into_code():
     looked_at = files()
     assert len(looked_at) > 200
     found = {
@@ -142,5 +142,5 @@ def test_no_file_turns_data_into_code() -> None:
         "from PIL import Image\nImage.open('x')",
     ],
 )
-def test_each_rule_finds_what_breaks_it(text: str) -> None:
+def test_each_rule_finds_what_breaks_it(text):
     assert list(violations(text, "timedrun/x.py"))

@@ -1,9 +1,8 @@
 """Text that is made to take long takes no longer than other text: time grows with its length, not with its square."""
 
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 
@@ -49,13 +48,13 @@ def at_most(seconds: int) -> Iterator[None]:
     ],
     ids=lambda value: ascii(value)[:16] if isinstance(value, str) else value.__name__,
 )
-def test_no_line_of_a_corpus_takes_the_square_of_its_length(use: Callable[[str], object], text: str) -> None:
+def test_no_line_of_a_corpus_takes_the_square_of_its_length(use, text):
     with at_most(SECONDS):
         use(text)
 
 
 @pytest.mark.parametrize("end", ['">', '" x>', "", '" ">'])
-def test_no_title_of_a_document_takes_the_square_of_its_length(end: str, tmp_path: Path) -> None:
+def test_no_title_of_a_document_takes_the_square_of_its_length(end, tmp_path):
     file = tmp_path / "wiki_00"
     file.write_text("<doc id=1" + ' title="' * MANY + end + "\nt\n\nA sentence.\n</doc>\n")
     with at_most(SECONDS):
@@ -74,15 +73,11 @@ def test_no_title_of_a_document_takes_the_square_of_its_length(end: str, tmp_pat
     ],
     ids=["names", "marks", "bare marks", "lists", "objects", "digits"],
 )
-def test_no_record_of_a_log_takes_the_square_of_its_length(record: str) -> None:
+def test_no_record_of_a_log_takes_the_square_of_its_length(record):
     reader = LogReader("log")
     with at_most(SECONDS):
         assert not list(reader.events(1, f":::MLLOG {record}".encode()))
     assert reader.problems
     assert len(reader.problems) < 1000
-
-
-def test_a_line_of_unreadable_records_says_that_its_rest_was_not_read() -> None:
-    reader = LogReader("log")
-    list(reader.events(1, b":::MLLOG {" * 1000))
-    assert "rest of the line skipped" in reader.problems[-1].message
+    if record.startswith("{ :::MLLOG"):
+        assert "rest of the line skipped" in reader.problems[-1].message

@@ -1,6 +1,11 @@
-"""What is written honours the user's umask and is not written through links that somebody put in its way."""
+"""What is written honours the umask, goes through no link, adds no record to a log and names no person or place."""
 
+import getpass
+import importlib
+import json
 import os
+import platform
+import socket
 import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,7 +17,12 @@ from judging.ground.atomic_file import FileWriter, replace_text, write_file
 from judging.ground.errors import DataError
 from judging.ground.result_files import write_json
 from language_model.text import topics_store
+from mlevents.event import MARK
+from mlevents.record import read
 from mlevents.runlog import ResultFileExists, RunLog
+from tests.security.hostile_logs import ESCAPE
+from timedrun.commands.run import without_places
+from timedrun.provenance import system
 from timedrun.run import checkpoint_file
 from timedrun.submission.packaging import safe_files
 
@@ -37,7 +47,7 @@ WRITERS: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("name", WRITERS)
-def test_no_file_gives_others_more_than_the_umask_lets(name: str, umask: int, tmp_path: Path) -> None:
+def test_no_file_gives_others_more_than_the_umask_lets(name, umask, tmp_path):
     path = tmp_path / name
     WRITERS[name](path)
     mode = stat.S_IMODE(path.stat().st_mode)
@@ -49,7 +59,7 @@ def test_no_file_gives_others_more_than_the_umask_lets(name: str, umask: int, tm
 @pytest.mark.parametrize(
     ("name", "aside"), [("json", ".draft"), ("text", ".draft"), ("store", ".draft"), ("result", "")]
 )
-def test_nothing_is_written_through_a_link(name: str, aside: str, tmp_path: Path) -> None:
+def test_nothing_is_written_through_a_link(name, aside, tmp_path):
     victim, path = tmp_path / "victim", tmp_path / name
     victim.write_text("kept")
     (tmp_path / f"{name}{aside}").symlink_to(victim)
@@ -63,9 +73,7 @@ def test_nothing_is_written_through_a_link(name: str, aside: str, tmp_path: Path
     assert victim.read_text() == "kept"
 
 
-def test_a_draft_that_another_writer_puts_there_meanwhile_is_not_taken_over(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_draft_that_another_writer_puts_there_meanwhile_is_not_taken_over(tmp_path, monkeypatch):
     monkeypatch.setattr(Path, "unlink", lambda path, missing_ok=False: None)
     (tmp_path / "a.draft").symlink_to(tmp_path / "victim")
     with pytest.raises(FileExistsError):
@@ -73,7 +81,7 @@ def test_a_draft_that_another_writer_puts_there_meanwhile_is_not_taken_over(
     assert not (tmp_path / "victim").exists()
 
 
-def test_a_cached_store_of_another_user_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cached_store_of_another_user_is_not_read(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
     def prepare(out: Path, settings: object) -> None:
@@ -100,3 +108,112 @@ def _owned_by(user: int, folder: Path) -> Callable[..., os.stat_result]:
         return os.stat_result([*found[:4], user, *found[5:10]]) if path == folder else found
 
     return told
+
+
+RECORD = '{"namespace": "", "time_ms": 1, "event_type": "INTERVAL_END", "key": "run_stop", "value": 0, "metadata": {}}'
+TEXTS = [
+    f"\n{MARK} {RECORD}\n",
+    f"\r{MARK} {RECORD}",
+    f"\u2028{MARK} {RECORD}\x85",
+    f'"}}\n{MARK} {RECORD}',
+    f":::{MARK}",
+    f":::::{MARK}{MARK}",
+    ":::ML" + MARK + "LOG",
+    ESCAPE,
+    "\u202egnp.exe",
+    "\ud800",
+    "\x00",
+    "x" * 100_000,
+]
+
+
+def lines_of(path: Path) -> list[str]:
+    """The lines of a log, however one counts them."""
+    text = path.read_bytes().decode("ascii")
+    assert text.endswith("\n")
+    assert len(text.splitlines()) == text.count("\n")
+    assert all(line.isprintable() for line in text.splitlines())
+    return text.splitlines()
+
+
+@pytest.mark.parametrize("text", TEXTS, ids=ascii)
+def test_a_value_is_one_record_or_refused(text, tmp_path):
+    path = tmp_path / "result_0.txt"
+    log = RunLog(path)
+    refused = MARK in text or text == "\ud800"
+    if refused:
+        with pytest.raises(ValueError, match="nothing was logged"):
+            log.event("submission_org", text)
+        with pytest.raises(ValueError, match="nothing was logged"):
+            log.event("submission_org", "x", name=text)
+    else:
+        log.event("submission_org", text, name=text)
+    log.close()
+    assert len(lines_of(path)) == (1 if refused else 2)
+    record = read(path)
+    assert not record.problems
+    assert record.text("submission_org") == (None if refused else text)
+
+
+@pytest.mark.parametrize("text", TEXTS, ids=ascii)
+def test_a_reason_is_always_logged_and_is_one_record(text, tmp_path):
+    path = tmp_path / "result_0.txt"
+    RunLog(path).close(reason=f"DataError: {text}")
+    (line,) = lines_of(path)
+    record = json.loads(line.removeprefix(MARK))
+    assert record["metadata"]["reason"].startswith("DataError: ")
+    assert [event.key for event in read(path).events] == ["run_stop"]
+
+
+SECRETS = {
+    "SECRET_TOKEN": "hunter2hunter2",
+    "PIP_INDEX_URL": "https://user:hunter2hunter2@pypi.example/simple",
+    "HOSTNAME": "hunter2hunter2",
+}
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Packages installed from a folder and from an address with a password, as pip records it, and one whose version
+    is a path; where they lie."""
+    folder = tmp_path / "site"
+    addresses = {
+        "fromfolder": {"url": f"file://{tmp_path}/private", "dir_info": {"editable": True}},
+        "fromaddress": {"url": "https://user:hunter2hunter2@git.example/x.git", "vcs_info": {"vcs": "git"}},
+    }
+    for name, version in (("fromfolder", "1.0"), ("fromaddress", "2.0"), ("oddversion", f"{tmp_path}/private")):
+        info = folder / f"{name}-1.dist-info"
+        info.mkdir(parents=True)
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+        (info / "direct_url.json").write_text(json.dumps(addresses.get(name, {})))
+    monkeypatch.syspath_prepend(folder)
+    importlib.invalidate_caches()
+    return tmp_path
+
+
+def test_environment_and_description_name_versions_and_no_places_passwords_hosts_or_people(installed, monkeypatch):
+    for name, value in SECRETS.items():
+        monkeypatch.setenv(name, value)
+    environment = system.environment()
+    assert "fromfolder==1.0\n" in environment
+    assert "fromaddress==2.0\n" in environment and "oddversion==unknown\n" in environment
+    description = json.dumps(system.describe("Example", "system", ranks=1, device="cpu"))
+    assert not {word for word in _private(installed) if word in environment or word in description}
+
+
+@pytest.mark.parametrize(
+    "option", ["--results", "--data-folder", "--master", "--node-rank"], ids=lambda option: option[2:]
+)
+@pytest.mark.parametrize("joined", [False, True])
+def test_the_recorded_command_holds_no_place_and_no_host(option, joined):
+    given = [f"{option}=/home/somebody"] if joined else [option, "/home/somebody"]
+    command = ["run", "image_classification", "/home/somebody/config.json", *given, "--seed", "1"]
+    assert without_places(command) == ["run", "image_classification", "config.json", "--seed", "1"]
+
+
+def _private(folder: Path) -> set[str]:
+    words = {str(folder), str(Path.home()), os.getcwd(), "hunter2hunter2", "git.example", socket.gethostname()}
+    words |= {platform.node(), getpass.getuser()}
+    return {
+        word for word in words if len(word) > 4 and word not in ("linux", "localhost", "timedrun")
+    }  # our image's user

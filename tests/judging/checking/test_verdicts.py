@@ -2,13 +2,11 @@
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from judging.checking.verdicts import check_logs, described_division
-from mlevents.event import Finding
 
 RECORDED = Path(__file__).parents[3] / "results" / "digits_demo" / "digits_baseline"
 
@@ -28,8 +26,8 @@ def results(tmp_path: Path) -> Path:
 def found(folder: Path) -> list[tuple[str, str]]:
     """Level and message of the findings about configs."""
     reports, _ = check_logs(sorted(folder.glob("result_*.txt")), None)
-    every: list[Finding] = [finding for report in reports for finding in report.findings]
-    return [(finding.level, finding.message) for finding in every if finding.rule == "config-digest"]
+    findings = [finding for report in reports for finding in report.findings]
+    return [(finding.level, finding.message) for finding in findings if finding.rule == "config-digest"]
 
 
 def faster(folder: Path) -> None:
@@ -62,16 +60,14 @@ def relabelled(folder: Path, key: str, old: str, new: str) -> None:
         (lambda folder: relabelled(folder, "global_batch_size", "48", "96"), "logs global_batch_size 96, run_0/config"),
     ],
 )
-def test_an_altered_or_missing_config_of_a_run_is_an_error(
-    results: Path, forge: Callable[[Path], None], words: str
-) -> None:
+def test_an_altered_or_missing_config_of_a_run_is_an_error(results, forge, words):
     assert found(results) == []
     forge(results)
     ((level, message),) = found(results)
     assert level == "error" and words in message
 
 
-def test_a_log_that_was_copied_alone_has_a_warning_and_one_in_a_package_an_error(results: Path) -> None:
+def test_a_log_that_was_copied_alone_has_a_warning_and_one_in_a_package_an_error(results):
     alone = results.parent / "package/results/box/resnet"
     alone.mkdir(parents=True)
     shutil.copy(results / "result_0.txt", alone)
@@ -80,7 +76,7 @@ def test_a_log_that_was_copied_alone_has_a_warning_and_one_in_a_package_an_error
     assert [level for level, _ in found(alone)] == ["error"]
 
 
-def test_a_digits_run_without_its_dataset_and_target_is_no_result_of_imagenet(results: Path) -> None:
+def test_a_digits_run_without_its_dataset_and_target_is_no_result_of_imagenet(results):
     path = results / "result_0.txt"
     kept = [line for line in path.open() if '"key": "dataset"' not in line and '"quality_target"' not in line]
     path.write_text("".join(kept))
@@ -91,7 +87,7 @@ def test_a_digits_run_without_its_dataset_and_target_is_no_result_of_imagenet(re
     assert any("eval_samples is 900" in message for message in errors)
 
 
-def test_the_division_of_a_packaged_log_is_that_of_its_system_description(tmp_path: Path) -> None:
+def test_the_division_of_a_packaged_log_is_that_of_its_system_description(tmp_path):
     log = tmp_path / "results/box/resnet/result_0.txt"
     assert described_division(log) is None
     (tmp_path / "systems").mkdir()

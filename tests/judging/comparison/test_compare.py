@@ -1,12 +1,8 @@
 """Speed-up ratios and their intervals, and sets that are not comparable."""
 
-from __future__ import annotations
-
 import json
 import math
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,15 +12,12 @@ from scipy import stats
 from judging.comparison.compare import compare_sets
 from judging.comparison.speedup_ratio import Difference, NotComparable, Ratio, compare
 from judging.scoring.interval import Interval
-from mlevents.record import read, result_files
-from mlevents.summary import RunSummary, summarize
-from timedrun.cli import main
+from tests.judging.conftest import summaries
 
-WriteRun = Callable[..., Path]
 TIMES = st.lists(st.floats(1e-3, 1e4), min_size=2, max_size=12)
 
 
-def test_ratio_by_hand() -> None:
+def test_ratio_by_hand():
     found = compare([8.0, 2.0], [2.0, 2.0], paired=True)
     # logs of the ratios: ln 4 and 0; mean ln 2, standard error (ln 4) / 2; Student's t of 1 degree of freedom: 12.7062
     assert found.value == pytest.approx(2.0)
@@ -36,7 +29,7 @@ def test_ratio_by_hand() -> None:
 
 
 @pytest.mark.parametrize("paired", [True, False])
-def test_the_interval_covers_the_truth_as_often_as_it_says(paired: bool) -> None:
+def test_the_interval_covers_the_truth_as_often_as_it_says(paired):
     random = np.random.default_rng(7)
     true, hits, trials = 3.0, 0, 200
     for _ in range(trials):
@@ -65,13 +58,13 @@ def ratio(low: float | None, high: float | None, pairs: int = 0, value: float = 
         (ratio(None, None), "too few runs (5 and 4; 2 of each are needed)", "Too few runs (5 and 4; 2 of each "),
     ],
 )
-def test_a_verdict_leads_and_too_few_runs_have_no_interval(found: Ratio, verdict: str, sentence: str) -> None:
+def test_a_verdict_leads_and_too_few_runs_have_no_interval(found, verdict, sentence):
     assert found.verdict == verdict
     assert found.sentence.startswith(sentence) and "unverified" in found.sentence
     assert ("CI" in found.sentence) == ("[" in found.text()) == (not verdict.startswith("too few"))
 
 
-def test_numbers_have_the_digits_that_their_spread_supports() -> None:
+def test_numbers_have_the_digits_that_their_spread_supports():
     assert ratio(3.2925, 11.4444, value=6.1385).text() == "6.1x [3.3, 11]"
     assert ratio(1.001, 1.006, value=1.0034).text() == "1.003x [1.001, 1.006]"
     assert ratio(1.003, 1.5, value=1.23).text() == "1.230x [1.003, 1.500]"  # no bound is rounded to 1
@@ -84,7 +77,7 @@ def test_numbers_have_the_digits_that_their_spread_supports() -> None:
 
 
 @pytest.mark.parametrize("paired", [True, False])
-def test_p_values_and_intervals_of_any_confidence_are_those_of_scipy(paired: bool) -> None:
+def test_p_values_and_intervals_of_any_confidence_are_those_of_scipy(paired):
     slow, fast = [8.0, 9.5, 7.2, 8.8, 10.1], [6.9, 9.9, 6.0, 8.1, 8.7]
     logs = np.log(slow), np.log(fast)
     test = stats.ttest_rel(*logs) if paired else stats.ttest_ind(*logs, equal_var=False)
@@ -96,9 +89,7 @@ def test_p_values_and_intervals_of_any_confidence_are_those_of_scipy(paired: boo
 
 
 @pytest.mark.parametrize("paired", [True, False])
-def test_the_ratio_is_given_with_and_without_disturbed_runs(
-    tmp_path: Path, write_run: WriteRun, capsys: pytest.CaptureFixture[str], paired: bool
-) -> None:
+def test_the_ratio_is_given_with_and_without_disturbed_runs(tmp_path, write_run, told, printed, paired):
     load = {"capacity_seconds": 20.0, "busy_seconds": 12.4, "own_seconds": 0.2}
     for name, minutes, disturbed in (("slow", 8.0, 0), ("fast", 2.0, 2)):
         for number in range(5):
@@ -106,41 +97,41 @@ def test_the_ratio_is_given_with_and_without_disturbed_runs(
             start = 1.7e9 + number * 1e5 + (5e4 if name == "fast" else 0)
             noisy = load if number == disturbed else None
             write_run(tmp_path / name, number, minutes=minutes * times, start=start, machine_load=noisy)
-    option = ["--paired"] if paired else []
-    assert main(["compare", str(tmp_path / "slow"), str(tmp_path / "fast"), *option, "--json"]) == 0
-    values = json.loads(capsys.readouterr().out)
+    words = ["compare", tmp_path / "slow", tmp_path / "fast", *(["--paired"] if paired else [])]
+    values = told(*words)
     text = "result_{}.txt: other processes used 61% of the machine's CPU time"
     assert values["disturbances"] == [f"slow/{text.format(0)}", f"fast/{text.format(2)}"]
     quiet = values["undisturbed"]
     assert (quiet["ratio"], quiet["low"], quiet["high"]) == pytest.approx((4.0, 4.0, 4.0), rel=0.01)
     assert values["low"] < 3.0
     assert (quiet["runs_slow"], quiet["runs_fast"]) == ((3, 3) if paired else (4, 4))
-    assert main(["compare", str(tmp_path / "slow"), str(tmp_path / "fast"), *option]) == 0
-    said = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("Without the disturbed runs"))
+    said = next(line for line in printed(*words).splitlines() if line.startswith("Without the disturbed runs"))
     assert "x [" in said and ", faster (" in said and ("3 interleaved pairs" if paired else "4 and 4 runs") in said
 
 
 @pytest.mark.parametrize("bad", [[math.nan], [0.0], [-1.0], [math.inf]])
-def test_invalid_times_are_refused(bad: list[float]) -> None:
+def test_invalid_times_are_refused(bad):
     with pytest.raises(NotComparable, match="second set"):
         compare([1.0], bad, paired=False)
-
-
-def test_incomplete_pairs_are_refused(tmp_path: Path, write_run: WriteRun) -> None:
-    for folder, number in (("slow", 0), ("slow", 1), ("fast", 2)):
-        write_run(tmp_path / folder, number, minutes=10 + number)
-    with pytest.raises(NotComparable, match="2 and 1 runs cannot be paired"):
-        compare_sets(_runs(tmp_path / "slow"), _runs(tmp_path / "fast"), paired=True)
     assert issubclass(NotComparable, ValueError)
 
 
-def _runs(folder: Path) -> list[RunSummary]:
-    return [summarize(read(path)) for path in result_files(folder)]
+def test_incomplete_pairs_copies_and_empty_sets_are_refused(tmp_path, write_set):
+    slow = summaries(write_set(tmp_path / "slow", (10.0, 11.0)))
+    fast = summaries(write_set(tmp_path / "fast", (12.0,)))
+    with pytest.raises(NotComparable, match="2 and 1 runs cannot be paired"):
+        compare_sets(slow, fast, paired=True)
+    with pytest.raises(NotComparable, match="contains copies of a run"):
+        compare_sets(slow, fast * 2, paired=False)
+    with pytest.raises(NotComparable, match="no run"):
+        compare_sets([], fast, paired=False)
 
 
-def test_published_sets_differ_as_published(published: Path) -> None:
+def test_published_sets_differ_as_published(published):
     for benchmark, claimed in (("resnet", 4.6), ("bert", 2.7)):
-        sets = [_runs(published / "results" / f"8xA100_80GB-{which}" / benchmark) for which in ("baseline", "methods")]
+        sets = [
+            summaries(published / "results" / f"8xA100_80GB-{which}" / benchmark) for which in ("baseline", "methods")
+        ]
         interval = compare_sets(sets[0], sets[1], paired=False)
         assert interval.low is not None and interval.high is not None
         assert interval.low < claimed < interval.high and interval.low > 2
@@ -148,40 +139,25 @@ def test_published_sets_differ_as_published(published: Path) -> None:
         compare_sets(sets[0], sets[1], paired=True)
 
 
-def test_interleaved_sets_are_compared_in_pairs(tmp_path: Path, write_run: WriteRun) -> None:
-    for number, minutes in enumerate([10.0, 12.0, 14.0]):
-        # The order within a pair turns round, as an honest race's does.
-        starts = (2e9 + number * 1e4, 2e9 + number * 1e4 + 2e3)[:: -1 if number % 2 else 1]
-        write_run(tmp_path / "slow", number, minutes=minutes, start=starts[0])
-        write_run(tmp_path / "fast", number, minutes=minutes / 4, start=starts[1])
-    found = compare_sets(_runs(tmp_path / "slow"), _runs(tmp_path / "fast"), paired=True)
-    assert found.paired and (found.runs_slow, found.runs_fast) == (3, 3)
-    assert found.value == pytest.approx(4.0, rel=1e-3) and found.low == pytest.approx(4.0, rel=1e-2)
-
-
-def test_sides_of_one_race_are_compared_in_pairs_by_themselves(
-    tmp_path: Path, write_run: WriteRun, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_sides_of_one_race_are_compared_in_pairs_by_themselves(tmp_path, write_run, told):
     for number, minutes in enumerate([10.0, 20.0, 40.0, 80.0]):
-        write_run(tmp_path / "slow", number, minutes=minutes, start=2e9 + number * 1e4)
-        if number != 1:
-            write_run(tmp_path / "fast", number, minutes=minutes / 2, start=2e9 + number * 1e4 + 6e3)
-
-    def compared(*options: str) -> dict[str, object]:
-        assert main(["compare", str(tmp_path / "slow"), str(tmp_path / "fast"), "--json", *options]) == 0
-        return json.loads(capsys.readouterr().out)  # type: ignore[no-any-return]
-
-    assert not compared()["paired"]
+        # The order within a pair turns round, as an honest race's does.
+        starts = (2e9 + number * 1e4, 2e9 + number * 1e4 + 6e3)[:: -1 if number % 2 else 1]
+        write_run(tmp_path / "slow", number, minutes=minutes, start=starts[0])
+        if number != 2:
+            write_run(tmp_path / "fast", number, minutes=minutes / 2, start=starts[1])
+    words = ["compare", tmp_path / "slow", tmp_path / "fast"]
+    assert not told(*words)["paired"]
     (tmp_path / "race.json").write_text(json.dumps({"runs_seconds": {"slow": [], "fast": []}}))
-    found = compared()
-    assert (found["paired"], found["runs_slow"], found["verdict"]) == (True, 3, "faster")
-    assert "runs without a partner were left out: 1 of the first set" in str(found["notes"])
-    assert found["portable_score"] == pytest.approx([0.5, 0.5, 0.5], rel=1e-6)
-    apart = compared("--unpaired")
+    race = told(*words)
+    assert (race["paired"], race["runs_slow"], race["verdict"]) == (True, 3, "faster")
+    assert "runs without a partner were left out: 1 of the first set" in str(race["notes"])
+    assert race["portable_score"] == pytest.approx([0.5, 0.5, 0.5], rel=1e-6)
+    apart = told(*words, "--unpaired")
     assert not apart["paired"] and apart["portable_score"] is None
 
 
-def test_a_portable_score_is_the_inverse_of_the_paired_ratio_and_names_its_reference() -> None:
+def test_a_portable_score_is_the_inverse_of_the_paired_ratio_and_names_its_reference():
     found = replace(
         compare([10.0, 12.0, 11.0], [8.0, 9.0, 8.0], paired=True), slow="a", fast="b", slow_digest="ab" * 32
     )
@@ -206,20 +182,9 @@ def test_a_portable_score_is_the_inverse_of_the_paired_ratio_and_names_its_refer
         ({"benchmark": "bert"}, r"benchmark \(resnet in .* and bert"),
     ],
 )
-def test_unequal_work_is_refused(tmp_path: Path, write_run: WriteRun, change: dict[str, object], match: str) -> None:
-    for number in range(2):
-        write_run(tmp_path / "slow", number, minutes=10 + number)
-        write_run(tmp_path / "fast", number, minutes=7 + number, **(change if number else {}))
+def test_unequal_work_is_refused(tmp_path, write_run, write_set, change, match):
+    slow, fast = write_set(tmp_path / "slow", (10.0, 11.0)), write_set(tmp_path / "fast", (7.0,))
+    write_run(fast, 1, minutes=8.0, **change)
     with pytest.raises(NotComparable, match=match) as caught:
-        compare_sets(_runs(tmp_path / "slow"), _runs(tmp_path / "fast"), paired=False)
+        compare_sets(summaries(slow), summaries(fast), paired=False)
     assert "fast/result_1.txt" in str(caught.value)
-
-
-def test_copies_do_not_count_as_runs(tmp_path: Path, write_run: WriteRun) -> None:
-    for folder in ("slow", "fast"):
-        write_run(tmp_path / folder, 0)
-    copied = _runs(tmp_path / "fast") * 2
-    with pytest.raises(NotComparable, match="contains copies of a run"):
-        compare_sets(_runs(tmp_path / "slow"), copied, paired=False)
-    with pytest.raises(NotComparable, match="no run"):
-        compare_sets([], copied, paired=False)

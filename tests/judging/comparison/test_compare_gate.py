@@ -1,10 +1,7 @@
 """Differences between sets: refused, allowed or noted."""
 
-from __future__ import annotations
-
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +9,7 @@ import pytest
 
 from judging.comparison.compare import compare_sets
 from judging.comparison.speedup_ratio import NotComparable
-from mlevents.record import read, result_files
-from mlevents.summary import RunSummary, summarize
-from timedrun.cli import main
-
-WriteRun = Callable[..., Path]
-MakeSet = Callable[..., Path]
-
-
-def runs(folder: Path) -> list[RunSummary]:
-    return [summarize(read(path)) for path in result_files(folder)]
+from tests.judging.conftest import MakeSet, summaries
 
 
 def change_json(paths: list[Path], **values: Any) -> None:
@@ -37,12 +25,12 @@ def two(tmp_path: Path, make_set: MakeSet) -> tuple[Path, Path]:
     return first, second
 
 
-def test_sets_of_one_machine_are_compared_and_other_differences_noted(two: tuple[Path, Path]) -> None:
+def test_sets_of_one_machine_are_compared_and_other_differences_noted(two):
     change_json(list(two[1].glob("run_*/config.json")), precision="fp16")
     for path in two[1].glob("run_*/environment.txt"):
         path.write_text(path.read_text().replace("torch==2.13.0", "torch==2.14.0"))
     change_json(list(two[1].glob("run_*/provenance.json")), commit="abc")
-    ratio = compare_sets(runs(two[0]), runs(two[1]), paired=False)
+    ratio = compare_sets(summaries(two[0]), summaries(two[1]), paired=False)
     assert ratio.differences == () and ratio.value == pytest.approx(2, rel=0.01)
     assert ratio.ratio_of_scores == pytest.approx(12 / ((5.5 + 6.1 + 6.5) / 3))
     assert "of scores 1.99" in ratio.sentence and "differ" not in ratio.sentence
@@ -54,11 +42,11 @@ def test_sets_of_one_machine_are_compared_and_other_differences_noted(two: tuple
     assert "the global batch size differs: 64 and 128" in notes
 
 
-def test_every_difference_is_named_and_each_kind_must_be_allowed(two: tuple[Path, Path]) -> None:
+def test_every_difference_is_named_and_each_kind_must_be_allowed(two):
     change_json(list(two[1].glob("run_*/system.json")), accelerator_model_name="B", system_name="other", framework="X")
     change_json(list(two[1].glob("run_*/provenance.json")), ranks=4, data={"sha256": "b" * 64})
     change_json(list(two[0].glob("run_*/provenance.json")), data={"sha256": "a" * 64})
-    sets = [runs(one) for one in two]
+    sets = [summaries(folder) for folder in two]
     with pytest.raises(NotComparable) as caught:
         compare_sets(sets[0], sets[1], paired=False)
     assert {(difference.kind, difference.what) for difference in caught.value.differences} == {
@@ -75,94 +63,84 @@ def test_every_difference_is_named_and_each_kind_must_be_allowed(two: tuple[Path
     assert "ranks (2 and 4)" in ratio.sentence
 
 
-def test_a_machine_that_changes_within_a_set_is_a_difference(two: tuple[Path, Path]) -> None:
+def test_a_machine_that_changes_within_a_set_is_a_difference_and_what_one_side_alone_records_noted(two):
     change_json([two[0] / "run_3" / "system.json"], host_processor_model_name="another")
     with pytest.raises(NotComparable, match="host_processor_model_name"):
-        compare_sets(runs(two[0]), runs(two[1]), paired=False)
-
-
-def test_values_recorded_on_one_side_only_are_noted(two: tuple[Path, Path]) -> None:
+        compare_sets(summaries(two[0]), summaries(two[1]), paired=False)
     for path in two[1].glob("run_*"):
         shutil.rmtree(path)
-    ratio = compare_sets(runs(two[0]), runs(two[1]), paired=False)
+    ratio = compare_sets(summaries(two[0]), summaries(two[1]), paired=False)
     assert any("the second set has no description of its hardware" in note for note in ratio.notes)
 
 
-def test_targets_and_data_may_be_allowed_and_benchmarks_never(tmp_path: Path, write_run: WriteRun) -> None:
-    for number in range(3):
-        write_run(tmp_path / "a", number, minutes=10 + number)
-        write_run(tmp_path / "b", number, minutes=5 + number, dataset="digits", quality_target=0.7)
-        write_run(tmp_path / "c", number, minutes=5 + number, benchmark="bert")
-    ratio = compare_sets(runs(tmp_path / "a"), runs(tmp_path / "b"), paired=False, allow=["data", "target"])
+def test_targets_and_data_may_be_allowed_and_benchmarks_never(tmp_path, write_set):
+    times = (10.0, 11.0, 12.0)
+    imagenet = summaries(write_set(tmp_path / "a", times))
+    digits = summaries(write_set(tmp_path / "b", times, dataset="digits", quality_target=0.7))
+    bert = summaries(write_set(tmp_path / "c", times, benchmark="bert"))
+    ratio = compare_sets(imagenet, digits, paired=False, allow=["data", "target"])
     assert {difference.kind for difference in ratio.differences} == {"data", "target"} and ratio.target is None
     with pytest.raises(NotComparable, match="different benchmarks are never compared"):
-        compare_sets(
-            runs(tmp_path / "a"), runs(tmp_path / "c"), paired=False, allow=["data", "target", "hardware", "benchmark"]
-        )
+        compare_sets(imagenet, bert, paired=False, allow=["data", "target", "hardware", "benchmark"])
 
 
 @pytest.mark.parametrize("paired", [True, False])
-def test_one_failed_run_is_left_out_and_noted(tmp_path: Path, write_run: WriteRun, paired: bool) -> None:
+def test_one_failed_run_is_left_out_and_noted(tmp_path, write_run, paired):
     for number in range(5):
         start = 1.8e9 + number * 1e5
         status = "aborted" if number == 2 else "success"
         write_run(tmp_path / "a", number, minutes=10 + number, start=start)
         write_run(tmp_path / "b", number, minutes=(10 + number) / 2, start=start + 5e4, status=status)
-    ratio = compare_sets(runs(tmp_path / "a"), runs(tmp_path / "b"), paired=paired)
+    ratio = compare_sets(summaries(tmp_path / "a"), summaries(tmp_path / "b"), paired=paired)
     assert (ratio.runs_slow, ratio.runs_fast) == ((4, 4) if paired else (5, 4))
     assert any("b/result_2.txt was aborted; it is left out" in note for note in ratio.notes)
     assert ratio.ratio_of_scores == pytest.approx(12 / ((5.5 + 6.5 + 7) / 3))
-    (tmp_path / "b" / "result_3.txt").unlink()
-    write_run(tmp_path / "b", 3, minutes=3, start=1.8e9 + 3.5e5, status="aborted")
+    log = tmp_path / "b" / "result_3.txt"
+    log.write_text(log.read_text().replace('"success"', '"aborted"'))
     with pytest.raises(NotComparable, match="b/result_2.txt was aborted; b/result_3.txt was aborted"):
-        compare_sets(runs(tmp_path / "a"), runs(tmp_path / "b"), paired=paired)
+        compare_sets(summaries(tmp_path / "a"), summaries(tmp_path / "b"), paired=paired)
 
 
-def test_the_command_compares_and_refuses(two: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["compare", str(two[0]), str(two[1])]
-    assert main([*words, "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["compared"] is True and told["verified"] is False and told["low"] < told["ratio"] < told["high"]
-    assert main(words) == 0
-    out = capsys.readouterr().out
+def test_the_command_compares_and_refuses(two, told, printed, refused):
+    values = told("compare", *two)
+    assert (
+        values["compared"] is True and values["verified"] is False and values["low"] < values["ratio"] < values["high"]
+    )
+    out = printed("compare", *two)
     assert "unverified" in out and out.rstrip().endswith("Result not verified by MLCommons Association.")
     change_json(list(two[1].glob("run_*/system.json")), host_memory_capacity="1 GiB")
-    assert main([*words, "--json"]) == 1
-    told = json.loads(capsys.readouterr().out)
-    assert told["compared"] is False and [one["what"] for one in told["differences"]] == ["host_memory_capacity"]
-    assert main(words) == 1
-    assert "host_memory_capacity" in capsys.readouterr().err
-    assert main([*words, "--allow", "hardware"]) == 0
-    assert "They differ in hardware" in capsys.readouterr().out
-    assert main([*words, "--allow", "benchmark"]) == 2
-    assert main(["compare", str(two[0].parent), str(two[1])]) == 2
-    assert "holds 2 sets; pass one" in capsys.readouterr().err
+    values = told("compare", *two, code=1)
+    assert values["compared"] is False
+    assert [difference["what"] for difference in values["differences"]] == ["host_memory_capacity"]
+    assert "host_memory_capacity" in refused("compare", *two, code=1)
+    assert "They differ in hardware" in printed("compare", *two, "--allow", "hardware")
+    refused("compare", *two, "--allow", "benchmark")
+    assert "holds 2 sets; pass one" in refused("compare", two[0].parent, two[1])
     (two[0] / "empty").mkdir()
-    assert main(["compare", str(two[0] / "empty"), str(two[1])]) == 2
+    refused("compare", two[0] / "empty", two[1])
 
 
-def test_pairs_are_runs_with_equal_numbers(two: tuple[Path, Path]) -> None:
+def test_pairs_are_runs_with_equal_numbers(two):
     for number in range(5):  # one after the other: 0 and 0, 1 and 1 ...
-        assert compare_sets(runs(two[0])[: number + 1], runs(two[1])[: number + 1], paired=True)
+        assert compare_sets(summaries(two[0])[: number + 1], summaries(two[1])[: number + 1], paired=True)
     (two[0] / "result_2.txt").unlink()
     (two[1] / "result_3.txt").unlink()
     with pytest.raises(NotComparable, match=r"first/result_3.txt and second/result_2.txt are not a pair"):
-        compare_sets(runs(two[0]), runs(two[1]), paired=True)
-    assert compare_sets(runs(two[0]), runs(two[1]), paired=False).runs_slow == 4
+        compare_sets(summaries(two[0]), summaries(two[1]), paired=True)
+    assert compare_sets(summaries(two[0]), summaries(two[1]), paired=False).runs_slow == 4
 
 
-def test_a_run_that_failed_before_logging_its_settings_is_no_difference(tmp_path: Path, make_set: MakeSet) -> None:
+def test_a_run_that_failed_before_logging_its_settings_is_no_difference(tmp_path, make_set):
     digits: dict[str, Any] = {"dataset": "digits", "quality_target": 0.7}
     first, second = make_set(tmp_path / "first", **digits), make_set(tmp_path / "second", **digits)
     for folder in (first, second):
         log = folder / "result_0.txt"
         log.write_text("".join(log.read_text().splitlines(keepends=True)[:2]))
-        ratio = compare_sets(runs(first), runs(second), paired=False)
+        ratio = compare_sets(summaries(first), summaries(second), paired=False)
         assert ratio.differences == () and ratio.target == 0.7 and ratio.value == pytest.approx(1, rel=0.1)
 
 
 @pytest.mark.parametrize("text", ["[1]", "{", "[" * 100_000], ids=["list", "broken", "deep"])
-def test_an_invalid_config_is_named(text: str, two: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_invalid_config_is_named(text, two, refused):
     (two[0] / "run_0" / "config.json").write_text(text)
-    assert main(["compare", *map(str, two)]) == 1
-    assert "run_0/config.json: " in (said := capsys.readouterr().err) and said.count("\n") == 1
+    assert "run_0/config.json: " in (said := refused("compare", *two, code=1)) and said.count("\n") == 1

@@ -1,48 +1,124 @@
-"""Interpolation on measured curves, the frontier and the interval over the seeds."""
+"""Curves of quality over time: interpolated, their frontier, and extrapolated to another machine by a profile."""
 
+import json
 import math
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from judging.comparison.extrapolation import over_schedule
 from judging.comparison.tradeoff import LEAST_SEEDS, frontier, minutes_to, quality_at
 from judging.scoring.interval import Interval
+from mlevents import keys
+from tests.judging.conftest import WriteSet
 
 CURVE = [(1.0, 0.5), (4.0, 0.7), (16.0, 0.8)]
 
 
-def test_between_points_the_quality_is_linear_in_the_logarithm_of_time() -> None:
+def test_between_points_the_quality_is_linear_in_the_logarithm_of_time():
     assert quality_at(CURVE, 2.0) == pytest.approx(0.6)  # halfway from 1 to 4
     assert quality_at(CURVE, 4.0) == 0.7
     assert quality_at(CURVE, 8.0) == pytest.approx(0.75)
     assert quality_at(CURVE, 0.9) is None and quality_at(CURVE, 17.0) is None
-
-
-def test_a_quality_outside_the_points_has_no_time() -> None:
     assert minutes_to(CURVE, 0.4) == 0.0 and math.isinf(minutes_to(CURVE, 0.81))
     assert minutes_to(CURVE, 0.8) == 16.0
+    falling = [(1.0, 0.5), (4.0, 0.7), (16.0, 0.6)]
+    assert minutes_to(falling, 0.6) == pytest.approx(2.0), "the first time counts"
 
 
 @given(st.floats(1.0, 16.0))
-def test_the_time_to_a_quality_is_the_inverse_of_the_quality_at_a_time(minutes: float) -> None:
+def test_the_time_to_a_quality_is_the_inverse_of_the_quality_at_a_time(minutes):
     quality = quality_at(CURVE, minutes)
     assert quality is not None and minutes_to(CURVE, quality) == pytest.approx(minutes)
 
 
-def test_a_curve_that_falls_is_read_at_the_first_time() -> None:
-    assert minutes_to([(1.0, 0.5), (4.0, 0.7), (16.0, 0.6)], 0.6) == pytest.approx(2.0)
-
-
 @given(st.lists(st.tuples(st.floats(0.1, 100), st.floats(0, 1)), min_size=1, max_size=12))
-def test_the_frontier_is_what_nothing_beats_in_time_and_quality(points: list[tuple[float, float]]) -> None:
+def test_the_frontier_is_what_nothing_beats_in_time_and_quality(points):
     beaten = {point for point in points if any(o != point and o[0] <= point[0] and o[1] >= point[1] for o in points)}
     assert frontier(points) == {*points} - beaten
 
 
-def test_the_interval_is_students_t() -> None:
+def test_the_interval_is_students_t():
     values = [0.01, 0.013, 0.008, 0.02]
     interval = Interval.of(values)
     assert interval.bounds == pytest.approx(stats.t.interval(0.95, 3, loc=interval.value, scale=stats.sem(values)))
     assert Interval.of(values[:2], LEAST_SEEDS).bounds is None
+
+
+SLOWER = [{"progress": 0.0, "seconds_per_step": 0.1}, {"progress": 1.0, "seconds_per_step": 0.3}]
+SMALL = {keys.DATASET: "digits", keys.TRAIN_SAMPLES: 650, keys.QUALITY_TARGET: 0.75}
+
+
+def test_the_mean_over_the_schedule_is_the_trapezoids():
+    assert over_schedule([0.25, 0.75], [2.0, 4.0]) == 0.25 * 2 + 0.5 * 3 + 0.25 * 4
+    assert over_schedule([1.0, 1.0], [2.0, 4.0]) == 2.0
+    assert over_schedule([0.25, 0.75], [2.0, 4.0], until=0.5) == pytest.approx((0.25 * 2 + 0.25 * 2.5) / 0.5)
+
+
+@pytest.fixture
+def results(tmp_path: Path, write_set: WriteSet, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """`base` and `method`, three runs each of three evaluated epochs of ten steps; the current folder."""
+    for config, minutes in (("base", 1.0), ("method", 0.5)):
+        write_set(tmp_path / config, [minutes] * 3, **SMALL | {keys.CONFIG_NAME: config})
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def profile(config: str, /, seconds: float = 0.1, **values: object) -> str:
+    one = {"config": config, "positions": [{"progress": 0.5, "seconds_per_step": seconds}], "evaluation_seconds": 2.0}
+    Path(f"{config}.json").write_text(json.dumps(one | values))
+    return f"{config}.json"
+
+
+def test_a_run_has_its_own_steps_and_evaluations_at_the_rates_of_the_profile(results, told):
+    # The method's steps grow from 0.1 to 0.3 s over 40 steps, of which its runs took 30: 0.1 to 0.25 s.
+    profiles = [profile("base"), profile("method", positions=SLOWER, schedule={"steps": 40}, global_batch=64)]
+    values = told("tradeoff", "base", "method", "--profile", *profiles, "--price", "36")
+    base, method = (curve["gains"][0] for curve in values["curves"])
+    assert base["minutes"] * 60 == pytest.approx(30 * 0.1 + 3 * 2) and base["usd"] == pytest.approx(9.0 * 0.01)
+    assert method["minutes"] * 60 == pytest.approx(30 * 0.175 + 3 * 2)
+    assert base["extrapolated"] and method["extrapolated"] and "not measured" in values["extrapolated"]
+    assert values["curves"][1]["extrapolated"] == "another machine (method.json)"
+
+
+def test_a_run_of_a_sweep_took_the_profile_up_to_the_end_of_its_own_schedule(results, write_run, told):
+    write_run(results / "swept", 0, **SMALL | {keys.CONFIG_NAME: "method_x1"})  # 30 steps
+    # To its target the config may take 60 steps, in which a step grows from 0.1 to 0.3 s.
+    longer = profile("method", positions=SLOWER, schedule={"steps": 60})
+    own = profile("method_x1", positions=SLOWER, schedule={"steps": 30})
+    for profiles, seconds in ((longer, 0.15), (own, 0.2)):
+        (curve,) = told("tradeoff", "swept", "--profile", profiles)["curves"]
+        assert curve["gains"][0]["minutes"] * 60 == pytest.approx(30 * seconds + 3 * 2)
+
+
+def test_extrapolated_times_are_marked_in_table_and_figure_and_measured_ones_are_not(results, printed):
+    pytest.importorskip("matplotlib")
+    profiles = profile("base", device="cpu", threads=2, system={"host_processor_model_name": "Fast"})
+    text = printed("tradeoff", "base", "method", "--profile", profiles, "--out", "there.svg", "--price", "9")
+    assert "~9.0 s" in text and "time: extrapolated to cpu, Fast, 2 threads (base.json)" in text
+    assert "note: left out, without a profile: method" in text
+    assert "extrapolated" not in printed("tradeoff", "base", "method", "--out", "here.svg")
+    there, here = (Path(name).read_text() for name in ("there.svg", "here.svg"))
+    assert "Open markers" in there and "US dollars" in there
+    assert "Open markers" not in here and "US dollars" not in here
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"config": "other"}, "is none of base, method"),
+        ({"evaluation_seconds": None}, "is not a profile with an evaluation"),
+        ({"positions": SLOWER}, "several positions need the steps"),
+        ({"positions": []}, "needs positions"),
+        ({"schedule": {"steps": 0}}, "needs positions from 0 to 1, steps"),
+        ({"global_batch": 32}, "has a global batch of 64, base.json another one"),
+        ({"config": "method", "device": "cuda"}, "one machine at a time"),
+    ],
+)
+def test_what_cannot_be_extrapolated_is_refused(results, values, message, refused, printed):
+    profiles = [profile("base", **values), *([profile("method")] if "device" in values else [])]
+    assert message in refused("tradeoff", "base", "method", "--profile", *profiles)
+    assert printed("tradeoff", "base", "method", "--profile", f"base={profile('other')}")

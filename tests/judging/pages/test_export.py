@@ -3,21 +3,15 @@
 import csv
 import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from judging.pages.curves import points
 from mlevents.record import read
+from tests.judging.conftest import WriteRun
+from tests.mlevents.conftest import event
 from timedrun.cli import main
-
-WriteRun = Callable[..., Path]
-
-
-def _event(ms: int, key: str, value: object, **metadata: object) -> str:
-    record = {"namespace": "", "time_ms": ms, "event_type": "POINT_IN_TIME", "key": key, "value": value}
-    return f":::MLLOG {json.dumps(record | {'metadata': metadata})}\n"
 
 
 @pytest.fixture
@@ -28,19 +22,20 @@ def log(tmp_path: Path, write_run: WriteRun) -> Path:
     assert record.started is not None
     start = int(record.started.time_ms)
     lines = path.read_text().splitlines(keepends=True)
-    lines[record.started.line : record.started.line] = [
-        _event(start + 10_000, "tracked_stats", {"train_loss": 2.5, "throughput": 80.0}, step=5, samples_count=20),
-        _event(start + 20_000, "tracked_stats", {"reduced_train_loss": 1.5, "phase": "a"}, step=10, samples_count=40),
-        _event(start + 30_000, "train_loss", 0.5, samples_count=60),
+    events = [
+        event(start + 10_000, "tracked_stats", {"train_loss": 2.5, "throughput": 80.0}, step=5, samples_count=20),
+        event(start + 20_000, "tracked_stats", {"reduced_train_loss": 1.5, "phase": "a"}, step=10, samples_count=40),
+        event(start + 30_000, "train_loss", 0.5, samples_count=60),
     ]
+    lines[record.started.line : record.started.line] = [f":::MLLOG {json.dumps(logged)}\n" for logged in events]
     path.write_text("".join(lines))
     (path.parent / "run_0").mkdir(exist_ok=True)
     (path.parent / "run_0" / "config.json").write_text('{"seed": 3, "optimizer": {"peak_lr": 0.5}}')
     return path
 
 
-def test_csv_has_a_row_per_value_and_the_time_to_train(log: Path, tmp_path: Path) -> None:
-    assert main(["export", str(log.parent), str(log), "--csv", str(tmp_path / "values.csv")]) == 0
+def test_csv_has_a_row_per_value_and_the_time_to_train(log, tmp_path, printed):
+    printed("export", log.parent, log, "--csv", tmp_path / "values.csv")
     with open(tmp_path / "values.csv", newline="") as file:
         rows = list(csv.DictReader(file))
     assert {(row["run"], row["verified"], row["status"]) for row in rows} == {("toy/result_0", "False", "success")}
@@ -52,12 +47,12 @@ def test_csv_has_a_row_per_value_and_the_time_to_train(log: Path, tmp_path: Path
     assert totals == {"time_to_train_minutes": pytest.approx(2.0), "speedrun_minutes": pytest.approx(1.8)}
 
 
-def test_progress_in_samples_is_no_epoch(tmp_path: Path, write_run: WriteRun) -> None:
+def test_progress_in_samples_is_no_epoch(tmp_path, write_run):
     path = write_run(tmp_path / "own", 0, benchmark="bert", qualities=(0.5, 0.73))
     assert [(point.samples, point.epoch) for point in points(read(path))] == [(1.0, None), (2.0, None)]
 
 
-def test_tensorboard_reads_values_with_the_times_of_the_log_and_the_settings(log: Path, tmp_path: Path) -> None:
+def test_tensorboard_reads_values_with_the_times_of_the_log_and_the_settings(log, tmp_path):
     accumulators = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     arguments = ["export", str(log.parent), "--tensorboard", str(tmp_path / "events")]
     assert main(arguments) == 0
@@ -74,14 +69,12 @@ def test_tensorboard_reads_values_with_the_times_of_the_log_and_the_settings(log
     assert main(arguments) == 1 and sorted((tmp_path / "events").rglob("*")) == before
 
 
-def test_a_missing_package_is_answered_with_the_pip_command_and_nothing_is_written(
-    log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_missing_package_is_answered_with_the_pip_command_and_nothing_is_written(log, tmp_path, monkeypatch, refused):
     monkeypatch.setitem(sys.modules, "tensorboard.summary.writer.event_file_writer", None)
-    assert main(["export", str(log), "--tensorboard", str(tmp_path / "out")]) == 1
-    assert "pip install 'timedrun[tensorboard]'" in capsys.readouterr().err and not (tmp_path / "out").exists()
+    assert "pip install 'timedrun[tensorboard]'" in refused("export", log, "--tensorboard", tmp_path / "out", code=1)
+    assert not (tmp_path / "out").exists()
 
 
-def test_a_folder_without_logs_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["export", str(tmp_path), "--csv", str(tmp_path / "out.csv")]) == 2
-    assert "no log found" in capsys.readouterr().err and not (tmp_path / "out.csv").exists()
+def test_a_folder_without_logs_is_refused(tmp_path, refused):
+    assert "no log found" in refused("export", tmp_path, "--csv", tmp_path / "out.csv")
+    assert not (tmp_path / "out.csv").exists()

@@ -1,12 +1,8 @@
 """Figure of quality over time."""
 
-from __future__ import annotations
-
-import builtins
 import json
 import shutil
-from collections.abc import Callable
-from pathlib import Path
+import sys
 from typing import Any
 
 import pytest
@@ -16,15 +12,11 @@ from judging.comparison.compare import compare_sets
 from judging.pages import plot
 from judging.pages.plot import COLOURS, PlotError, colours_of, median_curve, plot_quality, speed_up
 from judging.pages.score_table import NOTICE
-from mlevents.record import read, result_files
-from mlevents.summary import RunSummary, summarize
+from mlevents.record import read
+from mlevents.summary import summarize
+from tests.judging.conftest import summaries
+from tests.mlevents.conftest import event
 from timedrun.cli import main
-
-WriteRun = Callable[..., Path]
-
-
-def _runs(folder: Path) -> list[RunSummary]:
-    return [summarize(read(path)) for path in result_files(folder)]
 
 
 @pytest.fixture
@@ -32,22 +24,16 @@ def figures(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
     """Figures as they are when they are saved."""
     seen: list[Figure] = []
     save = plot._save
-
-    def keep(figure: Figure, out: Path) -> None:
-        seen.append(figure)
-        save(figure, out)
-
-    monkeypatch.setattr(plot, "_save", keep)
+    monkeypatch.setattr(plot, "_save", lambda figure, out: (seen.append(figure), save(figure, out)))
     return seen
 
 
-def test_the_figure_shows_the_logs(tmp_path: Path, write_run: WriteRun, figures: list[Figure]) -> None:
+def test_the_figure_shows_the_logs(tmp_path, write_run, write_set, figures):
     digits: dict[str, Any] = {"dataset": "digits", "quality_target": 0.95}
-    for number in range(3):
-        write_run(tmp_path / "slow", number, minutes=2.0 + number, qualities=(0.5, 0.9, 0.96), **digits)
-    write_run(tmp_path / "fast", 0, minutes=1.0, qualities=(0.8, 0.97), **digits)
-    write_run(tmp_path / "fast", 1, minutes=1.0, qualities=(0.8, 0.9), status="aborted", **digits)
-    plot_quality({"slow": _runs(tmp_path / "slow"), "fast": _runs(tmp_path / "fast")}, tmp_path / "figure.png")
+    slow = write_set(tmp_path / "slow", (2.0, 3.0, 4.0), qualities=(0.5, 0.9, 0.96), **digits)
+    fast = write_set(tmp_path / "fast", (1.0,), qualities=(0.8, 0.97), **digits)
+    write_run(fast, 1, minutes=1.0, qualities=(0.8, 0.9), status="aborted", **digits)
+    plot_quality({"slow": summaries(slow), "fast": summaries(fast)}, tmp_path / "figure.png")
     assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
     axes, times = figures[0].axes
     lines: list[Any] = [line for line in axes.lines if line.get_linestyle() == "-"]
@@ -78,11 +64,11 @@ def test_the_figure_shows_the_logs(tmp_path: Path, write_run: WriteRun, figures:
     assert times.get_xlabel().startswith("seconds") and axes.get_ylabel() == "top-1 accuracy"
 
 
-def test_the_ratio_in_the_figure_is_that_of_compare(tmp_path: Path, write_run: WriteRun, figures: list[Figure]) -> None:
+def test_the_ratio_in_the_figure_is_that_of_compare(tmp_path, write_run, figures):
     for number in range(4):
         for name, minutes in (("baseline", 4.0 + number / 10), ("methods", 2.0 + number / 5)):
             write_run(tmp_path / name, number, minutes=minutes)
-    sets = {name: _runs(tmp_path / name) for name in ("methods", "baseline")}
+    sets = {name: summaries(tmp_path / name) for name in ("methods", "baseline")}
     plot_quality(sets, tmp_path / "figure.png")
     paired = speed_up(sets["baseline"], sets["methods"])
     assert [text.get_text() for text in figures[0].axes[1].texts] == [paired, "reference\n(one budget)"]
@@ -91,7 +77,7 @@ def test_the_ratio_in_the_figure_is_that_of_compare(tmp_path: Path, write_run: W
     assert paired.startswith(ratio.text()) and (verdict, factors) == ("faster", "1 x 1.81 x 1")
 
 
-def test_a_config_has_one_colour_in_all_figures_and_no_two_share_one() -> None:
+def test_a_config_has_one_colour_in_all_figures_and_no_two_share_one():
     names = ["digits_methods", "digits_ema", "digits_baseline", "digits_baseline_2022", "a", "b", "c"]
     colours = colours_of({name: name for name in names})
     assert colours == colours_of({name: name for name in reversed(names)}) and len(set(colours.values())) == len(names)
@@ -100,41 +86,28 @@ def test_a_config_has_one_colour_in_all_figures_and_no_two_share_one() -> None:
     assert len(set(colours_of({str(n): "baseline" for n in range(7)}).values())) == 7
 
 
-def test_a_run_that_ends_at_its_first_evaluation_is_visible(
-    tmp_path: Path, write_run: WriteRun, figures: list[Figure]
-) -> None:
-    write_run(tmp_path, 0, minutes=1.0, qualities=(0.97,))
-    plot_quality({"one": _runs(tmp_path)}, tmp_path / "figure.png")
-    axes: Any = figures[0].axes[0]
-    (low, high), sizes = axes.get_ylim(), [line.get_markersize() for line in axes.lines if line.get_marker() == "."]
-    assert low < 0.97 < high and max(sizes) > 5
-
-
-def test_a_median_begins_when_all_runs_have() -> None:
-    x, y = median_curve([([1.0, 3.0], [0.0, 2.0]), ([1.0, 3.0], [0.0, 4.0]), ([2.0, 5.0], [9.0, 9.0])]) or ([], [])
-    assert (x[0], x[-1]) == (2.0, 3.0) and (y[0], y[-1]) == (2.0, 4.0)
-    assert median_curve([([1.0], [0.5])]) is median_curve([]) is None
-
-
-def test_long_runs_are_drawn_in_minutes(tmp_path: Path, write_run: WriteRun, figures: list[Figure]) -> None:
-    write_run(tmp_path, 0, minutes=30)
-    plot_quality({"baseline": _runs(tmp_path)}, tmp_path / "figure.svg")
+def test_a_long_run_that_ends_at_its_first_evaluation_is_visible_and_drawn_in_minutes(tmp_path, write_run, figures):
+    write_run(tmp_path, 0, minutes=30.0, qualities=(0.97,))
+    plot_quality({"baseline": summaries(tmp_path)}, tmp_path / "figure.svg")
     assert "<svg" in (tmp_path / "figure.svg").read_text()
     axes, times = figures[0].axes
     line: Any = axes.lines[0]
     assert times.get_xlabel().startswith("minutes") and line.get_xdata()[-1] == pytest.approx(30)
     assert axes.get_title(loc="left") == "baseline on imagenet (unverified)"
+    low, high = axes.get_ylim()
+    assert low < 0.97 < high and max(line.get_markersize() for line in axes.lines if line.get_marker() == ".") > 5
 
 
-def test_invalid_figures_are_refused_and_nothing_written(
-    tmp_path: Path, write_run: WriteRun, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    good, bert = (
-        [summarize(read(write_run(tmp_path / "a", 0)))],
-        [summarize(read(write_run(tmp_path / "b", 0, benchmark="bert")))],
-    )
+def test_a_median_begins_when_all_runs_have():
+    x, y = median_curve([([1.0, 3.0], [0.0, 2.0]), ([1.0, 3.0], [0.0, 4.0]), ([2.0, 5.0], [9.0, 9.0])]) or ([], [])
+    assert (x[0], x[-1]) == (2.0, 3.0) and (y[0], y[-1]) == (2.0, 4.0)
+    assert median_curve([([1.0], [0.5])]) is median_curve([]) is None
+
+
+def test_invalid_figures_are_refused_and_nothing_written(tmp_path, write_run, monkeypatch):
+    good = [summarize(read(write_run(tmp_path / "a", 0)))]
+    bert = [summarize(read(write_run(tmp_path / "b", 0, benchmark="bert")))]
     empty = [summarize(read(write_run(tmp_path / "c", 0, qualities=())))]
-    out = tmp_path / "figure.png"
     for sets, name, match in (
         ({"a": good, "b": bert}, "figure.png", "bert and resnet have different metrics"),
         ({"c": empty}, "figure.png", "no run of c logged an evaluation"),
@@ -144,46 +117,34 @@ def test_invalid_figures_are_refused_and_nothing_written(
     ):
         with pytest.raises(PlotError, match=match):
             plot_quality(sets, tmp_path / name)
-    imported = builtins.__import__
-
-    def without(name: str, *rest: Any, **more: Any) -> Any:
-        if name.startswith("matplotlib"):
-            raise ImportError(name)
-        return imported(name, *rest, **more)
-
-    monkeypatch.setattr(builtins, "__import__", without)
+    for module in [name for name in sys.modules if name.startswith("matplotlib")]:
+        monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(PlotError, match=r"timedrun\[report\]"):
-        plot_quality({"a": good}, out)
-    assert not out.exists()
+        plot_quality({"a": good}, tmp_path / "figure.png")
+    assert not list(tmp_path.glob("figure.*"))
 
 
-def test_all_sets_below_a_folder_are_plotted_once_into_it(
-    tmp_path: Path, write_run: WriteRun, figures: list[Figure], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_all_sets_below_a_folder_are_plotted_once_into_it(tmp_path, write_run, figures, printed, refused):
     for system in ("slow", "fast"):
         write_run(tmp_path / system, 0, platform=system, config_name=system)
     shutil.copytree(tmp_path / "slow", tmp_path / "zz_copy")
-    assert main(["plot", str(tmp_path)]) == 0
+    printed("plot", tmp_path)
     assert (tmp_path / "quality_over_time.png").is_file()
     assert [text.get_text().split(":")[0] for text in figures[0].legends[0].get_texts()][:2] == ["fast", "slow"]
-    assert main(["plot", str(tmp_path / "slow"), str(tmp_path / "fast")]) == 2
-    assert "--out FILE is required" in capsys.readouterr().err
+    assert "--out FILE is required" in refused("plot", tmp_path / "slow", tmp_path / "fast")
     (tmp_path / "systems").mkdir()
-    assert main(["plot", str(tmp_path)]) == 2  # a package gets no file
+    refused("plot", tmp_path)  # a package gets no file
 
 
-def test_losses_and_throughput_of_the_log_are_plotted(
-    tmp_path: Path, write_run: WriteRun, figures: list[Figure], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_losses_and_throughput_of_the_log_are_plotted(tmp_path, write_run, figures, capsys):
     path = write_run(tmp_path, 0, minutes=2.0)
     assert main(["plot", str(tmp_path), "--what", "loss"]) == 1
     assert "no run of" in capsys.readouterr().err
     started = read(path).started
     assert started is not None
-    stats = {"key": "tracked_stats", "value": {"train_loss": 2.5, "throughput": 80.0}, "metadata": {"step": 5}}
-    event = {"namespace": "", "time_ms": int(started.time_ms) + 30_000, "event_type": "POINT_IN_TIME", **stats}
+    stats = event(int(started.time_ms) + 30_000, "tracked_stats", {"train_loss": 2.5, "throughput": 80.0}, step=5)
     lines = path.read_text().splitlines()
-    lines.insert(started.line, f":::MLLOG {json.dumps(event)}")
+    lines.insert(started.line, f":::MLLOG {json.dumps(stats)}")
     path.write_text("\n".join([*lines, ""]))
     for what, value, label in (("loss", 2.5, "training loss"), ("throughput", 80.0, "samples per second")):
         assert main(["plot", str(tmp_path), "--what", what]) == 0

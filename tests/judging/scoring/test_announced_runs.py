@@ -1,6 +1,6 @@
 """Sets against their ledger: all announced runs, the median window, or the names of those that are missing."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -10,11 +10,11 @@ from judging.scoring.announced_runs import ledger_findings
 from mlevents import keys
 from mlevents.record import natural, read
 from mlevents.summary import summarize
+from tests.judging.conftest import MakeSet
 from tests.judging.ground.test_ledger import FACTS
 from timedrun.commands.check import check_paths
 from timedrun.submission.packaging.package import package
 
-MakeSet = Callable[..., Path]
 TIMES = (10.0, 30.0, 11.0, 12.0, 13.0, 14.0, 60.0)
 
 
@@ -22,9 +22,7 @@ def announced_set(make_set: MakeSet, folder: Path, times: Sequence[float] = TIME
     """Announce and close a run for each of `times`, as runs do."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     (folder.parent / ledger.LEDGER).touch()
-    entries = []
-    for number in range(len(times)):
-        entries.append(ledger.announce(folder / f"result_{number}.txt", **FACTS))
+    entries = [ledger.announce(folder / f"result_{number}.txt", **FACTS) for number in range(len(times))]
     make_set(folder, times=times, config_digest="d", **{keys.LEDGER_ENTRY: "0" * 64})
     for number, entry in enumerate(entries):
         log = folder / f"result_{number}.txt"
@@ -34,26 +32,31 @@ def announced_set(make_set: MakeSet, folder: Path, times: Sequence[float] = TIME
     return folder
 
 
+@pytest.fixture
+def announced(tmp_path: Path, make_set: MakeSet) -> Path:
+    """A set whose seven runs were all announced and closed."""
+    return announced_set(make_set, tmp_path / "runs" / "set")
+
+
 def said(folder: Path) -> list[tuple[str, str]]:
     logs = sorted(folder.glob("result_*.txt"), key=lambda path: natural(path.name))
     return [(finding.level, finding.message) for finding in ledger_findings([summarize(read(log)) for log in logs])]
 
 
-def test_all_the_median_window_and_any_other_selection_are_told_apart(tmp_path: Path, make_set: MakeSet) -> None:
-    folder = announced_set(make_set, tmp_path / "runs" / "set")
+def test_all_the_median_window_and_any_other_selection_are_told_apart(announced):
     all_of = "7 runs announced with this config on this system"
     held = " (runs in the ledger: 7)"
-    assert said(folder) == [("note", f"these are all {all_of}{held}")]
+    assert said(announced) == [("note", f"these are all {all_of}{held}")]
     # Olympic means of the windows 0-4, 1-5, 2-6: 12, 13, 13 minutes; the upper one of equal ones is the later.
     for number in (0, 6):
-        (folder / f"result_{number}.txt").unlink()
-    assert said(folder) == [("note", f"this is the median window of the {all_of}{held}")]
-    (folder / "result_1.txt").unlink()
+        (announced / f"result_{number}.txt").unlink()
+    assert said(announced) == [("note", f"this is the median window of the {all_of}{held}")]
+    (announced / "result_1.txt").unlink()
     missing = "run 1, set/result_0.txt (10.000 min), run 2, set/result_1.txt (30.000 min), run 7, set/result_6.txt"
-    assert said(folder) == [("warning", f"4 of the {all_of}; not in the set: {missing} (60.000 min){held}")]
+    assert said(announced) == [("warning", f"4 of the {all_of}; not in the set: {missing} (60.000 min){held}")]
 
 
-def test_a_run_that_was_never_closed_is_named(tmp_path: Path, make_set: MakeSet) -> None:
+def test_a_run_that_was_never_closed_is_named(tmp_path, make_set):
     folder = announced_set(make_set, tmp_path / "runs" / "set", times=(10.0, 11.0, 12.0, 13.0, 14.0), not_closed=1)
     assert "5 of the 5 runs announced" in said(folder)[0][1]
     assert "never closed: run 2, set/result_1.txt" in said(folder)[0][1]
@@ -62,66 +65,54 @@ def test_a_run_that_was_never_closed_is_named(tmp_path: Path, make_set: MakeSet)
 
 
 @pytest.mark.parametrize("hide", [False, True])
-def test_an_altered_log_fails_the_set_even_if_it_hides_its_announcement(
-    tmp_path: Path, make_set: MakeSet, hide: bool
-) -> None:
-    folder = announced_set(make_set, tmp_path / "runs" / "set")
-    log = folder / "result_2.txt"
+def test_an_altered_log_fails_the_set_even_if_it_hides_its_announcement(announced, hide):
+    log = announced / "result_2.txt"
     lines = log.read_text().splitlines(keepends=True)
     log.write_text("".join(line for line in lines if not (hide and keys.LEDGER_ENTRY in line)) + " ")
-    one = next(result for result in check_paths([folder], None, run_official=False) if result.kind == "set")
-    assert one.strict == "fail"
-    assert ("error", "result_2.txt was altered: its SHA-256 is not that of run 3 in the ledger") in said(folder)
+    of_set = next(result for result in check_paths([announced], None, run_official=False) if result.kind == "set")
+    assert of_set.strict == "fail"
+    assert ("error", "result_2.txt was altered: its SHA-256 is not that of run 3 in the ledger") in said(announced)
 
 
-def test_a_broken_chain_fails_the_set_and_nothing_else_is_said(tmp_path: Path, make_set: MakeSet) -> None:
-    folder = announced_set(make_set, tmp_path / "runs" / "set")
-    path = tmp_path / "runs" / ledger.LEDGER
-    path.write_text(path.read_text().replace('"minutes":60.0', '"minutes":6.0'))
-    path.write_text("".join(path.read_text().splitlines(keepends=True)[1:]))
-    ((level, message),) = said(folder)
+def test_a_broken_chain_fails_the_set_and_nothing_else_is_said(announced):
+    path = announced.parent / ledger.LEDGER
+    text = path.read_text().replace('"minutes":60.0', '"minutes":6.0')
+    path.write_text("".join(text.splitlines(keepends=True)[1:]))
+    ((level, message),) = said(announced)
     assert level == "error" and "the chain is broken: line 1 does not hold the SHA-256 of the line before" in message
 
 
-def test_logs_of_others_below_a_ledger_are_left_alone_and_own_ones_without_it_are_noted(
-    tmp_path: Path, make_set: MakeSet
-) -> None:
-    folder = announced_set(make_set, tmp_path / "runs" / "set")
-    assert said(make_set(tmp_path / "runs" / "foreign")) == []
-    ((level, message),) = said(make_set(tmp_path / "runs" / "older", config_digest="d"))
+def test_logs_of_others_below_a_ledger_are_left_alone_and_own_ones_without_it_are_noted(announced, make_set):
+    runs = announced.parent
+    assert said(make_set(runs / "foreign")) == []
+    ((level, message),) = said(make_set(runs / "older", config_digest="d"))
     assert level == "warning" and "does not announce the run of result_0.txt, result_1.txt" in message
-    (tmp_path / "runs" / ledger.LEDGER).unlink()
-    assert [level for level, _ in said(folder)] == ["note"]
-    assert said(tmp_path / "runs" / "foreign") == []
+    (runs / ledger.LEDGER).unlink()
+    assert [level for level, _ in said(announced)] == ["note"]
+    assert said(runs / "foreign") == []
 
 
-def test_a_package_carries_its_ledger_and_its_reader_gets_the_same_sentence(
-    tmp_path: Path, make_set: MakeSet, source: Path
-) -> None:
-    folder = announced_set(make_set, tmp_path / "runs" / "set")
-    report = package([folder], tmp_path / "out", submitter="Example", source=source, check=False)
+def test_a_package_carries_its_ledger_and_its_reader_gets_the_same_sentence(announced, tmp_path, source):
+    report = package([announced], tmp_path / "out", submitter="Example", source=source, check=False)
     sentence = "this is the median window of the 7 runs announced with this config on this system"
     assert sentence in (report.folder / "README.md").read_text()
     assert "ledger head " in "\n".join(report.notes)
-    moved = tmp_path / "moved"
-    moved.mkdir()
-    report.folder.rename(moved / "Example")
-    logs = moved / "Example" / "results" / "1xCPU-baseline" / "resnet"
+    moved = report.folder.rename(tmp_path / "Moved")
+    logs = moved / "results" / "1xCPU-baseline" / "resnet"
     assert said(logs) == [("note", f"{sentence} (runs in the ledger: 7)")]
     log = logs / "result_2.txt"
     log.write_text("".join(line for line in log.read_text().splitlines(True) if keys.LEDGER_ENTRY not in line))
     assert ("error", "the ledger does not announce the run of result_2.txt") in said(logs)
-    next((moved / "Example").rglob(ledger.LEDGER)).unlink()
+    next(moved.rglob(ledger.LEDGER)).unlink()
     assert [level for level, _ in said(logs)] == ["warning"]
 
 
-def test_a_run_that_ended_before_its_clock_is_counted_apart(tmp_path: Path, make_set: MakeSet) -> None:
-    folder = announced_set(make_set, tmp_path / "runs" / "set")
-    early = folder / "result_9.txt"
+def test_a_run_that_ended_before_its_clock_is_counted_apart(announced):
+    early = announced / "result_9.txt"
     entry = ledger.announce(early, **FACTS)
-    early.write_text((folder / "result_0.txt").read_text().split("run_start")[0].rpartition("\n")[0] + "\n")
-    early.write_text(early.read_text().replace(read(folder / "result_0.txt").value(keys.LEDGER_ENTRY), entry))
+    started = (announced / "result_0.txt").read_text().split("run_start")[0].rpartition("\n")[0]
+    early.write_text(started.replace(read(announced / "result_0.txt").value(keys.LEDGER_ENTRY), entry) + "\n")
     ledger.close(early)
     early.unlink()
     rest = "(runs in the ledger: 8; 1 of this config ended before the clock)"
-    assert said(folder) == [("note", f"these are all 7 runs announced with this config on this system {rest}")]
+    assert said(announced) == [("note", f"these are all 7 runs announced with this config on this system {rest}")]

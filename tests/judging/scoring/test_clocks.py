@@ -1,8 +1,5 @@
 """Times of training alone and optimizer steps, from logs written event by event."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +14,6 @@ from mlevents.rounds import RULESETS
 from mlevents.runlog import RunLog
 from mlevents.summary import RunSummary, summarize
 
-WriteRun = Callable[..., Path]
 LETTERS = {"B": keys.BLOCK_START, "b": keys.BLOCK_STOP, "E": keys.EVAL_START, "e": keys.EVAL_STOP}
 
 
@@ -48,24 +44,16 @@ def timed(path: Path, events: str, *extra: tuple[str, Any, dict[str, Any]]) -> R
         ("EBeb", 1),  # or begins before it
         ("BEeb..B..", 5),  # a block that is open at run_stop
         ("BEe", 2),
+        *((events, None) for events in ("Ee", "bBb", "BBb", "BbEeb", "Bbb")),  # starts or stops are missing
     ],
 )
-def test_the_speedruns_clock_runs_in_blocks_and_stops_for_evaluations(
-    events: str, minutes: float, tmp_path: Path
-) -> None:
+def test_the_speedruns_clock_runs_in_blocks_and_stops_for_evaluations(events, minutes, tmp_path):
     assert timed(tmp_path / "result_0.txt", events).block_minutes == minutes
+    resumed = timed(tmp_path / "result_1.txt", events, (keys.RESUMED, 7, {}))
+    assert resumed.block_minutes is None, "its blocks include the interruption"
 
 
-@pytest.mark.parametrize("events", ["Ee", "bBb", "BBb", "BbEeb", "Bbb"])
-def test_logs_without_all_starts_and_stops_of_blocks_have_no_speedrun_time(events: str, tmp_path: Path) -> None:
-    assert timed(tmp_path / "result_0.txt", events).block_minutes is None
-
-
-def test_a_resumed_run_has_none_either_since_its_blocks_include_the_interruption(tmp_path: Path) -> None:
-    assert timed(tmp_path / "result_0.txt", "BEeb", (keys.RESUMED, 7, {})).block_minutes is None
-
-
-def test_steps_are_the_runs_own_count(tmp_path: Path) -> None:
+def test_steps_are_the_runs_own_count(tmp_path):
     counts = [(keys.TRACKED_STATS, {"throughput": 1.0}, {keys.STEP: step}) for step in (390, 780)]
     assert timed(tmp_path / "result_0.txt", "BEeb", *counts).steps is None  # of another project, it may be anything
     digest: tuple[str, Any, dict[str, Any]] = (keys.CONFIG_DIGEST, "0" * 64, {})
@@ -82,17 +70,14 @@ def test_steps_are_the_runs_own_count(tmp_path: Path) -> None:
         ("resnet", {keys.GLOBAL_BATCH_SIZE: None}, None),
     ],
 )
-def test_steps_of_other_logs_follow_from_progress_and_batch(
-    benchmark: str, logged: dict[str, Any], steps: float | None, tmp_path: Path, write_run: WriteRun
-) -> None:
+def test_steps_of_other_logs_follow_from_progress_and_batch(benchmark, logged, steps, tmp_path, write_run):
     run = summarize(read(write_run(tmp_path, 0, benchmark=benchmark, dataset="toy", **logged)))
     expected = None if steps is None else round(steps)
     assert optimizer_steps(run, RULESETS["2.0.0"].benchmarks[benchmark]) == expected
 
 
-def test_a_score_has_all_clocks_side_by_side(tmp_path: Path, write_run: WriteRun) -> None:
-    for number, minutes in enumerate([1, 2, 3, 4, 5]):
-        write_run(tmp_path, number, minutes=minutes)
+def test_a_score_has_all_clocks_side_by_side(tmp_path, write_set):
+    write_set(tmp_path, [1, 2, 3, 4, 5])
     (one,) = scores.score([tmp_path])
     # Evaluating takes the last tenth of every block, and nothing lies between blocks.
     assert one.speedrun_runs == pytest.approx([0.9, 1.8, 2.7, 3.6, 4.5]) and one.speedrun_minutes == pytest.approx(2.7)
@@ -104,7 +89,7 @@ def test_a_score_has_all_clocks_side_by_side(tmp_path: Path, write_run: WriteRun
     assert "mean 60,054.0 optimizer steps, computed from progress and batch, without incomplete batches\n" in shown
 
 
-def test_published_runs_without_starts_of_blocks_have_no_speedrun_time(published_sample: dict[str, Path]) -> None:
+def test_published_runs_without_starts_of_blocks_have_no_speedrun_time(published_sample):
     found = scores.score([*published_sample.values()])
     assert len(found) == 4
     for one in found:

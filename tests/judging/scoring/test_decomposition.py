@@ -1,9 +1,5 @@
 """A ratio of times is the product of samples, samples per second of training, and evaluation with start-up."""
 
-from __future__ import annotations
-
-import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean, geometric_mean
@@ -16,12 +12,9 @@ from judging.comparison.compare import compare_sets
 from judging.comparison.speedup_ratio import Ratio, compare, decompose
 from judging.ground import stdio
 from judging.scoring.decomposition import Decomposition, RunParts, decomposition, run_parts, time_parts
-from mlevents.record import read, result_files
 from mlevents.rounds import RULESETS
-from mlevents.summary import RunSummary, summarize
-from timedrun.cli import main
+from tests.judging.conftest import summaries
 
-WriteRun = Callable[..., Path]
 RESNET = RULESETS["2.0.0"].benchmarks["resnet"]
 SHARES = st.floats(0.05, 1.0)
 
@@ -37,7 +30,7 @@ RUNS = st.lists(st.builds(run, st.floats(1e-3, 1e4), st.floats(1, 1e12), SHARES)
 
 @settings(deadline=None, max_examples=25)
 @given(RUNS, RUNS)
-def test_the_product_of_the_factors_is_the_ratio_for_both_means(slow: list[RunParts], fast: list[RunParts]) -> None:
+def test_the_product_of_the_factors_is_the_ratio_for_both_means(slow, fast):
     geometric = decompose(slow, fast, paired=False)
     assert geometric is not None
     assert geometric.ratio == pytest.approx(
@@ -64,19 +57,15 @@ def factors(found: Decomposition | None) -> tuple[float, ...]:
         ([run(5, 0.5e6), run(6, 0.6e6)], (2, 1, 1)),  # fewer samples
     ],
 )
-def test_each_way_to_be_faster_has_its_factor(fake: list[RunParts], expected: tuple[float, ...]) -> None:
+def test_each_way_to_be_faster_has_its_factor(fake, expected):
     share = 0.8 if expected[2] != 1 else 1.0
     found = decompose([run(10, 1e6, share), run(12, 1.2e6, share)], fake, paired=True)
     assert factors(found) == pytest.approx(expected)
     assert found is not None and (found.samples.low, found.samples.high) == pytest.approx((expected[0],) * 2)
 
 
-def _runs(folder: Path) -> list[RunSummary]:
-    return [summarize(read(path)) for path in result_files(folder)]
-
-
-def test_the_parts_of_a_log_by_hand(tmp_path: Path, write_run: WriteRun) -> None:
-    (summary,) = _runs(write_run(tmp_path, 0, minutes=10.0))  # 3 epochs of 1,281,167 images, a tenth is evaluation
+def test_the_parts_of_a_log_by_hand(tmp_path, write_run):
+    (summary,) = summaries(write_run(tmp_path, 0, minutes=10.0))  # 3 epochs of 1,281,167 images, a tenth is evaluation
     assert summary.startup_minutes == 0
     parts = run_parts(replace(summary, startup_minutes=1.0), RESNET)
     assert parts is not None and parts.training_minutes == pytest.approx(8.0, rel=1e-4)
@@ -94,11 +83,11 @@ def test_the_parts_of_a_log_by_hand(tmp_path: Path, write_run: WriteRun) -> None
 
 
 def _published(folder: Path, benchmark: str) -> Ratio:
-    sides = [_runs(folder / "results" / f"8xA100_80GB-{which}" / benchmark) for which in ("baseline", "methods")]
+    sides = [summaries(folder / "results" / f"8xA100_80GB-{which}" / benchmark) for which in ("baseline", "methods")]
     return compare_sets(sides[0], sides[1], paired=False)
 
 
-def test_published_speed_ups_are_fewer_epochs_or_faster_steps(published_sample: dict[str, Path]) -> None:
+def test_published_speed_ups_are_fewer_epochs_or_faster_steps(published_sample):
     resnet, bert = (_published(published_sample[name], of) for name, of in (("v2.0", "resnet"), ("v2.1", "bert")))
     assert resnet.decomposition is not None and bert.decomposition is not None
     assert resnet.decomposition.samples.value == pytest.approx(84 / 27)
@@ -107,8 +96,8 @@ def test_published_speed_ups_are_fewer_epochs_or_faster_steps(published_sample: 
     assert any("first epoch's excess" in note for note in resnet.notes)
 
 
-def test_published_scores_decomposed(published: Path) -> None:
-    resnet, bert = (_published(published, one) for one in ("resnet", "bert"))
+def test_published_scores_decomposed(published):
+    resnet, bert = (_published(published, benchmark) for benchmark in ("resnet", "bert"))
     of_scores = [ratio.decomposition_of_scores for ratio in (resnet, bert)]
     assert [(score.ratio, score.samples.value, score.per_sample) for score in of_scores if score] == [
         pytest.approx((4.646, 3.111, 1.493), abs=6e-4),
@@ -116,36 +105,24 @@ def test_published_scores_decomposed(published: Path) -> None:
     ]
     assert bert.decomposition is not None
     assert (bert.decomposition.samples.value, bert.decomposition.per_sample) == pytest.approx((0.977, 2.789), abs=6e-4)
-    assert [ratio.ratio_of_scores for ratio in (resnet, bert)] == pytest.approx(
-        [score.ratio for score in of_scores if score]
-    )
 
 
-def test_score_and_compare_show_the_parts(
-    tmp_path: Path, write_run: WriteRun, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_score_and_compare_show_the_parts(tmp_path, write_run, told, printed, monkeypatch):
     for number in range(5):
-        logged = {"start": 1.7e9 + number * 1e5, "config_digest": "a"}
-        write_run(tmp_path / "slow", number, minutes=90.0 + number, qualities=(0.4, 0.5, 0.6, 0.761), **logged)
-        write_run(
-            tmp_path / "fast", number, minutes=30.0, qualities=(0.6, 0.761), **{**logged, "start": 1.8e9 + number * 1e5}
-        )
-    slow, fast = str(tmp_path / "slow"), str(tmp_path / "fast")
-    assert main(["score", slow, "--json"]) == 0
-    (score,) = json.loads(capsys.readouterr().out)
+        start = 1.7e9 + number * 1e5
+        qualities = (0.4, 0.5, 0.6, 0.761)
+        write_run(tmp_path / "slow", number, minutes=90.0 + number, qualities=qualities, start=start, config_digest="a")
+        for folder, digest in (("fast", "b"), ("same", "a")):
+            write_run(tmp_path / folder, number, minutes=30.0, qualities=qualities[2:], config_digest=digest)
+    (score,) = told("score", tmp_path / "slow")
     parts = score["parts"]
     assert parts["samples"] / parts["samples_per_second"] / parts["training_share"] / 60 == pytest.approx(
         score["score_minutes"]
     )
     monkeypatch.setattr(stdio, "terminal_columns", lambda stream: 80)
-    assert main(["compare", slow, fast]) == 0
-    same_config = capsys.readouterr().out
+    same_config = printed("compare", tmp_path / "slow", tmp_path / "same")
     assert "Caveat" not in same_config and "= samples" in same_config
-    for path in result_files(tmp_path / "fast"):
-        path.unlink()
-        write_run(path.parent, int(path.stem[-1]), minutes=30.0, qualities=(0.6, 0.761), config_digest="b")
-    assert main(["compare", slow, fast]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    lines = printed("compare", tmp_path / "slow", tmp_path / "fast").splitlines()
     assert max(map(len, lines)) <= 80
     caveat = next(at for at, line in enumerate(lines) if line.startswith("Caveat: slow was measured with one training"))
     table = next(at for at, line in enumerate(lines) if "first" in line and "second" in line)

@@ -1,8 +1,6 @@
 """Energy from power files, and notes on broken power rules."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
+import json
 from pathlib import Path
 
 import pytest
@@ -10,12 +8,26 @@ import pytest
 from judging.pages import score_table
 from judging.scoring import score as scores
 from judging.scoring.power import PowerError, run_energy
-from tests.judging.scoring.power_files import START, steady, write_power
 
-WriteRun = Callable[..., Path]
+START = 1_800_000_000_000.0
 
 
-def test_energy_is_mean_power_times_the_time_to_train(tmp_path: Path) -> None:
+def write_power(path: Path, events: list[tuple[str, float, object]]) -> None:
+    """A power file of (key, milliseconds, value)."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    point = {"namespace": "", "event_type": "POINT_IN_TIME", "metadata": {}}
+    lines = [point | {"time_ms": time, "key": key, "value": value} for key, time, value in events]
+    path.write_text("".join(f":::MLLOG {json.dumps(line)}\n" for line in lines))
+
+
+def steady(watts: float, seconds: int, start: float = START) -> list[tuple[str, float, object]]:
+    """A measurement of one reading a second."""
+    readings = [("power_reading", start + 1000 * second, watts) for second in range(1, seconds + 1)]
+    stop = ("power_measurement_stop", start + seconds * 1000, None)
+    return [("power_measurement_start", start, None), *readings, stop]
+
+
+def test_energy_is_mean_power_times_the_time_to_train_and_a_shorter_measurement_is_noted(tmp_path):
     folder = tmp_path / "power" / "result_0"
     write_power(folder / "node_0.txt", [("conversion_eff", START - 5, 0.5), *steady(200.0, 120)])
     write_power(folder / "node_1.txt", steady(100.0, 120))
@@ -23,9 +35,14 @@ def test_energy_is_mean_power_times_the_time_to_train(tmp_path: Path) -> None:
     energy = run_energy(tmp_path / "result_0.txt", started_ms=START, minutes=2.0)
     assert energy.joules == pytest.approx((0.5 * 200 + 100 + 0.9 * 10) * 120)
     assert (energy.nodes, energy.switches, energy.notes) == (2, 1, ())
+    write_power(folder / "node_1.txt", steady(1.0, 90))
+    energy = run_energy(tmp_path / "result_0.txt", started_ms=START, minutes=2.0)
+    assert energy.notes == (
+        "power/result_0/node_1.txt does not cover the whole time to train, which the rules require",
+    )
 
 
-def test_a_reading_is_the_power_since_the_one_before_it(tmp_path: Path) -> None:
+def test_a_reading_is_the_power_since_the_one_before_it(tmp_path):
     events = [
         ("power_reading", START - 500, 1e9),  # before the start: none
         ("power_measurement_start", START, None),
@@ -49,15 +66,13 @@ def test_a_reading_is_the_power_since_the_one_before_it(tmp_path: Path) -> None:
         ([("power_measurement_start", START, None), ("power_reading", START + 9, "warm")], "line 2.*is not a number"),
     ],
 )
-def test_a_file_without_a_measurement_is_named(
-    tmp_path: Path, events: list[tuple[str, float, object]], why: str
-) -> None:
+def test_a_file_without_a_measurement_is_named(tmp_path, events, why):
     write_power(tmp_path / "power" / "result_0" / "node_0.txt", events)
     with pytest.raises(PowerError, match=f"result_0/node_0.txt.*{why}"):
         run_energy(tmp_path / "result_0.txt", started_ms=START, minutes=1.0)
 
 
-def test_missing_and_misnumbered_files_are_named(tmp_path: Path) -> None:
+def test_missing_and_misnumbered_files_are_named(tmp_path):
     with pytest.raises(PowerError, match="power/result_0 holds no node_0.txt"):
         run_energy(tmp_path / "result_0.txt", started_ms=START, minutes=1.0)
     write_power(tmp_path / "power" / "result_0" / "node_1.txt", steady(1.0, 60))
@@ -65,7 +80,7 @@ def test_missing_and_misnumbered_files_are_named(tmp_path: Path) -> None:
         run_energy(tmp_path / "result_0.txt", started_ms=START, minutes=1.0)
 
 
-def test_energy_of_a_set_is_the_mean_over_the_runs_of_its_score(tmp_path: Path, write_run: WriteRun) -> None:
+def test_energy_of_a_set_is_the_mean_over_the_runs_of_its_score(tmp_path, write_run):
     for number, minutes in enumerate([1.0, 2.0, 3.0, 4.0, 5.0]):
         # The fastest and the slowest run draw far more: their energy must not count.
         watts = 1e6 if number in (0, 4) else 100.0
@@ -81,9 +96,3 @@ def test_energy_of_a_set_is_the_mean_over_the_runs_of_its_score(tmp_path: Path, 
     (one,) = scores.score([tmp_path])
     assert one.energy_joules is None and one.score_minutes is not None
     assert any("the energy was not computed: power/result_1 holds no node_0.txt" in note for note in one.notes)
-
-
-def test_a_measurement_shorter_than_the_run_is_noted(tmp_path: Path) -> None:
-    write_power(tmp_path / "power" / "result_0" / "node_0.txt", steady(1.0, 90))
-    found = run_energy(tmp_path / "result_0.txt", started_ms=START, minutes=2.0)
-    assert found.notes == ("power/result_0/node_0.txt does not cover the whole time to train, which the rules require",)

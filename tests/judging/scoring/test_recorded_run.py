@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,18 +18,14 @@ from judging.scoring.recorded_run import (
 )
 from mlevents import keys
 from mlevents.record import read
-from mlevents.summary import RunSummary, summarize
+from mlevents.summary import summarize
+from tests.judging.conftest import WriteRun
 from timedrun.cli import main
 from timedrun.commands import reproduce
 
 CONFIG = {"benchmark": "image_classification", "name": "smoke", "optimizer": {"peak_lr": 0.1}}
-SYSTEM = {
-    "system_name": "box",
-    "number_of_nodes": "1",
-    "host_processor_model_name": "old processor",
-    "framework": "PyTorch 2",
-    "cooling": "",
-}
+MACHINE = {"number_of_nodes": "1", "host_processor_model_name": "old processor", "cooling": ""}
+SYSTEM = {"system_name": "box", "framework": "PyTorch 2", **MACHINE}
 ENVIRONMENT = """python 3.11.7 (CPython, GCC)
 processor old processor, 2 of 4 logical processors usable
 torch threads 1 within an operator, 4 between
@@ -44,7 +39,7 @@ PROVENANCE = {"commit": "abc", "dirty": False, "ranks": 2, "image_digest": None,
 
 
 @pytest.fixture
-def results(tmp_path: Path, write_run: Callable[..., Path]) -> Path:
+def results(tmp_path: Path, write_run: WriteRun) -> Path:
     """Two results with everything beside them, as `timedrun run` leaves them."""
     folder = tmp_path / "set"
     for number in range(2):
@@ -59,31 +54,31 @@ def results(tmp_path: Path, write_run: Callable[..., Path]) -> Path:
 
 
 def first(path: Path) -> RecordedRun:
-    (found,) = recorded_runs(path).values()
-    return found[0]
+    (runs,) = recorded_runs(path).values()
+    return runs[0]
 
 
-def logged(run: RecordedRun) -> RunSummary:
-    return summarize(read(run.log))
+def problem(run: RecordedRun) -> str:
+    return run.problem(summarize(read(run.log)))
 
 
 def changed(path: Path, **values: Any) -> None:
     path.write_text(json.dumps(json.loads(path.read_text()) | values))
 
 
-def test_a_set_in_a_race_and_its_package_is_found_once(results: Path) -> None:
+def test_a_set_in_a_race_and_its_package_is_found_once(results):
     race = results.parent
     package = race / "package" / "Example" / "results" / "box" / "resnet"
     package.mkdir(parents=True)
     for log in results.glob("result_*.txt"):
         shutil.copy(log, package)
     assert list(recorded_runs(race)) == ["set"]
-    assert [one.number for one in recorded_runs(results)["set"]] == [0, 1]
-    assert first(results).problem(logged(first(results))) == ""
+    assert [run.number for run in recorded_runs(results)["set"]] == [0, 1]
+    assert problem(first(results)) == ""
     assert recorded_ranks(provenance_of(first(results))) == 2
 
 
-def test_the_files_of_a_packaged_run_are_found(results: Path) -> None:
+def test_the_files_of_a_packaged_run_are_found(results):
     package = results.parent / "package" / "Example"
     logs = package / "results" / "box" / "resnet"
     shared = package / "benchmarks" / "resnet" / "implementations" / "box"
@@ -97,53 +92,48 @@ def test_the_files_of_a_packaged_run_are_found(results: Path) -> None:
             shutil.copy(results / f"run_{number}" / name, shared / "runs" / f"run_{number}")
     (shared / "environment.txt").write_text(ENVIRONMENT)
     run = recorded_runs(package)["box_resnet"][1]
-    assert run.problem(logged(run)) == ""
+    assert problem(run) == ""
     assert run.file("environment.txt") == shared / "environment.txt"
     same = differences(run, recorded_runs(results)["set"][1])
     assert same == {"hardware": {}, "versions": {}, "origin": {}}
 
 
 @pytest.mark.parametrize(
-    ("values", "words"),
+    ("config", "words"),
     [
         ({"optimizer": {"peak_lr": 0.2}}, "not the config of result_0.txt: it was changed after the run"),
         ({"seed": 7}, "logs seed 1, run_0/config.json has 7"),
         ({"benchmark": "os; rm"}, "names no benchmark package"),
         ({"benchmark": "--help"}, "names no benchmark package"),
         ({"benchmark": None}, "names no benchmark package"),
+        ("[1]", "names no benchmark"),
+        ("{", "cannot be read as JSON"),
+        ("[" * 100_000, "is not a config"),
+        (None, "its settings are unknown"),
     ],
+    ids=lambda value: str(value)[:40],
 )
-def test_a_changed_config_is_named(results: Path, values: dict[str, Any], words: str) -> None:
-    changed(results / "run_0" / "config.json", **values)
-    assert words in first(results).problem(logged(first(results)))
+def test_a_changed_broken_or_missing_config_is_named(results, config, words):
+    path = results / "run_0" / "config.json"
+    if isinstance(config, dict):
+        changed(path, **config)
+    elif config is None:
+        path.unlink()
+    else:
+        path.write_text(config)
+    assert words in problem(first(results))
 
 
-def test_a_missing_or_broken_config_or_a_log_without_a_digest_is_named(
-    results: Path, write_run: Callable[..., Path]
-) -> None:
-    (results / "run_0" / "config.json").write_text("{")
-    assert "cannot be read as JSON" in first(results).problem(logged(first(results)))
-    (results / "run_0" / "config.json").write_text("[" * 100_000)
-    assert "is not a config" in first(results).problem(logged(first(results)))
-    (results / "run_0" / "config.json").write_text("[1]")
-    assert "names no benchmark" in first(results).problem(logged(first(results)))
-    (results / "run_0" / "config.json").unlink()
-    assert "its settings are unknown" in first(results).problem(logged(first(results)))
-    other = results.parent / "other"
-    write_run(other, 0)
-    shutil.copytree(results / "run_1", other / "run_0")
-    assert "logs no config_digest" in first(other).problem(logged(first(other)))
+def test_a_log_without_a_digest_is_named(results, write_run):
+    (results / "result_0.txt").unlink()
+    write_run(results, 0)
+    assert "logs no config_digest" in problem(first(results))
 
 
-def test_differences_are_grouped_by_kind(results: Path) -> None:
+def test_differences_are_grouped_by_kind(results):
     other = shutil.copytree(results, results.parent / "other") / "run_0"
-    changed(
-        other / "system.json",
-        host_processor_model_name="new processor",
-        framework="PyTorch 3",
-        cooling="air",
-        number_of_nodes=1.0,
-    )
+    machine = {"host_processor_model_name": "new processor", "cooling": "air", "number_of_nodes": 1.0}
+    changed(other / "system.json", framework="PyTorch 3", **machine)
     changed(other / "provenance.json", commit="def", data={"sha256": "d2", "of": "x"})
     text = ENVIRONMENT.replace("numpy==2.4.6", "numpy==2.5.0").replace("threads 1", "threads 2")
     (other / "environment.txt").write_text(text + "extra==1\n")
@@ -158,25 +148,24 @@ def test_differences_are_grouped_by_kind(results: Path) -> None:
     assert differences(first(results), first(other.parent))["origin"] == {}
 
 
-def test_threads_are_those_of_the_run_else_of_its_environment_else_unknown(results: Path) -> None:
-    one = first(results)
-    assert recorded_threads(one) == 1
-    changed(one.side / "provenance.json", threads=3)
-    assert recorded_threads(one) == 3
-    changed(one.side / "provenance.json", threads=None)
-    (one.side / "environment.txt").write_text("numpy==1\n")
-    assert recorded_threads(one) is None
+def test_threads_are_those_of_the_run_else_of_its_environment_else_unknown(results):
+    run = first(results)
+    assert recorded_threads(run) == 1
+    for threads, environment, expected in ((3, ENVIRONMENT, 3), (None, "numpy==1\n", None)):
+        changed(run.side / "provenance.json", threads=threads)
+        (run.side / "environment.txt").write_text(environment)
+        assert recorded_threads(run) == expected
 
 
 @pytest.mark.parametrize(
     ("recorded", "option", "passed"), [(1, [], "1"), (1, ["--threads", "2"], "2"), (1 << 20, [], "0"), (None, [], "0")]
 )
 def test_runs_are_repeated_with_their_threads_unless_others_are_given_or_there_are_fewer_cores(
-    results: Path, monkeypatch: pytest.MonkeyPatch, recorded: int | None, option: list[str], passed: str
-) -> None:
-    one = first(results)
-    changed(one.side / "provenance.json", threads=recorded)
-    (one.side / "environment.txt").unlink()
+    results, monkeypatch, recorded, option, passed
+):
+    side = first(results).side
+    changed(side / "provenance.json", threads=recorded)
+    (side / "environment.txt").unlink()
     commands: list[list[str]] = []
 
     def run(command: list[str], **options: object) -> tuple[int, str, bool]:

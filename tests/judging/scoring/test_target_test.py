@@ -1,36 +1,23 @@
 """The test that runs of one length reach a target, against scipy's."""
 
-from __future__ import annotations
-
-import json
-from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 from scipy import stats
 
-from judging.scoring.target_test import (
-    LEVEL,
-    POWER,
-    NotTestable,
-    power,
-    runs_needed,
-    target_test,
-    target_test_of,
-)
+from judging.scoring.target_test import LEVEL, POWER, NotTestable, power, runs_needed, target_test, target_test_of
 from mlevents.record import read
 from mlevents.rounds import RULESETS
 from mlevents.summary import RunSummary, summarize
-from timedrun.cli import main
+from tests.judging.conftest import WriteRun
 
-WriteRun = Callable[..., Path]
 RESNET = RULESETS["2.0.0"].benchmarks["resnet"]
 QUALITIES = (0.7604, 0.7611, 0.7598, 0.7607, 0.7615, 0.7602, 0.759)
 
 
 @pytest.mark.parametrize("higher", [True, False])
 @pytest.mark.parametrize("target", [0.7585, 0.759, 0.7605, 0.762])
-def test_p_values_are_those_of_scipy(target: float, higher: bool) -> None:
+def test_p_values_are_those_of_scipy(target, higher):
     test = target_test(QUALITIES, target, higher)
     side = "greater" if higher else "less"
     assert test.p_t == pytest.approx(stats.ttest_1samp(QUALITIES, target, alternative=side).pvalue, rel=1e-9)
@@ -39,15 +26,14 @@ def test_p_values_are_those_of_scipy(target: float, higher: bool) -> None:
     assert (test.runs, test.reached, test.passed) == (7, reached, test.p_t < LEVEL)
 
 
-def test_a_published_speedrun_record_has_its_published_p_value() -> None:
+def test_a_published_speedrun_record_has_its_published_p_value():
     # Validation losses of 40 runs of modded-nanogpt's record of 4 December 2024 (value embeddings), from its README.
     printed = (
         "3.2759 3.2781 3.2791 3.2771 3.2838 3.2749 3.2793 3.2790 3.2794 3.2744 3.2751 3.2845 3.2736 3.2783 "
         "3.2793 3.2779 3.2756 3.2810 3.2803 3.2766 3.2851 3.2750 3.2778 3.2723 3.2842 3.2735 3.2750 3.2796 "
         "3.2782 3.2758 3.2763 3.2751 3.2791 3.2804 3.2725 3.2898 3.2718 3.2764 3.2710 3.2745 "
     )
-    losses = [float(word) for word in printed.split()]
-    test = target_test(losses, 3.28, higher_is_better=False)
+    test = target_test([float(word) for word in printed.split()], 3.28, higher_is_better=False)
     assert (f"{test.p_t:.4f}", f"{test.mean:.4f}", f"{test.deviation:.4f}") == ("0.0003", "3.2777", "0.0040")
     assert test.passed and test.runs == 40
 
@@ -57,23 +43,23 @@ def scipys_power(effect: float, runs: int) -> float:
 
 
 @pytest.mark.parametrize(("effect", "runs"), [(0.5, 2), (2.0, 3), (1.0, 7), (0.3, 20), (0.1, 100), (0.05, 3000)])
-def test_the_power_is_that_of_scipys_noncentral_t(effect: float, runs: int) -> None:
+def test_the_power_is_that_of_scipys_noncentral_t(effect, runs):
     assert power(effect, runs) == pytest.approx(scipys_power(effect, runs), abs=1e-5)
 
 
 @pytest.mark.parametrize("effect", [3.0, 1.0, 0.5, 0.1])
-def test_the_runs_needed_are_the_least_with_that_power(effect: float) -> None:
+def test_the_runs_needed_are_the_least_with_that_power(effect):
     needed = runs_needed(effect)
     assert needed is not None and scipys_power(effect, needed) >= POWER > scipys_power(effect, needed - 1)
 
 
-def test_no_number_of_runs_shows_a_mean_that_misses_the_target() -> None:
+def test_no_number_of_runs_shows_a_mean_that_misses_the_target():
     assert target_test(QUALITIES, 0.77, True).runs_needed is None and runs_needed(0.0) is None
     assert runs_needed(1e-3) is None  # more than any set has
 
 
 @pytest.mark.parametrize(("values", "why"), [([0.76], "are 1 run;"), ([0.76] * 5, "are 5 runs of one quality")])
-def test_runs_without_a_spread_are_refused(values: Sequence[float], why: str) -> None:
+def test_runs_without_a_spread_are_refused(values, why):
     with pytest.raises(NotTestable, match=why):
         target_test(values, 0.75, True)
 
@@ -88,13 +74,6 @@ def logged(folder: Path, write_run: WriteRun, **changed: object) -> list[RunSumm
     return [summarize(read(path)) for path in paths]
 
 
-def test_logs_of_one_length_are_tested_whether_they_reached_the_target_or_not(
-    tmp_path: Path, write_run: WriteRun
-) -> None:
-    test = target_test_of(logged(tmp_path, write_run, status="aborted"), RESNET, 0.7595)
-    assert test == target_test(QUALITIES, 0.7595, True)
-
-
 @pytest.mark.parametrize(
     ("changed", "why"),
     [
@@ -104,24 +83,21 @@ def test_logs_of_one_length_are_tested_whether_they_reached_the_target_or_not(
         ({"seed": 1}, "two of its runs have seed 1"),
     ],
 )
-def test_runs_whose_last_quality_was_selected_are_refused(
-    changed: dict[str, object], why: str, tmp_path: Path, write_run: WriteRun
-) -> None:
+def test_runs_whose_last_quality_was_selected_are_refused(changed, why, tmp_path, write_run):
     with pytest.raises(NotTestable, match=why):
         target_test_of(logged(tmp_path, write_run, **changed), RESNET, 0.7595)
 
 
-def test_the_command_prints_the_test_and_exits_by_it(
-    tmp_path: Path, write_run: WriteRun, capsys: pytest.CaptureFixture[str]
-) -> None:
-    logged(tmp_path, write_run, status="aborted")
-    assert main(["score", str(tmp_path), "--target-test", "0.7592"]) == 0
-    shown = capsys.readouterr().out
+def test_the_command_prints_the_test_of_runs_that_reached_the_target_or_not_and_exits_by_it(
+    tmp_path, write_run, told, printed
+):
+    runs = logged(tmp_path, write_run, status="aborted")
+    assert target_test_of(runs, RESNET, 0.7595) == target_test(QUALITIES, 0.7595, True)
+    shown = printed("score", tmp_path, "--target-test", "0.7592")
     assert "is shown to reach 0.7592: t test p = 0.0046 (level 0.01), sign test p = 0.062 (6 of 7 runs" in shown
     assert "; 8 runs pass with probability 0.8" in shown
-    assert main(["score", str(tmp_path), "--target-test", "0.761", "--json"]) == 1
-    (one,) = json.loads(capsys.readouterr().out)
-    assert one["target_test"]["runs_needed"] is None and one["steps_runs"] == [20_018] * 7
+    (result,) = told("score", tmp_path, "--target-test", "0.761", code=1)
+    assert result["target_test"]["runs_needed"] is None and result["steps_runs"] == [20_018] * 7
     write_run(tmp_path / "stopped", 0)
-    assert main(["score", str(tmp_path / "stopped"), "--target-test", "0.7595"]) == 1
-    assert "  test     none: result_0.txt was evaluated several times" in capsys.readouterr().out
+    shown = printed("score", tmp_path / "stopped", "--target-test", "0.7595", code=1)
+    assert "  test     none: result_0.txt was evaluated several times" in shown

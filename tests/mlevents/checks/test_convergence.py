@@ -1,7 +1,5 @@
 """A closed set may not converge faster than the reference; every verdict is that of MLCommons' RCP_Checker."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -73,14 +71,11 @@ def test_the_verdict_and_the_factor_are_the_checkers(write_set, tmp_path, epochs
         assert found.factor == factor
 
 
-def test_one_failed_run_is_dropped_and_two_prevent_the_verdict(write_set, tmp_path):
+def test_one_failed_run_is_dropped_and_two_mixed_batches_and_other_data_prevent_the_verdict(write_set, tmp_path):
     epochs = (34, 35, 35, 34, 9)
-    found = convergence(write_set(epochs, aborted=(4,)), RULES)
-    assert found is not None and found.factor == official(tmp_path)[2] and found.mean == pytest.approx(104 / 3)
+    verdict = convergence(write_set(epochs, aborted=(4,)), RULES)
+    assert verdict is not None and verdict.factor == official(tmp_path)[2] and verdict.mean == pytest.approx(104 / 3)
     assert convergence(write_set(epochs, aborted=(3, 4)), RULES) is None
-
-
-def test_a_part_of_a_set_mixed_batches_and_other_data_are_not_judged(write_set):
     runs = write_set((33,) * 5)
     assert convergence(runs[:1], RULES) is convergence(runs[:4], RULES) is convergence([], RULES) is None
     assert convergence([*runs[:4], *write_set((33,), 4096)], RULES) is None

@@ -1,17 +1,17 @@
 """Runs whose checkpoints are evaluated after the clock, as the references of some benchmarks do."""
 
-from __future__ import annotations
-
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from mlevents.checks.log_check import check_record
+from mlevents.event import Event
 from mlevents.record import RunRecord, read
 from mlevents.run_status import failure
 from mlevents.summary import summarize
-from tests.mlevents.conftest import START_MS, lines_of
+from tests.mlevents.conftest import START_MS, event, lines_of
 
 BLOCK = 512_000  # samples
 MINUTE = 60_000
@@ -28,10 +28,7 @@ def log(
     records: list[dict[str, Any]] = []
 
     def add(key: str, minute: float, value: object = None, **metadata: object) -> None:
-        time = START_MS + round(minute * MINUTE)
-        file = {"file": "train.py", "lineno": len(records) + 1, **metadata}
-        record = {"namespace": "", "time_ms": time, "event_type": "POINT_IN_TIME", "key": key, "value": value}
-        records.append({**record, "metadata": file})
+        records.append(event(START_MS + round(minute * MINUTE), key, value, lineno=len(records) + 1, **metadata))
 
     add("submission_benchmark", -1, "stable_diffusion")
     add("submission_division", -1, "closed")
@@ -50,20 +47,17 @@ def log(
     return read(path)
 
 
-def errors(record: RunRecord, ruleset: str = "4.1.0") -> list[str]:
+def errors(record: RunRecord, events: Iterable[Event] = ()) -> list[str]:
+    """Messages of the errors about the clock, also with other `events`."""
     known = ("clock-order", "target-reached", "epoch-numbering")
-    return [
-        finding.message
-        for finding in check_record(record, ruleset)
-        if finding.level == "error" and finding.rule in known
-    ]
+    if events:
+        record = RunRecord(record.path, tuple(events), (), "")
+    return [f.message for f in check_record(record, "4.1.0") if f.level == "error" and f.rule in known]
 
 
 @pytest.mark.parametrize("stops_log", ["start", "end"])
 @pytest.mark.parametrize("evaluated", [(1, 2, 3), (3, 1, 2), (2,)])
-def test_the_clock_stops_at_the_first_checkpoint_that_reaches_the_target(
-    tmp_path: Path, stops_log: str, evaluated: tuple[int, ...]
-) -> None:
+def test_the_clock_stops_at_the_first_checkpoint_that_reaches_the_target(tmp_path, stops_log, evaluated):
     record = log(tmp_path, stops_log=stops_log, evaluated=evaluated)
     assert errors(record) == []
     assert (record.final_quality, record.final_parts) == (89.0, {"FID": 89.0, "CLIP": 0.16})
@@ -73,9 +67,7 @@ def test_the_clock_stops_at_the_first_checkpoint_that_reaches_the_target(
 
 @pytest.mark.parametrize("stops_log", ["start", "end"])
 @pytest.mark.parametrize("minute", [1.0, 1.9])
-def test_a_clock_stopped_before_that_checkpoint_was_trained_is_an_error(
-    tmp_path: Path, stops_log: str, minute: float
-) -> None:
+def test_a_clock_stopped_before_that_checkpoint_was_trained_is_an_error(tmp_path, stops_log, minute):
     (message,) = errors(log(tmp_path, stopped_minute=minute, stops_log=stops_log))
     late = (2.0 - minute) * 60
     assert message == (
@@ -84,41 +76,31 @@ def test_a_clock_stopped_before_that_checkpoint_was_trained_is_an_error(
     )
 
 
-def test_a_checkpoint_within_a_block_is_trained_in_proportion(tmp_path: Path) -> None:
+def test_a_checkpoint_within_a_block_is_trained_in_proportion(tmp_path):
     record = log(tmp_path, stopped_minute=1.5, evaluated=(2,))
     moved = [
-        event._replace(metadata={**event.metadata, "samples_count": 768_000})
-        if event.key.startswith("eval_")
-        else event
-        for event in record.events
+        logged._replace(metadata=logged.metadata | {"samples_count": 768_000})
+        if logged.key.startswith("eval_")
+        else logged
+        for logged in record.events
     ]
-    assert errors(RunRecord(record.path, tuple(moved), (), "")) == []
+    assert errors(record, moved) == []
 
 
-def test_no_checkpoint_at_the_target_is_an_error(tmp_path: Path) -> None:
+def test_no_checkpoint_at_the_target_is_an_error(tmp_path):
     record = log(tmp_path, evaluated=(1,))
     assert errors(record) == ["the last FID before run_stop is 140.0, which is not <= the target 90.0"]
     assert "ended at 140" in str(failure(summarize(record), "4.1.0"))
 
 
-def test_other_benchmarks_evaluate_on_the_clock(tmp_path: Path) -> None:
+def test_other_benchmarks_evaluate_on_the_clock_and_training_within_an_evaluation_is_none(tmp_path):
     record = log(tmp_path)
-    events = tuple(
-        event._replace(value="llama2_70b_lora") if event.key == "submission_benchmark" else event
-        for event in record.events
-    )
-    assert any("earlier than events before it" in error for error in errors(RunRecord(record.path, events, (), "")))
-
-
-def test_training_that_is_logged_within_an_evaluation_is_no_training(tmp_path: Path) -> None:
-    record = log(tmp_path)
-    begin = next(place for place, event in enumerate(record.events) if event.key == "block_start")
-    start = next(event for event in record.events if event.key == "eval_start")
-    hidden = (*record.events[:begin], start._replace(time_ms=START_MS), *record.events[begin:])
-    assert any("outside of an evaluation" in error for error in errors(RunRecord(record.path, hidden, (), "")))
-
-
-def test_a_run_without_blocks_is_an_error_and_no_crash(tmp_path: Path) -> None:
-    record = log(tmp_path)
-    bare = tuple(event for event in record.events if not event.key.startswith("block_"))
-    assert any("no block or epoch was trained" in error for error in errors(RunRecord(record.path, bare, (), "")))
+    first, *events = record.events
+    another = [first._replace(value="llama2_70b_lora"), *events]
+    assert any("earlier than events before it" in error for error in errors(record, another))
+    begin = [logged.key for logged in events].index("block_start")
+    start = next(logged for logged in events if logged.key == "eval_start")
+    hidden = [first, *events[:begin], start._replace(time_ms=START_MS), *events[begin:]]
+    assert any("outside of an evaluation" in error for error in errors(record, hidden))
+    bare = [logged for logged in record.events if not logged.key.startswith("block_")]
+    assert any("no block or epoch was trained" in error for error in errors(record, bare))

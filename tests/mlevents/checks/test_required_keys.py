@@ -1,7 +1,5 @@
 """The checks of required keys report each defect with a clear message at the line of the value."""
 
-from __future__ import annotations
-
 import pytest
 
 from mlevents import keys
@@ -10,6 +8,7 @@ from mlevents.checks.log_check import check_record
 from mlevents.checks.required_keys import check_required
 from mlevents.event import Finding
 from mlevents.rounds import ruleset
+from tests.mlevents.conftest import named
 from tests.mlevents.rounds.synthetic_logs import Record, log_of, record_of
 
 
@@ -61,8 +60,7 @@ def test_a_relation_to_a_key_logged_later_does_not_hold_as_in_the_checker():
 def test_a_wrong_first_evaluation_is_named_with_its_place():
     records = log_of("6.1.0", "qwen35_397b_grpo", keys.CLOSED)
     assert found("6.1.0", records) == []
-    first = next(record for record in records if record["key"] == keys.EVAL_ACCURACY)
-    first["metadata"][keys.SAMPLES_COUNT] = 256
+    named(records, keys.EVAL_ACCURACY)["metadata"][keys.SAMPLES_COUNT] = 256
     (finding,) = found("6.1.0", records)
     assert finding.rule == "evaluation-points" and finding.line == line_of(records, keys.EVAL_ACCURACY)
     assert finding.message.startswith("eval_accuracy at 256 samples; ruleset 6.1.0 requires the first one after CEIL(")
@@ -70,14 +68,13 @@ def test_a_wrong_first_evaluation_is_named_with_its_place():
 
 def test_one_of_several_names_of_the_metadata_is_enough():
     records = log_of("4.0.0", "llama2_70b_lora", keys.CLOSED)
-    block = next(record for record in records if record["key"] == keys.BLOCK_START)
-    del block["metadata"][keys.SAMPLES_COUNT]
-    (finding,) = found("4.0.0", records)
-    assert finding.message == "block_start lacks the metadata epoch_count or samples_count"
-    block["metadata"][keys.EPOCH_COUNT] = 0
-    messages = [finding.message for finding in found("4.0.0", records)]
-    assert messages == [
-        "block_start lacks the metadata first_epoch_num",
+    metadata = named(records, keys.BLOCK_START)["metadata"]
+    del metadata[keys.SAMPLES_COUNT]
+    lacks = "block_start lacks the metadata {}"
+    assert [finding.message for finding in found("4.0.0", records)] == [lacks.format("epoch_count or samples_count")]
+    metadata[keys.EPOCH_COUNT] = 0
+    assert [finding.message for finding in found("4.0.0", records)] == [
+        lacks.format("first_epoch_num"),
         "epoch_count of block_start is 0; it must be > 0",
     ]
 
@@ -93,13 +90,10 @@ def test_metrics_logged_apart_are_judged_together():
     }
 
 
-def test_a_closed_loss_below_what_the_rule_file_believes_is_an_error_though_it_reaches_the_target():
+def test_a_closed_loss_below_what_the_rule_file_believes_is_an_error_and_an_unreached_target_said_once():
     records = with_value(log_of("3.0.0", "gpt3", keys.CLOSED), keys.EVAL_ACCURACY, 2.5)
     (finding,) = found("3.0.0", records)
     assert finding.message.startswith("no eval_accuracy is > 2.6 and <= 2.69, which ruleset 3.0.0 requires of at least")
-
-
-def test_an_unreached_target_is_said_once():
     records = with_value(log_of("3.0.0", "bert", keys.CLOSED), keys.EVAL_ACCURACY, 0.5)
     errors = [finding.rule for finding in check_record(record_of(records), "3.0.0") if finding.level == "error"]
     assert errors == ["target-reached"]

@@ -1,11 +1,17 @@
 """The checks across a set find copies, repeated seeds, wrong counts and runs that do not belong together."""
 
-from __future__ import annotations
+import math
+from dataclasses import replace
+from itertools import combinations
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
+from mlevents.checks.copies import MOST_HOLDERS, candidate_pairs, copied, equal_quality
 from mlevents.checks.log_check import check_set
-from mlevents.record import read
+from mlevents.cold_start import excess, share
+from mlevents.record import QualityPoint, read
 from mlevents.summary import summarize
 from tests.mlevents.conftest import put
 
@@ -32,32 +38,30 @@ def rules(records):
     return [(finding.level, finding.rule) for finding in found(records)]
 
 
-def test_a_whole_set_has_no_finding(make_set):
-    assert found(make_set()) == []
+@pytest.mark.parametrize(
+    ("count", "facts", "expected"),
+    [
+        (5, {}, []),
+        (4, {}, [("error", "run-count")]),
+        (6, {}, [("error", "run-count")]),
+        (2, {"dataset": "digits"}, [("warning", "run-count")]),
+        (6, {"dataset": "digits"}, []),
+    ],
+)
+def test_a_submission_has_its_exact_number_of_runs_and_a_demonstration_at_least_a_few(make_set, count, facts, expected):
+    assert rules(make_set(count, **facts)) == expected
 
 
-def test_a_submission_has_its_exact_number_of_runs(make_set):
-    assert rules(make_set(4)) == rules(make_set(6)) == [("error", "run-count")]
-
-
-def test_a_demonstration_may_have_fewer_runs_with_a_warning(make_set):
-    assert rules(make_set(2, dataset="digits")) == [("warning", "run-count")]
-    assert rules(make_set(6, dataset="digits")) == []
-
-
-def test_the_same_file_twice_is_a_copy(make_set):
-    records = make_set(4)
-    assert ("error", "copied-log") in rules([*records, records[0]])
-
-
-def test_a_copy_with_another_seed_is_still_a_copy(make_set):
+def test_the_same_file_twice_is_a_copy_even_with_another_seed(make_set):
     def change(runs):
         runs[3] = [dict(record) for record in runs[1]]
         put(runs[3], "seed", 4)
 
-    findings = found(make_set(change=change))
-    assert [(finding.level, finding.rule) for finding in findings] == [("error", "copied-log")]
-    assert "result_1.txt, result_3.txt" in findings[0].message
+    runs = make_set(change=change)
+    (finding,) = found(runs)
+    assert (finding.level, finding.rule) == ("error", "copied-log")
+    assert "result_1.txt, result_3.txt" in finding.message
+    assert ("error", "copied-log") in rules([*runs[:3], runs[4], runs[0]])
 
 
 ACCURACIES = (0.3, 0.5, 0.6, 0.7, 0.76)
@@ -78,36 +82,44 @@ def moved_and_edited(runs):
     differ(runs)
 
 
-def test_a_copy_moved_in_time_with_edited_quality_is_found_by_its_milliseconds(make_set):
-    assert rules(make_set(change=moved_and_edited, accuracies=ACCURACIES)) == [("error", "copied-log")]
+def in_seconds(runs):
+    differ(runs)
+    for record in (record for run in runs for record in run):
+        record["time_ms"] -= record["time_ms"] % 1000
 
 
-def test_equal_times_in_whole_seconds_or_of_a_demonstration_are_no_copy(make_set):
-    def in_seconds(runs):
-        differ(runs)
-        for run in runs:
-            for record in run:
-                record["time_ms"] -= record["time_ms"] % 1000
-
-    assert rules(make_set(change=in_seconds, accuracies=ACCURACIES)) == []
-    assert rules(make_set(change=moved_and_edited, accuracies=ACCURACIES, dataset="digits")) == []
+def with_equal_quality(runs):
+    """All but the last quality of the first and the fourth run are the same."""
+    for position, run in enumerate(runs):
+        for record in [record for record in run if record["key"] == "eval_accuracy"][:-1]:
+            record["value"] += 0.01 * (position if position != 3 else 0)
 
 
-def test_a_copy_moved_in_time_is_suspected_from_its_quality(make_set):
+@pytest.mark.parametrize(
+    ("change", "facts", "expected"),
+    [
+        (moved_and_edited, {}, [("error", "copied-log")]),
+        (moved_and_edited, {"dataset": "digits"}, []),  # a demonstration is short
+        (in_seconds, {}, []),
+        (with_equal_quality, {}, [("warning", "copied-log")]),
+    ],
+)
+def test_a_copy_moved_in_time_is_found_by_its_milliseconds_or_suspected_from_its_quality(
+    make_set, change, facts, expected
+):
+    assert rules(make_set(change=change, accuracies=ACCURACIES, **facts)) == expected
+
+
+def test_a_repeated_seed_is_an_error_and_one_among_those_of_another_run_doubtful(make_set):
+    (finding,) = found(make_set(change=lambda runs: put(runs[4], "seed", 2)))
+    assert (finding.level, finding.rule) == ("error", "repeated-seed")
+    assert "seed 2 is used by result_1.txt, result_4.txt" in finding.message
+
     def change(runs):
-        for position, run in enumerate(runs):
-            evaluations = [record for record in run if record["key"] == "eval_accuracy"]
-            for record in evaluations[:-1]:
-                record["value"] += 0.01 * (position if position != 3 else 0)
+        place = next(place for place, record in enumerate(runs[0]) if record["key"] == "seed")
+        runs[0].insert(place, {**runs[0][place], "value": 2})
 
-    accuracies = (0.3, 0.4, 0.5, 0.6, 0.76)
-    assert rules(make_set(change=change, accuracies=accuracies)) == [("warning", "copied-log")]
-
-
-def test_a_repeated_seed_is_an_error(make_set):
-    findings = found(make_set(change=lambda runs: put(runs[4], "seed", 2)))
-    assert [finding.rule for finding in findings] == ["repeated-seed"]
-    assert "seed 2 is used by result_1.txt, result_4.txt" in findings[0].message
+    assert rules(make_set(change=change)) == [("warning", "repeated-seed")]
 
 
 @pytest.mark.parametrize(
@@ -130,73 +142,48 @@ def test_a_long_copy_is_found_where_the_sketch_keeps_a_part_only(make_set):
     assert rules(summaries).count(("error", "copied-log")) == 1
 
 
-def test_a_seed_among_those_of_another_run_is_doubtful(make_set):
-    def change(runs):
-        place = next(place for place, record in enumerate(runs[0]) if record["key"] == "seed")
-        runs[0].insert(place, {**runs[0][place], "value": 2})
-
-    findings = found(make_set(change=change))
-    assert [(finding.level, finding.rule) for finding in findings] == [("warning", "repeated-seed")]
-
-
-def test_an_empty_log_does_not_differ_from_its_set(make_set):
-    def change(runs):
-        runs[4] = []
-
+@pytest.mark.parametrize(
+    "change",
+    [lambda runs: runs[4].clear(), lambda runs: put(runs[2], "global_batch_size", 64.0)],
+    ids=["an empty log", "a whole number as a float"],
+)
+def test_what_says_nothing_else_does_not_differ_from_its_set(make_set, change):
     assert found(make_set(change=change)) == []
 
 
-def test_a_run_that_missed_the_target_may_be_dropped_with_its_settings(make_set):
-    def change(runs):
-        put(runs[2], "global_batch_size", 128)
-        for record in runs[2]:
-            if record["key"] == "eval_accuracy":
-                record["value"] = 0.7
+def test_one_run_that_missed_the_target_may_be_dropped_with_its_settings_and_two_may_not(make_set):
+    def missed(*numbers):
+        def change(runs):
+            put(runs[2], "global_batch_size", 128)
+            for record in (record for number in numbers for record in runs[number]):
+                if record["key"] == "eval_accuracy":
+                    record["value"] = 0.7
 
-    (finding,) = found(make_set(change=change))
+        return found(make_set(change=change))
+
+    (finding,) = missed(2)
     assert (finding.level, finding.rule) == ("warning", "run-dropped")
-    assert (
-        finding.message == "result_2.txt ended at 0.7, but its target is 0.759; a score may drop it as the slowest run"
+    assert finding.message == (
+        "result_2.txt ended at 0.7, but its target is 0.759; a score may drop it as the slowest run"
     )
+    assert [finding.rule for finding in missed(1, 2)] == ["one-configuration"]
 
 
-def test_two_runs_that_missed_the_target_are_not_dropped(make_set):
-    def change(runs):
-        put(runs[2], "global_batch_size", 128)
-        for record in (*runs[1], *runs[2]):
-            if record["key"] == "eval_accuracy":
-                record["value"] = 0.7
+def test_a_cold_first_epoch_is_told_by_its_share_of_which_evaluation_is_no_part(make_set):
+    def summary(after, *left_out):
+        def change(runs):
+            runs[0][:] = [record for record in runs[0] if record["key"] not in left_out]
+            late = False
+            for record in runs[0]:
+                late = late or record["key"] == after
+                record["time_ms"] += 60_000 * late
 
-    assert [finding.rule for finding in found(make_set(change=change))] == ["one-configuration"]
+        return make_set(1, change=change, accuracies=(0.3, 0.5, 0.76))[0]
 
-
-def test_a_whole_number_may_be_logged_as_a_float(make_set):
-    assert found(make_set(change=lambda runs: put(runs[2], "global_batch_size", 64.0))) == []
-
-
-def test_a_cold_first_epoch_is_told_by_its_share(make_set):
-    def change(runs):
-        late = False
-        for record in runs[0]:
-            late = late or record["key"] == "epoch_stop"
-            record["time_ms"] += 60_000 * late
-
-    summary = make_set(1, change=change, accuracies=(0.3, 0.5, 0.76))[0]
-    assert summary.minutes is not None
-    assert summary.first_epoch_share == pytest.approx(1 / summary.minutes)
+    cold = summary("epoch_stop")
+    assert cold.first_epoch_share == pytest.approx(1 / cold.minutes)
+    assert summary("eval_stop", "epoch_start", "epoch_stop").first_epoch_share == 0.0
     assert make_set(1, accuracies=(0.76,))[0].first_epoch_share is None
-
-
-def test_evaluation_is_no_part_of_a_cold_first_block(make_set):
-    def change(runs):
-        late = False
-        runs[0][:] = [record for record in runs[0] if record["key"] not in ("epoch_start", "epoch_stop")]
-        for record in runs[0]:
-            late = late or record["key"] == "eval_stop"
-            record["time_ms"] += 60_000 * late
-
-    summary = make_set(1, change=change, accuracies=(0.3, 0.5, 0.76))[0]
-    assert summary.first_epoch_share == 0.0
 
 
 def test_a_summary_has_the_throughput_and_the_caches_that_the_log_tells_and_nothing_of_other_values(make_set):
@@ -222,12 +209,106 @@ def test_a_summary_has_the_throughput_and_the_caches_that_the_log_tells_and_noth
     assert told(cache_clear="no").caches_dropped is None
 
 
-def test_another_hyper_parameter_in_one_run_is_a_warning(make_set):
+def test_another_hyper_parameter_in_one_run_is_a_warning_and_an_equal_number_of_another_type_none(make_set):
     def change(runs):
         for number, run in enumerate(runs):
-            rate = 14.0 if number == 2 else 11
-            run.insert(9, {**run[8], "key": "lars_opt_base_learning_rate", "value": rate})
+            rates = [11, 11, 14.0, 11.0, 11]
+            run.insert(9, {**run[8], "key": "lars_opt_base_learning_rate", "value": rates[number]})
 
     (finding,) = found(make_set(change=change))
     assert (finding.level, finding.rule) == ("warning", "two-settings")
     assert finding.message == "lars_opt_base_learning_rate is 11 in 4 logs, 14.0 in result_2.txt"
+
+
+@pytest.fixture
+def summary(records, write):
+    return summarize(read(write(records)))
+
+
+# Few values, so that many logs share some, and more of the same log than of another.
+POINTS = st.lists(
+    st.builds(
+        QualityPoint,
+        minutes=st.sampled_from([0.1234, 0.2, 0.34567, 0.5]),
+        progress=st.integers(1, 12).map(float),
+        value=st.sampled_from([0.1, 0.2, 0.3, 0.4, 0.5, 0.6]),
+    ),
+    max_size=14,
+)
+SKETCH = st.frozensets(st.integers(0, 40), max_size=6)
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.lists(st.tuples(POINTS, SKETCH), max_size=4),
+    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 14))),
+    st.data(),
+)
+def test_no_pair_with_a_finding_is_left_out(summary, contents, copies, data):
+    for of, length in copies[:4]:  # parts of the others, as an edited copy has
+        if of < len(contents):
+            contents.append((contents[of][0][:length], contents[of][1] & data.draw(SKETCH)))
+    logs = []
+    for seed, (quality, sketch) in enumerate(contents):
+        changes = {"quality": tuple(quality), "sketch": sketch, "seeds": (seed,)}
+        logs.append(replace(summary, **changes, is_demonstration=data.draw(st.booleans())))
+    pairs = candidate_pairs(logs)
+    found = {(a, b) for a, b in combinations(logs, 2) if copied(a, b) or equal_quality(a, b)}
+    order = [(a.seed, b.seed) for a, b in pairs]
+    assert found <= set(pairs) and order == sorted(set(order))
+
+
+def test_logs_without_anything_in_common_but_popular_values_are_not_compared(summary):
+    logs = [replace(summary, quality=(), sketch=frozenset({number})) for number in range(1000)]
+    assert candidate_pairs(logs) == []
+
+    def quality(number):
+        plateau = [(0.1 * epoch, epoch, 0.1) for epoch in range(4)]
+        own = [(0.4 + 0.1 * epoch, 4.0 + epoch, number + 0.1 * epoch) for epoch in range(6)]
+        return tuple(QualityPoint(minutes + number * 1e-3, *rest) for minutes, *rest in (*plateau, *own))
+
+    logs = [replace(summary, quality=quality(n), sketch=frozenset(), seeds=(n,)) for n in range(200)]
+    assert candidate_pairs(logs) == []
+
+
+def test_each_of_many_copies_is_compared_with_the_first(summary):
+    first, *others = [replace(summary, seeds=(number,)) for number in range(5 * MOST_HOLDERS)]
+    pairs = candidate_pairs([first, *others])
+    assert {b for a, b in pairs if a == first} == set(others)
+    assert len(pairs) < MOST_HOLDERS**2 / 2 + len(others)
+
+
+@pytest.mark.parametrize("evaluations", [1, 3, 4, 5, 8, 16])
+def test_two_logs_are_paired_as_soon_as_enough_of_their_values_are_equal(summary, evaluations):
+    def log(seed, equal):
+        values = [0.01 * (epoch + 1) + (epoch >= equal) * 1e-4 * seed for epoch in range(evaluations)]
+        quality = tuple(QualityPoint(epoch + 0.001 * seed, epoch, value) for epoch, value in enumerate(values))
+        return replace(summary, quality=quality, sketch=frozenset(), seeds=(seed,))
+
+    pairs = [(log(1, equal), log(2, equal)) for equal in range(evaluations + 1)]
+    paired = [pair for pair in pairs if equal_quality(*pair)]
+    assert all(candidate_pairs(pair) == [pair] for pair in paired)
+    assert bool(paired) == (evaluations >= 4)
+
+
+def test_the_first_stretch_is_held_to_the_median_pace_of_the_later_ones():
+    stretches = [(20.0, 50.0), (10.0, 10.0), (10.0, 30.0), (5.0, 10.0)]  # later: 1, 3 and 2 a unit
+    assert excess(stretches) == 50.0 - 20 * 2.0
+    assert share(stretches, 100.0) == pytest.approx(0.1)
+    assert excess([(1.0, 3.0), (1.0, 2.0)]) == 1.0
+    assert excess([(1.0, 3.0)]) is excess([]) is share([(1.0, 3.0)], 3.0) is None
+    assert (excess([(1.0, 1.0), (1.0, 2.0)]), share([(1.0, 1.0), (1.0, 2.0)], 3.0)) == (-1.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    "stretches, whole",
+    [
+        ([(0.0, 1.0), (1.0, 1.0)], 2.0),
+        ([(1.0, 1.0), (0.0, 1.0)], 2.0),
+        ([(1.0, 2.0), (1.0, 1.0)], 0.0),
+        ([(1.0, math.inf), (1.0, 1.0)], 2.0),
+        ([(1.0, math.inf), (1.0, math.inf)], 2.0),
+    ],
+)
+def test_what_makes_no_sense_has_no_share(stretches, whole):
+    assert share(stretches, whole) is None

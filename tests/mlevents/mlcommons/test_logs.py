@@ -1,23 +1,29 @@
-"""MLCommons' tools run on a copy, and their output gives the verdict."""
-
-from __future__ import annotations
+"""MLCommons' tools run on a copy, in a child process, also with repaired rules, and their output gives the verdict."""
 
 import importlib.metadata
 import importlib.util
 import itertools
+import json
 import os
 import re
 import subprocess
 import sys
+import tempfile
+from dataclasses import replace
 
 import pytest
 
 from mlevents import keys, mlcommons
 from mlevents.checks.log_check import check
 from mlevents.mlcommons import logs
+from mlevents.mlcommons import process as official_process
+from mlevents.mlcommons.verdict import judged
+from mlevents.package_checker.system_description import KEYS
 from mlevents.record import read
+from mlevents.rounds import RULESETS
 from mlevents.runlog import RunLog
 from tests.mlevents.conftest import put
+from tests.mlevents.rounds.synthetic_logs import log_of
 
 
 def test_a_minimal_log_by_runlog_passes_both_checkers(tmp_path):
@@ -25,17 +31,14 @@ def test_a_minimal_log_by_runlog_passes_both_checkers(tmp_path):
     with RunLog(path, clock=itertools.count(1_700_000_000.0, 0.01).__next__) as log:  # a run of no time is an error
         log.event(keys.CACHE_CLEAR, True)
         log.start(keys.INIT_START)
-        for key, value in (
-            (keys.SUBMISSION_BENCHMARK, keys.RESNET),
-            (keys.SUBMISSION_DIVISION, keys.OPEN),
-            (keys.SUBMISSION_ORG, "Nobody"),
-            (keys.SUBMISSION_PLATFORM, "laptop"),
-            (keys.SUBMISSION_STATUS, "onprem"),
-            (keys.SEED, 1),
-            (keys.TRAIN_SAMPLES, 1_281_167),
-            (keys.EVAL_SAMPLES, 50_000),
-        ):
-            log.event(key, value)
+        log.event(keys.SUBMISSION_BENCHMARK, keys.RESNET)
+        log.event(keys.SUBMISSION_DIVISION, keys.OPEN)
+        log.event(keys.SUBMISSION_ORG, "Nobody")
+        log.event(keys.SUBMISSION_PLATFORM, "laptop")
+        log.event(keys.SUBMISSION_STATUS, "onprem")
+        log.event(keys.SEED, 1)
+        log.event(keys.TRAIN_SAMPLES, 1_281_167)
+        log.event(keys.EVAL_SAMPLES, 50_000)
         log.end(keys.INIT_STOP)
         log.start(keys.RUN_START)
         log.start(keys.BLOCK_START, first_epoch_num=1, epoch_count=1)
@@ -48,13 +51,6 @@ def test_a_minimal_log_by_runlog_passes_both_checkers(tmp_path):
     assert (verdict.tool, verdict.checker, verdict.ruleset) == ("compliance_checker", "mlperf-logging 4.1.68", "2.0.0")
     assert check(path).findings == []
     assert path.read_bytes() == before and list(tmp_path.iterdir()) == [path]
-
-
-def test_the_official_checker_passes_what_only_the_strict_checks_find(records, write):
-    records[-1]["metadata"]["status"] = "aborted"
-    put(records, "eval_accuracy", 0.01)
-    path = write(records)
-    assert mlcommons.check_log(path, "2.0.0").verdict == "pass" and not check(path).passed
 
 
 def test_a_bad_log_fails_with_the_complaint_at_the_files_line(records, write, tmp_path):
@@ -70,16 +66,12 @@ def test_a_bad_log_fails_with_the_complaint_at_the_files_line(records, write, tm
     assert stop == "result_7.txt: Required EXACTLY_ONE occurrence of 'run_stop' but found 0"
 
 
-def test_a_checker_that_breaks_off_fails_with_its_last_line(records, write):
-    put(records, "submission_benchmark", "resnet50")
-    verdict = mlcommons.check_log(write(records), "2.0.0")
-    assert verdict.verdict == "fail" and len(verdict.messages) == 1
-    assert "FileNotFoundError" in verdict.messages[0] and "'mlperf_logging/compliance_checker" in verdict.messages[0]
-
-
-def test_an_unknown_ruleset_is_not_run(records, write):
-    verdict = mlcommons.check_log(write(records), "9.9.9")
-    assert verdict.verdict == "not run" and "invalid choice: '9.9.9'" in verdict.messages[0]
+@pytest.mark.parametrize(
+    ("ruleset", "why"), [("9.9.9", "invalid choice: '9.9.9'"), ("beyond_mlperf", "have no ruleset 'beyond_mlperf'")]
+)
+def test_rules_that_mlcommons_does_not_have_are_not_run(records, write, ruleset, why):
+    verdict = mlcommons.check_log(write(records), ruleset)
+    assert verdict.verdict == "not run" and why in verdict.messages[0]
 
 
 def test_without_the_library_nothing_is_run(records, write, monkeypatch):
@@ -109,29 +101,18 @@ def test_a_log_cannot_choose_the_rules_the_checker_executes(records, write, tmp_
 @pytest.fixture
 def mixed(tmp_path, make_records, write):
     """Good logs of one name in many folders, one of each kind that cannot be judged or read, and their verdicts."""
-
-    def put_down(name, records):
-        path = tmp_path / name / "result_0.txt"
-        path.parent.mkdir()
-        return write(records).rename(path)
-
     # A closed log queues the rules of its optimizer, and breaks the checker off before it comes to them.
     queueing = make_records()
     put(queueing, "submission_division", "closed")
     put(queueing, "eval_accuracy", None)
     queueing.insert(6, queueing[6] | {"key": "opt_name", "value": "lars"})
-    os.mkfifo(tmp_path / "pipe")
-    paths = {
-        "first": put_down("first", make_records()),
-        "queueing": put_down("queueing", queueing),
-        "after": put_down("after", make_records()),
-        "cut": put_down("cut", make_records()[:-1]),
-        "pipe": tmp_path / "pipe",
-        "absent": tmp_path / "absent",
-        "folder": tmp_path,
-        "empty": put_down("empty", []),
-        "last": put_down("last", make_records()),
-    }
+    good = make_records()
+    logs = {"first": good, "queueing": queueing, "after": good, "cut": good[:-1], "empty": [], "last": good}
+    paths = {"pipe": tmp_path / "pipe", "absent": tmp_path / "absent", "folder": tmp_path}
+    os.mkfifo(paths["pipe"])
+    for name, records in logs.items():
+        (tmp_path / name).mkdir()
+        paths[name] = write(records, f"{name}/result_0.txt")
     return paths, dict(zip(paths, mlcommons.check_logs(list(paths.values()), "2.0.0"), strict=True))
 
 
@@ -146,9 +127,8 @@ def test_every_log_of_many_gets_the_verdict_it_gets_alone(mixed):
         assert verdicts[name].verdict == "fail"
     # The tool on its own, as a command.
     command = [sys.executable, "-m", "mlperf_logging.compliance_checker", "--ruleset", "2.0.0"]
-    command += ["--log_output", os.devnull]
     for name in ("first", "cut"):
-        alone = subprocess.run([*command, paths[name]], capture_output=True, text=True, timeout=60)
+        alone = subprocess.run([*command, "--log_output", os.devnull, paths[name]], capture_output=True, timeout=60)
         assert alone.returncode == (0 if verdicts[name].verdict == "pass" else 1)
 
 
@@ -186,25 +166,32 @@ def test_logs_are_copied_in_bounded_parts(records, write, monkeypatch):
     assert mlcommons.check_logs([], "2.0.0") == []
 
 
-def test_rules_that_mlcommons_does_not_have_are_not_run(records, write):
-    verdict = mlcommons.check_log(write(records), "beyond_mlperf")
-    assert verdict.verdict == "not run" and "have no ruleset 'beyond_mlperf'" in verdict.messages[0]
-
-
-def test_a_record_that_hides_a_key_behind_an_escape_is_seen(records, write):
+@pytest.mark.parametrize(
+    ("edit", "verdict", "message"),
+    [
+        (
+            lambda text: text.replace('"resnet"', '"resnet50"'),
+            "fail",
+            r".*FileNotFoundError.*'mlperf_logging/compliance_checker",
+        ),
+        (
+            lambda text: text.replace("submission_benchmark", "submission_bench\\u006dark").replace("resnet", "../x"),
+            "fail",
+            r".*submission_benchmark holds a path, '../x'",
+        ),
+        (
+            lambda text: text.replace('"submission_division", ', f'"submission_division", "note": "{"x" * 400_000}", '),
+            "not run",
+            r"result_0.txt, line 4 has 400,[0-9]{3} characters, and MLC.* at most 100,000",
+        ),
+    ],
+    ids=["the checker breaks off", "a key behind an escape", "a line that would take the parser minutes"],
+)
+def test_what_the_checker_breaks_off_at_or_is_not_given_is_told_in_one_message(records, write, edit, verdict, message):
     path = write(records)
-    path.write_text(
-        path.read_text().replace("submission_benchmark", "submission_bench\\u006dark").replace("resnet", "../x")
-    )
-    verdict = mlcommons.check_log(path, "2.0.0")
-    assert verdict.verdict == "fail" and "submission_benchmark holds a path, '../x'" in verdict.messages[0]
-
-
-def test_a_line_for_which_mlcommons_parser_would_need_minutes_is_not_given_to_it(records, write):
-    records[3]["metadata"]["note"] = "x" * 400_000
-    verdict = mlcommons.check_log(write(records), "2.0.0")
-    assert verdict.verdict == "not run"
-    assert re.match(r"result_0.txt, line 4 has 400,[0-9]{3} characters, and MLC.* at most 100,000", verdict.messages[0])
+    path.write_text(edit(path.read_text()))
+    found = mlcommons.check_log(path, "2.0.0")
+    assert found.verdict == verdict and len(found.messages) == 1 and re.match(message, found.messages[0])
 
 
 def test_of_many_unparsable_records_only_some_are_told(records, write):
@@ -213,3 +200,153 @@ def test_of_many_unparsable_records_only_some_are_told(records, write):
     verdict = mlcommons.check_log(path, "2.0.0")
     assert verdict.verdict == "fail" and len(verdict.messages) < 20
     assert "result_0.txt: 490 more records cannot be parsed" in verdict.messages
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        ("os.kill(os.getpid(), 9)", "compliance_checker's process ended with signal 9"),
+        ("sys.stderr.write('out of luck\\n'); os._exit(3)", "ended with exit status 3: out of luck"),
+        ("time.sleep(60)", "compliance_checker did not finish within 3 s and was stopped"),
+    ],
+)
+def test_a_child_that_dies_or_hangs_loses_one_log(records, write, tmp_path, monkeypatch, fault, said):
+    original = official_process.CHILD.read_text()
+    broken = original.replace(
+        "    values: dict[str, Any] = {",
+        f"    import time\n    if 'result_1.txt' in job['arguments'][-1]:\n        {fault}\n"
+        "    values: dict[str, Any] = {",
+        1,
+    )
+    assert broken != original
+    (tmp_path / "child.py").write_text(broken)
+    monkeypatch.setattr(official_process, "CHILD", tmp_path / "child.py")
+    monkeypatch.setattr(logs, "LOG_SECONDS", 3.0)
+    paths = [write(records, f"result_{number}.txt") for number in range(3)]
+    first, second, third = mlcommons.check_logs(paths, "2.0.0")
+    assert (first.verdict, second.verdict, third.verdict) == ("pass", "not run", "pass")
+    assert len(second.messages) == 1 and said in second.messages[0]
+
+
+def test_words_and_return_value_have_to_agree(tmp_path):
+    passing = official_process.Answer(log=(("INFO", "SUCCESS"),), exit=0, returned={"main": True})
+    failing = official_process.Answer(log=(("ERROR", "FAILED"),), exit=1, returned={"main": False})
+    with official_process.Workplace() as place:
+
+        def verdict(answer):
+            return judged("compliance_checker", "2.0.0", answer, place)
+
+        assert (verdict(passing).verdict, verdict(passing).messages) == ("pass", ())
+        assert (verdict(failing).verdict, verdict(failing).messages) == ("fail", ())
+        for answer in (
+            replace(passing, returned={"main": False}),
+            replace(passing, exit=1),
+            replace(failing, returned={"main": True}, exit=0),
+        ):
+            found = verdict(answer)
+            assert found.verdict == "fail" and "but its return values do not" in found.messages[0]
+        silent = verdict(replace(passing, log=()))
+        assert (silent.verdict, silent.messages) == ("not run", ("compliance_checker gave no verdict: exit status 0",))
+        unimportable = verdict(official_process.Answer(raised="ImportError: no numpy", missing=True))
+        assert unimportable.verdict == "not run" and "no numpy" in unimportable.messages[0]
+
+
+def test_without_a_place_for_copies_nothing_is_run(records, write, tmp_path, monkeypatch):
+    path = write(records)
+    (tmp_path / "systems").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "absent"))
+    for verdict in (*mlcommons.check_logs([path, path], "2.0.0"), mlcommons.check_package(tmp_path, "2.0.0")):
+        assert verdict.verdict == verdict.own_round == "not run"
+        assert verdict.messages == ("no copy could be made for MLCommons' tools: No such file or directory",)
+
+
+def test_the_child_is_given_an_empty_working_folder(records, write, monkeypatch):
+    seen = {}
+    start = subprocess.Popen
+
+    def spy(command, **options):
+        seen["cwd"] = list(options["cwd"].iterdir())
+        return start(command, **options)
+
+    monkeypatch.setattr(subprocess, "Popen", spy)
+    assert mlcommons.check_log(write(records), "2.0.0").verdict == "pass" and seen["cwd"] == []
+
+
+@pytest.fixture
+def closed_bert():
+    """Return a closed BERT log of v2.1 as it was right then: the optimizer's epsilon under its old name."""
+    return log_of("2.1.0", "bert", keys.CLOSED)
+
+
+def test_a_closed_bert_log_of_its_time_fails_today_and_passes_its_own_round(closed_bert, write):
+    path = write(closed_bert)
+    verdict = mlcommons.check_log(path, "2.1.0")
+    assert (verdict.verdict, verdict.own_round) == ("fail", "pass")
+    assert verdict.messages == ("result_0.txt: Required EXACTLY_ONE occurrence of 'opt_lamb_epsilon' but found 0",)
+    assert verdict.own_messages == () and "opt_epsilon was renamed" in verdict.defects[0]
+    # By 2.0.0's rules, which were left as they were, the same log passes.
+    before = mlcommons.check_log(path, "2.0.0")
+    assert (before.verdict, before.own_round, before.defects) == ("pass", "pass", ())
+
+
+def test_a_log_that_is_wrong_in_its_own_round_too_fails_both_and_one_of_another_division_has_no_defect(
+    closed_bert, write
+):
+    good, short, bare = closed_bert, closed_bert[:-1], [r for r in closed_bert if r["key"] != "opt_epsilon"]
+    opened = [r | {"value": "open"} if r["key"] == "submission_division" else r for r in short]
+    logs = (good, short, bare, opened)
+    paths = [write(records, f"result_{number}.txt") for number, records in enumerate(logs)]
+    first, second, third, fourth = mlcommons.check_logs(paths, "2.1.0")
+    assert (first.verdict, first.own_round) == ("fail", "pass")
+    assert (second.verdict, second.own_round) == ("fail", "fail") and len(second.messages) == 2
+    assert second.own_messages == ("result_1.txt: Required EXACTLY_ONE occurrence of 'run_stop' but found 0",)
+    assert third.own_messages == ("result_2.txt: Required EXACTLY_ONE occurrence of 'opt_epsilon' but found 0",)
+    assert (fourth.verdict, fourth.own_round, fourth.defects) == ("fail", "fail", ())
+
+
+@pytest.mark.parametrize("ruleset", ["5.1.0", "6.0.0", "6.1.0"])
+def test_an_open_llama_log_cannot_pass_today_and_passes_its_own_round(write, ruleset):
+    verdict = mlcommons.check_log(write(log_of(ruleset, "llama31_8b", keys.OPEN)), ruleset)
+    assert (verdict.verdict, verdict.own_round) == ("fail", "pass")
+    assert any("v['value'] < 1.0" in message for message in verdict.messages)
+    assert verdict.own_messages == () and "below 1.0" in verdict.defects[0]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"text": "no such text"}, "the installed training_2.1.0/closed_bert.yaml lacks the text to replace"),
+        ({"file": "training_2.1.0/closed_absent.yaml"}, "no rule file training_2.1.0/closed_absent.yaml"),
+    ],
+)
+def test_a_repair_that_does_not_fit_the_installed_rules_is_said_and_passes_nothing(
+    closed_bert, write, monkeypatch, change, said
+):
+    rules = RULESETS["2.1.0"]
+    (defect,) = [defect for defect in rules.defects if defect.benchmark == "bert"]
+    unfit = replace(rules, defects=(replace(defect, repair=replace(defect.repair, **change)),))
+    monkeypatch.setitem(RULESETS, "2.1.0", unfit)
+    verdict = mlcommons.check_log(write(closed_bert), "2.1.0")
+    assert (verdict.verdict, verdict.own_round) == ("fail", "not run")
+    assert "the round's own rules were not applied" in verdict.messages[-1] and said in verdict.messages[-1]
+
+
+def test_a_package_fails_today_and_passes_its_own_round_with_its_score(closed_bert, write, tmp_path):
+    package = tmp_path / "Nobody"
+    results = package / "results" / "laptop" / "bert"
+    results.mkdir(parents=True)
+    (package / "systems").mkdir()
+    (package / "systems" / "laptop.json").write_text(json.dumps(dict.fromkeys(KEYS, "1") | {"division": "closed"}))
+    put(closed_bert, "global_batch_size", 448)
+    text = re.sub(r'"epoch_num": 2\b', '"epoch_num": 2600000', write(closed_bert).read_text())
+    for number in range(10):
+        lines = text.replace('"key": "seed", "value": 1,', f'"key": "seed", "value": {number},')
+        (results / f"result_{number}.txt").write_text(lines)
+    verdict = mlcommons.check_package(package, "2.1.0")
+    assert (verdict.verdict, verdict.own_round) == ("fail", "pass")
+    assert "results/laptop/bert: 10 files do not comply, directory cannot be accepted" in verdict.messages
+    assert verdict.scores == {"laptop": {}} and verdict.own_scores == {
+        "laptop": {"bert": pytest.approx(read(results / "result_0.txt").minutes)}
+    }
+    assert verdict.own_messages == () and len(verdict.defects) == 1
+    assert any("RCP Test Passed" in one for one in verdict.convergence)

@@ -1,7 +1,5 @@
 """A whole, good submission of five synthetic logs, and every way of damaging it that the tests know the verdicts of."""
 
-from __future__ import annotations
-
 import copy
 import hashlib
 import json
@@ -12,7 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from mlevents.event import Finding
 from mlevents.package_checker.system_description import KEYS, OPTIONAL_KEYS
+from mlevents.package_checker.tree import check_tree
+from mlevents.record import read, result_files
+from mlevents.summary import summarize
 from tests.mlevents.conftest import put
 
 Records = list[dict[str, Any]]
@@ -20,6 +22,7 @@ Records = list[dict[str, Any]]
 SYSTEM = "laptop"
 RESULTS = f"results/{SYSTEM}/resnet"
 IMPLEMENTATIONS = "benchmarks/resnet/implementations"
+DESCRIBED = f"systems/{SYSTEM}.json"
 
 DESCRIPTION = {
     **dict.fromkeys(KEYS, "N/A"),
@@ -49,7 +52,7 @@ def write_good_package(folder: Path, make_records: Callable[..., Records]) -> Pa
     files = {
         "LICENSE": "Apache License 2.0\n",
         "README.md": "Results of Nobody.\n",
-        f"systems/{SYSTEM}.json": json.dumps(DESCRIPTION, indent=4),
+        DESCRIBED: json.dumps(DESCRIPTION, indent=4),
         f"{IMPLEMENTATIONS}/torch/train.py": "print('train')\n",
         f"{IMPLEMENTATIONS}/torch/requirements.txt": "torch==2.13.0\n",
         f"{IMPLEMENTATIONS}/{SYSTEM}/{SYSTEM}_torch.json": json.dumps({"precision": "fp32"}),
@@ -82,15 +85,14 @@ class Mutation:
     """A damage to a good package, what the strict checks must say, and what MLCommons' package checker does.
 
     `official` is None where it is not run: it has no code that looks at this, or another damage shows the same.
-    `traceback` says that it breaks off instead of finishing.
+    "breaks off": it ends in a traceback.
     """
 
     name: str
     change: Callable[[Path], None]
     rule: str
     level: Literal["error", "warning"]
-    official: Literal["pass", "fail"] | None
-    traceback: bool = False
+    official: Literal["pass", "fail", "breaks off"] | None
     ruleset: str = "2.0.0"
 
 
@@ -101,6 +103,11 @@ def _write(path: Path, text: str) -> None:
 
 def _writes(place: str, text: str) -> Callable[[Path], None]:
     return lambda folder: _write(folder / place, text)
+
+
+def _beside(name: str, text: str) -> Callable[[Path], None]:
+    """Writes a file beside the results."""
+    return _writes(f"{RESULTS}/{name}", text)
 
 
 def _deletes(place: str) -> Callable[[Path], None]:
@@ -122,7 +129,7 @@ def _describes(**values: Any) -> Callable[[Path], None]:
     """Sets fields of the system description; None deletes one."""
 
     def change(folder: Path) -> None:
-        path = folder / f"systems/{SYSTEM}.json"
+        path = folder / DESCRIBED
         kept = {**json.loads(path.read_text()), **values}
         path.write_text(json.dumps({key: value for key, value in kept.items() if value is not None}, indent=4))
 
@@ -226,58 +233,23 @@ MUTATIONS = (
     Mutation("benchmark folder resnet50", _renames(RESULTS, "resnet50"), "benchmark-folder", "error", None),
     Mutation("no benchmarks/", _deletes("benchmarks"), "source-missing", "error", None),
     Mutation("description without cooling", _describes(cooling=None), "system-keys", "error", "fail"),
-    Mutation(
-        "core count as a number",
-        _describes(host_processor_core_count=64),
-        "system-text",
-        "error",
-        "fail",
-        traceback=True,
-    ),
+    Mutation("core count as a number", _describes(host_processor_core_count=64), "system-text", "error", "breaks off"),
     Mutation("number_of_nodes '1 node'", _describes(number_of_nodes="1 node"), "system-count", "error", None),
     Mutation("division Open!", _describes(division="Open!"), "system-division", "error", None),
     Mutation("status of no round", _describes(status="bogus"), "system-status", "warning", None),
     Mutation("status of rounds before", lambda folder: None, "system-status", "error", "fail", ruleset="4.0.0"),
     Mutation("description closed, logs open", _describes(division="closed"), "division-agrees", "error", "fail"),
     Mutation("system_name of another file", _describes(system_name="tower"), "system-name", "warning", None),
-    Mutation("unknown file beside results", _writes(f"{RESULTS}/notes.md", "x"), "unknown-file", "warning", None),
-    Mutation(
-        "scaling.json in open",
-        _writes(f"{RESULTS}/scaling.json", '{"scaling_factor": 0.5}'),
-        "scaling-file",
-        "error",
-        None,
-    ),
-    Mutation(
-        "bypass that is ignored",
-        _writes(f"{RESULTS}/{_PARAMETERS}", "rcp-bypass\n"),
-        "checker-parameters",
-        "warning",
-        None,
-    ),
-    Mutation("bypass", _writes(f"{RESULTS}/{_PARAMETERS}", "rcp-bypass"), "checker-bypass", "warning", None),
-    Mutation(
-        "misspelt bypass",
-        _writes(f"results/{SYSTEM}/{_PARAMETERS}", "rcp_bypass"),
-        "checker-parameters",
-        "warning",
-        None,
-    ),
+    Mutation("unknown file beside results", _beside("notes.md", "x"), "unknown-file", "warning", None),
+    Mutation("scaling.json in open", _beside("scaling.json", '{"scaling_factor": 0.5}'), "scaling-file", "error", None),
+    Mutation("bypass that is ignored", _beside(_PARAMETERS, "rcp-bypass\n"), "checker-parameters", "warning", None),
+    Mutation("bypass", _beside(_PARAMETERS, "rcp-bypass"), "checker-bypass", "warning", None),
     Mutation("misspelt bypass at the top", _writes(_PARAMETERS, "rcp_bypass\n"), "checker-parameters", "warning", None),
     Mutation("privateid.json", _writes(f"results/{SYSTEM}/privateid.json", "{}"), "private-id", "warning", None),
     # The paragraphs around the tables: tree, agreement, power, names.
-    Mutation(
-        "no description",
-        _deletes(f"systems/{SYSTEM}.json"),
-        "system-without-description",
-        "error",
-        "fail",
-        traceback=True,
-    ),
-    Mutation(
-        "description is no JSON", _writes(f"systems/{SYSTEM}.json", "{"), "system-json", "error", "fail", traceback=True
-    ),
-    Mutation("no results/", _deletes("results"), "tree-layout", "error", "fail", traceback=True),
+    Mutation("no description", _deletes(DESCRIBED), "system-without-description", "error", "breaks off"),
+    Mutation("description is no JSON", _writes(DESCRIBED, "{"), "system-json", "error", "breaks off"),
+    Mutation("no results/", _deletes("results"), "tree-layout", "error", "breaks off"),
     Mutation("system without results", _deletes(RESULTS), "results-missing", "error", None),
     Mutation("logs of bert", _logs("submission_benchmark", "bert"), "benchmark-agrees", "error", None),
     Mutation("logs of another organisation", _logs("submission_org", "Rival"), "organization-agrees", "error", None),
@@ -285,7 +257,7 @@ MUTATIONS = (
     Mutation("edited logs under two systems", _adds_edited_copy, "copied-log", "error", None),
     Mutation("power of all runs but one", _power(_ONE, _ONE, _ONE, _ONE, ()), "power-folder", "error", None),
     Mutation("power of nodes from 1", _power(*[("node_1.txt",)] * 5), "power-files", "error", "fail"),
-    Mutation("power of a node x", _power(*[("node_x.txt",)] * 5), "power-files", "error", "fail", traceback=True),
+    Mutation("power of a node x", _power(*[("node_x.txt",)] * 5), "power-files", "error", "breaks off"),
     Mutation(
         "power of two nodes once", _power(("node_0.txt", "node_1.txt"), *[_ONE] * 4), "power-files", "error", None
     ),
@@ -293,6 +265,11 @@ MUTATIONS = (
     Mutation("log changed after packaging", _packed_then(_edits_log), "manifest", "error", None),
     Mutation("file added after packaging", _packed_then(_writes("benchmarks/x.py", "")), "manifest", "error", None),
 )
+
+
+def tree_findings(folder: Path, ruleset: str | None = "2.0.0") -> list[Finding]:
+    """The findings about a submission as a whole."""
+    return check_tree(folder, {path: summarize(read(path)) for path in result_files(folder)}, ruleset)
 
 
 def mutated(good: Path, to: Path, mutation: Mutation) -> Path:

@@ -1,12 +1,11 @@
 """Submission folders: found, listed and checked as a whole, whatever lies in them."""
 
-from __future__ import annotations
-
 import json
 import os
 import random
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -16,9 +15,7 @@ from mlevents.event import Finding
 from mlevents.package_checker import files, tree
 from mlevents.package_checker.files import check_files, list_folder
 from mlevents.package_checker.tree import check_tree, result_sets, submission_folders
-from mlevents.record import read, result_files
-from mlevents.summary import summarize
-from tests.mlevents.conftest import good_records, put
+from tests.mlevents.conftest import put
 from tests.mlevents.package_checker.package_mutations import (
     IMPLEMENTATIONS,
     MUTATIONS,
@@ -26,25 +23,15 @@ from tests.mlevents.package_checker.package_mutations import (
     SYSTEM,
     description,
     edit_logs,
-    write_good_package,
+    tree_findings,
     write_manifest,
 )
-
-
-@pytest.fixture(scope="module")
-def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A submission with nothing wrong in it; tests change copies."""
-    return write_good_package(tmp_path_factory.mktemp("good") / "Nobody", good_records)
 
 
 @pytest.fixture
 def package(good: Path, tmp_path: Path) -> Path:
     """A copy of it."""
     return Path(shutil.copytree(good, tmp_path / "Nobody"))
-
-
-def checked(folder: Path, ruleset: str | None = "2.0.0") -> list[Finding]:
-    return check_tree(folder, {path: summarize(read(path)) for path in result_files(folder)}, ruleset)
 
 
 def brief(findings: list[Finding]) -> list[tuple[str, str]]:
@@ -62,65 +49,72 @@ def test_submissions_are_found_at_a_path_and_up_to_three_levels_below(good, tmp_
     assert submission_folders(tmp_path) == [places[0]]
     assert too_deep not in submission_folders(tmp_path / "rounds")
     assert submission_folders(tmp_path / "nothing") == []
-
-
-def test_a_folder_of_results_alone_is_no_submission(good, tmp_path):
-    shutil.copytree(good / "results", tmp_path / "results")
-    (tmp_path / "benchmarks").mkdir()
-    (tmp_path / "benchmarks/speed.py").write_text("")
-    assert submission_folders(tmp_path) == []
+    results_alone = tmp_path / "rounds/results_alone"
+    shutil.copytree(good / "results", results_alone / "results")
+    (results_alone / "benchmarks").mkdir()
+    (results_alone / "benchmarks/speed.py").write_text("")
+    assert submission_folders(results_alone) == []
 
 
 def test_sets_are_listed_by_system_and_benchmark_in_the_order_people_count(package):
     for number in range(5, 12):
         shutil.copy(package / RESULTS / "result_0.txt", package / RESULTS / f"result_{number}.txt")
-    (one,) = result_sets(package)
-    assert (one.system, one.benchmark, one.folder) == (SYSTEM, "resnet", package / RESULTS)
-    assert [file.name for file in one.files] == [f"result_{number}.txt" for number in range(12)]
+    (result_set,) = result_sets(package)
+    assert (result_set.system, result_set.benchmark, result_set.folder) == (SYSTEM, "resnet", package / RESULTS)
+    assert [file.name for file in result_set.files] == [f"result_{number}.txt" for number in range(12)]
 
 
 def test_names_with_a_stamp_are_fine(package):
     for number in range(5):
         path = package / RESULTS / f"result_{number}.txt"
         path.rename(path.with_name(f"result_220415-093{number}_0{number + 1}.txt"))
-    assert checked(package) == []
+    assert tree_findings(package) == []
 
 
 def test_without_a_ruleset_each_benchmark_has_its_default(package):
-    assert checked(package, None) == []
+    assert tree_findings(package, None) == []
     with pytest.raises(ValueError, match="no ruleset"):
-        checked(package, "1.2.3")
+        tree_findings(package, "1.2.3")
     (package / RESULTS).rename(package / f"results/{SYSTEM}/gnmt")
-    assert ("error", "benchmark-folder") in brief(checked(package, None))
+    assert ("error", "benchmark-folder") in brief(tree_findings(package, None))
 
 
 def test_the_round_of_the_logs_is_that_of_the_description(package):
-    place = package / "systems" / f"{SYSTEM}.json"
-    found = {}
-    for date_ms in (1_653_000_000_000, 1_716_000_000_000):  # May 2022: v2.0; May 2024: v4.0, of other status words
-        edit_logs(package, lambda records, date_ms=date_ms: [record.update(time_ms=date_ms) for record in records])
-        found[date_ms] = [f.message for f in checked(package, None) if f.path == str(place) and f.level == "error"]
-    before, after = found.values()
-    assert before == [] and len(after) == 1 and "in v4.0 not one of 'Available on-premise'" in after[0]
+    def errors_of_the_description(date_ms):
+        edit_logs(package, lambda records: [record.update(time_ms=date_ms) for record in records])
+        place = str(package / "systems" / f"{SYSTEM}.json")
+        return [f.message for f in tree_findings(package, None) if f.path == place and f.level == "error"]
+
+    assert errors_of_the_description(1_653_000_000_000) == []  # May 2022: v2.0
+    (message,) = errors_of_the_description(1_716_000_000_000)  # May 2024: v4.0, of other status words
+    assert "in v4.0 not one of 'Available on-premise'" in message
 
 
-def test_a_disagreement_is_told_once_with_the_line_of_the_log(package):
+def test_a_disagreement_is_told_once_with_the_line_of_the_log_and_a_renamed_folder_doubted(package):
     edit_logs(package, lambda records: put(records, "submission_org", "Rival"))
-    (finding,) = [finding for finding in checked(package) if finding.level == "error"]
+    (finding,) = [finding for finding in tree_findings(package) if finding.level == "error"]
     assert finding.rule == "organization-agrees" and "4 more" in finding.message
     line = (package / RESULTS / "result_0.txt").read_text().splitlines()[finding.line - 1]
     assert finding.path == str(package / RESULTS / "result_0.txt") and '"submission_org"' in line
-
-
-def test_a_renamed_folder_of_a_submission_is_doubted_only(package):
+    edit_logs(package, lambda records: put(records, "submission_org", "Nobody"))
     renamed = package.rename(package.with_name("Somebody"))
-    assert set(brief(checked(renamed))) == {("warning", "organization-agrees")}
+    assert set(brief(tree_findings(renamed))) == {("warning", "organization-agrees")}
+
+
+def test_a_script_shared_between_systems_and_a_bypass_are_named_with_their_place(package):
+    scripts = package / IMPLEMENTATIONS
+    (scripts / SYSTEM / "setup.sh").rename(scripts / "torch/setup.sh")
+    (finding,) = tree_findings(package)
+    assert finding.level == "warning" and "setup.sh is in" in finding.message
+    (package / "package_checker_params").write_text("quiet\n\nrcp-bert-train-samples\n")
+    findings = [(finding.rule, finding.line) for finding in tree_findings(package) if finding.line]
+    assert findings == [("checker-bypass", 1), ("checker-bypass", 3)]
 
 
 def test_a_log_that_names_another_system_of_the_submission_is_an_error(package):
     (package / "systems/tower.json").write_text(json.dumps(description(system_name="tower")))
     edit_logs(package, lambda records: put(records, "submission_platform", "tower"))
-    assert ("error", "platform-agrees") in brief(checked(package))
+    assert ("error", "platform-agrees") in brief(tree_findings(package))
 
 
 @pytest.mark.parametrize(
@@ -139,52 +133,33 @@ def test_a_log_that_names_another_system_of_the_submission_is_an_error(package):
 def test_the_two_vocabularies_of_status_are_compared_by_meaning(package, logged, described, agree):
     edit_logs(package, lambda records: put(records, "submission_status", logged))
     (package / f"systems/{SYSTEM}.json").write_text(json.dumps(description(status=described)))
-    assert (("error", "status-agrees") in brief(checked(package))) != agree
+    assert (("error", "status-agrees") in brief(tree_findings(package))) != agree
 
 
 @pytest.mark.parametrize(("factor", "level"), [(1.01, "warning"), (0.5, "error"), ("1", "error"), (None, "error")])
 def test_in_closed_only_a_factor_that_slows_down_may_stand(package, factor, level):
     (package / f"systems/{SYSTEM}.json").write_text(json.dumps(description(division="closed")))
     (package / RESULTS / "scaling.json").write_text(json.dumps({"scaling_factor": factor}))
-    assert (level, "scaling-file") in brief(checked(package))
+    assert (level, "scaling-file") in brief(tree_findings(package))
 
 
-def test_a_bypass_is_named_with_its_line(package):
-    (package / "package_checker_params").write_text("quiet\n\nrcp-bert-train-samples\n")
-    findings = [(finding.rule, finding.line) for finding in checked(package)]
-    assert findings == [("checker-bypass", 1), ("checker-bypass", 3)]
+@pytest.mark.parametrize("source", [{"commit": "unknown", "dirty": "unknown"}, {"commit": "a" * 40, "dirty": True}])
+def test_a_manifest_that_names_no_commit_or_a_changed_source_is_doubted(package, source):
+    write_manifest(package)
+    content = json.loads((package / "manifest.json").read_text())
+    (package / "manifest.json").write_text(json.dumps({**content, "source": source}))
+    assert brief(tree_findings(package)) == [("warning", "provenance")]
 
 
-def test_a_script_shared_between_systems_is_found_where_it_lies(package):
-    scripts = package / IMPLEMENTATIONS
-    (scripts / SYSTEM / "setup.sh").rename(scripts / "torch/setup.sh")
-    (finding,) = checked(package)
-    assert finding.level == "warning" and "setup.sh is in" in finding.message
-
-
-def test_a_manifest_that_names_no_commit_or_a_changed_source_is_doubted(package):
-    for source, rules in (({"commit": "unknown", "dirty": "unknown"}, 1), ({"commit": "a" * 40, "dirty": True}, 1)):
-        (package / "manifest.json").unlink(missing_ok=True)
-        write_manifest(package)
-        content = json.loads((package / "manifest.json").read_text())
-        (package / "manifest.json").write_text(json.dumps({**content, "source": source}))
-        assert brief(checked(package)) == [("warning", "provenance")] * rules
-
-
-def test_no_more_entries_are_looked_at_than_allowed(tmp_path):
-    for number in range(30):
-        (tmp_path / f"file_{number}").write_text("")
-    listing = list_folder(tmp_path, most=10)
-    assert len(listing.entries) == 10
-    assert brief(check_files(listing)) == [("error", "tree-size")] and listing.cut
-    assert not list_folder(tmp_path, most=30).cut
-
-
-def test_of_a_listing_that_was_cut_nothing_is_said_to_be_missing(package, monkeypatch):
+def test_no_more_entries_are_looked_at_than_allowed_and_none_is_then_said_to_be_missing(package, monkeypatch):
     for number in range(30):
         (package / f"cache_{number}").write_text("")
+    whole = len(list_folder(package).entries)
+    listing = list_folder(package, most=10)
+    assert len(listing.entries) == 10 and listing.cut and not list_folder(package, most=whole).cut
+    assert brief(check_files(listing)) == [("error", "tree-size")]
     monkeypatch.setattr(tree, "list_folder", lambda folder: list_folder(folder, most=30))
-    assert brief(checked(package)) == [("error", "tree-size")]
+    assert brief(tree_findings(package)) == [("error", "tree-size")]
 
 
 def test_a_folder_that_cannot_be_listed_is_not_said_to_be_empty(package, monkeypatch):
@@ -195,7 +170,7 @@ def test_a_folder_that_cannot_be_listed_is_not_said_to_be_empty(package, monkeyp
 
     real = os.scandir
     monkeypatch.setattr(files.os, "scandir", scandir)
-    findings = checked(package)
+    findings = tree_findings(package)
     assert ("error", "unreadable") in brief(findings)
     assert not any("empty" in finding.message for finding in findings)
 
@@ -203,7 +178,7 @@ def test_a_folder_that_cannot_be_listed_is_not_said_to_be_empty(package, monkeyp
 def test_of_very_many_findings_of_one_rule_a_hundred_are_told_and_the_rest_counted(package):
     for number in range(130):
         (package / RESULTS / f"note_{number}").write_text("")
-    findings = [finding for finding in checked(package) if finding.rule == "unknown-file"]
+    findings = [finding for finding in tree_findings(package) if finding.rule == "unknown-file"]
     assert len(findings) == 101 and findings[-1].message.startswith("and 30 more")
 
 
@@ -229,20 +204,15 @@ def test_links_that_loop_pipes_and_odd_names_neither_hang_nor_raise(package):
     os.mkfifo(package / "manifest.json")
     with open(os.fsencode(package / RESULTS) + b"/result_\xff\n.txt", "w") as file:
         file.write("x")
-    findings = checked(package)
+    findings = tree_findings(package)
     assert {"link", "special-file", "file-name", "result-no-log"} <= {finding.rule for finding in findings}
     assert all(str(finding).isprintable() for finding in findings)
 
 
 def test_a_folder_that_is_none_or_a_file_has_findings(tmp_path):
     (tmp_path / "file").write_text("")
-    assert ("error", "unreadable") in brief(checked_nothing(tmp_path / "file"))
-    assert ("error", "unreadable") in brief(checked_nothing(tmp_path / "none"))
-    assert ("error", "tree-layout") in brief(checked_nothing(tmp_path))
-
-
-def checked_nothing(folder: Path) -> list[Finding]:
-    return check_tree(folder, {}, None)
+    for name, rule in (("file", "unreadable"), ("none", "unreadable"), (".", "tree-layout")):
+        assert ("error", rule) in brief(check_tree(tmp_path / name, {}, None))
 
 
 @settings(max_examples=100, deadline=None)
@@ -274,7 +244,7 @@ def test_no_structural_edit_raises_and_every_message_can_be_printed(good, tmp_pa
         except (OSError, ValueError, LookupError, shutil.Error, AttributeError, TypeError, StopIteration):
             continue  # this edit does not fit what is left of the package
     add_links_and_pipes(folder, chance)
-    for finding in checked(folder, chance.choice((None, "2.0.0", "4.0.0", "beyond_mlperf"))):
+    for finding in tree_findings(folder, chance.choice((None, "2.0.0", "4.0.0", "beyond_mlperf"))):
         assert str(finding).isprintable()
 
 
@@ -301,7 +271,7 @@ def test_published_packages_lack_only_the_runs_and_the_source_that_the_archives_
             "8xA100_80GB-baseline",
             "8xA100_80GB-methods",
         ]
-        findings = checked(folder, f"{round_[1:]}.0")
+        findings = tree_findings(folder, f"{round_[1:]}.0")
         errors = [finding for finding in findings if finding.level == "error"]
         assert [finding.rule for finding in errors] == ["run-count", "run-count", "source-missing"]
         assert f"benchmarks/{benchmark}" in errors[-1].message
@@ -311,3 +281,43 @@ def test_published_packages_lack_only_the_runs_and_the_source_that_the_archives_
             *["system-answers"] * 2,
             *["system-text"] * 2,
         ]
+
+
+def found(good: Path, folder: Path, *, hours: float, division: str = "closed", **system: Any) -> list[tuple[str, str]]:
+    """Level and message of the findings on runs of 90 epochs in `hours`."""
+    shutil.copytree(good, folder)
+    values = {"accelerator_model_name": "NVIDIA A100-SXM4-80GB", "accelerators_per_node": "8", "number_of_nodes": "1"}
+    described = description(**{**values, "division": division, **system})
+    (folder / "systems" / f"{SYSTEM}.json").write_text(json.dumps(described))
+
+    def change(records: list[dict[str, Any]]) -> None:
+        put(records, "submission_division", division)
+        start = next(record for record in records if record["key"] == "run_start")
+        for place, record in enumerate(records[records.index(start) :]):
+            record["time_ms"] = start["time_ms"] + place
+            if record["key"] == "eval_accuracy":
+                record["metadata"]["epoch_num"] *= 30  # three evaluations
+        records[-1]["time_ms"] = start["time_ms"] + hours * 3_600_000
+
+    edit_logs(folder, change, only=1)
+    return [(finding.level, finding.message) for finding in tree_findings(folder) if finding.rule == "throughput"]
+
+
+def test_a_run_faster_than_its_accelerators_is_an_error_and_one_near_their_peak_a_warning(good, tmp_path):
+    # 90 epochs of ImageNet: 2.83e18 operations (24.5e9 an image); 8 A100: 2.496e15 a second, so 0.315 hours at peak.
+    ((level, message),) = found(good, tmp_path / "over", hours=0.3)
+    assert level == "error" and "1.05 of the peak of 8 NVIDIA A100-SXM4-80GB" in message
+    assert [level for level, _ in found(good, tmp_path / "near", hours=0.35)] == ["warning"]
+    assert found(good, tmp_path / "usual", hours=1.2) == []
+    assert found(good, tmp_path / "two", hours=0.3, number_of_nodes="2") == []
+    ((level, message),) = found(good, tmp_path / "open", hours=0.1, division="open")
+    assert level == "warning" and message.endswith("an open run may have a smaller model")
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("accelerator_model_name", "Example A80"), ("accelerator_model_name", 3), ("accelerators_per_node", "0")]
+    + [("number_of_nodes", "many")],
+)
+def test_nothing_is_said_of_unknown_accelerators(good, tmp_path, key, value):
+    assert found(good, tmp_path / "unknown", hours=0.01, **{key: value}) == []

@@ -1,7 +1,5 @@
 """MLCommons' rule files and compliance checker in-process, for logs that are lists of records."""
 
-from __future__ import annotations
-
 import functools
 import re
 import shutil

@@ -1,7 +1,5 @@
 """A complete log of any benchmark, division and round, made from the project's own data."""
 
-from __future__ import annotations
-
 import ast
 import re
 from pathlib import Path
@@ -11,6 +9,7 @@ from mlevents import keys
 from mlevents.event import Event
 from mlevents.record import RunRecord
 from mlevents.rounds import RequiredKey, ruleset
+from tests.mlevents.conftest import event
 from tests.mlevents.rounds import rule_files
 
 Record = dict[str, Any]
@@ -73,13 +72,7 @@ def log_of(name: str, benchmark: str, division: str, optimizer: str | None = Non
     def add(key: str, value: object = None, **metadata: object) -> None:
         nonlocal clock
         clock += 1_000
-        fields = {"file": "train.py", "lineno": 1, **metadata}
-        kind = (
-            "INTERVAL_START" if key.endswith("_start") else "INTERVAL_END" if key.endswith("_stop") else "POINT_IN_TIME"
-        )
-        records.append(
-            {"namespace": "", "time_ms": clock, "event_type": kind, "key": key, "value": value, "metadata": fields}
-        )
+        records.append(event(clock, key, value, lineno=1, **metadata))
 
     named = {
         keys.SUBMISSION_BENCHMARK: benchmark,
@@ -127,16 +120,11 @@ def log_of(name: str, benchmark: str, division: str, optimizer: str | None = Non
 
 
 def evaluations(add: Any, own: Any, reaches: bool, at: dict[str, float]) -> None:
-    far = {">=": 0.1, "<=": 100.0 if own.parts else 7.0}
-    if own.name == "rnnt":
-        far = {"<=": 0.5}
+    far = {">=": 0.1, "<=": 100.0 if own.parts else 0.5 if own.name == "rnnt" else 7.0}
     if not own.parts:
         near = own.target + 0.001 if own.direction == ">=" else own.target - 0.001
-        add(
-            keys.EVAL_ACCURACY,
-            near if reaches else min(far[own.direction], 0.99) if own.target < 1 else far["<="],
-            **at,
-        )
+        missed = min(far[own.direction], 0.99) if own.target < 1 else far["<="]
+        add(keys.EVAL_ACCURACY, near if reaches else missed, **at)
         return
     values = {name: part.target if reaches else far[part.direction] for name, part in own.parts.items()}
     if own.parts_in_one_event:
@@ -163,15 +151,6 @@ def value_for(rule: RequiredKey, benchmark: str, records: list[Record]) -> Any:
 
 def record_of(records: list[Record]) -> RunRecord:
     """What reading the log gives, without a file."""
-    events = tuple(
-        Event(
-            line=line,
-            time_ms=float(record["time_ms"]),
-            event_type=record["event_type"],
-            key=record["key"],
-            value=record["value"],
-            metadata=record["metadata"],
-        )
-        for line, record in enumerate(records, start=1)
-    )
-    return RunRecord(Path("result_0.txt"), events, (), "")
+    names = ("time_ms", "event_type", "key", "value", "metadata")
+    events = [Event(line, *(record[name] for name in names)) for line, record in enumerate(records, start=1)]
+    return RunRecord(Path("result_0.txt"), tuple(events), (), "")

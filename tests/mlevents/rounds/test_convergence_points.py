@@ -1,7 +1,5 @@
 """Reference convergence points have the statistics of MLCommons' RCP_Checker, in all rounds and at all batch sizes."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import numpy as np

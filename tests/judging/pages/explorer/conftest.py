@@ -1,21 +1,19 @@
 """Result sets of a race and of a package, with hostile names, as the explorer shows them."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from mlevents import keys
+from tests.judging.conftest import WriteRun
 
 HOSTILE = '</script><img src=x onerror="document.title=1">\u202e{{data}}'
 
 
 @pytest.fixture
-def results(tmp_path: Path, write_run: Callable[..., Path]) -> Path:
+def results(tmp_path: Path, write_run: WriteRun) -> Path:
     """`results/baseline` and `results/fast` on digits, and a package whose submitter has a hostile name."""
     folder = tmp_path / "results"
     small: dict[str, Any] = {keys.DATASET: "digits", keys.QUALITY_TARGET: 0.75, keys.TRAIN_SAMPLES: 1000}

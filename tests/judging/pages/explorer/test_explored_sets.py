@@ -1,11 +1,8 @@
 """The explorer's numbers are those of the logs' lines that it names, and of `timedrun score`."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import tarfile
-from pathlib import Path
 
 import pytest
 
@@ -16,7 +13,7 @@ from timedrun import cli
 from timedrun.commands.options import system_price
 
 
-def test_every_number_of_a_run_is_on_the_lines_that_its_card_names(results: Path) -> None:
+def test_every_number_of_a_run_is_on_the_lines_that_its_card_names(results):
     for result_set in explored_sets([results]):
         for run in result_set["runs"]:
             lines = (results.parent / result_set["folder"] / run["file"]).read_text().splitlines()
@@ -29,9 +26,7 @@ def test_every_number_of_a_run_is_on_the_lines_that_its_card_names(results: Path
             assert run["samples"] == epochs * events["train_samples"]["value"]
 
 
-def test_a_set_has_the_score_that_the_command_of_its_card_prints(
-    results: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_set_has_the_score_that_the_command_of_its_card_prints(results, monkeypatch, capsys):
     monkeypatch.chdir(results.parent)
     for result_set in explored_sets([results]):
         cli.main(["score", "--json", result_set["folder"]])
@@ -48,34 +43,33 @@ def test_a_set_has_the_score_that_the_command_of_its_card_prints(
             assert result_set["samples"] / result_set["training"] / 60 == pytest.approx(parts["samples_per_second"])
 
 
-def test_a_set_without_a_run_at_its_target_has_a_reason_and_no_time(results: Path) -> None:
-    missed = next(result_set for result_set in explored_sets([results]) if result_set["config"] == "=1+1")
+def test_a_package_has_its_round_hardware_and_the_first_price_that_matches_and_a_missed_set_its_reason(results):
+    prices = [system_price(text) for text in ("*H100*=1", "*A100*=list", "*CPU*=list", "99")]
+    sets = explored_sets([results], prices)
+    box, baseline = (next(item for item in sets if item["system"] == name) for name in ("box", "1xCPU-baseline"))
+    assert (box["round"], box["submitter"], box["accelerators"]) == ("v2.0", "Example Inc", 16)
+    assert box["hardware"] == "NVIDIA A100-SXM4-80GB"
+    assert box["price"] == 2 * 27.45 and "list price of 2026" in box["priced"]
+    assert baseline["price"] == 99 and baseline["round"] == ""
+    missed = next(item for item in sets if item["config"] == "=1+1")
     assert missed["minutes"] is None and missed["reached"] == 0 and missed["reason"]
     assert missed["runs"][0]["failure"] == "ended at 0.3, but its target is 0.75"
 
 
-def test_a_package_has_its_round_hardware_and_the_first_price_that_matches(results: Path) -> None:
-    prices = [system_price(text) for text in ("*H100*=1", "*A100*=list", "*CPU*=list", "99")]
-    found = {result_set["system"]: result_set for result_set in explored_sets([results], prices)}
-    box = found["box"]
-    assert (box["round"], box["submitter"], box["hardware"], box["accelerators"]) == (
-        "v2.0",
-        "Example Inc",
-        "NVIDIA A100-SXM4-80GB",
-        16,
-    )
-    assert box["price"] == 2 * 27.45 and "list price of 2026" in box["priced"]
-    assert found["1xCPU-baseline"]["price"] == 99 and found["1xCPU-baseline"]["round"] == ""
-
-
 @pytest.mark.parametrize("text", ["", "x=", "-1", "inf", "much"])
-def test_a_price_of_another_form_is_refused(text: str, results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_price_of_another_form_is_refused(text, results, capsys):
     with pytest.raises(SystemExit) as ended:
         cli.main(["explore", str(results), "--out", "x.html", f"--price={text}"])
     assert ended.value.code == 2 and "--price" in capsys.readouterr().err
 
 
-def test_a_link_to_a_card_outlives_a_move_of_the_logs_and_copies_have_their_own(results: Path) -> None:
+def test_a_path_without_results_is_named(tmp_path):
+    for path, why in ((tmp_path, "no result_"), (tmp_path / "none", "does not exist")):
+        with pytest.raises(UsageError, match=why):
+            explored_sets([path])
+
+
+def test_a_link_to_a_card_outlives_a_move_of_the_logs_and_copies_have_their_own(results):
     before = {result_set["id"]: result_set["config"] for result_set in explored_sets([results])}
     moved = results.rename(results.parent / "elsewhere")
     assert {result_set["id"]: result_set["config"] for result_set in explored_sets([moved])} == before
@@ -86,24 +80,17 @@ def test_a_link_to_a_card_outlives_a_move_of_the_logs_and_copies_have_their_own(
     assert len(ids) == len({*ids})
 
 
-def test_an_archive_of_logs_is_read_as_if_it_were_unpacked_where_it_is(results: Path) -> None:
+def test_an_archive_of_logs_is_read_as_if_it_were_unpacked_where_it_is(results):
     plain = explored_sets([results])
     with tarfile.open(results / "logs.tar.xz", "w:xz") as archive:
         archive.add(results / "fast", "fast")
     assert explored_sets([results]) == plain  # it is unpacked already
     shutil.rmtree(results / "fast")
-    found = explored_sets([results])
-    (packed,) = [one for one in found if one["archive"]]
+    sets = explored_sets([results])
+    (packed,) = [item for item in sets if item["archive"]]
     assert packed["archive"] == "results/logs.tar.xz" and packed["folder"] == "results/fast"
-    assert {one["id"] for one in found} == {one["id"] for one in plain}
+    assert {item["id"] for item in sets} == {item["id"] for item in plain}
     with tarfile.open(results / "logs.tar.gz", "w:gz") as archive:
         archive.add(results / "baseline", "../elsewhere")
     with pytest.raises(UsageError, match="logs.tar.gz cannot be unpacked"):
         explored_sets([results])
-
-
-def test_a_path_without_results_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="no result_"):
-        explored_sets([tmp_path])
-    with pytest.raises(UsageError, match="does not exist"):
-        explored_sets([tmp_path / "none"])

@@ -1,4 +1,4 @@
-"""A small GPT in the style of a chat model's base training: a config, a model with its own optimizer and generation."""
+"""A small GPT in the style of a chat model's base training: a config and a model with its own optimizer."""
 
 from dataclasses import dataclass
 
@@ -81,10 +81,3 @@ class GPT(nn.Module):
         if targets is None:
             return logits
         return F.cross_entropy(logits.view(-1, logits.size(-1)), targets.reshape(-1), reduction=loss_reduction)
-
-    @torch.inference_mode()
-    def generate(self, tokens, count):
-        for _ in range(count):
-            logits = self.forward(torch.tensor([tokens[-self.config.sequence_len :]]))[0, -1]
-            tokens = [*tokens, int(logits.softmax(-1).multinomial(1))]
-            yield tokens[-1]
