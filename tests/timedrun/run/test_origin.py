@@ -16,7 +16,7 @@ DIGEST = f"sha256:{'0123456789abcdef' * 4}"
 
 
 @pytest.mark.parametrize(
-    ("given", "found"),
+    ("given", "text"),
     [("", None), (DIGEST, DIGEST), (f"registry.internal:5000/team/image@{DIGEST}", DIGEST), (f" {DIGEST}\n", DIGEST)],
 )
 def test_an_images_digest_is_kept_without_the_registry_that_holds_it(
