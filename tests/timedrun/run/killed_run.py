@@ -1,8 +1,9 @@
-"""A run killed at one of its checks, of a program whose every number depends on all before, and its resumption."""
+"""Training loops to test runs with, a run killed at one of its checks, and its resumption."""
 
 import os
+import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -20,16 +21,51 @@ from timedrun.run.run_info import RunInfo
 from timedrun.run.timed_run import TimedRun
 
 MakeRun = Callable[..., TimedRun]
+MakeConfig = Callable[..., RunConfig]
 ALONE = ProcessGroup(0, 1, 0, torch.device("cpu"))
 STEPS = 3
 """An epoch."""
 IN_SAMPLES = BenchmarkSpec(
-    title="test",
-    mlperf_benchmark="bert",
-    ruleset="2.1.0",
-    default_data="toy",
-    supports=EVERYTHING,
+    title="test", mlperf_benchmark="bert", ruleset="2.1.0", default_data="toy", supports=EVERYTHING
 )
+
+
+def train(
+    run: TimedRun,
+    total: int,
+    quality: Callable[[int], float],
+    *,
+    steps: int = 5,
+    before_step: Callable[[int], object] = lambda number: None,
+    stops: Collection[int] = (),
+) -> list[int]:
+    """Train `total` epochs of `steps` steps, or `total` samples, from where the run is, by steps of 4 samples that have
+    their number for a loss; return the numbers of those taken.
+
+    quality: of the evaluation at an epoch or sample. stops: steps in which a signal comes.
+    """
+    if run._started is None:
+        run.start_clock(RunInfo(train_samples=4 * steps, eval_samples=5, hyperparameters={}))
+    taken = []
+
+    def step() -> None:
+        taken.append(run.position.step + 1)
+        before_step(taken[-1])
+        if taken[-1] in stops:
+            run.stop.signal = signal.SIGTERM
+        run.step_done(4, torch.tensor(float(taken[-1])))
+
+    for block in run.blocks(total):
+        if run.spec.unit == "samples":
+            for _ in run.steps(block):
+                step()
+        else:
+            for _ in run.epochs(block):
+                while run.position.step_in_epoch < steps:
+                    step()
+        with run.evaluation(block) as measurement:
+            measurement.value = quality(block.last)
+    return taken
 
 
 class Killed(BaseException):
@@ -88,10 +124,8 @@ class Program:
         run.step_done(4, loss)
 
     def tensors(self) -> dict[str, torch.Tensor]:
-        found = dict(self.model.state_dict())
-        for index, state in self.optimizer.state_dict()["state"].items():
-            found[f"momentum {index}"] = state["momentum_buffer"]
-        return found
+        momenta = enumerate(self.optimizer.state_dict()["state"].values())
+        return self.model.state_dict() | {f"momentum {index}": state["momentum_buffer"] for index, state in momenta}
 
 
 def kill_in(run: TimedRun, program: Program) -> None:

@@ -48,18 +48,13 @@ def on_disk(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_written_file_is_cached_and_a_dropped_one_is_not(on_disk: Path) -> None:
-    size = 40 * mmap.PAGESIZE + 123
+def test_the_cached_part_is_measured_without_reading(on_disk: Path) -> None:
+    page = mmap.PAGESIZE
+    size = 63 * page + 123
     file = write(on_disk / "data", size)
     assert resident([file]) == Residency(1.0, size, size)
     forget(file)
     assert resident([file]) == Residency(0.0, size, size)
-
-
-def test_the_cached_part_is_measured_without_reading(on_disk: Path) -> None:
-    page = mmap.PAGESIZE
-    file = write(on_disk / "data", 64 * page)
-    forget(file)
     with file.open("rb") as opened:
         os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_RANDOM)  # no more is read than asked for
         os.pread(opened.fileno(), 16 * page, 8 * page)
@@ -85,20 +80,17 @@ def test_large_files_are_sampled_in_evenly_spaced_windows(tmp_path: Path) -> Non
     assert residency.asked_bytes == 3 * WINDOW_BYTES + 5
 
 
-@pytest.mark.parametrize("name, reason", [("absent", "FileNotFoundError"), ("empty", "empty")])
-def test_an_unknown_fraction_has_a_reason(name: str, reason: str, tmp_path: Path) -> None:
+def test_an_unknown_fraction_has_a_reason_also_where_the_files_are_other_users(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = write(tmp_path / "data", 10)
     (tmp_path / "empty").touch()
-    residency = resident([tmp_path / name])
-    assert residency.fraction is None
-    assert reason in residency.reason
-    assert str(tmp_path) not in residency.reason  # it goes into a published log
-
-
-def test_mincore_is_not_used_for_files_of_other_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert resident([tmp_path / "empty"]) == Residency(None, 0, 0, "the files are empty")
+    words = "FileNotFoundError: No such file or directory"  # without the path: it goes into a published log
+    assert resident([tmp_path / "absent"]) == Residency(None, 0, 0, words)
     monkeypatch.setattr(page_cache, "_mincore_is_true", lambda descriptor: False)
-    residency = resident([write(tmp_path / "data", 10)])
-    assert (residency.fraction, residency.bytes) == (None, 10)
-    assert "owner" in residency.reason
+    residency = resident([file])
+    assert (residency.fraction, residency.bytes) == (None, 10) and "owner" in residency.reason
 
 
 def test_evenly_returns_all_of_few_and_spaced_ones_of_many() -> None:
@@ -170,25 +162,13 @@ def wait(reader: ReadAhead) -> None:
 @pytest.fixture
 def files(tmp_path: Path) -> list[Path]:
     """Three files, on disk and not in the page cache where that is possible."""
-    items = [tmp_path / f"shard_{number}" for number in range(3)]
-    for file, size in zip(items, (3_000_000, 0, 10_001), strict=True):
-        with file.open("wb") as opened:
-            opened.write(bytes(size))
-            opened.flush()
-            os.fsync(opened.fileno())
-            os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    items = [write(tmp_path / f"shard_{number}", size) for number, size in enumerate((3_000_000, 0, 10_001))]
+    for file in items:
+        forget(file)
     return items
 
 
-def test_every_byte_is_read_once_and_then_lies_in_the_page_cache(files: list[Path]) -> None:
-    reader = ReadAhead(files, 3_010_001, memory=1 << 40).start()
-    wait(reader)
-    assert (reader.complete, reader.reason, reader.bytes) == (True, "", 3_010_001)
-    assert reader.seconds > 0
-    assert resident(files).fraction in (1.0, None)  # None: on a system that does not tell
-
-
-def test_files_are_read_in_the_order_given_as_they_are_asked_for(files: list[Path]) -> None:
+def test_every_byte_is_read_once_in_the_order_given_and_then_lies_in_the_page_cache(files: list[Path]) -> None:
     asked: list[str] = []
 
     def listed() -> Iterator[Path]:
@@ -199,6 +179,9 @@ def test_files_are_read_in_the_order_given_as_they_are_asked_for(files: list[Pat
     reader = ReadAhead(listed(), 3_010_001, memory=1 << 40)
     wait(reader.start())
     assert asked == ["shard_2 after 0", "shard_1 after 10001", "shard_0 after 10001"]
+    assert (reader.complete, reader.reason, reader.bytes) == (True, "", 3_010_001)
+    assert reader.seconds > 0
+    assert resident(files).fraction in (1.0, None)  # None: on a system that does not tell
 
 
 def test_data_larger_than_the_available_memory_are_refused(files: list[Path]) -> None:
