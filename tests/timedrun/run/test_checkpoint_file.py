@@ -34,16 +34,12 @@ def same(first: Any, second: Any) -> bool:
     return type(first) is type(second) and bool(first == second)
 
 
-def test_what_was_saved_is_loaded(tmp_path: Path) -> None:
+def test_what_was_saved_is_loaded_also_by_torch(tmp_path: Path) -> None:
     path = tmp_path / "new" / "step_00000012.pt"
     save(path, STATE)
     assert same(load(path), STATE)
+    assert same(torch.load(path, weights_only=True), STATE)
     assert os.listdir(path.parent) == [path.name]
-
-
-def test_torch_load_reads_the_file(tmp_path: Path) -> None:
-    save(tmp_path / "a.pt", STATE)
-    assert same(torch.load(tmp_path / "a.pt", weights_only=True), STATE)
 
 
 def test_every_truncation_is_refused(tmp_path: Path) -> None:
@@ -71,16 +67,13 @@ def test_a_flipped_bit_anywhere_is_refused(tmp_path: Path) -> None:
     assert same(load(path), STATE)
 
 
-def test_files_of_other_kinds_are_refused(tmp_path: Path) -> None:
+@pytest.mark.timeout(30)
+def test_files_of_other_kinds_are_refused_and_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     torch.save(STATE, tmp_path / "plain.pt")
     with pytest.raises(CheckpointError, match="not written by timedrun"):
         load(tmp_path / "plain.pt")
     with pytest.raises(FileNotFoundError):
         load(tmp_path / "absent.pt")
-
-
-@pytest.mark.timeout(30)
-def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "a.pt")
     with pytest.raises(CheckpointError, match="not a regular file"):
         load(tmp_path / "a.pt")
@@ -99,9 +92,8 @@ def test_an_archive_that_unpacks_to_more_than_its_size_is_refused(tmp_path: Path
             packed.writestr(name, stored.read(name), zipfile.ZIP_DEFLATED)
     assert len(torch.load(tmp_path / "a.pt", weights_only=True)["weights"]) == 1 << 20  # torch unpacks it
     signed(tmp_path / "a.pt")
-    with pytest.raises(
-        CheckpointError, match=r"a\.pt .* not used: it would unpack from [0-9,]{5,6} to 4,19[0-9],[0-9]{3} bytes"
-    ):
+    words = r"a\.pt .* not used: it would unpack from [0-9,]{5,6} to 4,19[0-9],[0-9]{3} bytes"
+    with pytest.raises(CheckpointError, match=words):
         load(tmp_path / "a.pt")
 
 
@@ -157,14 +149,11 @@ def test_the_file_is_on_disk_before_its_name_and_the_name_before_save_returns(
 ) -> None:
     calls: list[str] = []
     fsync, replace = os.fsync, os.replace
-    monkeypatch.setattr(os, "fsync", lambda fd: (calls.append("folder" if _is_folder(fd) else "file"), fsync(fd)))
+    kinds = {True: "folder", False: "file"}
+    monkeypatch.setattr(os, "fsync", lambda fd: (calls.append(kinds[os.path.isdir(f"/proc/self/fd/{fd}")]), fsync(fd)))
     monkeypatch.setattr(os, "replace", lambda a, b: (calls.append("rename"), replace(a, b)))
     save(tmp_path / "a.pt", {"step": 1})
     assert calls == ["file", "rename", "folder"]
-
-
-def _is_folder(descriptor: int) -> bool:
-    return os.path.isdir(f"/proc/self/fd/{descriptor}")
 
 
 WRITER = """

@@ -1,7 +1,6 @@
 """The log of a resumed run says what was taken back, and its time counts from the first run_start on."""
 
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +10,9 @@ import torch
 from mlevents import keys, mlcommons, record
 from mlevents.checks.log_check import check
 from mlevents.runlog import RunLog
-from tests.timedrun.run.killed_run import ALONE, Checks, MakeRun, Program, kill_after, kill_in, resume
-from timedrun.config import RunConfig
+from tests.timedrun.run.killed_run import Checks, MakeConfig, MakeRun, Program, kill_after, kill_in, resume
 from timedrun.run import clock_check
 from timedrun.run.blocks import Outcome
-from timedrun.run.checkpoint_manager import newest_on_all
 from timedrun.run.timed_run import TimedRun
 
 
@@ -55,38 +52,25 @@ def test_lost_steps_are_logged_if_the_interrupted_log_has_the_last_step(make_run
     assert record.read(tmp_path / "result_0.txt").all(keys.RESUMED)[0].metadata["steps_lost"] == 3
 
 
+@pytest.mark.parametrize("spent", ["between the processes", "at the second's start"])
 def test_the_budget_counts_from_the_first_run_start(
-    make_run: MakeRun, toy_config: Callable[..., RunConfig], tmp_path: Path
+    make_run: MakeRun, toy_config: MakeConfig, tmp_path: Path, spent: str
 ) -> None:
     config = toy_config(budget_minutes=5.0)
     kill_after(3, make_run, tmp_path, config)
-    started = record.read(tmp_path / "result_0.txt").started
-    assert started is not None
-    state = newest_on_all(tmp_path / "checkpoint", ALONE)
-    later = started.time_ms / 1e3 + 600
-    log = RunLog.resume(tmp_path / "result_0.txt", keep_in=tmp_path, clock=lambda: later, **state["log"])
-    with make_run(config, log=log, resume_from=state, check_every=1) as run:
-        Program().train(run)
-    assert run.outcome is Outcome.BUDGET_SPENT and run.position.step == 3
-
-
-def test_the_budget_includes_the_start_of_a_resumed_process(
-    make_run: MakeRun, toy_config: Callable[..., RunConfig], tmp_path: Path
-) -> None:
-    config = toy_config(budget_minutes=5.0)
-    kill_after(3, make_run, tmp_path, config)
-    now = 0.0
+    gap, now = 600.0 if spent == "between the processes" else 0.0, 0.0
 
     class Compiling(Program):
         def step(self, inputs: torch.Tensor) -> torch.Tensor:
             nonlocal now
-            if self.first:
+            if self.first and not gap:
                 self.first, now = False, now + 600
             return super().step(inputs)
 
         first = True
 
-    with resume(make_run, tmp_path, config=config, check_every=1, monotonic=lambda: now) as run:
+    clocks = {"clock": lambda: time.time() + gap, "monotonic": lambda: now}
+    with resume(make_run, tmp_path, config=config, check_every=1, **clocks) as run:
         Compiling().train(run)
     assert run.outcome is Outcome.BUDGET_SPENT and run.position.step == 3
 

@@ -36,13 +36,6 @@ def test_checkpoints_are_saved_by_the_clock_logged_and_the_newest_two_kept(make_
     assert files == [f"step_{step:08d}.pt" for step in steps[-2:]]
 
 
-def test_without_an_interval_nothing_is_saved(make_run: MakeRun, tmp_path: Path) -> None:
-    with make_run(checkpoints=tmp_path / "checkpoint", check_every=1) as run:
-        Program().train(run)
-    assert not (tmp_path / "checkpoint").exists()
-    assert not record.read(tmp_path / "result_0.txt").all(keys.CHECKPOINT)
-
-
 @pytest.fixture
 def full_disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bool]]:
     """Saving fails while the list holds True."""

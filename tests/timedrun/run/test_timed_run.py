@@ -71,12 +71,9 @@ def test_a_run_that_misses_its_target_ends_aborted_with_all_epochs_and_blocks(
     with make_run() as run:
         Toy([0.1, 0.2]).train(run)
     log = record.read(tmp_path / "result_0.txt")
-    for key, epochs in (
-        (keys.EPOCH_START, [1, 2, 3, 4]),
-        (keys.EPOCH_STOP, [1, 2, 3, 4]),
-        (keys.EVAL_ACCURACY, [2, 4]),
-    ):
-        assert [event.metadata["epoch_num"] for event in log.all(key)] == epochs
+    epochs = {keys.EPOCH_START: [1, 2, 3, 4], keys.EPOCH_STOP: [1, 2, 3, 4], keys.EVAL_ACCURACY: [2, 4]}
+    for key, numbers in epochs.items():
+        assert [event.metadata["epoch_num"] for event in log.all(key)] == numbers
     for key in (keys.BLOCK_START, keys.BLOCK_STOP):
         spans = [(event.metadata["first_epoch_num"], event.metadata["epoch_count"]) for event in log.all(key)]
         assert spans == [(1, 2), (3, 2)]

@@ -17,8 +17,8 @@ import torch
 from judging.ground.errors import ExitCode, TimedrunError, UsageError
 from judging.ground.result_files import ResultPaths
 from mlevents import keys, record
+from tests.timedrun.run.killed_run import MakeConfig
 from timedrun.benchmark import find
-from timedrun.config import RunConfig
 from timedrun.distributed import fault_injection
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.provenance import system
@@ -114,10 +114,6 @@ def test_a_run_that_fails_reads_no_data_after_its_end(tmp_path: Path, monkeypatc
     assert json.loads(paths.provenance.read_text())["data"] is None
 
 
-def other_threads(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(torch, "get_num_threads", lambda: 99)
-
-
 def test_threads_must_be_equal_on_all_ranks_of_a_cpu_run(monkeypatch: pytest.MonkeyPatch) -> None:
     options = LaunchOptions(paths=ResultPaths(Path("none"), 0))
 
@@ -126,21 +122,19 @@ def test_threads_must_be_equal_on_all_ranks_of_a_cpu_run(monkeypatch: pytest.Mon
         return worker.options_of_all(options, ranks)["--threads or OMP_NUM_THREADS"]
 
     before = threads("cpu")
-    other_threads(monkeypatch)
+    CHANGES["threads"](monkeypatch)
     assert before != threads("cpu") == 99
     assert threads("cuda") is None
 
 
-def other_nodes(patch: pytest.MonkeyPatch) -> None:
-    patch.setenv("LOCAL_WORLD_SIZE", "1")
-
-
-def other_image(patch: pytest.MonkeyPatch) -> None:
-    patch.setenv(origin.IMAGE_DIGEST, f"sha256:{64 * 'b'}")
-
-
-def other_source(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(system, "provenance", lambda root: {"commit": "abc", "dirty": True, "difference": "d2"})
+SOURCE = {"commit": "abc", "dirty": True, "difference": "d1"}
+CHANGES: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
+    "threads": lambda patch: patch.setattr(torch, "get_num_threads", lambda: 99),
+    "nodes": lambda patch: patch.setenv("LOCAL_WORLD_SIZE", "1"),
+    "image": lambda patch: patch.setenv(origin.IMAGE_DIGEST, f"sha256:{64 * 'b'}"),
+    "source": lambda patch: patch.setattr(system, "provenance", lambda root: SOURCE | {"difference": "d2"}),
+    "nothing": lambda patch: None,
+}
 
 
 class Two(ProcessGroup):
@@ -156,31 +150,26 @@ class Two(ProcessGroup):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (other_threads, "number of CPU threads of a rank .* was [0-9]+ and is now 99"),
-        (other_nodes, "resumed: the number of nodes was 1 and is now 2"),
-        (other_image, "TIMEDRUN_IMAGE_DIGEST. was None and is now sha256:b+"),
-        (other_source, "resumed: the digest of its source.s differences from the commit was d1 and is now d2"),
-        (None, "not every rank has a valid checkpoint"),
+        ("threads", "number of CPU threads of a rank .* was [0-9]+ and is now 99"),
+        ("nodes", "resumed: the number of nodes was 1 and is now 2"),
+        ("image", "TIMEDRUN_IMAGE_DIGEST. was None and is now sha256:b+"),
+        ("source", "resumed: the digest of its source.s differences from the commit was d1 and is now d2"),
+        ("nothing", "not every rank has a valid checkpoint"),
     ],
 )
 def test_a_run_is_resumed_only_as_what_it_recorded_itself(
-    change: Callable[[pytest.MonkeyPatch], None] | None,
-    words: str,
-    tmp_path: Path,
-    toy_config: Callable[..., RunConfig],
-    monkeypatch: pytest.MonkeyPatch,
+    change: str, words: str, tmp_path: Path, toy_config: MakeConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
     monkeypatch.delenv(origin.IMAGE_DIGEST, raising=False)
-    monkeypatch.setattr(system, "provenance", lambda root: {"commit": "abc", "dirty": True, "difference": "d1"})
+    monkeypatch.setattr(system, "provenance", lambda root: SOURCE)
     settings, ranks = toy_config(), Two(0, 2, 0, torch.device("cpu"))
     options = LaunchOptions(paths=ResultPaths(tmp_path, 0))
     with claim(settings, options, ranks, "2xCPU") as log:
         log_submission(log, find("image_classification").spec, settings, "2xCPU")
         log_settings(log, settings, {"train_samples": 1, "eval_samples": 1, "hyperparameters": {}})
         log.start(keys.RUN_START)
-    if change is not None:
-        change(monkeypatch)
+    CHANGES[change](monkeypatch)
     with pytest.raises(TimedrunError, match=words):
         load_checkpoint(settings, options, ranks, "2xCPU")
 
