@@ -1,15 +1,17 @@
 """A rank's process: several runs one after the other leave it as it was, and one that fails ends without delay."""
 
 import errno
-import io
 import json
 import os
 import signal
 import sys
+from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 import torch
@@ -31,13 +33,11 @@ pytestmark = pytest.mark.timeout(120)
 
 def open_files() -> list[str]:
     """What this process has open, without a run's lock, which is kept as long as the process lives."""
-    found = []
+    targets = []
     for name in os.listdir("/proc/self/fd"):
-        try:
-            found.append(os.readlink(f"/proc/self/fd/{name}").split(":")[0])
-        except FileNotFoundError:
-            continue  # the one that lists the folder
-    return sorted(one for one in found if not one.endswith("environment.txt"))
+        with suppress(FileNotFoundError):  # the one that lists the folder
+            targets.append(os.readlink(f"/proc/self/fd/{name}").split(":")[0])
+    return [target for target in targets if not target.endswith("environment.txt")]
 
 
 def test_runs_in_one_process_leave_no_handler_and_no_open_file(tmp_path: Path) -> None:
@@ -49,7 +49,7 @@ def test_runs_in_one_process_leave_no_handler_and_no_open_file(tmp_path: Path) -
     before = open_files()
     assert execute(benchmark, short, LaunchOptions(paths=ResultPaths(tmp_path, 1))) == ExitCode.OK
     assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)] == handlers
-    assert open_files() == before
+    assert not Counter(open_files()) - Counter(before)  # garbage of other tests may have been closed
 
 
 class OneOfThree(ProcessGroup):
@@ -172,19 +172,9 @@ def test_a_run_is_resumed_only_as_what_it_recorded_itself(
         load_checkpoint(settings, options, ranks, "2xCPU")
 
 
-class Broken(io.StringIO):
-    """A standard error that nobody reads any more."""
-
-    def write(self, text: str) -> int:
-        raise BrokenPipeError(errno.EPIPE, "Broken pipe")
-
-
 def test_a_rank_exits_although_standard_error_has_no_reader(monkeypatch: pytest.MonkeyPatch) -> None:
-    def leave(code: int) -> NoReturn:
-        raise SystemExit(code)
-
-    monkeypatch.setattr(os, "_exit", leave)
-    monkeypatch.setattr(sys, "stderr", Broken())
-    with pytest.raises(SystemExit) as left:
+    monkeypatch.setattr(os, "_exit", MagicMock(side_effect=SystemExit))
+    monkeypatch.setattr(sys, "stderr", MagicMock(**{"write.side_effect": BrokenPipeError(errno.EPIPE, "Broken pipe")}))
+    with pytest.raises(SystemExit):
         Ending(ProcessGroup(0, 1, 0, torch.device("cpu")))("rank 1 died", ExitCode.RANK_LOST)
-    assert left.value.code == ExitCode.RANK_LOST
+    assert os._exit.call_args.args == (ExitCode.RANK_LOST,)
