@@ -108,7 +108,7 @@ def test_options_override_a_launcher() -> None:
         ),
     ],
 )
-def test_missing_or_contradictory_values_are_named(
+def test_missing_or_wrong_values_are_named(
     options: dict[str, object], environment: dict[str, str], message: str
 ) -> None:
     with pytest.raises(UsageError) as raised:

@@ -71,7 +71,7 @@ def test_a_master_address_that_does_not_lead_to_rank_0_and_a_port_in_use_are_nam
             init_process_group(env(0, 2, port), CPU, 2.0)
 
 
-def test_restarted_ranks_wait_for_the_end_of_the_previous_store_and_leave_it_alone(
+def test_restarted_ranks_wait_for_the_end_of_the_store_before_and_leave_it_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     port = free_port()
@@ -108,7 +108,7 @@ def test_nccl_gets_its_device_so_that_it_connects_at_once(monkeypatch: pytest.Mo
         ("job-master-0", "192.0.2.77", "all"),  # a Kubernetes service: no interface here has its address (RFC 5737)
     ],
 )
-def test_rank_0_listens_at_the_address_it_was_given(
+def test_rank_0_listens_where_it_was_told_to(
     host: str, resolved: str, listens_at: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (resolved, 0))]

@@ -77,7 +77,7 @@ def test_a_thread_in_a_collective_waits(machine: SimpleNamespace) -> None:
     ],
     ids=["own CPU", "CPU of children", "disk", "runnable, times unknown", "runnable, times say idle"],
 )
-def test_a_process_with_work_anywhere_is_not_idle(
+def test_a_process_that_works_is_not_idle(
     work: Callable[[Any], dict[str, Any]], idle: float, machine: SimpleNamespace
 ) -> None:
     probe = probe_of(own_code)
@@ -95,7 +95,7 @@ def test_a_process_with_work_anywhere_is_not_idle(
     ],
     ids=["works", "polls"],
 )
-def test_a_thread_is_active_by_what_it_ran_however_long_it_waited_for_a_core(
+def test_a_thread_is_active_by_what_it_ran_however_long_it_waited(
     active: bool, times: list[tuple[float, float]]
 ) -> None:
     before = {WORKER: (7.0, 3.0), IDLE: (1.0, 1.0)}

@@ -27,7 +27,7 @@ from timedrun.provenance import hardware, system
 UNKNOWN = dict.fromkeys(("commit", "dirty", "difference"), "unknown")
 
 
-def test_a_card_of_unknown_speed_is_recorded_as_in_the_results_of_other_versions(
+def test_a_card_of_unknown_speed_is_recorded_as_in_results_of_other_versions(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     card = types.SimpleNamespace(speed=-1)
@@ -53,7 +53,7 @@ def test_description_passes_mlcommons_checker_and_is_all_text(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(("per_node", "interconnect"), [(1, "N/A"), (8, "NVLink, 18 links per accelerator")])
-def test_accelerator_is_described_from_torch_and_the_driver(
+def test_accelerators_are_described_by_torch_and_nvml(
     monkeypatch: pytest.MonkeyPatch, per_node: int, interconnect: str
 ) -> None:
     card = types.SimpleNamespace(name="Example GPU", total_memory=80 * 2**30, L2_cache_size=50 * 2**20, uuid="abc")
@@ -93,9 +93,7 @@ def test_ranks_divide_over_the_nodes_that_the_launcher_says(monkeypatch: pytest.
     assert description["number_of_nodes"] == "2" and description["host_networking_topology"] == ""
 
 
-def test_memory_modules_are_counted_where_the_kernel_knows_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_memory_modules_are_counted_where_the_kernel_has_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for number, size in enumerate(("32768", "32768", "0")):
         slot = tmp_path / "mc0" / f"dimm{number}"
         slot.mkdir(parents=True)
@@ -248,9 +246,7 @@ def test_only_changes_below_the_root_count(repository: Path) -> None:
     assert differences[0] != differences[1] == differences[2]
 
 
-def test_a_change_that_cannot_be_read_is_an_unknown_difference(
-    repository: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unreadable_change_is_an_unknown_difference(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (repository / "train.py").write_text("rate = 1\n")
     monkeypatch.setattr(hashlib, "file_digest", MagicMock(side_effect=PermissionError))
     assert difference(repository) == "unknown"

@@ -72,7 +72,7 @@ def test_invalid_answers_are_refused(tmp_path: Path, content: object, match: str
     assert "answers.json" in str(caught.value)
 
 
-def test_the_command_describes_this_machine_and_asks_for_the_rest(
+def test_the_command_describes_the_machine_and_asks_the_rest(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     questions = tmp_path / "questions.json"

@@ -113,7 +113,7 @@ def test_values_that_load_would_refuse_are_not_saved(tmp_path: Path, value: Any)
 
 
 @pytest.mark.parametrize("call", ["fsync", "replace"])
-def test_a_full_disk_leaves_the_old_file_and_no_partial_one(
+def test_a_full_disk_leaves_the_old_file_and_no_half(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
     save(tmp_path / "a.pt", {"step": 1})
@@ -144,7 +144,7 @@ def test_the_error_has_the_reason_of_the_operating_system(tmp_path: Path, monkey
     assert os.listdir(tmp_path) == []
 
 
-def test_the_file_is_on_disk_before_its_name_and_the_name_before_save_returns(
+def test_the_file_is_on_disk_before_its_name_and_that_before_save_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[str] = []

@@ -95,7 +95,7 @@ def test_each_node_has_the_replicated_state_on_its_own_disk(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("fault", ["absent", "damaged", "of another run", "of another step", "of other tensors"])
-def test_a_step_without_its_replicated_state_is_passed_over_on_all(
+def test_a_step_without_replicated_state_is_passed_over(
     tmp_path: Path, fault: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     save_all(tmp_path, [10, 20])
@@ -117,7 +117,7 @@ def test_a_step_without_its_replicated_state_is_passed_over_on_all(
 
 
 @pytest.mark.parametrize("when", ["before the file has its name", "after that"])
-def test_the_older_are_removed_only_when_the_newer_is_on_disk_everywhere(
+def test_the_older_stay_until_the_newer_is_everywhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
     save_all(tmp_path, [10, 20])
@@ -162,7 +162,7 @@ def test_without_a_common_step_every_rank_raises(tmp_path: Path, has: tuple[int,
         assert isinstance(error, TimedrunError) and "cannot be resumed" in str(error)
 
 
-def test_a_file_of_another_step_or_rank_or_without_run_and_step_is_passed_over(
+def test_a_file_of_another_or_no_step_or_rank_is_passed_over(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     save_all(tmp_path, [10, 20, 30])
@@ -178,9 +178,7 @@ def test_a_file_of_another_step_or_rank_or_without_run_and_step_is_passed_over(
     assert "step_00000020.pt is of rank 0, in the folder of rank 1" in warned
 
 
-def test_each_file_is_read_once_at_most_also_those_with_all_inside(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_file_is_read_once_also_those_with_all_inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for rank, steps in enumerate(([10, 20, 40], [10, 30, 50])):
         for step in steps:
             checkpoint_file.save(checkpoint_path(tmp_path / f"rank_{rank}", step), content(step, rank))

@@ -89,7 +89,7 @@ def test_in_samples_a_block_is_what_is_compared_and_its_length_and_evaluation_do
     assert mlcommons.check_log(path, "2.1.0").verdict == "pass"
 
 
-def test_a_single_epoch_has_no_cold_start_share(
+def test_one_epoch_has_no_cold_start_share(
     timed: MakeRun, toy_config: MakeConfig, clock: SimulatedClock, tmp_path: Path
 ) -> None:
     with timed(toy_config(evaluation=EvaluationConfig(target=0.9, every=1, first=1))) as run:
@@ -101,7 +101,7 @@ def test_a_single_epoch_has_no_cold_start_share(
     assert summarize(log).first_epoch_share is None
 
 
-def test_a_faster_first_epoch_has_no_share_and_negative_seconds(
+def test_a_faster_first_epoch_has_no_share_and_saves_time(
     timed: MakeRun, clock: SimulatedClock, tmp_path: Path
 ) -> None:
     with timed() as run:
@@ -110,9 +110,7 @@ def test_a_faster_first_epoch_has_no_share_and_negative_seconds(
     assert (told["seconds"], told["share"]) == (pytest.approx(-2.5), 0.0)
 
 
-def test_an_interrupted_epoch_counts_once_without_the_gap(
-    timed: MakeRun, clock: SimulatedClock, tmp_path: Path
-) -> None:
+def test_an_interrupted_epoch_counts_without_the_gap(timed: MakeRun, clock: SimulatedClock, tmp_path: Path) -> None:
     with timed(checkpoints=tmp_path / "checkpoint") as run:
         train(run, clock, SECONDS, [], stop_at=8)
     assert record.read(tmp_path / "result_0.txt").all(keys.COLD_START) == []  # the run is not over
@@ -151,9 +149,7 @@ def test_the_cached_part_of_the_data_is_logged_before_the_clock_and_scored(
         assert "not dropped, 100.0% of the data in the page cache before the clock" in table([run_score], detailed=True)
 
 
-def test_read_ahead_is_logged_once_at_the_end_of_an_epoch(
-    timed: MakeRun, clock: SimulatedClock, tmp_path: Path
-) -> None:
+def test_read_ahead_is_logged_once_at_an_epochs_end(timed: MakeRun, clock: SimulatedClock, tmp_path: Path) -> None:
     data = tmp_path / "data.bin"
     data.write_bytes(bytes(100_000))
     with timed() as run:
@@ -169,7 +165,7 @@ def test_read_ahead_is_logged_once_at_the_end_of_an_epoch(
 
 
 @pytest.mark.parametrize("quality", [0.95, 0.1])
-def test_an_unfinished_read_ahead_is_logged_before_run_stop(
+def test_an_unfinished_read_ahead_is_logged(
     timed: MakeRun, clock: SimulatedClock, tmp_path: Path, quality: float
 ) -> None:
     with timed() as run:

@@ -80,9 +80,7 @@ ELSEWHERE = "the ranks of this node exited{}; see the log on node 0 for the outc
         (KILLED, ExitCode.RANK_LOST, f": {KILLED.lost}; {RESUME}"),
     ],
 )
-def test_the_verdict_of_a_node_without_rank_0_is_that_of_its_ranks(
-    end: End, code: ExitCode, how: str, tmp_path: Path
-) -> None:
+def test_a_node_without_rank_0_has_the_verdict_of_its_ranks(end: End, code: ExitCode, how: str, tmp_path: Path) -> None:
     assert launch.verdict(result(tmp_path), end, 10, first_node=False)[:2] == (code, ELSEWHERE.format(how))
 
 
@@ -119,7 +117,7 @@ def test_a_refusal_is_the_verdict_whatever_the_log_of_another_launch_says(
         (End((1, 1)), ExitCode.ERROR, "exited before the run began"),
     ],
 )
-def test_ranks_that_end_before_they_begin_do_not_judge_an_existing_log(
+def test_ranks_that_never_begin_do_not_judge_an_existing_log(
     tmp_path: Path, end: End, code: ExitCode, message: str
 ) -> None:
     got, words, run = launch.verdict(result(tmp_path, keys.SUCCESS), end, 10)
@@ -151,9 +149,7 @@ def launched(
     return verdict, attempts
 
 
-def test_after_a_lost_rank_all_ranks_resume_at_most_as_often_as_asked(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_after_a_lost_rank_all_resume_as_often_as_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ends = (KILLED, replace(KILLED, begun=False), KILLED)  # the second is lost at its start
     verdict, attempts = launched(result(tmp_path, "", (0, 1)), *ends, restarts=2)
     assert verdict.code == ExitCode.RANK_LOST

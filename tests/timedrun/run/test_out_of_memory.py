@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from mlevents import keys, record
-from timedrun.config import RunConfig
+from tests.timedrun.run.killed_run import MakeConfig
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.run.run_info import RunInfo
 from timedrun.run.run_state import OutOfMemory, out_of_memory
@@ -17,25 +17,25 @@ CPU, GPU = ProcessGroup(0, 2, 0, torch.device("cpu")), ProcessGroup(5, 8, 1, tor
 TOO_MUCH = 1 << 50
 
 
-def test_the_message_names_the_gpu_and_the_micro_batch(toy_config: Callable[..., RunConfig]) -> None:
+def test_the_message_names_the_gpu_and_the_micro_batch(toy_config: MakeConfig) -> None:
     config = toy_config(global_batch=64)
     for error in (torch.OutOfMemoryError("Tried to allocate 2.00 GiB."), RuntimeError("CUBLAS_STATUS_ALLOC_FAILED")):
         said = out_of_memory(error, config, GPU, 7)
         assert said is not None and "GPU 1 has no memory left after step 7; set --micro-batch below 8" in str(said)
 
 
-def test_a_forward_pass_of_one_sample_cannot_be_made_smaller(toy_config: Callable[..., RunConfig]) -> None:
+def test_a_forward_pass_of_one_sample_cannot_be_made_smaller(toy_config: MakeConfig) -> None:
     said = out_of_memory(MemoryError(), toy_config(micro_batch=1), CPU, 0)
     assert said is not None and "after step 0; use a smaller model or input" in str(said)
 
 
 @pytest.mark.parametrize("error", [RuntimeError("size mismatch"), ValueError("CUDA out of memory"), KeyError(1)])
-def test_other_errors_are_not_replaced(toy_config: Callable[..., RunConfig], error: Exception) -> None:
+def test_other_errors_are_not_replaced(toy_config: MakeConfig, error: Exception) -> None:
     assert out_of_memory(error, toy_config(), CPU, 3) is None
 
 
 @pytest.mark.parametrize("allocate", [lambda: torch.empty(TOO_MUCH), lambda: bytearray(TOO_MUCH)])
-def test_a_run_without_memory_is_aborted_with_the_message(
+def test_a_run_without_memory_ends_with_the_message(
     make_run: Callable[..., TimedRun], tmp_path: Path, allocate: Callable[[], object]
 ) -> None:
     words = "the machine has no memory left after step 0; set --micro-batch below 4"

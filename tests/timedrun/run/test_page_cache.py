@@ -80,7 +80,7 @@ def test_large_files_are_sampled_in_evenly_spaced_windows(tmp_path: Path) -> Non
     assert residency.asked_bytes == 3 * WINDOW_BYTES + 5
 
 
-def test_an_unknown_fraction_has_a_reason_also_where_the_files_are_other_users(
+def test_an_unknown_fraction_has_a_reason_also_for_files_of_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = write(tmp_path / "data", 10)

@@ -58,7 +58,7 @@ def test_an_evaluation_is_shown_on_a_terminal_only() -> None:
 
 
 @pytest.mark.parametrize(("columns", "last"), [(80, "samples/s"), (120, "epoch 12, step 345"), (40, "at most")])
-def test_a_line_fits_into_one_row_of_the_terminal_so_that_the_next_one_takes_its_place(
+def test_a_line_fits_into_one_row_and_the_next_one_takes_its_place(
     columns: int, last: str, now: SimulatedClock
 ) -> None:
     screen, terminal = pty.openpty()

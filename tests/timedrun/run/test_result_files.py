@@ -22,7 +22,7 @@ from timedrun.submission.packaging.described_system import json_object
 from timedrun.submission.reproduction.claims import read_claims
 
 
-def test_of_concurrent_launches_one_gets_the_result_and_the_others_change_nothing(
+def test_one_of_several_launches_gets_the_result_and_others_change_nothing(
     tmp_path: Path, toy_config: MakeConfig
 ) -> None:
     options = LaunchOptions(paths=ResultPaths(tmp_path / "results", 0))

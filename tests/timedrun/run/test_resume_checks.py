@@ -1,7 +1,6 @@
 """A run is resumed only with the settings, source and machine of its start; differences are named."""
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from judging.ground.errors import TimedrunError
 from judging.ground.result_files import ResultPaths
 from mlevents import keys
 from mlevents.runlog import RunLog
+from tests.timedrun.run.killed_run import MakeConfig
 from timedrun import config
 from timedrun.benchmark import find
 from timedrun.config import EvaluationConfig, RunConfig, SubmissionConfig
@@ -51,7 +51,7 @@ def paths(tmp_path: Path) -> ResultPaths:
 
 
 @pytest.fixture
-def settings(toy_config: Callable[..., RunConfig]) -> RunConfig:
+def settings(toy_config: MakeConfig) -> RunConfig:
     return toy_config()
 
 
@@ -66,9 +66,7 @@ def require(settings: RunConfig, paths: ResultPaths, **changes: Any) -> None:
 
 
 @pytest.mark.parametrize("reason", [None, "stopped by signal", "rank 1, step 7: DataError: a file is gone"])
-def test_a_killed_stopped_or_aborted_run_may_be_resumed(
-    paths: ResultPaths, settings: RunConfig, reason: str | None
-) -> None:
+def test_a_killed_stopped_or_failed_run_may_go_on(paths: ResultPaths, settings: RunConfig, reason: str | None) -> None:
     started(paths, settings, stop=None if reason is None else {"status": "aborted", "reason": reason})
     before = tree(paths.folder)
     require(settings, paths)
@@ -155,9 +153,7 @@ def test_a_run_of_the_closed_division_is_refused(paths: ResultPaths, settings: R
         require(now, paths)
 
 
-def test_a_run_whose_clock_never_started_or_whose_files_are_gone_is_refused(
-    paths: ResultPaths, settings: RunConfig
-) -> None:
+def test_a_run_that_never_started_or_whose_files_are_gone_is_refused(paths: ResultPaths, settings: RunConfig) -> None:
     with pytest.raises(TimedrunError, match="its log does not exist"):
         require(settings, paths)
     RunLog(paths.log).close(reason="the data are missing")
@@ -171,7 +167,7 @@ def test_a_run_whose_clock_never_started_or_whose_files_are_gone_is_refused(
 
 
 @pytest.mark.parametrize(("name", "content"), [("config", "{"), ("provenance", "[]"), ("system", "{")])
-def test_a_broken_file_beside_the_log_is_named_with_what_to_do(
+def test_a_broken_file_is_named_with_what_to_do(
     paths: ResultPaths, settings: RunConfig, name: str, content: str
 ) -> None:
     started(paths, settings)

@@ -37,7 +37,7 @@ def test_blocks_are_whole_steps_and_cover_every_sample_once(total: int, every: i
         assert all(block.last == total or (block.last - first) % every == 0 for block in blocks)
 
 
-def test_evaluations_fall_on_the_end_of_the_step_that_reaches_their_sample(
+def test_evaluations_follow_the_step_that_reaches_their_sample(
     make_run: MakeRun, config: RunConfig, tmp_path: Path
 ) -> None:
     with make_run(config, IN_SAMPLES) as run:
@@ -66,9 +66,7 @@ def test_a_stopped_run_goes_on_with_the_next_step_and_owes_no_evaluation(
     assert told.status == keys.SUCCESS
 
 
-def test_a_benchmark_whose_rules_count_in_samples_count_logs_and_resumes_with_it(
-    make_run: MakeRun, config: RunConfig, tmp_path: Path
-) -> None:
+def test_rules_that_count_samples_count_log_and_resume_so(make_run: MakeRun, config: RunConfig, tmp_path: Path) -> None:
     assert IN_SAMPLES.progress == "epoch_num"
     spec = replace(IN_SAMPLES, mlperf_benchmark="llama31_8b", ruleset="6.1.0")
     with make_run(config, spec, checkpoints=tmp_path / "checkpoint") as run:

@@ -68,9 +68,7 @@ def test_diverged_replicas_are_not_saved(
     assert asked.steps == list(range(parted + 1))
 
 
-def test_restored_replicas_are_compared_before_the_resumption_is_logged(
-    make_run: MakeRun, asked: Asked, tmp_path: Path
-) -> None:
+def test_restored_replicas_are_compared_before_that_is_logged(make_run: MakeRun, asked: Asked, tmp_path: Path) -> None:
     kill_after(3, make_run, tmp_path, due_at=3)
     asked.steps.clear()
     asked.parted = 3

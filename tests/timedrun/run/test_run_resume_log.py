@@ -16,9 +16,7 @@ from timedrun.run.blocks import Outcome
 from timedrun.run.timed_run import TimedRun
 
 
-def test_a_resumed_log_says_what_was_taken_back_and_passes_the_checkers_of_the_open_division(
-    make_run: MakeRun, tmp_path: Path
-) -> None:
+def test_a_resumed_log_says_what_was_taken_back_and_passes_the_checkers(make_run: MakeRun, tmp_path: Path) -> None:
     kill_after(7, make_run, tmp_path)
     lost = len(record.read(tmp_path / "result_0.txt").events)
     with resume(make_run, tmp_path, check_every=1) as run:
@@ -53,7 +51,7 @@ def test_lost_steps_are_logged_if_the_interrupted_log_has_the_last_step(make_run
 
 
 @pytest.mark.parametrize("spent", ["between the processes", "at the second's start"])
-def test_the_budget_counts_from_the_first_run_start(
+def test_a_budget_counts_from_the_first_start(
     make_run: MakeRun, toy_config: MakeConfig, tmp_path: Path, spent: str
 ) -> None:
     config = toy_config(budget_minutes=5.0)
@@ -76,7 +74,7 @@ def test_the_budget_counts_from_the_first_run_start(
 
 
 @pytest.mark.parametrize("boots", ["same", "other"])
-def test_a_clock_that_was_set_after_the_checkpoint_spoils_the_resumed_runs_time_too(
+def test_a_clock_set_after_the_checkpoint_spoils_the_resumed_runs_time(
     make_run: MakeRun, tmp_path: Path, boots: str
 ) -> None:
     ahead = [0.0]
@@ -150,7 +148,7 @@ def test_a_clock_that_is_set_between_two_processes_of_a_run_is_noticed_by_the_on
     assert any(f.rule == "clock-agreement" and f.level in ("error", "warning") for f in findings)
 
 
-def test_after_a_reboot_the_check_reports_a_gap_known_from_the_wall_clock_only(
+def test_a_gap_across_a_reboot_is_the_wall_clocks(
     make_run: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kill_after(7, make_run, tmp_path)

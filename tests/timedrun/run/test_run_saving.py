@@ -69,7 +69,7 @@ def test_a_failed_checkpoint_is_logged_and_does_not_end_the_run(
 
 
 @pytest.mark.parametrize("older", [False, True])
-def test_a_stop_that_cannot_be_saved_names_the_step_to_resume_from(
+def test_an_unsaved_stop_names_the_step_before(
     make_run: MakeRun, full_disk: list[bool], tmp_path: Path, older: bool
 ) -> None:
     stop = ShutdownRequest()
@@ -107,7 +107,7 @@ def test_a_checkpoint_copies_no_weights(make_run: MakeRun, tmp_path: Path) -> No
     assert set(seen) == {program.model[0].weight.data_ptr()}
 
 
-def test_the_log_up_to_a_checkpoint_is_on_disk_before_the_checkpoint(
+def test_a_log_is_on_disk_before_its_checkpoint(
     make_run: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """So that no crash of the machine leaves a checkpoint whose log is shorter than it says."""

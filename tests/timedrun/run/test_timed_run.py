@@ -65,9 +65,7 @@ def test_the_clock_stops_at_the_first_evaluation_that_reaches_the_target(make_ru
     assert seen[-5:] == [keys.EVAL_ACCURACY, keys.EVAL_STOP, keys.BLOCK_STOP, keys.COLD_START, keys.RUN_STOP]
 
 
-def test_a_run_that_misses_its_target_ends_aborted_with_all_epochs_and_blocks(
-    make_run: MakeRun, tmp_path: Path
-) -> None:
+def test_a_run_that_misses_its_target_is_aborted_with_all_epochs_and_blocks(make_run: MakeRun, tmp_path: Path) -> None:
     with make_run() as run:
         Toy([0.1, 0.2]).train(run)
     log = record.read(tmp_path / "result_0.txt")
@@ -92,9 +90,7 @@ def train_with_a_shape_that_the_warm_up_has_not(run: TimedRun) -> None:
         Toy([0.1, 0.2]).train(run, on_batch=lambda step: double(torch.zeros(3 if step >= 7 else 2)))
 
 
-def test_a_compilation_on_the_clock_of_what_was_compiled_before_aborts_the_run(
-    make_run: MakeRun, tmp_path: Path
-) -> None:
+def test_compiling_on_the_clock_what_was_compiled_before_aborts_the_run(make_run: MakeRun, tmp_path: Path) -> None:
     with pytest.raises(Recompiled, match="after step 7; run aborted.*expected 2, actual 3.*--recompile log") as caught:
         train_with_a_shape_that_the_warm_up_has_not(make_run())
     log = record.read(tmp_path / "result_0.txt")
@@ -114,7 +110,7 @@ def test_a_compilation_that_the_config_allows_on_the_clock_is_logged_with_its_re
 
 
 @pytest.mark.parametrize("error", [None, OSError("disk gone")])
-def test_the_garbage_collector_leaves_out_what_exists_before_the_clock_until_the_run_ends(
+def test_the_garbage_collector_leaves_out_what_is_older_than_the_clock(
     make_run: MakeRun, error: OSError | None
 ) -> None:
     frozen = []
@@ -168,7 +164,7 @@ def test_a_loss_that_is_not_finite_aborts_and_names_the_step(make_run: MakeRun, 
     assert "NonFiniteLoss" in str(log.stopped)
 
 
-def test_a_spent_budget_ends_the_run_between_evaluations(
+def test_a_spent_budget_ends_a_run_between_evaluations(
     make_run: MakeRun, toy_config: MakeConfig, tmp_path: Path
 ) -> None:
     with make_run(toy_config(budget_minutes=1e-9), check_every=1) as run:
@@ -269,9 +265,7 @@ def test_a_wrong_training_loop_aborts_the_run_with_what_to_do(
 
 
 @pytest.mark.parametrize("when", ["in a block", "at its end"])
-def test_a_run_whose_results_are_deleted_ends_early_and_makes_no_folder_anew(
-    make_run: MakeRun, tmp_path: Path, when: str
-) -> None:
+def test_a_run_whose_results_are_deleted_ends_and_makes_no_folder(make_run: MakeRun, tmp_path: Path, when: str) -> None:
     checkpoints = tmp_path / "run_0" / "checkpoint"
     # A checkpoint is due at every check; checks come at each step, or only where an epoch ends.
     every = 1 if when == "in a block" else None

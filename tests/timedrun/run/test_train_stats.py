@@ -36,7 +36,7 @@ def checked(timed: MakeRun, toy_config: MakeConfig) -> MakeRun:
     return partial(timed, config=toy_config(evaluation=EvaluationConfig(target=0.9)), check_every=1)
 
 
-def test_a_loss_is_logged_every_5_seconds_and_at_the_end_of_an_epoch_once(
+def test_a_loss_is_logged_every_5_seconds_and_at_an_epochs_end(
     checked: MakeRun, clock: SimulatedClock, tmp_path: Path
 ) -> None:
     with checked() as run:

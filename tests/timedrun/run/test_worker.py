@@ -73,7 +73,7 @@ class NoWatch:
         return str(error)
 
 
-def test_three_ranks_that_any_launcher_started_refuse_a_run_without_a_warm_up_step(
+def test_three_ranks_of_any_launcher_refuse_a_run_without_warm_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ProcessGroup, "join", lambda device: OneOfThree(0, 3, 0, torch.device("cpu")))
@@ -86,7 +86,7 @@ def test_three_ranks_that_any_launcher_started_refuse_a_run_without_a_warm_up_st
 
 
 @pytest.mark.parametrize("fails_in", ["__enter__", "__init__"])
-def test_whatever_fails_after_the_log_was_opened_ends_it_with_run_stop(
+def test_a_failure_in_an_open_log_ends_it_with_run_stop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails_in: str
 ) -> None:
     benchmark = find("image_classification")

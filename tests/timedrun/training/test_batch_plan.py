@@ -12,7 +12,7 @@ from timedrun.training.batch_plan import BatchPlan
     ("micro_batch", "ranks", "local", "micro", "accumulation"),
     [(0, 1, 48, 48, 1), (0, 4, 12, 12, 1), (5, 4, 12, 5, 3), (6, 4, 12, 6, 2), (100, 2, 24, 24, 1)],
 )
-def test_the_micro_batch_is_at_most_the_local_batch(
+def test_a_micro_batch_fits_the_local_batch(
     micro_batch: int, ranks: int, local: int, micro: int, accumulation: int
 ) -> None:
     plan = BatchPlan.of(48, micro_batch, ranks)

@@ -99,9 +99,7 @@ def test_global_batches_do_not_depend_on_the_number_of_ranks(name: str, count: i
 
 
 @given(blocks=st.integers(1, 40), block=st.integers(1, 9), window=st.integers(1, 12), rest=st.integers(0, 8))
-def test_quasi_random_order_has_a_window_of_blocks_open_at_a_time(
-    blocks: int, block: int, window: int, rest: int
-) -> None:
+def test_quasi_random_order_has_one_window_of_blocks_open(blocks: int, block: int, window: int, rest: int) -> None:
     count = blocks * block + min(rest, block - 1)
     of_block = quasi_random_order(count, 5, 2, block=block, window=window) // block
     spans = [np.flatnonzero(of_block == number) for number in range(of_block.max() + 1)]
