@@ -1,6 +1,7 @@
 """What the log says of throughput, the page cache, read-ahead and the cold start, and that a score says the same."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -89,25 +90,22 @@ def test_in_samples_a_block_is_what_is_compared_and_its_length_and_evaluation_do
     assert mlcommons.check_log(path, "2.1.0").verdict == "pass"
 
 
-def test_one_epoch_has_no_cold_start_share(
-    timed: MakeRun, toy_config: MakeConfig, clock: SimulatedClock, tmp_path: Path
-) -> None:
-    with timed(toy_config(evaluation=EvaluationConfig(target=0.9, every=1, first=1))) as run:
-        train(run, clock, [2.0] * 5, [0.95])
-    log = record.read(tmp_path / "result_0.txt")
-    assert log.value(keys.COLD_START) == {
-        "first_throughput": pytest.approx(2.0), "later_throughput": None, "seconds": None, "share": None
-    }  # fmt: skip
-    assert summarize(log).first_epoch_share is None
-
-
-def test_a_faster_first_epoch_has_no_share_and_saves_time(
-    timed: MakeRun, clock: SimulatedClock, tmp_path: Path
+@pytest.mark.parametrize(
+    ("seconds", "told", "share"),
+    [
+        ([2.0] * 5, {"later_throughput": None, "seconds": None, "share": None}, None),
+        ([0.5] * 5 + [1.0] * 5, {"later_throughput": 4.0, "seconds": -2.5, "share": 0.0}, 0.0),
+    ],
+    ids=["one epoch has no share", "a faster first epoch has no share and saves time"],
+)
+def test_a_cold_start_that_cost_nothing(
+    timed: MakeRun, clock: SimulatedClock, tmp_path: Path, seconds: list[float], told: dict[str, Any], share: Any
 ) -> None:
     with timed() as run:
-        train(run, clock, [0.5] * 5 + [1.0] * 5, [0.1])  # missed: what it cost is logged all the same
-    told = record.read(tmp_path / "result_0.txt").value(keys.COLD_START)
-    assert (told["seconds"], told["share"]) == (pytest.approx(-2.5), 0.0)
+        train(run, clock, seconds, [0.1])  # the target is missed: what it cost is logged all the same
+    log = record.read(tmp_path / "result_0.txt")
+    assert log.value(keys.COLD_START) == pytest.approx(told | {"first_throughput": 4 / seconds[0]})
+    assert summarize(log).first_epoch_share == share
 
 
 def test_an_interrupted_epoch_counts_without_the_gap(timed: MakeRun, clock: SimulatedClock, tmp_path: Path) -> None:

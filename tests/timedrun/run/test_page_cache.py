@@ -4,12 +4,13 @@ import mmap
 import os
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
+from tests.timedrun.distributed.thread_ranks import on_all
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.run import page_cache
 from timedrun.run.page_cache import (
@@ -123,34 +124,26 @@ def test_caches_that_cannot_be_dropped_have_a_reason_without_a_path(tmp_path: Pa
     assert page_cache.clear(tmp_path) == (False, "IsADirectoryError: Is a directory")
 
 
-class TwoNodes(ProcessGroup):
-    """Rank `rank` of two nodes with two ranks each, where the others have answered already."""
-
-    others: tuple[Any, ...]
-
-    def all_gather(self, value: Any) -> list[Any]:
-        return [value if number == self.rank else other for number, other in enumerate(self.others)]
-
-
-def node(rank: int, *others: Any) -> ProcessGroup:
-    ranks = TwoNodes(rank, 4, rank % 2, torch.device("cpu"))
-    object.__setattr__(ranks, "others", others)
-    return ranks
-
-
 def test_caches_are_cleared_once_on_each_node_and_count_as_cleared_only_where_all_were() -> None:
     cleared, failed = (True, ""), (False, "read-only")
-    calls: list[bool] = []
+    calls: list[int] = []
 
-    def clear() -> tuple[bool, str]:
-        calls.append(True)
-        return cleared
+    def told(*nodes: tuple[bool, str]) -> list[Any]:
+        """What each of two ranks of every node is told."""
 
-    assert clear_on_every_node(node(0, None, None, cleared, None), clear) == (True, "")
-    assert clear_on_every_node(node(1, cleared, None, cleared, None), clear) == (True, "")
-    assert calls == [True]  # not by a local rank 1
-    assert clear_on_every_node(node(0, None, None, failed, None), clear) == (False, "node 1 of 2: read-only")
-    assert clear_on_every_node(ProcessGroup(0, 1, 0, torch.device("cpu")), lambda: failed) == failed
+        def body(ranks: ProcessGroup) -> tuple[bool, str]:
+            def clear() -> tuple[bool, str]:
+                calls.append(ranks.rank)
+                return nodes[ranks.rank // 2]
+
+            return clear_on_every_node(replace(ranks, local_rank=ranks.rank % 2), clear)
+
+        return on_all(2 * len(nodes), body)
+
+    assert told(cleared, cleared) == [(True, "")] * 4
+    assert sorted(calls) == [0, 2]  # not by a local rank 1
+    assert told(cleared, failed) == [(False, "node 1 of 2: read-only")] * 4
+    assert told(failed) == [failed] * 2
 
 
 def wait(reader: ReadAhead) -> None:

@@ -3,6 +3,7 @@
 import os
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -45,17 +46,23 @@ def exit_code(monkeypatch: pytest.MonkeyPatch, result: BaseException | ExitCode)
     return int(left.value.args[0])
 
 
-@pytest.mark.parametrize("error", [TimedrunError("it is over"), UsageError("no such rank")])
-def test_an_error_is_reported_to_the_launcher_and_not_printed(
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    status: status_files.StatusFiles,
-    error: TimedrunError,
+@pytest.mark.parametrize(
+    ("result", "code", "reported", "printed"),
+    [
+        (TimedrunError("it is over"), ExitCode.ERROR, (ExitCode.ERROR, "it is over"), []),
+        (UsageError("no such rank"), ExitCode.USAGE, (ExitCode.USAGE, "no such rank"), []),
+        (RuntimeError("odd"), ExitCode.ERROR, None, ["Traceback", "RuntimeError: odd"]),  # which is no refusal
+        (ExitCode.TARGET_NOT_REACHED, 3, None, []),
+    ],
+)
+def test_errors_are_reported_to_the_launcher_and_unexpected_ones_printed(
+    monkeypatch: pytest.MonkeyPatch, capsys: Any, status: Any, result: Any, code: int, reported: Any, printed: list[str]
 ) -> None:
-    assert exit_code(monkeypatch, error) == error.exit_code
-    assert status.error(1) == (error.exit_code, str(error))
-    assert not status.left(1)
-    assert capsys.readouterr().err == ""
+    assert exit_code(monkeypatch, result) == code
+    assert status.error(1) == reported
+    assert status.left(1) == isinstance(result, ExitCode)
+    said = capsys.readouterr().err
+    assert bool(said) == bool(printed) and all(words in said for words in printed)
 
 
 def test_an_error_is_printed_if_another_launcher_started_the_rank(
@@ -65,19 +72,6 @@ def test_an_error_is_printed_if_another_launcher_started_the_rank(
     assert exit_code(monkeypatch, UsageError("no such rank")) == ExitCode.USAGE
     assert status.error(1) is None
     assert capsys.readouterr().err == "timedrun run: no such rank\n"
-
-
-def test_an_unexpected_error_has_its_traceback_and_is_not_reported_as_a_refusal(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], status: status_files.StatusFiles
-) -> None:
-    assert exit_code(monkeypatch, RuntimeError("odd")) == ExitCode.ERROR
-    assert (status.error(1), status.left(1)) == (None, False)
-    assert "Traceback" in (printed := capsys.readouterr().err) and "RuntimeError: odd" in printed
-
-
-def test_an_orderly_end_is_reported(monkeypatch: pytest.MonkeyPatch, status: status_files.StatusFiles) -> None:
-    assert exit_code(monkeypatch, ExitCode.TARGET_NOT_REACHED) == 3
-    assert status.left(1)
 
 
 def test_a_rank_runs_the_config_and_options_of_its_launcher(

@@ -53,14 +53,10 @@ class Toy(Program):
         super().train(run)
 
 
-def keys_of(path: Path) -> list[str]:
-    return [event.key for event in record.read(path).events]
-
-
 def test_the_clock_stops_at_the_first_evaluation_that_reaches_the_target(make_run: MakeRun, tmp_path: Path) -> None:
     with make_run() as run:
         Toy([0.9, 0.99]).train(run)
-    seen = keys_of(tmp_path / "result_0.txt")
+    seen = [event.key for event in record.read(tmp_path / "result_0.txt").events]
     assert seen.count(keys.EVAL_ACCURACY) == 1
     assert seen[-5:] == [keys.EVAL_ACCURACY, keys.EVAL_STOP, keys.BLOCK_STOP, keys.COLD_START, keys.RUN_STOP]
 
