@@ -11,6 +11,8 @@ import pytest
 import torch
 from torch import nn
 
+from mlevents import record
+from mlevents.record import RunRecord
 from mlevents.runlog import RunLog
 from timedrun.benchmark import EVERYTHING, BenchmarkSpec
 from timedrun.config import RunConfig
@@ -126,6 +128,13 @@ class Program:
     def tensors(self) -> dict[str, torch.Tensor]:
         momenta = enumerate(self.optimizer.state_dict()["state"].values())
         return self.model.state_dict() | {f"momentum {index}": state["momentum_buffer"] for index, state in momenta}
+
+
+def finished(run: TimedRun, program: Program | None = None, **options: Any) -> RunRecord:
+    """Train to the end; return the log."""
+    with run:
+        (program or Program()).train(run, **options)
+    return record.read(run.log.path)
 
 
 def kill_in(run: TimedRun, program: Program) -> None:

@@ -23,8 +23,10 @@ SECONDS = [2.0] * 5 + [1.0] * 15
 INFO = RunInfo(train_samples=20, eval_samples=5, hyperparameters={})
 
 
-def train(run: TimedRun, clock: SimulatedClock, seconds: list[float], qualities: list[float], stop_at: int = 0) -> None:
-    """Steps of the given seconds, five an epoch, and evaluations of 7 s."""
+def train(
+    run: TimedRun, clock: SimulatedClock, seconds: list[float], qualities: list[float], stop_at: int = 0, **data: Any
+) -> record.RunRecord:
+    """Steps of the given seconds, five an epoch, after any read-ahead, and evaluations of 7 s; the log."""
     values = iter(qualities)
 
     def quality(last: int) -> float:
@@ -32,7 +34,12 @@ def train(run: TimedRun, clock: SimulatedClock, seconds: list[float], qualities:
         return next(values)
 
     total = 4 * len(seconds) if run.spec.unit == "samples" else len(seconds) // 5
-    loop.train(run, total, quality, before_step=lambda number: clock.advance(seconds[number - 1]), stops=[stop_at])
+    with run:
+        run.start_clock(INFO, **data)
+        if run._read_ahead is not None and run._read_ahead._thread is not None:
+            run._read_ahead._thread.join(20)
+        loop.train(run, total, quality, before_step=lambda number: clock.advance(seconds[number - 1]), stops=[stop_at])
+    return record.read(run.log.path)
 
 
 def throughputs(log: record.RunRecord) -> list[Event]:
@@ -40,32 +47,24 @@ def throughputs(log: record.RunRecord) -> list[Event]:
 
 
 def test_throughput_and_the_first_epochs_cost_are_logged_without_evaluation_and_the_score_agrees(
-    timed: MakeRun, clock: SimulatedClock, tmp_path: Path
+    timed: MakeRun, clock: SimulatedClock
 ) -> None:
-    with timed() as run:
-        train(run, clock, [2.0] * 5 + [1.0] * 5 + [0.8] * 5 + [1.0] * 5, [0.1, 0.95])
-    path = tmp_path / "result_0.txt"
-    log = record.read(path)
-    assert mlcommons.check_log(path, "2.0.0").verdict == "pass" and check(path, "2.0.0").passed
+    log = train(timed(), clock, [2.0] * 5 + [1.0] * 5 + [0.8] * 5 + [1.0] * 5, [0.1, 0.95])
+    assert mlcommons.check_log(log.path, "2.0.0").verdict == "pass" and check(log.path, "2.0.0").passed
     stats = throughputs(log)
     assert [event.value["throughput"] for event in stats] == pytest.approx([2.0, 4.0, 5.0, 4.0])
-    assert [(event.metadata["step"], event.metadata["epoch_num"]) for event in stats] == [
-        (5, 1), (10, 2), (15, 3), (20, 4)
-    ]  # fmt: skip
+    ends = [(event.metadata["step"], event.metadata["epoch_num"]) for event in stats]
+    assert ends == [(5, 1), (10, 2), (15, 3), (20, 4)]
     assert [event.key for event in log.events][-2:] == [keys.COLD_START, keys.RUN_STOP]
     assert log.all(keys.PAGE_CACHE_RESIDENT) == log.all(keys.READ_AHEAD) == []  # no files were named
     whole = (2.0 + 1.0 + 0.8 + 1.0) * 5 + 2 * 7.0
-    assert log.value(keys.COLD_START) == {
-        "first_throughput": pytest.approx(2.0),
-        "later_throughput": pytest.approx(4.0),
-        "seconds": pytest.approx(5.0),
-        "share": pytest.approx(5.0 / whole),
-    }
+    told = {"first_throughput": 2.0, "later_throughput": 4.0, "seconds": 5.0, "share": 5.0 / whole}
+    assert log.value(keys.COLD_START) == pytest.approx(told)
     summary = summarize(log)
     assert summary.first_epoch_share == pytest.approx(log.value(keys.COLD_START)["share"], abs=1e-3)
     assert (summary.first_throughput, summary.later_throughput) == pytest.approx((2.0, 4.0))
     assert (summary.caches_dropped, summary.page_cache_resident) == (False, None)
-    (run_score,) = score([path])
+    (run_score,) = score([log.path])
     assert run_score.first_epoch_share == summary.first_epoch_share
     text = table([run_score], detailed=True)
     assert "first epoch or block 2.0 samples/s, later 4.0" in text
@@ -73,21 +72,17 @@ def test_throughput_and_the_first_epochs_cost_are_logged_without_evaluation_and_
 
 
 def test_in_samples_a_block_is_what_is_compared_and_its_length_and_evaluation_do_not_count(
-    timed: MakeRun, toy_config: MakeConfig, clock: SimulatedClock, tmp_path: Path
+    timed: MakeRun, toy_config: MakeConfig, clock: SimulatedClock
 ) -> None:
     config = toy_config(evaluation=EvaluationConfig(target=0.9, every=20, first=40))
-    with timed(config, IN_SAMPLES) as run:
-        train(run, clock, [1.0] * 10 + [0.5] * 10, [0.1, 0.2, 0.95])
-    path = tmp_path / "result_0.txt"
-    log = record.read(path)
+    log = train(timed(config, IN_SAMPLES), clock, [1.0] * 10 + [0.5] * 10, [0.1, 0.2, 0.95])
     whole = 10 * 1.0 + 5 * 0.5 + 5 * 0.5 + 3 * 7.0
     told = log.value(keys.COLD_START)
     assert [event.metadata["epoch_num"] for event in throughputs(log)] == [40, 60, 80]
     assert (told["first_throughput"], told["later_throughput"]) == pytest.approx((4.0, 8.0))
     assert (told["seconds"], told["share"]) == pytest.approx((5.0, 5.0 / whole))
     assert summarize(log).first_epoch_share == pytest.approx(told["share"], abs=1e-3)
-    assert check(path, "2.1.0").passed
-    assert mlcommons.check_log(path, "2.1.0").verdict == "pass"
+    assert mlcommons.check_log(log.path, "2.1.0").verdict == "pass" and check(log.path, "2.1.0").passed
 
 
 @pytest.mark.parametrize(
@@ -99,49 +94,37 @@ def test_in_samples_a_block_is_what_is_compared_and_its_length_and_evaluation_do
     ids=["one epoch has no share", "a faster first epoch has no share and saves time"],
 )
 def test_a_cold_start_that_cost_nothing(
-    timed: MakeRun, clock: SimulatedClock, tmp_path: Path, seconds: list[float], told: dict[str, Any], share: Any
+    timed: MakeRun, clock: SimulatedClock, seconds: list[float], told: dict[str, Any], share: Any
 ) -> None:
-    with timed() as run:
-        train(run, clock, seconds, [0.1])  # the target is missed: what it cost is logged all the same
-    log = record.read(tmp_path / "result_0.txt")
+    log = train(timed(), clock, seconds, [0.1])  # the target is missed: what it cost is logged all the same
     assert log.value(keys.COLD_START) == pytest.approx(told | {"first_throughput": 4 / seconds[0]})
     assert summarize(log).first_epoch_share == share
 
 
 def test_an_interrupted_epoch_counts_without_the_gap(timed: MakeRun, clock: SimulatedClock, tmp_path: Path) -> None:
-    with timed(checkpoints=tmp_path / "checkpoint") as run:
-        train(run, clock, SECONDS, [], stop_at=8)
-    assert record.read(tmp_path / "result_0.txt").all(keys.COLD_START) == []  # the run is not over
+    log = train(timed(checkpoints=tmp_path / "checkpoint"), clock, SECONDS, [], stop_at=8)
+    assert log.all(keys.COLD_START) == []  # the run is not over
     clock.advance(1000.0)
-    with resume(timed, tmp_path, clock=clock) as run:
-        train(run, clock, SECONDS, [0.1, 0.95])
-    told = record.read(tmp_path / "result_0.txt")
-    assert [event.value["throughput"] for event in throughputs(told)] == pytest.approx([2.0, 4.0, 4.0, 4.0])
-    (cold,) = told.all(keys.COLD_START)
+    log = train(resume(timed, tmp_path, clock=clock), clock, SECONDS, [0.1, 0.95])
+    assert [event.value["throughput"] for event in throughputs(log)] == pytest.approx([2.0, 4.0, 4.0, 4.0])
+    (cold,) = log.all(keys.COLD_START)
     assert cold.value["seconds"] == pytest.approx(5.0)
     assert cold.value["share"] is None  # how long the whole run took, this process does not know
 
 
 def test_the_cached_part_of_the_data_is_logged_before_the_clock_and_scored(
-    timed: MakeRun,
-    clock: SimulatedClock,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    timed: MakeRun, clock: SimulatedClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(page_cache, "SAMPLED_FILES", 1)
     data = tmp_path / "data.bin"
     data.write_bytes(bytes(100_000))
-    with timed() as run:
-        run.start_clock(INFO, files=[data] * 30)
-        train(run, clock, SECONDS[:10], [0.95])
-    path = tmp_path / "result_0.txt"
-    log = record.read(path)
+    log = train(timed(), clock, SECONDS[:10], [0.95], files=[data] * 30)
     (event,) = log.all(keys.PAGE_CACHE_RESIDENT)
     assert log.started is not None and event.line < log.started.line
     assert event.metadata["bytes"] == 100_000
     assert (event.metadata["files"], event.metadata["sample_of_files"]) == (1, 30)
     assert event.value == 1.0 or event.metadata["reason"]
-    (run_score,) = score([path])
+    (run_score,) = score([log.path])
     assert run_score.page_cache_resident == event.value
     if event.value is not None:
         assert "not dropped, 100.0% of the data in the page cache before the clock" in table([run_score], detailed=True)
@@ -150,25 +133,16 @@ def test_the_cached_part_of_the_data_is_logged_before_the_clock_and_scored(
 def test_read_ahead_is_logged_once_at_an_epochs_end(timed: MakeRun, clock: SimulatedClock, tmp_path: Path) -> None:
     data = tmp_path / "data.bin"
     data.write_bytes(bytes(100_000))
-    with timed() as run:
-        run.start_clock(INFO, files=[data], read_ahead_bytes=100_000)
-        assert run._read_ahead is not None and run._read_ahead._thread is not None
-        run._read_ahead._thread.join(20)
-        train(run, clock, SECONDS[:10], [0.95])
-    log = record.read(tmp_path / "result_0.txt")
+    log = train(timed(), clock, SECONDS[:10], [0.95], files=[data], read_ahead_bytes=100_000)
     (event,) = log.all(keys.READ_AHEAD)
     assert (event.value, event.metadata["complete"]) == (100_000, True)
     assert event.line < log.all(keys.EPOCH_START)[1].line
-    assert check(tmp_path / "result_0.txt", "2.0.0").passed
+    assert check(log.path, "2.0.0").passed
 
 
 @pytest.mark.parametrize("quality", [0.95, 0.1])
-def test_an_unfinished_read_ahead_is_logged(
-    timed: MakeRun, clock: SimulatedClock, tmp_path: Path, quality: float
-) -> None:
-    with timed() as run:
-        run.start_clock(INFO, read_ahead_bytes=1 << 60)
-        train(run, clock, SECONDS[:10], [quality])
-    (event,) = record.read(tmp_path / "result_0.txt").all(keys.READ_AHEAD)
+def test_an_unfinished_read_ahead_is_logged(timed: MakeRun, clock: SimulatedClock, quality: float) -> None:
+    log = train(timed(), clock, SECONDS[:10], [quality], read_ahead_bytes=1 << 60)
+    (event,) = log.all(keys.READ_AHEAD)
     assert (event.value, event.metadata["complete"]) == (0, False)
     assert "more than" in event.metadata["reason"]

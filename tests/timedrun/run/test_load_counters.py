@@ -15,7 +15,7 @@ import torch
 from mlevents import keys, record
 from mlevents.runlog import RunLog
 from tests.timedrun.distributed.thread_ranks import CPU
-from tests.timedrun.run.killed_run import MakeRun, Program
+from tests.timedrun.run.killed_run import MakeRun, finished
 from timedrun.distributed.stall_detector import descendants
 from timedrun.run import load_counters
 from timedrun.run.load_counters import LoadCounters, Reading, log_load
@@ -197,16 +197,14 @@ def test_the_ranks_of_a_machine_are_one_run_and_the_most_loaded_machine_is_logge
 
 @pytest.mark.parametrize("fails", [False, True])
 def test_a_run_logs_the_load_of_every_block_before_it_stops_and_no_failed_reading_ends_it(
-    make_run: MakeRun, tmp_path: Path, machine: Machine, monkeypatch: pytest.MonkeyPatch, fails: bool
+    make_run: MakeRun, machine: Machine, monkeypatch: pytest.MonkeyPatch, fails: bool
 ) -> None:
     def fail(*arguments: object) -> float:
         raise RuntimeError("no such counter")
 
     for name in ("cpu_seconds", "thread_times") if fails else ():
         monkeypatch.setattr(load_counters, name, fail)
-    with make_run(load=machine.counters()) as run:
-        Program().train(run)
-    log = record.read(tmp_path / "result_0.txt")
+    log = finished(make_run(load=machine.counters()))
     loads = log.all(keys.MACHINE_LOAD)
     assert [event.metadata["epoch_num"] for event in loads] == [2, 4]
     assert log.status == keys.SUCCESS and all(event in log.timed for event in loads)

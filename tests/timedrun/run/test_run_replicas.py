@@ -8,7 +8,7 @@ import pytest
 
 from mlevents import keys, record
 from mlevents.runlog import RunLog
-from tests.timedrun.run.killed_run import ALONE, Checks, MakeRun, Program, kill_after, kill_in, resume
+from tests.timedrun.run.killed_run import ALONE, Checks, MakeRun, Program, finished, kill_after, kill_in, resume
 from timedrun.distributed.failure import ReplicaDivergence
 from timedrun.distributed.stop_signals import ShutdownRequest
 from timedrun.run.blocks import Outcome
@@ -37,8 +37,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
 
 
 def test_replicas_are_compared_before_the_clock_and_at_every_evaluation(make_run: MakeRun, asked: Asked) -> None:
-    with make_run(check_every=1) as run:
-        Program().train(run)
+    run = make_run(check_every=1)
+    finished(run)
     assert run.outcome is Outcome.REACHED
     assert asked.steps == [0, 6, 12]
 

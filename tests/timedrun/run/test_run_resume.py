@@ -11,10 +11,9 @@ from judging.ground.errors import TimedrunError
 from mlevents import keys, record
 from mlevents.runlog import RunLog
 from tests.timedrun.run import killed_run
-from tests.timedrun.run.killed_run import ALONE, IN_SAMPLES, STEPS, MakeConfig, MakeRun, Program, kill_after, resume
+from tests.timedrun.run.killed_run import ALONE, IN_SAMPLES, STEPS, MakeConfig, MakeRun, Program, finished, resume
 from timedrun.config import EvaluationConfig
 from timedrun.run import checkpoint_file
-from timedrun.run.blocks import Outcome
 from timedrun.run.checkpoint_manager import checkpoint_path, newest_on_all
 from timedrun.run.run_info import RunInfo
 from timedrun.run.timed_run import TimedRun
@@ -52,9 +51,8 @@ def course(log: Path) -> list[tuple[str, Any, Any]]:
 def whole(make_run: MakeRun, kind: dict[str, Any], tmp_path: Path) -> Program:
     """The run that was not interrupted, and its log in `whole.txt`."""
     program = Program()
-    with make_run(log=RunLog(tmp_path / "whole.txt"), check_every=1, **kind) as run:
-        program.train(run)
-    assert run.outcome is Outcome.REACHED
+    log = finished(make_run(log=RunLog(tmp_path / "whole.txt"), check_every=1, **kind), program)
+    assert log.status == keys.SUCCESS
     losses = [value for key, value, _ in course(tmp_path / "whole.txt") if key == keys.TRACKED_STATS]
     assert len(set(losses)) == len(losses) > 2 and None not in losses
     return program
@@ -79,9 +77,7 @@ def test_killed_after_a_checkpoint_at_any_moment_it_ends_with_the_same_weights_e
         assert record.read(folder / "result_0.txt").stopped is None
         torch.manual_seed(99)
         program = Program()
-        with resume(make_run, folder, check_every=1, **kind) as run:
-            program.train(run)
-        assert run.outcome is Outcome.REACHED
+        assert finished(resume(make_run, folder, check_every=1, **kind), program).status == keys.SUCCESS
         assert course(folder / "result_0.txt") == course(tmp_path / "whole.txt"), f"killed at check {due_at}"
         for name, tensor in whole.tensors().items():
             assert torch.equal(tensor, program.tensors()[name]), f"{name}, killed at check {due_at}"
@@ -98,21 +94,19 @@ def test_killed_after_a_checkpoint_at_any_moment_it_ends_with_the_same_weights_e
 def test_other_data_or_settings_resume_no_run(
     make_run: MakeRun, tmp_path: Path, changes: dict[str, Any], words: str
 ) -> None:
-    kill_after(3, make_run, tmp_path)
+    killed_run.kill_after(3, make_run, tmp_path)
     original = TimedRun.start_clock
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(TimedRun, "start_clock", lambda run, info: original(run, info | changes))
-        with pytest.raises(TimedrunError, match=re.escape(words)), resume(make_run, tmp_path) as run:
-            Program().train(run)
+        with pytest.raises(TimedrunError, match=re.escape(words)):
+            finished(resume(make_run, tmp_path))
     stopped = record.read(tmp_path / "result_0.txt").stopped
     assert stopped is not None and words in stopped.metadata["reason"]
-    with resume(make_run, tmp_path) as run:  # nothing was lost
-        Program().train(run)
-    assert run.outcome is Outcome.REACHED
+    assert finished(resume(make_run, tmp_path)).status == keys.SUCCESS  # nothing was lost
 
 
 def test_a_resumed_run_without_warm_up_is_restored(make_run: MakeRun, tmp_path: Path) -> None:
-    kill_after(3, make_run, tmp_path, due_at=3)
+    killed_run.kill_after(3, make_run, tmp_path, due_at=3)
     state = checkpoint_file.load(checkpoint_path(tmp_path / "checkpoint" / "rank_0", 3))
     program = Program()
     with make_run(log=RunLog(None, started=True), resume_from=newest_on_all(tmp_path / "checkpoint", ALONE)) as run:

@@ -10,7 +10,7 @@ import torch
 from mlevents import keys, mlcommons, record
 from mlevents.checks.log_check import check
 from mlevents.runlog import RunLog
-from tests.timedrun.run.killed_run import Checks, MakeConfig, MakeRun, Program, kill_after, kill_in, resume
+from tests.timedrun.run.killed_run import Checks, MakeConfig, MakeRun, Program, finished, kill_after, kill_in, resume
 from timedrun.run import clock_check
 from timedrun.run.blocks import Outcome
 from timedrun.run.timed_run import TimedRun
@@ -19,9 +19,7 @@ from timedrun.run.timed_run import TimedRun
 def test_a_resumed_log_says_what_was_taken_back_and_passes_the_checkers(make_run: MakeRun, tmp_path: Path) -> None:
     kill_after(7, make_run, tmp_path)
     lost = len(record.read(tmp_path / "result_0.txt").events)
-    with resume(make_run, tmp_path, check_every=1) as run:
-        Program().train(run)
-    log = record.read(tmp_path / "result_0.txt")
+    log = finished(resume(make_run, tmp_path, check_every=1))
     (event,) = log.all(keys.RESUMED)
     kept = record.read(tmp_path / "interrupted_1.txt").events
     assert len(kept) == lost
@@ -45,9 +43,7 @@ def test_lost_steps_are_logged_if_the_interrupted_log_has_the_last_step(make_run
         Checks(patch, 1, 99)
         with pytest.raises(OSError), make_run(checkpoints=tmp_path / "checkpoint", check_every=1) as run:
             Failing().train(run)
-    with resume(make_run, tmp_path) as run:
-        Program().train(run)
-    assert record.read(tmp_path / "result_0.txt").all(keys.RESUMED)[0].metadata["steps_lost"] == 3
+    assert finished(resume(make_run, tmp_path)).all(keys.RESUMED)[0].metadata["steps_lost"] == 3
 
 
 @pytest.mark.parametrize("spent", ["between the processes", "at the second's start"])
@@ -68,8 +64,8 @@ def test_a_budget_counts_from_the_first_start(
         first = True
 
     clocks = {"clock": lambda: time.time() + gap, "monotonic": lambda: now}
-    with resume(make_run, tmp_path, config=config, check_every=1, **clocks) as run:
-        Compiling().train(run)
+    run = resume(make_run, tmp_path, config=config, check_every=1, **clocks)
+    finished(run, Compiling())
     assert run.outcome is Outcome.BUDGET_SPENT and run.position.step == 3
 
 
@@ -99,9 +95,7 @@ def test_a_clock_set_after_the_checkpoint_spoils_the_resumed_runs_time(
                 log = RunLog(tmp_path / "result_0.txt", clock=clock)
                 run = make_run(log=log, checkpoints=tmp_path / "checkpoint", check_every=1)
             kill_in(run, Program() if attempt else Set())
-    with resume(make_run, tmp_path, clock=clock) as run:
-        Program().train(run)
-    log = record.read(tmp_path / "result_0.txt")
+    log = finished(resume(make_run, tmp_path, clock=clock))
     assert [event.metadata["clock_compared"] for event in log.all(keys.RESUMED)] == [boots == "same"]
     assert log.status == keys.SUCCESS
     assert [event.value for event in log.all(keys.CLOCK_SET)] == [pytest.approx(-100.0, abs=0.2)]
@@ -138,12 +132,10 @@ def test_a_clock_that_is_set_between_two_processes_of_a_run_is_noticed_by_the_on
     if moment == "it is read back":  # by a process that is killed before it says so
         passes(60.0, back=1800.0)
         resume(make_run, tmp_path, clock=lambda: wall[0], **clocks)
-    with resume(make_run, tmp_path, clock=lambda: wall[0], **clocks) as run:
-        SetInWarmUp().train(run)
-    found = record.read(tmp_path / "result_0.txt")
+    log = finished(resume(make_run, tmp_path, clock=lambda: wall[0], **clocks), SetInWarmUp())
     back = {"it stands still": -3000.0, "it is read back": -1800.0, "it warms up": -25.0}[moment]
-    assert found.status == keys.SUCCESS and len(found.all(keys.RESUMED)) == 1
-    assert [event.value for event in found.all(keys.CLOCK_SET)] == [pytest.approx(back)]
+    assert log.status == keys.SUCCESS and len(log.all(keys.RESUMED)) == 1
+    assert [event.value for event in log.all(keys.CLOCK_SET)] == [pytest.approx(back)]
     findings = check(tmp_path / "result_0.txt", "2.0.0").findings
     assert any(f.rule == "clock-agreement" and f.level in ("error", "warning") for f in findings)
 
@@ -153,9 +145,8 @@ def test_a_gap_across_a_reboot_is_the_wall_clocks(
 ) -> None:
     kill_after(7, make_run, tmp_path)
     monkeypatch.setattr(clock_check, "boot_id", lambda: "another")
-    with resume(make_run, tmp_path) as run:
-        Program().train(run)
+    log = finished(resume(make_run, tmp_path))
     report = check(tmp_path / "result_0.txt", "2.0.0")
     (finding,) = [finding for finding in report.findings if finding.rule == "resumed"]
     assert finding.level == "warning" and "rebooted" in finding.message
-    assert record.read(tmp_path / "result_0.txt").all(keys.CLOCK_SET) == []
+    assert log.all(keys.CLOCK_SET) == []

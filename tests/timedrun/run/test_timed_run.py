@@ -18,7 +18,7 @@ from judging.ground.errors import ExitCode, NonFiniteLoss, TrainingLoopError
 from mlevents import keys, record
 from mlevents.runlog import ResultFileGone, RunLog
 from tests.timedrun.conftest import SPEC
-from tests.timedrun.run.killed_run import IN_SAMPLES, MakeConfig, MakeRun, Program, resume, train
+from tests.timedrun.run.killed_run import IN_SAMPLES, MakeConfig, MakeRun, Program, finished, resume, train
 from timedrun.config import SubmissionConfig
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.distributed.stop_signals import ShutdownRequest
@@ -53,18 +53,15 @@ class Toy(Program):
         super().train(run)
 
 
-def test_the_clock_stops_at_the_first_evaluation_that_reaches_the_target(make_run: MakeRun, tmp_path: Path) -> None:
-    with make_run() as run:
-        Toy([0.9, 0.99]).train(run)
-    seen = [event.key for event in record.read(tmp_path / "result_0.txt").events]
+def test_the_clock_stops_at_the_first_evaluation_that_reaches_the_target(make_run: MakeRun) -> None:
+    seen = [event.key for event in finished(make_run(), Toy([0.9, 0.99])).events]
     assert seen.count(keys.EVAL_ACCURACY) == 1
     assert seen[-5:] == [keys.EVAL_ACCURACY, keys.EVAL_STOP, keys.BLOCK_STOP, keys.COLD_START, keys.RUN_STOP]
 
 
-def test_a_run_that_misses_its_target_is_aborted_with_all_epochs_and_blocks(make_run: MakeRun, tmp_path: Path) -> None:
-    with make_run() as run:
-        Toy([0.1, 0.2]).train(run)
-    log = record.read(tmp_path / "result_0.txt")
+def test_a_run_that_misses_its_target_is_aborted_with_all_epochs_and_blocks(make_run: MakeRun) -> None:
+    run = make_run()
+    log = finished(run, Toy([0.1, 0.2]))
     epochs = {keys.EPOCH_START: [1, 2, 3, 4], keys.EPOCH_STOP: [1, 2, 3, 4], keys.EVAL_ACCURACY: [2, 4]}
     for key, numbers in epochs.items():
         assert [event.metadata["epoch_num"] for event in log.all(key)] == numbers
@@ -135,7 +132,7 @@ def test_run_start_is_on_disk_before_the_first_datum_is_read(make_run: MakeRun, 
     assert "disk gone" in str(record.read(log).last(keys.RUN_STOP))
 
 
-def test_warm_up_leaves_no_trace(tmp_path: Path, make_run: MakeRun) -> None:
+def test_warm_up_leaves_no_trace(make_run: MakeRun) -> None:
     toys = [Toy([0.1, 0.2]), Toy([0.1, 0.2])]
     for toy, warm_up in zip(toys, (0, 3), strict=True):
         torch.manual_seed(7)
@@ -160,14 +157,10 @@ def test_a_loss_that_is_not_finite_aborts_and_names_the_step(make_run: MakeRun, 
     assert "NonFiniteLoss" in str(log.stopped)
 
 
-def test_a_spent_budget_ends_a_run_between_evaluations(
-    make_run: MakeRun, toy_config: MakeConfig, tmp_path: Path
-) -> None:
-    with make_run(toy_config(budget_minutes=1e-9), check_every=1) as run:
-        Toy([0.1, 0.2]).train(run)
-    assert run.outcome is Outcome.BUDGET_SPENT
-    assert run.position.step == 1
-    assert record.read(tmp_path / "result_0.txt").status == keys.ABORTED
+def test_a_spent_budget_ends_a_run_between_evaluations(make_run: MakeRun, toy_config: MakeConfig) -> None:
+    run = make_run(toy_config(budget_minutes=1e-9), check_every=1)
+    assert finished(run, Toy([0.1, 0.2])).status == keys.ABORTED
+    assert run.outcome is Outcome.BUDGET_SPENT and run.position.step == 1
 
 
 @pytest.mark.parametrize(("division", "code"), [("open", ExitCode.STOPPED_RESUMABLE), ("closed", ExitCode.ERROR)])
@@ -184,37 +177,32 @@ def test_a_signal_during_an_evaluation_stops_the_run_after_it_and_a_closed_run_i
             return super().quality(is_last)
 
     config = toy_config(submission=SubmissionConfig(division=division))
-    with make_run(config, stop=stop, checkpoints=tmp_path / "checkpoint") as run:
-        Stopped([0.1, 0.2]).train(run, on_batch=lambda step: answers.append(stop.when))
+    run = make_run(config, stop=stop, checkpoints=tmp_path / "checkpoint")
+    log = finished(run, Stopped([0.1, 0.2]), on_batch=lambda step: answers.append(stop.when))
     assert run.outcome is not None and run.outcome.exit_code == code
     assert answers[0] == "after the first step" and answers[-1] == "after this evaluation" and {*answers[1:-1]} == {""}
     assert (tmp_path / "checkpoint").exists() == (division == "open")
-    log = record.read(tmp_path / "result_0.txt")
     assert len(log.quality) == 1 and run.outcome.value in str(log.stopped)
 
 
 def test_the_gap_of_a_resumed_run_counts(make_run: MakeRun, tmp_path: Path) -> None:
     stop = ShutdownRequest()
     stop.signal = signal.SIGTERM
-    with make_run(stop=stop, checkpoints=tmp_path / "checkpoint") as run:
-        Toy([]).train(run)
+    finished(make_run(stop=stop, checkpoints=tmp_path / "checkpoint"), Toy([]))
     time.sleep(0.5)
-    with resume(make_run, tmp_path) as run:
-        Toy([0.95]).train(run)
-    minutes = record.read(tmp_path / "result_0.txt").minutes
+    minutes = finished(resume(make_run, tmp_path), Toy([0.95])).minutes
     assert minutes is not None and minutes * 60 >= 0.5
 
 
 def test_two_runs_in_one_process_write_two_whole_logs_and_ranks_above_0_none(make_run: MakeRun, tmp_path: Path) -> None:
-    for number in (0, 1):
-        with make_run(log=RunLog(tmp_path / f"result_{number}.txt")) as run:
-            Toy([0.95]).train(run)
+    runs = [make_run(log=RunLog(tmp_path / f"result_{number}.txt")) for number in (0, 1)]
+    first, second = (finished(run, Toy([0.95])) for run in runs)
     ranks = ProcessGroup(1, 1, 1, torch.device("cpu"))
-    other = TimedRun(run.config, run.spec, ranks, RunLog(None), platform="x", progress=run.progress)
+    shown = runs[0].progress
+    other = TimedRun(runs[0].config, runs[0].spec, ranks, RunLog(None), platform="x", progress=shown)
     with other:
         Toy([0.95]).train(other)
     assert other.outcome is Outcome.REACHED
-    first, second = (record.read(tmp_path / f"result_{number}.txt") for number in (0, 1))
     assert [event.key for event in first.events] == [event.key for event in second.events]
     assert first.status == second.status == keys.SUCCESS
     assert sorted(path.name for path in tmp_path.iterdir()) == ["result_0.txt", "result_1.txt"]

@@ -18,16 +18,18 @@ from timedrun.run.run_info import RunInfo
 from timedrun.run.timed_run import TimedRun
 
 
-def train(run: TimedRun, clock: SimulatedClock, stop_at: int = 0) -> None:
-    """Two epochs of 5 steps of 2 seconds, evaluated each; the target is reached by the last evaluation."""
+def train(run: TimedRun, clock: SimulatedClock, stop_at: int = 0) -> record.RunRecord:
+    """Two epochs of 5 steps of 2 seconds, evaluated each; the target is reached by the last evaluation. The log."""
     qualities = {1: 0.1, 2: 0.95}
-    loop.train(run, 2, qualities.__getitem__, before_step=lambda number: clock.advance(2.0), stops=[stop_at])
+    with run:
+        loop.train(run, 2, qualities.__getitem__, before_step=lambda number: clock.advance(2.0), stops=[stop_at])
+    return record.read(run.log.path)
 
 
-def losses(path: Path) -> list[tuple[int, float]]:
+def losses(log: record.RunRecord) -> list[tuple[int, float]]:
     """Steps and training losses of a log."""
-    stats = record.read(path).all(keys.TRACKED_STATS)
-    return [(e.metadata["step"], e.value[keys.TRAIN_LOSS]) for e in stats if keys.TRAIN_LOSS in e.value]
+    stats = [event for event in log.all(keys.TRACKED_STATS) if keys.TRAIN_LOSS in event.value]
+    return [(event.metadata["step"], event.value[keys.TRAIN_LOSS]) for event in stats]
 
 
 @pytest.fixture
@@ -36,35 +38,28 @@ def checked(timed: MakeRun, toy_config: MakeConfig) -> MakeRun:
     return partial(timed, config=toy_config(evaluation=EvaluationConfig(target=0.9)), check_every=1)
 
 
-def test_a_loss_is_logged_every_5_seconds_and_at_an_epochs_end(
-    checked: MakeRun, clock: SimulatedClock, tmp_path: Path
-) -> None:
-    with checked() as run:
-        train(run, clock)
-    path = tmp_path / "result_0.txt"
+def test_a_loss_is_logged_every_5_seconds_and_at_an_epochs_end(checked: MakeRun, clock: SimulatedClock) -> None:
+    log = train(checked(), clock)
     # Seconds 6, 10 (end of epoch 1), 16 and 20.
-    assert losses(path) == [(3, 3.0), (5, 5.0), (8, 8.0), (10, 10.0)]
-    stats = record.read(path).all(keys.TRACKED_STATS)
+    assert losses(log) == [(3, 3.0), (5, 5.0), (8, 8.0), (10, 10.0)]
+    stats = log.all(keys.TRACKED_STATS)
     at = [(event.metadata["epoch_num"], event.metadata["samples_count"]) for event in stats]
     assert at == [(1, 12), (1, 20), (2, 32), (2, 40)]
     assert [set(event.value) for event in stats] == [{"train_loss"}, {"throughput", "train_loss"}] * 2
-    assert mlcommons.check_log(path, "2.0.0").verdict == "pass" and check(path, "2.0.0").passed
+    assert mlcommons.check_log(log.path, "2.0.0").verdict == "pass" and check(log.path, "2.0.0").passed
 
 
 @pytest.mark.parametrize("stop_at", [1, 3, 4, 5, 6, 9])
 def test_a_run_that_is_stopped_anywhere_and_resumed_logs_the_end_of_each_epoch_and_no_step_twice(
     checked: MakeRun, clock: SimulatedClock, tmp_path: Path, stop_at: int
 ) -> None:
-    with checked(checkpoints=tmp_path / "checkpoint") as run:
-        train(run, clock, stop_at)
+    train(checked(checkpoints=tmp_path / "checkpoint"), clock, stop_at)
     clock.advance(1000.0)
-    with resume(checked, tmp_path, clock=clock) as run:
-        train(run, clock)
-    logged = losses(tmp_path / "result_0.txt")
+    logged = losses(train(resume(checked, tmp_path, clock=clock), clock))
     assert {(5, 5.0), (10, 10.0)} <= set(logged) and len(dict(logged)) == len(logged)
 
 
-def test_the_loss_is_the_mean_over_ranks(checked: MakeRun, clock: SimulatedClock, tmp_path: Path) -> None:
+def test_the_loss_is_the_mean_over_ranks(checked: MakeRun, clock: SimulatedClock) -> None:
     class TwoRanks(ProcessGroup):
         """Rank 0 of two; rank 1 has 10 times its loss and no other difference."""
 
@@ -80,7 +75,7 @@ def test_the_loss_is_the_mean_over_ranks(checked: MakeRun, clock: SimulatedClock
         for _ in run.epochs(next(iter(run.blocks(1)))):
             clock.advance(2.0)
             run.step_done(4, torch.tensor(4.0))
-    assert losses(tmp_path / "result_0.txt") == [(1, 22.0)]
+    assert losses(record.read(run.log.path)) == [(1, 22.0)]
 
 
 def test_in_samples_the_progress_is_that_of_the_step(

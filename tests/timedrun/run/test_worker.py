@@ -52,32 +52,25 @@ def test_runs_in_one_process_leave_no_handler_and_no_open_file(tmp_path: Path) -
     assert not Counter(open_files()) - Counter(before)  # garbage of other tests may have been closed
 
 
-class OneOfThree(ProcessGroup):
+class Alike(ProcessGroup):
     """A rank whose others say what it says."""
 
     def all_gather(self, value: Any) -> list[Any]:
         return [value] * self.world_size
 
+    def broadcast(self, value: object) -> object:
+        return value
 
-class NoWatch:
-    """A watch without others to watch."""
-
-    failure = None
-
-    def __init__(self, *_: object) -> None: ...
-
-    def start(self) -> "NoWatch":
-        return self
-
-    def failed(self, error: BaseException) -> str:
-        return str(error)
+    def all_reduce_max(self, values: list[float]) -> list[float]:
+        return values
 
 
 def test_three_ranks_of_any_launcher_refuse_a_run_without_warm_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ProcessGroup, "join", lambda device: OneOfThree(0, 3, 0, torch.device("cpu")))
-    monkeypatch.setattr(worker, "Watchdog", NoWatch)
+    monkeypatch.setattr(ProcessGroup, "join", lambda device: Alike(0, 3, 0, torch.device("cpu")))
+    watch = MagicMock(failure=None, **{"failed.side_effect": str})
+    monkeypatch.setattr(worker, "Watchdog", MagicMock(**{"return_value.start.return_value": watch}))
     benchmark = find("image_classification")
     bare = replace(benchmark.config("smoke", "synthetic"), warm_up_steps=0)
     with pytest.raises(UsageError, match="3 ranks without a warm-up step"):
@@ -125,16 +118,6 @@ def test_threads_must_be_equal_on_all_ranks_of_a_cpu_run(monkeypatch: pytest.Mon
     assert threads("cuda") is None
 
 
-class Two(ProcessGroup):
-    """The first of two ranks, as whom it speaks for both."""
-
-    def broadcast(self, value: object) -> object:
-        return value
-
-    def all_reduce_max(self, values: list[float]) -> list[float]:
-        return values
-
-
 def test_a_run_is_resumed_only_as_what_it_recorded_itself(
     tmp_path: Path, toy_config: MakeConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -142,7 +125,7 @@ def test_a_run_is_resumed_only_as_what_it_recorded_itself(
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
     monkeypatch.delenv(origin.IMAGE_DIGEST, raising=False)
     monkeypatch.setattr(system, "provenance", lambda root: dict(source))
-    settings, ranks = toy_config(), Two(0, 2, 0, torch.device("cpu"))
+    settings, ranks = toy_config(), Alike(0, 2, 0, torch.device("cpu"))
     options = LaunchOptions(paths=ResultPaths(tmp_path, 0))
     with claim(settings, options, ranks, "2xCPU") as log:
         log_submission(log, find("image_classification").spec, settings, "2xCPU")
