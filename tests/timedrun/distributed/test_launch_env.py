@@ -108,9 +108,7 @@ def test_options_override_a_launcher() -> None:
         ),
     ],
 )
-def test_missing_or_wrong_values_are_named(
-    options: dict[str, object], environment: dict[str, str], message: str
-) -> None:
+def test_missing_or_bad_values_are_named(options: dict[str, object], environment: dict[str, str], message: str) -> None:
     with pytest.raises(UsageError) as raised:
         detect(environment=environment, **options)  # type: ignore[arg-type]
     assert message in str(raised.value)

@@ -71,9 +71,7 @@ def test_a_master_address_that_does_not_lead_to_rank_0_and_a_port_in_use_are_nam
             init_process_group(env(0, 2, port), CPU, 2.0)
 
 
-def test_restarted_ranks_wait_for_the_end_of_the_store_before_and_leave_it_alone(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_restarted_ranks_wait_for_the_end_of_the_old_store_and_leave_it_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     port = free_port()
     previous = [rendezvous._open_store(env(0, 3, port), 20)]
     monkeypatch.setenv(ATTEMPT, "2")
@@ -100,7 +98,7 @@ def test_nccl_gets_its_device_so_that_it_connects_at_once(monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize(
-    ("host", "resolved", "listens_at"),
+    ("host", "resolved", "place"),
     [
         ("127.0.0.1", "127.0.0.1", "127.0.0.1"),
         ("localhost", "127.0.0.1", "127.0.0.1"),
@@ -108,13 +106,13 @@ def test_nccl_gets_its_device_so_that_it_connects_at_once(monkeypatch: pytest.Mo
         ("job-master-0", "192.0.2.77", "all"),  # a Kubernetes service: no interface here has its address (RFC 5737)
     ],
 )
-def test_rank_0_listens_where_it_was_told_to(
-    host: str, resolved: str, listens_at: str, monkeypatch: pytest.MonkeyPatch
+def test_rank_0_listens_where_it_was_told(
+    host: str, resolved: str, place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (resolved, 0))]
     monkeypatch.setattr(rendezvous.socket, "getaddrinfo", lambda *_, **__: found)
     with rendezvous.listen(host, 0) as listener:
-        assert listener.getsockname()[0].replace("::", "all").replace("0.0.0.0", "all") == listens_at
+        assert listener.getsockname()[0].replace("::", "all").replace("0.0.0.0", "all") == place
 
 
 def test_the_store_of_one_node_is_out_of_reach_of_other_machines() -> None:

@@ -77,9 +77,7 @@ def test_a_thread_in_a_collective_waits(machine: SimpleNamespace) -> None:
     ],
     ids=["own CPU", "CPU of children", "disk", "runnable, times unknown", "runnable, times say idle"],
 )
-def test_a_process_that_works_is_not_idle(
-    work: Callable[[Any], dict[str, Any]], idle: float, machine: SimpleNamespace
-) -> None:
+def test_a_process_that_works_is_not_idle(work: Callable[[Any], Any], idle: float, machine: SimpleNamespace) -> None:
     probe = probe_of(own_code)
     for _ in range(6):
         vars(machine).update(work(machine))
@@ -95,9 +93,7 @@ def test_a_process_that_works_is_not_idle(
     ],
     ids=["works", "polls"],
 )
-def test_a_thread_is_active_by_what_it_ran_however_long_it_waited(
-    active: bool, times: list[tuple[float, float]]
-) -> None:
+def test_activity_is_what_a_thread_ran_however_long_it_waited(active: bool, times: list[tuple[float, float]]) -> None:
     before = {WORKER: (7.0, 3.0), IDLE: (1.0, 1.0)}
     for ran, waited in times:  # in the last second
         for worker in ({WORKER: (7.0 + ran, 3.0 + waited)}, {Path("started since"): (ran, waited)}):

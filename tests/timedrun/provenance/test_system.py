@@ -27,9 +27,7 @@ from timedrun.provenance import hardware, system
 UNKNOWN = dict.fromkeys(("commit", "dirty", "difference"), "unknown")
 
 
-def test_a_card_of_unknown_speed_is_recorded_as_in_results_of_other_versions(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_card_of_unknown_speed_is_recorded_as_in_results_of_other_versions(monkeypatch: pytest.MonkeyPatch) -> None:
     card = types.SimpleNamespace(speed=-1)
     monkeypatch.setattr(hardware.psutil, "net_if_stats", lambda: {"eth0": card})
     monkeypatch.setattr(hardware.Path, "exists", lambda _: True)
@@ -53,9 +51,7 @@ def test_description_passes_mlcommons_checker_and_is_all_text(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(("per_node", "interconnect"), [(1, "N/A"), (8, "NVLink, 18 links per accelerator")])
-def test_accelerators_are_described_by_torch_and_nvml(
-    monkeypatch: pytest.MonkeyPatch, per_node: int, interconnect: str
-) -> None:
+def test_torch_and_nvml_describe_gpus(monkeypatch: pytest.MonkeyPatch, per_node: int, interconnect: str) -> None:
     card = types.SimpleNamespace(name="Example GPU", total_memory=80 * 2**30, L2_cache_size=50 * 2**20, uuid="abc")
     card.memory_bus_width = 5120
     library = types.SimpleNamespace(
@@ -252,9 +248,7 @@ def test_an_unreadable_change_is_an_unknown_difference(repository: Path, monkeyp
     assert difference(repository) == "unknown"
 
 
-def test_provenance_is_unknown_where_git_cannot_tell(
-    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_git_cannot_tell_is_unknown(repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert system.provenance(tmp_path) == UNKNOWN
     assert system.provenance(tmp_path / "missing") == UNKNOWN
     (repository / ".gitignore").write_text("env/\n")

@@ -113,9 +113,7 @@ def test_values_that_load_would_refuse_are_not_saved(tmp_path: Path, value: Any)
 
 
 @pytest.mark.parametrize("call", ["fsync", "replace"])
-def test_a_full_disk_leaves_the_old_file_and_no_half(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
-) -> None:
+def test_a_full_disk_leaves_only_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
     save(tmp_path / "a.pt", {"step": 1})
 
     def full(*arguments: Any) -> None:
@@ -144,9 +142,7 @@ def test_the_error_has_the_reason_of_the_operating_system(tmp_path: Path, monkey
     assert os.listdir(tmp_path) == []
 
 
-def test_the_file_is_on_disk_before_its_name_and_that_before_save_ends(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_is_on_disk_before_its_name_and_both_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[str] = []
     fsync, replace = os.fsync, os.replace
     kinds = {True: "folder", False: "file"}
@@ -168,11 +164,9 @@ for step in range(10**6):
 """
 
 
-@pytest.mark.parametrize("limit, seconds", [(7, 60.0), (10**6, 0.03)])
-def test_a_writer_killed_at_any_moment_leaves_only_whole_checkpoints(
-    tmp_path: Path, limit: int, seconds: float
-) -> None:
-    writer = subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path), str(limit)], stdout=subprocess.PIPE)
+@pytest.mark.parametrize("last, seconds", [(7, 60.0), (10**6, 0.03)])
+def test_a_writer_killed_at_any_moment_leaves_only_whole_checkpoints(tmp_path: Path, last: int, seconds: float) -> None:
+    writer = subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path), str(last)], stdout=subprocess.PIPE)
     assert writer.stdout is not None
     writer.stdout.readline()
     with contextlib.suppress(subprocess.TimeoutExpired):
@@ -181,6 +175,6 @@ def test_a_writer_killed_at_any_moment_leaves_only_whole_checkpoints(
     writer.communicate()
     states = {path.name: load(path) for path in tmp_path.glob("*.pt")}
     assert all((state["weights"] == state["step"]).all() for state in states.values())
-    if limit == 7:
+    if last == 7:
         assert sorted(state["step"] for state in states.values()) == [2, 3, 4, 5, 6]
         assert [path.name for path in tmp_path.glob("*.draft")] == ["step_2.pt.draft"]

@@ -95,9 +95,7 @@ def test_each_node_has_the_replicated_state_on_its_own_disk(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("fault", ["absent", "damaged", "of another run", "of another step", "of other tensors"])
-def test_a_step_without_replicated_state_is_passed_over(
-    tmp_path: Path, fault: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_no_replicated_state_skips_the_step(tmp_path: Path, fault: str, capsys: pytest.CaptureFixture[str]) -> None:
     save_all(tmp_path, [10, 20])
     path = checkpoint_path(tmp_path / "replicated_0", 20)
     found = checkpoint_file.load(path)
@@ -117,9 +115,7 @@ def test_a_step_without_replicated_state_is_passed_over(
 
 
 @pytest.mark.parametrize("when", ["before the file has its name", "after that"])
-def test_the_older_stay_until_the_newer_is_everywhere(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
-) -> None:
+def test_the_old_stay_until_the_new_is_everywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str) -> None:
     save_all(tmp_path, [10, 20])
     save, synced = checkpoint_file.save, atomic_file.fsync_folder
 
@@ -162,9 +158,7 @@ def test_without_a_common_step_every_rank_raises(tmp_path: Path, has: tuple[int,
         assert isinstance(error, TimedrunError) and "cannot be resumed" in str(error)
 
 
-def test_a_file_of_another_or_no_step_or_rank_is_passed_over(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_file_of_another_or_no_step_or_rank_is_skipped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     save_all(tmp_path, [10, 20, 30])
     checkpoint_file.save(checkpoint_path(tmp_path / "rank_0", 40), {"position": 40})
     checkpoint_file.save(checkpoint_path(tmp_path / "rank_0", 30), content(40, 0))

@@ -43,9 +43,7 @@ def looks(tmp_path: Path, moves: list[tuple[float, float]]) -> list[float]:
         ([(1.6, 2.0)] * 5, [-0.8, -0.8]),
     ],
 )
-def test_the_seconds_of_a_set_clock_are_logged(
-    tmp_path: Path, moves: list[tuple[float, float]], told: list[float]
-) -> None:
+def test_seconds_of_a_set_clock_are_logged(tmp_path: Path, moves: list[tuple[float, float]], told: list[float]) -> None:
     assert looks(tmp_path, moves) == pytest.approx(told)
 
 

@@ -117,9 +117,7 @@ def test_a_refusal_is_the_verdict_whatever_the_log_of_another_launch_says(
         (End((1, 1)), ExitCode.ERROR, "exited before the run began"),
     ],
 )
-def test_ranks_that_never_begin_do_not_judge_an_existing_log(
-    tmp_path: Path, end: End, code: ExitCode, message: str
-) -> None:
+def test_ranks_that_never_begin_do_not_judge_an_old_log(tmp_path: Path, end: End, code: ExitCode, message: str) -> None:
     got, words, run = launch.verdict(result(tmp_path, keys.SUCCESS), end, 10)
     assert (got, run) == (code, None)
     assert f"{message}; the existing log was not changed" in words and "--resume" not in words

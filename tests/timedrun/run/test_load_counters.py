@@ -98,9 +98,7 @@ def test_a_block_counts_what_was_used_since_the_block_before(machine: Machine) -
     ],
     ids=["version 2", "version 1", "version 1 in a container"],
 )
-def test_throttling_and_pressure_are_those_of_the_runs_groups(
-    machine: Machine, lines: str, throttled: dict[str, int]
-) -> None:
+def test_throttling_and_pressure_are_the_runs_groups(machine: Machine, lines: str, throttled: dict[str, int]) -> None:
     machine.groups(lines, **dict.fromkeys(throttled, 0) | {name: -1 for name, count in throttled.items() if count < 0})
     own = f"cgroup/{next(iter(throttled)).replace('__', '/')}/memory.pressure"
     machine.pressure(0, own)

@@ -20,9 +20,7 @@ DIGEST = f"sha256:{'0123456789abcdef' * 4}"
     ("given", "text"),
     [("", None), (DIGEST, DIGEST), (f"registry.internal:5000/team/image@{DIGEST}", DIGEST), (f" {DIGEST}\n", DIGEST)],
 )
-def test_an_images_digest_is_kept_without_its_registry(
-    given: str, text: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_digest_is_kept_without_its_registry(given: str, text: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(origin.IMAGE_DIGEST, given)
     assert origin.image_digest() == text
     monkeypatch.delenv(origin.IMAGE_DIGEST)

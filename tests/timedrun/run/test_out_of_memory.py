@@ -40,9 +40,7 @@ def test_the_message_says_where_memory_ran_out_and_what_to_lower_and_other_error
 
 
 @pytest.mark.parametrize("allocate", [lambda: torch.empty(TOO_MUCH), lambda: bytearray(TOO_MUCH)])
-def test_a_run_without_memory_ends_with_the_message(
-    make_run: MakeRun, tmp_path: Path, allocate: Callable[[], object]
-) -> None:
+def test_a_run_out_of_memory_says_so(make_run: MakeRun, tmp_path: Path, allocate: Callable[[], object]) -> None:
     words = "the machine has no memory left after step 0; set --micro-batch below 4"
     with pytest.raises(OutOfMemory, match=words), make_run() as run:
         run.start_clock(RunInfo(train_samples=1, eval_samples=1, hyperparameters={}))

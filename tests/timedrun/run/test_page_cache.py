@@ -81,9 +81,7 @@ def test_large_files_are_sampled_in_evenly_spaced_windows(tmp_path: Path) -> Non
     assert residency.asked_bytes == 3 * WINDOW_BYTES + 5
 
 
-def test_an_unknown_fraction_has_a_reason_also_for_files_of_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unknown_share_has_a_reason_also_for_others_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = write(tmp_path / "data", 10)
     (tmp_path / "empty").touch()
     assert resident([tmp_path / "empty"]) == Residency(None, 0, 0, "the files are empty")

@@ -58,9 +58,7 @@ def test_an_evaluation_is_shown_on_a_terminal_only() -> None:
 
 
 @pytest.mark.parametrize(("columns", "last"), [(80, "samples/s"), (120, "epoch 12, step 345"), (40, "at most")])
-def test_a_line_fits_into_one_row_and_the_next_one_takes_its_place(
-    columns: int, last: str, now: SimulatedClock
-) -> None:
+def test_a_line_fits_into_one_row_and_the_next_takes_its_place(columns: int, last: str, now: SimulatedClock) -> None:
     screen, terminal = pty.openpty()
     with open(terminal, "w") as stream:
         progress = Progress("run 3 of 15 digits_baseline_2022", shown=True, stream=stream)

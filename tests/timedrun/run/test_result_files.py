@@ -22,9 +22,7 @@ from timedrun.submission.packaging.described_system import json_object
 from timedrun.submission.reproduction.claims import read_claims
 
 
-def test_one_of_several_launches_gets_the_result_and_others_change_nothing(
-    tmp_path: Path, toy_config: MakeConfig
-) -> None:
+def test_one_of_many_launches_gets_the_result_and_others_change_nothing(tmp_path: Path, toy_config: MakeConfig) -> None:
     options = LaunchOptions(paths=ResultPaths(tmp_path / "results", 0))
     begin = threading.Barrier(8)
 

@@ -167,9 +167,7 @@ def test_a_run_that_never_started_or_whose_files_are_gone_is_refused(paths: Resu
 
 
 @pytest.mark.parametrize(("name", "content"), [("config", "{"), ("provenance", "[]"), ("system", "{")])
-def test_a_broken_file_is_named_with_what_to_do(
-    paths: ResultPaths, settings: RunConfig, name: str, content: str
-) -> None:
+def test_a_broken_file_is_named_with_a_remedy(paths: ResultPaths, settings: RunConfig, name: str, content: str) -> None:
     started(paths, settings)
     path: Path = getattr(paths, name)
     path.write_text(content)

@@ -37,9 +37,7 @@ def test_blocks_are_whole_steps_and_cover_every_sample_once(total: int, every: i
         assert all(block.last == total or (block.last - first) % every == 0 for block in blocks)
 
 
-def test_evaluations_follow_the_step_that_reaches_their_sample(
-    make_run: MakeRun, config: RunConfig, tmp_path: Path
-) -> None:
+def test_evaluations_follow_the_step_with_their_sample(make_run: MakeRun, config: RunConfig, tmp_path: Path) -> None:
     with make_run(config, IN_SAMPLES) as run:
         steps = train(run, 40, qualities(0.1, 0.2, 0.95))
     log = record.read(tmp_path / "result_0.txt")

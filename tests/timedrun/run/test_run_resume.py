@@ -91,9 +91,7 @@ def test_killed_after_a_checkpoint_at_any_moment_it_ends_with_the_same_weights_e
         ({"methods": ["ema"]}, "methods was None and is now ['ema']"),
     ],
 )
-def test_other_data_or_settings_resume_no_run(
-    make_run: MakeRun, tmp_path: Path, changes: dict[str, Any], words: str
-) -> None:
+def test_other_data_or_info_is_refused(make_run: MakeRun, tmp_path: Path, changes: dict[str, Any], words: str) -> None:
     killed_run.kill_after(3, make_run, tmp_path)
     original = TimedRun.start_clock
     with pytest.MonkeyPatch.context() as patch:

@@ -47,9 +47,7 @@ def test_lost_steps_are_logged_if_the_interrupted_log_has_the_last_step(make_run
 
 
 @pytest.mark.parametrize("spent", ["between the processes", "at the second's start"])
-def test_a_budget_counts_from_the_first_start(
-    make_run: MakeRun, toy_config: MakeConfig, tmp_path: Path, spent: str
-) -> None:
+def test_a_budget_counts_all_processes(make_run: MakeRun, toy_config: MakeConfig, tmp_path: Path, spent: str) -> None:
     config = toy_config(budget_minutes=5.0)
     kill_after(3, make_run, tmp_path, config)
     gap, now = 600.0 if spent == "between the processes" else 0.0, 0.0
@@ -70,9 +68,7 @@ def test_a_budget_counts_from_the_first_start(
 
 
 @pytest.mark.parametrize("boots", ["same", "other"])
-def test_a_clock_set_after_the_checkpoint_spoils_the_resumed_runs_time(
-    make_run: MakeRun, tmp_path: Path, boots: str
-) -> None:
+def test_a_clock_set_after_the_checkpoint_spoils_a_resumed_time(make_run: MakeRun, tmp_path: Path, boots: str) -> None:
     ahead = [0.0]
 
     def clock() -> float:
@@ -140,9 +136,7 @@ def test_a_clock_that_is_set_between_two_processes_of_a_run_is_noticed_by_the_on
     assert any(f.rule == "clock-agreement" and f.level in ("error", "warning") for f in findings)
 
 
-def test_a_gap_across_a_reboot_is_the_wall_clocks(
-    make_run: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_after_a_reboot_wall_time_counts(make_run: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kill_after(7, make_run, tmp_path)
     monkeypatch.setattr(clock_check, "boot_id", lambda: "another")
     log = finished(resume(make_run, tmp_path))

@@ -60,9 +60,7 @@ def test_a_failed_checkpoint_is_logged_and_does_not_end_the_run(
 
 
 @pytest.mark.parametrize("older", [False, True])
-def test_an_unsaved_stop_names_the_step_before(
-    make_run: MakeRun, full_disk: list[bool], tmp_path: Path, older: bool
-) -> None:
+def test_unsaved_stops_name_older_steps(make_run: MakeRun, full_disk: list[bool], tmp_path: Path, older: bool) -> None:
     stop = ShutdownRequest()
 
     class Stopped(Program):

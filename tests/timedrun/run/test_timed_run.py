@@ -103,9 +103,7 @@ def test_a_compilation_that_the_config_allows_on_the_clock_is_logged_with_its_re
 
 
 @pytest.mark.parametrize("error", [None, OSError("disk gone")])
-def test_the_garbage_collector_leaves_out_what_is_older_than_the_clock(
-    make_run: MakeRun, error: OSError | None
-) -> None:
+def test_garbage_collection_leaves_out_what_is_older_than_the_clock(make_run: MakeRun, error: OSError | None) -> None:
     frozen = []
 
     def count(step: int) -> None:

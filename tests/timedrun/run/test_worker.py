@@ -65,9 +65,7 @@ class Alike(ProcessGroup):
         return values
 
 
-def test_three_ranks_of_any_launcher_refuse_a_run_without_warm_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_3_ranks_of_any_launcher_refuse_a_run_without_warm_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ProcessGroup, "join", lambda device: Alike(0, 3, 0, torch.device("cpu")))
     watch = MagicMock(failure=None, **{"failed.side_effect": str})
     monkeypatch.setattr(worker, "Watchdog", MagicMock(**{"return_value.start.return_value": watch}))
@@ -79,9 +77,7 @@ def test_three_ranks_of_any_launcher_refuse_a_run_without_warm_up(
 
 
 @pytest.mark.parametrize("fails_in", ["__enter__", "__init__"])
-def test_a_failure_in_an_open_log_ends_it_with_run_stop(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails_in: str
-) -> None:
+def test_a_failure_with_an_open_log_ends_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails_in: str) -> None:
     benchmark = find("image_classification")
     config = benchmark.config("smoke", "synthetic")
     if fails_in == "__enter__":

@@ -35,9 +35,7 @@ def test_the_probe_leaves_the_number_of_threads_as_it_was() -> None:
 @pytest.mark.parametrize(
     ("device", "cuda", "slow"), [("cpu", True, True), ("auto", True, False), ("cuda", True, False)]
 )
-def test_only_runs_on_the_cpu_are_emulated(
-    monkeypatch: pytest.MonkeyPatch, device: str, cuda: bool, slow: bool
-) -> None:
+def test_only_runs_on_cpus_are_emulated(monkeypatch: pytest.MonkeyPatch, device: str, cuda: bool, slow: bool) -> None:
     monkeypatch.setattr(number_formats, "slowdown", lambda precision: 40.0)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: cuda)
     assert emulated("bf16", device) is slow

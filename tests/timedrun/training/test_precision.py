@@ -37,7 +37,7 @@ def test_words_are_those_of_the_tensors_in_a_step(toy_config: MakeConfig, name: 
     assert found[LINEAR] == word
 
 
-def test_without_attention_there_is_no_precision_of_it_and_16_bit_parameters_are_reduced_so(
+def test_without_attention_it_has_no_precision_and_16_bit_parameters_are_reduced_so(
     toy_config: MakeConfig,
 ) -> None:
     layer = torch.nn.Linear(3, 2).to(torch.bfloat16)

@@ -108,9 +108,7 @@ class Event:
         self.number = Event.recorded
 
 
-def test_a_gpus_stream_waits_for_the_copies_of_a_batch_and_holds_its_tensors(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_gpus_stream_waits_for_the_copies_of_a_batch_and_holds_its_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
     """With CUDA's streams and events replaced, on this machine's memory."""
     streams = threading.local()
     monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
