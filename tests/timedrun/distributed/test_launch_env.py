@@ -1,7 +1,5 @@
 """Detection of rank, world size and master from the variables that launchers set, and refusal of contradictions."""
 
-from __future__ import annotations
-
 import pytest
 
 from judging.ground.errors import UsageError

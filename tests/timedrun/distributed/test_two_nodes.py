@@ -1,7 +1,5 @@
 """Two nodes are one run: equal evaluations, results on node 0 only, a restart, a cut link reported on both."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

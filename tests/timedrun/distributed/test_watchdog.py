@@ -1,7 +1,5 @@
 """A rank that died, hangs, is unreachable or failed is named on all ranks; watchdogs run on a fake clock here."""
 
-from __future__ import annotations
-
 import json
 import socket
 import threading

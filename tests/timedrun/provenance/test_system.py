@@ -1,7 +1,5 @@
 """System description, software environment and state of the source tree."""
 
-from __future__ import annotations
-
 import getpass
 import hashlib
 import importlib.metadata

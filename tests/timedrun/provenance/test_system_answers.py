@@ -1,7 +1,5 @@
 """Answers to the open questions of a system description."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

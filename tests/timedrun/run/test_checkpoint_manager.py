@@ -62,21 +62,16 @@ def damage(path: Path) -> None:
     path.write_bytes(raw)
 
 
-def test_each_rank_keeps_the_newest_two(tmp_path: Path) -> None:
+def test_each_rank_keeps_the_newest_two_and_equal_tensors_are_saved_once(tmp_path: Path) -> None:
     assert save_all(tmp_path, [10, 20, 30, 40]) == [[None] * 4] * 2
-    for rank in (0, 1):
-        assert sorted(steps_in(tmp_path / f"rank_{rank}")) == [30, 40]
+    assert newest(tmp_path) == [(40, 0), (40, 1)]
     assert sorted(steps_in(tmp_path / "replicated_0")) == [30, 40]
     assert not (tmp_path / "replicated_1").exists()
-    assert newest(tmp_path) == [(40, 0), (40, 1)]
-
-
-def test_equal_tensors_are_saved_once_and_others_by_each_rank(tmp_path: Path) -> None:
-    save_all(tmp_path, [10])
-    replicated = checkpoint_file.load(checkpoint_path(tmp_path / "replicated_0", 10))
+    replicated = checkpoint_file.load(checkpoint_path(tmp_path / "replicated_0", 40))
     assert list(replicated["tensors"]) == ["state['weights']"]
     for rank in (0, 1):
-        own = checkpoint_file.load(checkpoint_path(tmp_path / f"rank_{rank}", 10))
+        assert sorted(steps_in(tmp_path / f"rank_{rank}")) == [30, 40]
+        own = checkpoint_file.load(checkpoint_path(tmp_path / f"rank_{rank}", 40))
         assert own["state"]["weights"] is None and own["replicated"] == ["state['weights']"]
         assert own["state"]["own"][0][0] == rank
 
@@ -98,18 +93,14 @@ def test_each_node_has_the_replicated_state_on_its_own_disk(tmp_path: Path) -> N
 def test_no_replicated_state_skips_the_step(tmp_path: Path, fault: str, capsys: pytest.CaptureFixture[str]) -> None:
     save_all(tmp_path, [10, 20])
     path = checkpoint_path(tmp_path / "replicated_0", 20)
-    found = checkpoint_file.load(path)
-    match fault:
-        case "absent":
-            path.unlink()
-        case "damaged":
-            damage(path)
-        case "of another run":
-            checkpoint_file.save(path, found | {"run": "b2"})
-        case "of another step":
-            checkpoint_file.save(path, found | {"step": 10})
-        case "of other tensors":
-            checkpoint_file.save(path, found | {"tensors": {}})
+    saved = checkpoint_file.load(path)
+    changes = {"of another run": {"run": "b2"}, "of another step": {"step": 10}, "of other tensors": {"tensors": {}}}
+    if fault == "absent":
+        path.unlink()
+    elif fault == "damaged":
+        damage(path)
+    else:
+        checkpoint_file.save(path, saved | changes[fault])
     assert newest(tmp_path) == [(10, 0), (10, 1)]
     assert capsys.readouterr().err.count("after step 20 is missing or damaged; the step was not used") == 2
 
@@ -209,13 +200,6 @@ def test_an_old_file_that_cannot_be_removed_ends_no_run(tmp_path: Path, monkeypa
     assert newest(tmp_path) == [(30, 0), (30, 1)]
 
 
-def test_checkpoints_after_the_resumed_step_are_removed(tmp_path: Path) -> None:
-    save_all(tmp_path, [10, 20])
-    checkpoint_file.save(checkpoint_path(tmp_path / "rank_0", 30), content(30, 0))
-    on_all(2, lambda ranks: discard_newer(tmp_path, ranks, 20))
-    assert sorted(steps_in(tmp_path / "rank_0")) == [10, 20]
-
-
 def test_a_step_is_not_saved_twice(tmp_path: Path) -> None:
     saved = CheckpointManager(tmp_path, ALONE, 0.0, lambda: 0.0)
     assert saved.save(10, partial(state, 10, 0), partial(about, 10, 0)) is None
@@ -246,8 +230,11 @@ def test_the_interval_begins_at_the_end_of_the_last_checkpoint(tmp_path: Path) -
     assert not never.due
 
 
-def test_the_next_checkpoint_removes_the_drafts_of_a_killed_writer(tmp_path: Path) -> None:
+def test_checkpoints_after_the_resumed_step_and_then_the_drafts_of_a_killed_writer_are_removed(tmp_path: Path) -> None:
     save_all(tmp_path, [10])
+    checkpoint_file.save(checkpoint_path(tmp_path / "rank_0", 30), content(30, 0))
+    on_all(2, lambda ranks: discard_newer(tmp_path, ranks, 10))
+    assert sorted(steps_in(tmp_path / "rank_0")) == [10]
     (tmp_path / "rank_0" / "step_00000020.pt.draft").write_bytes(b"half")
     save_all(tmp_path, [20])
     assert sorted(os.listdir(tmp_path / "rank_0")) == ["step_00000010.pt", "step_00000020.pt"]

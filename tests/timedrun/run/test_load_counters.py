@@ -1,7 +1,5 @@
 """Counters of the load beside a run: from the kernel's files, by block, and unknown with a reason."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import sys
@@ -13,6 +11,7 @@ import pytest
 import torch
 
 from mlevents import keys, record
+from mlevents.event import Event
 from mlevents.runlog import RunLog
 from tests.timedrun.distributed.thread_ranks import CPU
 from tests.timedrun.run.killed_run import MakeRun, finished
@@ -55,6 +54,14 @@ class Machine:
 
     def counters(self) -> LoadCounters:
         return LoadCounters(CPU, lambda: self.now, proc=self.proc, cgroup=self.cgroup)
+
+
+def logged(folder: Path, *blocks: list[tuple[str, Reading]]) -> list[Event]:
+    """The events of the reports of all ranks on some blocks."""
+    with RunLog(folder / "result_0.txt", durable=False) as log:
+        for reports in blocks:
+            log_load(log, reports)
+    return record.read(folder / "result_0.txt").all(keys.MACHINE_LOAD)
 
 
 @pytest.fixture
@@ -118,11 +125,8 @@ def test_what_a_system_lacks_is_unknown_with_a_reason_and_logged_as_such(tmp_pat
     machine.stat(user=1100, idle=500)
     (machine.proc / "stat").rename(tmp_path / "stat")  # fails from here on
     reports = [counters.block()]
-    with RunLog(tmp_path / "result_0.txt", durable=False) as log:
-        log_load(log, reports, epoch_num=2)
-    (event,) = record.read(tmp_path / "result_0.txt").all(keys.MACHINE_LOAD)
+    (event,) = logged(tmp_path, reports)
     assert event.value == {"seconds": 0.0, "capacity_seconds": 0.0, "own_seconds": 0.0}
-    assert event.metadata["epoch_num"] == 2
     absent = ("busy_seconds", "stolen_seconds", "periods", "throttled_periods", "memory_stalled_seconds")
     assert event.metadata["unknown"] == dict.fromkeys(absent, "FileNotFoundError: No such file or directory") | {
         "waited_seconds": "OSError: the kernel does not account for waits of threads (schedstat)"
@@ -183,10 +187,7 @@ def test_the_ranks_of_a_machine_are_one_run_and_the_most_loaded_machine_is_logge
         return machine | {"gpu_joules": 50.0} | {"own_seconds": own, "waited_seconds": waited}
 
     reports = [("a", reading(6.0, 1.0)), ("b", reading(2.0)), ("a", reading(6.0, 2.0)), ("b", reading(1.0))]
-    with RunLog(tmp_path / "result_0.txt", durable=False) as log:
-        log_load(log, reports)
-        log_load(log, [*reports[::2], ("a", reading(0.0, "OSError: gone"))])
-    two, one = record.read(tmp_path / "result_0.txt").all(keys.MACHINE_LOAD)
+    two, one = logged(tmp_path, reports, [*reports[::2], ("a", reading(0.0, "OSError: gone"))])
     assert (two.metadata["node"], two.metadata["nodes"], two.value["own_seconds"]) == (1, 2, 3.0)
     assert two.value["gpu_joules"] == 100  # two GPUs
     assert "nodes" not in one.metadata and one.metadata["unknown"] == {"waited_seconds": "OSError: gone"}

@@ -1,7 +1,5 @@
 """Hyper-parameters of the log: those that the optimizer uses, under MLPerf's names."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

@@ -59,15 +59,12 @@ def test_ranks_of_unequal_speed_check_after_the_same_steps(times: list[tuple[flo
             other.synced(step, slowest, now[1])
 
 
-def test_an_evaluation_between_two_stretches_does_not_count_as_slow_steps() -> None:
+def test_an_evaluation_does_not_count_as_slow_steps_and_a_resumed_run_checks_after_its_first() -> None:
     interval = SyncInterval(CPU)
     interval.begin(0, 0.0)
     interval.synced(5, 0.001, 0.005)
     interval.begin(5, 600.0)
     assert interval.seconds_per_step(6, 600.001) == pytest.approx(0.001)
-
-
-def test_a_resumed_run_checks_after_its_first_step() -> None:
-    interval = SyncInterval(CPU)
-    interval.begin(137, 0.0)
-    assert interval.due(138)
+    resumed = SyncInterval(CPU)
+    resumed.begin(137, 0.0)
+    assert resumed.due(138)

@@ -1,7 +1,5 @@
 """The batch plan divides the global batch exactly, or names sizes that do."""
 
-from __future__ import annotations
-
 import pytest
 
 from judging.ground.errors import UsageError

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
-from itertools import islice
+from itertools import count, islice
 from typing import Any
 
 import pytest
@@ -101,11 +101,10 @@ class Stream:
 
 
 class Event:
-    recorded = 0
+    numbers = count(1)
 
     def record(self) -> None:
-        Event.recorded += 1
-        self.number = Event.recorded
+        self.number = next(self.numbers)
 
 
 def test_a_gpus_stream_waits_for_the_copies_of_a_batch_and_holds_its_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,7 +116,7 @@ def test_a_gpus_stream_waits_for_the_copies_of_a_batch_and_holds_its_tensors(mon
     monkeypatch.setattr(torch.cuda, "set_stream", lambda stream: setattr(streams, "current", stream))
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: getattr(streams, "current", training))
     monkeypatch.setattr(Stream, "queued", [])
-    monkeypatch.setattr(Event, "recorded", 0)
+    monkeypatch.setattr(Event, "numbers", count(1))
     training, steps = Stream(name="training"), list[int]()
 
     def make(step: int) -> list[Fields]:
