@@ -38,10 +38,8 @@ def test_each_setting_that_differs_is_named_with_its_ranks(toy_config: MakeConfi
 
 def test_versions_and_source_are_compared(toy_config: MakeConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     compared = []
-    for torch_version, source in (
-        ("1.0", {"commit": "abc", "dirty": False}),
-        ("2.0", {"commit": "def", "dirty": True}),
-    ):
+    for torch_version, commit, dirty in (("1.0", "abc", False), ("2.0", "def", True)):
+        source = {"commit": commit, "dirty": dirty}
         monkeypatch.setattr(torch, "__version__", torch_version)
         monkeypatch.setattr(system, "provenance", lambda root, source=source: source)
         compared.append(values_to_compare(toy_config(), Path(), {}))

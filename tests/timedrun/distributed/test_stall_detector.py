@@ -51,7 +51,9 @@ def samples(probe: ActivityProbe, count: int = 6) -> ThreadActivity:
     return [probe.sample(1.0) for _ in range(count)][-1]
 
 
-def test_a_sleeping_thread_is_idle_until_a_reset_at_a_line_without_the_machines_path(machine: SimpleNamespace) -> None:
+def test_a_sleeping_thread_is_idle_at_a_line_of_its_own_or_in_a_collective_until_a_reset(
+    machine: SimpleNamespace,
+) -> None:
     probe = probe_of(own_code)
     activity = samples(probe)
     assert (activity.state, activity.idle_seconds) == ("own", 5.0)
@@ -59,9 +61,6 @@ def test_a_sleeping_thread_is_idle_until_a_reset_at_a_line_without_the_machines_
     assert activity.where.endswith("(own_code)")
     probe.reset()
     assert probe.sample(1.0).idle_seconds == 0.0
-
-
-def test_a_thread_in_a_collective_waits(machine: SimpleNamespace) -> None:
     activity = samples(probe_of(COLLECTIVE["wait"]))
     assert (activity.state, activity.idle_seconds) == ("collective", 5.0)
 

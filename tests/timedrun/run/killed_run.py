@@ -175,9 +175,10 @@ class Checks:
 
 
 def kill_after(
-    checks: int, make_run: MakeRun, folder: Path, config: RunConfig | None = None, *, due_at: int = 1, **options: Any
+    checks: int, make_run: MakeRun, folder: Path, *config: Any, due_at: int = 1, program: Any = None, **more: Any
 ) -> None:
     """A run that logs to `folder`, saves at check `due_at` and is killed after `checks` of them."""
     with pytest.MonkeyPatch.context() as patch:
         Checks(patch, due_at, checks)
-        kill_in(make_run(config, checkpoints=folder / "checkpoint", check_every=1, **options), Program())
+        run = make_run(*config, checkpoints=folder / "checkpoint", check_every=1, **more)
+        kill_in(run, program or Program())

@@ -8,6 +8,7 @@ import sys
 import zipfile
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
@@ -115,12 +116,8 @@ def test_values_that_load_would_refuse_are_not_saved(tmp_path: Path, value: Any)
 @pytest.mark.parametrize("call", ["fsync", "replace"])
 def test_a_full_disk_leaves_only_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
     save(tmp_path / "a.pt", {"step": 1})
-
-    def full(*arguments: Any) -> None:
-        raise OSError(28, "No space left on device")
-
     with monkeypatch.context() as patched:
-        patched.setattr(os, call, full)
+        patched.setattr(os, call, MagicMock(side_effect=OSError(28, "No space left on device")))
         with pytest.raises(CheckpointError, match="No space left"):
             save(tmp_path / "a.pt", {"step": 2})
     assert os.listdir(tmp_path) == ["a.pt"] and load(tmp_path / "a.pt") == {"step": 1}

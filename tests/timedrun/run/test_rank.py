@@ -4,6 +4,7 @@ import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -22,10 +23,7 @@ class Exit(BaseException):
 
 @pytest.fixture
 def status(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> status_files.StatusFiles:
-    def leave(code: int) -> None:
-        raise Exit(code)
-
-    monkeypatch.setattr(os, "_exit", leave)
+    monkeypatch.setattr(os, "_exit", MagicMock(side_effect=Exit))
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv(STATUS_FILES, str(tmp_path))
     monkeypatch.setenv(LAUNCHED, "1")
@@ -35,15 +33,10 @@ def status(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> status_files.Stat
 def exit_code(monkeypatch: pytest.MonkeyPatch, result: BaseException | ExitCode) -> int:
     """Exit code of a rank whose `execute` raises or returns `result`."""
 
-    def execute(*_: object) -> ExitCode:
-        if isinstance(result, BaseException):
-            raise result
-        return result
-
-    monkeypatch.setattr(rank, "execute", execute)
-    with pytest.raises(Exit) as left:
+    monkeypatch.setattr(rank, "execute", MagicMock(side_effect=[result]))
+    with pytest.raises(Exit):
         rank.run_rank(None, None, None)  # type: ignore[arg-type]
-    return int(left.value.args[0])
+    return int(os._exit.call_args.args[0])
 
 
 @pytest.mark.parametrize(

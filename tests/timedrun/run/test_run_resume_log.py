@@ -68,7 +68,9 @@ def test_a_budget_counts_all_processes(make_run: MakeRun, toy_config: MakeConfig
 
 
 @pytest.mark.parametrize("boots", ["same", "other"])
-def test_a_clock_set_after_the_checkpoint_spoils_a_resumed_time(make_run: MakeRun, tmp_path: Path, boots: str) -> None:
+def test_a_clock_set_after_the_checkpoint_spoils_a_resumed_time(
+    make_run: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, boots: str
+) -> None:
     ahead = [0.0]
 
     def clock() -> float:
@@ -80,17 +82,13 @@ def test_a_clock_set_after_the_checkpoint_spoils_a_resumed_time(make_run: MakeRu
             if run.position.step == 5:
                 ahead[0] = -100.0
 
-    for attempt, killed_after in enumerate((7, 2)):  # the second dies before it saves: what it found is passed on
-        with pytest.MonkeyPatch.context() as patch:
-            if boots == "other":
-                patch.setattr(clock_check, "boot_id", lambda: f"boot {attempt}")  # noqa: B023
-            Checks(patch, 99 if attempt else 1, killed_after)
-            if attempt:
-                run = resume(make_run, tmp_path, check_every=1, clock=clock)
-            else:
-                log = RunLog(tmp_path / "result_0.txt", clock=clock)
-                run = make_run(log=log, checkpoints=tmp_path / "checkpoint", check_every=1)
-            kill_in(run, Program() if attempt else Set())
+    boot = iter(range(9))
+    if boots == "other":
+        monkeypatch.setattr(clock_check, "boot_id", lambda: f"boot {next(boot)}")
+    kill_after(7, make_run, tmp_path, program=Set(), log=RunLog(tmp_path / "result_0.txt", clock=clock))
+    with pytest.MonkeyPatch.context() as patch:
+        Checks(patch, 99, 2)  # it dies before it saves: what it found is passed on
+        kill_in(resume(make_run, tmp_path, check_every=1, clock=clock), Program())
     log = finished(resume(make_run, tmp_path, clock=clock))
     assert [event.metadata["clock_compared"] for event in log.all(keys.RESUMED)] == [boots == "same"]
     assert log.status == keys.SUCCESS
@@ -119,16 +117,15 @@ def test_a_clock_that_is_set_between_two_processes_of_a_run_is_noticed_by_the_on
             passes(30.0, back=25.0 if moment == "it warms up" else 0.0)
             super().train(run)
 
-    clocks: dict[str, Any] = {"monotonic": lambda: monotonic[0], "check_every": 1}
+    clocks: dict[str, Any] = {"monotonic": lambda: monotonic[0]}
     log = RunLog(tmp_path / "result_0.txt", clock=lambda: wall[0])
-    with pytest.MonkeyPatch.context() as patch:
-        Checks(patch, 1, 7)
-        kill_in(make_run(log=log, checkpoints=tmp_path / "checkpoint", **clocks), Slow())
+    kill_after(7, make_run, tmp_path, program=Slow(), log=log, **clocks)
+    clocks |= {"clock": lambda: wall[0], "check_every": 1}
     passes(3600.0, back=3000.0 if moment == "it stands still" else 0.0)
     if moment == "it is read back":  # by a process that is killed before it says so
         passes(60.0, back=1800.0)
-        resume(make_run, tmp_path, clock=lambda: wall[0], **clocks)
-    log = finished(resume(make_run, tmp_path, clock=lambda: wall[0], **clocks), SetInWarmUp())
+        resume(make_run, tmp_path, **clocks)
+    log = finished(resume(make_run, tmp_path, **clocks), SetInWarmUp())
     back = {"it stands still": -3000.0, "it is read back": -1800.0, "it warms up": -25.0}[moment]
     assert log.status == keys.SUCCESS and len(log.all(keys.RESUMED)) == 1
     assert [event.value for event in log.all(keys.CLOCK_SET)] == [pytest.approx(back)]
