@@ -20,12 +20,7 @@ TOO_MUCH = 1 << 50
 @pytest.mark.parametrize(
     ("error", "micro_batch", "ranks", "words"),
     [
-        (
-            torch.OutOfMemoryError("2 GiB"),
-            0,
-            GPU,
-            "GPU 1 has no memory left after step 7; set --micro-batch below 8",
-        ),
+        (torch.OutOfMemoryError("2 GiB"), 0, GPU, "GPU 1 has no memory left after step 7; set --micro-batch below 8"),
         (RuntimeError("CUBLAS_STATUS_ALLOC_FAILED"), 0, GPU, "no memory left after step 7; set --micro-batch below 8"),
         (MemoryError(), 1, CPU, "after step 7; use a smaller model or input"),
         (RuntimeError("size mismatch"), 0, CPU, "^None"),

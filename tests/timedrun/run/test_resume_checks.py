@@ -130,26 +130,28 @@ def test_a_config_that_is_edited_beside_the_log_does_not_change_what_the_run_is(
 
 
 @pytest.mark.parametrize(
-    ("stop", "words"),
+    ("division", "edited", "stop", "words"),
     [
-        ({"status": "success"}, "it reached its target"),
-        ({"status": "aborted", "reason": "target not reached"}, "it ended by itself .target not reached."),
-        ({"status": "aborted", "reason": "budget spent"}, "it ended by itself .budget spent."),
+        ("open", False, {"status": "success"}, "it reached its target"),
+        (
+            "open",
+            False,
+            {"status": "aborted", "reason": "target not reached"},
+            "it ended by itself .target not reached",
+        ),
+        ("open", False, {"status": "aborted", "reason": "budget spent"}, "it ended by itself .budget spent."),
+        ("closed", False, None, "closed division may not be resumed"),
+        ("closed", True, None, "closed division may not be resumed"),  # its config was made open
     ],
 )
-def test_a_run_that_ended_is_refused(paths: ResultPaths, settings: RunConfig, stop: dict[str, Any], words: str) -> None:
-    started(paths, settings, stop=stop)
-    with pytest.raises(TimedrunError, match=words):
-        require(settings, paths)
-
-
-@pytest.mark.parametrize("edited", [False, True], ids=["its config says so", "its config was made open"])
-def test_a_run_of_the_closed_division_is_refused(paths: ResultPaths, settings: RunConfig, edited: bool) -> None:
-    closed = replace(settings, submission=SubmissionConfig(division="closed"))
-    started(paths, closed)
-    now = settings if edited else closed
+def test_a_run_that_ended_or_is_of_the_closed_division_is_refused(
+    paths: ResultPaths, settings: RunConfig, division: Any, edited: bool, stop: dict[str, Any] | None, words: str
+) -> None:
+    begun = replace(settings, submission=SubmissionConfig(division=division))
+    started(paths, begun, stop=stop)
+    now = settings if edited else begun
     paths.config.write_text(json.dumps(config.dump(now)))
-    with pytest.raises(TimedrunError, match="closed division may not be resumed"):
+    with pytest.raises(TimedrunError, match=words):
         require(now, paths)
 
 

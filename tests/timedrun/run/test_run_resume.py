@@ -26,10 +26,7 @@ def kind(request: pytest.FixtureRequest, toy_config: MakeConfig) -> dict[str, An
     """Config and spec of a run that counts epochs, and of one that counts samples."""
     if request.param == "epoch":
         return {"config": toy_config()}
-    return {
-        "config": toy_config(evaluation=EvaluationConfig(target=0.9, every=22, first=22)),
-        "spec": IN_SAMPLES,
-    }
+    return {"config": toy_config(evaluation=EvaluationConfig(target=0.9, every=22, first=22)), "spec": IN_SAMPLES}
 
 
 def course(log: Path) -> list[tuple[str, Any, Any]]:

@@ -74,18 +74,17 @@ def test_a_run_that_misses_its_target_is_aborted_with_all_epochs_and_blocks(make
     assert cache_clear.value is False and cache_clear.metadata["reason"] == "not requested"
 
 
-def train_with_a_shape_that_the_warm_up_has_not(run: TimedRun) -> None:
+def trained_with_a_shape_that_the_warm_up_has_not(run: TimedRun) -> record.RunRecord:
     """Call a compiled function with another shape than before from step 7 on."""
     torch.compiler.reset()
     double = torch.compile(lambda x: 2 * x, backend="eager", dynamic=False)
     double(torch.zeros(2))  # before the clock
-    with run:
-        Toy([0.1, 0.2]).train(run, on_batch=lambda step: double(torch.zeros(3 if step >= 7 else 2)))
+    return finished(run, Toy([0.1, 0.2]), on_batch=lambda step: double(torch.zeros(3 if step >= 7 else 2)))
 
 
 def test_compiling_on_the_clock_what_was_compiled_before_aborts_the_run(make_run: MakeRun, tmp_path: Path) -> None:
     with pytest.raises(Recompiled, match="after step 7; run aborted.*expected 2, actual 3.*--recompile log") as caught:
-        train_with_a_shape_that_the_warm_up_has_not(make_run())
+        trained_with_a_shape_that_the_warm_up_has_not(make_run())
     log = record.read(tmp_path / "result_0.txt")
     assert log.status == keys.ABORTED and "expected 2, actual 3" in str(log.stopped)
     assert isinstance(caught.value.__cause__, torch._dynamo.exc.RecompileError)
@@ -94,10 +93,9 @@ def test_compiling_on_the_clock_what_was_compiled_before_aborts_the_run(make_run
 
 @pytest.mark.parametrize("changes", [{"recompile": "log"}, {"methods": (LayerFreezing(),)}, {"warm_up_steps": 0}])
 def test_a_compilation_that_the_config_allows_on_the_clock_is_logged_with_its_reason(
-    make_run: MakeRun, toy_config: MakeConfig, tmp_path: Path, changes: dict[str, Any]
+    make_run: MakeRun, toy_config: MakeConfig, changes: dict[str, Any]
 ) -> None:
-    train_with_a_shape_that_the_warm_up_has_not(make_run(toy_config(**changes)))
-    (event,) = record.read(tmp_path / "result_0.txt").all(keys.RECOMPILED)
+    (event,) = trained_with_a_shape_that_the_warm_up_has_not(make_run(toy_config(**changes))).all(keys.RECOMPILED)
     assert (event.value, event.metadata["epoch_num"]) == (1, 4)
     assert "expected 2, actual 3" in event.metadata["reason"] and event.metadata["seconds"] > 0
 
@@ -211,11 +209,6 @@ def evaluate_as(value: Any) -> Callable[[TimedRun], None]:
     return lambda run: train(run, 1, lambda last: value, steps=1)
 
 
-def evaluate_before_a_step(run: TimedRun) -> None:
-    with run.evaluation(next(run.blocks(1))):
-        pass
-
-
 @pytest.mark.parametrize(
     ("loop", "spec", "info", "words"),
     [
@@ -223,13 +216,8 @@ def evaluate_before_a_step(run: TimedRun) -> None:
         (evaluate_as(1), SPEC, {}, "set .value"),
         (evaluate_as(math.nan), SPEC, {}, "has diverged"),
         (lambda run: next(run.blocks(1)), SPEC, None, "before run.start_clock"),
-        (evaluate_before_a_step, SPEC, {}, "call run.step_done"),
-        (
-            lambda run: list(run.steps(next(run.blocks(1)))),
-            SPEC,
-            {},
-            "samples, but the rules count epoch: use run.epochs",
-        ),
+        (lambda run: run.evaluation(next(run.blocks(1))).__enter__(), SPEC, {}, "call run.step_done"),
+        (lambda run: list(run.steps(next(run.blocks(1)))), SPEC, {}, "the rules count epoch: use run.epochs"),
         (lambda run: list(run.steps(next(run.blocks(9)))), IN_SAMPLES, {}, "step 0 was not counted"),
         (lambda run: list(run.epochs(next(run.blocks(9)))), IN_SAMPLES, {}, "use run.steps"),
         (None, SPEC, {"eval_samples": None}, "the run info has no eval_samples"),
@@ -262,6 +250,4 @@ def test_a_run_whose_results_are_deleted_ends_and_makes_no_folder(make_run: Make
     with pytest.raises(ResultFileGone, match="was deleted, moved or replaced during the run"), run:
         toy.train(run, on_batch=delete)
     assert len(toy.losses) == (2 if when == "in a block" else 3)
-    assert run.outcome is None
-    assert not (tmp_path / "run_0").exists()
-    assert not (tmp_path / "result_0.txt").exists()
+    assert run.outcome is None and not list(tmp_path.iterdir())

@@ -12,15 +12,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from timedrun.config import OptimizerConfig
-from timedrun.training.optim import (
-    DecoupledAdamW,
-    DecoupledSGD,
-    Lamb,
-    Muon,
-    build_optimizer,
-    hidden_matrices,
-    newton_schulz,
-)
+from timedrun.training.optim import DecoupledAdamW, DecoupledSGD, Lamb, Muon, build_optimizer, newton_schulz
 from timedrun.training.schedule import Schedule
 
 SHAPES = [(4, 3), (5,), (2, 3, 3, 3), (6, 2)]
@@ -314,8 +306,8 @@ def test_every_configured_kind_trains_all_trainable_parameters_from_its_peak_rat
 
 
 def test_muon_takes_the_layers_between_first_and_last() -> None:
-    model = network()
-    assert [tuple(weight.shape) for weight in hidden_matrices(model)] == [(8, 4, 3, 3), (6, 8)]
+    hidden, *_ = build_optimizer(OptimizerConfig(kind="muon", peak_lr=0.1), network()).param_groups
+    assert [tuple(weight.shape) for weight in hidden["params"]] == [(8, 4, 3, 3), (6, 8)]
 
 
 def test_a_sparse_gradient_is_refused_before_any_group_is_changed() -> None:

@@ -37,9 +37,7 @@ def test_words_are_those_of_the_tensors_in_a_step(toy_config: MakeConfig, name: 
     assert found[LINEAR] == word
 
 
-def test_without_attention_it_has_no_precision_and_16_bit_parameters_are_reduced_so(
-    toy_config: MakeConfig,
-) -> None:
+def test_without_attention_it_has_no_precision_and_16_bit_parameters_are_reduced_so(toy_config: MakeConfig) -> None:
     layer = torch.nn.Linear(3, 2).to(torch.bfloat16)
     found = precision_info(toy_config(tf32=False), torch.optim.SGD(layer.parameters()), attention=False)
     assert ATTENTION not in found and found[COMMUNICATION] == "bfloat16"
