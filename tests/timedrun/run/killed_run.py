@@ -4,6 +4,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Collection
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,9 +41,10 @@ def train(
     steps: int = 5,
     before_step: Callable[[int], object] = lambda number: None,
     stops: Collection[int] = (),
+    take: Callable[[int], object] | None = None,
 ) -> list[int]:
     """Train `total` epochs of `steps` steps, or `total` samples, from where the run is, by steps of 4 samples that have
-    their number for a loss; return the numbers of those taken.
+    their number for a loss, or that `take` takes; return the numbers of those taken.
 
     quality: of the evaluation at an epoch or sample. stops: steps in which a signal comes.
     """
@@ -55,7 +57,10 @@ def train(
         before_step(taken[-1])
         if taken[-1] in stops:
             run.stop.signal = signal.SIGTERM
-        run.step_done(4, torch.tensor(float(taken[-1])))
+        if take is None:
+            run.step_done(4, torch.tensor(float(taken[-1])))
+        else:
+            take(taken[-1])
 
     for block in run.blocks(total):
         if run.spec.unit == "samples":
@@ -105,19 +110,9 @@ class Program:
     def train(self, run: TimedRun) -> None:
         run.track(model=self.model, optimizer=self.optimizer, methods=self.methods)
         run.warm_up(self.step, [self.batch(1)] * self.warm_up_steps)
-        run.start_clock(RunInfo(train_samples=12, eval_samples=5, hyperparameters={}))
-        in_samples = run.spec.unit == "samples"
-        total = 4 * STEPS * 4 if in_samples else 4
-        for block in run.blocks(total):
-            if in_samples:
-                for number in run.steps(block):
-                    self.take(run, number)
-            else:
-                for epoch in run.epochs(block):
-                    for number in range(run.position.step_in_epoch, STEPS):
-                        self.take(run, 10 * epoch + number)
-            with run.evaluation(block) as measurement:
-                measurement.value = self.quality(block.last == total)
+        total = 4 * STEPS * 4 if run.spec.unit == "samples" else 4
+        take = partial(self.take, run)
+        train(run, total, lambda last: self.quality(last == total), steps=STEPS, take=take)
 
     def take(self, run: TimedRun, number: int) -> None:
         self.methods.before_step(self.model, run.position.step, 0.0)

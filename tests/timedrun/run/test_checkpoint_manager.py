@@ -108,22 +108,17 @@ def test_no_replicated_state_skips_the_step(tmp_path: Path, fault: str, capsys: 
 @pytest.mark.parametrize("when", ["before the file has its name", "after that"])
 def test_the_old_stay_until_the_new_is_everywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str) -> None:
     save_all(tmp_path, [10, 20])
-    save, synced = checkpoint_file.save, atomic_file.fsync_folder
+    owner, name = (atomic_file, "fsync_folder") if when == "after that" else (checkpoint_file, "save")
+    original = getattr(owner, name)
 
-    def full_on_rank_1(path: Path, state: dict[str, Any]) -> None:
-        if path.parent.name == "rank_1":
-            raise checkpoint_file.CheckpointError(f"{path} was not written") from OSError(5, "Input/output error")
-        save(path, state)
-
-    def fails_on_rank_1(folder: Path) -> None:
-        if folder.name == "rank_1":
+    def fails_on_rank_1(path: Path, *state: Any) -> None:
+        if path.name == "rank_1":
             raise OSError(5, "Input/output error")
-        synced(folder)
+        if path.parent.name == "rank_1":
+            raise checkpoint_file.CheckpointError("was not written") from OSError(5, "Input/output error")
+        original(path, *state)
 
-    if when == "after that":
-        monkeypatch.setattr(atomic_file, "fsync_folder", fails_on_rank_1)
-    else:
-        monkeypatch.setattr(checkpoint_file, "save", full_on_rank_1)
+    monkeypatch.setattr(owner, name, fails_on_rank_1)
     assert save_all(tmp_path, [30]) == [["rank 1: Input/output error"]] * 2
     for rank in (0, 1):
         assert sorted(steps_in(tmp_path / f"rank_{rank}")) == [10, 20]

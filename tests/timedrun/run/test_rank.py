@@ -44,27 +44,21 @@ def exit_code(monkeypatch: pytest.MonkeyPatch, result: BaseException | ExitCode)
     [
         (TimedrunError("it is over"), ExitCode.ERROR, (ExitCode.ERROR, "it is over"), []),
         (UsageError("no such rank"), ExitCode.USAGE, (ExitCode.USAGE, "no such rank"), []),
+        (UsageError("of another launcher"), ExitCode.USAGE, None, ["timedrun run: of another launcher\n"]),
         (RuntimeError("odd"), ExitCode.ERROR, None, ["Traceback", "RuntimeError: odd"]),  # which is no refusal
         (ExitCode.TARGET_NOT_REACHED, 3, None, []),
     ],
 )
-def test_errors_are_reported_to_the_launcher_and_unexpected_ones_printed(
+def test_errors_are_reported_to_timedruns_launcher_and_unexpected_ones_printed(
     monkeypatch: pytest.MonkeyPatch, capsys: Any, status: Any, result: Any, code: int, reported: Any, printed: list[str]
 ) -> None:
+    if str(result) == "of another launcher":
+        monkeypatch.delenv(STATUS_FILES)
     assert exit_code(monkeypatch, result) == code
     assert status.error(1) == reported
     assert status.left(1) == isinstance(result, ExitCode)
     said = capsys.readouterr().err
     assert bool(said) == bool(printed) and all(words in said for words in printed)
-
-
-def test_an_error_is_printed_if_another_launcher_started_the_rank(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], status: status_files.StatusFiles
-) -> None:
-    monkeypatch.delenv(STATUS_FILES)
-    assert exit_code(monkeypatch, UsageError("no such rank")) == ExitCode.USAGE
-    assert status.error(1) is None
-    assert capsys.readouterr().err == "timedrun run: no such rank\n"
 
 
 def test_a_rank_runs_the_config_and_options_of_its_launcher(

@@ -2,7 +2,6 @@
 
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,20 +29,17 @@ def test_checkpoints_are_saved_by_the_clock_logged_and_the_newest_two_kept(make_
 
 
 @pytest.fixture
-def full_disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bool]]:
-    """Saving fails while the list holds True."""
-    full = [False]
-    save = checkpoint_file.save
+def full_disk(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Saving fails while the list ends with True."""
+    full, fsync = [False], os.fsync
 
-    def limited(path: Path, state: dict[str, Any]) -> None:
-        if full[-1]:
-            with monkeypatch.context() as patch:
-                patch.setattr(os, "fsync", lambda descriptor: (_ for _ in ()).throw(OSError(28, "No space left")))
-                save(path, state)
-        save(path, state)
+    def limited(descriptor: int) -> None:
+        if full[-1] and os.readlink(f"/proc/self/fd/{descriptor}").endswith(".draft"):
+            raise OSError(28, "No space left")
+        fsync(descriptor)
 
-    monkeypatch.setattr(checkpoint_file, "save", limited)
-    yield full
+    monkeypatch.setattr(os, "fsync", limited)
+    return full
 
 
 def test_a_failed_checkpoint_is_logged_and_does_not_end_the_run(
