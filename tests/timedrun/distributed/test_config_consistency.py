@@ -1,6 +1,5 @@
 """Ranks with different configurations are refused, with each difference and its ranks."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,7 +8,7 @@ import torch
 
 from judging.ground.errors import ExitCode
 from tests.timedrun.distributed.thread_ranks import on_all
-from timedrun.config import RunConfig
+from tests.timedrun.run.killed_run import MakeConfig
 from timedrun.distributed.config_consistency import ConfigMismatch, require
 from timedrun.provenance import system
 from timedrun.run.origin import values_to_compare
@@ -23,7 +22,7 @@ def differences(*given: dict[str, object]) -> list[str]:
     return sorted(text.splitlines()[1:-1])
 
 
-def test_each_setting_that_differs_is_named_with_its_ranks(toy_config: Callable[..., RunConfig]) -> None:
+def test_each_setting_that_differs_is_named_with_its_ranks(toy_config: MakeConfig) -> None:
     other = toy_config(seed=7)
     other = replace(other, optimizer=replace(other.optimizer, peak_lr=0.25))
     first = values_to_compare(toy_config(seed=1), Path(), {"--resume": False})
@@ -37,14 +36,10 @@ def test_each_setting_that_differs_is_named_with_its_ranks(toy_config: Callable[
     assert differences({"a": 1}, {}, {"a": 1}) == ["  - a: 1 on ranks 0, 2, nothing on rank 1"]
 
 
-def test_versions_and_source_are_compared(
-    toy_config: Callable[..., RunConfig], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_versions_and_source_are_compared(toy_config: MakeConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     compared = []
-    for torch_version, source in (
-        ("1.0", {"commit": "abc", "dirty": False}),
-        ("2.0", {"commit": "def", "dirty": True}),
-    ):
+    for torch_version, commit, dirty in (("1.0", "abc", False), ("2.0", "def", True)):
+        source = {"commit": commit, "dirty": dirty}
         monkeypatch.setattr(torch, "__version__", torch_version)
         monkeypatch.setattr(system, "provenance", lambda root, source=source: source)
         compared.append(values_to_compare(toy_config(), Path(), {}))

@@ -22,6 +22,7 @@ FAULTY_RANK = Path(__file__).with_name("faulty_rank.py")
 
 Ended = tuple[record.RunRecord, list[int], str]
 """Log, exit codes and output of two ranks."""
+Ends = dict[str, Future[Ended]]
 LOST = ExitCode.RANK_LOST
 NOT_REACHED = ExitCode.TARGET_NOT_REACHED
 CASES = {  # fault: epochs of the run, reason in the log, exit codes; those that mostly wait come first
@@ -68,7 +69,7 @@ def run_two_ranks(folder: Path, how: str) -> Ended:
 
 
 @pytest.fixture(scope="module")
-def ends(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Future[Ended]]]:
+def ends(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ends]:
     """Every case once, two at a time; a test waits for its own."""
     folders = [tmp_path_factory.mktemp(how) for how in CASES]  # here: the factory is not made for threads
     with ThreadPoolExecutor(2) as pool:
@@ -78,9 +79,7 @@ def ends(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Future[
 @pytest.mark.processes
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("how", CASES)
-def test_the_failure_of_rank_1_is_the_logs_reason_within_the_promised_time(
-    ends: dict[str, Future[Ended]], how: str
-) -> None:
+def test_the_failure_of_rank_1_is_the_logs_reason_within_the_promised_time(ends: Ends, how: str) -> None:
     log, codes, printed = ends[how].result()
     assert log.stopped is not None
     reason = log.stopped.metadata["reason"]
@@ -95,7 +94,7 @@ def test_the_failure_of_rank_1_is_the_logs_reason_within_the_promised_time(
 
 @pytest.mark.processes
 @pytest.mark.timeout(400)
-def test_a_slow_rank_is_named_and_the_run_goes_on(ends: dict[str, Future[Ended]]) -> None:
+def test_a_slow_rank_is_named_and_the_run_goes_on(ends: Ends) -> None:
     slow = {(event.value, event.metadata["part"]): event for event in ends["slow"].result()[0].all(keys.SLOW_RANK)}
     metadata = slow[1, "loading"].metadata  # other stragglers may be the machine's
     assert metadata["seconds"] > max(0.2, 1.5 * metadata["median_seconds"])

@@ -15,18 +15,14 @@ pytestmark = pytest.mark.timeout(60)
 
 
 def test_only_a_process_with_the_secret_is_accepted() -> None:
-    found: dict[int, Connection] = {}
+    accepted: dict[int, Connection] = {}
     meeting = Meeting(2)
     first, second = meeting.ranks()
-    hub = threading.Thread(target=lambda: found.update(connect(first)), daemon=True)
+    hub = threading.Thread(target=lambda: accepted.update(connect(first)), daemon=True)
     hub.start()
     port = meeting.given.result(MEET_SECONDS)[0]
-    listening = {
-        connection.laddr
-        for connection in psutil.Process().net_connections("tcp")
-        if connection.status == psutil.CONN_LISTEN
-    }
-    assert {address.ip for address in listening if address.port == port} == {"127.0.0.1"}
+    sockets = [opened for opened in psutil.Process().net_connections("tcp") if opened.status == psutil.CONN_LISTEN]
+    assert {opened.laddr.ip for opened in sockets if opened.laddr.port == port} == {"127.0.0.1"}
     for hello in (b"0" * 32 + b" 00000001", b"GET / HTTP/1.1\r\n\r\n", b"7\n"):
         with socket.create_connection(("127.0.0.1", port)) as stranger:
             stranger.sendall(hello)
@@ -35,7 +31,7 @@ def test_only_a_process_with_the_secret_is_accepted() -> None:
     mine = connect(second)[0]
     hub.join(20)
     mine.send({"step": 3})
-    until(lambda: found[1].receive() == [{"step": 3}])
+    until(lambda: accepted[1].receive() == [{"step": 3}])
     with pytest.raises(OSError):
         socket.create_connection(("127.0.0.1", port), timeout=5)
 

@@ -51,7 +51,9 @@ def samples(probe: ActivityProbe, count: int = 6) -> ThreadActivity:
     return [probe.sample(1.0) for _ in range(count)][-1]
 
 
-def test_a_sleeping_thread_is_idle_until_a_reset_at_a_line_without_the_machines_path(machine: SimpleNamespace) -> None:
+def test_a_sleeping_thread_is_idle_at_a_line_of_its_own_or_in_a_collective_until_a_reset(
+    machine: SimpleNamespace,
+) -> None:
     probe = probe_of(own_code)
     activity = samples(probe)
     assert (activity.state, activity.idle_seconds) == ("own", 5.0)
@@ -59,9 +61,6 @@ def test_a_sleeping_thread_is_idle_until_a_reset_at_a_line_without_the_machines_
     assert activity.where.endswith("(own_code)")
     probe.reset()
     assert probe.sample(1.0).idle_seconds == 0.0
-
-
-def test_a_thread_in_a_collective_waits(machine: SimpleNamespace) -> None:
     activity = samples(probe_of(COLLECTIVE["wait"]))
     assert (activity.state, activity.idle_seconds) == ("collective", 5.0)
 
@@ -77,9 +76,7 @@ def test_a_thread_in_a_collective_waits(machine: SimpleNamespace) -> None:
     ],
     ids=["own CPU", "CPU of children", "disk", "runnable, times unknown", "runnable, times say idle"],
 )
-def test_a_process_with_work_anywhere_is_not_idle(
-    work: Callable[[Any], dict[str, Any]], idle: float, machine: SimpleNamespace
-) -> None:
+def test_a_process_that_works_is_not_idle(work: Callable[[Any], Any], idle: float, machine: SimpleNamespace) -> None:
     probe = probe_of(own_code)
     for _ in range(6):
         vars(machine).update(work(machine))
@@ -95,9 +92,7 @@ def test_a_process_with_work_anywhere_is_not_idle(
     ],
     ids=["works", "polls"],
 )
-def test_a_thread_is_active_by_what_it_ran_however_long_it_waited_for_a_core(
-    active: bool, times: list[tuple[float, float]]
-) -> None:
+def test_activity_is_what_a_thread_ran_however_long_it_waited(active: bool, times: list[tuple[float, float]]) -> None:
     before = {WORKER: (7.0, 3.0), IDLE: (1.0, 1.0)}
     for ran, waited in times:  # in the last second
         for worker in ({WORKER: (7.0 + ran, 3.0 + waited)}, {Path("started since"): (ran, waited)}):

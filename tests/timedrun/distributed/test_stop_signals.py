@@ -45,31 +45,29 @@ def test_a_closed_terminal_is_not_a_second_request(received: list[signal.Signals
 
 
 @pytest.fixture
-def aborts(stop: ShutdownRequest, request: pytest.FixtureRequest) -> Iterator[Aborts]:
-    found: Aborts = []
-    stop.install(lambda *how: found.append(how), launched=getattr(request, "param", False), speaks=True)
-    yield found
-    stop.uninstall()
-
-
-@pytest.fixture
 def stop() -> ShutdownRequest:
     return ShutdownRequest()
 
 
-def test_a_second_ctrl_c_aborts(aborts: Aborts) -> None:
-    signal.raise_signal(signal.SIGINT)
-    assert not aborts
-    signal.raise_signal(signal.SIGINT)
-    assert aborts == [(ABORTED, ExitCode.INTERRUPTED)]
+@pytest.fixture
+def aborts(stop: ShutdownRequest, request: pytest.FixtureRequest) -> Iterator[Aborts]:
+    received: Aborts = []
+    stop.install(lambda *how: received.append(how), launched=getattr(request, "param", False), speaks=True)
+    yield received
+    stop.uninstall()
 
 
-@pytest.mark.parametrize("aborts", [True], indirect=True)
-def test_a_rank_of_the_launcher_aborts_on_its_word_alone(aborts: Aborts) -> None:
-    signal.raise_signal(signal.SIGTERM)
-    signal.raise_signal(signal.SIGTERM)
+@pytest.mark.parametrize(
+    ("aborts", "before", "last"),
+    [(False, [signal.SIGINT], signal.SIGINT), (True, [signal.SIGTERM, signal.SIGTERM], ABORT)],
+    indirect=["aborts"],
+    ids=["a second Ctrl-C", "a rank of the launcher on its word alone"],
+)
+def test_a_run_is_aborted_by(aborts: Aborts, before: list[signal.Signals], last: signal.Signals) -> None:
+    for number in before:
+        signal.raise_signal(number)
     assert not aborts
-    signal.raise_signal(ABORT)
+    signal.raise_signal(last)
     assert aborts == [(ABORTED, ExitCode.INTERRUPTED)]
 
 

@@ -89,10 +89,19 @@ def test_a_slow_rank_is_reported_once_after_some_checks(slow: list[float], part:
     assert found == [None] * (CHECKS - 1) + [rank] + [None] * (10 - CHECKS)
 
 
-def test_a_straggler_is_reported_again_only_after_it_was_not_slow() -> None:
-    slow, fine = [FAST, FAST, SLOW_LOADER], [FAST, FAST, FAST]
-    found = detected(*[slow] * 4, *[fine] * 1, *[slow] * 4, *[fine] * 4, *[slow] * 4)
-    assert sum(one is not None for one in found) == 2
+STRAGGLES, FINE, NO_STEP = [FAST, SLOW_LOADER], [FAST, FAST], [[UNKNOWN, UNKNOWN]] * 2
+
+
+@pytest.mark.parametrize(
+    ("tables", "reported"),
+    [
+        ([*[STRAGGLES] * 4, FINE, *[STRAGGLES] * 4, *[FINE] * 4, *[STRAGGLES] * 4], [2, 15]),
+        ([STRAGGLES, NO_STEP, STRAGGLES, NO_STEP, STRAGGLES, NO_STEP, STRAGGLES], [4]),
+    ],
+    ids=["again only after it was not slow", "checks with no step in between change nothing"],
+)
+def test_a_straggler_is_reported_once(tables: list[list[list[float]]], reported: list[int]) -> None:
+    assert [number for number, slow in enumerate(detected(*tables)) if slow is not None] == reported
 
 
 @pytest.mark.parametrize(
@@ -106,12 +115,6 @@ def test_a_straggler_is_reported_again_only_after_it_was_not_slow() -> None:
 )
 def test_small_differences_are_not_reported(table: list[list[float]]) -> None:
     assert not any(detected(*[table] * 6))
-
-
-def test_checks_with_no_step_in_between_change_nothing() -> None:
-    slow, nothing = [FAST, SLOW_LOADER], [[UNKNOWN, UNKNOWN], [UNKNOWN, UNKNOWN]]
-    found = detected(slow, nothing, slow, nothing, slow, nothing, slow)
-    assert [one is not None for one in found] == [False, False, False, False, True, False, False]
 
 
 def test_timing_does_not_break_the_graph_of_a_compiled_model() -> None:

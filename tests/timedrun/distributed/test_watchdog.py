@@ -1,7 +1,5 @@
 """A rank that died, hangs, is unreachable or failed is named on all ranks; watchdogs run on a fake clock here."""
 
-from __future__ import annotations
-
 import json
 import socket
 import threading
@@ -132,9 +130,7 @@ def test_a_machine_that_was_suspended_raises_no_alarm() -> None:
         (dict.fromkeys((0, 1), NonFiniteLoss("rank 1, step 3: nan")), "NonFiniteLoss: rank 1, step 3: nan"),
     ],
 )
-def test_an_error_is_every_ranks_reason_and_ends_a_rank_that_trains_on(
-    errors: dict[int, Exception], message: str
-) -> None:
+def test_an_error_is_all_ranks_reason_and_ends_one_that_trains_on(errors: dict[int, Exception], message: str) -> None:
     run = Run(3)
     for watchdog in run.watchdogs:
         watchdog.at(120)

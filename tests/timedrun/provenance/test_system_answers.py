@@ -1,7 +1,5 @@
 """Answers to the open questions of a system description."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -72,9 +70,7 @@ def test_invalid_answers_are_refused(tmp_path: Path, content: object, match: str
     assert "answers.json" in str(caught.value)
 
 
-def test_the_command_describes_this_machine_and_asks_for_the_rest(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_describes_a_machine_and_asks_the_rest(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     questions = tmp_path / "questions.json"
     assert main(["system", "--out", str(questions)]) == 0
     said = capsys.readouterr().out

@@ -1,8 +1,10 @@
-"""A run killed at one of its checks, of a program whose every number depends on all before, and its resumption."""
+"""Training loops to test runs with, a run killed at one of its checks, and its resumption."""
 
 import os
+import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,8 @@ import pytest
 import torch
 from torch import nn
 
+from mlevents import record
+from mlevents.record import RunRecord
 from mlevents.runlog import RunLog
 from timedrun.benchmark import EVERYTHING, BenchmarkSpec
 from timedrun.config import RunConfig
@@ -20,16 +24,55 @@ from timedrun.run.run_info import RunInfo
 from timedrun.run.timed_run import TimedRun
 
 MakeRun = Callable[..., TimedRun]
+MakeConfig = Callable[..., RunConfig]
 ALONE = ProcessGroup(0, 1, 0, torch.device("cpu"))
 STEPS = 3
 """An epoch."""
 IN_SAMPLES = BenchmarkSpec(
-    title="test",
-    mlperf_benchmark="bert",
-    ruleset="2.1.0",
-    default_data="toy",
-    supports=EVERYTHING,
+    title="test", mlperf_benchmark="bert", ruleset="2.1.0", default_data="toy", supports=EVERYTHING
 )
+
+
+def train(
+    run: TimedRun,
+    total: int,
+    quality: Callable[[int], float],
+    *,
+    steps: int = 5,
+    before_step: Callable[[int], object] = lambda number: None,
+    stops: Collection[int] = (),
+    take: Callable[[int], object] | None = None,
+) -> list[int]:
+    """Train `total` epochs of `steps` steps, or `total` samples, from where the run is, by steps of 4 samples that have
+    their number for a loss, or that `take` takes; return the numbers of those taken.
+
+    quality: of the evaluation at an epoch or sample. stops: steps in which a signal comes.
+    """
+    if run._started is None:
+        run.start_clock(RunInfo(train_samples=4 * steps, eval_samples=5, hyperparameters={}))
+    taken = []
+
+    def step() -> None:
+        taken.append(run.position.step + 1)
+        before_step(taken[-1])
+        if taken[-1] in stops:
+            run.stop.signal = signal.SIGTERM
+        if take is None:
+            run.step_done(4, torch.tensor(float(taken[-1])))
+        else:
+            take(taken[-1])
+
+    for block in run.blocks(total):
+        if run.spec.unit == "samples":
+            for _ in run.steps(block):
+                step()
+        else:
+            for _ in run.epochs(block):
+                while run.position.step_in_epoch < steps:
+                    step()
+        with run.evaluation(block) as measurement:
+            measurement.value = quality(block.last)
+    return taken
 
 
 class Killed(BaseException):
@@ -67,19 +110,9 @@ class Program:
     def train(self, run: TimedRun) -> None:
         run.track(model=self.model, optimizer=self.optimizer, methods=self.methods)
         run.warm_up(self.step, [self.batch(1)] * self.warm_up_steps)
-        run.start_clock(RunInfo(train_samples=12, eval_samples=5, hyperparameters={}))
-        in_samples = run.spec.unit == "samples"
-        total = 4 * STEPS * 4 if in_samples else 4
-        for block in run.blocks(total):
-            if in_samples:
-                for number in run.steps(block):
-                    self.take(run, number)
-            else:
-                for epoch in run.epochs(block):
-                    for number in range(run.position.step_in_epoch, STEPS):
-                        self.take(run, 10 * epoch + number)
-            with run.evaluation(block) as measurement:
-                measurement.value = self.quality(block.last == total)
+        total = 4 * STEPS * 4 if run.spec.unit == "samples" else 4
+        take = partial(self.take, run)
+        train(run, total, lambda last: self.quality(last == total), steps=STEPS, take=take)
 
     def take(self, run: TimedRun, number: int) -> None:
         self.methods.before_step(self.model, run.position.step, 0.0)
@@ -88,10 +121,15 @@ class Program:
         run.step_done(4, loss)
 
     def tensors(self) -> dict[str, torch.Tensor]:
-        found = dict(self.model.state_dict())
-        for index, state in self.optimizer.state_dict()["state"].items():
-            found[f"momentum {index}"] = state["momentum_buffer"]
-        return found
+        momenta = enumerate(self.optimizer.state_dict()["state"].values())
+        return self.model.state_dict() | {f"momentum {index}": state["momentum_buffer"] for index, state in momenta}
+
+
+def finished(run: TimedRun, program: Program | None = None, **options: Any) -> RunRecord:
+    """Train to the end; return the log."""
+    with run:
+        (program or Program()).train(run, **options)
+    return record.read(run.log.path)
 
 
 def kill_in(run: TimedRun, program: Program) -> None:
@@ -132,9 +170,10 @@ class Checks:
 
 
 def kill_after(
-    checks: int, make_run: MakeRun, folder: Path, config: RunConfig | None = None, *, due_at: int = 1, **options: Any
+    checks: int, make_run: MakeRun, folder: Path, *config: Any, due_at: int = 1, program: Any = None, **more: Any
 ) -> None:
     """A run that logs to `folder`, saves at check `due_at` and is killed after `checks` of them."""
     with pytest.MonkeyPatch.context() as patch:
         Checks(patch, due_at, checks)
-        kill_in(make_run(config, checkpoints=folder / "checkpoint", check_every=1, **options), Program())
+        run = make_run(*config, checkpoints=folder / "checkpoint", check_every=1, **more)
+        kill_in(run, program or Program())

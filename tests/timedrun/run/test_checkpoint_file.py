@@ -8,6 +8,7 @@ import sys
 import zipfile
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
@@ -34,16 +35,12 @@ def same(first: Any, second: Any) -> bool:
     return type(first) is type(second) and bool(first == second)
 
 
-def test_what_was_saved_is_loaded(tmp_path: Path) -> None:
+def test_what_was_saved_is_loaded_also_by_torch(tmp_path: Path) -> None:
     path = tmp_path / "new" / "step_00000012.pt"
     save(path, STATE)
     assert same(load(path), STATE)
+    assert same(torch.load(path, weights_only=True), STATE)
     assert os.listdir(path.parent) == [path.name]
-
-
-def test_torch_load_reads_the_file(tmp_path: Path) -> None:
-    save(tmp_path / "a.pt", STATE)
-    assert same(torch.load(tmp_path / "a.pt", weights_only=True), STATE)
 
 
 def test_every_truncation_is_refused(tmp_path: Path) -> None:
@@ -71,16 +68,13 @@ def test_a_flipped_bit_anywhere_is_refused(tmp_path: Path) -> None:
     assert same(load(path), STATE)
 
 
-def test_files_of_other_kinds_are_refused(tmp_path: Path) -> None:
+@pytest.mark.timeout(30)
+def test_files_of_other_kinds_are_refused_and_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     torch.save(STATE, tmp_path / "plain.pt")
     with pytest.raises(CheckpointError, match="not written by timedrun"):
         load(tmp_path / "plain.pt")
     with pytest.raises(FileNotFoundError):
         load(tmp_path / "absent.pt")
-
-
-@pytest.mark.timeout(30)
-def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "a.pt")
     with pytest.raises(CheckpointError, match="not a regular file"):
         load(tmp_path / "a.pt")
@@ -99,9 +93,8 @@ def test_an_archive_that_unpacks_to_more_than_its_size_is_refused(tmp_path: Path
             packed.writestr(name, stored.read(name), zipfile.ZIP_DEFLATED)
     assert len(torch.load(tmp_path / "a.pt", weights_only=True)["weights"]) == 1 << 20  # torch unpacks it
     signed(tmp_path / "a.pt")
-    with pytest.raises(
-        CheckpointError, match=r"a\.pt .* not used: it would unpack from [0-9,]{5,6} to 4,19[0-9],[0-9]{3} bytes"
-    ):
+    words = r"a\.pt .* not used: it would unpack from [0-9,]{5,6} to 4,19[0-9],[0-9]{3} bytes"
+    with pytest.raises(CheckpointError, match=words):
         load(tmp_path / "a.pt")
 
 
@@ -120,51 +113,28 @@ def test_values_that_load_would_refuse_are_not_saved(tmp_path: Path, value: Any)
     assert os.listdir(tmp_path) == ["a.pt"] and load(tmp_path / "a.pt") == {"step": 1}
 
 
-@pytest.mark.parametrize("call", ["fsync", "replace"])
-def test_a_full_disk_leaves_the_old_file_and_no_partial_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+@pytest.mark.parametrize("owner, call", [(os, "fsync"), (os, "replace"), (FileWriter, "write")])
+def test_a_full_disk_leaves_only_the_old_file_and_its_reason_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: Any, call: str
 ) -> None:
     save(tmp_path / "a.pt", {"step": 1})
-
-    def full(*arguments: Any) -> None:
-        raise OSError(28, "No space left on device")
-
     with monkeypatch.context() as patched:
-        patched.setattr(os, call, full)
-        with pytest.raises(CheckpointError, match="No space left"):
+        patched.setattr(owner, call, MagicMock(side_effect=OSError(28, "No space left on device")))
+        with pytest.raises(CheckpointError, match="no partial file is left: No space left on device$") as caught:
             save(tmp_path / "a.pt", {"step": 2})
+    assert checkpoint_file.plain_reason(caught.value) == "No space left on device"
+    assert checkpoint_file.plain_reason(ValueError("a path /home")) == ""
     assert os.listdir(tmp_path) == ["a.pt"] and load(tmp_path / "a.pt") == {"step": 1}
 
 
-def test_the_error_has_the_reason_of_the_operating_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write = FileWriter.write
-
-    def full(writer: Any, data: bytes) -> int:
-        if len(data) > 1000:
-            raise OSError(28, "No space left on device")
-        return write(writer, data)
-
-    monkeypatch.setattr(FileWriter, "write", full)
-    with pytest.raises(CheckpointError, match="no partial file is left: No space left on device$") as caught:
-        save(tmp_path / "a.pt", {"weights": torch.ones(1000)})
-    assert checkpoint_file.plain_reason(caught.value) == "No space left on device"
-    assert checkpoint_file.plain_reason(ValueError("a path /home")) == ""
-    assert os.listdir(tmp_path) == []
-
-
-def test_the_file_is_on_disk_before_its_name_and_the_name_before_save_returns(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_is_on_disk_before_its_name_and_both_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[str] = []
     fsync, replace = os.fsync, os.replace
-    monkeypatch.setattr(os, "fsync", lambda fd: (calls.append("folder" if _is_folder(fd) else "file"), fsync(fd)))
+    kinds = {True: "folder", False: "file"}
+    monkeypatch.setattr(os, "fsync", lambda fd: (calls.append(kinds[os.path.isdir(f"/proc/self/fd/{fd}")]), fsync(fd)))
     monkeypatch.setattr(os, "replace", lambda a, b: (calls.append("rename"), replace(a, b)))
     save(tmp_path / "a.pt", {"step": 1})
     assert calls == ["file", "rename", "folder"]
-
-
-def _is_folder(descriptor: int) -> bool:
-    return os.path.isdir(f"/proc/self/fd/{descriptor}")
 
 
 WRITER = """
@@ -179,11 +149,9 @@ for step in range(10**6):
 """
 
 
-@pytest.mark.parametrize("limit, seconds", [(7, 60.0), (10**6, 0.03)])
-def test_a_writer_killed_at_any_moment_leaves_only_whole_checkpoints(
-    tmp_path: Path, limit: int, seconds: float
-) -> None:
-    writer = subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path), str(limit)], stdout=subprocess.PIPE)
+@pytest.mark.parametrize("last, seconds", [(7, 60.0), (10**6, 0.03)])
+def test_a_writer_killed_at_any_moment_leaves_only_whole_checkpoints(tmp_path: Path, last: int, seconds: float) -> None:
+    writer = subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path), str(last)], stdout=subprocess.PIPE)
     assert writer.stdout is not None
     writer.stdout.readline()
     with contextlib.suppress(subprocess.TimeoutExpired):
@@ -192,6 +160,6 @@ def test_a_writer_killed_at_any_moment_leaves_only_whole_checkpoints(
     writer.communicate()
     states = {path.name: load(path) for path in tmp_path.glob("*.pt")}
     assert all((state["weights"] == state["step"]).all() for state in states.values())
-    if limit == 7:
+    if last == 7:
         assert sorted(state["step"] for state in states.values()) == [2, 3, 4, 5, 6]
         assert [path.name for path in tmp_path.glob("*.draft")] == ["step_2.pt.draft"]

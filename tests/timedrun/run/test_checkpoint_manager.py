@@ -13,6 +13,7 @@ import torch
 from judging.ground import atomic_file
 from judging.ground.errors import TimedrunError
 from tests.timedrun.distributed.thread_ranks import on_all
+from tests.timedrun.run.killed_run import ALONE
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.run import checkpoint_file
 from timedrun.run.checkpoint_manager import CheckpointManager, checkpoint_path, discard_newer, newest_on_all, steps_in
@@ -42,13 +43,17 @@ def save_all(folder: Path, steps: list[int], world_size: int = 2) -> list[list[s
 
 
 def newest(folder: Path, world_size: int = 2) -> list[Any]:
-    found = on_all(world_size, lambda ranks: newest_on_all(folder, ranks))
-    for rank, one in enumerate(found):
-        if not isinstance(one, Exception):
-            expected = state(one["position"]["step"], rank)
-            assert torch.equal(one["state"]["weights"], expected["weights"])
-            assert torch.equal(one["state"]["own"][0], expected["own"][0]) and one["state"]["own"][1] == 0.5
-    return [one if isinstance(one, Exception) else (one["position"]["step"], one["rank"]) for one in found]
+    """Step and rank of what each rank finds, or its error."""
+
+    def whole(ranks: ProcessGroup) -> tuple[int, int]:
+        own = newest_on_all(folder, ranks)
+        step, rank = own["position"]["step"], own["rank"]
+        expected = state(step, ranks.rank)
+        assert torch.equal(own["state"]["weights"], expected["weights"])
+        assert torch.equal(own["state"]["own"][0], expected["own"][0]) and own["state"]["own"][1] == 0.5
+        return step, rank
+
+    return on_all(world_size, whole)
 
 
 def damage(path: Path) -> None:
@@ -57,21 +62,16 @@ def damage(path: Path) -> None:
     path.write_bytes(raw)
 
 
-def test_each_rank_keeps_the_newest_two(tmp_path: Path) -> None:
+def test_each_rank_keeps_the_newest_two_and_equal_tensors_are_saved_once(tmp_path: Path) -> None:
     assert save_all(tmp_path, [10, 20, 30, 40]) == [[None] * 4] * 2
-    for rank in (0, 1):
-        assert sorted(steps_in(tmp_path / f"rank_{rank}")) == [30, 40]
+    assert newest(tmp_path) == [(40, 0), (40, 1)]
     assert sorted(steps_in(tmp_path / "replicated_0")) == [30, 40]
     assert not (tmp_path / "replicated_1").exists()
-    assert newest(tmp_path) == [(40, 0), (40, 1)]
-
-
-def test_equal_tensors_are_saved_once_and_others_by_each_rank(tmp_path: Path) -> None:
-    save_all(tmp_path, [10])
-    replicated = checkpoint_file.load(checkpoint_path(tmp_path / "replicated_0", 10))
+    replicated = checkpoint_file.load(checkpoint_path(tmp_path / "replicated_0", 40))
     assert list(replicated["tensors"]) == ["state['weights']"]
     for rank in (0, 1):
-        own = checkpoint_file.load(checkpoint_path(tmp_path / f"rank_{rank}", 10))
+        assert sorted(steps_in(tmp_path / f"rank_{rank}")) == [30, 40]
+        own = checkpoint_file.load(checkpoint_path(tmp_path / f"rank_{rank}", 40))
         assert own["state"]["weights"] is None and own["replicated"] == ["state['weights']"]
         assert own["state"]["own"][0][0] == rank
 
@@ -90,46 +90,36 @@ def test_each_node_has_the_replicated_state_on_its_own_disk(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("fault", ["absent", "damaged", "of another run", "of another step", "of other tensors"])
-def test_a_step_without_its_replicated_state_is_passed_over_on_all(
-    tmp_path: Path, fault: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_no_replicated_state_skips_the_step(tmp_path: Path, fault: str, capsys: pytest.CaptureFixture[str]) -> None:
     save_all(tmp_path, [10, 20])
     path = checkpoint_path(tmp_path / "replicated_0", 20)
-    found = checkpoint_file.load(path)
-    match fault:
-        case "absent":
-            path.unlink()
-        case "damaged":
-            damage(path)
-        case "of another run":
-            checkpoint_file.save(path, found | {"run": "b2"})
-        case "of another step":
-            checkpoint_file.save(path, found | {"step": 10})
-        case "of other tensors":
-            checkpoint_file.save(path, found | {"tensors": {}})
+    saved = checkpoint_file.load(path)
+    changes = {"of another run": {"run": "b2"}, "of another step": {"step": 10}, "of other tensors": {"tensors": {}}}
+    if fault == "absent":
+        path.unlink()
+    elif fault == "damaged":
+        damage(path)
+    else:
+        checkpoint_file.save(path, saved | changes[fault])
     assert newest(tmp_path) == [(10, 0), (10, 1)]
     assert capsys.readouterr().err.count("after step 20 is missing or damaged; the step was not used") == 2
 
 
-def test_checkpoints_with_all_inside_are_still_read(tmp_path: Path) -> None:
-    for rank in (0, 1):
-        checkpoint_file.save(checkpoint_path(tmp_path / f"rank_{rank}", 10), content(10, rank))
-    assert newest(tmp_path) == [(10, 0), (10, 1)]
-
-
-def test_the_older_are_removed_only_when_the_newer_is_on_disk_everywhere(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("when", ["before the file has its name", "after that"])
+def test_the_old_stay_until_the_new_is_everywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str) -> None:
     save_all(tmp_path, [10, 20])
-    save = checkpoint_file.save
+    owner, name = (atomic_file, "fsync_folder") if when == "after that" else (checkpoint_file, "save")
+    original = getattr(owner, name)
 
-    def full_on_rank_1(path: Path, state: dict[str, Any]) -> None:
+    def fails_on_rank_1(path: Path, *state: Any) -> None:
+        if path.name == "rank_1":
+            raise OSError(5, "Input/output error")
         if path.parent.name == "rank_1":
-            raise checkpoint_file.CheckpointError(f"{path} was not written") from OSError(28, "No space left on device")
-        save(path, state)
+            raise checkpoint_file.CheckpointError("was not written") from OSError(5, "Input/output error")
+        original(path, *state)
 
-    monkeypatch.setattr(checkpoint_file, "save", full_on_rank_1)
-    assert save_all(tmp_path, [30]) == [["rank 1: No space left on device"]] * 2
+    monkeypatch.setattr(owner, name, fails_on_rank_1)
+    assert save_all(tmp_path, [30]) == [["rank 1: Input/output error"]] * 2
     for rank in (0, 1):
         assert sorted(steps_in(tmp_path / f"rank_{rank}")) == [10, 20]
     assert newest(tmp_path) == [(20, 0), (20, 1)]
@@ -154,17 +144,13 @@ def test_without_a_common_step_every_rank_raises(tmp_path: Path, has: tuple[int,
         assert isinstance(error, TimedrunError) and "cannot be resumed" in str(error)
 
 
-def test_a_file_of_another_step_or_rank_or_without_run_and_step_is_passed_over(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_file_of_another_or_no_step_or_rank_is_skipped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     save_all(tmp_path, [10, 20, 30])
     checkpoint_file.save(checkpoint_path(tmp_path / "rank_0", 40), {"position": 40})
     checkpoint_file.save(checkpoint_path(tmp_path / "rank_0", 30), content(40, 0))
     shutil.copy(checkpoint_path(tmp_path / "rank_0", 20), checkpoint_path(tmp_path / "rank_1", 20))
     save_all(tmp_path / "older", [10])
-    for rank in (0, 1):
-        shutil.copytree(tmp_path / "older" / f"rank_{rank}", tmp_path / f"rank_{rank}", dirs_exist_ok=True)
-    shutil.copytree(tmp_path / "older" / "replicated_0", tmp_path / "replicated_0", dirs_exist_ok=True)
+    shutil.copytree(tmp_path / "older", tmp_path, dirs_exist_ok=True)
     assert newest(tmp_path) == [(10, 0), (10, 1)]
     warned = capsys.readouterr().err
     assert "step_00000040.pt does not name its run and step" in warned
@@ -172,7 +158,7 @@ def test_a_file_of_another_step_or_rank_or_without_run_and_step_is_passed_over(
     assert "step_00000020.pt is of rank 0, in the folder of rank 1" in warned
 
 
-def test_each_file_is_read_once_at_most(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_file_is_read_once_also_those_with_all_inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for rank, steps in enumerate(([10, 20, 40], [10, 30, 50])):
         for step in steps:
             checkpoint_file.save(checkpoint_path(tmp_path / f"rank_{rank}", step), content(step, rank))
@@ -194,21 +180,6 @@ def test_a_checkpoint_of_another_run_is_refused_on_all_ranks_and_nothing_is_chan
     assert before == sorted((path, path.stat().st_mtime_ns) for path in tmp_path.rglob("*.pt"))
 
 
-def test_a_failure_after_the_file_has_its_name_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    save_all(tmp_path, [10, 20])
-    synced = atomic_file.fsync_folder
-
-    def fails_on_rank_1(folder: Path) -> None:
-        if folder.name == "rank_1":
-            raise OSError(5, "Input/output error")
-        synced(folder)
-
-    monkeypatch.setattr(atomic_file, "fsync_folder", fails_on_rank_1)
-    assert save_all(tmp_path, [30]) == [["rank 1: Input/output error"]] * 2
-    for rank in (0, 1):
-        assert sorted(steps_in(tmp_path / f"rank_{rank}")) == [10, 20]
-
-
 def test_an_old_file_that_cannot_be_removed_ends_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save_all(tmp_path, [10, 20])
 
@@ -224,24 +195,15 @@ def test_an_old_file_that_cannot_be_removed_ends_no_run(tmp_path: Path, monkeypa
     assert newest(tmp_path) == [(30, 0), (30, 1)]
 
 
-def test_checkpoints_after_the_resumed_step_are_removed(tmp_path: Path) -> None:
-    save_all(tmp_path, [10, 20])
-    checkpoint_file.save(checkpoint_path(tmp_path / "rank_0", 30), content(30, 0))
-    on_all(2, lambda ranks: discard_newer(tmp_path, ranks, 20))
-    assert sorted(steps_in(tmp_path / "rank_0")) == [10, 20]
-
-
 def test_a_step_is_not_saved_twice(tmp_path: Path) -> None:
-    alone = ProcessGroup(0, 1, 0, torch.device("cpu"))
-    saved = CheckpointManager(tmp_path, alone, 0.0, lambda: 0.0)
+    saved = CheckpointManager(tmp_path, ALONE, 0.0, lambda: 0.0)
     assert saved.save(10, partial(state, 10, 0), partial(about, 10, 0)) is None
     assert saved.save(10, lambda: pytest.fail("was asked for again"), dict) is None
 
 
 def test_the_interval_begins_at_the_end_of_the_last_checkpoint(tmp_path: Path) -> None:
     now = [0.0]
-    alone = ProcessGroup(0, 1, 0, torch.device("cpu"))
-    saved = CheckpointManager(tmp_path, alone, 2.0, lambda: now[0])
+    saved = CheckpointManager(tmp_path, ALONE, 2.0, lambda: now[0])
     now[0] = 500.0  # building and compiling
     saved.start(None)
     assert not saved.due
@@ -256,11 +218,18 @@ def test_the_interval_begins_at_the_end_of_the_last_checkpoint(tmp_path: Path) -
 
     saved.save(1, partial(state, 1, 0), slow)
     assert not saved.due
-    assert not CheckpointManager(None, alone, 1e-9, lambda: now[0]).due
+    assert not CheckpointManager(None, ALONE, 1e-9, lambda: now[0]).due
+    never = CheckpointManager(tmp_path, ALONE, 0.0, lambda: now[0])
+    never.start(None)
+    now[0] += 1e9
+    assert not never.due
 
 
-def test_the_next_checkpoint_removes_the_drafts_of_a_killed_writer(tmp_path: Path) -> None:
+def test_checkpoints_after_the_resumed_step_and_then_the_drafts_of_a_killed_writer_are_removed(tmp_path: Path) -> None:
     save_all(tmp_path, [10])
+    checkpoint_file.save(checkpoint_path(tmp_path / "rank_0", 30), content(30, 0))
+    on_all(2, lambda ranks: discard_newer(tmp_path, ranks, 10))
+    assert sorted(steps_in(tmp_path / "rank_0")) == [10]
     (tmp_path / "rank_0" / "step_00000020.pt.draft").write_bytes(b"half")
     save_all(tmp_path, [20])
     assert sorted(os.listdir(tmp_path / "rank_0")) == ["step_00000010.pt", "step_00000020.pt"]

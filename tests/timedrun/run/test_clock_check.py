@@ -2,21 +2,19 @@
 
 import json
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import hypothesis.strategies as st
 import pytest
-import torch
 from hypothesis import given
 
 from mlevents import keys, record
 from mlevents.checks.log_check import check
 from mlevents.runlog import RunLog
+from tests.timedrun.run.killed_run import MakeRun, train
+from timedrun.preflight.dry_run import SimulatedClock
 from timedrun.run import clock_check
 from timedrun.run.clock_check import ClockCheck
-from timedrun.run.run_info import RunInfo
-from timedrun.run.timed_run import TimedRun
 
 
 def looks(tmp_path: Path, moves: list[tuple[float, float]]) -> list[float]:
@@ -45,9 +43,7 @@ def looks(tmp_path: Path, moves: list[tuple[float, float]]) -> list[float]:
         ([(1.6, 2.0)] * 5, [-0.8, -0.8]),
     ],
 )
-def test_the_seconds_of_a_set_clock_are_logged_once(
-    tmp_path: Path, moves: list[tuple[float, float]], told: list[float]
-) -> None:
+def test_seconds_of_a_set_clock_are_logged(tmp_path: Path, moves: list[tuple[float, float]], told: list[float]) -> None:
     assert looks(tmp_path, moves) == pytest.approx(told)
 
 
@@ -76,47 +72,36 @@ def test_a_clock_that_is_slewed_is_not_set(tmp_path_factory: pytest.TempPathFact
 
 
 def test_a_slow_disk_is_not_taken_for_a_set_clock(
-    make_run: Callable[..., TimedRun], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    timed: MakeRun, clock: SimulatedClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    now, fsync = [1_700_000_000.0], os.fsync
+    fsync = os.fsync
 
     def slow(descriptor: int) -> None:
-        now[0] += 5.0
+        clock.advance(5.0)
         fsync(descriptor)
 
     monkeypatch.setattr(os, "fsync", slow)
-    log = RunLog(tmp_path / "result_0.txt", clock=lambda: now[0])
-    with make_run(log=log, monotonic=lambda: now[0], check_every=1) as run:
-        run.start_clock(RunInfo(train_samples=1, eval_samples=1, hyperparameters={}))
-        for block in run.blocks(2):
-            for _ in run.epochs(block):
-                now[0] += 30.0
-                run.step_done(1, torch.zeros(()))
-            with run.evaluation(block) as measurement:
-                measurement.value = 1.0
+    with timed(check_every=1) as run:
+        train(run, 2, lambda last: 1.0, steps=1, before_step=lambda number: clock.advance(30.0))
     findings = check(tmp_path / "result_0.txt", "2.0.0").findings
     assert not [finding for finding in findings if finding.rule == "clock-agreement"]
     stopped = record.read(tmp_path / "result_0.txt").stopped
     assert stopped is not None and stopped.metadata[keys.ELAPSED_MS] >= 35_000
 
 
-def test_a_run_whose_clock_is_set_logs_it_and_its_times_are_not_believed(
-    make_run: Callable[..., TimedRun], tmp_path: Path
-) -> None:
-    now, ahead = [1_700_000_000.0], [0.0]
-    log = RunLog(tmp_path / "result_0.txt", clock=lambda: now[0])
-    with make_run(log=log, monotonic=lambda: now[0] - ahead[0], check_every=1) as run:
-        run.start_clock(RunInfo(train_samples=1, eval_samples=1, hyperparameters={}))
-        for block in run.blocks(2):
-            for _ in run.epochs(block):
-                now[0] += 30.0
-                run.step_done(1, torch.zeros(()))
-            with run.evaluation(block) as measurement:
-                now[0] -= 20.0
-                ahead[0] -= 20.0
-                measurement.value = 1.0
-    found = record.read(tmp_path / "result_0.txt")
-    assert [event.value for event in found.all(keys.CLOCK_SET)] == [-20.0]
+def test_a_run_whose_clock_is_set_is_not_believed(make_run: MakeRun, clock: SimulatedClock, tmp_path: Path) -> None:
+    ahead = [0.0]
+
+    def quality(last: int) -> float:
+        clock.advance(-20.0)
+        ahead[0] -= 20.0
+        return 1.0
+
+    log = RunLog(tmp_path / "result_0.txt", clock=clock)
+    with make_run(log=log, monotonic=lambda: clock.now - ahead[0], check_every=1) as run:
+        train(run, 2, quality, steps=1, before_step=lambda number: clock.advance(30.0))
+    told = record.read(tmp_path / "result_0.txt").all(keys.CLOCK_SET)
+    assert [event.value for event in told] == [-20.0]
     errors = [finding for finding in check(tmp_path / "result_0.txt", "2.0.0").findings if finding.level == "error"]
     assert {finding.rule for finding in errors} >= {"clock-agreement"}
     assert any("set by -20" in finding.message for finding in errors)

@@ -1,222 +1,148 @@
 """What the log says of throughput, the page cache, read-ahead and the cold start, and that a score says the same."""
 
-import signal
-from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
-import torch
 
 from judging.pages.score_table import table
 from judging.scoring.score import score
 from mlevents import keys, mlcommons, record
 from mlevents.checks.log_check import check
 from mlevents.event import Event
-from mlevents.runlog import RunLog
 from mlevents.summary import summarize
-from tests.timedrun.run.killed_run import IN_SAMPLES, MakeRun
-from timedrun.config import EvaluationConfig, RunConfig
-from timedrun.distributed.stop_signals import ShutdownRequest
+from tests.timedrun.run import killed_run as loop
+from tests.timedrun.run.killed_run import IN_SAMPLES, MakeConfig, MakeRun, resume
+from timedrun.config import EvaluationConfig
 from timedrun.preflight.dry_run import SimulatedClock
 from timedrun.run import page_cache
-from timedrun.run.checkpoint_file import load
 from timedrun.run.run_info import RunInfo
 from timedrun.run.timed_run import TimedRun
 
+SECONDS = [2.0] * 5 + [1.0] * 15
 INFO = RunInfo(train_samples=20, eval_samples=5, hyperparameters={})
 
 
 def train(
-    run: TimedRun, clock: SimulatedClock, step_seconds: list[float], qualities: list[float], steps: int = 5
-) -> None:
-    """Steps of 4 samples, `steps` an epoch; `step_seconds` by epoch (by block where samples count), evaluations 7 s."""
-    if run._started is None:
-        run.start_clock(RunInfo(train_samples=4 * steps, eval_samples=5, hyperparameters={}))
-    loss, values = torch.tensor(1.0), iter(qualities)
-    in_samples = run.spec.unit == "samples"
-    for number, block in enumerate(run.blocks(4 * steps * len(step_seconds) if in_samples else len(step_seconds))):
-        if in_samples:
-            for _ in run.steps(block):
-                clock.advance(step_seconds[number])
-                run.step_done(4, loss)
-        else:
-            for epoch in run.epochs(block):
-                for _ in range(run.position.step_in_epoch, steps):
-                    clock.advance(step_seconds[epoch - 1])
-                    run.step_done(4, loss)
-        with run.evaluation(block) as measurement:
-            clock.advance(7.0)
-            measurement.value = next(values)
+    run: TimedRun, clock: SimulatedClock, seconds: list[float], qualities: list[float], stop_at: int = 0, **data: Any
+) -> record.RunRecord:
+    """Steps of the given seconds, five an epoch, after any read-ahead, and evaluations of 7 s; the log."""
+    values = iter(qualities)
+
+    def quality(last: int) -> float:
+        clock.advance(7.0)
+        return next(values)
+
+    total = 4 * len(seconds) if run.spec.unit == "samples" else len(seconds) // 5
+    with run:
+        run.start_clock(INFO, **data)
+        if run._read_ahead is not None and run._read_ahead._thread is not None:
+            run._read_ahead._thread.join(20)
+        loop.train(run, total, quality, before_step=lambda number: clock.advance(seconds[number - 1]), stops=[stop_at])
+    return record.read(run.log.path)
 
 
 def throughputs(log: record.RunRecord) -> list[Event]:
     return [event for event in log.all(keys.TRACKED_STATS) if keys.THROUGHPUT in event.value]
 
 
-@pytest.fixture
-def clock() -> SimulatedClock:
-    return SimulatedClock()
-
-
-@pytest.fixture
-def timed(make_run: MakeRun, tmp_path: Path, clock: SimulatedClock) -> MakeRun:
-    """A run whose log and monotonic clock are the simulated one."""
-
-    def make(*arguments: object, **options: object) -> TimedRun:
-        log = options.pop("log", None) or RunLog(tmp_path / "result_0.txt", clock=clock)
-        return make_run(*arguments, log=log, monotonic=clock, **options)
-
-    return make
-
-
 def test_throughput_and_the_first_epochs_cost_are_logged_without_evaluation_and_the_score_agrees(
-    timed: MakeRun, toy_config: Callable[..., RunConfig], clock: SimulatedClock, tmp_path: Path
+    timed: MakeRun, clock: SimulatedClock
 ) -> None:
-    with timed(toy_config()) as run:
-        train(run, clock, [2.0, 1.0, 0.8, 1.0], [0.1, 0.95])
-    path = tmp_path / "result_0.txt"
-    log = record.read(path)
-    assert mlcommons.check_log(path, "2.0.0").verdict == "pass" and check(path, "2.0.0").passed
+    log = train(timed(), clock, [2.0] * 5 + [1.0] * 5 + [0.8] * 5 + [1.0] * 5, [0.1, 0.95])
+    assert mlcommons.check_log(log.path, "2.0.0").verdict == "pass" and check(log.path, "2.0.0").passed
     stats = throughputs(log)
     assert [event.value["throughput"] for event in stats] == pytest.approx([2.0, 4.0, 5.0, 4.0])
-    assert [(event.metadata["step"], event.metadata["epoch_num"]) for event in stats] == [
-        (5, 1), (10, 2), (15, 3), (20, 4)
-    ]  # fmt: skip
+    ends = [(event.metadata["step"], event.metadata["epoch_num"]) for event in stats]
+    assert ends == [(5, 1), (10, 2), (15, 3), (20, 4)]
     assert [event.key for event in log.events][-2:] == [keys.COLD_START, keys.RUN_STOP]
     assert log.all(keys.PAGE_CACHE_RESIDENT) == log.all(keys.READ_AHEAD) == []  # no files were named
     whole = (2.0 + 1.0 + 0.8 + 1.0) * 5 + 2 * 7.0
-    assert log.value(keys.COLD_START) == {
-        "first_throughput": pytest.approx(2.0),
-        "later_throughput": pytest.approx(4.0),
-        "seconds": pytest.approx(5.0),
-        "share": pytest.approx(5.0 / whole),
-    }
+    told = {"first_throughput": 2.0, "later_throughput": 4.0, "seconds": 5.0, "share": 5.0 / whole}
+    assert log.value(keys.COLD_START) == pytest.approx(told)
     summary = summarize(log)
     assert summary.first_epoch_share == pytest.approx(log.value(keys.COLD_START)["share"], abs=1e-3)
     assert (summary.first_throughput, summary.later_throughput) == pytest.approx((2.0, 4.0))
     assert (summary.caches_dropped, summary.page_cache_resident) == (False, None)
-    (one,) = score([path])
-    assert one.first_epoch_share == summary.first_epoch_share
-    text = table([one], detailed=True)
+    (run_score,) = score([log.path])
+    assert run_score.first_epoch_share == summary.first_epoch_share
+    text = table([run_score], detailed=True)
     assert "first epoch or block 2.0 samples/s, later 4.0" in text
     assert "caches   not dropped" in text
 
 
 def test_in_samples_a_block_is_what_is_compared_and_its_length_and_evaluation_do_not_count(
-    timed: MakeRun, toy_config: Callable[..., RunConfig], clock: SimulatedClock, tmp_path: Path
+    timed: MakeRun, toy_config: MakeConfig, clock: SimulatedClock
 ) -> None:
     config = toy_config(evaluation=EvaluationConfig(target=0.9, every=20, first=40))
-    with timed(config, IN_SAMPLES) as run:
-        train(run, clock, [1.0, 0.5, 0.5, 0.25], [0.1, 0.2, 0.95])
-    path = tmp_path / "result_0.txt"
-    log = record.read(path)
+    log = train(timed(config, IN_SAMPLES), clock, [1.0] * 10 + [0.5] * 10, [0.1, 0.2, 0.95])
     whole = 10 * 1.0 + 5 * 0.5 + 5 * 0.5 + 3 * 7.0
     told = log.value(keys.COLD_START)
     assert [event.metadata["epoch_num"] for event in throughputs(log)] == [40, 60, 80]
     assert (told["first_throughput"], told["later_throughput"]) == pytest.approx((4.0, 8.0))
     assert (told["seconds"], told["share"]) == pytest.approx((5.0, 5.0 / whole))
     assert summarize(log).first_epoch_share == pytest.approx(told["share"], abs=1e-3)
-    assert check(path, "2.1.0").passed
-    assert mlcommons.check_log(path, "2.1.0").verdict == "pass"
+    assert mlcommons.check_log(log.path, "2.1.0").verdict == "pass" and check(log.path, "2.1.0").passed
 
 
-def test_a_single_epoch_has_no_cold_start_share(
-    timed: MakeRun, toy_config: Callable[..., RunConfig], clock: SimulatedClock, tmp_path: Path
+@pytest.mark.parametrize(
+    ("seconds", "told", "share"),
+    [
+        ([2.0] * 5, {"later_throughput": None, "seconds": None, "share": None}, None),
+        ([0.5] * 5 + [1.0] * 5, {"later_throughput": 4.0, "seconds": -2.5, "share": 0.0}, 0.0),
+    ],
+    ids=["one epoch has no share", "a faster first epoch has no share and saves time"],
+)
+def test_a_cold_start_that_cost_nothing(
+    timed: MakeRun, clock: SimulatedClock, seconds: list[float], told: dict[str, Any], share: Any
 ) -> None:
-    with timed(toy_config(evaluation=EvaluationConfig(target=0.9, every=1, first=1))) as run:
-        train(run, clock, [2.0], [0.95])
-    log = record.read(tmp_path / "result_0.txt")
-    assert log.value(keys.COLD_START) == {
-        "first_throughput": pytest.approx(2.0), "later_throughput": None, "seconds": None, "share": None
-    }  # fmt: skip
-    assert summarize(log).first_epoch_share is None
+    log = train(timed(), clock, seconds, [0.1])  # the target is missed: what it cost is logged all the same
+    assert log.value(keys.COLD_START) == pytest.approx(told | {"first_throughput": 4 / seconds[0]})
+    assert summarize(log).first_epoch_share == share
 
 
-def test_a_faster_first_epoch_has_no_share_and_negative_seconds(
-    timed: MakeRun, toy_config: Callable[..., RunConfig], clock: SimulatedClock, tmp_path: Path
-) -> None:
-    with timed(toy_config()) as run:
-        train(run, clock, [0.5, 1.0], [0.1])  # the target is not reached: what it cost is logged all the same
-    told = record.read(tmp_path / "result_0.txt").value(keys.COLD_START)
-    assert (told["seconds"], told["share"]) == (pytest.approx(-2.5), 0.0)
-
-
-def test_an_interrupted_epoch_counts_once_without_the_gap(
-    timed: MakeRun, toy_config: Callable[..., RunConfig], clock: SimulatedClock, tmp_path: Path
-) -> None:
-    stop = ShutdownRequest()
-    with timed(toy_config(), stop=stop, checkpoints=tmp_path / "saved") as run:
-        run.start_clock(RunInfo(train_samples=20, eval_samples=5, hyperparameters={}))
-        for block in run.blocks(4):
-            for epoch in run.epochs(block):
-                for step in range(5):
-                    clock.advance(2.0 if epoch == 1 else 1.0)
-                    if (epoch, step) == (2, 2):
-                        stop.signal = signal.SIGTERM
-                    run.step_done(4, torch.tensor(1.0))
-    assert record.read(tmp_path / "result_0.txt").all(keys.COLD_START) == []  # the run is not over
+def test_an_interrupted_epoch_counts_without_the_gap(timed: MakeRun, clock: SimulatedClock, tmp_path: Path) -> None:
+    log = train(timed(checkpoints=tmp_path / "checkpoint"), clock, SECONDS, [], stop_at=8)
+    assert log.all(keys.COLD_START) == []  # the run is not over
     clock.advance(1000.0)
-    state = load(tmp_path / "saved" / "rank_0" / "step_00000008.pt")
-    log = RunLog.resume(tmp_path / "result_0.txt", keep_in=tmp_path, clock=clock, **state["log"])
-    with timed(toy_config(), log=log, resume_from=state) as run:
-        train(run, clock, [2.0, 1.0, 1.0, 1.0], [0.1, 0.95])
-    told = record.read(tmp_path / "result_0.txt")
-    assert [event.value["throughput"] for event in throughputs(told)] == pytest.approx([2.0, 4.0, 4.0, 4.0])
-    (cold,) = told.all(keys.COLD_START)
+    log = train(resume(timed, tmp_path, clock=clock), clock, SECONDS, [0.1, 0.95])
+    assert [event.value["throughput"] for event in throughputs(log)] == pytest.approx([2.0, 4.0, 4.0, 4.0])
+    (cold,) = log.all(keys.COLD_START)
     assert cold.value["seconds"] == pytest.approx(5.0)
     assert cold.value["share"] is None  # how long the whole run took, this process does not know
 
 
 def test_the_cached_part_of_the_data_is_logged_before_the_clock_and_scored(
-    timed: MakeRun,
-    toy_config: Callable[..., RunConfig],
-    clock: SimulatedClock,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    timed: MakeRun, clock: SimulatedClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(page_cache, "SAMPLED_FILES", 1)
     data = tmp_path / "data.bin"
     data.write_bytes(bytes(100_000))
-    with timed(toy_config()) as run:
-        run.start_clock(INFO, files=[data] * 30)
-        train(run, clock, [2.0, 1.0], [0.95])
-    path = tmp_path / "result_0.txt"
-    log = record.read(path)
+    log = train(timed(), clock, SECONDS[:10], [0.95], files=[data] * 30)
     (event,) = log.all(keys.PAGE_CACHE_RESIDENT)
     assert log.started is not None and event.line < log.started.line
     assert event.metadata["bytes"] == 100_000
     assert (event.metadata["files"], event.metadata["sample_of_files"]) == (1, 30)
     assert event.value == 1.0 or event.metadata["reason"]
-    (one,) = score([path])
-    assert one.page_cache_resident == event.value
+    (run_score,) = score([log.path])
+    assert run_score.page_cache_resident == event.value
     if event.value is not None:
-        assert "not dropped, 100.0% of the data in the page cache before the clock" in table([one], detailed=True)
+        assert "not dropped, 100.0% of the data in the page cache before the clock" in table([run_score], detailed=True)
 
 
-def test_read_ahead_is_logged_once_at_the_end_of_an_epoch(
-    timed: MakeRun, toy_config: Callable[..., RunConfig], clock: SimulatedClock, tmp_path: Path
-) -> None:
+def test_read_ahead_is_logged_once_at_an_epochs_end(timed: MakeRun, clock: SimulatedClock, tmp_path: Path) -> None:
     data = tmp_path / "data.bin"
     data.write_bytes(bytes(100_000))
-    with timed(toy_config()) as run:
-        run.start_clock(INFO, files=[data], read_ahead_bytes=100_000)
-        assert run._read_ahead is not None and run._read_ahead._thread is not None
-        run._read_ahead._thread.join(20)
-        train(run, clock, [2.0, 1.0], [0.95])
-    log = record.read(tmp_path / "result_0.txt")
+    log = train(timed(), clock, SECONDS[:10], [0.95], files=[data], read_ahead_bytes=100_000)
     (event,) = log.all(keys.READ_AHEAD)
     assert (event.value, event.metadata["complete"]) == (100_000, True)
     assert event.line < log.all(keys.EPOCH_START)[1].line
-    assert check(tmp_path / "result_0.txt", "2.0.0").passed
+    assert check(log.path, "2.0.0").passed
 
 
 @pytest.mark.parametrize("quality", [0.95, 0.1])
-def test_an_unfinished_read_ahead_is_logged_before_run_stop(
-    timed: MakeRun, toy_config: Callable[..., RunConfig], clock: SimulatedClock, tmp_path: Path, quality: float
-) -> None:
-    with timed(toy_config()) as run:
-        run.start_clock(INFO, read_ahead_bytes=1 << 60)
-        train(run, clock, [2.0, 1.0], [quality])
-    (event,) = record.read(tmp_path / "result_0.txt").all(keys.READ_AHEAD)
+def test_an_unfinished_read_ahead_is_logged(timed: MakeRun, clock: SimulatedClock, quality: float) -> None:
+    log = train(timed(), clock, SECONDS[:10], [quality], read_ahead_bytes=1 << 60)
+    (event,) = log.all(keys.READ_AHEAD)
     assert (event.value, event.metadata["complete"]) == (0, False)
     assert "more than" in event.metadata["reason"]

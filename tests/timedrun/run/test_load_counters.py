@@ -1,8 +1,7 @@
 """Counters of the load beside a run: from the kernel's files, by block, and unknown with a reason."""
 
-from __future__ import annotations
-
 import os
+import shutil
 import sys
 import types
 from pathlib import Path
@@ -12,9 +11,10 @@ import pytest
 import torch
 
 from mlevents import keys, record
+from mlevents.event import Event
 from mlevents.runlog import RunLog
 from tests.timedrun.distributed.thread_ranks import CPU
-from tests.timedrun.run.killed_run import MakeRun, Program
+from tests.timedrun.run.killed_run import MakeRun, finished
 from timedrun.distributed.stall_detector import descendants
 from timedrun.run import load_counters
 from timedrun.run.load_counters import LoadCounters, Reading, log_load
@@ -56,18 +56,26 @@ class Machine:
         return LoadCounters(CPU, lambda: self.now, proc=self.proc, cgroup=self.cgroup)
 
 
+def logged(folder: Path, *blocks: list[tuple[str, Reading]]) -> list[Event]:
+    """The events of the reports of all ranks on some blocks."""
+    with RunLog(folder / "result_0.txt", durable=False) as log:
+        for reports in blocks:
+            log_load(log, reports)
+    return record.read(folder / "result_0.txt").all(keys.MACHINE_LOAD)
+
+
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
-    found = Machine(tmp_path)
-    monkeypatch.setattr(psutil, "PROCFS_PATH", str(found.proc))
-    monkeypatch.setattr(load_counters, "cpu_seconds", lambda children: found.own)
+    simulated = Machine(tmp_path)
+    monkeypatch.setattr(psutil, "PROCFS_PATH", str(simulated.proc))
+    monkeypatch.setattr(load_counters, "cpu_seconds", lambda children: simulated.own)
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
-    found.write(found.proc / "thread-self" / "children", "")
-    found.stat(user=1000, idle=500)
-    found.thread(1, 1.0)
-    found.pressure(1_000_000)
-    found.groups("0::/\n", unified=-1)
-    return found
+    simulated.write(simulated.proc / "thread-self" / "children", "")
+    simulated.stat(user=1000, idle=500)
+    simulated.thread(1, 1.0)
+    simulated.pressure(1_000_000)
+    simulated.groups("0::/\n", unified=-1)
+    return simulated
 
 
 def test_a_block_counts_what_was_used_since_the_block_before(machine: Machine) -> None:
@@ -79,23 +87,11 @@ def test_a_block_counts_what_was_used_since_the_block_before(machine: Machine) -
     machine.thread(2, 0.25)  # started since
     machine.thread(77, 2.0, process="77")
     machine.pressure(1_250_000)
-    _, found = counters.block()
-    assert found == pytest.approx(
-        {
-            "seconds": 10.0,
-            "capacity_seconds": 20.0,
-            "busy_seconds": 18.0,
-            "stolen_seconds": 0.5,
-            "own_seconds": 6.0,
-            "waited_seconds": 2.75,
-            "periods": 0,
-            "throttled_periods": 0,
-            "memory_stalled_seconds": 0.25,
-        }
+    assert counters.block()[1] == pytest.approx(
+        {"seconds": 10.0, "capacity_seconds": 20.0, "busy_seconds": 18.0, "stolen_seconds": 0.5, "own_seconds": 6.0}
+        | {"waited_seconds": 2.75, "periods": 0, "throttled_periods": 0, "memory_stalled_seconds": 0.25}
     )
-    (machine.proc / "self" / "task" / "2" / "schedstat").unlink()
-    (machine.proc / "self" / "task" / "2" / "children").unlink()
-    (machine.proc / "self" / "task" / "2").rmdir()  # an ended thread takes nothing back
+    shutil.rmtree(machine.proc / "self" / "task" / "2")  # an ended thread takes nothing back
     machine.thread(1, 1.75, children="77")
     assert counters.block()[1]["waited_seconds"] == pytest.approx(0.25)
 
@@ -109,9 +105,7 @@ def test_a_block_counts_what_was_used_since_the_block_before(machine: Machine) -
     ],
     ids=["version 2", "version 1", "version 1 in a container"],
 )
-def test_throttling_and_memory_pressure_are_those_of_the_runs_control_groups(
-    machine: Machine, lines: str, throttled: dict[str, int]
-) -> None:
+def test_throttling_and_pressure_are_the_runs_groups(machine: Machine, lines: str, throttled: dict[str, int]) -> None:
     machine.groups(lines, **dict.fromkeys(throttled, 0) | {name: -1 for name, count in throttled.items() if count < 0})
     own = f"cgroup/{next(iter(throttled)).replace('__', '/')}/memory.pressure"
     machine.pressure(0, own)
@@ -131,18 +125,11 @@ def test_what_a_system_lacks_is_unknown_with_a_reason_and_logged_as_such(tmp_pat
     machine.stat(user=1100, idle=500)
     (machine.proc / "stat").rename(tmp_path / "stat")  # fails from here on
     reports = [counters.block()]
-    with RunLog(tmp_path / "result_0.txt", durable=False) as log:
-        log_load(log, reports, epoch_num=2)
-    (event,) = record.read(tmp_path / "result_0.txt").all(keys.MACHINE_LOAD)
+    (event,) = logged(tmp_path, reports)
     assert event.value == {"seconds": 0.0, "capacity_seconds": 0.0, "own_seconds": 0.0}
-    assert event.metadata["epoch_num"] == 2
-    assert event.metadata["unknown"] == {
-        "busy_seconds": "FileNotFoundError: No such file or directory",
-        "stolen_seconds": "FileNotFoundError: No such file or directory",
-        "waited_seconds": "OSError: the kernel does not account for waits of threads (schedstat)",
-        "periods": "FileNotFoundError: No such file or directory",
-        "throttled_periods": "FileNotFoundError: No such file or directory",
-        "memory_stalled_seconds": "FileNotFoundError: No such file or directory",
+    absent = ("busy_seconds", "stolen_seconds", "periods", "throttled_periods", "memory_stalled_seconds")
+    assert event.metadata["unknown"] == dict.fromkeys(absent, "FileNotFoundError: No such file or directory") | {
+        "waited_seconds": "OSError: the kernel does not account for waits of threads (schedstat)"
     }
 
 
@@ -200,37 +187,26 @@ def test_the_ranks_of_a_machine_are_one_run_and_the_most_loaded_machine_is_logge
         return machine | {"gpu_joules": 50.0} | {"own_seconds": own, "waited_seconds": waited}
 
     reports = [("a", reading(6.0, 1.0)), ("b", reading(2.0)), ("a", reading(6.0, 2.0)), ("b", reading(1.0))]
-    with RunLog(tmp_path / "result_0.txt", durable=False) as log:
-        log_load(log, reports)
-        log_load(log, [*reports[::2], ("a", reading(0.0, "OSError: gone"))])
-    two, one = record.read(tmp_path / "result_0.txt").all(keys.MACHINE_LOAD)
+    two, one = logged(tmp_path, reports, [*reports[::2], ("a", reading(0.0, "OSError: gone"))])
     assert (two.metadata["node"], two.metadata["nodes"], two.value["own_seconds"]) == (1, 2, 3.0)
     assert two.value["gpu_joules"] == 100  # two GPUs
     assert "nodes" not in one.metadata and one.metadata["unknown"] == {"waited_seconds": "OSError: gone"}
     assert one.value["own_seconds"] == 12.0
 
 
-def test_a_run_logs_the_load_of_every_block_before_it_stops(
-    make_run: MakeRun, tmp_path: Path, machine: Machine
-) -> None:
-    with make_run(load=machine.counters()) as run:
-        Program().train(run)
-    log = record.read(tmp_path / "result_0.txt")
-    assert [event.metadata["epoch_num"] for event in log.all(keys.MACHINE_LOAD)] == [2, 4]
-    assert log.status == keys.SUCCESS and all(event in log.timed for event in log.all(keys.MACHINE_LOAD))
-
-
-def test_readings_that_fail_in_any_way_do_not_end_a_run(
-    make_run: MakeRun, tmp_path: Path, machine: Machine, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_run_logs_the_load_of_every_block_before_it_stops_and_no_failed_reading_ends_it(
+    make_run: MakeRun, machine: Machine, monkeypatch: pytest.MonkeyPatch, fails: bool
 ) -> None:
     def fail(*arguments: object) -> float:
         raise RuntimeError("no such counter")
 
-    monkeypatch.setattr(load_counters, "cpu_seconds", fail)
-    monkeypatch.setattr(load_counters, "thread_times", fail)
-    with make_run(load=machine.counters()) as run:
-        Program().train(run)
-    log = record.read(tmp_path / "result_0.txt")
-    assert log.status == keys.SUCCESS
-    unknown = log.all(keys.MACHINE_LOAD)[0].metadata["unknown"]
-    assert unknown == dict.fromkeys(("own_seconds", "waited_seconds"), "RuntimeError: no such counter")
+    for name in ("cpu_seconds", "thread_times") if fails else ():
+        monkeypatch.setattr(load_counters, name, fail)
+    log = finished(make_run(load=machine.counters()))
+    loads = log.all(keys.MACHINE_LOAD)
+    assert [event.metadata["epoch_num"] for event in loads] == [2, 4]
+    assert log.status == keys.SUCCESS and all(event in log.timed for event in loads)
+    if fails:
+        words = "RuntimeError: no such counter"
+        assert loads[0].metadata["unknown"] == {"own_seconds": words, "waited_seconds": words}

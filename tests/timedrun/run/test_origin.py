@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -16,12 +17,10 @@ DIGEST = f"sha256:{'0123456789abcdef' * 4}"
 
 
 @pytest.mark.parametrize(
-    ("given", "found"),
+    ("given", "text"),
     [("", None), (DIGEST, DIGEST), (f"registry.internal:5000/team/image@{DIGEST}", DIGEST), (f" {DIGEST}\n", DIGEST)],
 )
-def test_an_images_digest_is_kept_without_the_registry_that_holds_it(
-    given: str, text: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_digest_is_kept_without_its_registry(given: str, text: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(origin.IMAGE_DIGEST, given)
     assert origin.image_digest() == text
     monkeypatch.delenv(origin.IMAGE_DIGEST)
@@ -52,21 +51,17 @@ def test_data_that_cannot_be_read_are_unknown_and_name_no_folder(tmp_path: Path)
 
 
 def test_a_benchmark_without_a_digest_of_its_data_says_so(make_package: Callable[[str, str], str]) -> None:
-    spec = "from timedrun.benchmark import BenchmarkSpec\nSPEC = BenchmarkSpec("
-    spec += "title='', mlperf_benchmark='resnet', ruleset='2.0.0',"
-    spec += " default_data='toy')\n"
-    name = make_package("no_digest_benchmark", spec)
-    (Path(str(find(name).package.__file__)).parent / "datasets.py").write_text("")
-    found = origin.data_identity(find(name), replace(synthetic_smoke(), dataset="toy"), None)
-    assert found == {"name": "toy", "sha256": None, "of": "unknown: the benchmark has no data_digest"}
+    spec = "from timedrun.benchmark import BenchmarkSpec\n"
+    spec += "SPEC = BenchmarkSpec(title='', mlperf_benchmark='resnet', ruleset='2.0.0', default_data='toy')\n"
+    benchmark = find(make_package("no_digest_benchmark", spec))
+    (Path(str(benchmark.package.__file__)).parent / "datasets.py").write_text("")
+    identity = origin.data_identity(benchmark, replace(synthetic_smoke(), dataset="toy"), None)
+    assert identity == {"name": "toy", "sha256": None, "of": "unknown: the benchmark has no data_digest"}
 
 
 def test_running_out_of_memory_does_not_fail_a_finished_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def exhausted(path: Path) -> None:
-        raise MemoryError
-
-    monkeypatch.setattr(origin, "read_json", exhausted)
+    monkeypatch.setattr(origin, "read_json", MagicMock(side_effect=MemoryError))
     origin.add_data(tmp_path / "p.json", find("image_classification"), synthetic_smoke(), None, None)
     assert "could not be added (MemoryError)" in capsys.readouterr().err

@@ -4,12 +4,13 @@ import mmap
 import os
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
+from tests.timedrun.distributed.thread_ranks import on_all
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.run import page_cache
 from timedrun.run.page_cache import (
@@ -48,18 +49,13 @@ def on_disk(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_written_file_is_cached_and_a_dropped_one_is_not(on_disk: Path) -> None:
-    size = 40 * mmap.PAGESIZE + 123
+def test_the_cached_part_is_measured_without_reading(on_disk: Path) -> None:
+    page = mmap.PAGESIZE
+    size = 63 * page + 123
     file = write(on_disk / "data", size)
     assert resident([file]) == Residency(1.0, size, size)
     forget(file)
     assert resident([file]) == Residency(0.0, size, size)
-
-
-def test_the_cached_part_is_measured_without_reading(on_disk: Path) -> None:
-    page = mmap.PAGESIZE
-    file = write(on_disk / "data", 64 * page)
-    forget(file)
     with file.open("rb") as opened:
         os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_RANDOM)  # no more is read than asked for
         os.pread(opened.fileno(), 16 * page, 8 * page)
@@ -70,35 +66,23 @@ def test_the_cached_part_is_measured_without_reading(on_disk: Path) -> None:
 def test_large_files_are_sampled_in_evenly_spaced_windows(tmp_path: Path) -> None:
     files = [tmp_path / f"shard_{number}" for number in range(5)]
     for file in files:
-        with file.open("wb") as opened:
-            opened.truncate(3 * WINDOW_BYTES + 5)  # sparse: nothing of it is on the disk
+        file.touch()
+        os.truncate(file, 3 * WINDOW_BYTES + 5)  # sparse: nothing of it is on the disk
     residency = resident(files, most_bytes=4 * WINDOW_BYTES)
     assert residency.fraction == 0.0
     assert residency.bytes == 5 * (3 * WINDOW_BYTES + 5)
-    places = list(page_cache._windows(files, [file.stat().st_size for file in files], 4 * WINDOW_BYTES))
-    assert places == [
-        (files[0], 0, WINDOW_BYTES),
-        (files[1], WINDOW_BYTES, WINDOW_BYTES),
-        (files[2], 2 * WINDOW_BYTES, WINDOW_BYTES),
-        (files[3], 3 * WINDOW_BYTES, 5),
-    ]
-    assert residency.asked_bytes == 3 * WINDOW_BYTES + 5
+    assert residency.asked_bytes == 3 * WINDOW_BYTES + 5  # the first window, the second, ... of four files
 
 
-@pytest.mark.parametrize("name, reason", [("absent", "FileNotFoundError"), ("empty", "empty")])
-def test_an_unknown_fraction_has_a_reason(name: str, reason: str, tmp_path: Path) -> None:
+def test_an_unknown_share_has_a_reason_also_for_others_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = write(tmp_path / "data", 10)
     (tmp_path / "empty").touch()
-    residency = resident([tmp_path / name])
-    assert residency.fraction is None
-    assert reason in residency.reason
-    assert str(tmp_path) not in residency.reason  # it goes into a published log
-
-
-def test_mincore_is_not_used_for_files_of_other_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert resident([tmp_path / "empty"]) == Residency(None, 0, 0, "the files are empty")
+    words = "FileNotFoundError: No such file or directory"  # without the path: it goes into a published log
+    assert resident([tmp_path / "absent"]) == Residency(None, 0, 0, words)
     monkeypatch.setattr(page_cache, "_mincore_is_true", lambda descriptor: False)
-    residency = resident([write(tmp_path / "data", 10)])
-    assert (residency.fraction, residency.bytes) == (None, 10)
-    assert "owner" in residency.reason
+    residency = resident([file])
+    assert (residency.fraction, residency.bytes) == (None, 10) and "owner" in residency.reason
 
 
 def test_evenly_returns_all_of_few_and_spaced_ones_of_many() -> None:
@@ -131,34 +115,26 @@ def test_caches_that_cannot_be_dropped_have_a_reason_without_a_path(tmp_path: Pa
     assert page_cache.clear(tmp_path) == (False, "IsADirectoryError: Is a directory")
 
 
-class TwoNodes(ProcessGroup):
-    """Rank `rank` of two nodes with two ranks each, where the others have answered already."""
-
-    others: tuple[Any, ...]
-
-    def all_gather(self, value: Any) -> list[Any]:
-        return [value if number == self.rank else other for number, other in enumerate(self.others)]
-
-
-def node(rank: int, *others: Any) -> ProcessGroup:
-    ranks = TwoNodes(rank, 4, rank % 2, torch.device("cpu"))
-    object.__setattr__(ranks, "others", others)
-    return ranks
-
-
 def test_caches_are_cleared_once_on_each_node_and_count_as_cleared_only_where_all_were() -> None:
     cleared, failed = (True, ""), (False, "read-only")
-    calls: list[bool] = []
+    calls: list[int] = []
 
-    def clear() -> tuple[bool, str]:
-        calls.append(True)
-        return cleared
+    def told(*nodes: tuple[bool, str]) -> list[Any]:
+        """What each of two ranks of every node is told."""
 
-    assert clear_on_every_node(node(0, None, None, cleared, None), clear) == (True, "")
-    assert clear_on_every_node(node(1, cleared, None, cleared, None), clear) == (True, "")
-    assert calls == [True]  # not by a local rank 1
-    assert clear_on_every_node(node(0, None, None, failed, None), clear) == (False, "node 1 of 2: read-only")
-    assert clear_on_every_node(ProcessGroup(0, 1, 0, torch.device("cpu")), lambda: failed) == failed
+        def body(ranks: ProcessGroup) -> tuple[bool, str]:
+            def clear() -> tuple[bool, str]:
+                calls.append(ranks.rank)
+                return nodes[ranks.rank // 2]
+
+            return clear_on_every_node(replace(ranks, local_rank=ranks.rank % 2), clear)
+
+        return on_all(2 * len(nodes), body)
+
+    assert told(cleared, cleared) == [(True, "")] * 4
+    assert sorted(calls) == [0, 2]  # not by a local rank 1
+    assert told(cleared, failed) == [(False, "node 1 of 2: read-only")] * 4
+    assert told(failed) == [failed] * 2
 
 
 def wait(reader: ReadAhead) -> None:
@@ -170,25 +146,13 @@ def wait(reader: ReadAhead) -> None:
 @pytest.fixture
 def files(tmp_path: Path) -> list[Path]:
     """Three files, on disk and not in the page cache where that is possible."""
-    items = [tmp_path / f"shard_{number}" for number in range(3)]
-    for file, size in zip(items, (3_000_000, 0, 10_001), strict=True):
-        with file.open("wb") as opened:
-            opened.write(bytes(size))
-            opened.flush()
-            os.fsync(opened.fileno())
-            os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    items = [write(tmp_path / f"shard_{number}", size) for number, size in enumerate((3_000_000, 0, 10_001))]
+    for file in items:
+        forget(file)
     return items
 
 
-def test_every_byte_is_read_once_and_then_lies_in_the_page_cache(files: list[Path]) -> None:
-    reader = ReadAhead(files, 3_010_001, memory=1 << 40).start()
-    wait(reader)
-    assert (reader.complete, reader.reason, reader.bytes) == (True, "", 3_010_001)
-    assert reader.seconds > 0
-    assert resident(files).fraction in (1.0, None)  # None: on a system that does not tell
-
-
-def test_files_are_read_in_the_order_given_as_they_are_asked_for(files: list[Path]) -> None:
+def test_every_byte_is_read_once_in_the_order_given_and_then_lies_in_the_page_cache(files: list[Path]) -> None:
     asked: list[str] = []
 
     def listed() -> Iterator[Path]:
@@ -199,6 +163,9 @@ def test_files_are_read_in_the_order_given_as_they_are_asked_for(files: list[Pat
     reader = ReadAhead(listed(), 3_010_001, memory=1 << 40)
     wait(reader.start())
     assert asked == ["shard_2 after 0", "shard_1 after 10001", "shard_0 after 10001"]
+    assert (reader.complete, reader.reason, reader.bytes) == (True, "", 3_010_001)
+    assert reader.seconds > 0
+    assert resident(files).fraction in (1.0, None)  # None: on a system that does not tell
 
 
 def test_data_larger_than_the_available_memory_are_refused(files: list[Path]) -> None:

@@ -9,10 +9,17 @@ import termios
 
 import pytest
 
+from timedrun.preflight.dry_run import SimulatedClock
 from timedrun.run.progress import Progress
 
 
-def test_a_closed_pipe_does_not_end_the_run(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.fixture
+def now(monkeypatch: pytest.MonkeyPatch, clock: SimulatedClock) -> SimulatedClock:
+    monkeypatch.setattr("timedrun.run.progress.time.monotonic", clock)
+    return clock
+
+
+def test_a_closed_pipe_and_a_closed_stream_do_not_end_the_run() -> None:
     reading, writing = os.pipe()
     with open(writing, "w") as stream:
         progress = Progress("toy", shown=True, stream=stream, every_seconds=0)
@@ -22,23 +29,15 @@ def test_a_closed_pipe_does_not_end_the_run(capsys: pytest.CaptureFixture[str]) 
         progress.say("nobody reads this")
         progress.step("step 1", 4, 0.5)
         stream.flush()  # the stream leads to the null device
-
-
-def test_a_closed_stream_does_not_end_the_run() -> None:
-    stream = io.StringIO()
-    progress = Progress("toy", shown=True, stream=stream)
-    stream.close()
-    progress.say("nobody reads this")
+    progress.say("nor this")
     assert stream.closed
 
 
-def test_a_resumed_run_shows_its_whole_time_and_the_current_rate(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = [1000.0]
-    monkeypatch.setattr("timedrun.run.progress.time.monotonic", lambda: now[0])
+def test_a_resumed_run_shows_its_whole_time_and_the_current_rate(now: SimulatedClock) -> None:
     stream = io.StringIO()
     progress = Progress("toy", shown=True, stream=stream, every_seconds=0)
     progress.start(seconds_before=600.0, samples_before=5000)
-    now[0] += 10
+    now.advance(10)
     progress.step("step 60", 6000, 0.5)
     progress.say("saved")
     first, second = stream.getvalue().splitlines()
@@ -59,18 +58,14 @@ def test_an_evaluation_is_shown_on_a_terminal_only() -> None:
 
 
 @pytest.mark.parametrize(("columns", "last"), [(80, "samples/s"), (120, "epoch 12, step 345"), (40, "at most")])
-def test_a_line_fits_into_one_row_of_the_terminal_so_that_the_next_one_takes_its_place(
-    columns: int, last: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    now = [1000.0]
-    monkeypatch.setattr("timedrun.run.progress.time.monotonic", lambda: now[0])
+def test_a_line_fits_into_one_row_and_the_next_takes_its_place(columns: int, last: str, now: SimulatedClock) -> None:
     screen, terminal = pty.openpty()
     with open(terminal, "w") as stream:
         progress = Progress("run 3 of 15 digits_baseline_2022", shown=True, stream=stream)
         progress.total_samples = 1000
         fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))  # resized after the start
         progress.start()
-        now[0] += 100
+        now.advance(100)
         progress.step("epoch 12, step 345", 250, 0.5)
         progress.step("epoch 12, step 346", 500, 0.5)
         print("#", end="", file=stream, flush=True)
@@ -89,13 +84,11 @@ def test_a_line_fits_into_one_row_of_the_terminal_so_that_the_next_one_takes_its
     ("seconds", "budget", "left"), [(100, 0, "5 min"), (10, 0, "30 s"), (100, 160, "60 s"), (7200, 0, "6.0 h")]
 )
 def test_the_time_left_is_that_of_the_schedule_at_the_pace_so_far_or_of_the_budget(
-    seconds: float, budget: float, left: str, monkeypatch: pytest.MonkeyPatch
+    seconds: float, budget: float, left: str, now: SimulatedClock
 ) -> None:
-    now = [0.0]
-    monkeypatch.setattr("timedrun.run.progress.time.monotonic", lambda: now[0])
     stream = io.StringIO()
     progress = Progress("toy", shown=True, stream=stream, budget_seconds=budget)
     progress.total_samples = 400
-    now[0] += seconds
+    now.advance(seconds)
     progress.step("step 1", 100, 0.5)
     assert f"toy   25%  at most {left} left  loss 0.5000  " in stream.getvalue()

@@ -3,6 +3,8 @@
 import os
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -21,10 +23,7 @@ class Exit(BaseException):
 
 @pytest.fixture
 def status(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> status_files.StatusFiles:
-    def leave(code: int) -> None:
-        raise Exit(code)
-
-    monkeypatch.setattr(os, "_exit", leave)
+    monkeypatch.setattr(os, "_exit", MagicMock(side_effect=Exit))
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv(STATUS_FILES, str(tmp_path))
     monkeypatch.setenv(LAUNCHED, "1")
@@ -34,50 +33,32 @@ def status(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> status_files.Stat
 def exit_code(monkeypatch: pytest.MonkeyPatch, result: BaseException | ExitCode) -> int:
     """Exit code of a rank whose `execute` raises or returns `result`."""
 
-    def execute(*_: object) -> ExitCode:
-        if isinstance(result, BaseException):
-            raise result
-        return result
-
-    monkeypatch.setattr(rank, "execute", execute)
-    with pytest.raises(Exit) as left:
+    monkeypatch.setattr(rank, "execute", MagicMock(side_effect=[result]))
+    with pytest.raises(Exit):
         rank.run_rank(None, None, None)  # type: ignore[arg-type]
-    return int(left.value.args[0])
+    return int(os._exit.call_args.args[0])
 
 
-@pytest.mark.parametrize("error", [TimedrunError("it is over"), UsageError("no such rank")])
-def test_an_error_is_reported_to_the_launcher_and_not_printed(
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    status: status_files.StatusFiles,
-    error: TimedrunError,
+@pytest.mark.parametrize(
+    ("result", "code", "reported", "printed"),
+    [
+        (TimedrunError("it is over"), ExitCode.ERROR, (ExitCode.ERROR, "it is over"), []),
+        (UsageError("no such rank"), ExitCode.USAGE, (ExitCode.USAGE, "no such rank"), []),
+        (UsageError("of another launcher"), ExitCode.USAGE, None, ["timedrun run: of another launcher\n"]),
+        (RuntimeError("odd"), ExitCode.ERROR, None, ["Traceback", "RuntimeError: odd"]),  # which is no refusal
+        (ExitCode.TARGET_NOT_REACHED, 3, None, []),
+    ],
+)
+def test_errors_are_reported_to_timedruns_launcher_and_unexpected_ones_printed(
+    monkeypatch: pytest.MonkeyPatch, capsys: Any, status: Any, result: Any, code: int, reported: Any, printed: list[str]
 ) -> None:
-    assert exit_code(monkeypatch, error) == error.exit_code
-    assert status.error(1) == (error.exit_code, str(error))
-    assert not status.left(1)
-    assert capsys.readouterr().err == ""
-
-
-def test_an_error_is_printed_if_another_launcher_started_the_rank(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], status: status_files.StatusFiles
-) -> None:
-    monkeypatch.delenv(STATUS_FILES)
-    assert exit_code(monkeypatch, UsageError("no such rank")) == ExitCode.USAGE
-    assert status.error(1) is None
-    assert capsys.readouterr().err == "timedrun run: no such rank\n"
-
-
-def test_an_unexpected_error_has_its_traceback_and_is_not_reported_as_a_refusal(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], status: status_files.StatusFiles
-) -> None:
-    assert exit_code(monkeypatch, RuntimeError("odd")) == ExitCode.ERROR
-    assert (status.error(1), status.left(1)) == (None, False)
-    assert "Traceback" in (printed := capsys.readouterr().err) and "RuntimeError: odd" in printed
-
-
-def test_an_orderly_end_is_reported(monkeypatch: pytest.MonkeyPatch, status: status_files.StatusFiles) -> None:
-    assert exit_code(monkeypatch, ExitCode.TARGET_NOT_REACHED) == 3
-    assert status.left(1)
+    if str(result) == "of another launcher":
+        monkeypatch.delenv(STATUS_FILES)
+    assert exit_code(monkeypatch, result) == code
+    assert status.error(1) == reported
+    assert status.left(1) == isinstance(result, ExitCode)
+    said = capsys.readouterr().err
+    assert bool(said) == bool(printed) and all(words in said for words in printed)
 
 
 def test_a_rank_runs_the_config_and_options_of_its_launcher(

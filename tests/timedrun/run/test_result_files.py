@@ -8,56 +8,41 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import torch
 
 from judging.ground import ledger, result_files
 from judging.ground.errors import TimedrunError
 from judging.ground.result_files import ResultPaths
 from mlevents import keys, record
-from timedrun.config import RunConfig
-from timedrun.distributed.process_group import ProcessGroup
+from tests.timedrun.distributed.thread_ranks import in_threads
+from tests.timedrun.run.killed_run import ALONE, MakeConfig
 from timedrun.provenance.system_answers import read_answers
 from timedrun.run import worker
 from timedrun.run.worker import LaunchOptions
 from timedrun.submission.packaging.described_system import json_object
 from timedrun.submission.reproduction.claims import read_claims
 
-ONE = ProcessGroup(0, 1, 0, torch.device("cpu"))
 
-
-def test_of_concurrent_launches_one_gets_the_result_and_the_others_change_nothing(
-    tmp_path: Path, toy_config: Callable[..., RunConfig]
-) -> None:
+def test_one_of_many_launches_gets_the_result_and_others_change_nothing(tmp_path: Path, toy_config: MakeConfig) -> None:
     options = LaunchOptions(paths=ResultPaths(tmp_path / "results", 0))
     begin = threading.Barrier(8)
-    claimed: list[object] = []
-    refused: list[str] = []
 
-    def claim() -> None:
+    def claim(number: int) -> object:
         begin.wait()
-        try:
-            claimed.append(worker.claim(toy_config(), options, ONE, "1xCPU"))
-        except FileExistsError as error:
-            refused.append(str(error))
+        return worker.claim(toy_config(), options, ALONE, "1xCPU")
 
-    threads = [threading.Thread(target=claim) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert (len(claimed), len(refused)) == (1, 7)
+    outcomes = in_threads(8, claim)
+    refused = [str(outcome) for outcome in outcomes if isinstance(outcome, FileExistsError)]
+    assert len(refused) == 7 and sum(isinstance(outcome, Exception) for outcome in outcomes) == 7
     assert all("another run has this number" in words for words in refused)
     assert [event.key for event in record.read(options.paths.log).events] == [keys.LEDGER_ENTRY]
     assert len(ledger.parse((options.paths.folder / ledger.LEDGER).read_bytes()).runs) == 1
     assert result_files.read_json(options.paths.config)["benchmark"] == "toy"
 
 
-def test_an_existing_log_is_not_changed_and_no_folder_is_left_beside_it(
-    tmp_path: Path, toy_config: Callable[..., RunConfig]
-) -> None:
+def test_an_existing_log_is_not_changed_and_no_folder_is_left_beside_it(tmp_path: Path, toy_config: MakeConfig) -> None:
     (tmp_path / "result_0.txt").write_text("precious")
     with pytest.raises(FileExistsError):
-        worker.claim(toy_config(), LaunchOptions(paths=ResultPaths(tmp_path, 0)), ONE, "1xCPU")
+        worker.claim(toy_config(), LaunchOptions(paths=ResultPaths(tmp_path, 0)), ALONE, "1xCPU")
     assert [path.name for path in tmp_path.iterdir()] == ["result_0.txt"]
     assert (tmp_path / "result_0.txt").read_text() == "precious"
 

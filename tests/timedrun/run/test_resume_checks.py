@@ -1,7 +1,7 @@
 """A run is resumed only with the settings, source and machine of its start; differences are named."""
 
 import json
-from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from judging.ground.errors import TimedrunError
 from judging.ground.result_files import ResultPaths
 from mlevents import keys
 from mlevents.runlog import RunLog
+from tests.timedrun.run.killed_run import MakeConfig
 from timedrun import config
 from timedrun.benchmark import find
 from timedrun.config import EvaluationConfig, RunConfig, SubmissionConfig
@@ -26,6 +27,7 @@ SYSTEM = {
     "framework": "PyTorch 2.13",
     "other_software_stack": {"python": "3.11", "cudnn": "9"},
 }
+OTHER_TARGET = {"evaluation": EvaluationConfig(target=0.5, every=2, first=2)}
 
 
 def started(paths: ResultPaths, settings: RunConfig, *, stop: dict[str, Any] | None = None) -> None:
@@ -48,6 +50,11 @@ def paths(tmp_path: Path) -> ResultPaths:
     return ResultPaths(tmp_path, 0)
 
 
+@pytest.fixture
+def settings(toy_config: MakeConfig) -> RunConfig:
+    return toy_config()
+
+
 def tree(folder: Path) -> dict[str, bytes]:
     return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
@@ -58,56 +65,50 @@ def require(settings: RunConfig, paths: ResultPaths, **changes: Any) -> None:
     require_resumable(settings, paths, origin=origin, system=system)
 
 
-def test_a_killed_or_stopped_run_may_be_resumed(paths: ResultPaths, toy_config: Callable[..., RunConfig]) -> None:
-    started(paths, toy_config())
+@pytest.mark.parametrize("reason", [None, "stopped by signal", "rank 1, step 7: DataError: a file is gone"])
+def test_a_killed_stopped_or_failed_run_may_go_on(paths: ResultPaths, settings: RunConfig, reason: str | None) -> None:
+    started(paths, settings, stop=None if reason is None else {"status": "aborted", "reason": reason})
     before = tree(paths.folder)
-    require(toy_config(), paths)
-    assert tree(paths.folder) == before
-
-
-@pytest.mark.parametrize("reason", ["stopped by signal", "rank 1, step 7: DataError: a file is gone"])
-def test_an_aborted_run_may_be_resumed(paths: ResultPaths, toy_config: Callable[..., RunConfig], reason: str) -> None:
-    started(paths, toy_config(), stop={"status": "aborted", "reason": reason})
-    before = tree(paths.folder)
-    require(toy_config(), paths)
+    require(settings, paths)
     assert tree(paths.folder) == before
 
 
 @pytest.mark.parametrize(
-    ("changes", "words"),
+    ("other", "changes", "words"),
     [
-        ({"ranks": 4}, "the number of ranks was 2 and is now 4"),
-        ({"threads": 2}, "the number of CPU threads of a rank .--threads or OMP_NUM_THREADS. was 1 and is now 2"),
-        ({"number_of_nodes": "1"}, "the number of nodes was 2 and is now 1"),
-        ({"system_name": "8xH100"}, "the system was 2xCPU and is now 8xH100"),
+        ({}, {"ranks": 4}, "the number of ranks was 2 and is now 4"),
+        ({}, {"threads": 2}, "the number of CPU threads of a rank .--threads or OMP_NUM_THREADS. was 1 and is now 2"),
+        ({}, {"number_of_nodes": "1"}, "the number of nodes was 2 and is now 1"),
+        ({}, {"system_name": "8xH100"}, "the system was 2xCPU and is now 8xH100"),
         (
+            {},
             {"other_software_stack": {"python": "3.11", "cuda": "13"}},
             "the version of cudnn was 9 and is now -; the version of cuda was - and is now 13",
         ),
-        ({"image_digest": None}, "the container image .TIMEDRUN_IMAGE_DIGEST. was sha256:a and is now None"),
-        ({"difference": "d2"}, "the digest of its source.s differences from the commit was d1 and is now d2"),
+        ({}, {"image_digest": None}, "the container image .TIMEDRUN_IMAGE_DIGEST. was sha256:a and is now None"),
+        ({}, {"difference": "d2"}, "the digest of its source.s differences from the commit was d1 and is now d2"),
+        ({"seed": 2}, {}, "seed was 1 and is now 2"),  # which a config's digest leaves out
+        ({"global_batch": 8}, {}, "global_batch was 4 and is now 8"),
+        (OTHER_TARGET, {}, "evaluation.target was 0.9 and is now 0.5"),
     ],
 )
-def test_another_launch_machine_or_source_is_refused(
-    paths: ResultPaths, toy_config: Callable[..., RunConfig], changes: dict[str, Any], words: str
+def test_another_launch_machine_source_or_config_is_refused(
+    paths: ResultPaths, settings: RunConfig, other: dict[str, Any], changes: dict[str, Any], words: str
 ) -> None:
-    started(paths, toy_config())
+    started(paths, settings)
     before = tree(paths.folder)
     with pytest.raises(TimedrunError, match=f"cannot be resumed: {words}. Nothing was changed"):
-        require(toy_config(), paths, **changes)
+        require(replace(settings, **other), paths, **changes)
     assert tree(paths.folder) == before
 
 
-def test_a_run_that_did_not_record_how_it_was_started_is_refused(
-    paths: ResultPaths, toy_config: Callable[..., RunConfig]
-) -> None:
-    started(paths, toy_config())
+def test_a_run_that_did_not_record_how_it_was_started_is_refused(paths: ResultPaths, settings: RunConfig) -> None:
+    started(paths, settings)
     paths.provenance.write_text(json.dumps({key: value for key, value in ORIGIN.items() if key != "threads"}))
     paths.system.write_text("{}")
-    with pytest.raises(
-        TimedrunError, match=r"OMP_NUM_THREADS\) was not recorded and is now 1; .*nodes was not recorded"
-    ):
-        require(toy_config(), paths)
+    words = r"OMP_NUM_THREADS\) was not recorded and is now 1; .*nodes was not recorded"
+    with pytest.raises(TimedrunError, match=words):
+        require(settings, paths)
 
 
 @pytest.mark.parametrize(
@@ -119,86 +120,60 @@ def test_a_run_that_did_not_record_how_it_was_started_is_refused(
     ],
 )
 def test_a_config_that_is_edited_beside_the_log_does_not_change_what_the_run_is(
-    paths: ResultPaths, toy_config: Callable[..., RunConfig], changes: dict[str, Any], words: str
+    paths: ResultPaths, settings: RunConfig, changes: dict[str, Any], words: str
 ) -> None:
-    started(paths, toy_config())
-    edited = toy_config(**changes)
+    started(paths, settings)
+    edited = replace(settings, **changes)
     paths.config.write_text(json.dumps(config.dump(edited)))
     with pytest.raises(TimedrunError, match=words):
         require(edited, paths)
 
 
-def test_a_closed_run_is_not_made_open_by_an_edit_of_its_config(
-    paths: ResultPaths, toy_config: Callable[..., RunConfig]
-) -> None:
-    started(paths, toy_config(submission=SubmissionConfig(division="closed")))
-    paths.config.write_text(json.dumps(config.dump(toy_config())))
-    with pytest.raises(TimedrunError, match="closed division may not be resumed"):
-        require(toy_config(), paths)
-
-
 @pytest.mark.parametrize(
-    ("changes", "words"),
+    ("division", "edited", "stop", "words"),
     [
-        ({"seed": 2}, "seed was 1 and is now 2"),  # which a config's digest leaves out
-        ({"global_batch": 8}, "global_batch was 4 and is now 8"),
-        ({"evaluation": EvaluationConfig(target=0.5, every=2, first=2)}, "evaluation.target was 0.9 and is now 0.5"),
+        ("open", False, {"status": "success"}, "it reached its target"),
+        (
+            "open",
+            False,
+            {"status": "aborted", "reason": "target not reached"},
+            "it ended by itself .target not reached",
+        ),
+        ("open", False, {"status": "aborted", "reason": "budget spent"}, "it ended by itself .budget spent."),
+        ("closed", False, None, "closed division may not be resumed"),
+        ("closed", True, None, "closed division may not be resumed"),  # its config was made open
     ],
 )
-def test_another_config_is_refused_with_what_differs(
-    paths: ResultPaths, toy_config: Callable[..., RunConfig], changes: dict[str, Any], words: str
+def test_a_run_that_ended_or_is_of_the_closed_division_is_refused(
+    paths: ResultPaths, settings: RunConfig, division: Any, edited: bool, stop: dict[str, Any] | None, words: str
 ) -> None:
-    started(paths, toy_config())
+    begun = replace(settings, submission=SubmissionConfig(division=division))
+    started(paths, begun, stop=stop)
+    now = settings if edited else begun
+    paths.config.write_text(json.dumps(config.dump(now)))
     with pytest.raises(TimedrunError, match=words):
-        require(toy_config(**changes), paths)
+        require(now, paths)
 
 
-@pytest.mark.parametrize(
-    ("stop", "words"),
-    [
-        ({"status": "success"}, "it reached its target"),
-        ({"status": "aborted", "reason": "target not reached"}, "it ended by itself .target not reached."),
-        ({"status": "aborted", "reason": "budget spent"}, "it ended by itself .budget spent."),
-    ],
-)
-def test_a_run_that_ended_is_refused(
-    paths: ResultPaths, toy_config: Callable[..., RunConfig], stop: dict[str, Any], words: str
-) -> None:
-    started(paths, toy_config(), stop=stop)
-    with pytest.raises(TimedrunError, match=words):
-        require(toy_config(), paths)
-
-
-def test_a_run_of_the_closed_division_is_refused(paths: ResultPaths, toy_config: Callable[..., RunConfig]) -> None:
-    closed = toy_config(submission=SubmissionConfig(division="closed"))
-    started(paths, closed)
-    with pytest.raises(TimedrunError, match="closed division may not be resumed"):
-        require(closed, paths)
-
-
-def test_a_run_whose_clock_never_started_or_whose_files_are_gone_is_refused(
-    paths: ResultPaths, toy_config: Callable[..., RunConfig]
-) -> None:
+def test_a_run_that_never_started_or_whose_files_are_gone_is_refused(paths: ResultPaths, settings: RunConfig) -> None:
     with pytest.raises(TimedrunError, match="its log does not exist"):
-        require(toy_config(), paths)
+        require(settings, paths)
     RunLog(paths.log).close(reason="the data are missing")
     with pytest.raises(TimedrunError, match="its clock had not started"):
-        require(toy_config(), paths)
+        require(settings, paths)
     paths.log.unlink()
-    started(paths, toy_config())
+    started(paths, settings)
     paths.config.unlink()
     with pytest.raises(TimedrunError, match=r"config\.json"):
-        require(toy_config(), paths)
+        require(settings, paths)
 
 
 @pytest.mark.parametrize(("name", "content"), [("config", "{"), ("provenance", "[]"), ("system", "{")])
-def test_a_broken_file_beside_the_log_is_named_with_what_to_do(
-    paths: ResultPaths, toy_config: Callable[..., RunConfig], name: str, content: str
-) -> None:
-    started(paths, toy_config())
+def test_a_broken_file_is_named_with_a_remedy(paths: ResultPaths, settings: RunConfig, name: str, content: str) -> None:
+    started(paths, settings)
     path: Path = getattr(paths, name)
     path.write_text(content)
     before = tree(paths.folder)
     with pytest.raises(TimedrunError, match=f"cannot be resumed.*{path}.*restore the file as the run wrote it"):
-        require(toy_config(), paths)
+        require(settings, paths)
     assert tree(paths.folder) == before

@@ -1,14 +1,14 @@
 """A run asks whether all ranks hold the same weights where it matters, and ends there if not; its checkpoints are known
 by an identity of its own."""
 
-from collections.abc import Iterator
+import signal
 from pathlib import Path
 
 import pytest
 
 from mlevents import keys, record
 from mlevents.runlog import RunLog
-from tests.timedrun.run.killed_run import ALONE, Checks, MakeRun, Program, kill_after, kill_in, resume
+from tests.timedrun.run.killed_run import ALONE, Checks, MakeRun, Program, finished, kill_after, kill_in, resume
 from timedrun.distributed.failure import ReplicaDivergence
 from timedrun.distributed.stop_signals import ShutdownRequest
 from timedrun.run.blocks import Outcome
@@ -30,15 +30,15 @@ class Asked:
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[Asked]:
-    one = Asked()
-    monkeypatch.setattr(Replicas, "require_same", lambda replicas, step: one.at(step))
-    yield one
+def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
+    recorder = Asked()
+    monkeypatch.setattr(Replicas, "require_same", lambda replicas, step: recorder.at(step))
+    return recorder
 
 
 def test_replicas_are_compared_before_the_clock_and_at_every_evaluation(make_run: MakeRun, asked: Asked) -> None:
-    with make_run(check_every=1) as run:
-        Program().train(run)
+    run = make_run(check_every=1)
+    finished(run)
     assert run.outcome is Outcome.REACHED
     assert asked.steps == [0, 6, 12]
 
@@ -53,27 +53,22 @@ def test_a_run_whose_ranks_parted_never_reaches_its_target(make_run: MakeRun, as
     assert [event.metadata["epoch_num"] for event in log.all(keys.EVAL_ACCURACY)] == [2]
 
 
-@pytest.mark.parametrize("why", ["the interval", "a signal"])
-def test_diverged_replicas_are_not_saved(make_run: MakeRun, asked: Asked, tmp_path: Path, why: str) -> None:
-    asked.parted = 2
-    stop = ShutdownRequest()
-    if why == "a signal":
-        stop.signal = 15
-        asked.parted = 1
-    minutes = 1e-9 if why == "the interval" else 0.0
-    folder = tmp_path / "checkpoint"
-    with (
-        pytest.raises(ReplicaDivergence),
-        make_run(check_every=1, stop=stop, checkpoints=folder, checkpoint_minutes=minutes) as run,
-    ):
-        Program().train(run)
-    assert steps_in(folder / "rank_0") == ([1] if why == "the interval" else [])
-    assert asked.steps == ([0, 1, 2] if why == "the interval" else [0, 1])
-
-
-def test_restored_replicas_are_compared_before_the_resumption_is_logged(
-    make_run: MakeRun, asked: Asked, tmp_path: Path
+@pytest.mark.parametrize(("why", "parted", "saved"), [("the interval", 2, [1]), ("a signal", 1, [])])
+def test_diverged_replicas_are_not_saved(
+    make_run: MakeRun, asked: Asked, tmp_path: Path, why: str, parted: int, saved: list[int]
 ) -> None:
+    asked.parted = parted
+    stop = ShutdownRequest()
+    stop.signal = signal.SIGTERM if why == "a signal" else None
+    minutes = 1e-9 if why == "the interval" else 0.0
+    options = {"check_every": 1, "stop": stop, "checkpoints": tmp_path / "checkpoint", "checkpoint_minutes": minutes}
+    with pytest.raises(ReplicaDivergence), make_run(**options) as run:
+        Program().train(run)
+    assert steps_in(tmp_path / "checkpoint" / "rank_0") == saved
+    assert asked.steps == list(range(parted + 1))
+
+
+def test_restored_replicas_are_compared_before_that_is_logged(make_run: MakeRun, asked: Asked, tmp_path: Path) -> None:
     kill_after(3, make_run, tmp_path, due_at=3)
     asked.steps.clear()
     asked.parted = 3
@@ -84,7 +79,7 @@ def test_restored_replicas_are_compared_before_the_resumption_is_logged(
 
 
 def test_a_run_keeps_its_identity_and_no_other_run_has_it(make_run: MakeRun, tmp_path: Path) -> None:
-    found = []
+    identities = []
     for name in ("one", "other"):
         (folder := tmp_path / name).mkdir()
         kill_after(3, make_run, folder, due_at=3, log=RunLog(folder / "result_0.txt"))
@@ -95,5 +90,5 @@ def test_a_run_keeps_its_identity_and_no_other_run_has_it(make_run: MakeRun, tmp
         second = newest_on_all(folder / "checkpoint", ALONE)
         assert second["position"]["step"] > first["position"]["step"]
         assert second["run"] == first["run"] and len(first["run"]) == 32
-        found.append(first["run"])
-    assert found[0] != found[1]
+        identities.append(first["run"])
+    assert identities[0] != identities[1]

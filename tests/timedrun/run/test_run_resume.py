@@ -1,8 +1,6 @@
 """A run that is killed at any moment and resumed from its last checkpoint is the run that was never interrupted."""
 
 import re
-import signal
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,21 +10,10 @@ import torch
 from judging.ground.errors import TimedrunError
 from mlevents import keys, record
 from mlevents.runlog import RunLog
-from tests.timedrun.run.killed_run import (
-    ALONE,
-    IN_SAMPLES,
-    STEPS,
-    Checks,
-    MakeRun,
-    Program,
-    kill_after,
-    kill_in,
-    resume,
-)
-from timedrun.config import EvaluationConfig, RunConfig
-from timedrun.distributed.stop_signals import ShutdownRequest
+from tests.timedrun.run import killed_run
+from tests.timedrun.run.killed_run import ALONE, IN_SAMPLES, STEPS, MakeConfig, MakeRun, Program, finished, resume
+from timedrun.config import EvaluationConfig
 from timedrun.run import checkpoint_file
-from timedrun.run.blocks import Outcome
 from timedrun.run.checkpoint_manager import checkpoint_path, newest_on_all
 from timedrun.run.run_info import RunInfo
 from timedrun.run.timed_run import TimedRun
@@ -35,7 +22,7 @@ pytestmark = pytest.mark.usefixtures("stay_frozen")
 
 
 @pytest.fixture(params=["epoch", "samples"])
-def kind(request: pytest.FixtureRequest, toy_config: Callable[..., RunConfig]) -> dict[str, Any]:
+def kind(request: pytest.FixtureRequest, toy_config: MakeConfig) -> dict[str, Any]:
     """Config and spec of a run that counts epochs, and of one that counts samples."""
     if request.param == "epoch":
         return {"config": toy_config()}
@@ -61,38 +48,33 @@ def course(log: Path) -> list[tuple[str, Any, Any]]:
 def whole(make_run: MakeRun, kind: dict[str, Any], tmp_path: Path) -> Program:
     """The run that was not interrupted, and its log in `whole.txt`."""
     program = Program()
-    with make_run(log=RunLog(tmp_path / "whole.txt"), check_every=1, **kind) as run:
-        program.train(run)
-    assert run.outcome is Outcome.REACHED
+    log = finished(make_run(log=RunLog(tmp_path / "whole.txt"), check_every=1, **kind), program)
+    assert log.status == keys.SUCCESS
     losses = [value for key, value, _ in course(tmp_path / "whole.txt") if key == keys.TRACKED_STATS]
     assert len(set(losses)) == len(losses) > 2 and None not in losses
     return program
 
 
-def all_checks(kind: dict[str, Any]) -> int:
-    """12 steps, the ends of epochs (or of blocks), and after each evaluation but the last."""
-    return 4 * STEPS + (4 if "spec" not in kind else 3) + (1 if "spec" not in kind else 2)
+CHECKS = 4 * STEPS + 5
+"""Of a run: after each step, at the ends of four epochs or three blocks, after each evaluation but the last."""
 
 
-@pytest.mark.parametrize("steps_after", [0, 3])
 def test_killed_after_a_checkpoint_at_any_moment_it_ends_with_the_same_weights_evaluations_and_course(
-    make_run: MakeRun, kind: dict[str, Any], whole: Program, tmp_path: Path, steps_after: int
+    make_run: MakeRun, kind: dict[str, Any], whole: Program, tmp_path: Path
 ) -> None:
-    number = all_checks(kind)
-    for due_at in range(number):
+    for due_at in range(CHECKS):
+        steps_after = 3 if due_at % 2 == len(kind) % 2 else 0  # each moment with both, by the two kinds of runs
         folder = tmp_path / f"killed_{due_at}"
         folder.mkdir()
         with pytest.MonkeyPatch.context() as patch:
-            Checks(patch, due_at, min(due_at + steps_after, number - 1))
+            killed_run.Checks(patch, due_at, min(due_at + steps_after, CHECKS - 1))
             log = RunLog(folder / "result_0.txt")
             killed = make_run(log=log, checkpoints=folder / "checkpoint", check_every=1, **kind)
-            kill_in(killed, Program())
+            killed_run.kill_in(killed, Program())
         assert record.read(folder / "result_0.txt").stopped is None
         torch.manual_seed(99)
         program = Program()
-        with resume(make_run, folder, check_every=1, **kind) as run:
-            program.train(run)
-        assert run.outcome is Outcome.REACHED
+        assert finished(resume(make_run, folder, check_every=1, **kind), program).status == keys.SUCCESS
         assert course(folder / "result_0.txt") == course(tmp_path / "whole.txt"), f"killed at check {due_at}"
         for name, tensor in whole.tensors().items():
             assert torch.equal(tensor, program.tensors()[name]), f"{name}, killed at check {due_at}"
@@ -106,42 +88,20 @@ def test_killed_after_a_checkpoint_at_any_moment_it_ends_with_the_same_weights_e
         ({"methods": ["ema"]}, "methods was None and is now ['ema']"),
     ],
 )
-def test_a_run_is_not_resumed_with_other_data_or_settings(
-    make_run: MakeRun, tmp_path: Path, changes: dict[str, Any], words: str
-) -> None:
-    kill_after(3, make_run, tmp_path)
+def test_other_data_or_info_is_refused(make_run: MakeRun, tmp_path: Path, changes: dict[str, Any], words: str) -> None:
+    killed_run.kill_after(3, make_run, tmp_path)
     original = TimedRun.start_clock
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(TimedRun, "start_clock", lambda run, info: original(run, info | changes))
-        with pytest.raises(TimedrunError, match=re.escape(words)), resume(make_run, tmp_path) as run:
-            Program().train(run)
+        with pytest.raises(TimedrunError, match=re.escape(words)):
+            finished(resume(make_run, tmp_path))
     stopped = record.read(tmp_path / "result_0.txt").stopped
     assert stopped is not None and words in stopped.metadata["reason"]
-    with resume(make_run, tmp_path) as run:  # nothing was lost
-        Program().train(run)
-    assert run.outcome is Outcome.REACHED
-
-
-def test_a_signal_during_an_evaluation_stops_the_run_at_its_end(make_run: MakeRun, tmp_path: Path) -> None:
-    stop = ShutdownRequest()
-
-    class Slow(Program):
-        def quality(self, is_last: bool) -> float:
-            stop.signal = signal.SIGTERM
-            return super().quality(is_last)
-
-    with make_run(stop=stop, checkpoints=tmp_path / "checkpoint") as run:
-        Slow().train(run)
-    assert run.outcome is Outcome.STOPPED and run.position.step == 6 and run.position.evaluated == 2
-    program = Program()
-    with resume(make_run, tmp_path) as run:
-        program.train(run)
-    log = record.read(tmp_path / "result_0.txt")
-    assert [event.metadata["epoch_num"] for event in log.all(keys.EVAL_ACCURACY)] == [2, 4]
+    assert finished(resume(make_run, tmp_path)).status == keys.SUCCESS  # nothing was lost
 
 
 def test_a_resumed_run_without_warm_up_is_restored(make_run: MakeRun, tmp_path: Path) -> None:
-    kill_after(3, make_run, tmp_path, due_at=3)
+    killed_run.kill_after(3, make_run, tmp_path, due_at=3)
     state = checkpoint_file.load(checkpoint_path(tmp_path / "checkpoint" / "rank_0", 3))
     program = Program()
     with make_run(log=RunLog(None, started=True), resume_from=newest_on_all(tmp_path / "checkpoint", ALONE)) as run:

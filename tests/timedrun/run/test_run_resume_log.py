@@ -1,7 +1,6 @@
 """The log of a resumed run says what was taken back, and its time counts from the first run_start on."""
 
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,22 +10,16 @@ import torch
 from mlevents import keys, mlcommons, record
 from mlevents.checks.log_check import check
 from mlevents.runlog import RunLog
-from tests.timedrun.run.killed_run import ALONE, Checks, MakeRun, Program, kill_after, kill_in, resume
-from timedrun.config import RunConfig
+from tests.timedrun.run.killed_run import Checks, MakeConfig, MakeRun, Program, finished, kill_after, kill_in, resume
 from timedrun.run import clock_check
 from timedrun.run.blocks import Outcome
-from timedrun.run.checkpoint_manager import newest_on_all
 from timedrun.run.timed_run import TimedRun
 
 
-def test_a_resumed_log_says_what_was_taken_back_and_passes_the_checkers_of_the_open_division(
-    make_run: MakeRun, tmp_path: Path
-) -> None:
+def test_a_resumed_log_says_what_was_taken_back_and_passes_the_checkers(make_run: MakeRun, tmp_path: Path) -> None:
     kill_after(7, make_run, tmp_path)
     lost = len(record.read(tmp_path / "result_0.txt").events)
-    with resume(make_run, tmp_path, check_every=1) as run:
-        Program().train(run)
-    log = record.read(tmp_path / "result_0.txt")
+    log = finished(resume(make_run, tmp_path, check_every=1))
     (event,) = log.all(keys.RESUMED)
     kept = record.read(tmp_path / "interrupted_1.txt").events
     assert len(kept) == lost
@@ -50,50 +43,33 @@ def test_lost_steps_are_logged_if_the_interrupted_log_has_the_last_step(make_run
         Checks(patch, 1, 99)
         with pytest.raises(OSError), make_run(checkpoints=tmp_path / "checkpoint", check_every=1) as run:
             Failing().train(run)
-    with resume(make_run, tmp_path) as run:
-        Program().train(run)
-    assert record.read(tmp_path / "result_0.txt").all(keys.RESUMED)[0].metadata["steps_lost"] == 3
+    assert finished(resume(make_run, tmp_path)).all(keys.RESUMED)[0].metadata["steps_lost"] == 3
 
 
-def test_the_budget_counts_from_the_first_run_start(
-    make_run: MakeRun, toy_config: Callable[..., RunConfig], tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("spent", ["between the processes", "at the second's start"])
+def test_a_budget_counts_all_processes(make_run: MakeRun, toy_config: MakeConfig, tmp_path: Path, spent: str) -> None:
     config = toy_config(budget_minutes=5.0)
     kill_after(3, make_run, tmp_path, config)
-    started = record.read(tmp_path / "result_0.txt").started
-    assert started is not None
-    state = newest_on_all(tmp_path / "checkpoint", ALONE)
-    later = started.time_ms / 1e3 + 600
-    log = RunLog.resume(tmp_path / "result_0.txt", keep_in=tmp_path, clock=lambda: later, **state["log"])
-    with make_run(config, log=log, resume_from=state, check_every=1) as run:
-        Program().train(run)
-    assert run.outcome is Outcome.BUDGET_SPENT and run.position.step == 3
-
-
-def test_the_budget_includes_the_start_of_a_resumed_process(
-    make_run: MakeRun, toy_config: Callable[..., RunConfig], tmp_path: Path
-) -> None:
-    config = toy_config(budget_minutes=5.0)
-    kill_after(3, make_run, tmp_path, config)
-    now = 0.0
+    gap, now = 600.0 if spent == "between the processes" else 0.0, 0.0
 
     class Compiling(Program):
         def step(self, inputs: torch.Tensor) -> torch.Tensor:
             nonlocal now
-            if self.first:
+            if self.first and not gap:
                 self.first, now = False, now + 600
             return super().step(inputs)
 
         first = True
 
-    with resume(make_run, tmp_path, config=config, check_every=1, monotonic=lambda: now) as run:
-        Compiling().train(run)
+    clocks = {"clock": lambda: time.time() + gap, "monotonic": lambda: now}
+    run = resume(make_run, tmp_path, config=config, check_every=1, **clocks)
+    finished(run, Compiling())
     assert run.outcome is Outcome.BUDGET_SPENT and run.position.step == 3
 
 
 @pytest.mark.parametrize("boots", ["same", "other"])
-def test_a_clock_that_was_set_after_the_checkpoint_spoils_the_resumed_runs_time_too(
-    make_run: MakeRun, tmp_path: Path, boots: str
+def test_a_clock_set_after_the_checkpoint_spoils_a_resumed_time(
+    make_run: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, boots: str
 ) -> None:
     ahead = [0.0]
 
@@ -106,20 +82,14 @@ def test_a_clock_that_was_set_after_the_checkpoint_spoils_the_resumed_runs_time_
             if run.position.step == 5:
                 ahead[0] = -100.0
 
-    for attempt, killed_after in enumerate((7, 2)):  # the second dies before it saves: what it found is passed on
-        with pytest.MonkeyPatch.context() as patch:
-            if boots == "other":
-                patch.setattr(clock_check, "boot_id", lambda: f"boot {attempt}")  # noqa: B023
-            Checks(patch, 99 if attempt else 1, killed_after)
-            if attempt:
-                run = resume(make_run, tmp_path, check_every=1, clock=clock)
-            else:
-                log = RunLog(tmp_path / "result_0.txt", clock=clock)
-                run = make_run(log=log, checkpoints=tmp_path / "checkpoint", check_every=1)
-            kill_in(run, Program() if attempt else Set())
-    with resume(make_run, tmp_path, clock=clock) as run:
-        Program().train(run)
-    log = record.read(tmp_path / "result_0.txt")
+    boot = iter(range(9))
+    if boots == "other":
+        monkeypatch.setattr(clock_check, "boot_id", lambda: f"boot {next(boot)}")
+    kill_after(7, make_run, tmp_path, program=Set(), log=RunLog(tmp_path / "result_0.txt", clock=clock))
+    with pytest.MonkeyPatch.context() as patch:
+        Checks(patch, 99, 2)  # it dies before it saves: what it found is passed on
+        kill_in(resume(make_run, tmp_path, check_every=1, clock=clock), Program())
+    log = finished(resume(make_run, tmp_path, clock=clock))
     assert [event.metadata["clock_compared"] for event in log.all(keys.RESUMED)] == [boots == "same"]
     assert log.status == keys.SUCCESS
     assert [event.value for event in log.all(keys.CLOCK_SET)] == [pytest.approx(-100.0, abs=0.2)]
@@ -147,33 +117,27 @@ def test_a_clock_that_is_set_between_two_processes_of_a_run_is_noticed_by_the_on
             passes(30.0, back=25.0 if moment == "it warms up" else 0.0)
             super().train(run)
 
-    clocks: dict[str, Any] = {"monotonic": lambda: monotonic[0], "check_every": 1}
+    clocks: dict[str, Any] = {"monotonic": lambda: monotonic[0]}
     log = RunLog(tmp_path / "result_0.txt", clock=lambda: wall[0])
-    with pytest.MonkeyPatch.context() as patch:
-        Checks(patch, 1, 7)
-        kill_in(make_run(log=log, checkpoints=tmp_path / "checkpoint", **clocks), Slow())
+    kill_after(7, make_run, tmp_path, program=Slow(), log=log, **clocks)
+    clocks |= {"clock": lambda: wall[0], "check_every": 1}
     passes(3600.0, back=3000.0 if moment == "it stands still" else 0.0)
     if moment == "it is read back":  # by a process that is killed before it says so
         passes(60.0, back=1800.0)
-        resume(make_run, tmp_path, clock=lambda: wall[0], **clocks)
-    with resume(make_run, tmp_path, clock=lambda: wall[0], **clocks) as run:
-        SetInWarmUp().train(run)
-    found = record.read(tmp_path / "result_0.txt")
+        resume(make_run, tmp_path, **clocks)
+    log = finished(resume(make_run, tmp_path, **clocks), SetInWarmUp())
     back = {"it stands still": -3000.0, "it is read back": -1800.0, "it warms up": -25.0}[moment]
-    assert found.status == keys.SUCCESS and len(found.all(keys.RESUMED)) == 1
-    assert [event.value for event in found.all(keys.CLOCK_SET)] == [pytest.approx(back)]
+    assert log.status == keys.SUCCESS and len(log.all(keys.RESUMED)) == 1
+    assert [event.value for event in log.all(keys.CLOCK_SET)] == [pytest.approx(back)]
     findings = check(tmp_path / "result_0.txt", "2.0.0").findings
     assert any(f.rule == "clock-agreement" and f.level in ("error", "warning") for f in findings)
 
 
-def test_after_a_reboot_the_check_reports_a_gap_known_from_the_wall_clock_only(
-    make_run: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_after_a_reboot_wall_time_counts(make_run: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kill_after(7, make_run, tmp_path)
     monkeypatch.setattr(clock_check, "boot_id", lambda: "another")
-    with resume(make_run, tmp_path) as run:
-        Program().train(run)
+    log = finished(resume(make_run, tmp_path))
     report = check(tmp_path / "result_0.txt", "2.0.0")
     (finding,) = [finding for finding in report.findings if finding.rule == "resumed"]
     assert finding.level == "warning" and "rebooted" in finding.message
-    assert record.read(tmp_path / "result_0.txt").all(keys.CLOCK_SET) == []
+    assert log.all(keys.CLOCK_SET) == []

@@ -2,7 +2,6 @@
 
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,24 +10,17 @@ import pytest
 from mlevents import keys, record
 from mlevents.checks.log_check import check
 from mlevents.runlog import RunLog
-from tests.timedrun.run.killed_run import MakeRun, Program
+from tests.timedrun.run.killed_run import MakeRun, Program, finished
 from timedrun.distributed.stop_signals import ShutdownRequest
 from timedrun.run import checkpoint_file
-from timedrun.run.blocks import Outcome
 from timedrun.run.checkpoint_file import CheckpointError
 from timedrun.run.timed_run import TimedRun
 
 
 def test_checkpoints_are_saved_by_the_clock_logged_and_the_newest_two_kept(make_run: MakeRun, tmp_path: Path) -> None:
     seconds = iter(range(0, 10_000, 10))  # each look at the clock is 10 s after the one before
-    with make_run(
-        checkpoints=tmp_path / "checkpoint",
-        checkpoint_minutes=1.0,
-        check_every=1,
-        monotonic=lambda: float(next(seconds)),
-    ) as run:
-        Program().train(run)
-    told = record.read(tmp_path / "result_0.txt").all(keys.CHECKPOINT)
+    options = {"checkpoints": tmp_path / "checkpoint", "checkpoint_minutes": 1.0, "check_every": 1}
+    told = finished(make_run(monotonic=lambda: float(next(seconds)), **options)).all(keys.CHECKPOINT)
     steps = [event.value for event in told]
     assert 2 < len(steps) < 12 and steps == sorted(set(steps))
     assert all(event.metadata["seconds"] >= 10 and "reason" not in event.metadata for event in told)
@@ -36,38 +28,26 @@ def test_checkpoints_are_saved_by_the_clock_logged_and_the_newest_two_kept(make_
     assert files == [f"step_{step:08d}.pt" for step in steps[-2:]]
 
 
-def test_without_an_interval_nothing_is_saved(make_run: MakeRun, tmp_path: Path) -> None:
-    with make_run(checkpoints=tmp_path / "checkpoint", check_every=1) as run:
-        Program().train(run)
-    assert not (tmp_path / "checkpoint").exists()
-    assert not record.read(tmp_path / "result_0.txt").all(keys.CHECKPOINT)
-
-
 @pytest.fixture
-def full_disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bool]]:
-    """Saving fails while the list holds True."""
-    full = [False]
-    save = checkpoint_file.save
+def full_disk(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Saving fails while the list ends with True."""
+    full, fsync = [False], os.fsync
 
-    def limited(path: Path, state: dict[str, Any]) -> None:
-        if full[-1]:
-            with monkeypatch.context() as patch:
-                patch.setattr(os, "fsync", lambda descriptor: (_ for _ in ()).throw(OSError(28, "No space left")))
-                save(path, state)
-        save(path, state)
+    def limited(descriptor: int) -> None:
+        if full[-1] and os.readlink(f"/proc/self/fd/{descriptor}").endswith(".draft"):
+            raise OSError(28, "No space left")
+        fsync(descriptor)
 
-    monkeypatch.setattr(checkpoint_file, "save", limited)
-    yield full
+    monkeypatch.setattr(os, "fsync", limited)
+    return full
 
 
 def test_a_failed_checkpoint_is_logged_and_does_not_end_the_run(
     make_run: MakeRun, full_disk: list[bool], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     full_disk[0] = True
-    with make_run(checkpoints=tmp_path / "checkpoint", checkpoint_minutes=1e-9, check_every=1) as run:
-        Program().train(run)
-    assert run.outcome is Outcome.REACHED
-    log = record.read(tmp_path / "result_0.txt")
+    log = finished(make_run(checkpoints=tmp_path / "checkpoint", checkpoint_minutes=1e-9, check_every=1))
+    assert log.status == keys.SUCCESS
     assert {event.metadata["reason"] for event in log.all(keys.CHECKPOINT)} == {"rank 0: No space left"}
     assert str(tmp_path) not in (tmp_path / "result_0.txt").read_text()
     assert "was not written" in capsys.readouterr().err
@@ -76,9 +56,7 @@ def test_a_failed_checkpoint_is_logged_and_does_not_end_the_run(
 
 
 @pytest.mark.parametrize("older", [False, True])
-def test_a_stop_that_cannot_be_saved_names_the_step_to_resume_from(
-    make_run: MakeRun, full_disk: list[bool], tmp_path: Path, older: bool
-) -> None:
+def test_unsaved_stops_name_older_steps(make_run: MakeRun, full_disk: list[bool], tmp_path: Path, older: bool) -> None:
     stop = ShutdownRequest()
 
     class Stopped(Program):
@@ -109,12 +87,11 @@ def test_a_checkpoint_copies_no_weights(make_run: MakeRun, tmp_path: Path) -> No
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(checkpoint_file, "save", save)
-        with make_run(checkpoints=tmp_path / "checkpoint", checkpoint_minutes=1e-9, check_every=1) as run:
-            program.train(run)
+        finished(make_run(checkpoints=tmp_path / "checkpoint", checkpoint_minutes=1e-9, check_every=1), program)
     assert set(seen) == {program.model[0].weight.data_ptr()}
 
 
-def test_the_log_up_to_a_checkpoint_is_on_disk_before_the_checkpoint(
+def test_a_log_is_on_disk_before_its_checkpoint(
     make_run: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """So that no crash of the machine leaves a checkpoint whose log is shorter than it says."""
@@ -129,7 +106,6 @@ def test_the_log_up_to_a_checkpoint_is_on_disk_before_the_checkpoint(
     monkeypatch.setattr(RunLog, "mark", lambda log: (calls.append("mark"), mark(log))[1])
     monkeypatch.setattr(checkpoint_file, "save", lambda *given: (calls.append("save"), save(*given))[1])
     monkeypatch.setattr(os, "fsync", recorded)
-    with make_run(checkpoints=tmp_path / "checkpoint", checkpoint_minutes=1e-9, check_every=1) as run:
-        Program().train(run)
+    finished(make_run(checkpoints=tmp_path / "checkpoint", checkpoint_minutes=1e-9, check_every=1))
     first = calls.index("mark")
     assert calls[first : first + 3] == ["mark", ".txt", "save"]

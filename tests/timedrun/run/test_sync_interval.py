@@ -37,9 +37,10 @@ def test_checks_of_even_steps_are_no_further_apart_than_two_seconds_or_one_step(
     assert all(gap == 1 or gap * seconds <= SECONDS * 1.001 for gap in gaps)
 
 
-def test_slow_steps_are_synchronized_one_by_one() -> None:
+def test_slow_steps_are_synchronized_one_by_one_unless_the_interval_is_fixed() -> None:
     steps = checked_steps([0.01] * 60 + [5.0] * 20, SyncInterval(CPU))
     assert steps[-5:] == [76, 77, 78, 79, 80]
+    assert checked_steps([60.0] * 12, SyncInterval(CPU, 4)) == [4, 8, 12]
 
 
 @given(st.lists(st.tuples(st.floats(1e-3, 10), st.floats(1e-3, 10)), min_size=1, max_size=80))
@@ -58,19 +59,12 @@ def test_ranks_of_unequal_speed_check_after_the_same_steps(times: list[tuple[flo
             other.synced(step, slowest, now[1])
 
 
-def test_an_evaluation_between_two_stretches_does_not_count_as_slow_steps() -> None:
+def test_an_evaluation_does_not_count_as_slow_steps_and_a_resumed_run_checks_after_its_first() -> None:
     interval = SyncInterval(CPU)
     interval.begin(0, 0.0)
     interval.synced(5, 0.001, 0.005)
     interval.begin(5, 600.0)
     assert interval.seconds_per_step(6, 600.001) == pytest.approx(0.001)
-
-
-def test_a_resumed_run_checks_after_its_first_step() -> None:
-    interval = SyncInterval(CPU)
-    interval.begin(137, 0.0)
-    assert interval.due(138)
-
-
-def test_a_fixed_interval_is_kept() -> None:
-    assert checked_steps([60.0] * 12, SyncInterval(CPU, 4)) == [4, 8, 12]
+    resumed = SyncInterval(CPU)
+    resumed.begin(137, 0.0)
+    assert resumed.due(138)

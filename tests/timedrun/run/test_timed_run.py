@@ -17,14 +17,13 @@ from torch import nn
 from judging.ground.errors import ExitCode, NonFiniteLoss, TrainingLoopError
 from mlevents import keys, record
 from mlevents.runlog import ResultFileGone, RunLog
-from tests.timedrun.run.killed_run import MakeRun, Program
-from timedrun.config import RunConfig, SubmissionConfig
+from tests.timedrun.conftest import SPEC
+from tests.timedrun.run.killed_run import IN_SAMPLES, MakeConfig, MakeRun, Program, finished, resume, train
+from timedrun.config import SubmissionConfig
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.distributed.stop_signals import ShutdownRequest
 from timedrun.methods import LayerFreezing
 from timedrun.run.blocks import Outcome
-from timedrun.run.checkpoint_file import load
-from timedrun.run.run_info import RunInfo
 from timedrun.run.run_state import Recompiled
 from timedrun.run.timed_run import TimedRun
 
@@ -54,50 +53,38 @@ class Toy(Program):
         super().train(run)
 
 
-def keys_of(path: Path) -> list[str]:
-    return [event.key for event in record.read(path).events]
-
-
-def test_the_clock_stops_at_the_first_evaluation_that_reaches_the_target(make_run: MakeRun, tmp_path: Path) -> None:
-    with make_run() as run:
-        Toy([0.9, 0.99]).train(run)
-    seen = keys_of(tmp_path / "result_0.txt")
+def test_the_clock_stops_at_the_first_evaluation_that_reaches_the_target(make_run: MakeRun) -> None:
+    seen = [event.key for event in finished(make_run(), Toy([0.9, 0.99])).events]
     assert seen.count(keys.EVAL_ACCURACY) == 1
     assert seen[-5:] == [keys.EVAL_ACCURACY, keys.EVAL_STOP, keys.BLOCK_STOP, keys.COLD_START, keys.RUN_STOP]
 
 
-def test_a_run_that_misses_its_target_ends_aborted_with_all_epochs_and_blocks(
-    make_run: MakeRun, tmp_path: Path
-) -> None:
-    with make_run() as run:
-        Toy([0.1, 0.2]).train(run)
-    log = record.read(tmp_path / "result_0.txt")
-    assert [event.metadata["epoch_num"] for event in log.all(keys.EPOCH_START)] == [1, 2, 3, 4]
-    assert [event.metadata["epoch_num"] for event in log.all(keys.EPOCH_STOP)] == [1, 2, 3, 4]
-    assert [event.metadata["epoch_num"] for event in log.all(keys.EVAL_ACCURACY)] == [2, 4]
-    starts = [(e.metadata["first_epoch_num"], e.metadata["epoch_count"]) for e in log.all(keys.BLOCK_START)]
-    assert starts == [(e.metadata["first_epoch_num"], e.metadata["epoch_count"]) for e in log.all(keys.BLOCK_STOP)]
-    assert starts == [(1, 2), (3, 2)]
+def test_a_run_that_misses_its_target_is_aborted_with_all_epochs_and_blocks(make_run: MakeRun) -> None:
+    run = make_run()
+    log = finished(run, Toy([0.1, 0.2]))
+    epochs = {keys.EPOCH_START: [1, 2, 3, 4], keys.EPOCH_STOP: [1, 2, 3, 4], keys.EVAL_ACCURACY: [2, 4]}
+    for key, numbers in epochs.items():
+        assert [event.metadata["epoch_num"] for event in log.all(key)] == numbers
+    for key in (keys.BLOCK_START, keys.BLOCK_STOP):
+        spans = [(event.metadata["first_epoch_num"], event.metadata["epoch_count"]) for event in log.all(key)]
+        assert spans == [(1, 2), (3, 2)]
     assert log.status == keys.ABORTED
     assert run.outcome is not None and run.outcome.exit_code == ExitCode.TARGET_NOT_REACHED
     (cache_clear,) = log.all(keys.CACHE_CLEAR)
     assert cache_clear.value is False and cache_clear.metadata["reason"] == "not requested"
 
 
-def train_with_a_shape_that_the_warm_up_has_not(run: TimedRun) -> None:
+def trained_with_a_shape_that_the_warm_up_has_not(run: TimedRun) -> record.RunRecord:
     """Call a compiled function with another shape than before from step 7 on."""
     torch.compiler.reset()
     double = torch.compile(lambda x: 2 * x, backend="eager", dynamic=False)
     double(torch.zeros(2))  # before the clock
-    with run:
-        Toy([0.1, 0.2]).train(run, on_batch=lambda step: double(torch.zeros(3 if step >= 7 else 2)))
+    return finished(run, Toy([0.1, 0.2]), on_batch=lambda step: double(torch.zeros(3 if step >= 7 else 2)))
 
 
-def test_a_compilation_on_the_clock_of_what_was_compiled_before_aborts_the_run(
-    make_run: MakeRun, tmp_path: Path
-) -> None:
+def test_compiling_on_the_clock_what_was_compiled_before_aborts_the_run(make_run: MakeRun, tmp_path: Path) -> None:
     with pytest.raises(Recompiled, match="after step 7; run aborted.*expected 2, actual 3.*--recompile log") as caught:
-        train_with_a_shape_that_the_warm_up_has_not(make_run())
+        trained_with_a_shape_that_the_warm_up_has_not(make_run())
     log = record.read(tmp_path / "result_0.txt")
     assert log.status == keys.ABORTED and "expected 2, actual 3" in str(log.stopped)
     assert isinstance(caught.value.__cause__, torch._dynamo.exc.RecompileError)
@@ -106,18 +93,15 @@ def test_a_compilation_on_the_clock_of_what_was_compiled_before_aborts_the_run(
 
 @pytest.mark.parametrize("changes", [{"recompile": "log"}, {"methods": (LayerFreezing(),)}, {"warm_up_steps": 0}])
 def test_a_compilation_that_the_config_allows_on_the_clock_is_logged_with_its_reason(
-    make_run: MakeRun, toy_config: Callable[..., RunConfig], tmp_path: Path, changes: dict[str, Any]
+    make_run: MakeRun, toy_config: MakeConfig, changes: dict[str, Any]
 ) -> None:
-    train_with_a_shape_that_the_warm_up_has_not(make_run(toy_config(**changes)))
-    (event,) = record.read(tmp_path / "result_0.txt").all(keys.RECOMPILED)
+    (event,) = trained_with_a_shape_that_the_warm_up_has_not(make_run(toy_config(**changes))).all(keys.RECOMPILED)
     assert (event.value, event.metadata["epoch_num"]) == (1, 4)
     assert "expected 2, actual 3" in event.metadata["reason"] and event.metadata["seconds"] > 0
 
 
 @pytest.mark.parametrize("error", [None, OSError("disk gone")])
-def test_the_garbage_collector_leaves_out_what_exists_before_the_clock_until_the_run_ends(
-    make_run: MakeRun, error: OSError | None
-) -> None:
+def test_garbage_collection_leaves_out_what_is_older_than_the_clock(make_run: MakeRun, error: OSError | None) -> None:
     frozen = []
 
     def count(step: int) -> None:
@@ -144,7 +128,7 @@ def test_run_start_is_on_disk_before_the_first_datum_is_read(make_run: MakeRun, 
     assert "disk gone" in str(record.read(log).last(keys.RUN_STOP))
 
 
-def test_warm_up_leaves_no_trace(tmp_path: Path, make_run: MakeRun) -> None:
+def test_warm_up_leaves_no_trace(make_run: MakeRun) -> None:
     toys = [Toy([0.1, 0.2]), Toy([0.1, 0.2])]
     for toy, warm_up in zip(toys, (0, 3), strict=True):
         torch.manual_seed(7)
@@ -169,19 +153,15 @@ def test_a_loss_that_is_not_finite_aborts_and_names_the_step(make_run: MakeRun, 
     assert "NonFiniteLoss" in str(log.stopped)
 
 
-def test_a_spent_budget_ends_the_run_between_evaluations(
-    make_run: MakeRun, toy_config: Callable[..., RunConfig], tmp_path: Path
-) -> None:
-    with make_run(toy_config(budget_minutes=1e-9), check_every=1) as run:
-        Toy([0.1, 0.2]).train(run)
-    assert run.outcome is Outcome.BUDGET_SPENT
-    assert run.position.step == 1
-    assert record.read(tmp_path / "result_0.txt").status == keys.ABORTED
+def test_a_spent_budget_ends_a_run_between_evaluations(make_run: MakeRun, toy_config: MakeConfig) -> None:
+    run = make_run(toy_config(budget_minutes=1e-9), check_every=1)
+    assert finished(run, Toy([0.1, 0.2])).status == keys.ABORTED
+    assert run.outcome is Outcome.BUDGET_SPENT and run.position.step == 1
 
 
 @pytest.mark.parametrize(("division", "code"), [("open", ExitCode.STOPPED_RESUMABLE), ("closed", ExitCode.ERROR)])
 def test_a_signal_during_an_evaluation_stops_the_run_after_it_and_a_closed_run_is_not_saved(
-    make_run: MakeRun, toy_config: Callable[..., RunConfig], tmp_path: Path, division: Any, code: ExitCode
+    make_run: MakeRun, toy_config: MakeConfig, tmp_path: Path, division: Any, code: ExitCode
 ) -> None:
     stop = ShutdownRequest()
     answers = [stop.when]
@@ -193,82 +173,69 @@ def test_a_signal_during_an_evaluation_stops_the_run_after_it_and_a_closed_run_i
             return super().quality(is_last)
 
     config = toy_config(submission=SubmissionConfig(division=division))
-    with make_run(config, stop=stop, checkpoints=tmp_path / "checkpoint") as run:
-        Stopped([0.1, 0.2]).train(run, on_batch=lambda step: answers.append(stop.when))
+    run = make_run(config, stop=stop, checkpoints=tmp_path / "checkpoint")
+    log = finished(run, Stopped([0.1, 0.2]), on_batch=lambda step: answers.append(stop.when))
     assert run.outcome is not None and run.outcome.exit_code == code
     assert answers[0] == "after the first step" and answers[-1] == "after this evaluation" and {*answers[1:-1]} == {""}
     assert (tmp_path / "checkpoint").exists() == (division == "open")
-    log = record.read(tmp_path / "result_0.txt")
     assert len(log.quality) == 1 and run.outcome.value in str(log.stopped)
 
 
 def test_the_gap_of_a_resumed_run_counts(make_run: MakeRun, tmp_path: Path) -> None:
     stop = ShutdownRequest()
     stop.signal = signal.SIGTERM
-    with make_run(stop=stop, checkpoints=tmp_path / "checkpoint") as run:
-        Toy([]).train(run)
+    finished(make_run(stop=stop, checkpoints=tmp_path / "checkpoint"), Toy([]))
     time.sleep(0.5)
-    state = load(tmp_path / "checkpoint" / "rank_0" / "step_00000001.pt")
-    log = RunLog.resume(tmp_path / "result_0.txt", keep_in=tmp_path, **state["log"])
-    with make_run(resume_from=state, log=log) as run:
-        Toy([0.95]).train(run)
-    minutes = record.read(tmp_path / "result_0.txt").minutes
-    assert minutes is not None
-    assert minutes * 60 >= 0.5
+    minutes = finished(resume(make_run, tmp_path), Toy([0.95])).minutes
+    assert minutes is not None and minutes * 60 >= 0.5
 
 
 def test_two_runs_in_one_process_write_two_whole_logs_and_ranks_above_0_none(make_run: MakeRun, tmp_path: Path) -> None:
-    for number in (0, 1):
-        with make_run(log=RunLog(tmp_path / f"result_{number}.txt")) as run:
-            Toy([0.95]).train(run)
-    other = TimedRun(
-        run.config,
-        run.spec,
-        ProcessGroup(1, 1, 1, torch.device("cpu")),
-        RunLog(None),
-        platform="x",
-        progress=run.progress,
-    )
+    runs = [make_run(log=RunLog(tmp_path / f"result_{number}.txt")) for number in (0, 1)]
+    first, second = (finished(run, Toy([0.95])) for run in runs)
+    ranks = ProcessGroup(1, 1, 1, torch.device("cpu"))
+    shown = runs[0].progress
+    other = TimedRun(runs[0].config, runs[0].spec, ranks, RunLog(None), platform="x", progress=shown)
     with other:
         Toy([0.95]).train(other)
     assert other.outcome is Outcome.REACHED
-    first, second = (record.read(tmp_path / f"result_{number}.txt") for number in (0, 1))
     assert [event.key for event in first.events] == [event.key for event in second.events]
     assert first.status == second.status == keys.SUCCESS
     assert sorted(path.name for path in tmp_path.iterdir()) == ["result_0.txt", "result_1.txt"]
 
 
+def evaluate_as(value: Any) -> Callable[[TimedRun], None]:
+    """A loop that counts its step, and whose evaluation measures `value`."""
+    return lambda run: train(run, 1, lambda last: value, steps=1)
+
+
 @pytest.mark.parametrize(
-    ("value", "hint"), [(None, "set .value to a float"), (1, "set .value"), (math.nan, "has diverged")]
+    ("loop", "spec", "info", "words"),
+    [
+        (evaluate_as(None), SPEC, {}, "set .value to a float"),
+        (evaluate_as(1), SPEC, {}, "set .value"),
+        (evaluate_as(math.nan), SPEC, {}, "has diverged"),
+        (lambda run: next(run.blocks(1)), SPEC, None, "before run.start_clock"),
+        (lambda run: run.evaluation(next(run.blocks(1))).__enter__(), SPEC, {}, "call run.step_done"),
+        (lambda run: list(run.steps(next(run.blocks(1)))), SPEC, {}, "the rules count epoch: use run.epochs"),
+        (lambda run: list(run.steps(next(run.blocks(9)))), IN_SAMPLES, {}, "step 0 was not counted"),
+        (lambda run: list(run.epochs(next(run.blocks(9)))), IN_SAMPLES, {}, "use run.steps"),
+        (None, SPEC, {"eval_samples": None}, "the run info has no eval_samples"),
+        (None, SPEC, {"hyperparameters": {"x": torch.ones(1)}}, "value of x is torch.Tensor"),
+    ],
 )
-def test_an_evaluation_without_a_number_aborts_the_run(make_run: MakeRun, value: Any, hint: str) -> None:
-    with pytest.raises(TrainingLoopError, match=hint), make_run(log=RunLog(None)) as run:
-        run.start_clock(RunInfo(train_samples=1, eval_samples=1, hyperparameters={}))
-        block = next(run.blocks(1))
-        run.step_done(1, torch.zeros(()))
-        with run.evaluation(block) as measurement:
-            measurement.value = value
-
-
-def test_training_before_the_clock_or_without_counted_steps_aborts_the_run(make_run: MakeRun) -> None:
-    with pytest.raises(TrainingLoopError, match="before run.start_clock"), make_run(log=RunLog(None)) as run:
-        next(run.blocks(1))
-    with pytest.raises(TrainingLoopError, match="call run.step_done"), make_run(log=RunLog(None)) as run:
-        run.start_clock(RunInfo(train_samples=1, eval_samples=1, hyperparameters={}))
-        with run.evaluation(next(run.blocks(1))):
-            pass
-    with (
-        pytest.raises(TrainingLoopError, match="counts samples, but the rules count epoch: use run.epochs"),
-        make_run(log=RunLog(None)) as run,
-    ):
-        run.start_clock(RunInfo(train_samples=1, eval_samples=1, hyperparameters={}))
-        list(run.steps(next(run.blocks(1))))
+def test_a_wrong_training_loop_aborts_the_run_with_what_to_do(
+    make_run: MakeRun, loop: Callable[[TimedRun], object], spec: Any, info: dict[str, Any] | None, words: str
+) -> None:
+    with pytest.raises(TrainingLoopError, match=words), make_run(spec=spec, log=RunLog(None)) as run:
+        if info is not None:
+            whole = {"train_samples": 4, "eval_samples": 5, "hyperparameters": {}} | info
+            run.start_clock({name: value for name, value in whole.items() if value is not None})
+        loop(run)
 
 
 @pytest.mark.parametrize("when", ["in a block", "at its end"])
-def test_a_run_whose_results_are_deleted_ends_early_and_makes_no_folder_anew(
-    make_run: MakeRun, tmp_path: Path, when: str
-) -> None:
+def test_a_run_whose_results_are_deleted_ends_and_makes_no_folder(make_run: MakeRun, tmp_path: Path, when: str) -> None:
     checkpoints = tmp_path / "run_0" / "checkpoint"
     # A checkpoint is due at every check; checks come at each step, or only where an epoch ends.
     every = 1 if when == "in a block" else None
@@ -283,6 +250,4 @@ def test_a_run_whose_results_are_deleted_ends_early_and_makes_no_folder_anew(
     with pytest.raises(ResultFileGone, match="was deleted, moved or replaced during the run"), run:
         toy.train(run, on_batch=delete)
     assert len(toy.losses) == (2 if when == "in a block" else 3)
-    assert run.outcome is None
-    assert not (tmp_path / "run_0").exists()
-    assert not (tmp_path / "result_0.txt").exists()
+    assert run.outcome is None and not list(tmp_path.iterdir())

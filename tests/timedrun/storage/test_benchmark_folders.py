@@ -31,11 +31,10 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
     monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry not in ("", str(tmp_path))])
 
     def made(name: str, *, init: str = INIT, configs: str = CONFIGS) -> Path:
-        folder = tmp_path / name
-        folder.mkdir(parents=True)
+        (tmp_path / name).mkdir(parents=True)
         for file, text in (("__init__.py", init), ("configs.py", configs), ("train.py", "")):
-            (folder / file).write_text(text)
-        return folder
+            (tmp_path / name / file).write_text(text)
+        return tmp_path / name
 
     return made
 

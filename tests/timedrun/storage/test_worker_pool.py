@@ -6,7 +6,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from operator import length_hint
 from pathlib import Path
 
 import psutil
@@ -18,6 +19,13 @@ from timedrun.storage.worker_pool import TaskProgress, results
 
 pytestmark = pytest.mark.timeout(60)
 WORDS = "nothing was written; run it again"
+
+
+ERRORS: dict[str, Exception] = {
+    "refused": DataError("image 7 is broken"),
+    "full": OSError(28, "No space left on device", "/data"),
+    "divided": ZeroDivisionError("by nought"),
+}
 
 
 def start_squaring(offset: int) -> Callable[[int], tuple[int, int]]:
@@ -33,12 +41,8 @@ def start_trouble(marker: Path) -> Callable[[str], str]:
             os.kill(os.getpid(), signal.SIGKILL)
         if task == "ended":
             os._exit(3)
-        if task == "refused":
-            raise DataError("image 7 is broken")
-        if task == "full":
-            raise OSError(28, "No space left on device", str(marker))
-        if task == "divided":
-            raise ZeroDivisionError("by nought")
+        if task in ERRORS:
+            raise ERRORS[task]
         if task == "slow":
             marker.write_text(str(os.getpid()))
             time.sleep(100)
@@ -53,10 +57,8 @@ def start_never() -> Callable[[str], str]:
 
 
 def run(tasks: list[str], marker: Path, workers: int) -> list[str]:
-    found = results(
-        tasks, start_trouble, (marker,), workers=workers, name=lambda task: f"the task {task}", remedy=WORDS
-    )
-    return sorted(result for _, result in found)
+    done = results(tasks, start_trouble, (marker,), workers=workers, name="the task {}".format, remedy=WORDS)
+    return sorted(result for _, result in done)
 
 
 @pytest.mark.processes
@@ -73,17 +75,9 @@ def test_every_task_comes_back_once_with_its_own_result(workers: int) -> None:
 
 @pytest.mark.processes
 def test_few_tasks_are_in_memory() -> None:
-    given = 0
-
-    def tasks() -> Iterator[int]:
-        nonlocal given
-        for task in range(50):
-            given += 1
-            yield task
-
-    done = 0
-    for _ in results(tasks(), start_squaring, (0,), workers=2, name=str, remedy=WORDS):
-        done += 1
+    tasks = iter(range(50))
+    for done, _ in enumerate(results(tasks, start_squaring, (0,), workers=2, name=str, remedy=WORDS), 1):
+        given = 50 - length_hint(tasks)
         assert given - done <= 4
     assert (given, done) == (50, 50)
 
@@ -104,23 +98,17 @@ def test_the_error_of_a_failed_worker_names_its_task(tmp_path: Path, task: str, 
 
 @pytest.mark.processes
 @pytest.mark.parametrize("workers", [1, 2])
-def test_what_a_task_raises_is_raised_here(tmp_path: Path, workers: int) -> None:
-    cases: list[tuple[str, type[Exception], str]] = [
+def test_what_a_task_or_the_set_up_of_a_worker_raises_is_raised_here(tmp_path: Path, workers: int) -> None:
+    for task, kind, words in (
         ("refused", DataError, "^image 7 is broken$"),
         ("full", OSError, "No space left"),
         ("divided", Exception, "by nought"),
-    ]
-    for task, kind, words in cases:
+    ):
         with pytest.raises(kind, match=words):
             run(["a", task, "b"], tmp_path / "marker", workers)
-    assert not multiprocessing.active_children()
-
-
-@pytest.mark.processes
-@pytest.mark.parametrize("workers", [1, 2])
-def test_a_worker_that_cannot_be_set_up_says_why(workers: int) -> None:
     with pytest.raises(DataError, match="no vocabulary"):
         list(results(["a"], start_never, (), workers=workers, name=str, remedy=WORDS))
+    assert not multiprocessing.active_children()
 
 
 PARENT = """
@@ -136,10 +124,7 @@ def test_workers_end_with_a_killed_parent(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([os.getcwd(), *sys.path])}
     marker = tmp_path / "marker"
     parent = subprocess.Popen([sys.executable, "-c", PARENT, str(marker)], env=environment)
-    deadline = time.monotonic() + 40
-    while not (marker.exists() and marker.read_text()):
-        assert parent.poll() is None and time.monotonic() < deadline
-        time.sleep(0.01)
+    until(lambda: marker.exists() and marker.read_text(), 40)
     worker = psutil.Process(int(marker.read_text()))
     parent.kill()
     parent.wait()

@@ -1,7 +1,5 @@
 """The batch plan divides the global batch exactly, or names sizes that do."""
 
-from __future__ import annotations
-
 import pytest
 
 from judging.ground.errors import UsageError
@@ -9,14 +7,12 @@ from timedrun.training.batch_plan import BatchPlan
 
 
 @pytest.mark.parametrize(
-    ("micro_batch", "ranks", "local", "micro", "accumulation"),
+    ("micro_batch", "ranks", "local", "micro", "steps"),
     [(0, 1, 48, 48, 1), (0, 4, 12, 12, 1), (5, 4, 12, 5, 3), (6, 4, 12, 6, 2), (100, 2, 24, 24, 1)],
 )
-def test_the_micro_batch_is_at_most_the_local_batch(
-    micro_batch: int, ranks: int, local: int, micro: int, accumulation: int
-) -> None:
+def test_a_micro_batch_fits_the_local_batch(micro_batch: int, ranks: int, local: int, micro: int, steps: int) -> None:
     plan = BatchPlan.of(48, micro_batch, ranks)
-    assert (plan.global_batch, plan.local, plan.micro, plan.accumulation) == (48, local, micro, accumulation)
+    assert (plan.global_batch, plan.local, plan.micro, plan.accumulation) == (48, local, micro, steps)
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,12 @@ from timedrun.training import number_formats
 from timedrun.training.number_formats import emulated, slowdown
 
 
-def test_fp32_takes_as_long_as_itself_and_is_never_emulated() -> None:
+def test_fp32_takes_as_long_as_itself_and_the_probe_leaves_the_number_of_threads_as_it_was() -> None:
+    before = torch.get_num_threads()
+    number_formats.slowdown.cache_clear()
     assert 0.5 < slowdown("fp32") < 2
     assert not emulated("fp32", "cpu")
+    assert torch.get_num_threads() == before
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64" or platform.system() != "Linux", reason="reads x86's flags")
@@ -25,19 +28,10 @@ def test_bf16_is_emulated_exactly_where_torch_has_no_instructions_to_compute_it_
         assert emulated("bf16", "cpu") and slowdown("bf16") > 4
 
 
-def test_the_probe_leaves_the_number_of_threads_as_it_was() -> None:
-    before = torch.get_num_threads()
-    number_formats.slowdown.cache_clear()
-    slowdown("bf16")
-    assert torch.get_num_threads() == before
-
-
 @pytest.mark.parametrize(
     ("device", "cuda", "slow"), [("cpu", True, True), ("auto", True, False), ("cuda", True, False)]
 )
-def test_only_a_run_on_the_cpu_is_emulated(
-    monkeypatch: pytest.MonkeyPatch, device: str, cuda: bool, slow: bool
-) -> None:
+def test_only_runs_on_cpus_are_emulated(monkeypatch: pytest.MonkeyPatch, device: str, cuda: bool, slow: bool) -> None:
     monkeypatch.setattr(number_formats, "slowdown", lambda precision: 40.0)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: cuda)
     assert emulated("bf16", device) is slow

@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,30 +12,42 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from timedrun.config import OptimizerConfig
-from timedrun.training.optim import DecoupledAdamW, DecoupledSGD, Muon, build_optimizer, hidden_matrices, newton_schulz
+from timedrun.training.optim import DecoupledAdamW, DecoupledSGD, Lamb, Muon, build_optimizer, newton_schulz
 from timedrun.training.schedule import Schedule
 
-SHAPES = [(4, 3), (5,), (2, 3, 3, 3)]
+SHAPES = [(4, 3), (5,), (2, 3, 3, 3), (6, 2)]
 FACTORS = [Schedule("cosine", 8, warmup_epochs=2).factor(step) for step in range(8)]  # from exactly 0
+Arrays = list[np.ndarray[Any, Any]]
 
 
-def gradients(step: int) -> list[np.ndarray[Any, Any]]:
+def gradients(step: int) -> Arrays:
     generator = np.random.default_rng(step)
     return [generator.standard_normal(shape) for shape in SHAPES]
 
 
-def run(
-    make: Callable[[Iterable[Tensor]], Optimizer], *, lr: float, steps: Iterable[int] = range(8)
-) -> list[np.ndarray[Any, Any]]:
-    """Parameters in float64 after steps with the rates lr * FACTORS; parameter 1 gets its first gradient at step 2."""
-    params = [nn.Parameter(torch.from_numpy(value)) for value in gradients(99)]
-    optimizer = make(params)
+def parameters() -> list[nn.Parameter]:
+    return [nn.Parameter(torch.from_numpy(value)) for value in gradients(99)]
+
+
+def take_steps(
+    params: list[nn.Parameter],
+    optimizer: Optimizer,
+    steps: Iterable[int] = range(8),
+    gradients_of: Callable[[int], Arrays] = gradients,
+) -> None:
+    """Steps at the initial rates times FACTORS; parameter 1 gets its first gradient at step 2."""
     for step in steps:
-        for index, (param, gradient) in enumerate(zip(params, gradients(step), strict=True)):
+        for index, (param, gradient) in enumerate(zip(params, gradients_of(step), strict=True)):
             param.grad = None if index == 1 and step < 2 else torch.from_numpy(gradient)
         for group in optimizer.param_groups:
-            group["lr"] = lr * FACTORS[step]
+            group["lr"] = group.setdefault("initial_lr", group["lr"]) * FACTORS[step]
         optimizer.step()
+
+
+def run(make: Callable[[Iterable[Tensor]], Optimizer]) -> Arrays:
+    """Parameters in float64 after all steps."""
+    params = parameters()
+    take_steps(params, make(params))
     return [param.detach().numpy() for param in params]
 
 
@@ -53,17 +66,12 @@ def reference_sgd(lr: float, momentum: float, dampening: float, nesterov: bool, 
     return weights
 
 
-SGD_SETTINGS = [
-    (0.875, 0.0, False, 5e-2),
-    (0.9, 0.0, True, 1e-2),
-    (0.9, 0.3, False, 0.0),
-    (0.0, 0.0, False, 1e-1),
-]
-
-
-@pytest.mark.parametrize("momentum, dampening, nesterov, decay", SGD_SETTINGS)
+@pytest.mark.parametrize(
+    "momentum, dampening, nesterov, decay",
+    [(0.875, 0.0, False, 5e-2), (0.9, 0.0, True, 1e-2), (0.9, 0.3, False, 0.0), (0.0, 0.0, False, 1e-1)],
+)
 def test_sgd_equals_a_loop_written_by_hand(momentum: float, dampening: float, nesterov: bool, decay: float) -> None:
-    actual = run(lambda p: DecoupledSGD(p, 0.5, momentum, dampening, nesterov, decay), lr=0.5)
+    actual = run(lambda p: DecoupledSGD(p, 0.5, momentum, dampening, nesterov, decay))
     for expected, value in zip(reference_sgd(0.5, momentum, dampening, nesterov, decay), actual, strict=True):
         np.testing.assert_allclose(value, expected, rtol=1e-12, atol=1e-13)
 
@@ -84,32 +92,21 @@ def test_sgd_with_momentum_shrinks_like_coupled_sgd_at_the_mapped_decay() -> Non
 
 
 def test_adamw_equals_torch_with_decay_over_the_initial_rate() -> None:
-    ours = run(lambda p: DecoupledAdamW(p, 1e-2, (0.9, 0.98), 1e-6, 1e-3), lr=1e-2)
-    theirs = run(lambda p: torch.optim.AdamW(p, 1e-2, (0.9, 0.98), 1e-6, 1e-3 / 1e-2), lr=1e-2)
+    ours = run(lambda p: DecoupledAdamW(p, 1e-2, (0.9, 0.98), 1e-6, 1e-3))
+    theirs = run(lambda p: torch.optim.AdamW(p, 1e-2, (0.9, 0.98), 1e-6, 1e-3 / 1e-2))
     for expected, actual in zip(theirs, ours, strict=True):
         np.testing.assert_allclose(actual, expected, rtol=1e-12)
 
 
 def test_the_fused_form_of_decoupled_adamw_takes_the_same_steps() -> None:
     config = OptimizerConfig(kind="decoupled_adamw", peak_lr=1e-2, beta2=0.98, epsilon=1e-6, weight_decay=1e-3)
-    results = []
-    for fused in (False, True):
-        torch.manual_seed(0)
-        model = nn.Linear(5, 3).double()
+    models = [nn.ParameterList(parameters()) for _ in range(2)]
+    for model, fused in zip(models, (False, True), strict=True):
         optimizer = build_optimizer(config, model, fused=fused)
-        for step, factor in enumerate(FACTORS):
-            for group in optimizer.param_groups:
-                group["lr"] = group["initial_lr"] * factor
-            model(torch.full((2, 5), 0.1 * step, dtype=torch.float64)).square().sum().backward()
-            optimizer.step()
         assert isinstance(optimizer, torch.optim.AdamW) is fused
-        results.append(model.weight.detach().numpy().copy())
-    np.testing.assert_allclose(results[1], results[0], rtol=1e-12)
-
-
-def test_an_optimizer_without_a_fused_form_is_refused_when_one_is_asked_for() -> None:
-    with pytest.raises(ValueError, match="decoupled_sgd has no fused form"):
-        build_optimizer(OptimizerConfig(kind="decoupled_sgd", peak_lr=0.1), nn.Linear(2, 2), fused=True)
+        take_steps(list(model), optimizer)
+    for plain, together in zip(*models, strict=True):
+        np.testing.assert_allclose(together.detach(), plain.detach(), rtol=1e-12)
 
 
 @pytest.mark.parametrize("kind", [DecoupledSGD, DecoupledAdamW])
@@ -135,34 +132,64 @@ def test_groups_keep_their_own_peak_through_torch_schedulers() -> None:
     assert first.item() == second.item() == pytest.approx(0.95)
 
 
+def lamb(p: list[nn.Parameter]) -> Lamb:
+    groups = [{"params": [p[0], *p[2:]]}, {"params": [p[1]], "weight_decay": 0.0}]
+    return Lamb(groups, 0.02, (0.9, 0.99), 1e-6, 0.1)
+
+
+def lamb_gradients(step: int) -> Arrays:
+    scale = 0.01 if step % 2 else 3.0  # to a norm below and above 1
+    return [scale * gradient for gradient in gradients(step)]
+
+
+def reference_lamb(weights: Arrays) -> Arrays:
+    """Algorithm 2 of arXiv 1904.00962 after clipping all gradients together to a norm of 1."""
+    means, squares = ([np.zeros(shape) for shape in SHAPES] for _ in range(2))
+    for step in range(8):
+        grads = {index: grad for index, grad in enumerate(lamb_gradients(step)) if index != 1 or step >= 2}
+        norm = np.sqrt(sum((grad**2).sum() for grad in grads.values()))
+        for index, grad in grads.items():
+            number, decay = (step - 1, 0.0) if index == 1 else (step + 1, 0.1)
+            grad = grad / max(1.0, norm)
+            means[index] = 0.9 * means[index] + 0.1 * grad
+            squares[index] = 0.99 * squares[index] + 0.01 * grad**2
+            update = means[index] / (1 - 0.9**number) / (np.sqrt(squares[index] / (1 - 0.99**number)) + 1e-6)
+            update += decay * weights[index]
+            size = np.linalg.norm(weights[index])
+            ratio = size / np.linalg.norm(update) if decay > 0 and size > 0 else 1.0
+            weights[index] = weights[index] - 0.02 * FACTORS[step] * ratio * update
+    return weights
+
+
+def test_lambs_steps_are_those_of_the_paper_also_from_weights_of_zero() -> None:
+    start = gradients(99)
+    start[3][:] = 0
+    params = [nn.Parameter(torch.from_numpy(value.copy())) for value in start]
+    take_steps(params, lamb(params), gradients_of=lamb_gradients)
+    for param, expected in zip(params, reference_lamb(start), strict=True):
+        np.testing.assert_allclose(param.detach().numpy(), expected, rtol=1e-12)
+
+
 MAKERS: dict[str, Callable[[list[nn.Parameter]], Optimizer]] = {
     "sgd": lambda p: DecoupledSGD(p, 0.1, 0.9, nesterov=True, weight_decay=1e-2),
     "adamw": lambda p: DecoupledAdamW(p, 0.1),
-    "muon": lambda p: Muon([{"params": [p[0], p[2]]}, {"params": [p[1]], "rule": "sgd"}], lr=0.1, weight_decay=1e-2),
+    "lamb": lamb,
+    "muon": lambda p: Muon([{"params": [p[0], *p[2:]]}, {"params": [p[1]], "rule": "sgd"}], 0.1, weight_decay=1e-2),
 }
 
 
 @pytest.mark.parametrize("name", MAKERS)
 def test_resuming_from_a_saved_state_is_bit_identical(name: str) -> None:
-    def steps(params: list[nn.Parameter], optimizer: Optimizer, which: range) -> None:
-        for step in which:
-            for param, gradient in zip(params, gradients(step), strict=True):
-                param.grad = torch.from_numpy(gradient)
-            for group in optimizer.param_groups:
-                group["lr"] = group["initial_lr"] * FACTORS[step]
-            optimizer.step()
-
-    whole = [nn.Parameter(torch.from_numpy(value)) for value in gradients(99)]
-    steps(whole, MAKERS[name](whole), range(8))
+    whole = parameters()
+    take_steps(whole, MAKERS[name](whole))
     for interrupted in range(9):
-        first = [nn.Parameter(torch.from_numpy(value)) for value in gradients(99)]
+        first = parameters()
         optimizer = MAKERS[name](first)
-        steps(first, optimizer, range(interrupted))
-        state = copy.deepcopy(optimizer.state_dict())
+        take_steps(first, optimizer, range(interrupted))
         second = [nn.Parameter(param.detach().clone()) for param in first]
         resumed = MAKERS[name](second)
-        resumed.load_state_dict(state)
-        steps(second, resumed, range(interrupted, 8))
+        resumed.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+        take_steps(second, resumed, range(interrupted, 8))
         assert all(torch.equal(a, b) for a, b in zip(whole, second, strict=True)), interrupted
 
 
@@ -190,21 +217,6 @@ def test_wide_matrices_lose_no_small_direction_through_their_gram_matrices() -> 
         gram = x @ x.T
         x = 3.4445 * x + (-4.7750 * gram + 2.0315 * gram @ gram) @ x
     torch.testing.assert_close(fast, x, atol=2e-4, rtol=0)
-
-
-def test_muon_steps_along_the_orthogonalised_nesterov_direction() -> None:
-    params = [nn.Parameter(torch.from_numpy(value).float()) for value in gradients(99)]
-    before = [param.detach().clone() for param in params]
-    optimizer = MAKERS["muon"](params)
-    for param, gradient in zip(params, gradients(0), strict=True):
-        param.grad = torch.from_numpy(gradient).float()
-    optimizer.step()
-    for index, (rows, cols) in ((0, (4, 3)), (2, (2, 27))):
-        direction = 1.95 * torch.from_numpy(gradients(0)[index]).float().reshape(rows, cols)
-        step = newton_schulz(direction) * max(1, rows / cols) ** 0.5
-        torch.testing.assert_close(params[index], before[index] * 0.99 - 0.1 * step.view(params[index].shape))
-    vector = torch.from_numpy(gradients(0)[1]).float()
-    torch.testing.assert_close(params[1], before[1] * 0.99 - 0.1 * 1.95 * vector)
 
 
 @pytest.mark.parametrize("nesterov", [True, False])
@@ -249,26 +261,26 @@ def test_muon_with_neuron_beta2_divides_rows_by_their_running_root_mean_square(s
             np.testing.assert_allclose(sizes, sizes[0], rtol=1e-4)
 
 
-def test_muon_can_hold_filters_at_unit_norm() -> None:
-    weight = nn.Parameter(torch.randn(8, 4, 3, 3) * 5)
-    optimizer = Muon([weight], lr=0.0, unit_filters=True)
-    weight.grad = torch.randn(8, 4, 3, 3)
-    optimizer.step()
-    assert weight.norm().item() == pytest.approx(8**0.5, rel=1e-5)
+VECTOR = [nn.Parameter(torch.ones(3))]
+PLAIN_SGD = OptimizerConfig(kind="decoupled_sgd", peak_lr=0.1)
 
 
-def test_settings_that_mean_nothing_are_refused() -> None:
-    weight = nn.Parameter(torch.ones(3))
-    with pytest.raises(ValueError, match="lr must be 0 or more"):
-        DecoupledSGD([weight], lr=-1.0)
-    with pytest.raises(ValueError, match="Nesterov"):
-        DecoupledSGD([weight], lr=0.1, nesterov=True)
-    with pytest.raises(ValueError, match="betas"):
-        DecoupledAdamW([weight], betas=(0.9, 1.0))
-    with pytest.raises(ValueError, match=r"not matrices \(first: \[3\]\)"):
-        Muon([weight], lr=0.1)
-    with pytest.raises(ValueError, match="'muon', 'sgd' or 'adamw', not 'adam'"):
-        Muon([{"params": [weight], "rule": "adam"}], lr=0.1)
+@pytest.mark.parametrize(
+    ("build", "words"),
+    [
+        (lambda: DecoupledSGD(VECTOR, lr=-1.0), "lr must be 0 or more"),
+        (lambda: DecoupledSGD(VECTOR, lr=0.1, nesterov=True), "Nesterov"),
+        (lambda: DecoupledAdamW(VECTOR, betas=(0.9, 1.0)), "DecoupledAdamW: betas"),
+        (lambda: Lamb(VECTOR, lr=0.1, eps=-1.0), "Lamb: eps must be 0 or more"),
+        (lambda: Lamb(VECTOR, lr=0.1, max_grad_norm=0.0), "Lamb: max_grad_norm must be above 0"),
+        (lambda: Muon(VECTOR, lr=0.1), r"not matrices \(first: \[3\]\)"),
+        (lambda: Muon([{"params": VECTOR, "rule": "adam"}], lr=0.1), "'muon', 'sgd' or 'adamw', not 'adam'"),
+        (lambda: build_optimizer(PLAIN_SGD, nn.Linear(2, 2), fused=True), "decoupled_sgd has no fused form"),
+    ],
+)
+def test_settings_that_mean_nothing_are_refused(build: Callable[[], Optimizer], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        build()
 
 
 def network() -> nn.Sequential:
@@ -294,8 +306,8 @@ def test_every_configured_kind_trains_all_trainable_parameters_from_its_peak_rat
 
 
 def test_muon_takes_the_layers_between_first_and_last() -> None:
-    model = network()
-    assert [tuple(weight.shape) for weight in hidden_matrices(model)] == [(8, 4, 3, 3), (6, 8)]
+    hidden, *_ = build_optimizer(OptimizerConfig(kind="muon", peak_lr=0.1), network()).param_groups
+    assert [tuple(weight.shape) for weight in hidden["params"]] == [(8, 4, 3, 3), (6, 8)]
 
 
 def test_a_sparse_gradient_is_refused_before_any_group_is_changed() -> None:
@@ -306,14 +318,20 @@ def test_a_sparse_gradient_is_refused_before_any_group_is_changed() -> None:
     assert torch.equal(dense, torch.ones(2, 2))
 
 
-@pytest.mark.parametrize("kind", ["sgd", "decoupled_sgd", "adamw", "decoupled_adamw", "lamb", "muon"])
-def test_norms_and_biases_need_not_decay(kind: Any) -> None:
+@pytest.mark.parametrize(
+    ("kind", "asked"),
+    [*((kind, True) for kind in ("sgd", "decoupled_sgd", "adamw", "decoupled_adamw", "muon")), ("lamb", False)],
+)
+def test_norms_and_biases_need_not_decay_and_nothing_changes_without_gradients(kind: Any, asked: bool) -> None:
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Conv2d(4, 4, 3), nn.Flatten(), nn.Linear(4, 2))
-    config = OptimizerConfig(kind=kind, peak_lr=0.1, other_lr=0.1, weight_decay=0.5, decay_norms_and_biases=False)
+    config = OptimizerConfig(kind=kind, peak_lr=0.1, other_lr=0.1, weight_decay=0.5, decay_norms_and_biases=not asked)
     optimizer = build_optimizer(config, model)
-    decayed = {id(p): group["weight_decay"] > 0 for group in optimizer.param_groups for p in group["params"]}
-    assert [decayed[id(p)] for p in model.parameters()] == [p.dim() > 1 for p in model.parameters()]
+    decays = {id(p): group["weight_decay"] for group in optimizer.param_groups for p in group["params"]}
+    assert [decays[id(p)] for p in model.parameters()] == [0.5 if p.dim() > 1 else 0.0 for p in model.parameters()]
+    assert {group["initial_lr"] for group in optimizer.param_groups} == {0.1}
     before = [p.detach().clone() for p in model.parameters()]
+    optimizer.step()
+    assert all(torch.equal(p, old) for p, old in zip(model.parameters(), before, strict=True))
     for p in model.parameters():
         p.grad = torch.zeros_like(p)
     optimizer.step()
@@ -327,17 +345,8 @@ def test_muon_of_the_cifar10_speed_runs(nesterov: bool) -> None:
     its momentum is Nesterov's."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv2d(3, 4, 2), nn.Conv2d(4, 6, 3), nn.Flatten(), nn.Linear(6, 2, bias=False))
-    config = OptimizerConfig(
-        kind="muon",
-        peak_lr=0.24,
-        momentum=0.6,
-        nesterov=nesterov,
-        other_lr=0.5,
-        other_momentum=0.85,
-        head_lr=0.02,
-        unit_filters=True,
-        newton_schulz_iterations=3,
-    )
+    config = OptimizerConfig(kind="muon", peak_lr=0.24, momentum=0.6, nesterov=nesterov, other_lr=0.5)
+    config = replace(config, other_momentum=0.85, head_lr=0.02, unit_filters=True, newton_schulz_iterations=3)
     optimizer = build_optimizer(config, model)
     start = {name: value.detach().clone() for name, value in model.named_parameters()}
     grads = [{name: torch.randn_like(value) for name, value in start.items()} for _ in range(2)]

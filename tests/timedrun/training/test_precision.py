@@ -1,13 +1,12 @@
 """The logged numeric precision is that of products and of gradients; torch has the switches of the config."""
 
-from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 import torch
 
-from timedrun.config import RunConfig
+from tests.timedrun.run.killed_run import MakeConfig
 from timedrun.run.run_info import precision_info
 from timedrun.training.precision import Precision, set_backends
 
@@ -21,7 +20,7 @@ SWITCHES = (
 
 
 @pytest.mark.parametrize(("name", "word"), [("fp32", "fp32"), ("bf16", "bfloat16")])
-def test_words_are_those_of_the_tensors_in_a_step(toy_config: Callable[..., RunConfig], name: Any, word: str) -> None:
+def test_words_are_those_of_the_tensors_in_a_step(toy_config: MakeConfig, name: Any, word: str) -> None:
     layer = torch.nn.Linear(3, 2)
     with Precision(name, torch.device("cpu")).autocast():
         product = layer(torch.ones(1, 3))
@@ -38,9 +37,7 @@ def test_words_are_those_of_the_tensors_in_a_step(toy_config: Callable[..., RunC
     assert found[LINEAR] == word
 
 
-def test_a_model_without_attention_has_no_precision_of_it_and_16_bit_parameters_are_reduced_in_16_bits(
-    toy_config: Callable[..., RunConfig],
-) -> None:
+def test_without_attention_it_has_no_precision_and_16_bit_parameters_are_reduced_so(toy_config: MakeConfig) -> None:
     layer = torch.nn.Linear(3, 2).to(torch.bfloat16)
     found = precision_info(toy_config(tf32=False), torch.optim.SGD(layer.parameters()), attention=False)
     assert ATTENTION not in found and found[COMMUNICATION] == "bfloat16"
@@ -51,7 +48,7 @@ def test_a_model_without_attention_has_no_precision_of_it_and_16_bit_parameters_
 )
 @pytest.mark.parametrize("cudnn_benchmark", [True, False])
 def test_on_cuda_the_switches_are_logged_at_every_precision(
-    toy_config: Callable[..., RunConfig], precision: str, tf32: bool, word: str, cudnn_benchmark: bool
+    toy_config: MakeConfig, precision: str, tf32: bool, word: str, cudnn_benchmark: bool
 ) -> None:
     parameter = SimpleNamespace(is_cuda=True, dtype=torch.float32)
     optimizer = cast(torch.optim.Optimizer, SimpleNamespace(param_groups=[{"params": [parameter]}]))

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
-from itertools import islice
+from itertools import count, islice
 from typing import Any
 
 import pytest
@@ -42,15 +42,16 @@ def eventually(condition: Callable[[], bool]) -> None:
         time.sleep(0.001)
 
 
-@pytest.mark.parametrize("ahead", [0, 1, 3])
-def test_batches_of_consecutive_loops_are_made_once_each_and_jumps_begin_anew(ahead: int) -> None:
+@pytest.mark.parametrize("given", [None, 0, 1, 3])
+def test_batches_of_consecutive_loops_are_made_once_each_and_jumps_begin_anew(given: int | None) -> None:
     made = Made()
-    with closing(StepBatches(made, CPU, ahead)) as batches:
-        assert [int(one) for one in islice(batches.starting(5), 4)] == [5, 6, 7, 8]
+    ahead = given or 0  # on a CPU none of itself, and no thread
+    with closing(StepBatches(made, CPU, given)) as batches:
+        assert [int(batch) for batch in islice(batches.starting(5), 4)] == [5, 6, 7, 8]
         eventually(lambda: made.steps == list(range(5, 9 + ahead)))  # the next loop's first, during an evaluation
-        assert [int(one) for one in islice(batches.starting(9), 4)] == [9, 10, 11, 12]
+        assert [int(batch) for batch in islice(batches.starting(9), 4)] == [9, 10, 11, 12]
         eventually(lambda: made.steps == list(range(5, 13 + ahead)))
-        assert [int(one) for one in islice(batches.starting(2), 2)] == [2, 3]
+        assert [int(batch) for batch in islice(batches.starting(2), 2)] == [2, 3]
         one, other = batches.starting(0), batches.starting(7)
         assert [int(next(loop)) for loop in (one, other, one, one, other)] == [0, 7, 1, 2, 8]
     assert made.names == ({"prefetch"} if ahead else {threading.current_thread().name})
@@ -70,13 +71,6 @@ def test_an_error_is_raised_at_its_step_and_again_if_that_is_asked_again(ahead: 
         made.fail_at = -1
         assert int(next(batches.starting(3))) == 3
     assert threads() == []
-
-
-def test_on_a_cpu_no_thread_is_started() -> None:
-    made = Made()
-    with closing(StepBatches(made, CPU)) as batches:
-        assert [int(one) for one in islice(batches.starting(0), 2)] == [0, 1]
-        assert made.steps == [0, 1] and threads() == []
 
 
 class OnStream(Tensor):
@@ -107,16 +101,13 @@ class Stream:
 
 
 class Event:
-    recorded = 0
+    numbers = count(1)
 
     def record(self) -> None:
-        Event.recorded += 1
-        self.number = Event.recorded
+        self.number = next(self.numbers)
 
 
-def test_a_gpus_stream_waits_for_the_copies_of_a_batch_and_holds_all_its_tensors(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_gpus_stream_waits_for_the_copies_of_a_batch_and_holds_its_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
     """With CUDA's streams and events replaced, on this machine's memory."""
     streams = threading.local()
     monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
@@ -125,7 +116,7 @@ def test_a_gpus_stream_waits_for_the_copies_of_a_batch_and_holds_all_its_tensors
     monkeypatch.setattr(torch.cuda, "set_stream", lambda stream: setattr(streams, "current", stream))
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: getattr(streams, "current", training))
     monkeypatch.setattr(Stream, "queued", [])
-    monkeypatch.setattr(Event, "recorded", 0)
+    monkeypatch.setattr(Event, "numbers", count(1))
     training, steps = Stream(name="training"), list[int]()
 
     def make(step: int) -> list[Fields]:

@@ -1,6 +1,7 @@
 """Sample order and augmentation randomness: pure functions of (seed, epoch, position), exact over any ranks."""
 
 from functools import partial
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -26,28 +27,44 @@ seeds = st.integers(0, 2**63 - 1)
 worlds = st.integers(1, 9)
 
 
-@given(count=st.integers(0, 300), seed=seeds, epoch=st.integers(0, 1000))
-def test_order_is_a_permutation_and_repeats(count: int, seed: int, epoch: int) -> None:
-    order = epoch_order(count, seed, epoch)
-    assert np.array_equal(np.sort(order), np.arange(count))
-    assert np.array_equal(order, epoch_order(count, seed, epoch))
+@given(
+    count=st.integers(0, 300), seed=seeds, epoch=st.integers(0, 99), block=st.integers(1, 50), window=st.integers(1, 50)
+)
+def test_every_order_is_a_permutation_and_repeats(count: int, seed: int, epoch: int, block: int, window: int) -> None:
+    for order in (epoch_order, partial(quasi_random_order, block=block, window=window)):
+        samples = order(count, seed, epoch)
+        assert samples.dtype == np.int64
+        assert np.array_equal(np.sort(samples), np.arange(count))
+        assert np.array_equal(samples, order(count, seed, epoch))
 
 
-def test_order_is_pinned() -> None:
+def test_orders_are_pinned() -> None:
     """A change here changes every published run: the same seed would no longer give the same batches."""
     assert epoch_order(12, 1, 0).tolist() == [5, 8, 6, 9, 11, 2, 1, 4, 3, 0, 7, 10]
     assert stream_seed(1, "order", 0) == 7130573203095410423
+    assert quasi_random_order(14, 1, 1, block=3, window=2).tolist() == [0, 1, 4, 3, 5, 2, 9, 11, 10, 7, 8, 6, 13, 12]
 
 
-def test_seeds_and_epochs_give_unrelated_orders() -> None:
-    orders = [epoch_order(5000, seed, epoch) for seed in (1, 2) for epoch in (0, 1)]
-    for first in range(4):
-        for second in range(first):
-            agreeing = int((orders[first] == orders[second]).sum())
-            assert agreeing < 10  # Poisson with mean 1
-            assert abs(stats.spearmanr(orders[first], orders[second]).statistic) < 0.06
-    positions = np.array([np.argsort(epoch_order(8, 1, epoch))[3] for epoch in range(4000)])
-    assert stats.chisquare(np.bincount(positions, minlength=8)).pvalue > 1e-4
+@pytest.mark.parametrize("order", [epoch_order, partial(quasi_random_order, block=16, window=8)])
+def test_seeds_and_epochs_give_unrelated_orders(order: Order) -> None:
+    orders = [order(5000, seed, epoch) for seed in (1, 2) for epoch in (0, 1)]
+    for first, second in combinations(orders, 2):
+        assert int((first == second).sum()) < 10  # Poisson with mean 1
+        if order is epoch_order:
+            assert abs(stats.spearmanr(first, second).statistic) < 0.06
+
+
+@pytest.mark.parametrize(
+    ("order", "count"),
+    [
+        (epoch_order, 8),
+        (partial(quasi_random_order, block=1, window=8), 8),  # as random as the other
+        (partial(quasi_random_order, block=8, window=2), 64),
+    ],
+)
+def test_a_place_in_the_order_may_hold_any_sample(order: Order, count: int) -> None:
+    samples = np.array([order(count, 3, epoch)[0] for epoch in range(4000)])
+    assert stats.chisquare(np.bincount(samples, minlength=count)).pvalue > 1e-4
 
 
 ORDERS: dict[str, Order] = {"random": epoch_order, "quasi_random": partial(quasi_random_order, block=4, window=3)}
@@ -72,63 +89,14 @@ def test_an_epoch_over_ranks_holds_every_sample_once(
     assert all(len(part) == share for step in parts[: count // batch] for part in step)
 
 
-@pytest.mark.parametrize("name", ORDERS)
-@given(count=st.integers(840, 900), seed=seeds)
-def test_global_batches_do_not_depend_on_the_number_of_ranks(name: str, count: int, seed: int) -> None:
-    for world_size in range(1, 9):
-        for batch in steps(count, seed, 1, 840, order=ORDERS[name]):
-            joined = np.concatenate([rank_part(batch, rank, world_size) for rank in range(world_size)])
-            assert np.array_equal(batch, joined)
-
-
-@given(
-    count=st.integers(0, 300), seed=seeds, epoch=st.integers(0, 9), block=st.integers(1, 50), window=st.integers(1, 50)
-)
-def test_quasi_random_order_is_a_permutation_and_repeats(
-    count: int, seed: int, epoch: int, block: int, window: int
-) -> None:
-    order = quasi_random_order(count, seed, epoch, block=block, window=window)
-    assert order.dtype == np.int64
-    assert np.array_equal(np.sort(order), np.arange(count))
-    assert np.array_equal(order, quasi_random_order(count, seed, epoch, block=block, window=window))
-
-
 @given(blocks=st.integers(1, 40), block=st.integers(1, 9), window=st.integers(1, 12), rest=st.integers(0, 8))
-def test_quasi_random_order_has_a_window_of_blocks_open_at_a_time(
-    blocks: int, block: int, window: int, rest: int
-) -> None:
+def test_quasi_random_order_has_one_window_of_blocks_open(blocks: int, block: int, window: int, rest: int) -> None:
     count = blocks * block + min(rest, block - 1)
     of_block = quasi_random_order(count, 5, 2, block=block, window=window) // block
     spans = [np.flatnonzero(of_block == number) for number in range(of_block.max() + 1)]
     for begin in range(count):
         open_now = sum(1 for span in spans if span[0] <= begin <= span[-1])
         assert open_now <= window
-
-
-def test_quasi_random_order_is_pinned() -> None:
-    """A change here changes every run that used it."""
-    assert quasi_random_order(14, 1, 1, block=3, window=2).tolist() == [0, 1, 4, 3, 5, 2, 9, 11, 10, 7, 8, 6, 13, 12]
-
-
-def test_quasi_random_order_with_one_sample_a_block_in_one_window_is_as_random_as_the_other() -> None:
-    positions = np.array([np.argsort(quasi_random_order(8, 1, epoch, block=1, window=8))[3] for epoch in range(4000)])
-    assert stats.chisquare(np.bincount(positions, minlength=8)).pvalue > 1e-4
-
-
-def test_quasi_random_blocks_and_samples_are_uniform_and_differ_by_epoch_and_seed() -> None:
-    firsts = [quasi_random_order(64, 3, epoch, block=8, window=2)[0] for epoch in range(4000)]
-    assert stats.chisquare(np.bincount(firsts, minlength=64)).pvalue > 1e-4
-    orders = [quasi_random_order(5000, seed, epoch, block=16, window=8) for seed in (1, 2) for epoch in (1, 2)]
-    for first in range(4):
-        for second in range(first):
-            assert int((orders[first] == orders[second]).sum()) < 10
-
-
-def test_quasi_random_order_needs_blocks_and_windows() -> None:
-    with pytest.raises(ValueError, match="not 0 and 3"):
-        quasi_random_order(9, 1, 1, block=0, window=3)
-    with pytest.raises(ValueError, match="not 3 and 0"):
-        quasi_random_order(9, 1, 1, block=3, window=0)
 
 
 @given(count=st.integers(0, 500), world_size=worlds)
@@ -138,7 +106,10 @@ def test_evaluation_counts_every_sample_once_without_padding(count: int, world_s
     assert max(map(len, parts)) - min(map(len, parts)) <= 1
 
 
-def test_a_global_batch_larger_than_the_data_is_refused() -> None:
+def test_a_global_batch_larger_than_the_data_and_blocks_or_windows_of_nothing_are_refused() -> None:
+    for block, window in ((0, 3), (3, 0)):
+        with pytest.raises(ValueError, match=f"not {block} and {window}"):
+            quasi_random_order(9, 1, 1, block=block, window=window)
     with pytest.raises(ValueError, match="larger than the 100 samples"):
         steps(100, 0, 0, 128)
 

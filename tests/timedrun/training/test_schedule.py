@@ -28,35 +28,24 @@ def test_decay_steps_are_those_in_which_the_rate_falls(curve: StepSchedule) -> N
     assert curve.decay_steps == sum(after < before for before, after in pairwise(factors))
 
 
-@pytest.mark.parametrize(
-    "epochs, scale, expected",
-    [(90, 0.32, 28), (90, 0.36, 32), (90, 0.75, 67), (90, 2.6, 234), (90, 1.0, 90), (100, 0.29, 29), (10, 0.7, 7)],
-)
-def test_scaled_lengths_of_published_runs_and_where_floats_would_be_off(
-    epochs: int, scale: float, expected: int
-) -> None:
-    assert Schedule("cosine", epochs, scale=scale).epochs_scaled == expected
-
-
-def test_warm_up_is_linear_from_exactly_zero_and_not_scaled_unless_asked() -> None:
-    assert METHODS.factor(0) == 0.0
-    assert METHODS.factor(1 / 625) == pytest.approx(1 / 5000)
-    assert METHODS.factor(4) == 0.5
-    assert METHODS.factor(8) == 1.0
-    assert replace(METHODS, scale_warmup=True).factor(8 * 0.32) == 1.0
-
-
-def test_cosine_ends_with_the_scaled_run() -> None:
-    assert METHODS.factor(18) == pytest.approx(0.5)
-    assert METHODS.factor(23) == pytest.approx((1 + math.cos(0.75 * math.pi)) / 2)
-    assert METHODS.factor(28) == pytest.approx(0, abs=1e-15)
-    assert METHODS.factor(40) == METHODS.factor(28)
-    assert BASELINE.factor(28) > 0.85
+def test_scaled_lengths_of_published_runs_and_where_floats_are_off() -> None:
+    lengths = {(90, 0.32): 28, (90, 0.36): 32, (90, 0.75): 67, (90, 2.6): 234, (100, 0.29): 29, (10, 0.7): 7}
+    for (epochs, scale), expected in lengths.items():
+        assert Schedule("cosine", epochs, scale=scale).epochs_scaled == expected
 
 
 @pytest.mark.parametrize(
     "schedule, at, expected",
     [
+        (METHODS, 1 / 625, 1 / 5000),  # the warm-up is linear, and not scaled unless asked
+        (METHODS, 4, 0.5),
+        (METHODS, 8, 1.0),
+        (replace(METHODS, scale_warmup=True), 8 * 0.32, 1.0),
+        (METHODS, 18, 0.5),
+        (METHODS, 23, (1 + math.cos(0.75 * math.pi)) / 2),
+        (METHODS, 28, 0.0),
+        (METHODS, 40, 0.0),
+        (BASELINE, 49, 0.5),
         (Schedule("constant", 10), 7, 1.0),
         (Schedule("linear", 10), 0, 1.0),
         (Schedule("linear", 10, final_factor=0.2), 5, 0.6),
@@ -126,55 +115,37 @@ def test_every_curve_rises_through_warm_up_then_never_rises_within_bounds(schedu
         assert max(jumps) <= steepest + 1e-9
 
 
-@pytest.mark.parametrize(
-    "values, message",
-    [
-        ({"epochs": 1, "scale": 0.9}, "shorter than one epoch"),
-        ({"epochs": 0}, "shorter than one epoch"),
-        ({"warmup_epochs": 10.0}, "do not fit into the 10 epochs"),
-        ({"warmup_epochs": 6.0, "scale": 0.5}, "do not fit into the 5 epochs"),
-        ({"warmup_epochs": -1.0}, "0 or more"),
-        ({"scale": float("nan")}, "finite"),
-        ({"milestones": (3.0,)}, "require multistep"),
-        ({"kind": "multistep"}, "require multistep"),
-        ({"kind": "trapezoid"}, "requires trapezoid"),
-        ({"kind": "trapezoid", "warmup_epochs": 7.0, "cooldown_epochs": 4.0}, "do not fit into the 10 epochs"),
-        ({"kind": "sine"}, "known: constant, cosine"),
-    ],
-)
-def test_settings_that_mean_nothing_are_refused(values: dict[str, Any], message: str) -> None:
-    settings = {"kind": "cosine", "epochs": 10, **values}
-    with pytest.raises(ValueError, match=message):
-        Schedule(**settings)
-
-
-def test_steps_follow_the_same_curves_as_epochs() -> None:
-    for kind in get_args(Kind):
-        more: dict[str, Any] = {"milestones": (30, 60)} if kind == "multistep" else {}
-        steps = StepSchedule(
-            kind=kind,
-            steps=90,
-            warmup_steps=8,
-            cooldown_steps=9 if kind == "trapezoid" else 0,
-            final_factor=0.1,
-            **more,
-        )
-        epochs = Schedule(
-            kind, epochs=90, warmup_epochs=8, cooldown_epochs=9 if kind == "trapezoid" else 0, final_factor=0.1, **more
-        )
-        assert [steps.factor(at) for at in range(95)] == [epochs.factor(at) for at in range(95)], kind
+@pytest.mark.parametrize("kind", get_args(Kind))
+def test_steps_follow_the_same_curves_as_epochs(kind: Kind) -> None:
+    cooldown = 9 if kind == "trapezoid" else 0
+    more: dict[str, Any] = {"final_factor": 0.1, "milestones": (30, 60) if kind == "multistep" else ()}
+    steps = StepSchedule(kind=kind, steps=90, warmup_steps=8, cooldown_steps=cooldown, **more)
+    epochs = Schedule(kind, epochs=90, warmup_epochs=8, cooldown_epochs=cooldown, **more)
+    assert [steps.factor(at) for at in range(95)] == [epochs.factor(at) for at in range(95)]
 
 
 @pytest.mark.parametrize(
-    "settings, words",
+    ("schedule", "settings", "words"),
     [
-        ({"steps": 0}, "at least 1"),
-        ({"steps": 10, "warmup_steps": 10}, "do not fit"),
-        ({"steps": 10, "milestones": (3,)}, "milestones require multistep"),
-        ({"steps": 10, "cooldown_steps": 3}, "a cool-down requires trapezoid"),
-        ({"steps": 10, "warmup_steps": -1}, "0 or more"),
+        (Schedule, {"epochs": 1, "scale": 0.9}, "shorter than one epoch"),
+        (Schedule, {"epochs": 0}, "shorter than one epoch"),
+        (Schedule, {"warmup_epochs": 10.0}, "do not fit into the 10 epochs"),
+        (Schedule, {"warmup_epochs": 6.0, "scale": 0.5}, "do not fit into the 5 epochs"),
+        (Schedule, {"warmup_epochs": -1.0}, "0 or more"),
+        (Schedule, {"scale": float("nan")}, "finite"),
+        (Schedule, {"milestones": (3.0,)}, "require multistep"),
+        (Schedule, {"kind": "multistep"}, "require multistep"),
+        (Schedule, {"kind": "trapezoid"}, "requires trapezoid"),
+        (Schedule, {"kind": "trapezoid", "warmup_epochs": 7.0, "cooldown_epochs": 4.0}, "not fit into the 10 epochs"),
+        (Schedule, {"kind": "sine"}, "known: constant, cosine"),
+        (StepSchedule, {"steps": 0}, "at least 1"),
+        (StepSchedule, {"warmup_steps": 10}, "do not fit"),
+        (StepSchedule, {"milestones": (3,)}, "milestones require multistep"),
+        (StepSchedule, {"cooldown_steps": 3}, "a cool-down requires trapezoid"),
+        (StepSchedule, {"warmup_steps": -1}, "0 or more"),
     ],
 )
-def test_a_step_schedule_that_makes_no_sense_is_refused(settings: dict[str, Any], words: str) -> None:
+def test_settings_that_mean_nothing_are_refused(schedule: Any, settings: dict[str, Any], words: str) -> None:
+    length = "epochs" if schedule is Schedule else "steps"
     with pytest.raises(ValueError, match=words):
-        StepSchedule(kind="cosine", **settings)
+        schedule(**({"kind": "cosine", length: 10} | settings))
