@@ -2,8 +2,6 @@
 
 import importlib.util
 import inspect
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -58,13 +56,6 @@ def test_config_names_are_those_of_the_functions_and_each_config_has_its_own(nam
         assert (config.name, bool(docstring)) == (config_name, True)
 
 
-def test_list_does_not_import_torch() -> None:
-    probe = "import sys, timedrun.cli; timedrun.cli.main(['list']); sys.exit('torch' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stderr
-    assert "digits_baseline " in done.stdout
-
-
 @pytest.fixture
 def nested(make_package: Callable[[str, str], str], tmp_path: Path) -> str:
     """A benchmark `outer_benchmark` with a benchmark `inner_benchmark` in it."""
@@ -78,13 +69,10 @@ def nested(make_package: Callable[[str, str], str], tmp_path: Path) -> str:
     return "outer_benchmark.inner_benchmark"
 
 
-def test_a_nested_benchmark_is_found_by_its_last_component(nested: str) -> None:
+def test_a_nested_benchmark_is_found_by_its_last_component_and_its_configs_by_name(nested: str) -> None:
     assert nested in nearby()
     assert find("inner_benchmark").name == find(nested).name == nested
     assert find(nested).config_names == {"toy_flat": "Flat."}
-
-
-def test_an_unknown_config_names_the_nearest(nested: str) -> None:
     with pytest.raises(UsageError, match="no config 'flut'. Did you mean toy_flat"):
         find(nested).config("flut")
 

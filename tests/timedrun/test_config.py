@@ -23,37 +23,28 @@ def test_a_dump_reads_back_as_the_same_config() -> None:
         assert load(ImageRunConfig, dump(config)) == config
 
 
-def test_an_unknown_key_or_method_in_a_dump_is_named() -> None:
-    values = dump(imagenet_methods())
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [("compile", "false"), ("global_batch", 64.9), ("seed", True), ("notes", 3), ("budget_minutes", "1")],
+)
+def test_a_value_of_another_json_type_and_an_unknown_key_are_named(setting: str, value: object) -> None:
+    with pytest.raises(UsageError, match=rf"\$\.{setting}"):
+        load(ImageRunConfig, {**dump(imagenet_methods()), setting: value})
     with pytest.raises(UsageError, match="learning"):
-        load(ImageRunConfig, {**values, "learning": 3})
-    with pytest.raises(UsageError, match="quantum"):
-        load(ImageRunConfig, {**values, "methods": [{"method": "quantum"}]})
+        load(ImageRunConfig, {**dump(imagenet_methods()), "learning": value})
 
 
 @pytest.mark.parametrize(
     ("kind", "run"),
-    [
-        (ImageRunConfig, "digits_tuned/digits_methods/run_0"),
-        (GptRunConfig, "gpt_shakespeare/gpt_shakespeare_modern/run_0"),
-    ],
+    [(ImageRunConfig, "digits_tuned/digits_methods"), (GptRunConfig, "gpt_shakespeare/gpt_shakespeare_modern")],
 )
 def test_recorded_runs_by_muon_load_with_the_momentum_that_they_had(kind: type[RunConfig], run: str) -> None:
-    values = json.loads((RESULTS / run / "config.json").read_text())
+    values = json.loads((RESULTS / run / "run_0" / "config.json").read_text())
     assert values["optimizer"]["kind"] == "muon" and not values["optimizer"]["nesterov"]
     config = load(kind, values)
     assert config.optimizer.nesterov
     plain = replace(config, optimizer=replace(config.optimizer, nesterov=False))
     assert load(kind, dump(plain)) == plain
-
-
-@pytest.mark.parametrize(
-    ("setting", "value"),
-    [("compile", "false"), ("global_batch", 64.9), ("seed", True), ("notes", 3), ("budget_minutes", "1")],
-)
-def test_a_value_of_another_json_type_is_refused(setting: str, value: object) -> None:
-    with pytest.raises(UsageError, match=rf"\$\.{setting}"):
-        load(ImageRunConfig, {**dump(imagenet_methods()), setting: value})
 
 
 def test_overrides_reach_nested_settings_and_methods_by_name() -> None:
@@ -67,14 +58,6 @@ def test_overrides_reach_nested_settings_and_methods_by_name() -> None:
     assert [m.name for m in config.methods] == [m.name for m in imagenet_methods().methods]
     config = override(config, ["--compile", "false", "--optimizer.nesterov", "true", "--notes", "true"])
     assert (config.compile, config.optimizer.nesterov, config.notes) == (False, True, "true")
-
-
-def test_a_misspelt_option_ends_with_usage_and_names_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        override(imagenet_baseline(), ["--optimizer.peek-lr", "1"])
-    assert ended.value.code == 2
-    printed = capsys.readouterr()
-    assert "--optimizer.peak-lr" in printed.err + printed.out
 
 
 def _leaves(value: object, place: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
@@ -119,23 +102,16 @@ def test_the_difference_of_two_configs_names_each_setting_once() -> None:
 def test_the_imagenet_configs_have_the_numbers_of_the_mlperf_submissions() -> None:
     baseline, methods = imagenet_baseline(), imagenet_methods()
     for config in (baseline, methods):
-        optimizer = config.optimizer
+        optimizer, schedule = config.optimizer, config.schedule
         assert (optimizer.kind, optimizer.peak_lr, optimizer.momentum) == ("decoupled_sgd", 2.048, 0.875)
         assert (optimizer.weight_decay, optimizer.nesterov, config.global_batch) == (5e-4, False, 2048)
-        assert (config.schedule.kind, config.schedule.epochs, config.schedule.warmup_epochs) == ("cosine", 90, 8)
-        assert config.evaluation.target == 0.759
-        assert config.data.eval_size == 224
+        assert (schedule.kind, schedule.epochs, schedule.warmup_epochs) == ("cosine", 90, 8)
+        assert (config.evaluation.target, config.data.eval_size) == (0.759, 224)
     assert (baseline.schedule.epochs_scaled, methods.schedule.epochs_scaled) == (90, 28)
     assert (baseline.data.train_size, baseline.data.eval_resize) == (224, 256)
     assert (methods.data.train_size, methods.data.eval_resize) == (176, 232)
     assert (baseline.evaluation.every, methods.evaluation.every) == (4, 3)
     assert (baseline.loss, methods.loss) == ("cross_entropy", "binary_cross_entropy")
     assert methods.schedule.warmup_epochs_scaled == 8  # the published runs did not scale the warm-up
-    assert [m.name for m in methods.methods] == [
-        "log_bias",
-        "blurpool",
-        "channels_last",
-        "label_smoothing",
-        "progressive_resizing",
-        "ema",
-    ]
+    names = " ".join(method.name for method in methods.methods)
+    assert names == "log_bias blurpool channels_last label_smoothing progressive_resizing ema"

@@ -4,16 +4,8 @@ import pytest
 import torch
 from torch import nn
 
+from tests.timedrun.analysis.ticking import Clock
 from timedrun.analysis.own_step import TrainStep, choose
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        self.now += 1e-6
-        return self.now
 
 
 def test_the_fastest_of_a_users_builds_is_chosen_and_losses_are_compared() -> None:

@@ -47,24 +47,12 @@ def test_images_are_resized_first_whatever_the_order_given(progress: float, size
     assert speed.methods[0] is resizing
 
 
-def test_what_cannot_be_done_is_refused() -> None:
-    speed = stack(ColOut(p_row=0.9))
-    speed.enter(0, 0.0)
-    with pytest.raises(ValueError, match="colout leaves 0 x 4 px of images of 5 x 5"):
-        speed.batch(torch.zeros(1, 1, 5, 5), torch.arange(1), 2)
-
+def test_a_model_of_one_image_size_is_refused() -> None:
     class PatchEmbedding(nn.Module):
         img_size, strict_img_size = (224, 224), True
 
     with pytest.raises(ValueError, match="colout trains on images of other sizes, but PatchEmbedding"):
         ColOut().model(PatchEmbedding())
-
-
-def test_nothing_left_out_is_no_method() -> None:
-    speed, images = stack(ColOut(p_row=0.0, p_col=0.0)), torch.zeros(1, 1, 5, 5)
-    speed.enter(0, 0.0)
-    assert speed.batch(images, torch.arange(1), 2)[0] is images
-    assert speed.report == ["colout: nothing yet"]
 
 
 def test_colout_selects_rows_and_columns() -> None:

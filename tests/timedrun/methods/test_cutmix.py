@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from timedrun.methods import CutMix, MixUp, cutmix, stack
+from timedrun.methods import CutMix, cutmix, stack
 from timedrun.methods.cutmix import clipped_box, random_box
 
 
@@ -44,12 +44,3 @@ def test_each_step_draws_another_box_and_targets_sum_to_1() -> None:
         shares.add(float(kept.min()))
     assert len(shares) > 15
     assert speed.report == ["cutmix: 20 batches with boxes of other images"]
-
-
-def test_mixup_and_tokens_are_refused() -> None:
-    with pytest.raises(ValueError, match="cutmix and mixup both mix each image"):
-        stack(MixUp(), CutMix())
-    speed = stack(CutMix())
-    speed.enter(0, 0.0)
-    with pytest.raises(ValueError, match=r"cutmix needs images .*got \[2, 7\]"):
-        speed.batch(torch.zeros(2, 7), torch.arange(2), 2)

@@ -1,10 +1,9 @@
 """Factorize: products of the factors, the ranks chosen, and the layers left as they are."""
 
-import pytest
 import torch
 from torch import nn
 
-from timedrun.methods import Factorize, NoEffect, stack
+from timedrun.methods import Factorize, stack
 from timedrun.methods.factorize import factors, rank_of
 
 
@@ -40,8 +39,6 @@ def test_a_layer_used_twice_stays_one_and_unsuitable_ones_are_left() -> None:
     shared, grouped = nn.Linear(300, 300), nn.Conv2d(256, 256, 1, groups=2)
     model = stack(Factorize()).model(nn.Sequential(shared, shared, grouped, nn.Linear(300, 10)))
     assert model[0] is model[1] and model[2] is grouped and isinstance(model[3], nn.Linear)  # type: ignore[index]
-    with pytest.raises(NoEffect, match="256 channels or 256 features"):
-        stack(Factorize()).model(nn.Linear(10, 10))
 
 
 def test_weights_tied_to_another_layer_stay_tied() -> None:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from timedrun.methods import GhostBatchNorm, NoEffect, stack
+from timedrun.methods import GhostBatchNorm, stack
 
 
 @pytest.mark.parametrize(("count", "parts"), [(8, (4, 4)), (7, (4, 3)), (3, (3,)), (9, (3, 3, 3))])
@@ -32,8 +32,3 @@ def test_other_dimensions(layer: nn.Module, shape: tuple[int, ...]) -> None:
     inputs = torch.randn(shape)
     expected = torch.cat([copy.deepcopy(layer)(part) for part in inputs.chunk(2)])
     torch.testing.assert_close(stack(GhostBatchNorm(ghost_batch=3)).model(layer)(inputs), expected)
-
-
-def test_what_it_cannot_change_is_named() -> None:
-    with pytest.raises(NoEffect, match="no batch norm with a momentum"):
-        stack(GhostBatchNorm()).model(nn.BatchNorm2d(3, momentum=None))

@@ -1,10 +1,9 @@
 """Label smoothing: dense targets from indices and from dense targets."""
 
-import pytest
 import torch
 import torch.nn.functional as F
 
-from timedrun.methods import LabelSmoothing, NoEffect, stack
+from timedrun.methods import LabelSmoothing
 from timedrun.methods.label_smoothing import smoothed
 from timedrun.methods.method import Position
 
@@ -28,12 +27,3 @@ def test_only_targets_change_and_the_effect_is_counted() -> None:
     assert inputs is images
     assert targets.shape == (2, 4) and targets.dtype == torch.float32
     assert hooks.effect() == "1 batches of targets smoothed by 0.1"
-
-
-def test_zero_smoothing_is_no_method() -> None:
-    speed = stack(LabelSmoothing(smoothing=0.0))
-    labels = torch.tensor([1])
-    speed.enter(0, 0.0)
-    assert speed.batch(torch.zeros(1, 2), labels, 3)[1] is labels
-    with pytest.raises(NoEffect, match="label_smoothing"):
-        speed.verify()

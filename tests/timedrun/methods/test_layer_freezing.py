@@ -1,10 +1,9 @@
 """Layer freezing: which layers, when, and that frozen ones keep their weights."""
 
-import pytest
 import torch
 from torch import nn
 
-from timedrun.methods import LayerFreezing, NoEffect, stack
+from timedrun.methods import LayerFreezing, stack
 
 
 def test_the_number_of_frozen_layers_grows_linearly_and_spares_the_last() -> None:
@@ -54,8 +53,3 @@ def test_layers_that_a_warm_up_froze_train_again_and_those_frozen_by_others_do_n
     trained = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
     assert trained == {"0.weight", "1.weight", "1.bias", "3.bias"}
     assert speed.report == ["layer_freezing: nothing yet"]
-
-
-def test_a_model_of_one_layer_has_nothing_to_freeze() -> None:
-    with pytest.raises(NoEffect, match="layer_freezing"):
-        stack(LayerFreezing()).model(nn.Linear(2, 2))

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from timedrun.methods import LabelSmoothing, MixUp, mixup, stack
-from timedrun.methods.method import Method, Position
+from timedrun.methods.method import Method
 from timedrun.training.loss import binary_cross_entropy, cross_entropy
 
 LABELS = torch.arange(64)
@@ -55,17 +55,3 @@ def test_weights_have_the_mean_of_the_smaller_part_of_a_beta_distribution() -> N
     weights = [float(1 - mixed(MixUp(), step=step)[0].diagonal().min()) for step in range(400)]
     assert sum(weights) / 400 == pytest.approx(0.101, abs=0.02)  # numerical integral for alpha 0.2
     assert len(set(weights)) > 390
-
-
-def test_what_is_drawn_depends_on_seed_step_and_rank() -> None:
-    reference = mixed(MixUp(), step=3, seed=2)[0]
-    assert torch.equal(mixed(MixUp(), step=3, seed=2)[0], reference)
-    hooks = MixUp().hooks()
-    other_rank = hooks.batch(torch.eye(64, dtype=torch.float64), LABELS, Position(3, 0.0, 2, rank=1), 64)[0]
-    for other in (mixed(MixUp(), step=4, seed=2)[0], mixed(MixUp(), step=3, seed=1)[0], other_rank):
-        assert not torch.equal(other, reference)
-
-
-def test_inputs_of_8_bits_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"mixup needs inputs of floating point, got torch\.uint8"):
-        MixUp().hooks().batch(torch.zeros(2, 3, 4, 4, dtype=torch.uint8), torch.arange(2), Position(0, 0.0), 2)

@@ -8,10 +8,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from timedrun.methods import NoEffect
 from timedrun.methods.method import Position
 from timedrun.methods.sequence_length_warmup import SequenceLengthWarmup, cut
-from timedrun.methods.stack import stack
 
 GPT_125M = SequenceLengthWarmup(steps=14_000, pacing="composer_2022")
 
@@ -83,13 +81,9 @@ def test_composers_lengths_are_those_of_a_loop_that_adds_an_increment_every_n_st
         assert method.length(step / steps) == (low if grown < low else high if grown > high else grown)
 
 
-def test_truncation_keeps_the_beginning_of_each_sequence() -> None:
+def test_truncation_keeps_the_beginning_of_each_sequence_and_cutting_every_token_that_fills_a_row() -> None:
     tokens = torch.arange(20).view(2, 10)
     assert torch.equal(cut(tokens, 3, truncate=True), torch.tensor([[0, 1, 2], [10, 11, 12]]))
-
-
-def test_without_truncation_every_token_that_fills_a_row_is_kept_in_order() -> None:
-    tokens = torch.arange(20).view(2, 10)
     assert torch.equal(cut(tokens, 3, truncate=False), torch.arange(18).view(6, 3))
 
 
@@ -113,17 +107,3 @@ def test_targets_stay_the_successors_of_inputs(truncate: bool) -> None:
     assert seen == lengths(method, 0, 100)
     # 30 steps, 3 increments of 8: one every 10 steps, the first of which ends at min_length
     assert hooks.effect() == "40 batches cut to 8..24 tokens"
-
-
-def test_a_run_of_shorter_sequences_than_the_minimum_has_no_effect() -> None:
-    speed = stack(GPT_125M)
-    tokens = torch.zeros(2, 8, dtype=torch.int64)
-    speed.enter(0, 0.0)
-    assert speed.batch(tokens, tokens, 30)[0] is tokens
-    with pytest.raises(NoEffect, match="sequence_length_warmup"):
-        speed.verify()
-
-
-def test_images_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"got \[2, 3, 8, 8\]"):
-        GPT_125M.hooks().batch(torch.zeros(2, 3, 8, 8), torch.zeros(2), Position(0, 0.0), 10)

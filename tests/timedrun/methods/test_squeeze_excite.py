@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from timedrun.methods import BlurPool, NoEffect, SqueezeExcite, stack
+from timedrun.methods import BlurPool, SqueezeExcite, stack
 from timedrun.methods.squeeze_excite import SqueezeExcitation
 
 
@@ -46,8 +46,3 @@ def test_wide_convolutions_are_followed_by_it_whoever_replaced_them() -> None:
     other = stack(method, BlurPool()).model(network())
     other.load_state_dict(model.state_dict())
     torch.testing.assert_close(other(images), model(images))
-
-
-def test_a_narrow_model_raises_no_effect() -> None:
-    with pytest.raises(NoEffect, match="128 or more"):
-        stack(SqueezeExcite()).model(nn.Conv2d(3, 64, 3))

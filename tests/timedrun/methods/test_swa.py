@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.optim.swa_utils import AveragedModel
 
-from timedrun.methods import EMA, SWA, NoEffect, stack
+from timedrun.methods import SWA, stack
 
 
 def trained(method: SWA, steps: int) -> tuple[list[torch.Tensor], nn.Module, list[str]]:
@@ -54,10 +54,3 @@ def test_half_precision_is_averaged_in_float32() -> None:
         speed.before_step(model, step, step / 4)
         speed.after_step(model)
     assert speed.state_dict()["swa"]["mean"]["weight"].item() == pytest.approx(sum(values) / 3, abs=1e-6)
-
-
-def test_it_does_not_go_with_ema_and_a_run_that_ends_before_it_has_no_effect() -> None:
-    with pytest.raises(ValueError, match="swa and ema both average the weights"):
-        stack(EMA(), SWA())
-    with pytest.raises(NoEffect, match="swa"):
-        stack(SWA()).verify()

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.nn.utils import parametrize
 
-from timedrun.methods import NoEffect, WeightStandardization, stack
+from timedrun.methods import WeightStandardization, stack
 
 
 def test_the_weights_of_each_output_channel_have_mean_0_and_variance_1() -> None:
@@ -33,8 +33,3 @@ def test_the_last_convolutions_can_be_left_out_and_a_plain_layer_remains() -> No
     expected = model[0](torch.ones(1, 3, 2, 2))  # type: ignore[index, operator]
     plain = parametrize.remove_parametrizations(model[0], "weight")  # type: ignore[index]
     torch.testing.assert_close(plain(torch.ones(1, 3, 2, 2)), expected)
-
-
-def test_what_it_cannot_change_is_named() -> None:
-    with pytest.raises(NoEffect, match="weight_standardization"):
-        stack(WeightStandardization(ignore_last=1)).model(nn.Conv2d(3, 3, 1))

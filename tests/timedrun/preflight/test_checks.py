@@ -41,12 +41,6 @@ def test_a_good_config_passes_and_writes_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_full_disk_is_found_before_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checks.shutil, "disk_usage", lambda path: Usage(10**9, 10**9, 1000))
-    (failure,) = failures(synthetic_smoke(), tmp_path)
-    assert "0 MiB free" in failure
-
-
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a read-only file system")
 def test_a_read_only_results_folder_is_found_even_by_root(tmp_path: Path) -> None:
     mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "ro,size=1m", "none", tmp_path], capture_output=True)
@@ -124,11 +118,12 @@ def test_more_than_two_ranks_without_a_warm_up_step_are_refused_in_every_benchma
     assert checks.settings_problems(found, replace(bare, warm_up_steps=1), 3) == []
 
 
-def test_a_node_without_rank_0_needs_no_log_to_resume(tmp_path: Path) -> None:
+def test_resuming_in_a_folder_without_a_run_names_it_but_a_node_without_rank_0_needs_no_log(tmp_path: Path) -> None:
     second = LaunchEnv("options", 2, 4, 0, 2, "127.0.0.1", 1)
     assert failures(synthetic_smoke(), tmp_path, resume=True, place=second) == []
-    (failure,) = failures(synthetic_smoke(), tmp_path, 2, resume=True)
-    assert "nothing to resume" in failure
+    for folder in (tmp_path, tmp_path / "absent"):
+        (failure,) = failures(synthetic_smoke(), folder, 2, resume=True)
+        assert failure.startswith(f"{folder} holds no run: there is nothing to resume; set --results")
 
 
 def test_a_results_folder_that_is_a_file_is_named(tmp_path: Path) -> None:
@@ -140,20 +135,6 @@ def test_a_results_folder_that_is_a_file_is_named(tmp_path: Path) -> None:
 def test_all_failures_come_at_once(tmp_path: Path) -> None:
     config = replace(synthetic_smoke(), global_batch=63, model=replace(synthetic_smoke().model, classes=4))
     assert len(failures(config, tmp_path, ranks=2)) == 2
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without CUDA")
-def test_methods_that_clash_are_refused_and_nothing_is_written(tmp_path: Path) -> None:
-    (failure,) = failures(replace(synthetic_smoke(), methods=(MixUp(), CutMix())), tmp_path / "results")
-    assert failure == "cutmix and mixup both mix each image with another one of its batch; remove one of them"
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_cuda_and_fp16_without_a_device_are_refused(tmp_path: Path) -> None:
-    assert any("no CUDA device" in f for f in failures(replace(synthetic_smoke(), device="cuda"), tmp_path))
-    assert any(
-        "fp16 needs a CUDA device" in f for f in failures(replace(synthetic_smoke(), precision="fp16"), tmp_path)
-    )
 
 
 def test_result_numbers_go_on_above_everything_that_is_there(tmp_path: Path) -> None:
@@ -173,6 +154,13 @@ FAULTS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({"optimizer": {"peak_lr": math.inf}}, {}, "--optimizer.peak-lr"),
     ({"data": {"eval_batch": 0}}, {}, "--data.eval-batch"),
     ({"evaluation": {"target": 75.9}}, {}, "not a percentage"),
+    (
+        {"methods": (MixUp(), CutMix())},
+        {},
+        "both mix each image with another one of its batch; remove one of them",
+    ),
+    ({"device": "cuda"}, {}, "no CUDA device"),
+    ({"precision": "fp16"}, {}, "fp16 needs a CUDA device"),
     ({}, {"threads": 100_000}, "--threads"),
     ({}, {"threads": -1}, "--threads"),
     ({}, {"number": -5}, "--number"),
@@ -188,8 +176,8 @@ def test_a_setting_out_of_range_is_refused_with_its_option_and_nothing_is_writte
         changed = replace(getattr(config, name), **value) if isinstance(value, dict) else value
         config = replace(config, **{name: changed})
     paths = ResultPaths(tmp_path / "results", launch.pop("number", 0))
-    found = failures(config, tmp_path, paths=paths, **launch)
-    assert len([failure for failure in found if option in failure]) == 1, found
+    said = failures(config, tmp_path, paths=paths, **launch)
+    assert len([failure for failure in said if option in failure]) == 1, said
     assert list(tmp_path.iterdir()) == []
 
 
@@ -216,6 +204,9 @@ def test_a_set_needs_an_empty_folder_and_disk_space_for_all_its_runs(
     assert checks.result_problems(ResultPaths(tmp_path, 4), False, 3) == []
     (problem,) = checks.result_problems(ResultPaths(tmp_path, 4), False, 5)
     assert "5 runs need 320 MiB" in problem
+    monkeypatch.setattr(checks.shutil, "disk_usage", lambda path: Usage(10**9, 10**9, 1000))
+    (failure,) = failures(synthetic_smoke(), tmp_path)
+    assert "0 MiB free" in failure
 
 
 def test_doubtful_clocks_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -234,12 +225,6 @@ def test_a_page_cache_that_cannot_be_dropped_is_reported(tmp_path: Path) -> None
     assert "is not writable" in page_cache.obstacle(file)
     file.touch()
     assert page_cache.obstacle(file) == ""
-
-
-def test_resuming_in_a_folder_without_a_run_names_the_folder(tmp_path: Path) -> None:
-    for folder in (tmp_path, tmp_path / "absent"):
-        (failure,) = checks.result_problems(ResultPaths(folder, next_number(folder) - 1), True)
-        assert failure.startswith(f"{folder} holds no run: there is nothing to resume; set --results")
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 import json
 from argparse import Namespace
-from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -15,28 +14,23 @@ from timedrun.race.race_file import Race
 HOSTILE = "<script>alert(1)</script>"
 
 
-class Elements(HTMLParser):
-    """Collects the names and attributes of a page's elements."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.found: list[tuple[str, dict[str, str | None]]] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.found.append((tag, dict(attrs)))
+def elements(page: str) -> list[tuple[str, dict[str, str | None]]]:
+    """Return the names and attributes of a page's elements."""
+    seen: list[tuple[str, dict[str, str | None]]] = []
+    parser = HTMLParser()
+    parser.handle_starttag = lambda tag, attributes: seen.append((tag, dict(attributes)))  # type: ignore[method-assign]
+    parser.feed(page)
+    return seen
 
 
 @pytest.fixture
-def page(tmp_path: Path, plan: Callable[..., Race], write_run: Callable[..., Path]) -> str:
+def page(tmp_path: Path, race: Race) -> str:
     """The page of a race of two sides, one of them with a hostile label."""
-    race = plan()
     race.sides["b"] = HOSTILE
-    for place, turn in enumerate(race.turns):
-        write_run(tmp_path / turn.side, turn.number, 40.0 if turn.side == "a" else 20.0, start=1000.0 * (place + 1))
+    for turn in race.turns:
         config = tmp_path / turn.side / f"run_{turn.number}" / "config.json"
         config.parent.mkdir()
         config.write_text(json.dumps({"name": turn.side, "optimizer": {"peak_lr": 0.1 if turn.side == "a" else 0.2}}))
-        turn.status = "finished"
     race.save(tmp_path)
     code = report(Namespace(path=str(tmp_path), out=None, json=True))
     assert code is ExitCode.ERROR  # the checks fail, since these logs lack most events
@@ -54,7 +48,7 @@ def test_the_page_has_table_figures_settings_and_every_log(page: str) -> None:
 
 def test_the_page_loads_nothing_and_runs_nothing_out_of_a_log(page: str) -> None:
     assert not {"script", "link", "iframe"} & {tag for tag, _ in elements(page)}
-    sources = [one.get("src") or one.get("href") or "" for _, one in elements(page)]
+    sources = [attributes.get("src") or attributes.get("href") or "" for _, attributes in elements(page)]
     assert all(source.startswith("data:") for source in sources if source)
     assert "&lt;script&gt;" in page
 
@@ -62,9 +56,3 @@ def test_the_page_loads_nothing_and_runs_nothing_out_of_a_log(page: str) -> None
 def test_a_folder_without_logs_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="nothing was written"):
         report(Namespace(path=str(tmp_path), out=None, json=True))
-
-
-def elements(page: str) -> list[tuple[str, dict[str, str | None]]]:
-    parser = Elements()
-    parser.feed(page)
-    return parser.found

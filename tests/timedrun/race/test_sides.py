@@ -42,19 +42,20 @@ def test_overrides_are_for_all_sides_or_for_that_of_a_letter() -> None:
 
 def test_an_ablation_leaves_out_and_adds_each_method() -> None:
     (full,) = named("methods")
-    methods = [method.name for method in full.config.methods]
+    names = [method.name for method in full.config.methods]
     sides, comparisons = ablation(full, None)
     assert [(comparison.row, comparison.slow, comparison.fast) for comparison in comparisons] == [
         ("all methods, left out", "digits_methods_bare", "digits_methods"),
-        *((f"{name}, left out", f"digits_methods-{name}", "digits_methods") for name in methods),
-        *((f"{name}, alone", "digits_methods_bare", f"digits_methods_bare+{name}") for name in methods),
+        *((f"{name}, left out", f"digits_methods-{name}", "digits_methods") for name in names),
+        *((f"{name}, alone", "digits_methods_bare", f"digits_methods_bare+{name}") for name in names),
     ]
-    by_name = {side.config.name: {method.name: method for method in side.config.methods} for side in sides}
-    whole = by_name["digits_methods"]
-    assert by_name["digits_methods_bare"] == {}
-    for name in methods:
-        assert by_name[f"digits_methods-{name}"] == {method: whole[method] for method in methods if method != name}
-        assert by_name[f"digits_methods_bare+{name}"] == {name: whole[name]}
+    whole = full.config.methods
+    assert {side.config.name: side.config.methods for side in sides} == {
+        "digits_methods": whole,
+        "digits_methods_bare": (),
+        **{f"digits_methods-{name}": tuple(m for m in whole if m.name != name) for name in names},
+        **{f"digits_methods_bare+{name}": tuple(m for m in whole if m.name == name) for name in names},
+    }
 
 
 def test_equal_sides_of_an_ablation_run_once_and_a_base_keeps_its_own_methods() -> None:

@@ -58,31 +58,27 @@ def sweep(tmp_path: Path, write_run: WriteRun) -> Callable[..., Race]:
     return write
 
 
-def verdicts(folder: Path) -> dict[str, str]:
-    return {curve.label: curve.verdict for curve in compare_curves(curves_at([folder]))[1:]}
-
-
-def test_a_method_that_only_takes_longer_is_worse_at_each_budget(sweep: Callable[..., Race], tmp_path: Path) -> None:
-    sweep(sleeps=runs(slower=1.5))
-    assert verdicts(tmp_path) == {"sleeps": "worse at each budget"}
-    gain = compare_curves(curves_at([tmp_path]))[1].gains[0]
-    assert gain.speed_up is not None and gain.speed_up.value == pytest.approx(1 / 1.5, abs=0.03)
-
-
-def test_a_better_method_that_costs_time_is_better_only_if_it_pays(sweep: Callable[..., Race], tmp_path: Path) -> None:
-    sweep(pays=runs(slower=1.1, better=0.05), does_not=runs(slower=1.9, better=0.005))
-    assert verdicts(tmp_path) == {"pays": "better at each budget", "does_not": "worse at each budget"}
-
-
-def test_a_method_that_wins_on_one_seed_shows_no_difference(sweep: Callable[..., Race], tmp_path: Path) -> None:
+def test_a_method_is_better_where_it_pays_and_worse_where_it_only_takes_longer(
+    sweep: Callable[..., Race], tmp_path: Path
+) -> None:
     lucky = {r: [(s, q + (0.1 if seed == 1 else 0.0)) for seed, (s, q) in enumerate(runs()[r])] for r in (0.5, 1.0)}
-    sweep(lucky=lucky)
-    assert verdicts(tmp_path) == {"lucky": "no difference shown"}
-
-
-def test_curves_that_cross_are_named(sweep: Callable[..., Race], tmp_path: Path) -> None:
-    sweep(late={0.5: runs(better=-0.05)[0.5], 1.0: runs(better=0.03)[1.0]})
-    assert verdicts(tmp_path) == {"late": "worse at x0.5, better at x1; the curves cross"}
+    sweep(
+        sleeps=runs(slower=1.5),
+        pays=runs(slower=1.1, better=0.05),
+        does_not=runs(slower=1.9, better=0.005),
+        lucky=lucky,  # better on one seed
+        late={0.5: runs(better=-0.05)[0.5], 1.0: runs(better=0.03)[1.0]},
+    )
+    curves = {curve.label: curve for curve in compare_curves(curves_at([tmp_path]))[1:]}
+    assert {label: curve.verdict for label, curve in curves.items()} == {
+        "sleeps": "worse at each budget",
+        "pays": "better at each budget",
+        "does_not": "worse at each budget",
+        "lucky": "no difference shown",
+        "late": "worse at x0.5, better at x1; the curves cross",
+    }
+    gain = curves["sleeps"].gains[0]
+    assert gain.speed_up is not None and gain.speed_up.value == pytest.approx(1 / 1.5, abs=0.03)
 
 
 def test_the_report_has_curves_verdicts_and_warnings(sweep: Callable[..., Race], tmp_path: Path) -> None:
@@ -125,12 +121,10 @@ def test_each_benchmark_stretches_its_schedule_and_evaluates_at_the_end() -> Non
 
 def test_the_sides_are_each_config_at_each_length_once() -> None:
     config = cifar10_resnet8_baseline()
-    curves = [
-        Side(label="base", config=config),
-        Side(label="other", config=replace(config, name="other", global_batch=50)),
-    ]
-    sides, budgets = stretched_sides([*curves, curves[0]], [1.0, 0.5], [2.0])
+    base = Side(label="base", config=config)
+    other = Side(label="other", config=replace(config, name="other", global_batch=50))
+    sides, budgets = stretched_sides([base, other, base], [1.0, 0.5], [2.0])
     assert [side.label for side in sides] == ["base x0.5", "base x1", "base x2", "other x0.5", "other x1"]
     assert budgets["other_x0.5"] == Budget(curve="other", ratio=0.5)
     with pytest.raises(UsageError, match="at 0.01 of its schedule"):
-        stretched_sides(curves, [0.01], [])
+        stretched_sides([base], [0.01], [])

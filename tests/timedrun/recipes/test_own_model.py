@@ -38,10 +38,7 @@ def trained(parts: Training, steps: int, size: int = 32) -> list[float]:
 
 def resnets(torchvision: ModuleType) -> list[nn.Module]:
     timm = pytest.importorskip("timm")
-    return [
-        torchvision.models.resnet18(num_classes=10),
-        timm.create_model("test_resnet", num_classes=10),
-    ]
+    return [torchvision.models.resnet18(num_classes=10), timm.create_model("test_resnet", num_classes=10)]
 
 
 def test_mild_trains_resnets_of_torchvision_and_timm(torchvision: ModuleType) -> None:
@@ -81,18 +78,15 @@ def test_a_vision_transformer_is_refused_with_every_method_that_does_not_fit_and
     assert trained(parts, 3, size=160)[-1] > 0
 
 
-def test_rate_and_decay_follow_the_batch_and_methods_do_not(torchvision: ModuleType) -> None:
-    for batch, rate, decay in ((0, 2.048, 5e-4), (2048, 2.048, 5e-4), (256, 0.256, 5e-4 / 8)):
-        parts = recipe("mild", torchvision.models.resnet18(), epochs=30, batch=batch)
-        group = parts.optimizer.param_groups[0]
-        assert (group["lr"], group["weight_decay"]) == (rate, decay)
-        assert {*parts.methods.methods} == {*RECIPES["mild"].methods}
-
-
-def test_the_schedule_has_the_length_asked_for_and_the_recipes_warm_up(torchvision: ModuleType) -> None:
-    model = torchvision.models.resnet18
-    assert recipe("mild", model(), epochs=30).schedule.epochs_scaled == 30
-    assert recipe("mild", model(), epochs=30).schedule.warmup_epochs_scaled == 8
+@pytest.mark.parametrize(("batch", "rate", "decay"), [(0, 2.048, 5e-4), (2048, 2.048, 5e-4), (256, 0.256, 5e-4 / 8)])
+def test_rate_and_decay_follow_the_batch_but_not_methods_and_the_warm_up(
+    torchvision: ModuleType, batch: int, rate: float, decay: float
+) -> None:
+    parts = recipe("mild", torchvision.models.resnet18(), epochs=30, batch=batch)
+    group = parts.optimizer.param_groups[0]
+    assert (group["lr"], group["weight_decay"]) == (rate, decay)
+    assert {*parts.methods.methods} == {*RECIPES["mild"].methods}
+    assert (parts.schedule.epochs_scaled, parts.schedule.warmup_epochs_scaled) == (30, 8)
 
 
 def test_own_weights_are_kept_unless_new_ones_are_wanted(torchvision: ModuleType) -> None:

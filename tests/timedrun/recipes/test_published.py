@@ -47,13 +47,9 @@ def test_methods_and_numbers_are_the_published_ones(name: str) -> None:
     assert (optimizer.kind, optimizer.nesterov, optimizer.decay_norms_and_biases) == ("decoupled_sgd", False, True)
     assert (optimizer.peak_lr, optimizer.momentum, optimizer.weight_decay) == (2.048, 0.875, DECAY[name])
     assert (schedule.kind, schedule.epochs, schedule.warmup_epochs, schedule.scale_warmup) == ("cosine", 90, 8, False)
+    assert not budget_problem(name, schedule.epochs_scaled)
     assert (recipe.train_size, recipe.eval_resize, recipe.eval_size, recipe.global_batch) == (176, 232, 224, 2048)
     assert (recipe.loss, recipe.initialisation) == ("binary_cross_entropy", "kaiming_bn_uniform")
-
-
-@pytest.mark.parametrize("recipe", RECIPES.values(), ids=RECIPES)
-def test_the_schedule_of_a_recipe_is_within_its_range(recipe: object) -> None:
-    assert not budget_problem(recipe.name, recipe.schedule.epochs_scaled)  # type: ignore[attr-defined]
 
 
 def test_a_budget_out_of_range_is_refused_with_the_range() -> None:

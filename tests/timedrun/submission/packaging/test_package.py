@@ -1,7 +1,5 @@
 """Packages: accepted by MLCommons' checkers, atomic and reproducible."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
@@ -9,28 +7,26 @@ import subprocess
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from mlperf_logging.repo_checker import repo_checker
 
+from tests.timedrun.submission.conftest import edit, implementation, probe_python
 from timedrun.submission.packaging import package as packages
-from timedrun.submission.packaging.package import PackageError, PackageReport, package
+from timedrun.submission.packaging.package import PackageError, PackageReport
 from timedrun.submission.packaging.source_tree import source_files
 
 MakeSet = Callable[..., Path]
+Packaged = Callable[..., PackageReport]
 DIGITS = {"dataset": "digits", "quality_target": 0.95, "qualities": (0.5, 0.96), "config_name": "digits_methods"}
 
 
-def _package(sets: list[Path], out: Path, source: Path, check: bool = False, **more: Any) -> PackageReport:
-    return package(sets, out, submitter="Example", source=source, check=check, **more)
-
-
 def test_mlcommons_checkers_take_a_package_of_two_systems(
-    tmp_path: Path, make_set: MakeSet, source: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, make_set: MakeSet, packaged: Packaged, caplog: pytest.LogCaptureFixture
 ) -> None:
-    sets = [make_set(tmp_path / name, platform=f"1xCPU-{name}") for name in ("baseline", "methods")]
-    report = _package(sets, tmp_path / "out", source, check=True)
+    report = packaged(
+        *(make_set(tmp_path / name, platform=f"1xCPU-{name}") for name in ("baseline", "methods")), check=True
+    )
     assert report.official.verdict == "pass", report.official.messages
     assert report.official.tool == "package_checker" and report.ruleset == "2.0.0"
     with caplog.at_level("INFO"):
@@ -48,33 +44,25 @@ def test_mlcommons_checkers_take_a_package_of_two_systems(
 
 
 def test_the_layout_is_the_one_of_the_submission_rules_and_the_manifest_lists_all_files(
-    tmp_path: Path, make_set: MakeSet, source: Path
+    tmp_path: Path, result_set: Path, packaged: Packaged
 ) -> None:
-    report = _package([make_set(tmp_path / "set")], tmp_path / "out", source)
+    report = packaged(result_set)
     folder = report.folder
     place = "benchmarks/resnet/implementations"
     system = f"{place}/1xCPU-baseline"
     files = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
     assert files == {
-        "LICENSE",
-        "README.md",
-        "manifest.json",
-        "systems/1xCPU-baseline.json",
+        *("LICENSE", "README.md", "manifest.json", "systems/1xCPU-baseline.json"),
         *(f"results/1xCPU-baseline/resnet/result_{n}.txt" for n in range(5)),
         *(f"{system}/runs/run_{n}/{name}" for n in range(5) for name in ("config.json", "provenance.json")),
         *(f"{system}/{name}" for name in ("README.md", "setup.sh", "init_datasets.sh", "run_and_time.sh")),
-        f"{system}/environment.txt",
-        f"{system}/constraints.txt",
-        f"{system}/1xCPU-baseline_timedrun.json",
+        *(f"{system}/{name}" for name in ("environment.txt", "constraints.txt", "1xCPU-baseline_timedrun.json")),
         *(f"{place}/timedrun/{name}" for name in ("pyproject.toml", "constraints.txt", "README.md", "LICENSE")),
-        f"{place}/timedrun/scripts/run_and_time.sh",
-        f"{place}/timedrun/timedrun/__init__.py",
-        f"{place}/timedrun/logging/mlevents/__init__.py",
-        f"{place}/timedrun/image_classification/__init__.py",
-        f"{place}/timedrun/image_classification/model.py",
+        *(f"{place}/timedrun/{name}/__init__.py" for name in ("timedrun", "logging/mlevents", "image_classification")),
+        *(f"{place}/timedrun/{name}" for name in ("scripts/run_and_time.sh", "image_classification/model.py")),
     }
     log = folder / "results/1xCPU-baseline/resnet/result_3.txt"
-    assert log.read_bytes() == (tmp_path / "set" / "result_3.txt").read_bytes()
+    assert log.read_bytes() == (result_set / "result_3.txt").read_bytes()
     assert "`image_classification/model.py`: Builds the model." in (folder / system / "README.md").read_text()
     described = json.loads((folder / system / "1xCPU-baseline_timedrun.json").read_text())
     assert described["global_batch_size"] == 64 and described["source"]["commit"] == "unknown"
@@ -86,14 +74,15 @@ def test_the_layout_is_the_one_of_the_submission_rules_and_the_manifest_lists_al
     assert str(tmp_path) not in (folder / "manifest.json").read_text()
 
 
-def test_the_same_results_make_the_same_archive(tmp_path: Path, make_set: MakeSet, source: Path) -> None:
-    sets = [make_set(tmp_path / "set")]
-    first = _package(sets, tmp_path / "one", source)
-    for path in [*sets[0].rglob("*"), *source.rglob("*")]:
+def test_the_same_results_make_the_same_archive(
+    tmp_path: Path, result_set: Path, source: Path, packaged: Packaged
+) -> None:
+    first = packaged(result_set, out="one")
+    for path in [*result_set.rglob("*"), *source.rglob("*")]:
         os.utime(path, (1, 1))
     previous = os.umask(0o077)
     try:
-        second = _package(sets, tmp_path / "two", source)
+        second = packaged(result_set, out="two")
     finally:
         os.umask(previous)
     assert first.archive.read_bytes() == second.archive.read_bytes()
@@ -109,9 +98,9 @@ def test_the_same_results_make_the_same_archive(tmp_path: Path, make_set: MakeSe
 
 
 def test_a_demonstration_is_labelled_and_not_called_a_submission(
-    tmp_path: Path, make_set: MakeSet, source: Path
+    tmp_path: Path, make_set: MakeSet, packaged: Packaged
 ) -> None:
-    report = _package([make_set(tmp_path / "set", times=(0.1, 0.2, 0.3), **DIGITS)], tmp_path / "out", source)
+    report = packaged(make_set(tmp_path / "set", times=(0.1, 0.2, 0.3), **DIGITS))
     assert report.demonstration and report.scores[0].score_minutes == pytest.approx(0.2)
     assert json.loads((report.folder / "manifest.json").read_text())["demonstration"] is True
     for path in report.folder.rglob("*"):
@@ -121,28 +110,25 @@ def test_a_demonstration_is_labelled_and_not_called_a_submission(
     assert "submission" not in report.text
 
 
-def test_scripts_repeat_every_run_from_its_own_config(tmp_path: Path, make_set: MakeSet, source: Path) -> None:
-    folder = _package([make_set(tmp_path / "set")], tmp_path / "out", source).folder
-    system = next(folder.rglob("1xCPU-baseline/setup.sh")).parent
+def test_scripts_repeat_every_run_from_its_own_config(tmp_path: Path, result_set: Path, packaged: Packaged) -> None:
+    system = implementation(packaged(result_set))
     assert "[digits]" in (system / "setup.sh").read_text(), "the extras that the environment had, no others"
     for name in ("setup.sh", "init_datasets.sh", "run_and_time.sh"):
         subprocess.run(["bash", "-n", system / name], check=True)
-    fake = tmp_path / "bin" / "python"
-    fake.parent.mkdir()
-    fake.write_text('#!/bin/sh\necho "$@" >> "$CALLS"\nexit 3\n')
-    fake.chmod(0o755)
-    calls = tmp_path / "calls"
-    environment = os.environ | {"PATH": f"{fake.parent}:{os.environ['PATH']}", "CALLS": str(calls)}
+    path = probe_python(tmp_path, f'echo "$@" >> {tmp_path}/calls\nexit 3\n')
     (tmp_path / "my data").mkdir()
-    subprocess.run(["bash", system / "run_and_time.sh", "again", "my data"], env=environment, check=True, cwd=tmp_path)
-    assert calls.read_text().splitlines() == [
+    command = ["bash", system / "run_and_time.sh", "again", "my data"]
+    subprocess.run(command, env=os.environ | {"PATH": path}, check=True, cwd=tmp_path)
+    assert (tmp_path / "calls").read_text().splitlines() == [
         f"-m timedrun run image_classification runs/run_{n}/config.json --ranks 2 --results {tmp_path}/again "
         f"--number {n} --data-folder {tmp_path}/my data"
         for n in range(5)
     ]
 
 
-def test_tracked_files_and_untracked_python_files_are_packaged(tmp_path: Path, make_set: MakeSet, source: Path) -> None:
+def test_tracked_files_and_untracked_python_files_are_packaged(
+    result_set: Path, source: Path, packaged: Packaged
+) -> None:
     def git(*arguments: str) -> None:
         identity = ["-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "commit.gpgsign=false"]
         subprocess.run(["git", "-C", source, *identity, *arguments], check=True, capture_output=True)
@@ -150,14 +136,12 @@ def test_tracked_files_and_untracked_python_files_are_packaged(tmp_path: Path, m
     git("init", "-q")
     git("add", "timedrun/__init__.py", "image_classification", "pyproject.toml")
     git("commit", "-q", "-m", "first")
-    (source / "image_classification" / "added.py").write_text("")
-    (source / "image_classification" / "notes.txt").write_text("")
-    (source / "image_classification" / "ignored.py").write_text("")
+    for name in ("added.py", "notes.txt", "ignored.py"):
+        (source / "image_classification" / name).write_text("")
     (source / ".gitignore").write_text("ignored.py\n")
-    report = _package([make_set(tmp_path / "set")], tmp_path / "out", source)
-    packaged = {path.name for path in (report.folder / "benchmarks/resnet/implementations/timedrun").rglob("*.py")}
-    assert packaged == {"__init__.py", "model.py", "added.py"}
+    report = packaged(result_set)
     there = {path.name for path in report.folder.rglob("*")}
+    assert {name for name in there if name.endswith(".py")} == {"__init__.py", "model.py", "added.py"}
     assert not there & {"notes.txt", ".gitignore"}
     assert any("git does not track them: image_classification/added.py, logging/" in note for note in report.notes)
     recorded = json.loads((report.folder / "manifest.json").read_text())["source"]
@@ -165,32 +149,29 @@ def test_tracked_files_and_untracked_python_files_are_packaged(tmp_path: Path, m
     assert any("record commit unknown, but the source is" in note for note in report.notes)
 
 
-def test_differences_between_runs_are_noted_and_kept(tmp_path: Path, make_set: MakeSet, source: Path) -> None:
-    folder = make_set(tmp_path / "set")
-    (folder / "run_2" / "environment.txt").write_text("torch==1.0\n")
-    (folder / "run_1" / "provenance.json").write_text(json.dumps({"command": f"timedrun run {folder}/my.json"}))
-    path = folder / "run_4" / "system.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"cooling": "", "hw_notes": "warm"}))
-    report = _package([folder], tmp_path / "out", source)
+def test_differences_between_runs_are_noted_and_kept(result_set: Path, packaged: Packaged) -> None:
+    (result_set / "run_2" / "environment.txt").write_text("torch==1.0\n")
+    (result_set / "run_1" / "provenance.json").write_text(json.dumps({"command": f"timedrun run {result_set}/my.json"}))
+    edit(result_set / "run_4" / "system.json", cooling="", hw_notes="warm")
+    report = packaged(result_set)
     about = [note for note in report.notes if not note.startswith("container image")]
     assert len(about) == 3 and "run_1/provenance.json: contains a path" in about[2]
     assert "environment.txt: differs" in about[0] and "cooling, hw_notes" in about[1]
-    kept = report.folder / "benchmarks/resnet/implementations/1xCPU-baseline/runs/run_2/environment.txt"
-    assert kept.read_text() == "torch==1.0\n"
+    assert (implementation(report) / "runs/run_2/environment.txt").read_text() == "torch==1.0\n"
 
 
-@pytest.mark.parametrize("name", ["../up", "a/b", "with space", ".hidden", "a..b", "new\nline", "", "x" * 101])
-def test_unsafe_folder_names_are_refused(tmp_path: Path, make_set: MakeSet, source: Path, name: str) -> None:
+@pytest.mark.parametrize("name", ["../up", "with space", ".hidden", "a..b", "new\nline", "", "x" * 101])
+def test_unsafe_folder_names_are_refused(tmp_path: Path, make_set: MakeSet, packaged: Packaged, name: str) -> None:
     folder = make_set(tmp_path / "set", times=(1.0,), platform=name)
     with pytest.raises(PackageError, match="cannot name a folder"):
-        _package([folder], tmp_path / "out", source)
+        packaged(folder)
     with pytest.raises(PackageError, match="submitter's name"):
-        package([folder], tmp_path / "out", submitter=name, source=source)
+        packaged(folder, submitter=name)
     assert not (tmp_path / "out").exists()
 
 
-def test_sets_that_do_not_belong_together_are_refused(tmp_path: Path, make_set: MakeSet, source: Path) -> None:
-    one = make_set(tmp_path / "one", times=(1.0,))
+def test_sets_that_do_not_belong_together_are_refused(tmp_path: Path, make_set: MakeSet, packaged: Packaged) -> None:
+    baseline = make_set(tmp_path / "baseline", times=(1.0,))
     same = make_set(tmp_path / "same", times=(1.0,), platform="1xcpu-BASELINE")
     bert = make_set(tmp_path / "bert", times=(1.0,), platform="b", benchmark="bert")
     digits = make_set(tmp_path / "digits", times=(1.0,), platform="d", **DIGITS)
@@ -198,10 +179,10 @@ def test_sets_that_do_not_belong_together_are_refused(tmp_path: Path, make_set: 
     mixed = make_set(tmp_path / "mixed", times=(1.0,))
     (mixed / "result_1.txt").write_bytes((bert / "result_0.txt").read_bytes())
     for sets, match in (
-        ([one, one], "are the same set"),
-        ([one, same], "both have the system id"),
-        ([one, bert], "different rounds .*resnet of 2.0.0, bert of 2.1.0"),
-        ([one, digits], "only one of them is a demonstration"),
+        ([baseline, baseline], "are the same set"),
+        ([baseline, same], "both have the system id"),
+        ([baseline, bert], "different rounds .*resnet of 2.0.0, bert of 2.1.0"),
+        ([baseline, digits], "only one of them is a demonstration"),
         ([chess], "no rules .* 'chess'"),
         ([mixed], "results differ in submission_benchmark"),
         ([], "nothing was packaged"),
@@ -209,26 +190,24 @@ def test_sets_that_do_not_belong_together_are_refused(tmp_path: Path, make_set: 
         ([tmp_path], "pass these"),
     ):
         with pytest.raises(PackageError, match=match):
-            _package(sets, tmp_path / "out", source)
+            packaged(*sets)
     with pytest.raises(PackageError, match="submission_org is Example, but the package's is Other"):
-        package([one], tmp_path / "out", submitter="Other", source=source)
+        packaged(baseline, submitter="Other")
     assert not (tmp_path / "out").exists()
 
 
-def test_an_existing_output_is_not_overwritten(tmp_path: Path, make_set: MakeSet, source: Path) -> None:
-    folder = make_set(tmp_path / "set", times=(1.0,))
+def test_an_existing_output_is_not_overwritten(tmp_path: Path, small_set: Path, packaged: Packaged) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "nowhere")
     for name in ("out", "link"):
         with pytest.raises(PackageError, match=f"{name} already exists and was not overwritten"):
-            _package([folder], tmp_path / name, source)
+            packaged(small_set, out=name)
     assert list((tmp_path / "out").iterdir()) == []
 
 
 def test_a_failure_while_writing_leaves_nothing(
-    tmp_path: Path, make_set: MakeSet, source: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, small_set: Path, packaged: Packaged, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = make_set(tmp_path / "set", times=(1.0,))
     before = sorted(tmp_path.iterdir())
 
     def full(*_: object) -> None:
@@ -236,7 +215,7 @@ def test_a_failure_while_writing_leaves_nothing(
 
     monkeypatch.setattr(packages, "write_archive", full)
     with pytest.raises(PackageError, match="No space left"):
-        _package([folder], tmp_path / "new" / "deep" / "out", source)
+        packaged(small_set, out="new/deep/out")
     assert sorted(tmp_path.iterdir()) == before
 
 

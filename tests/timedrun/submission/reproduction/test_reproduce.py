@@ -13,20 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from judging.ground.errors import ExitCode
 from judging.pages.score_table import NOTICE
 from judging.scoring.score import score
-from timedrun.cli import main
 from timedrun.submission.reproduction.claims import Claim, read_claims
-from timedrun.submission.reproduction.reproduce import Figure, agreement, reproduce
+from timedrun.submission.reproduction.reproduce import agreement, reproduce
 
 CLAIMS = Path(__file__).parents[4] / "results" / "published" / "mosaicml.json"
 WriteRun = Callable[..., Path]
-
-
-def only(figures: tuple[Figure, ...], what: str = "score") -> Figure:
-    (items,) = [figure for figure in figures if figure.what == what]
-    return items
 
 
 @pytest.fixture
@@ -65,22 +58,15 @@ def make_manifest(folder: Path) -> Path:
     ("value", "claim", "verdict"),
     [
         (23.788506, "23.8", "reproduced"),
-        (23.788506, "23.789", "reproduced"),
         (23.788506, "23.788", "truncated"),
-        (23.788506, "23.7", "truncated"),
         (23.788506, "23.9", "differs by -0.111"),
         (23.788506, "11.894", "differs by +11.895"),
-        (4.6456, "4.645", "truncated"),
         (0.125, "0.13", "reproduced"),
         (0.125, "0.12", "reproduced"),
         (1234.5, "1.2e3", "reproduced"),
-        (110.5, "110", "reproduced"),
-        (110.5, "111", "reproduced"),
         (110.5, "110.50", "reproduced"),
-        (0.055, "0", "differs by +0.055"),
         (0.055, "0.0", "differs by +0.055"),
         (0.055, "0e3", "differs by +0.055"),
-        (0.055, "0.06", "reproduced"),
         (0.0, "0.0", "reproduced"),
     ],
 )
@@ -98,17 +84,14 @@ def test_a_claim_agrees_if_its_last_digit_does(value: float, digits: int, off: i
         assert agreement(value, str(other.quantize(step)))[0] == "differs"
 
 
-def test_every_claim_and_unclaimed_score_has_a_figure(
-    round_folder: Path,
-) -> None:
+def test_every_claim_and_unclaimed_score_has_a_figure(round_folder: Path) -> None:
     claims = [
         Claim(submitter="Example", system="slow", benchmark="resnet", minutes="12.0", source="here", note="a word"),
         Claim(system="fast", benchmark="resnet", quality="0.9", ratio_to="slow", ratio="4.0"),
         Claim(system="gone", benchmark="resnet", minutes="1", round="v2.1"),
     ]
     reproduction = reproduce(round_folder, claims)
-    verdicts = {(figure.system, figure.what): figure.verdict for figure in reproduction.figures}
-    assert verdicts == {
+    assert {(figure.system, figure.what): figure.verdict for figure in reproduction.figures} == {
         ("slow", "score"): "reproduced",
         ("fast", "score"): "not claimed",
         ("fast", "quality"): "differs",
@@ -116,21 +99,14 @@ def test_every_claim_and_unclaimed_score_has_a_figure(
         ("gone", "score"): "not here",
     }
     assert not reproduction.reproduced
-    assert "12.000 min (unverified)" in reproduction.text
-    assert "4.000x (unverified)" in reproduction.text
-    assert "[1] here" in reproduction.text
-    assert "a word" in reproduction.text
+    for words in ("12.000 min (unverified)", "4.000x (unverified)", "[1] here", "a word", NOTICE):
+        assert words in reproduction.text
     assert "Not reproduced: 2 of 3 claimed values present" in reproduction.text
-    assert NOTICE in reproduction.text
-    assert json.loads(json.dumps(reproduction.as_dict()))["verified"] is False
     assert "Not here: 1 claim of v2.1 (gone resnet)." in reproduction.text
+    assert json.loads(json.dumps(reproduction.as_dict()))["verified"] is False
     assert reproduce(round_folder, [claims[0], claims[2]]).reproduced
-
-
-def test_claims_without_any_log_here_are_not_reproduced(round_folder: Path) -> None:
-    reproduction = reproduce(round_folder, [Claim(system="gone", benchmark="resnet", minutes="1")])
-    assert not reproduction.reproduced
-    assert "Nothing compared: no claim is about the logs here." in reproduction.text
+    nothing = reproduce(round_folder, claims[2:])
+    assert not nothing.reproduced and "Nothing compared: no claim is about the logs here." in nothing.text
 
 
 def test_a_ratio_to_a_system_that_is_not_here_is_not_here(round_folder: Path) -> None:
@@ -190,22 +166,25 @@ def test_results_without_claims_are_scored(round_folder: Path) -> None:
     assert reproduction.reproduced
 
 
-def test_a_packages_claims_and_files_agree_with_its_manifest(round_folder: Path) -> None:
+def test_a_packages_claims_and_files_agree_with_its_manifest_under_any_name_of_its_folder(round_folder: Path) -> None:
     make_manifest(round_folder / "Example")
     for path in (round_folder, round_folder / "Example"):
         reproduction = reproduce(path)
-        assert reproduction.reproduced
-        assert reproduction.files == ()
+        assert reproduction.reproduced and reproduction.files == ()
         assert {figure.what for figure in reproduction.figures} == {"score", "quality"}
+    (round_folder / "Example").rename(round_folder / "copy")
+    reproduction = reproduce(round_folder / "copy")
+    assert reproduction.reproduced and {figure.verdict for figure in reproduction.figures} == {"reproduced"}
+    assert "manifest's submitter is Example, the folder is copy" in reproduction.text
 
 
 def test_a_manifest_without_a_score_is_reproduced(tmp_path: Path, make_logs: Callable[..., None]) -> None:
     make_logs(tmp_path / "Example" / "results" / "box" / "resnet", (1.0, 2.0), "box")
     make_manifest(tmp_path / "Example")
     reproduction = reproduce(tmp_path)
-    assert only(reproduction.figures).verdict == "reproduced"
+    (score,) = [figure for figure in reproduction.figures if figure.what == "score"]
+    assert score.verdict == "reproduced" and "no score, as claimed" in score.words
     assert reproduction.reproduced
-    assert "no score, as claimed" in only(reproduction.figures).words
 
 
 def halve_times(log: Path) -> None:
@@ -257,14 +236,6 @@ def test_the_published_results_and_ratios_are_reproduced(published: Path) -> Non
         assert words in reproduction.text
 
 
-def test_the_claims_of_a_package_are_found_under_another_name_of_its_folder(round_folder: Path) -> None:
-    make_manifest(round_folder / "Example")
-    (round_folder / "Example").rename(round_folder / "copy")
-    reproduction = reproduce(round_folder / "copy")
-    assert reproduction.reproduced and {figure.verdict for figure in reproduction.figures} == {"reproduced"}
-    assert "manifest's submitter is Example, the folder is copy" in reproduction.text
-
-
 def test_a_log_that_ends_early_is_named_where_the_score_differs(round_folder: Path) -> None:
     log = round_folder / "Example" / "results" / "slow" / "resnet" / "result_1.txt"
     log.write_text("".join(line for line in log.read_text().splitlines(True) if "run_stop" not in line))
@@ -273,14 +244,6 @@ def test_a_log_that_ends_early_is_named_where_the_score_differs(round_folder: Pa
     )
     assert not reproduction.reproduced
     assert reproduction.text.count("slow resnet, score: result_1.txt has no time to train") == 1
-
-
-def test_a_folder_without_logs_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    claims = tmp_path / "claims.json"
-    claims.write_text('[{"system": "slow", "benchmark": "resnet", "minutes": "1"}]')
-    (tmp_path / "empty").mkdir()
-    assert main(["reproduce", str(tmp_path / "empty"), "--claims", str(claims)]) == ExitCode.USAGE
-    assert "holds no result_*.txt" in capsys.readouterr().err
 
 
 def test_a_race_is_scored_once_though_its_package_holds_the_same_logs(round_folder: Path) -> None:
