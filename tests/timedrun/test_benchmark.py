@@ -1,6 +1,5 @@
 """Benchmarks of the tree satisfy the protocols; configs and nested benchmarks are found by name, without torch."""
 
-import importlib.util
 import inspect
 from collections.abc import Callable
 from pathlib import Path
@@ -85,12 +84,6 @@ def test_a_config_of_another_benchmark_is_refused(nested: str) -> None:
         find("image_classification").require_own(values, Path("x.json"))
 
 
-def test_a_benchmark_without_a_spec_is_refused(make_package: Callable[[str, str], str]) -> None:
-    with pytest.raises(UsageError, match="defines no SPEC"):
-        find(make_package("specless", ""))
-    assert importlib.util.find_spec("specless")
-
-
 @pytest.mark.parametrize("working_directory", [False, True])
 def test_a_name_of_nothing_known_says_where_ones_own_is_looked_for(
     working_directory: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -103,6 +96,11 @@ def test_a_name_of_nothing_known_says_where_ones_own_is_looked_for(
     (tmp_path / "zzz_unknown" / "configs.py").touch()
     with pytest.raises(UsageError, match="does not define SPEC"):
         find("zzz_unknown")
+    (tmp_path / "specless").mkdir()
+    (tmp_path / "specless" / "__init__.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(UsageError, match="defines no SPEC"):
+        find("specless")
 
 
 def test_an_error_in_a_benchmarks_code_names_its_place_and_shows_only_that_code(

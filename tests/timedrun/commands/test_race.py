@@ -15,9 +15,7 @@ from timedrun.commands.child_run import run_child
 
 @pytest.mark.processes
 @pytest.mark.timeout(240)
-def test_a_race_ends_in_checked_logs_a_package_a_figure_and_a_table(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_race_makes_checked_logs_a_package_and_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = [sys.executable, "-m", "timedrun", "race", "image_classification", "smoke", "--data", "synthetic"]
     command += ["--threads", "1", "--results", str(tmp_path / "race")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=230)

@@ -124,9 +124,7 @@ def test_runs_that_cannot_be_repeated_are_named(
     assert [path.name for path in sorted((tmp_path / "runs" / "reproduced").iterdir())] == ["set_1", "set_2"]
 
 
-def test_claims_are_compared_from_the_command_line(
-    smoke: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_compares_claims(smoke: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     claims = tmp_path / "claims.json"
     (platform,) = {record.read(smoke / "result_0.txt").text("submission_platform")}
     claims.write_text(json.dumps([{"system": platform, "benchmark": "resnet", "minutes": "1"}]))

@@ -1,6 +1,5 @@
 """BlurPool: what is replaced, and that the arithmetic is a depthwise binomial filter with attenuated borders."""
 
-from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
@@ -42,9 +41,7 @@ def test_blurred_convolution_equals_blur_then_strided_convolution(kernel: int, p
 @pytest.mark.parametrize("by", [blur_by_pools, blur_by_slices])
 @pytest.mark.parametrize("shape", [(7, 10), (8, 9), (1, 2)])
 @pytest.mark.parametrize("stride", [1, 2, (2, 1), 3])
-def test_the_formulas_for_cuda_are_the_blur(
-    by: Callable[..., torch.Tensor], shape: tuple[int, int], stride: int | tuple[int, int]
-) -> None:
+def test_the_formulas_for_cuda_are_the_blur(by: Any, shape: tuple[int, int], stride: Any) -> None:
     x, same = (torch.randn(2, 3, *shape, dtype=torch.float64).requires_grad_() for _ in range(2))
     same.data.copy_(x.data)
     actual, expected = by(x, stride), blur(same, _kernel(same), stride)
@@ -69,15 +66,10 @@ def test_on_cuda_no_convolution_blurs() -> None:
     assert blurred.shape == (2, 16, 4, 4) and blurred.is_contiguous(memory_format=torch.channels_last)
 
 
-def test_blur_last_convolves_at_stride_one_and_blurs_with_the_stride() -> None:
-    conv = nn.Conv2d(16, 4, 3, stride=2, padding=1)
-    image = torch.randn(2, 16, 8, 8)
+def test_a_convolution_blurred_last_and_a_max_pool_are_dense_and_blurred_with_the_stride() -> None:
+    conv, image = nn.Conv2d(16, 4, 3, stride=2, padding=1), torch.randn(2, 16, 8, 8)
     expected = blur(F.conv2d(image, conv.weight, conv.bias, 1, 1), _kernel(None), 2)
     torch.testing.assert_close(BlurConv2d.of(conv, blur_first=False)(image), expected)
-
-
-def test_blurred_max_pool_is_a_dense_pool_then_a_strided_blur() -> None:
-    image = torch.randn(2, 3, 9, 9)
     expected = blur(F.max_pool2d(image, 3, 1, 1), _kernel(None), 2)
     assert torch.equal(BlurMaxPool2d.of(nn.MaxPool2d(3, 2, 1))(image), expected)
 
@@ -95,22 +87,14 @@ def test_resnet50_has_six_convolutions_and_one_pool_replaced(torchvision: Module
     assert model(torch.randn(1, 3, 64, 64)).shape == (1, 1000)
 
 
-def test_parameters_are_the_ones_the_model_had() -> None:
+def test_parameters_are_the_ones_the_model_had_and_a_layer_used_twice_stays_one() -> None:
     conv = nn.Conv2d(16, 16, 3, stride=2)
-    model = nn.Sequential(conv, nn.MaxPool2d(2)).eval()
-    blurpool(model)
-    assert isinstance(model[0], BlurConv2d)
+    model = nn.Sequential(conv, nn.MaxPool2d(2), conv).eval()
+    assert blurpool(model).convolutions == 1
+    assert isinstance(model[0], BlurConv2d) and model[0] is model[2]
     assert model[0].weight is conv.weight
     assert not model[0].training and not model[1].training
-    model.double()(torch.randn(1, 16, 8, 8, dtype=torch.float64))  # the kernel follows the model's type
-
-
-def test_a_layer_used_twice_stays_one_layer() -> None:
-    conv = nn.Conv2d(16, 16, 3, stride=2)
-    model = nn.ModuleDict({"first": conv, "second": conv})
-    assert blurpool(model).convolutions == 1
-    assert model["first"] is model["second"]
-    assert isinstance(model["second"], BlurConv2d)
+    model.double()(torch.randn(1, 16, 16, 16, dtype=torch.float64))  # the kernel follows the model's type
 
 
 def test_switches_and_the_channel_limit_choose_what_is_replaced() -> None:

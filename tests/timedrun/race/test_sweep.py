@@ -58,9 +58,7 @@ def sweep(tmp_path: Path, write_run: WriteRun) -> Callable[..., Race]:
     return write
 
 
-def test_a_method_is_better_where_it_pays_and_worse_where_it_only_takes_longer(
-    sweep: Callable[..., Race], tmp_path: Path
-) -> None:
+def test_a_method_is_better_where_it_pays_and_worse_where_not(sweep: Callable[..., Race], tmp_path: Path) -> None:
     lucky = {r: [(s, q + (0.1 if seed == 1 else 0.0)) for seed, (s, q) in enumerate(runs()[r])] for r in (0.5, 1.0)}
     sweep(
         sleeps=runs(slower=1.5),

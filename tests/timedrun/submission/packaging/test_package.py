@@ -74,9 +74,7 @@ def test_the_layout_is_the_one_of_the_submission_rules_and_the_manifest_lists_al
     assert str(tmp_path) not in (folder / "manifest.json").read_text()
 
 
-def test_the_same_results_make_the_same_archive(
-    tmp_path: Path, result_set: Path, source: Path, packaged: Packaged
-) -> None:
+def test_equal_results_make_equal_archives(tmp_path: Path, result_set: Path, source: Path, packaged: Packaged) -> None:
     first = packaged(result_set, out="one")
     for path in [*result_set.rglob("*"), *source.rglob("*")]:
         os.utime(path, (1, 1))
@@ -97,9 +95,7 @@ def test_the_same_results_make_the_same_archive(
     assert os.access(script, os.X_OK)
 
 
-def test_a_demonstration_is_labelled_and_not_called_a_submission(
-    tmp_path: Path, make_set: MakeSet, packaged: Packaged
-) -> None:
+def test_a_demonstration_is_labelled_and_no_submission(tmp_path: Path, make_set: MakeSet, packaged: Packaged) -> None:
     report = packaged(make_set(tmp_path / "set", times=(0.1, 0.2, 0.3), **DIGITS))
     assert report.demonstration and report.scores[0].score_minutes == pytest.approx(0.2)
     assert json.loads((report.folder / "manifest.json").read_text())["demonstration"] is True
@@ -126,9 +122,7 @@ def test_scripts_repeat_every_run_from_its_own_config(tmp_path: Path, result_set
     ]
 
 
-def test_tracked_files_and_untracked_python_files_are_packaged(
-    result_set: Path, source: Path, packaged: Packaged
-) -> None:
+def test_tracked_files_and_untracked_python_are_packaged(result_set: Path, source: Path, packaged: Packaged) -> None:
     def git(*arguments: str) -> None:
         identity = ["-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "commit.gpgsign=false"]
         subprocess.run(["git", "-C", source, *identity, *arguments], check=True, capture_output=True)
@@ -149,15 +143,26 @@ def test_tracked_files_and_untracked_python_files_are_packaged(
     assert any("record commit unknown, but the source is" in note for note in report.notes)
 
 
-def test_differences_between_runs_are_noted_and_kept(result_set: Path, packaged: Packaged) -> None:
+def test_missing_and_differing_records_of_runs_are_noted_and_kept(result_set: Path, packaged: Packaged) -> None:
+    data = {"name": "imagenet", "sha256": "b" * 64, "of": "every file"}
+    edit(result_set / "run_1" / "provenance.json", data=data, image_digest=None, command=f"timedrun run {result_set}/x")
     (result_set / "run_2" / "environment.txt").write_text("torch==1.0\n")
-    (result_set / "run_1" / "provenance.json").write_text(json.dumps({"command": f"timedrun run {result_set}/my.json"}))
     edit(result_set / "run_4" / "system.json", cooling="", hw_notes="warm")
     report = packaged(result_set)
-    about = [note for note in report.notes if not note.startswith("container image")]
-    assert len(about) == 3 and "run_1/provenance.json: contains a path" in about[2]
-    assert "environment.txt: differs" in about[0] and "cooling, hw_notes" in about[1]
-    assert (implementation(report) / "runs/run_2/environment.txt").read_text() == "torch==1.0\n"
+    for words in (
+        "run_1/provenance.json: contains a path",
+        "environment.txt: differs",
+        "cooling, hw_notes",
+        "different digests of their data",
+        "container image: none recorded",
+    ):
+        assert len([note for note in report.notes if words in note]) == 1, words
+    assert len(report.notes) == 5
+    folder = implementation(report)
+    assert (folder / "runs/run_2/environment.txt").read_text() == "torch==1.0\n"
+    described = json.loads((folder / "1xCPU-baseline_timedrun.json").read_text())
+    assert described["data"] == ["none recorded", data] and described["images"] == ["none recorded"]
+    assert "Container image: none recorded." in (folder / "README.md").read_text()
 
 
 @pytest.mark.parametrize("name", ["../up", "with space", ".hidden", "a..b", "new\nline", "", "x" * 101])

@@ -1,4 +1,4 @@
-"""Comparison of recomputed scores with claims."""
+"""Claims, with the precision of their digits, and comparison of recomputed scores with them."""
 
 import hashlib
 import json
@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -15,8 +16,69 @@ from hypothesis import strategies as st
 
 from judging.pages.score_table import NOTICE
 from judging.scoring.score import score
-from timedrun.submission.reproduction.claims import Claim, read_claims
+from timedrun.submission.reproduction.claims import Claim, ClaimError, decimals, packages, read_claims
 from timedrun.submission.reproduction.reproduce import agreement, reproduce
+
+CLAIM = {"submitter": "Example", "system": "box", "benchmark": "resnet", "minutes": "23.8"}
+
+
+def written(folder: Path, values: Any, name: str = "claims.json") -> Path:
+    path = folder / name
+    path.write_text(values if isinstance(values, str) else json.dumps(values))
+    return path
+
+
+def test_a_number_keeps_the_digits_it_is_written_with_quoted_or_not(tmp_path: Path) -> None:
+    text = '[{"system": "box", "benchmark": "resnet", "minutes": 23.80}, ' + json.dumps(CLAIM) + "]"
+    first, second = read_claims(written(tmp_path, text))
+    assert (first.minutes, second.minutes) == ("23.80", "23.8")
+    assert first.names("anyone", "box", "resnet")
+    assert not second.names("anyone", "box", "resnet")
+    assert [decimals(figure, "") for figure in ("23.80", "24", "1e3", "0.12345678901234")] == [2, 0, -3, 9]
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ("{", "cannot be read as JSON"),
+        ("[]", "not a list of claims"),
+        ([1], "claim 1 is not an object"),
+        ([CLAIM, CLAIM | {"minutes": None}], "claim 2 is not an object of texts and numbers"),
+        ([CLAIM | {"hours": "1"}], "claim 1 has unknown fields hours"),
+        ([{"minutes": "1"}], "has no system and no benchmark"),
+        ([{"system": "box", "benchmark": "resnet"}], "claims nothing"),
+        ([CLAIM | {"minutes": "fast"}], "'fast', not a number"),
+        ([CLAIM | {"quality": "NaN"}], "'NaN', not a number"),
+        ([CLAIM | {"minutes": "1e-9999999999999999999"}], "not a number"),
+        ([CLAIM | {"ratio": "4.5"}], "no ratio_to"),
+    ],
+)
+def test_invalid_claims_are_refused(tmp_path: Path, values: Any, words: str) -> None:
+    with pytest.raises(ClaimError, match=words.replace("(", r"\(")):
+        read_claims(written(tmp_path, values))
+
+
+def test_packages_are_found_by_their_manifest(tmp_path: Path) -> None:
+    for name, values in {
+        "store": {"version": 1, "files": {}},
+        "broken": "{",
+        "org": {"files": {"README.md": "00"}, "scores": [CLAIM | {"score_minutes": 23.75, "quality": None}]},
+    }.items():
+        (tmp_path / name).mkdir()
+        written(tmp_path / name, values, "manifest.json")
+    (package,) = packages(tmp_path)
+    assert package.folder == tmp_path / "org"
+    assert package.files == {"README.md": "00"}
+    (claim,) = package.claims
+    assert (claim.minutes, claim.quality, claim.scored) == ("23.75", None, True)
+
+
+@pytest.mark.parametrize("scores", [[1], "none", [{"system": 1}], [CLAIM | {"score_minutes": "fast"}]])
+def test_a_manifest_with_invalid_scores_is_refused(tmp_path: Path, scores: Any) -> None:
+    written(tmp_path, {"files": {}, "scores": scores}, "manifest.json")
+    with pytest.raises(ClaimError, match=r"manifest\.json"):
+        packages(tmp_path)
+
 
 CLAIMS = Path(__file__).parents[4] / "results" / "published" / "mosaicml.json"
 WriteRun = Callable[..., Path]
@@ -109,28 +171,27 @@ def test_every_claim_and_unclaimed_score_has_a_figure(round_folder: Path) -> Non
     assert not nothing.reproduced and "Nothing compared: no claim is about the logs here." in nothing.text
 
 
-def test_a_ratio_to_a_system_that_is_not_here_is_not_here(round_folder: Path) -> None:
-    claim = Claim(system="fast", benchmark="resnet", minutes="3", ratio_to="gone", ratio="4.0")
-    reproduction = reproduce(round_folder, [claim])
-    verdicts = {figure.what: figure.verdict for figure in reproduction.figures if figure.system == "fast"}
-    assert verdicts == {"score": "reproduced", "ratio to gone": "not here"}
-    assert reproduction.reproduced
-
-
 def test_ratios_of_samples_and_speed_to_another_submitter_are_compared(round_folder: Path, write_run: WriteRun) -> None:
     for number in range(5):  # twice the epochs of Example's "fast", in four times its time
         folder = round_folder / "Other" / "results" / "rival" / "resnet"
         write_run(folder, number, minutes=10.0 + number, platform="rival", qualities=(0.1, 0.2, 0.3, 0.4, 0.6, 0.761))
     claims = [
-        Claim(system="fast", benchmark="resnet", ratio_to="Other/rival", ratio_of=of, ratio=ratio)
-        for of, ratio in (("minutes", "4.0"), ("samples", "2.0"), ("samples_per_second", "0.7"))
+        Claim(system="fast", benchmark="resnet", ratio_to=system, ratio_of=of, ratio=ratio)
+        for system, of, ratio in (
+            ("Other/rival", "minutes", "4.0"),
+            ("Other/rival", "samples", "2.0"),
+            ("Other/rival", "samples_per_second", "0.7"),
+            ("gone", "minutes", "4.0"),
+        )
     ]
-    found = {figure.what: figure.verdict for figure in reproduce(round_folder, claims).figures if figure.claimed}
-    assert found == {
+    reproduction = reproduce(round_folder, claims)
+    assert {figure.what: figure.verdict for figure in reproduction.figures if figure.claimed} == {
         "ratio to Other/rival": "reproduced",
         "ratio of samples to Other/rival": "reproduced",
         "ratio of samples per second to Other/rival": "differs",  # 0.5
+        "ratio to gone": "not here",
     }
+    assert reproduce(round_folder, [claims[0], claims[3]]).reproduced
     with_nvidia = read_claims(CLAIMS.with_name("mosaicml_against_nvidia.json"))
     assert {claim.ratio_of for claim in with_nvidia} == {"minutes", "samples", "samples_per_second"}
 

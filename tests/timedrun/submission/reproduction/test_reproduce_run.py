@@ -150,9 +150,7 @@ def test_a_run_that_fails_is_named_and_the_others_are_judged(make_runs: MakeRuns
     ("courses", "agreement"),
     [([LONG, SHORT, SHORT, LONG], "within the spread"), ([(*LONG[:-1], *LONG)] * 4, "differs")],
 )
-def test_samples_to_target_agree_within_the_spread_of_the_set(
-    make_runs: MakeRuns, courses: list[Course], agreement: str
-) -> None:
+def test_samples_to_target_agree_within_a_spread(make_runs: MakeRuns, courses: list[Course], agreement: str) -> None:
     old = make_runs("old", (10, 11, 12, 13), [SHORT, LONG, SHORT, LONG])
     verdict = judged(old, make_runs("new", (10, 11, 12, 13), courses, processor="two"))
     assert verdict.to_target == agreement

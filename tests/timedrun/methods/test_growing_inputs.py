@@ -1,19 +1,21 @@
-"""Progressive resizing: the published schedules size by size, and the published interpolation."""
+"""Progressive resizing and sequence length warm-up: the published schedules, and what becomes of inputs."""
 
 import itertools
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
 from timedrun.methods import NoEffect, ProgressiveResizing, stack
 from timedrun.methods.method import Position
 from timedrun.methods.progressive_resizing import resize
+from timedrun.methods.sequence_length_warmup import SequenceLengthWarmup, cut
 
 MLPERF = ProgressiveResizing(start=0.5, delay=0.4, finetune=0.2, increment=4)
 HOT = ProgressiveResizing(start=0.6, delay=0.2, finetune=0.2)
@@ -55,24 +57,19 @@ def test_published_schedules(width: int, epochs: int) -> None:
     ],
     ids=["90 epochs", "135 epochs", "hot"],
 )
-def test_long_published_schedules(
-    method: ProgressiveResizing, epochs: int, counts: dict[int, int], cost: float
-) -> None:
+def test_long_schedules(method: ProgressiveResizing, epochs: int, counts: dict[int, int], cost: float) -> None:
     sizes = by_epoch(method, 176, epochs)
     assert {size: sizes.count(size) for size in counts} == counts
     assert np.mean(np.square(sizes)) / 224**2 == pytest.approx(cost, abs=6e-4)
 
 
-def test_a_nominal_120_of_176_is_119_and_no_other_size_differs() -> None:
-    for width in (176, 224):
-        odd = {size for size in MLPERF.sizes(width, np.linspace(0, 1, 4001)) if size % 4}
-        assert odd == ({119} if width == 176 else set())
-
-
-def test_the_mlperf_run_starts_growing_after_delay_and_rounds_ties_to_even() -> None:
+def test_sizes_grow_after_the_delay_with_ties_to_even_and_a_nominal_120_of_176_is_119() -> None:
     assert MLPERF.sizes(176, [0.399, 0.8]) == [88, 176]
     assert MLPERF.sizes(20, [0.0]) == [8]  # 2.5 increments
     assert MLPERF.sizes(28, [0.0]) == [16]  # 3.5 increments
+    for width in (176, 224):
+        odd = {size for size in MLPERF.sizes(width, np.linspace(0, 1, 4001)) if size % 4}
+        assert odd == ({119} if width == 176 else set())
 
 
 @pytest.mark.parametrize("width", [176, 224, 32, 8])
@@ -107,7 +104,7 @@ def test_images_that_are_not_square_keep_their_shape_and_full_size_is_handed_on_
     assert hooks.effect() is None
     small, _ = hooks.batch(images, torch.zeros(1), Position(0, 0.0), 10)
     assert small.shape == (1, 3, 44, 88)
-    assert hooks.effect() == "1 batches resized to 44..44 px"
+    assert hooks.effect() == "1 batches resized to 88..88 px"
 
 
 def test_at_the_loader_images_are_asked_for_at_the_published_sizes_and_left_as_they_are() -> None:
@@ -164,3 +161,93 @@ def test_a_model_of_one_image_size_is_refused_before_training() -> None:
         ProgressiveResizing().model(strict)
     PatchEmbed.strict_img_size = False
     assert ProgressiveResizing().model(strict) == (strict, "")
+
+
+GPT_125M = SequenceLengthWarmup(steps=14_000, pacing="composer_2022")
+
+
+def lengths(method: SequenceLengthWarmup, first: int, last: int) -> list[int]:
+    return [method.length(step / method.steps) for step in range(first, last)]
+
+
+def test_gpt_125m_by_the_defaults_adds_8_tokens_every_33_steps_up_to_step_4224() -> None:
+    run = lengths(GPT_125M, 0, 14_000)
+    assert run[:67] == [8] * 66 + [16]
+    assert run[98] == 16 and run[99] == 24
+    assert run.index(1024) == 4_224
+    assert set(run[4_224:]) == {1024}
+    assert 1 - sum(run) / (14_000 * 1024) == pytest.approx(0.15, abs=0.005)
+
+
+def test_the_papers_line_ends_at_its_duration_and_not_later() -> None:
+    run = lengths(replace(GPT_125M, pacing="linear"), 0, 14_000)
+    assert run[:35] == [8] * 34 + [16]  # 8 + 1,016 x 33 / 4,200 = 15.98
+    assert run.index(1024) == 4_200
+    assert (run[2_099], run[2_100], run[4_199]) == (512, 516 // 8 * 8, 1_016)
+
+
+@given(
+    steps=st.integers(20, 2000),
+    hundredths=st.integers(10, 100),
+    low=st.integers(1, 60),
+    more=st.integers(16, 500),
+    step_size=st.sampled_from([1, 4, 8, 16]),
+)
+@settings(max_examples=30)
+def test_linear_lengths_are_the_papers_formula_in_exact_fractions(
+    steps: int, hundredths: int, low: int, more: int, step_size: int
+) -> None:
+    duration = hundredths / 100
+    method = SequenceLengthWarmup(
+        steps=steps, duration=duration, min_length=low, max_length=low + more, step_size=step_size
+    )
+    total = steps * hundredths // 100
+    for step in range(steps):
+        exact = low + more * min(Fraction(step, total), 1)
+        expected = low + more if step >= total else max(low, exact // step_size * step_size)
+        assert method.length(step / steps) == expected
+
+
+@given(
+    steps=st.integers(50, 3000),
+    duration=st.floats(0.1, 1),
+    low=st.integers(1, 40),
+    increments=st.integers(1, 5),
+    step_size=st.integers(1, 16),
+    extra=st.integers(0, 15),
+)
+@settings(max_examples=30)
+def test_composers_lengths_are_those_of_a_loop_that_adds_an_increment_every_n_steps(
+    steps: int, duration: float, low: int, increments: int, step_size: int, extra: int
+) -> None:
+    high = low + increments * step_size + extra % step_size
+    method = SequenceLengthWarmup(
+        steps=steps, duration=duration, min_length=low, max_length=high, step_size=step_size, pacing="composer_2022"
+    )
+    every = int(steps * duration + 1e-9) // increments
+    grown, left = 0, every
+    for step in range(steps):
+        if left == 0:
+            grown, left = grown + step_size, every
+        left -= 1
+        assert method.length(step / steps) == (low if grown < low else high if grown > high else grown)
+
+
+def test_truncation_keeps_the_beginning_of_each_sequence_and_cutting_every_token_that_fills_a_row() -> None:
+    tokens = torch.arange(20).view(2, 10)
+    assert torch.equal(cut(tokens, 3, truncate=True), torch.tensor([[0, 1, 2], [10, 11, 12]]))
+    assert torch.equal(cut(tokens, 3, truncate=False), torch.arange(18).view(6, 3))
+
+
+@pytest.mark.parametrize("truncate", [True, False])
+def test_targets_stay_the_successors_of_inputs(truncate: bool) -> None:
+    method = SequenceLengthWarmup(steps=100, max_length=32, truncate=truncate, pacing="composer_2022")
+    hooks, tokens = method.hooks(), torch.arange(2 * 32).view(2, 32)
+    seen = []
+    for step in range(100):
+        inputs, targets = hooks.batch(tokens, tokens + 1, Position(0, step / 100), 99)
+        assert torch.equal(targets, inputs + 1)
+        seen.append(inputs.shape[1])
+    assert seen == lengths(method, 0, 100)
+    # 30 steps, 3 increments of 8: one every 10 steps, the first of which ends at min_length
+    assert hooks.effect() == "40 batches cut to 8..24 tokens"

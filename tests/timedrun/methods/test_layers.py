@@ -1,0 +1,176 @@
+"""Layers that methods add or convert: squeeze-and-excitation, gated linear units, factors, memory order."""
+
+import copy
+from types import ModuleType
+
+import pytest
+import torch
+from torch import nn
+
+from timedrun.methods import BlurPool, ChannelsLast, Factorize, GatedLinearUnits, SqueezeExcite, stack
+from timedrun.methods.factorize import factors, rank_of
+from timedrun.methods.squeeze_excite import SqueezeExcitation
+
+
+def test_channels_are_scaled_by_the_formula(torchvision: ModuleType) -> None:
+    torch.manual_seed(0)
+    layer, x = SqueezeExcitation(3, 2), torch.randn(4, 3, 5, 6)
+    w1, w2 = layer.reduce.weight.double(), layer.expand.weight.double()
+    for sample, out in zip(x, layer(x), strict=True):
+        gates = 1 / (1 + (-(w2 @ (w1 @ sample.double().mean(dim=(1, 2))).clamp(min=0))).exp())
+        torch.testing.assert_close(out, (sample * gates[:, None, None]).float())
+    timm = pytest.importorskip("timm.layers")
+    theirs = timm.SEModule(3, rd_channels=2, bias=False)
+    theirs.fc1.weight.data.copy_(layer.reduce.weight[:, :, None, None])
+    theirs.fc2.weight.data.copy_(layer.expand.weight[:, :, None, None])
+    torch.testing.assert_close(layer(x), theirs(x))
+
+
+def test_wide_convolutions_are_followed_by_it_whoever_replaced_them() -> None:
+    def network() -> nn.Sequential:
+        return nn.Sequential(nn.Conv2d(3, 16, 3), nn.Conv2d(16, 32, 3, 2), nn.Conv2d(32, 16, 1, bias=False))
+
+    method = SqueezeExcite(min_channels=16, latent_channels=0.5)
+    torch.manual_seed(0)
+    model = stack(BlurPool(), method).model(network())
+    names = [name for name, _ in model.named_parameters() if "squeeze" in name]
+    assert names == [f"{layer}.squeeze_excite.{part}.weight" for layer in (1, 2) for part in ("reduce", "expand")]
+    assert model[1].squeeze_excite.reduce.weight.shape == (16, 32)  # type: ignore[union-attr]
+    images = torch.randn(2, 3, 12, 12)
+    with torch.no_grad():
+        for layer in (1, 2):
+            model[layer].squeeze_excite.expand.weight.zero_()  # type: ignore[union-attr, operator]  # gates of 0.5
+    plain = stack(BlurPool()).model(network())
+    plain.load_state_dict(model.state_dict(), strict=False)
+    with torch.no_grad():
+        between = plain[1](plain[0](images))
+        torch.testing.assert_close(model(images), 0.5 * plain[2](0.5 * between))
+    other = stack(method, BlurPool()).model(network())
+    other.load_state_dict(model.state_dict())
+    torch.testing.assert_close(other(images), model(images))
+
+
+def bert() -> nn.Module:
+    import transformers
+
+    torch.manual_seed(0)
+    shape = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 48}
+    return transformers.BertForMaskedLM(transformers.BertConfig(vocab_size=30, **shape)).eval()
+
+
+def test_the_feed_forward_layer_computes_the_formula(torchvision: ModuleType) -> None:
+    model = stack(GatedLinearUnits()).model(bert()).eval()
+    layer = model.bert.encoder.layer[0]  # type: ignore[union-attr, index]
+    x = torch.randn(2, 5, 16)
+    gate, up, out = layer.intermediate.gate.weight, layer.intermediate.up.weight, layer.output  # type: ignore[union-attr]
+    gated = x @ gate.T
+    hidden = 0.5 * gated * (1 + torch.erf(gated / 2**0.5)) * (x @ up.T)
+    inner = hidden @ out.dense.weight.T + out.dense.bias + x  # type: ignore[union-attr, operator]
+    mean, variance = inner.mean(-1, keepdim=True), inner.var(-1, correction=0, keepdim=True)
+    torch.testing.assert_close(layer.feed_forward_chunk(x), (inner - mean) / (variance + 1e-12).sqrt())  # type: ignore[operator, union-attr]
+
+
+def test_two_thirds_of_the_width_has_about_as_many_parameters(torchvision: ModuleType) -> None:
+    plain, gated = bert(), stack(GatedLinearUnits(iso_parameters=True)).model(bert())
+    counts = [sum(parameter.numel() for parameter in model.parameters()) for model in (plain, gated)]
+    assert gated.bert.encoder.layer[1].intermediate.up.out_features == 32  # type: ignore[union-attr, index]
+    assert counts[0] - 2 * 48 == counts[1]  # without the biases of the first map
+
+
+def test_it_trains_and_is_in_the_optimizer(torchvision: ModuleType) -> None:
+    speed = stack(GatedLinearUnits())
+    model = speed.model(bert())
+    speed.require_in(torch.optim.SGD(model.parameters(), lr=0.1))
+    tokens = torch.randint(30, (2, 8))
+    loss = model(input_ids=tokens, labels=tokens).loss
+    loss.backward()
+    assert 3 < float(loss) < 4  # ln 30 = 3.4
+    for name, parameter in model.named_parameters():
+        if "intermediate" in name:
+            assert parameter.grad is not None and parameter.grad.any()
+
+
+def test_robertas_layers_are_gated_too(torchvision: ModuleType) -> None:
+    import transformers
+
+    shape = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 48}
+    model = transformers.RobertaForMaskedLM(transformers.RobertaConfig(vocab_size=30, **shape))
+    speed = stack(GatedLinearUnits())
+    assert speed.model(model)(input_ids=torch.randint(2, 30, (2, 8))).logits.shape == (2, 8, 30)
+    assert speed.report == ["gated_linear_units: 2 feed-forward layers"]
+
+
+def test_the_product_is_the_nearest_of_its_rank() -> None:
+    torch.manual_seed(0)
+    weight = torch.randn(6, 9)
+    last, first = factors(weight, 4)
+    assert last.shape == (6, 4) and first.shape == (4, 9)
+    dropped = torch.linalg.svdvals(weight)[4:]  # Eckart and Young: the error of the nearest
+    torch.testing.assert_close(torch.linalg.norm(weight - last @ first), torch.linalg.norm(dropped))
+
+
+def test_layers_of_low_rank_compute_the_same_after_it() -> None:
+    torch.manual_seed(0)
+    convolution, linear = nn.Conv2d(8, 16, 3, stride=2, padding=1, dilation=2), nn.Linear(16, 12)
+    with torch.no_grad():
+        convolution.weight.copy_((torch.randn(16, 2) @ torch.randn(2, 72)).view(16, 8, 3, 3))
+        linear.weight.copy_(torch.randn(12, 3) @ torch.randn(3, 16))
+    network = nn.Sequential(convolution, nn.AdaptiveAvgPool2d(1), nn.Flatten(), linear)
+    images = torch.randn(4, 8, 9, 9)
+    expected = network(images)
+    model = stack(Factorize(min_channels=8, min_features=8)).model(network)
+    assert [tuple(p.shape) for p in model[0].parameters()] == [(2, 8, 3, 3), (16, 2, 1, 1), (16,)]  # type: ignore[index]
+    torch.testing.assert_close(model(images), expected, atol=1e-4, rtol=1e-4)
+
+
+def test_ranks_that_save_nothing_leave_the_layer() -> None:
+    assert (rank_of(0.25, 256, 512), rank_of(128, 256, 256), rank_of(127, 256, 256)) == (64, 0, 127)
+    assert rank_of(0.9, 64, 64, taps=9) == 57 and rank_of(0.9, 64, 64) == 0  # 57 (64 * 9 + 64) < 64 * 9 * 64
+
+
+def test_a_layer_used_twice_stays_one_and_unsuitable_ones_are_left() -> None:
+    shared, grouped = nn.Linear(300, 300), nn.Conv2d(256, 256, 1, groups=2)
+    model = stack(Factorize()).model(nn.Sequential(shared, shared, grouped, nn.Linear(300, 10)))
+    assert model[0] is model[1] and model[2] is grouped and isinstance(model[3], nn.Linear)  # type: ignore[index]
+
+
+def test_weights_tied_to_another_layer_stay_tied() -> None:
+    words, head = nn.Embedding(600, 512), nn.Linear(512, 600, bias=False)
+    head.weight = words.weight
+    model = stack(Factorize()).model(nn.Sequential(words, nn.Linear(512, 512), head))
+    assert isinstance(model[1], nn.Sequential) and model[2].weight is model[0].weight  # type: ignore[index, union-attr]
+
+
+def test_it_works_without_memory() -> None:
+    with torch.device("meta"):
+        model = stack(Factorize()).model(nn.Sequential(nn.Linear(512, 512)))
+    assert all(parameter.is_meta for parameter in model.parameters())
+
+
+def network() -> nn.Sequential:
+    return nn.Sequential(
+        nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16), nn.Conv2d(16, 4, 3, stride=2), nn.Flatten(), nn.Linear(4 * 9, 2)
+    )
+
+
+def test_weights_and_inputs_are_converted_and_outputs_stay_the_same() -> None:
+    plain = network()
+    speed = stack(ChannelsLast())
+    model = speed.model(copy.deepcopy(plain))
+    images = torch.randn(2, 3, 9, 9)
+    speed.enter(0, 0.0)
+    inputs, _ = speed.batch(images, torch.zeros(2), 2)
+    assert inputs.is_contiguous(memory_format=torch.channels_last)
+    assert all(p.is_contiguous(memory_format=torch.channels_last) for p in model.parameters() if p.dim() == 4)
+    torch.testing.assert_close(model(inputs), plain(images), atol=1e-5, rtol=1e-5)
+    speed.verify()
+    assert speed.report == ["channels_last: 2 convolution weights"]
+    rows = torch.randn(2, 5)
+    assert speed.batch(rows, rows, 2)[0] is rows
+
+
+def test_it_goes_with_blurpool_in_either_order() -> None:
+    for methods in ((ChannelsLast(), BlurPool()), (BlurPool(), ChannelsLast())):
+        model = stack(*methods).model(network())
+        output = model[:3](torch.randn(2, 3, 9, 9).to(memory_format=torch.channels_last))
+        assert output.is_contiguous(memory_format=torch.channels_last)
