@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from torch import nn
 
 from timedrun.methods import NoEffect
@@ -62,15 +60,9 @@ def test_slopes_are_the_papers_and_twelve_heads_take_eight_and_then_every_second
     assert alibi_slopes(8) == [1 / 2, 1 / 4, 1 / 8, 1 / 16, 1 / 32, 1 / 64, 1 / 128, 1 / 256]
     assert alibi_slopes(16) == pytest.approx([2 ** (-h / 2) for h in range(1, 17)])
     assert alibi_slopes(12) == pytest.approx([2**-h for h in range(1, 9)] + [2**-0.5, 2**-1.5, 2**-2.5, 2**-3.5])
-
-
-@given(st.integers(1, 200))
-@settings(max_examples=40)
-def test_every_head_has_a_slope_of_its_own(heads: int) -> None:
-    slopes = alibi_slopes(heads)
-    assert len(set(slopes)) == len(slopes) == heads
-    assert all(0 < slope < 1 for slope in slopes)
-    assert min(slopes) == pytest.approx(2**-8) or heads == 1
+    for heads in range(2, 200):
+        slopes = alibi_slopes(heads)
+        assert len(set(slopes)) == heads and min(slopes) == pytest.approx(2**-8) and max(slopes) < 1
 
 
 def test_the_bias_is_minus_slope_times_distance_and_causal() -> None:

@@ -1,6 +1,7 @@
 """Methods on the passes of a step: SAM's perturbation, the bounds of clipping, the samples of selective backprop."""
 
 import copy
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -13,63 +14,56 @@ from timedrun.methods.method import Hooks, Position
 from timedrun.methods.selective_backprop import keep_probabilities
 
 
-def quadratic(model: nn.Linear) -> Tensor:
-    """Return 0.5 * w A w for A = diag(1, 4), whose gradient is A w."""
-    return 0.5 * (model.weight.double()[0] ** 2 * torch.tensor([1.0, 4.0])).sum()
+class Passes:
+    """Computes a loss and its gradients as often as a method calls it."""
+
+    def __init__(self, loss: Callable[[], Tensor], scale: float = 1.0) -> None:
+        self.loss, self.scale = loss, scale
+        self.losses: list[Tensor] = []
+        self.reduced: list[bool] = []
+
+    def __call__(self, reduced: bool) -> Tensor:
+        self.reduced.append(reduced)
+        loss = self.loss()
+        torch.autograd.backward(loss, torch.tensor(self.scale, dtype=loss.dtype))
+        self.losses.append(loss.detach())
+        return self.losses[-1]
 
 
 def test_the_gradient_is_that_of_the_perturbed_weights_and_the_weights_come_back() -> None:
     model = nn.Linear(2, 1, bias=False)
     with torch.no_grad():
         model.weight.copy_(torch.tensor([[3.0, 1.0]]))
-    before, reductions = model.weight.detach().clone(), []
-
-    def compute(reduced: bool) -> Tensor:
-        reductions.append(reduced)
-        loss = quadratic(model)
-        loss.backward()
-        return loss.detach()
-
-    loss = SAM(rho=0.5).hooks().backward(compute, model, Position(0, 0.0))
+    before = model.weight.detach().clone()
+    # 0.5 * w A w for A = diag(1, 4), whose gradient is A w
+    run = Passes(lambda: 0.5 * (model.weight.double()[0] ** 2 * torch.tensor([1.0, 4.0])).sum())
+    loss = SAM(rho=0.5).hooks().backward(run, model, Position(0, 0.0))
     # g = A w = (3, 4), |g| = 5, e = 0.5 g / 5 = (0.3, 0.4), A (w + e) = (3.3, 5.6)
     assert model.weight.grad is not None
     torch.testing.assert_close(model.weight.grad, torch.tensor([[3.3, 5.6]]))
     assert torch.equal(model.weight.detach(), before)
-    assert loss == 0.5 * (9 + 4) and reductions == [False, True]
+    assert loss == 0.5 * (9 + 4) and run.reduced == [False, True]
 
 
 def test_steps_between_are_ordinary() -> None:
     speed, model = stack(SAM(interval=3)), nn.Linear(2, 1)
-    passes: list[int] = []
+    run = Passes(lambda: model(torch.ones(1, 2)).sum())
+    counts: list[int] = []
     for step in range(6):
-        calls: list[bool] = []
-
-        def compute(reduced: bool, calls: list[bool] = calls) -> Tensor:
-            calls.append(reduced)
-            loss = model(torch.ones(1, 2)).sum()
-            loss.backward()
-            return loss.detach()
-
         speed.before_step(model, step, step / 6)
-        speed.backward(compute, model)
+        speed.backward(run, model)
         speed.after_step(model)
-        passes.append(len(calls))
-    assert passes == [1, 1, 2, 1, 1, 2]
+        counts.append(len(run.losses))
+    assert counts == [1, 2, 4, 5, 6, 8]
     assert speed.report == ["sam: 2 steps with the gradient of perturbed weights"]
 
 
 def test_a_first_gradient_that_overflows_perturbs_nothing_so_that_the_second_overflows_alike() -> None:
     model = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
-    before, inputs, losses = copy.deepcopy(model[0].state_dict()), torch.randn(8, 2), []
-
-    def compute(reduced: bool) -> Tensor:
-        loss = (model(inputs) ** 3).sum() * 100
-        torch.autograd.backward(loss, torch.tensor(3e38))  # as a loss scale that is too large
-        losses.append(loss.detach())
-        return losses[-1]
-
-    SAM().hooks().backward(compute, model, Position(0, 0.0))
-    assert losses[0] == losses[1]
+    before, inputs = copy.deepcopy(model[0].state_dict()), torch.randn(8, 2)
+    run = Passes(lambda: (model(inputs) ** 3).sum() * 100, scale=3e38)  # a loss scale that is too large
+    SAM().hooks().backward(run, model, Position(0, 0.0))
+    assert run.losses[0] == run.losses[1]
     assert all(torch.equal(value, model[0].state_dict()[name]) for name, value in before.items())
     assert model[0].weight.grad is not None and not model[0].weight.grad.isfinite().all()
     assert all(buffer.isfinite().all() for buffer in model.buffers())
@@ -78,16 +72,9 @@ def test_a_first_gradient_that_overflows_perturbs_nothing_so_that_the_second_ove
 def test_an_error_in_the_second_pass_leaves_the_weights() -> None:
     model = nn.Linear(1, 1, bias=False)
     before = model.weight.detach().clone()
-
-    def compute(reduced: bool) -> Tensor:
-        if reduced:
-            raise RuntimeError("out of memory")
-        loss = model.weight.sum()
-        loss.backward()
-        return loss.detach()
-
-    with pytest.raises(RuntimeError, match="out of memory"):
-        SAM().hooks().backward(compute, model, Position(0, 0.0))
+    run = Passes(lambda: model.weight.sum() if not run.losses else 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        SAM().hooks().backward(run, model, Position(0, 0.0))
     assert torch.equal(model.weight.detach(), before)
 
 
