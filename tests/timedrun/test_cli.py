@@ -271,9 +271,7 @@ def test_a_restart_by_torchrun_resumes_its_run_whatever_has_begun_in_the_folder_
     assert not list(tmp_path.glob("result_[1-9].txt"))
 
 
-def test_a_taken_result_an_indivisible_batch_and_percent_are_all_named_at_once(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_taken_result_and_wrong_settings_come_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "result_3.txt").write_text("precious")
     words = (*SMOKE, "--global-batch", 63, "--ranks", 2, "--evaluation.target", 76, "--number", 3)
     code, _, errors = answer(capsys, "run", *words, "--results", tmp_path)
@@ -290,7 +288,6 @@ def test_a_taken_result_an_indivisible_batch_and_percent_are_all_named_at_once(
         (["run", "image_clasification", "baseline"], "Did you mean image_classification"),
         (["run", "image_classification", "metods"], "Did you mean digits_methods"),
         (["run", *SMOKE, "--optimizer.peek-lr", "1"], "--optimizer.peak-lr"),
-        (["run", "image_classification", "methods-emma"], "Did you mean ema"),
         (["run", *SMOKE, "--without", "ema"], "there is no option --without: give CONFIG-METHOD, such as methods-blur"),
         (["run", *SMOKE, "--launcher", "kubernetes"], "--nodes N --node-rank $(JOB_COMPLETION_INDEX), as scripts/"),
         (["check", "nowhere"], "nowhere does not exist"),

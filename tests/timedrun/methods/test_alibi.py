@@ -161,9 +161,7 @@ def test_positions_enter_through_the_bias_alone(make_model: MakeModel, tokens: t
 
 
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
-def test_later_tokens_padding_and_cached_keys_leave_the_logits_as_they_are(
-    make_model: MakeModel, tokens: torch.Tensor, attention: str
-) -> None:
+def test_padding_and_cached_keys_leave_the_logits(make_model: MakeModel, tokens: torch.Tensor, attention: str) -> None:
     model = make_model(attention=attention)
     alibi(model)
     with torch.no_grad():

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from timedrun.methods import NoEffect, ProgressiveResizing, stack
+from timedrun.methods import ColOut, Method, NoEffect, ProgressiveResizing, stack
 from timedrun.methods.method import Position
 from timedrun.methods.progressive_resizing import resize
 from timedrun.methods.sequence_length_warmup import SequenceLengthWarmup, cut
@@ -151,16 +151,19 @@ def test_sizes_grow_from_start_to_full(size: int, start: float, delay: float, fi
     assert size - increment / 2 - 1 <= sizes[-1] <= size
 
 
-def test_a_model_of_one_image_size_is_refused_before_training() -> None:
+@pytest.mark.parametrize("method", [ProgressiveResizing(), ColOut()])
+def test_a_model_of_one_image_size_is_refused_before_training(method: Method) -> None:
     class PatchEmbed(nn.Conv2d):  # attributes of timm's
         img_size = (224, 224)
         strict_img_size = True
 
-    strict = nn.Sequential(PatchEmbed(3, 8, 16, 16))
-    with pytest.raises(ValueError, match=r"0 of the model takes \(224, 224\) px only.*dynamic_img_size=True"):
-        ProgressiveResizing().model(strict)
+    embed = PatchEmbed(3, 8, 16, 16)
+    for name, model in (("PatchEmbed", embed), ("0", nn.Sequential(embed))):
+        words = rf"{method.name} trains on images of other sizes, but {name} of the model takes \(224, 224\) px only"
+        with pytest.raises(ValueError, match=f"{words}.*dynamic_img_size=True"):
+            method.model(model)
     PatchEmbed.strict_img_size = False
-    assert ProgressiveResizing().model(strict) == (strict, "")
+    assert method.model(embed) == (embed, "")
 
 
 GPT_125M = SequenceLengthWarmup(steps=14_000, pacing="composer_2022")

@@ -6,24 +6,14 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
-from timedrun.methods import (
-    ColOut,
-    CutMix,
-    CutOut,
-    LabelSmoothing,
-    MixUp,
-    ProgressiveResizing,
-    cutmix,
-    cutout,
-    mixup,
-    stack,
-)
+from timedrun.methods import ColOut, CutMix, CutOut, LabelSmoothing, Method, MixUp, ProgressiveResizing, stack
 from timedrun.methods.colout import kept
-from timedrun.methods.cutmix import clipped_box, random_box
+from timedrun.methods.cutmix import clipped_box, cutmix, random_box
+from timedrun.methods.cutout import cutout
 from timedrun.methods.label_smoothing import smoothed
-from timedrun.methods.method import Method
+from timedrun.methods.mixup import mixup
 from timedrun.training.loss import binary_cross_entropy, cross_entropy
 
 LABELS = torch.arange(64)
@@ -191,11 +181,3 @@ def test_images_are_resized_first_whatever_the_order_given(progress: float, size
     smaller, _ = speed.batch(images, torch.arange(1), 1)
     assert smaller.shape[2:] == (size, size)
     assert speed.methods[0] is resizing
-
-
-def test_a_model_of_one_image_size_is_refused() -> None:
-    class PatchEmbedding(nn.Module):
-        img_size, strict_img_size = (224, 224), True
-
-    with pytest.raises(ValueError, match="colout trains on images of other sizes, but PatchEmbedding"):
-        ColOut().model(PatchEmbedding())

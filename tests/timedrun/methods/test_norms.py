@@ -11,15 +11,8 @@ import torch
 from torch import nn
 from torch.nn.utils import parametrize
 
-from timedrun.methods import (
-    GhostBatchNorm,
-    LowPrecisionGroupNorm,
-    LowPrecisionLayerNorm,
-    Method,
-    NoEffect,
-    WeightStandardization,
-    stack,
-)
+from timedrun.methods import GhostBatchNorm, Method, NoEffect, WeightStandardization, stack
+from timedrun.methods.low_precision_norm import LowPrecisionGroupNorm, LowPrecisionLayerNorm
 
 
 @pytest.mark.parametrize(("count", "parts"), [(8, (4, 4)), (7, (4, 3)), (3, (3,)), (9, (3, 3, 3))])

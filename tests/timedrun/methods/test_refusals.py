@@ -9,17 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from timedrun import methods
-from timedrun.methods import (
-    REGISTRY,
-    BlurPool,
-    LogBias,
-    Method,
-    NoEffect,
-    ProgressiveResizing,
-    SequenceLengthWarmup,
-    Whitening,
-    stack,
-)
+from timedrun.methods import REGISTRY, BlurPool, LogBias, Method, NoEffect, ProgressiveResizing, stack
 
 NAN, INF = float("nan"), float("inf")
 WRONG: dict[str, dict[str, list[Any]]] = {
@@ -75,7 +65,7 @@ def test_a_value_out_of_its_range_is_refused_by_name(name: str) -> None:
 @pytest.mark.parametrize("values", [{"step_size": 2000}, {"steps": 300, "pacing": "composer_2022"}, {"steps": 3}])
 def test_a_warm_up_too_short_for_its_increments_is_refused(values: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="too few for an increment, or for each of them"):
-        SequenceLengthWarmup(**{"steps": 14_000, **values})
+        methods.SequenceLengthWarmup(**{"steps": 14_000, **values})
 
 
 WARM_UP = methods.SequenceLengthWarmup(steps=14_000, pacing="composer_2022")
@@ -97,8 +87,8 @@ WARM_UP = methods.SequenceLengthWarmup(steps=14_000, pacing="composer_2022")
         (methods.LowPrecisionLayerNorm(), [nn.Linear(2, 2)], "found no"),
         (methods.SqueezeExcite(), [nn.Conv2d(3, 64, 3)], "128 or more"),
         (methods.WeightStandardization(ignore_last=1), [nn.Conv2d(3, 3, 1)], "weight_standardization"),
-        (Whitening(), [nn.Linear(2, 2)], "found none"),
-        (Whitening(), [nn.Conv2d(3, 8, 3)], "set 54 output"),
+        (methods.Whitening(), [nn.Linear(2, 2)], "found none"),
+        (methods.Whitening(), [nn.Conv2d(3, 8, 3)], "set 54 output"),
     ],
 )
 def test_a_model_without_what_a_method_changes_is_refused_unchanged(method: Method, layers: Any, words: str) -> None:

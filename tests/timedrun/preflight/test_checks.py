@@ -117,9 +117,10 @@ def test_more_than_two_ranks_without_a_warm_up_step_are_refused_in_every_benchma
 def test_resuming_in_a_folder_without_a_run_names_it_but_a_node_without_rank_0_needs_no_log(tmp_path: Path) -> None:
     second = LaunchEnv("options", 2, 4, 0, 2, "127.0.0.1", 1)
     assert failures(synthetic_smoke(), tmp_path, resume=True, place=second) == []
-    for folder in (tmp_path, tmp_path / "absent"):
-        (failure,) = failures(synthetic_smoke(), folder, 2, resume=True)
-        assert failure.startswith(f"{folder} holds no run: there is nothing to resume; set --results")
+    absent = tmp_path / "absent"
+    for number, words in ((0, f"{absent / 'result_0.txt'} does not exist"), (-1, f"{absent} holds no run")):
+        (failure,) = failures(synthetic_smoke(), absent, 2, resume=True, paths=ResultPaths(absent, number))
+        assert failure.startswith(f"{words}: there is nothing to resume; set --results")
 
 
 def test_result_numbers_go_on_above_everything_that_is_there(tmp_path: Path) -> None:
@@ -135,7 +136,6 @@ FAULTS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({"micro_batch": -1}, {}, "--micro-batch"),
     ({"warm_up_steps": -5}, {}, "--warm-up-steps"),
     ({"budget_minutes": math.nan}, {}, "--budget-minutes"),
-    ({"budget_minutes": -1.0}, {}, "--budget-minutes"),
     ({"optimizer": {"peak_lr": math.inf}}, {}, "--optimizer.peak-lr"),
     ({"data": {"eval_batch": 0}}, {}, "--data.eval-batch"),
     ({"evaluation": {"target": 75.9}}, {}, "not a percentage"),

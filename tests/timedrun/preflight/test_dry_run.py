@@ -68,9 +68,7 @@ def course(log: RunRecord) -> list[tuple[str, tuple[str, ...]]]:
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_the_log_of_a_dry_run_has_the_events_of_a_real_one(
-    name: str, tmp_path: Path, make_run: Callable[..., TimedRun]
-) -> None:
+def test_a_dry_run_logs_a_real_ones_events(name: str, tmp_path: Path, make_run: Callable[..., TimedRun]) -> None:
     benchmark, config = small(name)
     with make_run(config, benchmark.spec) as run:
         benchmark.train(config, run)

@@ -45,9 +45,7 @@ def test_too_few_pairs_have_no_interval_and_a_failed_run_no_partner(race: Race, 
     assert report.failed
 
 
-def test_failing_steps_are_lines_and_the_rest_is_written(
-    race: Race, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failing_steps_are_lines_of_the_report(race: Race, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise TimedrunError("the disk is full")
 

@@ -156,9 +156,7 @@ def test_a_killed_race_goes_on_where_it_was(tmp_path: Path, plan: Plan, write_ru
     assert [turn.session for turn in race.turns] == ([0] * 4 if ended else [0] * 3 + [1]) + [1] * 2
 
 
-def test_a_run_whose_log_was_removed_is_named_and_counts_again_when_it_is_back(
-    tmp_path: Path, plan: Plan, write_run: WriteRun
-) -> None:
+def test_a_run_without_its_log_is_named_until_it_is_back(tmp_path: Path, plan: Plan, write_run: WriteRun) -> None:
     race = plan(runs=1)
     race.turns[0].status = "finished"
     settle(race, tmp_path)

@@ -134,9 +134,7 @@ def test_a_vision_transformer_is_refused_with_every_method_that_does_not_fit_and
 
 
 @pytest.mark.parametrize(("batch", "rate", "decay"), [(0, 2.048, 5e-4), (2048, 2.048, 5e-4), (256, 0.256, 5e-4 / 8)])
-def test_rate_and_decay_follow_the_batch_but_not_methods_and_the_warm_up(
-    torchvision: ModuleType, batch: int, rate: float, decay: float
-) -> None:
+def test_only_rate_and_decay_follow_the_batch(torchvision: ModuleType, batch: int, rate: float, decay: float) -> None:
     parts = recipe("mild", torchvision.models.resnet18(), epochs=30, batch=batch)
     group = parts.optimizer.param_groups[0]
     assert (group["lr"], group["weight_decay"]) == (rate, decay)

@@ -60,9 +60,7 @@ def test_answers_fill_a_description_and_never_contradict(tmp_path: Path, result_
     assert not (tmp_path / "refused").exists()
 
 
-def test_open_questions_refuse_a_submission_and_are_noted_for_a_demonstration(
-    tmp_path: Path, make_set: MakeSet, packaged: Packaged
-) -> None:
+def test_open_questions_refuse_all_but_demonstrations(tmp_path: Path, make_set: MakeSet, packaged: Packaged) -> None:
     digits = {"dataset": "digits", "quality_target": 0.95, "qualities": (0.96,), "times": (0.1, 0.2, 0.3)}
     for name, logged in (("imagenet", {}), ("digits", digits)):
         folder = make_set(tmp_path / name, **logged)
@@ -121,9 +119,7 @@ def test_several_benchmarks_of_one_round_are_one_package(tmp_path: Path, make_se
         packaged(resnet, bert, out="two", ruleset="2.0.0")
 
 
-def test_the_median_window_of_more_runs_is_packaged_with_its_power_readings(
-    tmp_path: Path, make_set: MakeSet, packaged: Packaged
-) -> None:
+def test_the_median_window_is_packaged_with_its_power(tmp_path: Path, make_set: MakeSet, packaged: Packaged) -> None:
     folder = make_set(tmp_path / "set", times=(10.0, 11.0, 12.0, 13.0, 14.0, 15.0, 16.0))
     for number in range(7):
         of_run = folder / "power" / f"result_{number}"
