@@ -286,7 +286,6 @@ def test_a_taken_result_and_wrong_settings_come_at_once(tmp_path: Path, capsys: 
     ("arguments", "words"),
     [
         (["run", "image_clasification", "baseline"], "Did you mean image_classification"),
-        (["run", "image_classification", "metods"], "Did you mean digits_methods"),
         (["run", *SMOKE, "--optimizer.peek-lr", "1"], "--optimizer.peak-lr"),
         (["run", *SMOKE, "--without", "ema"], "there is no option --without: give CONFIG-METHOD, such as methods-blur"),
         (["run", *SMOKE, "--launcher", "kubernetes"], "--nodes N --node-rank $(JOB_COMPLETION_INDEX), as scripts/"),

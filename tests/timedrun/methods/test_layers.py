@@ -61,12 +61,13 @@ def test_wide_convolutions_are_followed_by_it_whoever_replaced_them() -> None:
     torch.testing.assert_close(other(images), model(images))
 
 
-def bert() -> nn.Module:
+def bert(kind: str = "Bert") -> nn.Module:
     import transformers
 
     torch.manual_seed(0)
     shape = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 48}
-    return transformers.BertForMaskedLM(transformers.BertConfig(vocab_size=30, **shape)).eval()
+    config = getattr(transformers, f"{kind}Config")(vocab_size=30, **shape)
+    return getattr(transformers, f"{kind}ForMaskedLM")(config).eval()
 
 
 def test_the_feed_forward_layer_computes_the_formula(torchvision: ModuleType) -> None:
@@ -88,27 +89,19 @@ def test_two_thirds_of_the_width_has_about_as_many_parameters(torchvision: Modul
     assert counts[0] - 2 * 48 == counts[1]  # without the biases of the first map
 
 
-def test_it_trains_and_is_in_the_optimizer(torchvision: ModuleType) -> None:
+@pytest.mark.parametrize("kind", ["Bert", "Roberta"])
+def test_gated_layers_train_and_are_in_the_optimizer(torchvision: ModuleType, kind: str) -> None:
     speed = stack(GatedLinearUnits())
-    model = speed.model(bert())
+    model = speed.model(bert(kind))
+    assert speed.report == ["gated_linear_units: 2 feed-forward layers"]
     speed.require_in(torch.optim.SGD(model.parameters(), lr=0.1))
-    tokens = torch.randint(30, (2, 8))
+    tokens = torch.randint(2, 30, (2, 8))
     loss = model(input_ids=tokens, labels=tokens).loss
     loss.backward()
-    assert 3 < float(loss) < 4  # ln 30 = 3.4
+    assert 3 < loss.item() < 4  # ln 30 = 3.4
     for name, parameter in model.named_parameters():
         if "intermediate" in name:
             assert parameter.grad is not None and parameter.grad.any()
-
-
-def test_robertas_layers_are_gated_too(torchvision: ModuleType) -> None:
-    import transformers
-
-    shape = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 48}
-    model = transformers.RobertaForMaskedLM(transformers.RobertaConfig(vocab_size=30, **shape))
-    speed = stack(GatedLinearUnits())
-    assert speed.model(model)(input_ids=torch.randint(2, 30, (2, 8))).logits.shape == (2, 8, 30)
-    assert speed.report == ["gated_linear_units: 2 feed-forward layers"]
 
 
 def test_the_product_is_the_nearest_of_its_rank() -> None:

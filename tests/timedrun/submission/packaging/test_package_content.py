@@ -26,8 +26,6 @@ from timedrun.submission.packaging.package import PackageError, PackageReport
 
 MakeSet = Callable[..., Path]
 Packaged = Callable[..., PackageReport]
-DIGEST = "sha256:" + "a" * 64
-DATA = {"name": "imagenet", "sha256": "b" * 64, "of": "every file"}
 
 
 def read_json(path: Path) -> Any:
@@ -35,15 +33,16 @@ def read_json(path: Path) -> Any:
 
 
 def test_image_data_and_environment_of_the_runs_are_in_the_package(result_set: Path, packaged: Packaged) -> None:
+    digest, data = "sha256:" + "a" * 64, {"name": "imagenet", "sha256": "b" * 64, "of": "every file"}
     for number in range(5):
-        edit(result_set / f"run_{number}" / "provenance.json", image_digest=DIGEST, data=DATA, dirty=False)
+        edit(result_set / f"run_{number}" / "provenance.json", image_digest=digest, data=data, dirty=False)
     report = packaged(result_set)
     described = read_json(implementation(report) / "1xCPU-baseline_timedrun.json")
     (manifest,) = read_json(report.folder / "manifest.json")["runs"]
     for origin in (described, manifest):
-        assert origin["images"] == [DIGEST] and origin["data"] == [DATA] and origin["dirty"] == [False]
+        assert origin["images"] == [digest] and origin["data"] == [data] and origin["dirty"] == [False]
         assert origin["results"] == [f"result_{n}.txt" for n in range(5)] and len(origin["environments_sha256"]) == 1
-    assert DIGEST in (implementation(report) / "README.md").read_text() and report.notes == []
+    assert digest in (implementation(report) / "README.md").read_text() and report.notes == []
     weights = {"starting_weights_filename", "weight_transformations", "weight_data_types"}
     assert weights | {"input_data_types"} < set(described)
     assert described["retraining"].startswith("none")

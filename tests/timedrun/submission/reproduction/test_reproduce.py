@@ -212,12 +212,15 @@ def test_a_claim_of_a_package_without_its_logs_is_not_reproduced(round_folder: P
 
 
 def test_a_claim_on_a_set_that_has_no_score_says_why(tmp_path: Path, make_logs: Callable[..., None]) -> None:
-    make_logs(tmp_path / "set", (1.0, 2.0), "1xCPU-baseline")
-    claim = Claim(system="1xCPU-baseline", benchmark="resnet", minutes="1.5", ratio_to="other", ratio="2")
+    make_logs(tmp_path / "Example" / "results" / "box" / "resnet", (1.0, 2.0), "box")
+    claim = Claim(system="box", benchmark="resnet", minutes="1.5", ratio_to="other", ratio="2")
     reproduction = reproduce(tmp_path, [claim])
     assert [figure.verdict for figure in reproduction.figures] == ["cannot be scored", "not here"]
-    assert "exactly 5" in reproduction.text
-    assert not reproduction.reproduced
+    assert "exactly 5" in reproduction.text and not reproduction.reproduced
+    make_manifest(tmp_path / "Example")  # claims no score
+    reproduction = reproduce(tmp_path)
+    (score,) = [figure for figure in reproduction.figures if figure.what == "score"]
+    assert score.verdict == "reproduced" and "no score, as claimed" in score.words and reproduction.reproduced
 
 
 def test_results_without_claims_are_scored(round_folder: Path) -> None:
@@ -237,15 +240,6 @@ def test_a_packages_claims_and_files_agree_with_its_manifest_under_any_name_of_i
     reproduction = reproduce(round_folder / "copy")
     assert reproduction.reproduced and {figure.verdict for figure in reproduction.figures} == {"reproduced"}
     assert "manifest's submitter is Example, the folder is copy" in reproduction.text
-
-
-def test_a_manifest_without_a_score_is_reproduced(tmp_path: Path, make_logs: Callable[..., None]) -> None:
-    make_logs(tmp_path / "Example" / "results" / "box" / "resnet", (1.0, 2.0), "box")
-    make_manifest(tmp_path / "Example")
-    reproduction = reproduce(tmp_path)
-    (score,) = [figure for figure in reproduction.figures if figure.what == "score"]
-    assert score.verdict == "reproduced" and "no score, as claimed" in score.words
-    assert reproduction.reproduced
 
 
 def halve_times(log: Path) -> None:
