@@ -19,6 +19,7 @@ from timedrun.preflight.dry_run import SimulatedClock, write_log, write_set
 from timedrun.preflight.plan import Plan, facts_or_declared
 from timedrun.run.timed_run import TimedRun
 
+pytestmark = pytest.mark.usefixtures("stay_frozen")
 MACHINE_KEYS = frozenset({keys.PAGE_CACHE_RESIDENT})  # facts of the machine, absent in a dry run
 SMALL: dict[str, tuple[str, dict[str, Any]]] = {
     "synthetic_smoke": ("image_classification", {}),
