@@ -1,5 +1,7 @@
-"""Steps are compared with a reference before they are timed; a step that computes something else is not timed."""
+"""Steps are compared with a reference before they are timed; races are held to the checkers; failures end a script."""
 
+import importlib
+import json
 import sys
 from argparse import Namespace
 from dataclasses import replace
@@ -11,12 +13,16 @@ import pytest
 import torch
 
 from benchmarks.gpu.block import Block
+from benchmarks.gpu.races import RACES, of_logs
 from benchmarks.gpu.steps import CASES, compare, configs_of, reference
 from language_model.attention import BACKENDS, Attend
 from language_model.collator import MaskedBatch
 from language_model.gpt.attention_mask import attention_mask
-from tests.benchmarks.gpu.script_run import passed, run
+from mlevents import keys
+from mlevents.runlog import RunLog
+from timedrun.benchmark import find
 from timedrun.methods.blurpool import blur, blur_by_slices
+from timedrun.race.sides import sides_of
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -29,6 +35,20 @@ def no_references_are_kept() -> None:
 @pytest.fixture
 def block(tmp_path: Path) -> Block:
     return Block("some", Namespace(tiny=True, out=tmp_path))
+
+
+def run(name: str, out: Path, *options: str) -> dict[str, Any]:
+    """Run a script with --tiny in this process; return its JSON values."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.argv", [name, *options, "--tiny", "--out", str(out)])
+        importlib.import_module(f"benchmarks.gpu.{name}").main()
+    (path,) = out.glob("*.json")
+    values: dict[str, Any] = json.loads(path.read_text())
+    return values
+
+
+def passed(values: dict[str, Any]) -> list[str]:
+    return [name for name, check in values["checks"].items() if check["passed"]]
 
 
 def tiny(case: str, text: str) -> Any:
@@ -60,12 +80,9 @@ def test_configs_are_compared_before_they_are_timed(
 
 @pytest.mark.parametrize("case", CASES)
 def test_the_configs_of_every_case_exist_in_full_size(case: str) -> None:
-    configs = configs_of(CASES[case], [], [], tiny=False)
-    assert {config.device for config in configs.values()} == {"auto"} and not any(map(problems, configs.values()))
-
-
-def problems(config: Any) -> list[str]:
-    return config.problems() if hasattr(config, "problems") else []
+    configs = configs_of(CASES[case], [], [], tiny=False).values()
+    assert {config.device for config in configs} == {"auto"}
+    assert not any(config.problems() for config in configs if hasattr(config, "problems"))
 
 
 def test_compiled_rungs_compute_what_transformers_does(block: Block, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,27 +94,15 @@ def test_compiled_rungs_compute_what_transformers_does(block: Block, monkeypatch
     assert passed(block.values)[-1] == "+ compiled: as timed, as eager fp32"
 
 
-@pytest.mark.parametrize("wrong", ["one neighbour", "the last token left out"])
-def test_a_bert_with_a_wrong_mask_is_not_timed(block: Block, monkeypatch: pytest.MonkeyPatch, wrong: str) -> None:
+def test_a_bert_with_a_wrong_mask_is_not_timed(block: Block, monkeypatch: pytest.MonkeyPatch) -> None:
     right = BACKENDS["sdpa_loop"]
 
     def neighbour(batch: MaskedBatch) -> Attend:
         offsets = torch.cat((batch.offsets[:-3], batch.offsets[-2:]))  # two sequences attend to each other
         return right(replace(batch, offsets=offsets, lengths=offsets.diff()))
 
-    def shorter(batch: MaskedBatch) -> Attend:
-        pieces = batch.offsets.diff().tolist()
-
-        def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dropout: float) -> torch.Tensor:
-            split = zip(*(torch.split(one.transpose(0, 1), pieces, 1) for one in (q, k, v)), strict=True)
-            attention = torch.nn.functional.scaled_dot_product_attention
-            mixed = [attention(a, b[:, :-1], c[:, :-1]) for a, b, c in split if a.shape[1]]
-            return torch.cat([one.transpose(0, 1) for one in mixed])
-
-        return attend
-
-    monkeypatch.setitem(BACKENDS, "sdpa_grouped", neighbour if wrong == "one neighbour" else shorter)
-    monkeypatch.setattr("benchmarks.gpu.steps.LOSS", 1.0)  # past the comparison in fp32, which finds both as well
+    monkeypatch.setitem(BACKENDS, "sdpa_grouped", neighbour)
+    monkeypatch.setattr("benchmarks.gpu.steps.LOSS", 1.0)  # past the comparison in fp32, which finds it as well
     monkeypatch.setattr("benchmarks.gpu.steps.GRADIENT", 10.0)
     with pytest.raises(SystemExit, match="unpadded: as timed"):
         compare(block, "unpadded", tiny("bert", "unpadded"))
@@ -131,3 +136,47 @@ def test_a_compiled_blur_of_another_padding_is_not_timed(block: Block, monkeypat
     wrong = True
     with pytest.raises(SystemExit, match="wrong: as timed"):
         compare(block, "wrong", config)
+
+
+def test_a_failed_check_ends_the_script_and_is_written(block: Block, tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match="nothing after it was measured"):
+        block.check("equal", False, {"apart": 1.0})
+    assert json.loads((tmp_path / "some.json").read_text())["checks"]["equal"]["found"] == {"apart": 1.0}
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+def test_without_a_gpu_nothing_is_measured(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match="no CUDA device; nothing was measured"):
+        Block("some", Namespace(tiny=False, out=tmp_path / "new"))
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_race_is_held_to_the_checkers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    values = run("races", tmp_path, "images")
+    assert passed(values) == ["the race ended", "strict checks pass", "official checks pass"]
+    assert values["checks"]["strict checks pass"]["found"]["logs"] == 2
+    assert values["command"][:3] == ["python", "-m", "benchmarks.gpu.races"]
+    logs = [log for logs in values["logs"].values() for log in logs]
+    assert len(logs) == 2 and all(log["warm_up_seconds"] > 0 and log["joules"] is None for log in logs)
+    assert "with warm-up" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", RACES)
+def test_the_configs_and_overrides_of_every_race_exist(name: str) -> None:
+    race = RACES[name]
+    sides = sides_of(find(race.benchmark), list(race.configs), race.data, list(race.overrides))
+    assert [side.config.precision for side in sides] == [sides[0].config.precision] * len(race.configs)
+
+
+def test_the_energy_of_a_run_is_the_sum_of_its_blocks(tmp_path: Path) -> None:
+    race = {"sides": {"a": "A", "b": "B"}, "turns": []}
+    for side, blocks in (("a", [{"gpu_joules": 5.0}, {"gpu_joules": 2.5}]), ("b", [{"gpu_joules": 5.0}, {}])):
+        (tmp_path / side).mkdir()
+        with RunLog(tmp_path / side / "result_1.txt", durable=False) as log:
+            log.start(keys.INIT_START)
+            log.end(keys.INIT_STOP)
+            for block in blocks:
+                log.event(keys.MACHINE_LOAD, block)
+        race["turns"] += [{"side": side, "number": 1, "status": "finished"}]  # type: ignore[operator]
+    found = of_logs(tmp_path, race)
+    assert [found[label][0]["joules"] for label in ("A", "B")] == [7.5, None]

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,11 @@ from judging.ground.errors import DataError, ExitCode
 from timedrun.analysis.loader_benchmark import LoaderPass, held_bytes, interleaved
 from timedrun.cli import main
 from timedrun.distributed.stall_detector import cpu_seconds
+
+needs_memory = pytest.mark.skipif(
+    held_bytes() is None, reason="this system does not tell the memory of processes by kind"
+)
+
 
 PACKAGE = """
 from timedrun.benchmark import BenchmarkSpec
@@ -39,15 +45,11 @@ def loader(config, options):
 
 
 @pytest.fixture
-def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> str:
+def toy(make_package: Callable[[str, str], str], tmp_path: Path, request: pytest.FixtureRequest) -> str:
     """The name of a benchmark package whose loaders take times that are known."""
-    name = f"toy_{abs(hash(request.node.name))}"
-    package = tmp_path / name
-    package.mkdir()
-    (package / "__init__.py").write_text(PACKAGE)
-    (package / "configs.py").write_text(CONFIGS.format(name=name))
-    (package / "bench.py").write_text(BENCH)
-    monkeypatch.syspath_prepend(tmp_path)
+    name = make_package(f"toy_{abs(hash(request.node.name))}", PACKAGE)
+    (tmp_path / name / "configs.py").write_text(CONFIGS.format(name=name))
+    (tmp_path / name / "bench.py").write_text(BENCH)
     return name
 
 
@@ -77,17 +79,14 @@ def test_the_json_has_all_measurements_and_no_local_path(toy: str, tmp_path: Pat
     assert "--count 100" in values["command"] and "--stores STORES" in values["command"]
 
 
-def test_nothing_is_measured_if_the_output_cannot_be_written(
+def test_without_loaders_or_a_place_for_the_output_nothing_is_measured(
     toy: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / toy / "bench.py").write_text("def loader(config, options): raise AssertionError('measured')")
-    missing = tmp_path / "nowhere" / "rates.json"
-    assert main(["bench", "loader", toy, "--out", str(missing)]) == ExitCode.USAGE
+    bench = tmp_path / toy / "bench.py"
+    bench.write_text("def loader(config, options): raise AssertionError('measured')")
+    assert main(["bench", "loader", toy, "--out", str(tmp_path / "nowhere" / "rates.json")]) == ExitCode.USAGE
     assert "nothing was measured" in capsys.readouterr().err
-
-
-def test_a_benchmark_without_loaders_is_refused(toy: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / toy / "bench.py").unlink()
+    bench.unlink()
     assert main(["bench", "loader", toy]) == ExitCode.USAGE
     assert "no module bench" in capsys.readouterr().err
 
@@ -104,13 +103,12 @@ def test_every_repeat_runs_all_in_a_new_order_and_the_first_does_not_count() -> 
         return a_pass()
 
     names = ["a", "b", "c", "d"]
-    found = interleaved(names, 5, one_pass)
+    rates = interleaved(names, 5, one_pass)
     rounds = [seen[begin : begin + 4] for begin in range(0, 24, 4)]
-    assert [{repeat for _, repeat in one} for one in rounds] == [{0}, {1}, {2}, {3}, {4}, {5}]
-    orders = [[name for name, _ in one] for one in rounds]
-    assert all(sorted(order) == names for order in orders)
-    assert len({tuple(order) for order in orders}) > 1
-    assert all(len(counted) == 5 for _, counted in found)
+    assert [{repeat for _, repeat in turns} for turns in rounds] == [{0}, {1}, {2}, {3}, {4}, {5}]
+    orders = {tuple(name for name, _ in turns) for turns in rounds}
+    assert all(sorted(order) == names for order in orders) and len(orders) > 1
+    assert all(len(counted) == 5 for _, counted in rates)
 
 
 def test_a_loader_that_loses_samples_is_an_error_and_no_rate() -> None:
@@ -119,18 +117,15 @@ def test_a_loader_that_loses_samples_is_an_error_and_no_rate() -> None:
 
 
 @pytest.mark.processes
+@needs_memory
 def test_cpu_time_and_memory_of_a_process_that_still_runs_are_seen() -> None:
-    if held_bytes() is None:
-        pytest.skip("this system does not tell the memory of processes by kind")
-    program = "\n".join(
-        [
-            "import time",
-            "held = b'x' * (64 << 20)",
-            "while time.process_time() < 0.2: pass",
-            "print('ready', flush=True)",
-            "input()",
-        ]
-    )
+    program = """
+import time
+held = b'x' * (64 << 20)
+while time.process_time() < 0.2: pass
+print('ready', flush=True)
+input()
+"""
     before, used = held_bytes(), cpu_seconds()
     with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
         assert child.stdout is not None and child.stdout.readline() == b"ready\n"
@@ -141,10 +136,8 @@ def test_cpu_time_and_memory_of_a_process_that_still_runs_are_seen() -> None:
     assert spent >= 0.18  # clock ticks
 
 
+@needs_memory
 def test_the_peak_of_a_pass_is_seen_although_it_is_over_at_its_end() -> None:
-    if held_bytes() is None:
-        pytest.skip("this system does not tell the memory of processes by kind")
-
     # A process of its own: what earlier tests left may be freed meanwhile, and is less than before then.
     program = """
 import time

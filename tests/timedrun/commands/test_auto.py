@@ -41,9 +41,7 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(commands, "step_times", measured)
 
 
-def test_the_config_that_is_written_has_what_pays_and_the_evidence(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_config_written_has_what_pays_and_evidence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "fast.json"
     words = ["auto", "language_model", "baseline", "--data", "topics", "--out", str(out)]
     assert cli.main([*words, "--try", "micro-batch 4"]) == 0

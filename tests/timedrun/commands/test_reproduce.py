@@ -95,9 +95,11 @@ def test_invalid_requests_are_refused(tmp_path: Path, capsys: pytest.CaptureFixt
     (tmp_path / "taken").mkdir()
     (tmp_path / "set").mkdir()
     (tmp_path / "set" / "result_0.txt").write_text("")
+    (tmp_path / "claims.json").write_text('[{"system": "slow", "benchmark": "resnet", "minutes": "1"}]')
     for message, arguments in {
         "nowhere does not exist": [str(tmp_path / "nowhere")],
         "nothing to reproduce": [str(tmp_path / "taken")],
+        "holds no result_*.txt": [str(tmp_path / "taken"), "--claims", str(tmp_path / "claims.json")],
         "nothing to repeat": [str(tmp_path / "taken"), "--run"],
         "never overwritten": [str(tmp_path / "set"), "--run", "--results", str(tmp_path / "taken")],
         "leave out --claims or --run": [str(tmp_path / "set"), "--run", "--claims", "x"],
@@ -122,9 +124,7 @@ def test_runs_that_cannot_be_repeated_are_named(
     assert [path.name for path in sorted((tmp_path / "runs" / "reproduced").iterdir())] == ["set_1", "set_2"]
 
 
-def test_claims_are_compared_from_the_command_line(
-    smoke: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_compares_claims(smoke: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     claims = tmp_path / "claims.json"
     (platform,) = {record.read(smoke / "result_0.txt").text("submission_platform")}
     claims.write_text(json.dumps([{"system": platform, "benchmark": "resnet", "minutes": "1"}]))

@@ -9,40 +9,23 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from image_classification.model import ModelConfig, build_model
-from timedrun.methods import (
-    EMA,
-    REGISTRY,
-    SAM,
-    SWA,
-    Factorize,
-    GhostBatchNorm,
-    GradientClipping,
-    GyroDropout,
-    LayerFreezing,
-    Method,
-    ProgressiveResizing,
-    SelectiveBackprop,
-    SequenceLengthWarmup,
-    SqueezeExcite,
-    StochasticDepth,
-    stack,
-)
+from timedrun.methods import REGISTRY, Method, stack
 
 STEPS = 6
-EXAMPLES: dict[str, Method] = {
-    "factorize": Factorize(min_channels=8, min_features=1000),
-    "gyro_dropout": GyroDropout(sigma=6, tau=2),
-    "ghost_batch_norm": GhostBatchNorm(ghost_batch=2),
-    "squeeze_excite": SqueezeExcite(min_channels=4, latent_channels=0.25),
-    "stochastic_depth": StochasticDepth(kind="block", rate=0.5),
-    "ema": EMA(half_life=2, update_interval=2),
-    "layer_freezing": LayerFreezing(start=0.2, level=0.5),
-    "sam": SAM(interval=2),
-    "selective_backprop": SelectiveBackprop(start=0.0, interrupt=3),
-    "swa": SWA(start=0.2, end=0.6),
-    "gradient_clipping": GradientClipping(by="adaptive", threshold=0.01),
-    "progressive_resizing": ProgressiveResizing(delay=0.2, finetune=0.2, increment=1),
-    "sequence_length_warmup": SequenceLengthWarmup(steps=STEPS, duration=1.0, min_length=4, max_length=16, step_size=4),
+EXAMPLES: dict[str, dict[str, Any]] = {
+    "factorize": {"min_channels": 8, "min_features": 1000},
+    "gyro_dropout": {"sigma": 6, "tau": 2},
+    "ghost_batch_norm": {"ghost_batch": 2},
+    "squeeze_excite": {"min_channels": 4, "latent_channels": 0.25},
+    "stochastic_depth": {"kind": "block", "rate": 0.5},
+    "ema": {"half_life": 2, "update_interval": 2},
+    "layer_freezing": {"start": 0.2, "level": 0.5},
+    "sam": {"interval": 2},
+    "selective_backprop": {"start": 0.0, "interrupt": 3},
+    "swa": {"start": 0.2, "end": 0.6},
+    "gradient_clipping": {"by": "adaptive", "threshold": 0.01},
+    "progressive_resizing": {"delay": 0.2, "finetune": 0.2, "increment": 1},
+    "sequence_length_warmup": {"steps": STEPS, "duration": 1.0, "min_length": 4, "max_length": 16, "step_size": 4},
 }
 """Settings that act within STEPS steps of `SmallRun`, where the defaults do not."""
 TOKENS = ("alibi", "gated_linear_units", "sequence_length_warmup")
@@ -50,7 +33,7 @@ TOKENS = ("alibi", "gated_linear_units", "sequence_length_warmup")
 
 
 def example(name: str) -> Method:
-    return EXAMPLES.get(name) or REGISTRY[name]()
+    return REGISTRY[name](**EXAMPLES.get(name, {}))
 
 
 @functools.cache

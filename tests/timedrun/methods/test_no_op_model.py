@@ -1,5 +1,6 @@
 """No-op model: the shapes of a model without its work, and that no result of it counts."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,11 +12,8 @@ from image_classification.configs import synthetic_smoke
 from image_classification.train import train
 from judging.ground.errors import TimedrunError
 from mlevents import keys, record
-from mlevents.runlog import RunLog
 from timedrun.config_choice import with_change
-from timedrun.distributed.process_group import ProcessGroup
 from timedrun.methods import BlurPool, NoOpModel, stack
-from timedrun.run.progress import Progress
 from timedrun.run.timed_run import TimedRun
 
 
@@ -37,14 +35,9 @@ def test_it_replaces_the_model_after_all_other_surgery() -> None:
         speed.verify()
 
 
-def test_a_run_that_would_reach_its_target_is_aborted(tmp_path: Path) -> None:
+def test_a_run_that_would_reach_its_target_is_aborted(make_run: Callable[..., TimedRun], tmp_path: Path) -> None:
     config = with_change(synthetic_smoke(), ("+", "no_op_model", {}))  # a target below chance
-    alone = ProcessGroup(0, 1, 0, torch.device("cpu"))
-    log = tmp_path / "result_0.txt"
-    with (
-        pytest.raises(TimedrunError, match="no result counts"),
-        TimedRun(config, SPEC, alone, RunLog(log), platform="", progress=Progress("test", shown=False)) as run,
-    ):
+    with pytest.raises(TimedrunError, match="no result counts"), make_run(config, SPEC) as run:
         train(config, run)
-    assert record.read(log).status == keys.ABORTED
+    assert record.read(tmp_path / "result_0.txt").status == keys.ABORTED
     assert run.position.step == 8

@@ -1,5 +1,6 @@
-"""A stack of methods: order, contexts, and that a method which did nothing is named."""
+"""A stack of methods: order, contexts, pairs, and that a method which did nothing is named."""
 
+import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -9,23 +10,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from timedrun.methods import (
-    EMA,
-    REGISTRY,
-    SWA,
-    BlurPool,
-    ChannelsLast,
-    Hooks,
-    LabelSmoothing,
-    LayerFreezing,
-    LogBias,
-    Method,
-    NoEffect,
-    ProgressiveResizing,
-    SelectiveBackprop,
-    SequenceLengthWarmup,
-    stack,
-)
+from judging.ground.errors import TimedrunError
+from tests.timedrun.methods.small_run import TOKENS, SmallRun, TokenRun, example
+from timedrun import methods
+from timedrun.methods import EMA, REGISTRY, Hooks, LabelSmoothing, Method, NoEffect, ProgressiveResizing, stack
 from timedrun.methods.method import Compute, Position, Stage
 
 
@@ -53,20 +41,15 @@ class First(Method, name="first"):
     calls: list[str]
 
     def model(self, model: nn.Module) -> tuple[nn.Module, str]:
-        self.calls.append("model first")
+        self.calls.append(f"model {self.name} {type(model).__name__}")
         return nn.Sequential(model), "wrapped"
 
     def hooks(self) -> Hooks:
-        return _Recording("first", self.calls)
+        return _Recording(self.name, self.calls)
 
 
 class Second(First, name="second"):
-    def model(self, model: nn.Module) -> tuple[nn.Module, str]:
-        self.calls.append(f"model second {type(model).__name__}")
-        return model, ""
-
-    def hooks(self) -> Hooks:
-        return _Recording("second", self.calls)
+    """Another one of its stage."""
 
 
 def test_methods_of_one_stage_act_in_the_order_given_and_contexts_close_in_reverse() -> None:
@@ -80,16 +63,9 @@ def test_methods_of_one_stage_act_in_the_order_given_and_contexts_close_in_rever
         raise ZeroDivisionError
     assert inputs == 2
     assert calls == [
-        "model first",
-        "model second Sequential",
-        "batch first 0.25 10",
-        "batch second 0.25 10",
-        "step first 1",
-        "step second 1",
-        "enter first",
-        "enter second",
-        "leave second",
-        "leave first",
+        *("model first Linear", "model second Sequential"),
+        *("batch first 0.25 10", "batch second 0.25 10", "step first 1", "step second 1"),
+        *("enter first", "enter second", "leave second", "leave first"),
     ]
 
 
@@ -106,7 +82,7 @@ def test_what_is_not_a_method_is_refused_with_the_right_form(wrong: Any) -> None
 
 
 def test_every_idle_method_is_named_and_no_other() -> None:
-    speed = stack(ChannelsLast(), EMA(), LabelSmoothing(), ProgressiveResizing())
+    speed = stack(methods.ChannelsLast(), EMA(), LabelSmoothing(), ProgressiveResizing())
     model = speed.model(nn.Conv2d(3, 3, 1))
     speed.before_step(model, 0, 0.9)
     speed.batch(torch.zeros(1, 3, 8, 8), torch.tensor([0]), 3)  # too late to resize
@@ -129,25 +105,25 @@ def test_every_idle_method_is_named_and_no_other() -> None:
 @pytest.mark.parametrize("name", REGISTRY)
 def test_every_method_that_did_nothing_keeps_a_run_from_counting(name: str) -> None:
     """On a model that has none of what it changes, and with no step taken."""
+    method = REGISTRY[name](**({"steps": 1000} if name == "sequence_length_warmup" else {}))
     with pytest.raises(NoEffect, match=name):
-        speed = stack(REGISTRY[name](**({"steps": 1000} if name == "sequence_length_warmup" else {})))
+        speed = stack(method)
         speed.model(nn.Sequential(nn.Flatten()))
         speed.verify()
+    with pytest.raises(TimedrunError, match=name):  # without a model, too
+        stack(method).verify()
 
 
-@pytest.mark.parametrize("method", [SWA(end=0.9), SelectiveBackprop(start=0.5, end=0.95), LayerFreezing(start=0.5)])
+@pytest.mark.parametrize(
+    "method",
+    [methods.SWA(end=0.9), methods.SelectiveBackprop(start=0.5, end=0.95), methods.LayerFreezing(start=0.5)],
+)
 def test_a_method_that_acts_after_the_last_step_is_refused_before_the_first(method: Method) -> None:
-    speed = stack(EMA() if method.name != "swa" else ChannelsLast(), method)
+    speed = stack(methods.ChannelsLast(), method)
     speed.require_reach(method.acts_from)
-    with pytest.raises(
-        NoEffect, match=f"{method.name} acts from 0.[59] of the run on, but the last step begins at 0.4"
-    ):
+    words = f"{method.name} acts from 0.[59] of the run on, but the last step begins at 0.4"
+    with pytest.raises(NoEffect, match=words):
         speed.require_reach(0.4)
-
-
-def test_surgery_that_was_never_applied_counts_as_nothing() -> None:
-    with pytest.raises(NoEffect, match="blurpool"):
-        stack(BlurPool()).verify()
 
 
 def test_an_empty_stack_changes_nothing_and_is_content() -> None:
@@ -157,16 +133,19 @@ def test_an_empty_stack_changes_nothing_and_is_content() -> None:
         pass
     speed.verify()
     assert speed.report == [] and speed.state_dict() == {}
+    with pytest.raises(ValueError, match=r"\['ema'\].*\[\]"):  # of another set of methods
+        speed.load_state_dict(stack(EMA()).state_dict())
 
 
-def test_two_methods_of_one_name_are_refused() -> None:
-    with pytest.raises(ValueError, match="more than once: ema"):
-        stack(EMA(), LogBias(), EMA(half_life=3))
-
-
-def test_state_of_another_set_of_methods_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"\['ema'\].*\['label_smoothing'\]"):
-        stack(LabelSmoothing()).load_state_dict(stack(EMA()).state_dict())
+def test_methods_that_clash_or_act_where_the_loop_has_no_place_are_refused() -> None:
+    for given, places, words in (
+        ((EMA(), methods.LogBias(), EMA(half_life=3)), None, "more than once: ema"),
+        ((EMA(), _Twice()), None, "twice and ema both do something"),
+        ((_Twice(), EMA()), None, "twice and ema both do something"),
+        ((_Twice(),), ("gradients", "batch"), "twice acts on `backward`, which this training loop does not call"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            stack(*given, places=places)
 
 
 class _Halving(Hooks):
@@ -184,24 +163,16 @@ def token_batch() -> dict[str, torch.Tensor]:
 
 
 def test_every_field_of_a_token_batch_is_cut_alike_and_once() -> None:
-    warm_up = SequenceLengthWarmup(steps=10, duration=0.8, min_length=4, max_length=8, step_size=4)
+    warm_up = methods.SequenceLengthWarmup(steps=10, duration=0.8, min_length=4, max_length=8, step_size=4)
     speed = stack(_Halved(), warm_up)
     speed.enter(0, 0.0)
     cut = speed.batch_dict(token_batch())
-    assert torch.equal(
-        cut["input_ids"], torch.tensor([[0, 1, 2, 3], [8, 9, 10, 11], [16, 17, 18, 19], [24, 25, 26, 27]])
-    )
+    assert torch.equal(cut["input_ids"], torch.arange(4) + torch.tensor([[0], [8], [16], [24]]))
     assert torch.equal(cut["labels"], cut["input_ids"] + 100)
     assert torch.equal(cut["attention_mask"], (cut["input_ids"] % 16 < 12).long())
     assert speed.report[1] == "sequence_length_warmup: 1 batches cut to 4..4 tokens"
-
-
-def test_a_label_per_sequence_cannot_follow_sequences_that_are_split() -> None:
-    batch = {**token_batch(), "labels": torch.tensor([0, 1])}
-    speed = stack(_Halved())
-    speed.enter(0, 0.0)
     with pytest.raises(ValueError, match="number of rows, but batch_dict keeps the fields .'labels'"):
-        speed.batch_dict(batch)
+        speed.batch_dict({**token_batch(), "labels": torch.tensor([0, 1])})  # one per sequence
 
 
 def test_images_in_a_dict_are_resized_and_changed_targets_refused() -> None:
@@ -251,27 +222,11 @@ def test_a_method_can_run_several_passes_and_change_their_gradients() -> None:
     assert model.weight.grad == 13 and passes == [False, True]
 
 
-def test_a_loop_without_the_place_of_a_method_refuses_it() -> None:
-    with pytest.raises(ValueError, match="twice acts on `backward`, which this training loop does not call"):
-        stack(_Twice(), places=("gradients", "batch"))
-
-
-def test_methods_that_clash_are_refused_in_either_order() -> None:
-    for methods in ((EMA(), _Twice()), (_Twice(), EMA())):
-        with pytest.raises(ValueError, match="twice and ema both do something"):
-            stack(*methods)
-
-
 def test_stages_order_the_methods() -> None:
-    given = EMA(), LabelSmoothing(), ProgressiveResizing(), ChannelsLast(), BlurPool(), LogBias()
-    assert [method.stage for method in stack(*given).methods] == [
-        Stage.MODEL,
-        Stage.MODEL,
-        Stage.FORMAT,
-        Stage.SIZE,
-        Stage.TARGETS,
-        Stage.WEIGHTS,
-    ]
+    surgery = methods.ChannelsLast(), methods.BlurPool(), methods.LogBias()
+    speed = stack(EMA(), LabelSmoothing(), ProgressiveResizing(), *surgery)
+    stages = [Stage.MODEL, Stage.MODEL, Stage.FORMAT, Stage.SIZE, Stage.TARGETS, Stage.WEIGHTS]
+    assert [method.stage for method in speed.methods] == stages
 
 
 def test_a_step_that_was_not_begun_is_refused() -> None:
@@ -305,3 +260,21 @@ def test_random_streams_differ_by_seed_step_rank_and_micro_batch_and_nothing_els
     assert replace(at, progress=0.9).random("mixup").rand(4).tolist() == first
     others = [replace(at, **{name: 5}).random("mixup") for name in ("step", "seed", "rank", "micro_batch")]
     assert all(other.rand(4).tolist() != first for other in [*others, at.random("cutmix")])
+
+
+PAIRS = [
+    (first, second)
+    for first, second in itertools.combinations(REGISTRY, 2)
+    if (first in TOKENS) == (second in TOKENS) or "ema" in (first, second)  # the others: images with tokens
+]
+
+
+@pytest.mark.parametrize(("first", "second"), PAIRS)
+def test_every_pair_trains_or_is_refused_by_name(first: str, second: str) -> None:
+    a, b = example(first), example(second)
+    make = TokenRun if first in TOKENS or second in TOKENS else SmallRun
+    if second in a.clashes or first in b.clashes:
+        with pytest.raises(ValueError, match=f"{first}.*{second}|{second}.*{first}"):
+            make(a, b)
+        return
+    make(a, b).steps(1, 3)  # the second is past the delays of the examples

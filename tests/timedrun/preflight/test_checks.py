@@ -1,4 +1,4 @@
-"""Checks before a run: disk, rights, ranks, settings, clocks; all faults at once and nothing written."""
+"""Checks before a run: disk, rights, ranks, settings, clocks; all faults at once and nothing written; hints."""
 
 import math
 import os
@@ -17,9 +17,9 @@ from judging.ground.result_files import ResultPaths, next_number
 from timedrun.benchmark import find
 from timedrun.config import RunConfig
 from timedrun.distributed.launch_env import LaunchEnv
-from timedrun.methods import EMA, CutMix, MixUp
+from timedrun.methods import EMA, SAM, CutMix, CutOut, LabelSmoothing, Method, MixUp, SelectiveBackprop
 from timedrun.preflight import checks
-from timedrun.run import page_cache
+from timedrun.preflight.hints import method_hints
 from timedrun.run.worker import LaunchOptions
 from timedrun.training import number_formats
 
@@ -36,17 +36,6 @@ def failures(config: RunConfig, folder: Path, ranks: int = 1, **options: Any) ->
     return []
 
 
-def test_a_good_config_passes_and_writes_nothing(tmp_path: Path) -> None:
-    assert failures(synthetic_smoke(), tmp_path / "new" / "folder") == []
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_full_disk_is_found_before_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checks.shutil, "disk_usage", lambda path: Usage(10**9, 10**9, 1000))
-    (failure,) = failures(synthetic_smoke(), tmp_path)
-    assert "0 MiB free" in failure
-
-
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a read-only file system")
 def test_a_read_only_results_folder_is_found_even_by_root(tmp_path: Path) -> None:
     mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "ro,size=1m", "none", tmp_path], capture_output=True)
@@ -59,11 +48,14 @@ def test_a_read_only_results_folder_is_found_even_by_root(tmp_path: Path) -> Non
         subprocess.run(["umount", tmp_path], check=True)
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write to every folder")
-def test_a_results_folder_without_rights_is_found(tmp_path: Path) -> None:
-    tmp_path.chmod(0o500)
-    (failure,) = failures(synthetic_smoke(), tmp_path / "results")
-    assert "is not writable (Permission denied)" in failure
+def test_a_results_folder_that_is_a_file_or_without_rights_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    (failure,) = failures(synthetic_smoke(), tmp_path / "file" / "results")
+    assert "file is a file" in failure
+    if os.geteuid() != 0:  # root may write to every folder
+        tmp_path.chmod(0o500)
+        (failure,) = failures(synthetic_smoke(), tmp_path / "results")
+        assert "is not writable (Permission denied)" in failure
 
 
 def test_checkpoints_of_a_node_need_room_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,9 +91,7 @@ def test_restarts_need_checkpoints_and_an_open_division(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without CUDA")
-def test_an_emulated_number_format_is_refused_unless_it_is_accepted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_emulated_format_is_refused_unless_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = replace(synthetic_smoke(), precision="bf16")
     monkeypatch.setattr(number_formats, "slowdown", lambda precision: 41.3)
     (failure,) = failures(config, tmp_path)
@@ -124,36 +114,13 @@ def test_more_than_two_ranks_without_a_warm_up_step_are_refused_in_every_benchma
     assert checks.settings_problems(found, replace(bare, warm_up_steps=1), 3) == []
 
 
-def test_a_node_without_rank_0_needs_no_log_to_resume(tmp_path: Path) -> None:
+def test_resuming_in_a_folder_without_a_run_names_it_but_a_node_without_rank_0_needs_no_log(tmp_path: Path) -> None:
     second = LaunchEnv("options", 2, 4, 0, 2, "127.0.0.1", 1)
     assert failures(synthetic_smoke(), tmp_path, resume=True, place=second) == []
-    (failure,) = failures(synthetic_smoke(), tmp_path, 2, resume=True)
-    assert "nothing to resume" in failure
-
-
-def test_a_results_folder_that_is_a_file_is_named(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    (failure,) = failures(synthetic_smoke(), tmp_path / "file" / "results")
-    assert "file is a file" in failure
-
-
-def test_all_failures_come_at_once(tmp_path: Path) -> None:
-    config = replace(synthetic_smoke(), global_batch=63, model=replace(synthetic_smoke().model, classes=4))
-    assert len(failures(config, tmp_path, ranks=2)) == 2
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without CUDA")
-def test_methods_that_clash_are_refused_and_nothing_is_written(tmp_path: Path) -> None:
-    (failure,) = failures(replace(synthetic_smoke(), methods=(MixUp(), CutMix())), tmp_path / "results")
-    assert failure == "cutmix and mixup both mix each image with another one of its batch; remove one of them"
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_cuda_and_fp16_without_a_device_are_refused(tmp_path: Path) -> None:
-    assert any("no CUDA device" in f for f in failures(replace(synthetic_smoke(), device="cuda"), tmp_path))
-    assert any(
-        "fp16 needs a CUDA device" in f for f in failures(replace(synthetic_smoke(), precision="fp16"), tmp_path)
-    )
+    absent = tmp_path / "absent"
+    for number, words in ((0, f"{absent / 'result_0.txt'} does not exist"), (-1, f"{absent} holds no run")):
+        (failure,) = failures(synthetic_smoke(), absent, 2, resume=True, paths=ResultPaths(absent, number))
+        assert failure.startswith(f"{words}: there is nothing to resume; set --results")
 
 
 def test_result_numbers_go_on_above_everything_that_is_there(tmp_path: Path) -> None:
@@ -169,10 +136,12 @@ FAULTS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({"micro_batch": -1}, {}, "--micro-batch"),
     ({"warm_up_steps": -5}, {}, "--warm-up-steps"),
     ({"budget_minutes": math.nan}, {}, "--budget-minutes"),
-    ({"budget_minutes": -1.0}, {}, "--budget-minutes"),
     ({"optimizer": {"peak_lr": math.inf}}, {}, "--optimizer.peak-lr"),
     ({"data": {"eval_batch": 0}}, {}, "--data.eval-batch"),
     ({"evaluation": {"target": 75.9}}, {}, "not a percentage"),
+    ({"methods": (MixUp(), CutMix())}, {}, "both mix each image with another one of its batch; remove one of them"),
+    ({"device": "cuda"}, {}, "no CUDA device"),
+    ({"precision": "fp16"}, {}, "fp16 needs a CUDA device"),
     ({}, {"threads": 100_000}, "--threads"),
     ({}, {"threads": -1}, "--threads"),
     ({}, {"number": -5}, "--number"),
@@ -188,8 +157,8 @@ def test_a_setting_out_of_range_is_refused_with_its_option_and_nothing_is_writte
         changed = replace(getattr(config, name), **value) if isinstance(value, dict) else value
         config = replace(config, **{name: changed})
     paths = ResultPaths(tmp_path / "results", launch.pop("number", 0))
-    found = failures(config, tmp_path, paths=paths, **launch)
-    assert len([failure for failure in found if option in failure]) == 1, found
+    said = failures(config, tmp_path, paths=paths, **launch)
+    assert len([failure for failure in said if option in failure]) == 1, said
     assert list(tmp_path.iterdir()) == []
 
 
@@ -204,9 +173,7 @@ def test_settings_that_fail_every_log_are_refused_on_the_benchmarks_own_data(tmp
     assert checks.log_problems(benchmark, replace(low, dataset="a_trial")) == []
 
 
-def test_a_set_needs_an_empty_folder_and_disk_space_for_all_its_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_set_needs_an_empty_folder_and_room_for_its_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert checks.set_problems(tmp_path / "new", 5) == []
     (tmp_path / "result_3.txt").write_text(':::MLLOG {"key": "seed", "value": 1}\n')
     (problem,) = checks.set_problems(tmp_path, 5)
@@ -216,6 +183,9 @@ def test_a_set_needs_an_empty_folder_and_disk_space_for_all_its_runs(
     assert checks.result_problems(ResultPaths(tmp_path, 4), False, 3) == []
     (problem,) = checks.result_problems(ResultPaths(tmp_path, 4), False, 5)
     assert "5 runs need 320 MiB" in problem
+    monkeypatch.setattr(checks.shutil, "disk_usage", lambda path: Usage(10**9, 10**9, 1000))
+    (failure,) = failures(synthetic_smoke(), tmp_path)
+    assert "0 MiB free" in failure
 
 
 def test_doubtful_clocks_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -227,19 +197,6 @@ def test_doubtful_clocks_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(checks.time, "time", lambda: 0.0)
     wall, kernel = checks.clock_problems(source)
     assert "never set" in wall and "hpet" in kernel
-
-
-def test_a_page_cache_that_cannot_be_dropped_is_reported(tmp_path: Path) -> None:
-    file = tmp_path / "drop_caches"
-    assert "is not writable" in page_cache.obstacle(file)
-    file.touch()
-    assert page_cache.obstacle(file) == ""
-
-
-def test_resuming_in_a_folder_without_a_run_names_the_folder(tmp_path: Path) -> None:
-    for folder in (tmp_path, tmp_path / "absent"):
-        (failure,) = checks.result_problems(ResultPaths(folder, next_number(folder) - 1), True)
-        assert failure.startswith(f"{folder} holds no run: there is nothing to resume; set --results")
 
 
 @pytest.mark.parametrize(
@@ -271,3 +228,22 @@ def test_a_containers_limit_bounds_the_usable_cores(
     monkeypatch.setattr(checks.os, "sched_getaffinity", lambda process: range(4))
     assert checks.usable_cores(tmp_path / "cpu.max") == cores
     assert checks.usable_cores(tmp_path / "missing") == 4
+
+
+def test_two_methods_on_one_part_of_a_step_are_pointed_out_with_what_comes_of_it() -> None:
+    (targets,) = method_hints([LabelSmoothing(), MixUp(), EMA()], 90, "imagenet")
+    assert targets.startswith("label_smoothing and mixup both act on the targets: smoothing is done first")
+    (passes,) = method_hints([SelectiveBackprop(), SAM()], None, "corpus")
+    assert "both act on the forward and backward passes" in passes
+    (pixels,) = method_hints([CutMix(), CutOut()], 90, "imagenet")
+    assert "cutmix and cutout both act on the pixels: the zeroed square" in pixels
+
+
+def test_a_regularizer_in_a_short_run_is_pointed_out() -> None:
+    (short,) = method_hints([MixUp(), EMA()], 66, "imagenet")
+    assert short.startswith("mixup is a regularizer") and "this run has 66 of imagenet" in short
+    assert method_hints([MixUp()], 67, "imagenet") == method_hints([MixUp()], None, "imagenet") == []
+
+
+def test_a_method_without_a_card_has_no_hint() -> None:
+    assert method_hints([Method(), Method()], 1, "imagenet") == []

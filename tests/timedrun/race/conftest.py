@@ -6,13 +6,15 @@ from pathlib import Path
 import pytest
 
 from mlevents import keys
-from mlevents.runlog import RunLog
+from tests.judging.conftest import write_run as write_log
 from timedrun.race.race_file import Comparison, Race
 from timedrun.race.schedule import schedule
 
+__all__ = ["write_log"]
+
 
 @pytest.fixture
-def write_run() -> Callable[..., Path]:
+def write_run(write_log: Callable[..., Path]) -> Callable[..., Path]:
     """Writes result_<number>.txt of a run of `seconds` that reached its target, with the seed `number`; `ends` is False
     if it was killed."""
 
@@ -25,24 +27,10 @@ def write_run() -> Callable[..., Path]:
         ends: bool = True,
         quality: float | None = None,
     ) -> Path:
-        folder.mkdir(exist_ok=True, parents=True)
-        now = [1.7e9 + (start or number * 1000)]
-        path = folder / f"result_{number}.txt"
-        log = RunLog(path, clock=lambda: now[0], durable=False)
-        for key, value in {
-            keys.SUBMISSION_BENCHMARK: "resnet",
-            keys.SUBMISSION_ORG: "Example",
-            keys.DATASET: "toy",
-            keys.QUALITY_TARGET: 0.5,
-            keys.SEED: number,
-        }.items():
-            log.event(key, value)
-        log.start(keys.RUN_START)
-        now[0] += seconds
-        if ends:
-            log.event(keys.EVAL_ACCURACY, 0.5 + number / 100 if quality is None else quality, epoch_num=1)
-            log.end(keys.RUN_STOP, status=keys.SUCCESS)
-        log.close(reason="test")
+        qualities = [0.5 + number / 100 if quality is None else quality]
+        begin = 1.7e9 + (start or number * 1000)
+        logged = {keys.SEED: number, keys.DATASET: "toy", keys.QUALITY_TARGET: 0.5}
+        path = write_log(folder, number, minutes=seconds / 60, qualities=qualities, start=begin, **logged)
         if not ends:
             lines = [line for line in path.read_text().splitlines(keepends=True) if keys.RUN_STOP not in line]
             path.write_text("".join(lines))
@@ -66,3 +54,14 @@ def plan() -> Callable[..., Race]:
         )
 
     return make
+
+
+@pytest.fixture
+def race(tmp_path: Path, plan: Callable[..., Race], write_run: Callable[..., Path]) -> Race:
+    """A race of two sides whose three runs each finished: in 40, 44 and 41 seconds, and in 20, 21 and 20.5."""
+    made = plan()
+    times = {"a": [40.0, 44.0, 41.0], "b": [20.0, 21.0, 20.5]}
+    for place, turn in enumerate(made.turns):
+        write_run(tmp_path / turn.side, turn.number, times[turn.side][turn.number], start=1000.0 * (place + 1))
+        turn.status = "finished"
+    return made

@@ -1,34 +1,26 @@
-"""The table of a race, and that a failing step of the report takes nothing else with it."""
+"""A race's table and page, and that a failing step of the report takes nothing else with it."""
 
 import json
+from argparse import Namespace
 from collections.abc import Callable
 from dataclasses import replace
+from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 
-from judging.ground.errors import TimedrunError
+from judging.ground.errors import ExitCode, TimedrunError, UsageError
 from judging.pages import plot
+from timedrun.commands.report import report
 from timedrun.race.race_file import Race
 from timedrun.race.report import Report
 
 WriteRun = Callable[..., Path]
-TIMES = {"a": [40.0, 44.0, 41.0], "b": [20.0, 21.0, 20.5]}
 
 
-@pytest.fixture
-def race(tmp_path: Path, plan: Callable[..., Race], write_run: WriteRun) -> Race:
-    """A race of two sides whose three runs each finished."""
-    made = plan()
-    for place, turn in enumerate(made.turns):
-        write_run(tmp_path / turn.side, turn.number, TIMES[turn.side][turn.number], start=1000.0 * (place + 1))
-        turn.status = "finished"
-    return made
-
-
-def made(race: Race, folder: Path, no_figure: str = "no matplotlib") -> tuple[Report, str]:
+def made(race: Race, folder: Path) -> tuple[Report, str]:
     report = Report(race, folder)
-    report.make(lambda paths: [], "few runs", no_figure)
+    report.make(lambda paths: [], "few runs", "no matplotlib")
     return report, "\n".join([*report.table(None), *report.details(folder)])
 
 
@@ -40,7 +32,7 @@ def test_the_table_leads_with_the_paired_ratio_and_its_verdict(race: Race, tmp_p
     assert "portable    config b takes 0.492 [0.461, 0.526] of the time of config a on the same machine" in text
     assert "package     skipped: few runs" in text and "figure      skipped: no matplotlib" in text
     written = json.loads((tmp_path / "race.json").read_text())
-    assert written["runs_seconds"] == {"config a": TIMES["a"], "config b": TIMES["b"]}
+    assert written["runs_seconds"] == {"config a": [40.0, 44.0, 41.0], "config b": [20.0, 21.0, 20.5]}
     assert written["ratios"]["config a / config b"]["verdict"] == "faster"
     assert "range" not in report.table(80)[1]  # fits a small terminal
 
@@ -53,19 +45,17 @@ def test_too_few_pairs_have_no_interval_and_a_failed_run_no_partner(race: Race, 
     assert report.failed
 
 
-def test_failing_steps_are_lines_and_all_that_was_found_is_written(
-    race: Race, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failing_steps_are_lines_of_the_report(race: Race, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise TimedrunError("the disk is full")
 
     monkeypatch.setattr(plot, "plot_quality", fail)
     report = Report(race, tmp_path)
     report.make(lambda paths: 1 / 0, "", "")  # type: ignore[arg-type, return-value]  # the package fails on toy logs
-    lines = report.details(tmp_path)
-    for what in ("check failed: .*ZeroDivisionError", "package failed: ", "figure failed: the disk is full"):
-        assert any(line.startswith("problem     " + what.split(".*")[0]) for line in lines), what
-    assert report.failed and len(report.table(None)) == 5
+    text = "\n".join(report.details(tmp_path))
+    for what in ("check failed: ", "package failed: ", "figure failed: the disk is full"):
+        assert f"problem     {what}" in text
+    assert "ZeroDivisionError" in text and report.failed and len(report.table(None)) == 5
     assert len(json.loads((tmp_path / "race.json").read_text())["problems"]) == 3
 
 
@@ -87,3 +77,50 @@ def test_a_race_stopped_within_a_round_says_so_and_names_disturbed_runs(race: Ra
     assert "the race was stopped within round 2" in text
     assert "disturbed   b/result_1.txt: other processes used 61%; x 7%" in text
     assert "undisturbed config a / config b: " in text and "too few pairs (2 < 3)" in text
+
+
+HOSTILE = "<script>alert(1)</script>"
+
+
+def elements(page: str) -> list[tuple[str, dict[str, str | None]]]:
+    """Return the names and attributes of a page's elements."""
+    seen: list[tuple[str, dict[str, str | None]]] = []
+    parser = HTMLParser()
+    parser.handle_starttag = lambda tag, attributes: seen.append((tag, dict(attributes)))  # type: ignore[method-assign]
+    parser.feed(page)
+    return seen
+
+
+@pytest.fixture
+def page(tmp_path: Path, race: Race) -> str:
+    """The page of a race of two sides, one of them with a hostile label."""
+    race.sides["b"] = HOSTILE
+    for turn in race.turns:
+        config = tmp_path / turn.side / f"run_{turn.number}" / "config.json"
+        config.parent.mkdir()
+        config.write_text(json.dumps({"name": turn.side, "optimizer": {"peak_lr": 0.1 if turn.side == "a" else 0.2}}))
+    race.save(tmp_path)
+    code = report(Namespace(path=str(tmp_path), out=None, json=True))
+    assert code is ExitCode.ERROR  # the checks fail, since these logs lack most events
+    return (tmp_path / "report.html").read_text()
+
+
+def test_the_page_has_table_figures_settings_and_every_log(page: str) -> None:
+    assert "faster" in page and "Result not verified by MLCommons Association." in page
+    assert '<td>optimizer.peak_lr</td><td class="number">0.1</td><td class="number">0.2</td>' in page
+    for number in range(3):
+        assert f"<td>a/result_{number}.txt</td>" in page and f"<td>b/result_{number}.txt</td>" in page
+    images = [attributes for tag, attributes in elements(page) if tag == "img"]
+    assert [image["alt"] for image in images] == ["Quality over time"]
+
+
+def test_the_page_loads_nothing_and_runs_nothing_out_of_a_log(page: str) -> None:
+    assert not {"script", "link", "iframe"} & {tag for tag, _ in elements(page)}
+    sources = [attributes.get("src") or attributes.get("href") or "" for _, attributes in elements(page)]
+    assert all(source.startswith("data:") for source in sources if source)
+    assert "&lt;script&gt;" in page
+
+
+def test_a_folder_without_logs_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="nothing was written"):
+        report(Namespace(path=str(tmp_path), out=None, json=True))

@@ -1,13 +1,76 @@
-"""Order of a race's runs, failures among them, and its continuation after a stop."""
+"""Sides of a race, the order of its runs, failures among them, and its continuation after a stop."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from judging.ground.errors import UsageError
+from timedrun.benchmark import find
+from timedrun.config import dump
 from timedrun.race import race_file
 from timedrun.race.race_file import Race, Turn
 from timedrun.race.schedule import plan_again, run_all, schedule, settle
+from timedrun.race.sides import Side, ablation, sides_of
+
+IMAGES = find("image_classification")
+
+
+def named(*texts: str, overrides: str = "") -> list[Side]:
+    return sides_of(IMAGES, texts, "digits", overrides.split())
+
+
+def test_a_config_against_itself_is_two_sides_with_equal_settings(tmp_path: Path) -> None:
+    sides = named("methods", "digits_methods")
+    assert [side.label for side in sides] == ["digits_methods", "digits_methods (again)"]
+    assert [side.config.name for side in sides] == ["digits_methods", "digits_methods_2"]
+    assert sides[0].config.methods == sides[1].config.methods
+    (file := tmp_path / "mine.json").write_text(json.dumps(dump(sides[0].config)))
+    assert [side.label for side in named("methods", str(file))] == ["digits_methods", str(file)]
+
+
+def test_overrides_are_for_all_sides_or_for_that_of_a_letter() -> None:
+    sides = named(
+        "baseline", "methods-blurpool", overrides="--optimizer.peak-lr 0.3 --b.methods.ema.half-life 4 --a.seed 9"
+    )
+    assert [side.config.optimizer.peak_lr for side in sides] == [0.3, 0.3]
+    assert sides[0].config.seed == 9 and sides[1].config.seed != 9
+    assert [method for method in sides[1].config.methods if method.name == "ema"][0].half_life == 4  # type: ignore[attr-defined]
+    assert [side.label for side in sides] == ["baseline seed 9", "methods-blurpool methods.ema.half-life 4"]
+    with pytest.raises(UsageError, match=r"there is no side c; sides: a \(baseline\), b \(methods\)"):
+        named("baseline", "methods", overrides="--c.seed 3")
+    many = named(*["methods"] * 27, overrides="--27.seed 5")
+    assert [side.config.seed for side in many[-2:]] == [1, 5]
+
+
+def test_an_ablation_leaves_out_and_adds_each_method() -> None:
+    (full,) = named("methods")
+    names = [method.name for method in full.config.methods]
+    sides, comparisons = ablation(full, None)
+    assert [(comparison.row, comparison.slow, comparison.fast) for comparison in comparisons] == [
+        ("all methods, left out", "digits_methods_bare", "digits_methods"),
+        *((f"{name}, left out", f"digits_methods-{name}", "digits_methods") for name in names),
+        *((f"{name}, alone", "digits_methods_bare", f"digits_methods_bare+{name}") for name in names),
+    ]
+    whole = full.config.methods
+    assert {side.config.name: side.config.methods for side in sides} == {
+        "digits_methods": whole,
+        "digits_methods_bare": (),
+        **{f"digits_methods-{name}": tuple(m for m in whole if m.name != name) for name in names},
+        **{f"digits_methods_bare+{name}": tuple(m for m in whole if m.name == name) for name in names},
+    }
+
+
+def test_equal_sides_of_an_ablation_run_once_and_a_base_keeps_its_own_methods() -> None:
+    (full,) = named("baseline+ema(half_life=8)-channels_last")  # two methods: either alone is the other left out
+    sides, comparisons = ablation(full, None)
+    assert len(sides) == 4 and len(comparisons) == 5
+    _, comparisons = ablation(full, named("baseline")[0])
+    assert [comparison.row for comparison in comparisons if comparison.row.endswith("alone")] == ["ema, alone"]
+    with pytest.raises(UsageError, match="2 or more methods"):
+        ablation(named("methods-blurpool-ema-channels_last")[0], None)
+
 
 Plan = Callable[..., Race]
 WriteRun = Callable[..., Path]
@@ -25,13 +88,8 @@ def test_every_side_runs_once_a_round_and_none_is_always_first() -> None:
     turns = schedule(["a", "b", "c"], 3, 7)
     assert "".join(turn.side for turn in turns) == "abccbaabc"
     assert [turn.seed for turn in turns] == [7, 7, 7, 8, 8, 8, 9, 9, 9]
-    apart = schedule(["a", "a_2"], 2, 1, unpaired_seeds=True)
-    assert {(turn.side, turn.number): turn.seed for turn in apart} == {
-        ("a", 0): 1,
-        ("a", 1): 2,
-        ("a_2", 0): 3,
-        ("a_2", 1): 4,
-    }
+    apart = {(turn.side, turn.number): turn.seed for turn in schedule(["a", "a_2"], 2, 1, unpaired_seeds=True)}
+    assert apart == {("a", 0): 1, ("a", 1): 2, ("a_2", 0): 3, ("a_2", 1): 4}
 
 
 def test_a_failed_run_is_noted_and_three_in_a_row_end_their_side(
@@ -60,9 +118,7 @@ def test_a_failed_run_is_noted_and_three_in_a_row_end_their_side(
     assert f"run 2/10, config b, failed: exit code 1; it wrote no log, see {tmp_path / 'b'}" in said
 
 
-def test_a_run_that_ended_in_its_log_counts_however_its_process_ended(
-    tmp_path: Path, plan: Plan, write_run: WriteRun
-) -> None:
+def test_a_log_that_ended_counts_however_its_process_did(tmp_path: Path, plan: Plan, write_run: WriteRun) -> None:
     def start(turn: Turn, label: str) -> tuple[int, bool]:
         write_run(tmp_path / turn.side, turn.number, ends=turn.number == 0)
         return -9, False
@@ -100,9 +156,7 @@ def test_a_killed_race_goes_on_where_it_was(tmp_path: Path, plan: Plan, write_ru
     assert [turn.session for turn in race.turns] == ([0] * 4 if ended else [0] * 3 + [1]) + [1] * 2
 
 
-def test_a_run_whose_log_was_removed_is_named_and_counts_again_when_it_is_back(
-    tmp_path: Path, plan: Plan, write_run: WriteRun
-) -> None:
+def test_a_run_without_its_log_is_named_until_it_is_back(tmp_path: Path, plan: Plan, write_run: WriteRun) -> None:
     race = plan(runs=1)
     race.turns[0].status = "finished"
     settle(race, tmp_path)

@@ -1,4 +1,4 @@
-"""A sweep's sides, and what its report says of methods with and without an effect."""
+"""A sweep's plan, sides and refusals, and what its report says of methods with and without an effect."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -7,11 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from image_classification.configs import cifar10_resnet8_baseline, digits_baseline
+from image_classification.configs import ImageRunConfig, cifar10_resnet8_baseline, digits_baseline
 from judging.comparison.tradeoff import compare_curves
 from judging.ground.errors import UsageError
 from language_model.configs import topics_baseline
 from language_model.gpt.configs import openwebtext_methods
+from timedrun import cli
+from timedrun.analysis.profiled_run import StepPlan
+from timedrun.analysis.step_times import StepTimes
+from timedrun.commands import sweep as commands
 from timedrun.commands.sweep import stretched_sides
 from timedrun.race.race_file import Budget, Race
 from timedrun.race.schedule import schedule
@@ -58,31 +62,25 @@ def sweep(tmp_path: Path, write_run: WriteRun) -> Callable[..., Race]:
     return write
 
 
-def verdicts(folder: Path) -> dict[str, str]:
-    return {curve.label: curve.verdict for curve in compare_curves(curves_at([folder]))[1:]}
-
-
-def test_a_method_that_only_takes_longer_is_worse_at_each_budget(sweep: Callable[..., Race], tmp_path: Path) -> None:
-    sweep(sleeps=runs(slower=1.5))
-    assert verdicts(tmp_path) == {"sleeps": "worse at each budget"}
-    gain = compare_curves(curves_at([tmp_path]))[1].gains[0]
-    assert gain.speed_up is not None and gain.speed_up.value == pytest.approx(1 / 1.5, abs=0.03)
-
-
-def test_a_better_method_that_costs_time_is_better_only_if_it_pays(sweep: Callable[..., Race], tmp_path: Path) -> None:
-    sweep(pays=runs(slower=1.1, better=0.05), does_not=runs(slower=1.9, better=0.005))
-    assert verdicts(tmp_path) == {"pays": "better at each budget", "does_not": "worse at each budget"}
-
-
-def test_a_method_that_wins_on_one_seed_shows_no_difference(sweep: Callable[..., Race], tmp_path: Path) -> None:
+def test_a_method_is_better_where_it_pays_and_worse_where_not(sweep: Callable[..., Race], tmp_path: Path) -> None:
     lucky = {r: [(s, q + (0.1 if seed == 1 else 0.0)) for seed, (s, q) in enumerate(runs()[r])] for r in (0.5, 1.0)}
-    sweep(lucky=lucky)
-    assert verdicts(tmp_path) == {"lucky": "no difference shown"}
-
-
-def test_curves_that_cross_are_named(sweep: Callable[..., Race], tmp_path: Path) -> None:
-    sweep(late={0.5: runs(better=-0.05)[0.5], 1.0: runs(better=0.03)[1.0]})
-    assert verdicts(tmp_path) == {"late": "worse at x0.5, better at x1; the curves cross"}
+    sweep(
+        sleeps=runs(slower=1.5),
+        pays=runs(slower=1.1, better=0.05),
+        does_not=runs(slower=1.9, better=0.005),
+        lucky=lucky,  # better on one seed
+        late={0.5: runs(better=-0.05)[0.5], 1.0: runs(better=0.03)[1.0]},
+    )
+    curves = {curve.label: curve for curve in compare_curves(curves_at([tmp_path]))[1:]}
+    assert {label: curve.verdict for label, curve in curves.items()} == {
+        "sleeps": "worse at each budget",
+        "pays": "better at each budget",
+        "does_not": "worse at each budget",
+        "lucky": "no difference shown",
+        "late": "worse at x0.5, better at x1; the curves cross",
+    }
+    gain = curves["sleeps"].gains[0]
+    assert gain.speed_up is not None and gain.speed_up.value == pytest.approx(1 / 1.5, abs=0.03)
 
 
 def test_the_report_has_curves_verdicts_and_warnings(sweep: Callable[..., Race], tmp_path: Path) -> None:
@@ -125,12 +123,69 @@ def test_each_benchmark_stretches_its_schedule_and_evaluates_at_the_end() -> Non
 
 def test_the_sides_are_each_config_at_each_length_once() -> None:
     config = cifar10_resnet8_baseline()
-    curves = [
-        Side(label="base", config=config),
-        Side(label="other", config=replace(config, name="other", global_batch=50)),
-    ]
-    sides, budgets = stretched_sides([*curves, curves[0]], [1.0, 0.5], [2.0])
+    base = Side(label="base", config=config)
+    other = Side(label="other", config=replace(config, name="other", global_batch=50))
+    sides, budgets = stretched_sides([base, other, base], [1.0, 0.5], [2.0])
     assert [side.label for side in sides] == ["base x0.5", "base x1", "base x2", "other x0.5", "other x1"]
     assert budgets["other_x0.5"] == Budget(curve="other", ratio=0.5)
     with pytest.raises(UsageError, match="at 0.01 of its schedule"):
-        stretched_sides(curves, [0.01], [])
+        stretched_sides([base], [0.01], [])
+
+
+@pytest.fixture(autouse=True)
+def steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps of 10 ms and evaluations of 1 s; a config with a rate of 9 fails."""
+
+    def measured(
+        benchmark: str, configs: dict[str, ImageRunConfig], plan: StepPlan, **_: object
+    ) -> tuple[dict[str, StepTimes], dict[str, str]]:
+        ((name, config),) = configs.items()
+        if config.optimizer.peak_lr == 9:
+            return {}, {name: "ValueError: planted"}
+        return {name: StepTimes((0.5,), ((0.01,),), 100 * config.total_epochs, 1.0)}, {}
+
+    monkeypatch.setattr(commands, "step_times", measured)
+
+
+def plan(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, object]:
+    assert cli.main(["sweep", "image_classification", *words, "--dry-run", "--json"]) == 0
+    values: dict[str, object] = json.loads(capsys.readouterr().out)
+    return values
+
+
+def test_a_dry_run_prints_curves_lengths_and_runs(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    found = plan(capsys, "baseline", "baseline+ema(half_life=8)", "--ratios", "0.5", "1", "--baseline-ratios", "2")
+    assert found["curves"] == {"digits_baseline": ["x0.5", "x1", "x2"], "baseline+ema(half_life=8)": ["x0.5", "x1"]}
+    assert found["runs"] == 15 and found["failed"] == {}
+    epochs = 3 + 6 + 12 + 3 + 6
+    assert found["seconds"] == pytest.approx(3 * (epochs * 100 * 0.01 + 5 * 1.0))
+
+
+def test_a_dry_run_names_a_config_that_fails(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["sweep", "image_classification", "baseline", "methods", "--b.optimizer.peak-lr", "9", "--dry-run"]
+    assert cli.main(words) == 1
+    said = capsys.readouterr()
+    assert "methods optimizer.peak-lr 9 fails: ValueError: planted" in said.err and "12 runs, 3 of each" in said.out
+
+
+def test_an_ablation_has_the_bare_config_first(capsys: pytest.CaptureFixture[str]) -> None:
+    found = plan(capsys, "methods", "--ablate", "--base", "baseline", "--ratios", "1", "--runs", "1")
+    curves = found["curves"]
+    assert isinstance(curves, dict)
+    names = list(curves)
+    assert names[:2] == ["digits_baseline", "digits_methods"] and "digits_methods-blurpool" in names
+    assert "digits_baseline+ema" in names and found["runs"] == len(names)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["image_classification", "baseline", "--ratios", "1"], "is `timedrun run --runs N`"),
+        (["image_classification", "baseline", "--ratios", "0.01", "1"], "at 0.01 of its schedule"),
+        (["--dry-run"], "name a benchmark and configs"),
+        (["image_classification", "baseline", "--dry-run", "--resume", "here"], "leave out --resume"),
+    ],
+)
+def test_what_is_no_sweep_is_refused(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["sweep", *words]) == 2
+    assert message in capsys.readouterr().err

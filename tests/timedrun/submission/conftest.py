@@ -1,5 +1,56 @@
 """Result sets of the judge's tests, packaged and reproduced here."""
 
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
 from tests.judging.conftest import make_set, published, source, write_run
+from timedrun.submission.packaging.package import PackageReport, package
 
 __all__ = ["make_set", "published", "source", "write_run"]
+
+
+@pytest.fixture
+def result_set(tmp_path: Path, make_set: Callable[..., Path]) -> Path:
+    """A results folder of five runs."""
+    return make_set(tmp_path / "set")
+
+
+@pytest.fixture
+def small_set(tmp_path: Path, make_set: Callable[..., Path]) -> Path:
+    """A results folder of one run."""
+    return make_set(tmp_path / "set", times=(1.0,))
+
+
+@pytest.fixture
+def packaged(tmp_path: Path, source: Path) -> Callable[..., PackageReport]:
+    """Packages sets for the submitter Example into a folder of the test, without MLCommons' check unless asked for."""
+
+    def make(*sets: Path, out: str = "out", submitter: str = "Example", **options: Any) -> PackageReport:
+        options = {"source": source, "check": False, **options}
+        return package(list(sets), tmp_path / out, submitter=submitter, **options)
+
+    return make
+
+
+def edit(path: Path, **changes: Any) -> None:
+    """Change some values of the JSON object in a file."""
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+def implementation(report: PackageReport, system: str = "1xCPU-baseline", benchmark: str = "resnet") -> Path:
+    """Return the folder of a system's scripts and descriptions in a package."""
+    return report.folder / "benchmarks" / benchmark / "implementations" / system
+
+
+def probe_python(folder: Path, script: str) -> str:
+    """Write a shell script that takes the place of `python`; return the PATH on which it does."""
+    probe = folder / "bin" / "python"
+    probe.parent.mkdir()
+    probe.write_text(f"#!/bin/sh\n{script}")
+    probe.chmod(0o755)
+    return f"{probe.parent}:{os.environ['PATH']}"

@@ -1,7 +1,6 @@
-"""Packages: accepted by MLCommons' checkers, atomic and reproducible."""
+"""Packages: accepted by MLCommons' checkers, atomic and reproducible; hostile input leaves nothing behind."""
 
-from __future__ import annotations
-
+import errno
 import hashlib
 import json
 import os
@@ -14,23 +13,26 @@ from typing import Any
 import pytest
 from mlperf_logging.repo_checker import repo_checker
 
+from judging.ground.errors import TimedrunError
+from mlevents import keys
+from tests.timedrun.submission.conftest import edit, implementation, probe_python
+from timedrun.cli import main
 from timedrun.submission.packaging import package as packages
-from timedrun.submission.packaging.package import PackageError, PackageReport, package
+from timedrun.submission.packaging import package_layout
+from timedrun.submission.packaging.package import PackageError, PackageReport
 from timedrun.submission.packaging.package_layout import source_files
 
 MakeSet = Callable[..., Path]
+Packaged = Callable[..., PackageReport]
 DIGITS = {"dataset": "digits", "quality_target": 0.95, "qualities": (0.5, 0.96), "config_name": "digits_methods"}
 
 
-def _package(sets: list[Path], out: Path, source: Path, check: bool = False, **more: Any) -> PackageReport:
-    return package(sets, out, submitter="Example", source=source, check=check, **more)
-
-
 def test_mlcommons_checkers_take_a_package_of_two_systems(
-    tmp_path: Path, make_set: MakeSet, source: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, make_set: MakeSet, packaged: Packaged, caplog: pytest.LogCaptureFixture
 ) -> None:
-    sets = [make_set(tmp_path / name, platform=f"1xCPU-{name}") for name in ("baseline", "methods")]
-    report = _package(sets, tmp_path / "out", source, check=True)
+    report = packaged(
+        *(make_set(tmp_path / name, platform=f"1xCPU-{name}") for name in ("baseline", "methods")), check=True
+    )
     assert report.official.verdict == "pass", report.official.messages
     assert report.official.tool == "package_checker" and report.ruleset == "2.0.0"
     with caplog.at_level("INFO"):
@@ -47,34 +49,24 @@ def test_mlcommons_checkers_take_a_package_of_two_systems(
     assert json.loads(json.dumps(report.as_dict()))["official"]["verdict"] == "pass"
 
 
-def test_the_layout_is_the_one_of_the_submission_rules_and_the_manifest_lists_all_files(
-    tmp_path: Path, make_set: MakeSet, source: Path
-) -> None:
-    report = _package([make_set(tmp_path / "set")], tmp_path / "out", source)
+def test_layout_and_manifest_are_those_of_the_rules(tmp_path: Path, result_set: Path, packaged: Packaged) -> None:
+    report = packaged(result_set)
     folder = report.folder
     place = "benchmarks/resnet/implementations"
     system = f"{place}/1xCPU-baseline"
     files = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
     assert files == {
-        "LICENSE",
-        "README.md",
-        "manifest.json",
-        "systems/1xCPU-baseline.json",
+        *("LICENSE", "README.md", "manifest.json", "systems/1xCPU-baseline.json"),
         *(f"results/1xCPU-baseline/resnet/result_{n}.txt" for n in range(5)),
         *(f"{system}/runs/run_{n}/{name}" for n in range(5) for name in ("config.json", "provenance.json")),
         *(f"{system}/{name}" for name in ("README.md", "setup.sh", "init_datasets.sh", "run_and_time.sh")),
-        f"{system}/environment.txt",
-        f"{system}/constraints.txt",
-        f"{system}/1xCPU-baseline_timedrun.json",
+        *(f"{system}/{name}" for name in ("environment.txt", "constraints.txt", "1xCPU-baseline_timedrun.json")),
         *(f"{place}/timedrun/{name}" for name in ("pyproject.toml", "constraints.txt", "README.md", "LICENSE")),
-        f"{place}/timedrun/scripts/run_and_time.sh",
-        f"{place}/timedrun/timedrun/__init__.py",
-        f"{place}/timedrun/logging/mlevents/__init__.py",
-        f"{place}/timedrun/image_classification/__init__.py",
-        f"{place}/timedrun/image_classification/model.py",
+        *(f"{place}/timedrun/{name}/__init__.py" for name in ("timedrun", "logging/mlevents", "image_classification")),
+        *(f"{place}/timedrun/{name}" for name in ("scripts/run_and_time.sh", "image_classification/model.py")),
     }
     log = folder / "results/1xCPU-baseline/resnet/result_3.txt"
-    assert log.read_bytes() == (tmp_path / "set" / "result_3.txt").read_bytes()
+    assert log.read_bytes() == (result_set / "result_3.txt").read_bytes()
     assert "`image_classification/model.py`: Builds the model." in (folder / system / "README.md").read_text()
     described = json.loads((folder / system / "1xCPU-baseline_timedrun.json").read_text())
     assert described["global_batch_size"] == 64 and described["source"]["commit"] == "unknown"
@@ -86,14 +78,13 @@ def test_the_layout_is_the_one_of_the_submission_rules_and_the_manifest_lists_al
     assert str(tmp_path) not in (folder / "manifest.json").read_text()
 
 
-def test_the_same_results_make_the_same_archive(tmp_path: Path, make_set: MakeSet, source: Path) -> None:
-    sets = [make_set(tmp_path / "set")]
-    first = _package(sets, tmp_path / "one", source)
-    for path in [*sets[0].rglob("*"), *source.rglob("*")]:
+def test_equal_results_make_equal_archives(tmp_path: Path, result_set: Path, source: Path, packaged: Packaged) -> None:
+    first = packaged(result_set, out="one")
+    for path in [*result_set.rglob("*"), *source.rglob("*")]:
         os.utime(path, (1, 1))
     previous = os.umask(0o077)
     try:
-        second = _package(sets, tmp_path / "two", source)
+        second = packaged(result_set, out="two")
     finally:
         os.umask(previous)
     assert first.archive.read_bytes() == second.archive.read_bytes()
@@ -108,10 +99,8 @@ def test_the_same_results_make_the_same_archive(tmp_path: Path, make_set: MakeSe
     assert os.access(script, os.X_OK)
 
 
-def test_a_demonstration_is_labelled_and_not_called_a_submission(
-    tmp_path: Path, make_set: MakeSet, source: Path
-) -> None:
-    report = _package([make_set(tmp_path / "set", times=(0.1, 0.2, 0.3), **DIGITS)], tmp_path / "out", source)
+def test_a_demonstration_is_labelled_and_no_submission(tmp_path: Path, make_set: MakeSet, packaged: Packaged) -> None:
+    report = packaged(make_set(tmp_path / "set", times=(0.1, 0.2, 0.3), **DIGITS))
     assert report.demonstration and report.scores[0].score_minutes == pytest.approx(0.2)
     assert json.loads((report.folder / "manifest.json").read_text())["demonstration"] is True
     for path in report.folder.rglob("*"):
@@ -121,28 +110,23 @@ def test_a_demonstration_is_labelled_and_not_called_a_submission(
     assert "submission" not in report.text
 
 
-def test_scripts_repeat_every_run_from_its_own_config(tmp_path: Path, make_set: MakeSet, source: Path) -> None:
-    folder = _package([make_set(tmp_path / "set")], tmp_path / "out", source).folder
-    system = next(folder.rglob("1xCPU-baseline/setup.sh")).parent
+def test_scripts_repeat_every_run_from_its_own_config(tmp_path: Path, result_set: Path, packaged: Packaged) -> None:
+    system = implementation(packaged(result_set))
     assert "[digits]" in (system / "setup.sh").read_text(), "the extras that the environment had, no others"
     for name in ("setup.sh", "init_datasets.sh", "run_and_time.sh"):
         subprocess.run(["bash", "-n", system / name], check=True)
-    fake = tmp_path / "bin" / "python"
-    fake.parent.mkdir()
-    fake.write_text('#!/bin/sh\necho "$@" >> "$CALLS"\nexit 3\n')
-    fake.chmod(0o755)
-    calls = tmp_path / "calls"
-    environment = os.environ | {"PATH": f"{fake.parent}:{os.environ['PATH']}", "CALLS": str(calls)}
+    path = probe_python(tmp_path, f'echo "$@" >> {tmp_path}/calls\nexit 3\n')
     (tmp_path / "my data").mkdir()
-    subprocess.run(["bash", system / "run_and_time.sh", "again", "my data"], env=environment, check=True, cwd=tmp_path)
-    assert calls.read_text().splitlines() == [
+    command = ["bash", system / "run_and_time.sh", "again", "my data"]
+    subprocess.run(command, env=os.environ | {"PATH": path}, check=True, cwd=tmp_path)
+    assert (tmp_path / "calls").read_text().splitlines() == [
         f"-m timedrun run image_classification runs/run_{n}/config.json --ranks 2 --results {tmp_path}/again "
         f"--number {n} --data-folder {tmp_path}/my data"
         for n in range(5)
     ]
 
 
-def test_tracked_files_and_untracked_python_files_are_packaged(tmp_path: Path, make_set: MakeSet, source: Path) -> None:
+def test_tracked_files_and_untracked_python_are_packaged(result_set: Path, source: Path, packaged: Packaged) -> None:
     def git(*arguments: str) -> None:
         identity = ["-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "commit.gpgsign=false"]
         subprocess.run(["git", "-C", source, *identity, *arguments], check=True, capture_output=True)
@@ -150,14 +134,12 @@ def test_tracked_files_and_untracked_python_files_are_packaged(tmp_path: Path, m
     git("init", "-q")
     git("add", "timedrun/__init__.py", "image_classification", "pyproject.toml")
     git("commit", "-q", "-m", "first")
-    (source / "image_classification" / "added.py").write_text("")
-    (source / "image_classification" / "notes.txt").write_text("")
-    (source / "image_classification" / "ignored.py").write_text("")
+    for name in ("added.py", "notes.txt", "ignored.py"):
+        (source / "image_classification" / name).write_text("")
     (source / ".gitignore").write_text("ignored.py\n")
-    report = _package([make_set(tmp_path / "set")], tmp_path / "out", source)
-    packaged = {path.name for path in (report.folder / "benchmarks/resnet/implementations/timedrun").rglob("*.py")}
-    assert packaged == {"__init__.py", "model.py", "added.py"}
+    report = packaged(result_set)
     there = {path.name for path in report.folder.rglob("*")}
+    assert {name for name in there if name.endswith(".py")} == {"__init__.py", "model.py", "added.py"}
     assert not there & {"notes.txt", ".gitignore"}
     assert any("git does not track them: image_classification/added.py, logging/" in note for note in report.notes)
     recorded = json.loads((report.folder / "manifest.json").read_text())["source"]
@@ -165,32 +147,40 @@ def test_tracked_files_and_untracked_python_files_are_packaged(tmp_path: Path, m
     assert any("record commit unknown, but the source is" in note for note in report.notes)
 
 
-def test_differences_between_runs_are_noted_and_kept(tmp_path: Path, make_set: MakeSet, source: Path) -> None:
-    folder = make_set(tmp_path / "set")
-    (folder / "run_2" / "environment.txt").write_text("torch==1.0\n")
-    (folder / "run_1" / "provenance.json").write_text(json.dumps({"command": f"timedrun run {folder}/my.json"}))
-    path = folder / "run_4" / "system.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"cooling": "", "hw_notes": "warm"}))
-    report = _package([folder], tmp_path / "out", source)
-    about = [note for note in report.notes if not note.startswith("container image")]
-    assert len(about) == 3 and "run_1/provenance.json: contains a path" in about[2]
-    assert "environment.txt: differs" in about[0] and "cooling, hw_notes" in about[1]
-    kept = report.folder / "benchmarks/resnet/implementations/1xCPU-baseline/runs/run_2/environment.txt"
-    assert kept.read_text() == "torch==1.0\n"
+def test_missing_and_differing_records_of_runs_are_noted_and_kept(result_set: Path, packaged: Packaged) -> None:
+    data = {"name": "imagenet", "sha256": "b" * 64, "of": "every file"}
+    edit(result_set / "run_1" / "provenance.json", data=data, image_digest=None, command=f"timedrun run {result_set}/x")
+    (result_set / "run_2" / "environment.txt").write_text("torch==1.0\n")
+    edit(result_set / "run_4" / "system.json", cooling="", hw_notes="warm")
+    report = packaged(result_set)
+    for words in (
+        "run_1/provenance.json: contains a path",
+        "environment.txt: differs",
+        "cooling, hw_notes",
+        "different digests of their data",
+        "container image: none recorded",
+    ):
+        assert len([note for note in report.notes if words in note]) == 1, words
+    assert len(report.notes) == 5
+    folder = implementation(report)
+    assert (folder / "runs/run_2/environment.txt").read_text() == "torch==1.0\n"
+    described = json.loads((folder / "1xCPU-baseline_timedrun.json").read_text())
+    assert described["data"] == ["none recorded", data] and described["images"] == ["none recorded"]
+    assert "Container image: none recorded." in (folder / "README.md").read_text()
 
 
-@pytest.mark.parametrize("name", ["../up", "a/b", "with space", ".hidden", "a..b", "new\nline", "", "x" * 101])
-def test_unsafe_folder_names_are_refused(tmp_path: Path, make_set: MakeSet, source: Path, name: str) -> None:
+@pytest.mark.parametrize("name", ["../up", "with space", ".hidden", "a..b", "new\nline", "", "x" * 101])
+def test_unsafe_folder_names_are_refused(tmp_path: Path, make_set: MakeSet, packaged: Packaged, name: str) -> None:
     folder = make_set(tmp_path / "set", times=(1.0,), platform=name)
     with pytest.raises(PackageError, match="cannot name a folder"):
-        _package([folder], tmp_path / "out", source)
+        packaged(folder)
     with pytest.raises(PackageError, match="submitter's name"):
-        package([folder], tmp_path / "out", submitter=name, source=source)
+        packaged(folder, submitter=name)
     assert not (tmp_path / "out").exists()
 
 
-def test_sets_that_do_not_belong_together_are_refused(tmp_path: Path, make_set: MakeSet, source: Path) -> None:
-    one = make_set(tmp_path / "one", times=(1.0,))
+def test_sets_that_do_not_belong_together_are_refused(tmp_path: Path, make_set: MakeSet, packaged: Packaged) -> None:
+    baseline = make_set(tmp_path / "baseline", times=(1.0,))
     same = make_set(tmp_path / "same", times=(1.0,), platform="1xcpu-BASELINE")
     bert = make_set(tmp_path / "bert", times=(1.0,), platform="b", benchmark="bert")
     digits = make_set(tmp_path / "digits", times=(1.0,), platform="d", **DIGITS)
@@ -198,10 +188,10 @@ def test_sets_that_do_not_belong_together_are_refused(tmp_path: Path, make_set: 
     mixed = make_set(tmp_path / "mixed", times=(1.0,))
     (mixed / "result_1.txt").write_bytes((bert / "result_0.txt").read_bytes())
     for sets, match in (
-        ([one, one], "are the same set"),
-        ([one, same], "both have the system id"),
-        ([one, bert], "different rounds .*resnet of 2.0.0, bert of 2.1.0"),
-        ([one, digits], "only one of them is a demonstration"),
+        ([baseline, baseline], "are the same set"),
+        ([baseline, same], "both have the system id"),
+        ([baseline, bert], "different rounds .*resnet of 2.0.0, bert of 2.1.0"),
+        ([baseline, digits], "only one of them is a demonstration"),
         ([chess], "no rules .* 'chess'"),
         ([mixed], "results differ in submission_benchmark"),
         ([], "nothing was packaged"),
@@ -209,26 +199,24 @@ def test_sets_that_do_not_belong_together_are_refused(tmp_path: Path, make_set: 
         ([tmp_path], "pass these"),
     ):
         with pytest.raises(PackageError, match=match):
-            _package(sets, tmp_path / "out", source)
+            packaged(*sets)
     with pytest.raises(PackageError, match="submission_org is Example, but the package's is Other"):
-        package([one], tmp_path / "out", submitter="Other", source=source)
+        packaged(baseline, submitter="Other")
     assert not (tmp_path / "out").exists()
 
 
-def test_an_existing_output_is_not_overwritten(tmp_path: Path, make_set: MakeSet, source: Path) -> None:
-    folder = make_set(tmp_path / "set", times=(1.0,))
+def test_an_existing_output_is_not_overwritten(tmp_path: Path, small_set: Path, packaged: Packaged) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "nowhere")
     for name in ("out", "link"):
         with pytest.raises(PackageError, match=f"{name} already exists and was not overwritten"):
-            _package([folder], tmp_path / name, source)
+            packaged(small_set, out=name)
     assert list((tmp_path / "out").iterdir()) == []
 
 
 def test_a_failure_while_writing_leaves_nothing(
-    tmp_path: Path, make_set: MakeSet, source: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, small_set: Path, packaged: Packaged, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = make_set(tmp_path / "set", times=(1.0,))
     before = sorted(tmp_path.iterdir())
 
     def full(*_: object) -> None:
@@ -236,7 +224,7 @@ def test_a_failure_while_writing_leaves_nothing(
 
     monkeypatch.setattr(packages, "write_archive", full)
     with pytest.raises(PackageError, match="No space left"):
-        _package([folder], tmp_path / "new" / "deep" / "out", source)
+        packaged(small_set, out="new/deep/out")
     assert sorted(tmp_path.iterdir()) == before
 
 
@@ -244,3 +232,167 @@ def test_the_source_of_a_nested_benchmark_has_the_modules_of_its_parents() -> No
     files = source_files(Path(__file__).parents[4], "language_model.gpt")
     assert {"language_model/gpt/train.py", "language_model/model.py", "timedrun/cli.py"} <= files.keys()
     assert not any(name.startswith("image_classification/") for name in files)
+
+
+def _sparse(path: Path) -> None:
+    with open(path, "r+b") as file:
+        file.truncate(51 * 2**20)
+
+
+def _replaced_by_link(path: Path) -> None:
+    path.rename(path.with_name("moved"))
+    path.symlink_to("moved")
+
+
+def _pipe_in_place(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+def _linked_package(source: Path) -> None:
+    (source / "timedrun").rename(source / "other")
+    (source / "timedrun").symlink_to("other")
+
+
+def _logged(folder: Path, key: str, value: str) -> None:
+    for path in folder.glob("result_*.txt"):
+        lines = path.read_text().splitlines()
+        for number, line in enumerate(lines):
+            if f'"key": "{key}"' in line:
+                mark, _, record = line.partition("{")
+                lines[number] = mark + json.dumps(json.loads("{" + record) | {"value": value})
+        path.write_text("\n".join(lines) + "\n")
+
+
+def edit_each(folder: Path, name: str, **changes: Any) -> None:
+    for path in folder.glob(f"run_*/{name}"):
+        edit(path, **changes)
+
+
+def _last_event(path: Path, key: str, division: str) -> int:
+    """Log `key` as a last event of the training in the log at `path`, whose division becomes `division`."""
+    lines = path.read_text().replace('"value": "open"', f'"value": "{division}"').splitlines()
+    line = json.loads(lines[-2].removeprefix(":::MLLOG ")) | {"key": key, "event_type": "POINT_IN_TIME", "value": 4}
+    return path.write_text("\n".join([*lines[:-1], f":::MLLOG {json.dumps(line)}", lines[-1], ""]))
+
+
+Damage = Callable[[Path], Any]
+REFUSED: dict[str, tuple[Damage, str]] = {
+    "space in a name": (lambda s: (s / "my notes").mkdir(), "my notes'.* a space"),
+    "no UTF-8 in a name": (lambda s: os.mkdir(os.fsencode(s) + b"/\xff"), "invalid UTF-8"),
+    "link up": (lambda s: (s / "run_0" / "up").symlink_to("../.."), "up: a symbolic link"),
+    "pipe as a log": (lambda s: os.mkfifo(s / "result_9.txt"), "result_9.txt: a named pipe"),
+    "pipe as a config": (lambda s: _pipe_in_place(s / "run_0" / "config.json"), "config.json: a named pipe"),
+    "link as a config": (lambda s: _replaced_by_link(s / "run_0" / "config.json"), "config.json: a symbolic link, not"),
+    "link as a run's folder": (lambda s: _replaced_by_link(s / "run_0"), "run_0: a symbolic link"),
+    "folder as a log": (lambda s: (s / "result_9.txt").mkdir(), "result_9.txt"),
+    "huge log": (lambda s: _sparse(s / "result_0.txt"), "result_0.txt has 51 MiB"),
+    "deep config": (lambda s: (s / "run_0" / "config.json").write_text("[" * 10**5), "config.json: cannot be read"),
+    "list as provenance": (lambda s: (s / "run_0" / "provenance.json").write_text("[]"), "provenance.json: not a JSON"),
+    "scaling.json": (lambda s: (s / "scaling.json").write_text("{}"), "scaling.json: scales the score"),
+    "system up": (lambda s: _logged(s, keys.SUBMISSION_PLATFORM, "../x"), r"'\.\./x', which cannot name a folder"),
+    "markup": (lambda s: _logged(s, keys.CONFIG_NAME, "a`<script>"), "config_name"),
+    "no results": (lambda s: [p.rename(s / f"x{p.name}") for p in s.glob("result_*")], "no result_N.txt found"),
+    "no log": (lambda s: (s / "result_9.txt").write_text("hello"), "result_9.txt: not an MLPerf log"),
+    "odd name": (lambda s: (s / "result_0.txt").rename(s / "result_a.txt"), "result_a.txt: .* with a number"),
+    "no config": (lambda s: (s / "run_3" / "config.json").unlink(), "run_3/config.json: missing"),
+    "strange benchmark": (lambda s: edit(s / "run_3" / "config.json", benchmark="a; b"), "not the import name"),
+    "no package": (lambda s: edit_each(s, "config.json", benchmark="no_such"), "no package no_such is installed"),
+    "no environment": (lambda s: (s / "run_3" / "environment.txt").unlink(), "run_3/environment.txt: missing"),
+    "number as text": (lambda s: edit(s / "run_3" / "system.json", number_of_nodes=1), "number_of_nodes is 1"),
+    "nested software": (lambda s: edit(s / "run_0" / "system.json", other_software_stack={"a": {"b": 1}}), "not text"),
+    "another division": (lambda s: edit(s / "run_3" / "system.json", division="closed"), "division is 'closed', but"),
+    "another submitter": (lambda s: edit(s / "run_3" / "system.json", submitter="Else"), "submitter is 'Else', but"),
+    "resumed, in the closed division": (
+        lambda s: [_last_event(s / f"result_{n}.txt", "resumed", "closed") for n in range(5)],
+        "result_0.txt, line .*the closed division forbids",
+    ),
+}
+SOURCE_REFUSED: dict[str, tuple[Damage, str]] = {
+    "names in one case": (lambda s: (s / "timedrun" / "__INIT__.py").touch(), "__INIT__.py and .*one file"),
+    "newline": (lambda s: (s / "timedrun" / "a\nb.py").touch(), r"a\\nb.py'.* control character"),
+    "link": (lambda s: (s / "timedrun" / "a.py").symlink_to("__init__.py"), "a.py: the source holds a symbolic link"),
+    "linked folder": (lambda s: (s / "timedrun" / "more").symlink_to(s / "tests"), "more: the source holds a symbolic"),
+    "linked package": (_linked_package, "timedrun: the source holds a symbolic link"),
+    "linked licence": (lambda s: _replaced_by_link(s / "LICENSE"), "LICENSE: the source holds a symbolic link"),
+    "pipe": (lambda s: os.mkfifo(s / "timedrun" / "pipe.py"), "pipe.py: a named pipe"),
+    "huge": (lambda s: _sparse(s / "README.md"), "README.md has 51 MiB"),
+}
+
+
+@pytest.mark.parametrize(
+    ("place", "case"), [("set", case) for case in REFUSED] + [("source", case) for case in SOURCE_REFUSED]
+)
+def test_a_set_or_source_with_unsafe_content_is_refused(
+    tmp_path: Path, result_set: Path, packaged: Packaged, place: str, case: str
+) -> None:
+    damage, match = REFUSED[case] if place == "set" else SOURCE_REFUSED[case]
+    try:
+        damage(tmp_path / place)
+    except OSError as error:
+        pytest.skip(f"this file system does not take it: {error}")
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(TimedrunError, match=match) as caught:
+        packaged(result_set, out="new/out")
+    assert sorted(tmp_path.rglob("*")) == before
+    assert str(caught.value).isprintable()
+
+
+def test_links_in_a_set_are_ignored_a_linked_set_refused(tmp_path: Path, small_set: Path, packaged: Packaged) -> None:
+    (small_set / "latest").symlink_to("run_0")
+    (small_set / "loop").symlink_to("loop")
+    (small_set / "nowhere").symlink_to("gone")
+    assert not [path for path in packaged(small_set).folder.rglob("*") if path.is_symlink()]
+    (tmp_path / "link").symlink_to("set")
+    with pytest.raises(PackageError, match="link: a symbolic link"):
+        packaged(tmp_path / "link", out="other")
+
+
+def test_a_package_inside_a_set_is_refused(tmp_path: Path, make_set: MakeSet, packaged: Packaged) -> None:
+    folder = make_set(tmp_path / "race" / "set", times=(1.0,))
+    (tmp_path / "link").symlink_to("race")
+    for out in ("race/set/out", "race/set/deep/out", "link/set/out"):
+        with pytest.raises(PackageError, match="is inside the set"):
+            packaged(folder, out=out)
+    assert not (folder / "deep").exists()
+    assert packaged(folder, out="race/out").files
+
+
+@pytest.mark.parametrize(
+    ("name", "reader"),
+    [("result_0.txt", "timedrun.submission.packaging.result_folder.read"), ("run_0/config.json", "os.open")],
+)
+def test_a_file_that_cannot_be_read_is_named(
+    tmp_path: Path, small_set: Path, packaged: Packaged, monkeypatch: pytest.MonkeyPatch, name: str, reader: str
+) -> None:
+    def denied(path: Any, *_: object) -> Any:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(reader, denied)
+    with pytest.raises(PermissionError, match=f"Permission denied.*{name}"):
+        packaged(small_set)
+    monkeypatch.undo()
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_command_reads_no_huge_log(tmp_path: Path, small_set: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _sparse(small_set / "result_0.txt")
+    assert main(["package", str(small_set), "--out", str(tmp_path / "out")]) == 1
+    assert "result_0.txt has 51 MiB" in capsys.readouterr().err and not (tmp_path / "out").exists()
+
+
+def test_a_log_that_changes_while_it_is_packaged_is_refused(
+    tmp_path: Path, small_set: Path, packaged: Packaged, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = sorted(tmp_path.iterdir())
+    write_system = package_layout._write_system
+
+    def while_running(*arguments: Any) -> None:
+        with open(small_set / "result_0.txt", "a") as log:
+            log.write("one more line\n")
+        write_system(*arguments)
+
+    monkeypatch.setattr(package_layout, "_write_system", while_running)
+    with pytest.raises(PackageError, match="result_0.txt: changed while the package was written"):
+        packaged(small_set)
+    assert sorted(tmp_path.iterdir()) == before

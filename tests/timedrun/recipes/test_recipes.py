@@ -1,6 +1,7 @@
-"""Recipes on models of torchvision and timm: what is changed, scaled and refused."""
+"""The published recipes, number for number, and recipes on models of torchvision and timm."""
 
 import copy
+from dataclasses import fields
 from types import ModuleType
 
 import numpy as np
@@ -9,7 +10,61 @@ import torch
 from torch import nn
 
 from timedrun.config import OptimizerConfig
-from timedrun.recipes import PLAIN_LOOP, RECIPES, Training, recipe
+from timedrun.recipes import PLAIN_LOOP, RECIPES, Training, budget_problem, recipe
+
+COMMON = {
+    "log_bias": {},
+    "channels_last": {},
+    "ema": {"half_life": 100, "update_interval": 20},
+    "blurpool": {"replace_convs": True, "replace_maxpools": True, "blur_first": True, "min_channels": 16},
+}
+RESIZING = {"start": 0.5, "delay": 0.4, "finetune": 0.2, "increment": 4, "interpolation": "nearest", "where": "batch"}
+SAM = {"rho": 0.5, "epsilon": 1e-12, "interval": 10}
+METHODS = {
+    "mild": {**COMMON, "label_smoothing": {"smoothing": 0.08}, "progressive_resizing": RESIZING},
+    "medium": {
+        **COMMON,
+        "label_smoothing": {"smoothing": 0.1},
+        "mixup": {"alpha": 0.2, "hard_partner": True},
+        "progressive_resizing": RESIZING,
+        "sam": SAM,
+    },
+    "hot": {
+        **COMMON,
+        "stochastic_depth": {"kind": "sample", "rate": 0.1, "distribution": "linear"},
+        "randaugment": {"severity": 10, "depth": 1, "operations": "all"},
+        "label_smoothing": {"smoothing": 0.13},
+        "mixup": {"alpha": 0.25, "hard_partner": True},
+        "progressive_resizing": {**RESIZING, "start": 0.6, "delay": 0.2},
+        "colout": {"p_row": 0.05, "p_col": 0.05},
+        "sam": {**SAM, "interval": 5},
+    },
+}
+"""Of MosaicML's files of 2022."""
+DECAY = {"mild": 5e-4, "medium": 5e-4, "hot": 3e-4}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_methods_and_numbers_are_the_published_ones(name: str) -> None:
+    recipe = RECIPES[name]
+    given = {m.name: {field.name: getattr(m, field.name) for field in fields(m)} for m in recipe.methods}
+    assert given == METHODS[name]
+    optimizer, schedule = recipe.optimizer, recipe.schedule
+    assert (optimizer.kind, optimizer.nesterov, optimizer.decay_norms_and_biases) == ("decoupled_sgd", False, True)
+    assert (optimizer.peak_lr, optimizer.momentum, optimizer.weight_decay) == (2.048, 0.875, DECAY[name])
+    assert (schedule.kind, schedule.epochs, schedule.warmup_epochs, schedule.scale_warmup) == ("cosine", 90, 8, False)
+    assert not budget_problem(name, schedule.epochs_scaled)
+    assert (recipe.train_size, recipe.eval_resize, recipe.eval_size, recipe.global_batch) == (176, 232, 224, 2048)
+    assert (recipe.loss, recipe.initialisation) == ("binary_cross_entropy", "kaiming_bn_uniform")
+
+
+def test_a_budget_out_of_range_is_refused_with_the_range() -> None:
+    assert not budget_problem("mild", 66)
+    assert budget_problem("mild", 67) == (
+        "recipe mild is meant for 9 to 66 epochs, not for 67; recipes for this budget: medium (67 to 234 epochs)"
+    )
+    assert "hot (235 epochs or more)" in budget_problem("medium", 235) and not budget_problem("hot", 10_000)
+    assert budget_problem("mild", 8).endswith("no recipe is meant for this budget")
 
 
 def trained(parts: Training, steps: int, size: int = 32) -> list[float]:
@@ -38,10 +93,7 @@ def trained(parts: Training, steps: int, size: int = 32) -> list[float]:
 
 def resnets(torchvision: ModuleType) -> list[nn.Module]:
     timm = pytest.importorskip("timm")
-    return [
-        torchvision.models.resnet18(num_classes=10),
-        timm.create_model("test_resnet", num_classes=10),
-    ]
+    return [torchvision.models.resnet18(num_classes=10), timm.create_model("test_resnet", num_classes=10)]
 
 
 def test_mild_trains_resnets_of_torchvision_and_timm(torchvision: ModuleType) -> None:
@@ -81,18 +133,13 @@ def test_a_vision_transformer_is_refused_with_every_method_that_does_not_fit_and
     assert trained(parts, 3, size=160)[-1] > 0
 
 
-def test_rate_and_decay_follow_the_batch_and_methods_do_not(torchvision: ModuleType) -> None:
-    for batch, rate, decay in ((0, 2.048, 5e-4), (2048, 2.048, 5e-4), (256, 0.256, 5e-4 / 8)):
-        parts = recipe("mild", torchvision.models.resnet18(), epochs=30, batch=batch)
-        group = parts.optimizer.param_groups[0]
-        assert (group["lr"], group["weight_decay"]) == (rate, decay)
-        assert {*parts.methods.methods} == {*RECIPES["mild"].methods}
-
-
-def test_the_schedule_has_the_length_asked_for_and_the_recipes_warm_up(torchvision: ModuleType) -> None:
-    model = torchvision.models.resnet18
-    assert recipe("mild", model(), epochs=30).schedule.epochs_scaled == 30
-    assert recipe("mild", model(), epochs=30).schedule.warmup_epochs_scaled == 8
+@pytest.mark.parametrize(("batch", "rate", "decay"), [(0, 2.048, 5e-4), (2048, 2.048, 5e-4), (256, 0.256, 5e-4 / 8)])
+def test_only_rate_and_decay_follow_the_batch(torchvision: ModuleType, batch: int, rate: float, decay: float) -> None:
+    parts = recipe("mild", torchvision.models.resnet18(), epochs=30, batch=batch)
+    group = parts.optimizer.param_groups[0]
+    assert (group["lr"], group["weight_decay"]) == (rate, decay)
+    assert {*parts.methods.methods} == {*RECIPES["mild"].methods}
+    assert (parts.schedule.epochs_scaled, parts.schedule.warmup_epochs_scaled) == (30, 8)
 
 
 def test_own_weights_are_kept_unless_new_ones_are_wanted(torchvision: ModuleType) -> None:

@@ -1,11 +1,82 @@
-"""Patch whitening: outputs over the patches it was made from are uncorrelated, with unit second moment."""
+"""Log bias and patch whitening: what is set before the first step, and where."""
+
+import math
+from types import ModuleType
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-from timedrun.methods import NoEffect, Whitening, stack, whiten, whitening_weights
+from timedrun.methods import LogBias, NoEffect, Whitening, linear_log_constant_bias, stack, whiten, whitening_weights
+from timedrun.training.loss import binary_cross_entropy
+
+
+def test_a_thousand_outputs_start_at_minus_6_9078_and_binary_cross_entropy_near_its_floor() -> None:
+    layer = nn.Linear(4, 1000)
+    nn.init.zeros_(layer.weight)
+    assert linear_log_constant_bias(nn.Sequential(layer)) is not None
+    assert torch.allclose(layer.bias, torch.tensor(-6.9078), atol=5e-5) and not layer.weight.any()
+    loss = binary_cross_entropy(layer(torch.zeros(2, 4)), torch.tensor([0, 999]))
+    assert loss.item() == pytest.approx(math.log(1000) + 1, abs=0.01)  # without it: 1000 ln 2 = 693
+
+
+@pytest.mark.parametrize("outputs", [2, 3], ids=["a wider hidden layer", "a hidden layer as wide"])
+def test_only_the_last_layer_is_set(outputs: int) -> None:
+    hidden, last = nn.Linear(2, 3), nn.Linear(3, outputs)
+    before = hidden.bias.detach().clone()
+    words = LogBias().model(nn.Sequential(hidden, nn.ReLU(), last, nn.Dropout()))[1]
+    assert words == f"bias of 2 set to -ln({outputs})"
+    assert torch.equal(hidden.bias, before)
+    assert torch.allclose(last.bias, torch.tensor(-math.log(outputs)))
+
+
+@pytest.mark.parametrize(
+    ("name", "classifier"),
+    [
+        ("resnet50", "fc"),
+        ("vgg16", "classifier.6"),
+        ("mobilenet_v3_large", "classifier.3"),
+        ("densenet121", "classifier"),
+        ("convnext_tiny", "classifier.2"),
+        ("vit_b_16", "heads.head"),
+    ],
+)
+def test_torchvisions_models_have_one_classifier(torchvision: ModuleType, name: str, classifier: str) -> None:
+    with torch.device("meta"):
+        model = getattr(torchvision.models, name)()
+    assert LogBias().model(model)[1] == f"bias of {classifier} set to -ln(1000)"
+
+
+def test_alexnet_keeps_outputs_and_gradients_that_depend_on_the_image(torchvision: ModuleType) -> None:
+    torch.manual_seed(0)
+    model = LogBias().model(torchvision.models.alexnet(num_classes=10))[0].eval()
+    outputs = model(torch.randn(2, 3, 64, 64))
+    assert (outputs[0] - outputs[1]).abs().max() > 1e-4  # zero with every bias at -ln(outputs)
+    outputs.sum().backward()
+    assert model.features[0].weight.grad.abs().max() > 0
+
+
+@pytest.mark.parametrize(
+    "name", ["resnet50", "vgg11", "convnext_tiny", "vit_tiny_patch16_224", "mobilenetv3_small_100"]
+)
+def test_timms_models_name_their_own_classifier(torchvision: ModuleType, name: str) -> None:
+    timm = pytest.importorskip("timm")
+    with torch.device("meta"):
+        model = timm.create_model(name, pretrained=False)
+    (path,) = (path for path, layer in model.named_modules() if layer is model.get_classifier())
+    assert LogBias().model(model)[1] == f"bias of {path} set to -ln(1000)"
+
+
+@pytest.mark.parametrize(
+    ("name", "heads"), [("deit_tiny_distilled_patch16_224", "head, head_dist"), ("volo_d1_224", "aux_head, head")]
+)
+def test_several_classifiers_are_refused_by_name(torchvision: ModuleType, name: str, heads: str) -> None:
+    timm = pytest.importorskip("timm")
+    with torch.device("meta"):
+        model = timm.create_model(name, pretrained=False)
+    with pytest.raises(ValueError, match=f"has 2: {heads}; nothing was changed"):
+        LogBias().model(model)
 
 
 def correlated_images(count: int = 40, size: int = 16) -> torch.Tensor:
@@ -27,21 +98,11 @@ def test_outputs_have_the_identity_as_second_moment() -> None:
 
 
 def test_second_half_is_the_negative_and_eps_limits_the_gain() -> None:
-    images = correlated_images()
-    weights = whitening_weights(images, 2, eps=5e-4)
+    weights = whitening_weights(correlated_images(), 2, eps=5e-4)
     assert torch.equal(weights[12:], -weights[:12])
     norms = weights[:12].flatten(1).norm(dim=1)
     assert (norms.diff() > 0).all()  # largest eigenvalue first
     assert norms.max() <= 5e-4**-0.5
-
-
-def test_the_layer_is_filled_and_frozen_but_for_its_bias() -> None:
-    images = correlated_images()
-    layer = nn.Conv2d(3, 24, 2)
-    whiten(layer, images)
-    assert torch.equal(layer.weight, whitening_weights(images, 2, 5e-4))
-    assert not layer.weight.requires_grad
-    assert layer.bias is not None and layer.bias.requires_grad
 
 
 def test_shapes_that_do_not_fit_are_refused_unchanged() -> None:
@@ -52,6 +113,9 @@ def test_shapes_that_do_not_fit_are_refused_unchanged() -> None:
     assert torch.equal(layer.weight, before) and layer.weight.requires_grad
     with pytest.raises(ValueError, match="at least 12 patches"):
         whitening_weights(torch.randn(1, 3, 3, 3), 2)
+    layer = nn.Conv2d(3, 24, 2)
+    whiten(layer, correlated_images())
+    assert torch.equal(layer.weight, whitening_weights(correlated_images(), 2, 5e-4)) and not layer.weight.requires_grad
 
 
 def test_a_run_whitens_with_its_first_batch_and_never_again() -> None:
@@ -89,9 +153,3 @@ def test_all_ranks_take_rank_0s_weights(monkeypatch: pytest.MonkeyPatch) -> None
     speed.before_step(model, 0, 0.0)
     speed.batch(correlated_images(), torch.zeros(40), 2)
     assert torch.equal(model[0].weight, of_rank_0)
-
-
-@pytest.mark.parametrize("layer, words", [(nn.Linear(2, 2), "found none"), (nn.Conv2d(3, 8, 3), "set 54 output")])
-def test_a_model_without_a_first_convolution_that_fits_is_refused(layer: nn.Module, words: str) -> None:
-    with pytest.raises(NoEffect, match=words):
-        stack(Whitening()).model(nn.Sequential(layer))

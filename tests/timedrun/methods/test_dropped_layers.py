@@ -1,0 +1,182 @@
+"""Gyro dropout, stochastic depth and layer freezing: what is left out, when, at which rate, and in evaluation."""
+
+import copy
+from types import ModuleType
+
+import pytest
+import torch
+from torch import nn
+
+from image_classification.model import ModelConfig, build_model
+from timedrun.methods import BlurPool, GyroDropout, LayerFreezing, StochasticDepth, stack
+from timedrun.methods.method import Position
+from timedrun.methods.stochastic_depth import _Branch, keep_rates
+from timedrun.training.initialisation import residual_blocks
+
+
+def test_each_mask_is_used_in_one_part_of_the_run() -> None:
+    method = GyroDropout(sigma=8, tau=2)
+    parts = [method.chosen(Position(0, progress / 4, seed=5)) for progress in range(4)]
+    assert sorted(sum(parts, ())) == list(range(8)) and method.chosen(Position(9, 1.0, seed=5)) == parts[3]
+    assert parts != [method.chosen(Position(0, progress / 4, seed=6)) for progress in range(4)]
+    assert method.chosen(Position(3, 0.1, seed=5, rank=3)) == parts[0]
+
+
+@pytest.mark.parametrize("shape", [(8, 64), (8, 5, 64), (8, 64, 3, 3)])
+def test_a_batch_is_divided_among_the_masks_in_use(shape: tuple[int, ...]) -> None:
+    speed = stack(GyroDropout(p=0.25, sigma=8, tau=2), seed=1)
+    model = speed.model(nn.Sequential(nn.Dropout(0.1), nn.Dropout(0.1)))
+    seen = []
+    for step in range(4):
+        speed.before_step(model, step, step / 4)
+        output = model[0](torch.ones(shape))  # type: ignore[index, operator]
+        assert output.unique().tolist() == pytest.approx([0, 4 / 3])
+        rows = output if len(shape) == 2 else output.amax(dim=(2, 3) if len(shape) == 4 else 1)
+        assert torch.equal(rows[0], rows[3]) and torch.equal(rows[4], rows[7]) and not torch.equal(rows[3], rows[4])
+        seen += [rows[0], rows[4]]
+    kept = torch.stack(seen).bool().float()
+    assert len(kept.unique(dim=0)) == 8 and 0.65 < kept.mean() < 0.85
+    assert torch.equal(model.eval()(torch.ones(shape)), torch.ones(shape))
+
+
+def test_layers_have_masks_of_their_own_which_follow_the_model_to_its_device() -> None:
+    speed = stack(GyroDropout(sigma=4, tau=1))
+    model = speed.model(nn.Sequential(nn.Dropout(), nn.Dropout()))
+    speed.before_step(model, 0, 0.0)
+    assert model(torch.ones(4, 8, device="meta")).is_meta
+    first, second = (layer(torch.ones(1, 64)) for layer in model)  # type: ignore[union-attr, operator]
+    assert not torch.equal(first, second) and first.unique().tolist() == [0, 2]
+
+
+def test_other_masks_and_other_skipped_blocks_compile_no_further_graph() -> None:
+    dropped = nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.1))
+    for method, module, inputs in (
+        (GyroDropout(p=0.25, sigma=12, tau=2), dropped, torch.ones(2, 8)),
+        (StochasticDepth(kind="block", rate=0.5), network(), torch.randn(2, 3, 32, 32)),
+    ):
+        speed, graphs = stack(method), list[torch.fx.GraphModule]()
+        model = speed.model(module).train()
+        model.compile(backend=lambda graph, inputs, graphs=graphs: graphs.append(graph) or graph.forward)
+        outputs, compiled = [], []
+        for step in range(6):
+            speed.before_step(model, step, step / 6)
+            outputs.append(model(inputs))
+            compiled.append(len(graphs))
+        assert len(torch.stack(outputs).unique(dim=0)) > 2
+        assert len(set(compiled[1:])) == 1, compiled  # one graph more for a layer that had masks before
+        with torch.compiler.set_stance("force_eager"):
+            expected = model.eval()(inputs)
+        torch.testing.assert_close(model(inputs), expected)
+
+
+def network(block: str = "bottleneck") -> nn.Module:
+    shape = {"layers": (2, 2), "widths": (4, 8), "classes": 4}
+    return build_model(ModelConfig(block=block, **shape), seed=1)  # type: ignore[arg-type]
+
+
+def test_rates_grow_with_depth() -> None:
+    assert keep_rates(4, 0.2, "linear") == pytest.approx([0.95, 0.9, 0.85, 0.8])
+    assert keep_rates(3, 0.2, "uniform") == [0.8] * 3
+
+
+@pytest.mark.parametrize("block", ["basic", "bottleneck"])
+def test_a_sample_keeps_or_loses_its_branch_and_evaluation_scales_it(block: str) -> None:
+    torch.manual_seed(0)
+    plain = network(block)
+    dropped = stack(StochasticDepth(rate=0.4, distribution="uniform")).model(copy.deepcopy(plain))
+    (first, *_), (changed, *_) = residual_blocks(plain), residual_blocks(dropped)
+    last = first.bn3 if block == "bottleneck" else first.bn2
+    x = torch.randn(64, 4, 8, 8).relu()
+    branches: list[torch.Tensor] = []
+    last.register_forward_hook(lambda module, inputs, output: branches.append(output))  # type: ignore[union-attr]
+    whole, other = first(x), changed(x)
+    shortcut = x if first.downsample is None else first.downsample(x)
+    kept = [torch.allclose(a, b, atol=1e-6) for a, b in zip(whole, other, strict=True)]
+    lost = [torch.allclose(a, b.relu(), atol=1e-6) for a, b in zip(other, shortcut, strict=True)]
+    assert all(a != b for a, b in zip(kept, lost, strict=True)) and 25 <= sum(kept) <= 52  # 38.4 expected
+    first.eval()
+    changed.eval()
+    first(x)
+    shortcut = x if changed.downsample is None else changed.downsample(x)
+    torch.testing.assert_close(changed(x), (0.6 * branches[-1] + shortcut).relu())
+
+
+def test_a_skipped_block_does_no_work_and_gets_no_gradient() -> None:
+    speed = stack(StochasticDepth(kind="block", rate=0.5, distribution="uniform"), seed=2)
+    model = speed.model(network())
+    assert speed.skips_parameters
+    skipped = []
+    for step in range(40):
+        speed.before_step(model, step, 0.0)
+        model.zero_grad()
+        model(torch.randn(2, 3, 32, 32)).sum().backward()
+        speed.after_step(model)
+        idle = [block.conv1.weight.grad is None for block in residual_blocks(model)]  # type: ignore[union-attr]
+        assert idle == [block.skipped for block in residual_blocks(model)]
+        skipped += idle
+    assert 55 <= sum(skipped) <= 105  # 80 of 160 expected
+
+
+def test_other_libraries_blocks_and_blurred_convolutions(torchvision: ModuleType) -> None:
+    model = stack(BlurPool(), StochasticDepth()).model(torchvision.models.resnet18(num_classes=4))
+    assert model(torch.randn(2, 3, 64, 64)).shape == (2, 4)
+    timm = pytest.importorskip("timm")
+    for name in ("test_resnet", "seresnet18"):
+        model = stack(BlurPool(), StochasticDepth()).model(timm.create_model(name, pretrained=False, num_classes=4))
+        assert model(torch.randn(2, 3, 64, 64)).shape == (2, 4)
+
+
+def test_the_rate_holds_in_low_precision() -> None:
+    torch.manual_seed(0)
+    branch = _Branch(1 - 0.00625, "sample")  # the first of 16 blocks at 0.1; bf16 draws of 1/256 gave 0.0078
+    kept = branch(nn.Identity(), None, torch.ones(1_000_000, 1, dtype=torch.bfloat16))
+    assert kept.dtype == torch.bfloat16 and 0.0060 < float((kept == 0).float().mean()) < 0.0065  # 3 deviations
+
+
+def test_the_number_of_frozen_layers_grows_linearly_and_spares_the_last() -> None:
+    method = LayerFreezing(start=0.5)
+    assert [method.count(11, progress / 20) for progress in range(8, 21)] == [0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10]
+    assert LayerFreezing(start=0.0, level=0.3).count(11, 1.0) == 3
+
+
+def test_frozen_layers_keep_their_weights_and_the_others_train() -> None:
+    torch.manual_seed(0)
+    network = nn.Sequential(
+        nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Sequential(nn.Linear(4, 4), nn.ReLU()), nn.Linear(4, 2)
+    )
+    speed = stack(LayerFreezing(start=0.5))
+    model = speed.model(network)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    changed = []
+    for step in range(8):
+        before = [parameter.detach().clone() for parameter in model.parameters()]
+        speed.before_step(model, step, step / 8)
+        model(torch.randn(8, 4)).square().sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        speed.after_step(model)
+        changed.append([not torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True)])
+    layers = [[one[index] for index in (0, 2, 4, 6)] for one in changed]
+    assert layers[4:] == [
+        [True, True, True, True],
+        [True, True, True, True],  # progress 0.625: a quarter of three
+        [False, True, True, True],
+        [False, False, True, True],
+    ]
+    assert speed.report == ["layer_freezing: 2 layers frozen"]
+
+
+def test_layers_that_a_warm_up_froze_train_again_and_those_frozen_by_others_do_not() -> None:
+    tied = nn.Linear(2, 2, bias=False)
+    speed = stack(LayerFreezing(start=0.0))
+    model = speed.model(nn.Sequential(tied, nn.Linear(2, 2), nn.Linear(2, 2).requires_grad_(False), nn.Linear(2, 2)))
+    model[3].weight = tied.weight
+    before = speed.state_dict()
+    speed.before_step(model, 9, 1.0)
+    trained = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
+    assert trained == {"0.weight", "3.bias"}  # the last layer's, one of which the first layer has, too
+    speed.load_state_dict(before)
+    speed.before_step(model, 0, 0.0)
+    trained = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
+    assert trained == {"0.weight", "1.weight", "1.bias", "3.bias"}
+    assert speed.report == ["layer_freezing: nothing yet"]

@@ -1,0 +1,256 @@
+"""Progressive resizing and sequence length warm-up: the published schedules, and what becomes of inputs."""
+
+import itertools
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from timedrun.methods import ColOut, Method, NoEffect, ProgressiveResizing, stack
+from timedrun.methods.method import Position
+from timedrun.methods.progressive_resizing import resize
+from timedrun.methods.sequence_length_warmup import SequenceLengthWarmup, cut
+
+MLPERF = ProgressiveResizing(start=0.5, delay=0.4, finetune=0.2, increment=4)
+HOT = ProgressiveResizing(start=0.6, delay=0.2, finetune=0.2)
+
+# (width, epochs) -> (size, epochs at it), mean pixel cost relative to 224 x 224: executed with Composer's formula.
+PUBLISHED = {
+    (176, 18): ("88x8 96 112 124 136 148 160 172 176x3", 0.318),
+    (176, 26): ("88x11 92 100 112 119 128 136 144 152 160 168 176x5", 0.320),
+    (176, 28): ("88x12 96 104 112 116 124 132 140 148 156 164 172 176x5", 0.320),
+    (176, 32): ("88x14 96 104 112 116 124 132 136 144 152 160 164 172 176x6", 0.322),
+    (176, 36): ("88x15 92 96 104 112 116 124 128 136 140 148 152 160 164 172 176x7", 0.324),
+}
+
+
+def by_epoch(method: ProgressiveResizing, width: int, epochs: int) -> list[int]:
+    """Sizes where progress counts whole epochs, as in the runs of 2022."""
+    return method.sizes(width, [epoch / epochs for epoch in range(epochs)])
+
+
+def runs(sizes: list[int]) -> str:
+    counted = [(size, len(list(group))) for size, group in itertools.groupby(sizes)]
+    return " ".join(f"{size}x{count}" if count > 1 else f"{size}" for size, count in counted)
+
+
+@pytest.mark.parametrize("width, epochs", PUBLISHED)
+def test_published_schedules(width: int, epochs: int) -> None:
+    expected, cost = PUBLISHED[width, epochs]
+    sizes = by_epoch(MLPERF, width, epochs)
+    assert runs(sizes) == expected
+    assert np.mean(np.square(sizes)) / 224**2 == pytest.approx(cost, abs=6e-4)
+
+
+@pytest.mark.parametrize(
+    ("method", "epochs", "counts", "cost"),
+    [
+        (MLPERF, 90, {88: 37, 176: 18}, 0.327),
+        (MLPERF, 135, {88: 56, 176: 28}, 0.328),
+        (HOT, 270, {104: 55, 108: 10, 172: 9, 176: 58}, 0.408),
+    ],
+    ids=["90 epochs", "135 epochs", "hot"],
+)
+def test_long_schedules(method: ProgressiveResizing, epochs: int, counts: dict[int, int], cost: float) -> None:
+    sizes = by_epoch(method, 176, epochs)
+    assert {size: sizes.count(size) for size in counts} == counts
+    assert np.mean(np.square(sizes)) / 224**2 == pytest.approx(cost, abs=6e-4)
+
+
+def test_sizes_grow_after_the_delay_with_ties_to_even_and_a_nominal_120_of_176_is_119() -> None:
+    assert MLPERF.sizes(176, [0.399, 0.8]) == [88, 176]
+    assert MLPERF.sizes(20, [0.0]) == [8]  # 2.5 increments
+    assert MLPERF.sizes(28, [0.0]) == [16]  # 3.5 increments
+    for width in (176, 224):
+        odd = {size for size in MLPERF.sizes(width, np.linspace(0, 1, 4001)) if size % 4}
+        assert odd == ({119} if width == 176 else set())
+
+
+@pytest.mark.parametrize("width", [176, 224, 32, 8])
+@pytest.mark.parametrize("interpolation", ["nearest", "bilinear"])
+def test_batches_have_the_size_that_the_schedule_names(width: int, interpolation: Any) -> None:
+    method = ProgressiveResizing(delay=0.4, interpolation=interpolation)
+    hooks = method.hooks()
+    images, labels = torch.randn(1, 2, width, width), torch.zeros(1, dtype=torch.int64)
+    for progress in np.linspace(0, 1, 41):
+        small, same = hooks.batch(images, labels, Position(0, float(progress)), 10)
+        assert [small.shape[3]] == method.sizes(width, [float(progress)])
+        assert same is labels
+
+
+def test_nearest_picks_source_pixels_at_steps_of_one_over_scale() -> None:
+    image = torch.randn(1, 1, 176, 176)
+    picked = (np.arange(119, dtype=np.float32) * np.float32(176 / 120)).astype(int)
+    assert torch.equal(resize(image, 120 / 176, "nearest"), image[:, :, picked][:, :, :, picked])
+
+
+def test_bilinear_is_the_antialiased_filter_of_pillow() -> None:
+    pillow = pytest.importorskip("PIL.Image")
+    image = np.random.default_rng(0).standard_normal((16, 16)).astype(np.float32)
+    expected = np.asarray(pillow.fromarray(image).resize((10, 10), pillow.Resampling.BILINEAR))
+    actual = resize(torch.from_numpy(image)[None, None], 10 / 16, "bilinear")
+    np.testing.assert_allclose(actual[0, 0].numpy(), expected, atol=1e-5)
+
+
+def test_images_that_are_not_square_keep_their_shape_and_full_size_is_handed_on_untouched() -> None:
+    images, hooks = torch.randn(1, 3, 88, 176), MLPERF.hooks()
+    assert hooks.batch(images, torch.zeros(1), Position(0, 0.9), 10)[0] is images
+    assert hooks.effect() is None
+    small, _ = hooks.batch(images, torch.zeros(1), Position(0, 0.0), 10)
+    assert small.shape == (1, 3, 44, 88)
+    assert hooks.effect() == "1 batches resized to 88..88 px"
+
+
+def test_at_the_loader_images_are_asked_for_at_the_published_sizes_and_left_as_they_are() -> None:
+    speed = stack(replace(MLPERF, where="loader"))
+    assert runs([speed.input_size(176, epoch / 28) for epoch in range(28)]) == PUBLISHED[176, 28][0]
+    assert stack(MLPERF).input_size(176, 0.0) == 176
+    for progress, size in ((0.0, 88), (0.9, 176)):
+        images = torch.randn(2, 3, size, size)
+        speed.enter(0, progress)
+        assert speed.batch(images, torch.zeros(2), 10)[0] is images
+    assert speed.report == ["progressive_resizing: 1 batches loaded at 88..88 px"]
+
+
+@pytest.mark.parametrize(("asked", "loaded"), [(False, 88), (True, 176)])
+def test_a_loop_that_loads_whole_images_whatever_the_method_asks_for_has_no_effect(asked: bool, loaded: int) -> None:
+    speed = stack(replace(MLPERF, where="loader"))
+    if asked:
+        speed.input_size(176, 0.0)
+    speed.enter(0, 0.0)
+    speed.batch(torch.randn(2, 3, loaded, loaded), torch.zeros(2), 10)
+    with pytest.raises(NoEffect, match="progressive_resizing"):
+        speed.verify()
+
+
+def test_memory_format_survives() -> None:
+    images = torch.randn(2, 3, 16, 16).to(memory_format=torch.channels_last)
+    for interpolation in ("nearest", "bilinear"):
+        small = resize(images, 0.5, interpolation)
+        assert small.is_contiguous(memory_format=torch.channels_last), interpolation
+
+
+@given(
+    size=st.integers(8, 300),
+    start=st.floats(0.3, 1),
+    delay=st.floats(0, 0.6),
+    finetune=st.floats(0, 0.4),
+    increment=st.integers(1, 4),
+)
+def test_sizes_grow_from_start_to_full(size: int, start: float, delay: float, finetune: float, increment: int) -> None:
+    method = ProgressiveResizing(start=start, delay=delay, finetune=finetune, increment=increment)
+    sizes = method.sizes(size, np.linspace(0, 1, 33))
+    assert sizes == sorted(sizes)
+    assert abs(sizes[0] - start * size) <= increment / 2 + 1 or delay == 0
+    assert size - increment / 2 - 1 <= sizes[-1] <= size
+
+
+@pytest.mark.parametrize("method", [ProgressiveResizing(), ColOut()])
+def test_a_model_of_one_image_size_is_refused_before_training(method: Method) -> None:
+    class PatchEmbed(nn.Conv2d):  # attributes of timm's
+        img_size = (224, 224)
+        strict_img_size = True
+
+    embed = PatchEmbed(3, 8, 16, 16)
+    for name, model in (("PatchEmbed", embed), ("0", nn.Sequential(embed))):
+        words = rf"{method.name} trains on images of other sizes, but {name} of the model takes \(224, 224\) px only"
+        with pytest.raises(ValueError, match=f"{words}.*dynamic_img_size=True"):
+            method.model(model)
+    PatchEmbed.strict_img_size = False
+    assert method.model(embed) == (embed, "")
+
+
+GPT_125M = SequenceLengthWarmup(steps=14_000, pacing="composer_2022")
+
+
+def lengths(method: SequenceLengthWarmup, first: int, last: int) -> list[int]:
+    return [method.length(step / method.steps) for step in range(first, last)]
+
+
+def test_gpt_125m_by_the_defaults_adds_8_tokens_every_33_steps_up_to_step_4224() -> None:
+    run = lengths(GPT_125M, 0, 14_000)
+    assert run[:67] == [8] * 66 + [16]
+    assert run[98] == 16 and run[99] == 24
+    assert run.index(1024) == 4_224
+    assert set(run[4_224:]) == {1024}
+    assert 1 - sum(run) / (14_000 * 1024) == pytest.approx(0.15, abs=0.005)
+
+
+def test_the_papers_line_ends_at_its_duration_and_not_later() -> None:
+    run = lengths(replace(GPT_125M, pacing="linear"), 0, 14_000)
+    assert run[:35] == [8] * 34 + [16]  # 8 + 1,016 x 33 / 4,200 = 15.98
+    assert run.index(1024) == 4_200
+    assert (run[2_099], run[2_100], run[4_199]) == (512, 516 // 8 * 8, 1_016)
+
+
+@given(
+    steps=st.integers(20, 2000),
+    hundredths=st.integers(10, 100),
+    low=st.integers(1, 60),
+    more=st.integers(16, 500),
+    step_size=st.sampled_from([1, 4, 8, 16]),
+)
+@settings(max_examples=30)
+def test_linear_lengths_are_the_papers_formula_in_exact_fractions(
+    steps: int, hundredths: int, low: int, more: int, step_size: int
+) -> None:
+    duration = hundredths / 100
+    method = SequenceLengthWarmup(
+        steps=steps, duration=duration, min_length=low, max_length=low + more, step_size=step_size
+    )
+    total = steps * hundredths // 100
+    for step in range(steps):
+        exact = low + more * min(Fraction(step, total), 1)
+        expected = low + more if step >= total else max(low, exact // step_size * step_size)
+        assert method.length(step / steps) == expected
+
+
+@given(
+    steps=st.integers(50, 3000),
+    duration=st.floats(0.1, 1),
+    low=st.integers(1, 40),
+    increments=st.integers(1, 5),
+    step_size=st.integers(1, 16),
+    extra=st.integers(0, 15),
+)
+@settings(max_examples=30)
+def test_composers_lengths_are_those_of_a_loop_that_adds_an_increment_every_n_steps(
+    steps: int, duration: float, low: int, increments: int, step_size: int, extra: int
+) -> None:
+    high = low + increments * step_size + extra % step_size
+    method = SequenceLengthWarmup(
+        steps=steps, duration=duration, min_length=low, max_length=high, step_size=step_size, pacing="composer_2022"
+    )
+    every = int(steps * duration + 1e-9) // increments
+    grown, left = 0, every
+    for step in range(steps):
+        if left == 0:
+            grown, left = grown + step_size, every
+        left -= 1
+        assert method.length(step / steps) == (low if grown < low else high if grown > high else grown)
+
+
+def test_truncation_keeps_the_beginning_of_each_sequence_and_cutting_every_token_that_fills_a_row() -> None:
+    tokens = torch.arange(20).view(2, 10)
+    assert torch.equal(cut(tokens, 3, truncate=True), torch.tensor([[0, 1, 2], [10, 11, 12]]))
+    assert torch.equal(cut(tokens, 3, truncate=False), torch.arange(18).view(6, 3))
+
+
+@pytest.mark.parametrize("truncate", [True, False])
+def test_targets_stay_the_successors_of_inputs(truncate: bool) -> None:
+    method = SequenceLengthWarmup(steps=100, max_length=32, truncate=truncate, pacing="composer_2022")
+    hooks, tokens = method.hooks(), torch.arange(2 * 32).view(2, 32)
+    seen = []
+    for step in range(100):
+        inputs, targets = hooks.batch(tokens, tokens + 1, Position(0, step / 100), 99)
+        assert torch.equal(targets, inputs + 1)
+        seen.append(inputs.shape[1])
+    assert seen == lengths(method, 0, 100)
+    # 30 steps, 3 increments of 8: one every 10 steps, the first of which ends at min_length
+    assert hooks.effect() == "40 batches cut to 8..24 tokens"

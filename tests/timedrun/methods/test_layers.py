@@ -1,0 +1,365 @@
+"""Layers that methods add or convert: blurred, gated, factorized, float8, squeeze-and-excitation, memory order."""
+
+import copy
+from dataclasses import replace
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from scipy.ndimage import convolve
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from language_model.gpt.model import Decoder, NextTokenLoss, build_model
+from language_model.gpt.settings import GPT2_DECODER
+from timedrun.methods import BlurPool, ChannelsLast, Factorize, GatedLinearUnits, NoEffect, stack
+from timedrun.methods.blurpool import BlurConv2d, BlurMaxPool2d, _kernel, blur, blur_by_pools, blur_by_slices, blurpool
+from timedrun.methods.factorize import factors, rank_of
+from timedrun.methods.float8 import Float8, Float8Linear, float8_linear, quantize
+from timedrun.methods.squeeze_excite import SqueezeExcitation, SqueezeExcite
+
+
+def test_channels_are_scaled_by_the_formula(torchvision: ModuleType) -> None:
+    torch.manual_seed(0)
+    layer, x = SqueezeExcitation(3, 2), torch.randn(4, 3, 5, 6)
+    w1, w2 = layer.reduce.weight.double(), layer.expand.weight.double()
+    for sample, out in zip(x, layer(x), strict=True):
+        gates = 1 / (1 + (-(w2 @ (w1 @ sample.double().mean(dim=(1, 2))).clamp(min=0))).exp())
+        torch.testing.assert_close(out, (sample * gates[:, None, None]).float())
+    timm = pytest.importorskip("timm.layers")
+    theirs = timm.SEModule(3, rd_channels=2, bias=False)
+    theirs.fc1.weight.data.copy_(layer.reduce.weight[:, :, None, None])
+    theirs.fc2.weight.data.copy_(layer.expand.weight[:, :, None, None])
+    torch.testing.assert_close(layer(x), theirs(x))
+
+
+def test_wide_convolutions_are_followed_by_it_whoever_replaced_them() -> None:
+    def network() -> nn.Sequential:
+        return nn.Sequential(nn.Conv2d(3, 16, 3), nn.Conv2d(16, 32, 3, 2), nn.Conv2d(32, 16, 1, bias=False))
+
+    method = SqueezeExcite(min_channels=16, latent_channels=0.5)
+    torch.manual_seed(0)
+    model = stack(BlurPool(), method).model(network())
+    names = [name for name, _ in model.named_parameters() if "squeeze" in name]
+    assert names == [f"{layer}.squeeze_excite.{part}.weight" for layer in (1, 2) for part in ("reduce", "expand")]
+    assert model[1].squeeze_excite.reduce.weight.shape == (16, 32)  # type: ignore[union-attr]
+    images = torch.randn(2, 3, 12, 12)
+    with torch.no_grad():
+        for layer in (1, 2):
+            model[layer].squeeze_excite.expand.weight.zero_()  # type: ignore[union-attr, operator]  # gates of 0.5
+    plain = stack(BlurPool()).model(network())
+    plain.load_state_dict(model.state_dict(), strict=False)
+    with torch.no_grad():
+        between = plain[1](plain[0](images))
+        torch.testing.assert_close(model(images), 0.5 * plain[2](0.5 * between))
+    other = stack(method, BlurPool()).model(network())
+    other.load_state_dict(model.state_dict())
+    torch.testing.assert_close(other(images), model(images))
+
+
+def bert(kind: str = "Bert") -> nn.Module:
+    import transformers
+
+    torch.manual_seed(0)
+    shape = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 48}
+    config = getattr(transformers, f"{kind}Config")(vocab_size=30, **shape)
+    return getattr(transformers, f"{kind}ForMaskedLM")(config).eval()
+
+
+def test_the_feed_forward_layer_computes_the_formula(torchvision: ModuleType) -> None:
+    model = stack(GatedLinearUnits()).model(bert()).eval()
+    layer = model.bert.encoder.layer[0]  # type: ignore[union-attr, index]
+    x = torch.randn(2, 5, 16)
+    gate, up, out = layer.intermediate.gate.weight, layer.intermediate.up.weight, layer.output  # type: ignore[union-attr]
+    gated = x @ gate.T
+    hidden = 0.5 * gated * (1 + torch.erf(gated / 2**0.5)) * (x @ up.T)
+    inner = hidden @ out.dense.weight.T + out.dense.bias + x  # type: ignore[union-attr, operator]
+    mean, variance = inner.mean(-1, keepdim=True), inner.var(-1, correction=0, keepdim=True)
+    torch.testing.assert_close(layer.feed_forward_chunk(x), (inner - mean) / (variance + 1e-12).sqrt())  # type: ignore[operator, union-attr]
+
+
+def test_two_thirds_of_the_width_has_about_as_many_parameters(torchvision: ModuleType) -> None:
+    plain, gated = bert(), stack(GatedLinearUnits(iso_parameters=True)).model(bert())
+    counts = [sum(parameter.numel() for parameter in model.parameters()) for model in (plain, gated)]
+    assert gated.bert.encoder.layer[1].intermediate.up.out_features == 32  # type: ignore[union-attr, index]
+    assert counts[0] - 2 * 48 == counts[1]  # without the biases of the first map
+
+
+@pytest.mark.parametrize("kind", ["Bert", "Roberta"])
+def test_gated_layers_train_and_are_in_the_optimizer(torchvision: ModuleType, kind: str) -> None:
+    speed = stack(GatedLinearUnits())
+    model = speed.model(bert(kind))
+    assert speed.report == ["gated_linear_units: 2 feed-forward layers"]
+    speed.require_in(torch.optim.SGD(model.parameters(), lr=0.1))
+    tokens = torch.randint(2, 30, (2, 8))
+    loss = model(input_ids=tokens, labels=tokens).loss
+    loss.backward()
+    assert 3 < loss.item() < 4  # ln 30 = 3.4
+    for name, parameter in model.named_parameters():
+        if "intermediate" in name:
+            assert parameter.grad is not None and parameter.grad.any()
+
+
+def test_the_product_is_the_nearest_of_its_rank() -> None:
+    torch.manual_seed(0)
+    weight = torch.randn(6, 9)
+    last, first = factors(weight, 4)
+    assert last.shape == (6, 4) and first.shape == (4, 9)
+    dropped = torch.linalg.svdvals(weight)[4:]  # Eckart and Young: the error of the nearest
+    torch.testing.assert_close(torch.linalg.norm(weight - last @ first), torch.linalg.norm(dropped))
+
+
+def test_layers_of_low_rank_compute_the_same_after_it() -> None:
+    torch.manual_seed(0)
+    convolution, linear = nn.Conv2d(8, 16, 3, stride=2, padding=1, dilation=2), nn.Linear(16, 12)
+    with torch.no_grad():
+        convolution.weight.copy_((torch.randn(16, 2) @ torch.randn(2, 72)).view(16, 8, 3, 3))
+        linear.weight.copy_(torch.randn(12, 3) @ torch.randn(3, 16))
+    network = nn.Sequential(convolution, nn.AdaptiveAvgPool2d(1), nn.Flatten(), linear)
+    images = torch.randn(4, 8, 9, 9)
+    expected = network(images)
+    model = stack(Factorize(min_channels=8, min_features=8)).model(network)
+    assert [tuple(p.shape) for p in model[0].parameters()] == [(2, 8, 3, 3), (16, 2, 1, 1), (16,)]  # type: ignore[index]
+    torch.testing.assert_close(model(images), expected, atol=1e-4, rtol=1e-4)
+
+
+def test_ranks_that_save_nothing_leave_the_layer() -> None:
+    assert (rank_of(0.25, 256, 512), rank_of(128, 256, 256), rank_of(127, 256, 256)) == (64, 0, 127)
+    assert rank_of(0.9, 64, 64, taps=9) == 57 and rank_of(0.9, 64, 64) == 0  # 57 (64 * 9 + 64) < 64 * 9 * 64
+
+
+def test_a_layer_used_twice_stays_one_and_unsuitable_ones_are_left() -> None:
+    shared, grouped = nn.Linear(300, 300), nn.Conv2d(256, 256, 1, groups=2)
+    model = stack(Factorize()).model(nn.Sequential(shared, shared, grouped, nn.Linear(300, 10)))
+    assert model[0] is model[1] and model[2] is grouped and isinstance(model[3], nn.Linear)  # type: ignore[index]
+
+
+def test_weights_tied_to_another_layer_stay_tied() -> None:
+    words, head = nn.Embedding(600, 512), nn.Linear(512, 600, bias=False)
+    head.weight = words.weight
+    model = stack(Factorize()).model(nn.Sequential(words, nn.Linear(512, 512), head))
+    assert isinstance(model[1], nn.Sequential) and model[2].weight is model[0].weight  # type: ignore[index, union-attr]
+
+
+def test_it_works_without_memory() -> None:
+    with torch.device("meta"):
+        model = stack(Factorize()).model(nn.Sequential(nn.Linear(512, 512)))
+    assert all(parameter.is_meta for parameter in model.parameters())
+
+
+def network() -> nn.Sequential:
+    return nn.Sequential(
+        nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16), nn.Conv2d(16, 4, 3, stride=2), nn.Flatten(), nn.Linear(4 * 9, 2)
+    )
+
+
+def test_weights_and_inputs_are_converted_and_outputs_stay_the_same() -> None:
+    plain = network()
+    speed = stack(ChannelsLast())
+    model = speed.model(copy.deepcopy(plain))
+    images = torch.randn(2, 3, 9, 9)
+    speed.enter(0, 0.0)
+    inputs, _ = speed.batch(images, torch.zeros(2), 2)
+    assert inputs.is_contiguous(memory_format=torch.channels_last)
+    assert all(p.is_contiguous(memory_format=torch.channels_last) for p in model.parameters() if p.dim() == 4)
+    torch.testing.assert_close(model(inputs), plain(images), atol=1e-5, rtol=1e-5)
+    speed.verify()
+    assert speed.report == ["channels_last: 2 convolution weights"]
+    rows = torch.randn(2, 5)
+    assert speed.batch(rows, rows, 2)[0] is rows
+
+
+def test_it_goes_with_blurpool_in_either_order() -> None:
+    for methods in ((ChannelsLast(), BlurPool()), (BlurPool(), ChannelsLast())):
+        model = stack(*methods).model(network())
+        output = model[:3](torch.randn(2, 3, 9, 9).to(memory_format=torch.channels_last))
+        assert output.is_contiguous(memory_format=torch.channels_last)
+
+
+DECODER = replace(GPT2_DECODER, layers=1, hidden=32, heads=2, context=16, vocabulary=64, biases=False)
+
+
+def rounded(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """Round `x` to `dtype` after a scaling to its range, in float64."""
+    scale = x.abs().max().double() / torch.finfo(dtype).max
+    return (x.double() / scale).float().to(dtype).double() * scale
+
+
+@pytest.mark.parametrize("rows", [16, 5])
+def test_outputs_and_gradients_are_products_of_rounded_operands(rows: int) -> None:
+    torch.manual_seed(0)
+    x, weight, bias = (torch.randn(size, requires_grad=True) for size in ((2, rows, 32), (48, 32), (48,)))
+    outer = (torch.randn(2, rows, 48) * torch.logspace(-4, 0, 48)).bfloat16()
+    output = float8_linear(x, weight, bias)
+    output.backward(outer.float())
+    features, weights = (rounded(one.detach(), torch.float8_e4m3fn) for one in (x, weight))
+    gradients = rounded(outer.float(), torch.float8_e5m2)
+    assert x.grad is not None and weight.grad is not None and bias.grad is not None
+    torch.testing.assert_close(output.double(), features @ weights.T + bias.double(), rtol=2**-8, atol=1e-2)
+    torch.testing.assert_close(x.grad.double(), gradients @ weights, rtol=2**-7, atol=2e-2)
+    expected = gradients.flatten(0, 1).T @ features.flatten(0, 1)
+    torch.testing.assert_close(weight.grad.double(), expected, rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(bias.grad, outer.float().sum((0, 1)))
+
+
+def test_outputs_have_the_type_of_autocast_or_of_the_inputs() -> None:
+    layer = stack(Float8()).model(nn.Sequential(nn.Linear(16, 32)))
+    assert layer(torch.randn(3, 16)).dtype == torch.float32
+    with torch.autocast("cpu", torch.bfloat16):
+        assert layer(torch.randn(3, 16)).dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2])
+@pytest.mark.parametrize("size", [1e-20, 1.0, 3e30])
+def test_values_of_any_size_are_rounded_to_the_digits_of_the_type(dtype: torch.dtype, size: float) -> None:
+    x = torch.randn(64, generator=torch.Generator().manual_seed(3)) * size
+    values, scale = quantize(x, dtype)
+    assert float(values.float().abs().max()) == torch.finfo(dtype).max
+    half_digit = {torch.float8_e4m3fn: 2**-4, torch.float8_e5m2: 2**-3}[dtype]
+    difference = (values.double() * scale.double() - x.double()).abs()
+    assert (difference <= half_digit * x.double().abs() + 1e-3 * size).all()  # the addend: of numbers near zero
+    assert torch.equal(quantize(torch.zeros(4), dtype)[0].float(), torch.zeros(4))
+
+
+def test_a_value_that_is_not_finite_is_not_hidden() -> None:
+    assert float8_linear(torch.tensor([[float("nan")] + [1.0] * 15]), torch.ones(16, 16)).isnan().all()
+
+
+def test_a_decoder_with_a_float8_head_has_nearly_the_loss_and_gradients_of_one_without() -> None:
+    tokens = torch.randint(64, (4, 17), generator=torch.Generator().manual_seed(0))
+    found: list[tuple[Tensor, dict[str, Tensor]]] = []
+    for speed in (stack(), stack(Float8(layers="head"))):
+        model = speed.model(build_model(DECODER, 1))
+        assert isinstance(model, Decoder) and model.head.weight is model.embedding.weight
+        assert [name for name, layer in model.named_modules() if isinstance(layer, Float8Linear)] == (
+            ["head"] if speed.report else []
+        )
+        with torch.no_grad():  # a loss that depends on the weights
+            model.embedding.weight.mul_(20)
+        loss = NextTokenLoss(model)(tokens[:, :-1], tokens[:, 1:]) / 64
+        loss.backward()  # type: ignore[no-untyped-call]
+        gradients = {name: one.grad for name, one in model.named_parameters() if one.grad is not None}
+        found.append((loss.detach(), gradients))
+    (plain, expected), (ours, gradients) = found
+    assert ours != plain and abs(ours - plain) < 0.02 * plain
+    for name, wanted in expected.items():
+        assert torch.nn.functional.cosine_similarity(gradients[name].flatten(), wanted.flatten(), dim=0) > 0.98, name
+
+
+def test_layers_of_other_sizes_or_names_stay_as_they_are() -> None:
+    model = stack(Float8(layers="[01]")).model(nn.Sequential(nn.Linear(16, 16), nn.Linear(16, 8), nn.Linear(16, 16)))
+    assert [type(layer) is Float8Linear for layer in model.children()] == [True, False, False]
+    with pytest.raises(NoEffect, match="no linear layer named 'nowhere'"):
+        stack(Float8(layers="nowhere")).model(model)
+    with pytest.raises(ValueError, match="not a regular expression"):
+        Float8(layers="(")
+
+
+BINOMIAL = np.outer([1, 2, 1], [1, 2, 1]) / 16
+
+
+@pytest.mark.parametrize("stride", [1, 2, (2, 1)])
+def test_blur_is_a_zero_padded_binomial_filter_of_each_channel(stride: int | tuple[int, int]) -> None:
+    image = torch.randn(2, 3, 7, 9)
+    rows, columns = stride if isinstance(stride, tuple) else (stride, stride)
+    expected = np.stack(
+        [[convolve(channel, BINOMIAL, mode="constant") for channel in sample] for sample in image.numpy()]
+    )
+    actual = blur(image, _kernel(None), stride).numpy()
+    np.testing.assert_allclose(actual, expected[:, :, ::rows, ::columns], atol=1e-6)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 8, 9])
+@pytest.mark.parametrize("kernel, padding", [(1, 0), (3, 1), (5, 2)])
+def test_blurred_convolution_equals_blur_then_strided_convolution(kernel: int, padding: int, size: int) -> None:
+    conv = nn.Conv2d(16, 4, kernel, stride=2, padding=padding, bias=True)
+    image = torch.randn(2, 16, size, size)
+    expected = F.conv2d(blur(image, _kernel(None)), conv.weight, conv.bias, 2, padding)
+    torch.testing.assert_close(BlurConv2d.of(conv, blur_first=True)(image), expected, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("by", [blur_by_pools, blur_by_slices])
+@pytest.mark.parametrize("shape", [(7, 10), (8, 9), (1, 2)])
+@pytest.mark.parametrize("stride", [1, 2, (2, 1), 3])
+def test_the_formulas_for_cuda_are_the_blur(by: Any, shape: tuple[int, int], stride: Any) -> None:
+    x, same = (torch.randn(2, 3, *shape, dtype=torch.float64).requires_grad_() for _ in range(2))
+    same.data.copy_(x.data)
+    actual, expected = by(x, stride), blur(same, _kernel(same), stride)
+    torch.testing.assert_close(actual, expected)
+    weights = torch.randn_like(actual)
+    (actual * weights).sum().backward()
+    (expected * weights).sum().backward()
+    torch.testing.assert_close(x.grad, same.grad)
+
+
+def test_on_cuda_no_convolution_blurs() -> None:
+    class Recorded(TorchDispatchMode):
+        def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            called.append(function._schema.name)
+            return function(*args, **(kwargs or {}))
+
+    called: list[str] = []
+    with FakeTensorMode(), Recorded():  # of CUDA, where there is none
+        image = torch.empty(2, 16, 8, 8, device="cuda").to(memory_format=torch.channels_last)
+        blurred = blur(image, _kernel(None), 2)
+    assert called.count("aten::avg_pool2d") == 2 and "aten::convolution" not in called
+    assert blurred.shape == (2, 16, 4, 4) and blurred.is_contiguous(memory_format=torch.channels_last)
+
+
+def test_a_convolution_blurred_last_and_a_max_pool_are_dense_and_blurred_with_the_stride() -> None:
+    conv, image = nn.Conv2d(16, 4, 3, stride=2, padding=1), torch.randn(2, 16, 8, 8)
+    expected = blur(F.conv2d(image, conv.weight, conv.bias, 1, 1), _kernel(None), 2)
+    torch.testing.assert_close(BlurConv2d.of(conv, blur_first=False)(image), expected)
+    expected = blur(F.max_pool2d(image, 3, 1, 1), _kernel(None), 2)
+    assert torch.equal(BlurMaxPool2d.of(nn.MaxPool2d(3, 2, 1))(image), expected)
+
+
+def test_resnet50_has_six_convolutions_and_one_pool_replaced(torchvision: ModuleType) -> None:
+    model = torchvision.models.resnet50()
+    keys = list(model.state_dict())
+    _, words = BlurPool().model(model)
+    assert words == "6 convolutions, 1 max-pool"
+    blurred = [name for name, module in model.named_modules() if isinstance(module, BlurConv2d)]
+    assert blurred == [f"layer{n}.0.{part}" for n in (2, 3, 4) for part in ("conv2", "downsample.0")]
+    assert isinstance(model.maxpool, BlurMaxPool2d)
+    assert type(model.conv1) is nn.Conv2d  # 3 input channels
+    assert list(model.state_dict()) == keys
+    assert model(torch.randn(1, 3, 64, 64)).shape == (1, 1000)
+
+
+def test_parameters_are_the_ones_the_model_had_and_a_layer_used_twice_stays_one() -> None:
+    conv = nn.Conv2d(16, 16, 3, stride=2)
+    model = nn.Sequential(conv, nn.MaxPool2d(2), conv).eval()
+    assert blurpool(model).convolutions == 1
+    assert isinstance(model[0], BlurConv2d) and model[0] is model[2]
+    assert model[0].weight is conv.weight
+    assert not model[0].training and not model[1].training
+    model.double()(torch.randn(1, 16, 16, 16, dtype=torch.float64))  # the kernel follows the model's type
+
+
+def test_switches_and_the_channel_limit_choose_what_is_replaced() -> None:
+    def model() -> nn.Sequential:
+        return nn.Sequential(nn.Conv2d(8, 16, 3, stride=2), nn.Conv2d(16, 16, 3, stride=2), nn.MaxPool2d(2))
+
+    assert blurpool(model()) == (1, 1, 0)
+    assert blurpool(model(), min_channels=8) == (2, 1, 0)
+    assert blurpool(model(), replace_convs=False) == (0, 1, 0)
+    assert blurpool(model(), replace_maxpools=False) == (1, 0, 0)
+
+
+def test_layers_it_cannot_replace_are_left_and_counted() -> None:
+    class Own(nn.Conv2d):
+        def forward(self, input: torch.Tensor) -> torch.Tensor:
+            return super().forward(input) * 2
+
+    reflecting = nn.Conv2d(16, 16, 3, stride=2, padding=1, padding_mode="reflect")
+    normalised = nn.utils.parametrizations.weight_norm(nn.Conv2d(16, 16, 3, stride=2))
+    model = nn.Sequential(
+        Own(16, 16, 3, stride=2), reflecting, normalised, nn.MaxPool2d(2, return_indices=True), nn.Conv2d(16, 16, 3, 2)
+    )
+    _, words = BlurPool().model(model)
+    assert words == "1 convolution, 0 max-pools, 4 strided layers left as they were"

@@ -1,0 +1,116 @@
+"""Ghost batch norm, norms in autocast's type and weight standardization against torch's, timm's and float64."""
+
+import copy
+from collections.abc import Callable
+from functools import partial
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils import parametrize
+
+from timedrun.methods import GhostBatchNorm, Method, NoEffect, WeightStandardization, stack
+from timedrun.methods.low_precision_norm import LowPrecisionGroupNorm, LowPrecisionLayerNorm
+
+
+@pytest.mark.parametrize(("count", "parts"), [(8, (4, 4)), (7, (4, 3)), (3, (3,)), (9, (3, 3, 3))])
+def test_parts_are_normalized_separately_and_share_the_momentum(count: int, parts: tuple[int, ...]) -> None:
+    torch.manual_seed(0)
+    plain = nn.BatchNorm2d(3, momentum=0.3)
+    with torch.no_grad():
+        plain.weight.uniform_()
+    ghost = stack(GhostBatchNorm(ghost_batch=4)).model(copy.deepcopy(plain))
+    images = torch.randn(count, 3, 5, 5)
+    plain.momentum = 0.3 / len(parts)
+    expected = torch.cat([plain(part) for part in torch.split(images, list(parts))])
+    torch.testing.assert_close(ghost(images), expected)
+    torch.testing.assert_close(ghost.running_mean, plain.running_mean)
+    torch.testing.assert_close(ghost.running_var, plain.running_var)
+    assert ghost.num_batches_tracked == 1
+    torch.testing.assert_close(ghost.eval()(images), plain.eval()(images))
+    assert ghost.state_dict().keys() == plain.state_dict().keys()
+
+
+@pytest.mark.parametrize(("layer", "shape"), [(nn.BatchNorm1d(2), (6, 2)), (nn.BatchNorm3d(2), (6, 2, 3, 3, 3))])
+def test_other_dimensions(layer: nn.Module, shape: tuple[int, ...]) -> None:
+    inputs = torch.randn(shape)
+    expected = torch.cat([copy.deepcopy(layer)(part) for part in inputs.chunk(2)])
+    torch.testing.assert_close(stack(GhostBatchNorm(ghost_batch=3)).model(layer)(inputs), expected)
+
+
+CASES: list[Any] = [
+    (LowPrecisionLayerNorm(), partial(nn.LayerNorm, 8), (28_672, 8)),
+    (LowPrecisionGroupNorm(), partial(nn.GroupNorm, 2, 8), (256, 8, 14, 8)),
+]
+
+
+@pytest.mark.parametrize(("method", "make", "shape"), CASES)
+def test_output_and_gradients_are_right_to_the_precision_of_the_type(
+    method: Method, make: Callable[[], nn.Module], shape: tuple[int, ...]
+) -> None:
+    torch.manual_seed(0)
+    layer, exact = make(), make().double()
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            parameter.copy_(torch.rand(8) + 0.5)
+    exact.load_state_dict(layer.state_dict())
+    speed = stack(method)
+    model = speed.model(nn.Sequential(layer))
+    inputs, weights = torch.randn(shape), torch.rand(shape)
+    speed.before_step(model, 0, 0.0)
+    with torch.autocast("cpu", torch.bfloat16):
+        output = model(inputs)
+    assert output.dtype == torch.bfloat16
+    torch.testing.assert_close(output.double(), exact(inputs.double()), atol=0.03, rtol=0.02)
+    (output.float() * weights).sum().backward()
+    (exact(inputs.double()) * weights).sum().backward()
+    for ours, theirs in zip(model.parameters(), exact.parameters(), strict=True):
+        assert ours.grad is not None and theirs.grad is not None and ours.dtype == torch.float32
+        torch.testing.assert_close(ours.grad.double(), theirs.grad, rtol=0.01, atol=30)  # torch's own are off by 20 %
+    speed.after_step(model)
+    speed.verify()
+
+
+@pytest.mark.parametrize(("method", "make", "shape"), CASES)
+def test_without_autocast_it_is_the_layer_and_has_no_effect(
+    method: Method, make: Callable[[], nn.Module], shape: tuple[int, ...]
+) -> None:
+    speed, inputs = stack(method), torch.randn(4, *shape[1:])
+    plain = make()
+    expected = plain(inputs)
+    model = speed.model(nn.Sequential(plain))
+    speed.before_step(model, 0, 0.0)
+    assert torch.equal(model(inputs), expected)
+    assert copy.deepcopy(model).to("meta")(inputs.to("meta")).shape == expected.shape
+    speed.after_step(model)
+    with pytest.raises(NoEffect, match=method.name):
+        speed.verify()
+    with pytest.raises(NoEffect, match="found no"):
+        stack(method).model(nn.Linear(2, 2))
+
+
+def test_the_weights_of_each_output_channel_have_mean_0_and_variance_1() -> None:
+    model = stack(WeightStandardization()).model(nn.Conv2d(3, 5, 3))
+    weight = model.weight.detach().double().flatten(1)  # type: ignore[operator]
+    torch.testing.assert_close(weight.mean(1), torch.zeros(5).double(), atol=1e-6, rtol=0)
+    torch.testing.assert_close(weight.square().mean(1), torch.ones(5).double(), atol=1e-6, rtol=0)
+
+
+def test_timms_layer_computes_the_same(torchvision: ModuleType) -> None:
+    timm = pytest.importorskip("timm.layers")
+    theirs = timm.StdConv2d(3, 5, 3, padding=1, eps=1e-10)
+    ours = nn.Conv2d(3, 5, 3, padding=1, bias=False)
+    ours.weight.data.copy_(theirs.weight)
+    images = torch.randn(2, 3, 8, 8)
+    torch.testing.assert_close(stack(WeightStandardization()).model(ours)(images), theirs(images), atol=1e-5, rtol=1e-4)
+
+
+def test_the_last_convolutions_can_be_left_out_and_a_plain_layer_remains() -> None:
+    network = nn.Sequential(nn.Conv2d(3, 4, 1), nn.Conv1d(4, 4, 1), nn.Conv2d(4, 4, 1))
+    model = stack(WeightStandardization(ignore_last=2)).model(network)
+    assert [parametrize.is_parametrized(layer) for layer in model] == [True, False, False]  # type: ignore[arg-type]
+    expected = model[0](torch.ones(1, 3, 2, 2))  # type: ignore[index, operator]
+    plain = parametrize.remove_parametrizations(model[0], "weight")  # type: ignore[index]
+    torch.testing.assert_close(plain(torch.ones(1, 3, 2, 2)), expected)
