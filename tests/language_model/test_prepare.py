@@ -15,10 +15,20 @@ import numpy as np
 import pytest
 
 from judging.ground.errors import DataError, UsageError
-from language_model.prepare import prepare_text
+from language_model.configs import topics_baseline, wikipedia_small_baseline
+from language_model.prepare import prepare, prepare_text
 from language_model.text import store_builder
 from language_model.text.settings import TextSettings
-from language_model.text.store import MANIFEST, SKIPPED, SPLITS, Manifest, MaskedSequences, RaggedStore, verify
+from language_model.text.store import (
+    MANIFEST,
+    SKIPPED,
+    SPLITS,
+    Manifest,
+    MaskedSequences,
+    RaggedStore,
+    read_manifest,
+    verify,
+)
 from language_model.text.store_builder import WORK
 from language_model.text.vocabulary import read_vocabulary
 from tests.language_model.text_samples import Inputs, plain_text, sentence, write_vocabulary
@@ -158,25 +168,22 @@ def test_preparing_again_has_no_effect_and_other_text_or_settings_are_refused(tm
     assert fingerprint(tmp_path / "store") == before
 
 
-def test_a_folder_with_other_files_is_not_changed(tmp_path: Path, inputs: Inputs) -> None:
+def test_a_folder_of_other_files_is_not_changed_and_a_refused_vocabulary_makes_none(
+    tmp_path: Path, inputs: Inputs
+) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/thesis.txt").write_text("years of work")
     for out in (tmp_path / "mine", tmp_path / "mine/thesis.txt"):
         with pytest.raises(DataError, match="thesis.txt"):
             build(inputs, out)
     assert fingerprint(tmp_path / "mine").keys() == {"thesis.txt"}
-
-
-def test_a_refused_vocabulary_leaves_no_folder(tmp_path: Path, inputs: Inputs) -> None:
     vocabulary = write_vocabulary(tmp_path / "other.txt", without=["[MASK]", "[PAD]"])
     with pytest.raises(DataError, match=r"lacks \[PAD\], \[MASK\]"):
         build(inputs, tmp_path / "store", vocabulary=vocabulary)
     assert not (tmp_path / "store").exists()
 
 
-def test_a_folder_that_another_process_prepares_is_refused(
-    tmp_path: Path, inputs: Inputs, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_in_preparation_is_refused(tmp_path: Path, inputs: Inputs, monkeypatch: pytest.MonkeyPatch) -> None:
     def again(_: str) -> None:
         with pytest.raises(DataError, match="is being prepared by another process"):
             build(inputs, tmp_path / "store")
@@ -231,13 +238,9 @@ def test_held_out_documents_are_whole_and_copies_stay_on_one_side(tmp_path: Path
     lines = {line for text in texts for line in text.lower().replace(".", " .").split("\n")}
     assert not [line for line in lines if line in sides[0] and line in sides[1]]
     assert sum(line in sides[0] for line in lines) > len(lines) / 2
-
-
-def test_nothing_held_out_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "text").write_text("A single document.\n")
-    vocabulary = write_vocabulary(tmp_path / "vocab.txt")
+    (tmp_path / "one").write_text("A single document.\n")
     with pytest.raises(DataError, match="no document is left for the"):
-        prepare_text([tmp_path / "text"], [], tmp_path / "store", vocabulary=vocabulary, settings=SETTINGS)
+        prepare_text([tmp_path / "one"], [], tmp_path / "none", vocabulary=vocabulary, settings=SETTINGS)
 
 
 def test_a_vocabulary_is_trained_on_the_training_text_alone(tmp_path: Path) -> None:
@@ -261,3 +264,29 @@ def test_a_vocabulary_is_trained_on_the_training_text_alone(tmp_path: Path) -> N
 def test_invalid_settings_are_refused(change: dict[str, float]) -> None:
     with pytest.raises(UsageError, match=next(iter(change))):
         replace(SETTINGS, **change)  # type: ignore[arg-type]
+
+
+def test_prepare_builds_and_checks_a_store_of_the_configs_length(tmp_path: Path, inputs: Inputs) -> None:
+    train, evaluation, vocabulary = inputs
+    store, config = tmp_path / "store", wikipedia_small_baseline()
+    prepare(config, store, decode=False, workers=1, text=train, evaluation_text=evaluation, vocabulary=vocabulary)
+    manifest = read_manifest(store)
+    assert manifest.longest <= config.data.longest == manifest.settings["max_length"]
+    assert manifest.settings["max_predictions"] == 19
+    found = prepare(config, store, decode=True, workers=1)
+    assert found["train_sequences"] == manifest.splits["train"].sequences
+    content = bytearray((store / "train/tokens.bin").read_bytes())
+    content[5] ^= 1
+    (store / "train/tokens.bin").write_bytes(content)
+    with pytest.raises(DataError, match=r"tokens\.bin: damaged"):
+        prepare(config, store, decode=True, workers=1)
+
+
+def test_text_without_a_folder_or_for_another_source_and_a_vocabulary_without_text_are_refused(tmp_path: Path) -> None:
+    config = wikipedia_small_baseline()
+    with pytest.raises(UsageError, match="--data-folder"):
+        prepare(config, None, decode=False, workers=1, text=[tmp_path])
+    with pytest.raises(UsageError, match="cannot use other text"):
+        prepare(topics_baseline(), tmp_path, decode=False, workers=1, text=[tmp_path])
+    with pytest.raises(UsageError, match="need --text"):
+        prepare(config, tmp_path, decode=False, workers=1, vocabulary=tmp_path)

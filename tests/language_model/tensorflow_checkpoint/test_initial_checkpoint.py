@@ -16,13 +16,14 @@ import torch
 from torch import Tensor
 
 from judging.ground.errors import DataError
-from language_model.model import import_transformers
+from language_model.model import build_reference, import_transformers
 from language_model.settings import BertArchitecture
 from language_model.tensorflow_checkpoint import initial_checkpoint
 from language_model.tensorflow_checkpoint.initial_checkpoint import (
     describe,
     find,
     load_initial_checkpoint,
+    mlperf_name,
     read_mlperf_checkpoint,
 )
 from language_model.weights import shapes
@@ -39,10 +40,10 @@ MODULES = {
     "cls/predictions/transform/dense": "cls.predictions.transform.dense",
     "cls/predictions/transform/LayerNorm": "cls.predictions.transform.LayerNorm",
 }
+PARTS = ("attention/self/query", "attention/self/key", "attention/self/value", "attention/output/dense")
+PARTS += ("attention/output/LayerNorm", "intermediate/dense", "output/dense", "output/LayerNorm")
 for _layer in range(TINY.layers):
-    for _part in ("attention/self/query", "attention/self/key", "attention/self/value", "attention/output/dense"):
-        MODULES[f"bert/encoder/layer_{_layer}/{_part}"] = f"bert.encoder.layer.{_layer}.{_part.replace('/', '.')}"
-    for _part in ("attention/output/LayerNorm", "intermediate/dense", "output/dense", "output/LayerNorm"):
+    for _part in PARTS:
         MODULES[f"bert/encoder/layer_{_layer}/{_part}"] = f"bert.encoder.layer.{_layer}.{_part.replace('/', '.')}"
 SINGLE = {
     "bert/embeddings/word_embeddings": "bert.embeddings.word_embeddings.weight",
@@ -73,15 +74,7 @@ def original() -> Any:
     """transformers' BertForPreTraining of TINY's size, every parameter random, biases and norms too."""
     torch.manual_seed(0)
     transformers = import_transformers()
-    config = transformers.BertConfig(
-        vocab_size=TINY.vocabulary,
-        hidden_size=TINY.hidden,
-        num_hidden_layers=TINY.layers,
-        num_attention_heads=TINY.heads,
-        intermediate_size=TINY.intermediate,
-        max_position_embeddings=TINY.positions,
-        hidden_act="gelu_pytorch_tanh",
-    )
+    config = build_reference(TINY, 0).model.config
     model = transformers.BertForPreTraining(config).eval()
     with torch.no_grad():
         for parameter in model.parameters():
@@ -127,9 +120,7 @@ def test_weights_are_contiguous_float32_copies_that_outlive_the_files(prefix: Pa
         tensor.zero_()
 
 
-def test_everything_that_does_not_fit_is_named_in_one_error_before_any_tensor_is_read(
-    tmp_path: Path, arrays: Arrays
-) -> None:
+def test_everything_that_does_not_fit_is_named_in_one_error_before_any_is_read(tmp_path: Path, arrays: Arrays) -> None:
     key = "bert/encoder/layer_3/attention/self/key"
     broken = {
         **{name: array for name, array in arrays.items() if name != key + "/bias"},
@@ -209,6 +200,9 @@ def test_safetensors_without_tied_copies_or_with_the_names_of_2018_are_read(
     assert all(torch.equal(tensor, original.state_dict()[name]) for name, tensor in weights.items())
 
 
+NORM = "bert.embeddings.LayerNorm"
+
+
 @pytest.mark.parametrize(
     ("name", "change", "message"),
     [
@@ -217,16 +211,8 @@ def test_safetensors_without_tied_copies_or_with_the_names_of_2018_are_read(
             lambda tensor: tensor + 1,
             "decoder.weight differs from bert.embeddings.word",
         ),
-        (
-            "bert.embeddings.LayerNorm.bias",
-            lambda tensor: tensor.half(),
-            "must be float32: bert.embeddings.LayerNorm.bias is",
-        ),
-        (
-            "bert.embeddings.LayerNorm.beta",
-            lambda tensor: torch.zeros(TINY.hidden),
-            "under old names .* and under new ones",
-        ),
+        (f"{NORM}.bias", lambda tensor: tensor.half(), f"must be float32: {NORM}.bias is"),
+        (f"{NORM}.beta", lambda tensor: torch.zeros(TINY.hidden), "under old names .* and under new ones"),
         ("bert.extra", lambda tensor: torch.zeros(1), "unexpected: bert.extra"),
     ],
 )
@@ -256,3 +242,14 @@ def test_the_self_check_passes_near_mlperfs_initial_accuracy_and_nowhere_else() 
     for accuracy in (0.3515, 0.3302, 0.0, 0.72, math.nan):
         with pytest.raises(DataError, match="0.34085"):
             initial_checkpoint.self_check(accuracy)
+
+
+def test_weights_of_tensorflows_own_file_come_under_transformers_names_kernels_transposed_and_slots_left_out() -> None:
+    prefix = Path(__file__).parent / "tensorflow_2_21" / "model.ckpt-28252"
+    shape = BertArchitecture(layers=1, hidden=8, heads=2, intermediate=12, vocabulary=11, positions=6)
+    weights = load_initial_checkpoint(prefix, shape)
+    kernel = "bert.encoder.layer.0.intermediate.dense.weight"
+    stored = torch.arange(8 * 12).float().view(8, 12) / 8 + len(mlperf_name(kernel))
+    assert torch.equal(weights[kernel], stored.T)
+    assert len(weights) == 26
+    assert not describe(prefix, weights)["checkpoint_is_mlperfs"]

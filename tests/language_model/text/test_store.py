@@ -154,16 +154,13 @@ def test_a_folder_without_or_with_another_or_a_broken_manifest_is_refused(folder
         RaggedStore(folder, "train")
 
 
-def test_an_index_that_contradicts_the_tokens_is_refused(folder: Path) -> None:
+def test_an_index_that_contradicts_the_tokens_or_the_longest_sequence_is_refused(tmp_path: Path, folder: Path) -> None:
     path = folder / "train/index.npy"
     index = np.load(path)
     index[0, 0] += 1
     np.save(path, index)
     with pytest.raises(DataError, match=r"index\.npy contradicts"):
         RaggedStore(folder, "train")
-
-
-def test_sequences_longer_than_the_store_allows_are_refused(tmp_path: Path) -> None:
     write_store(tmp_path, rows(20, 900, 1), rows(5, 900, 2), 900, max_length=20)
     with pytest.raises(DataError, match=r"train/index\.npy has a sequence of \d+ tokens, longer than 20"):
         RaggedStore(tmp_path, "train")
@@ -185,9 +182,7 @@ def test_opening_touches_no_token(folder: Path, monkeypatch: pytest.MonkeyPatch)
         ("evaluation", "masked.bin", "a position beyond its sequence"),
     ],
 )
-def test_an_impossible_value_is_refused_when_its_batch_is_read(
-    folder: Path, split: Split, name: str, fault: str
-) -> None:
+def test_an_impossible_value_is_refused_when_it_is_read(folder: Path, split: Split, name: str, fault: str) -> None:
     path = folder / split / name
     content = bytearray(path.read_bytes())
     content[:2] = b"\xff\xff"
