@@ -22,9 +22,8 @@ from language_model.text.settings import TextSettings
 from language_model.text.store import MaskedSequences, read_manifest
 from language_model.weights import shapes
 from tests.language_model.text_samples import Inputs, plain_text, write_vocabulary
-from tests.one_rank import trained
+from tests.one_rank import recorded_losses, trained
 from timedrun.config import EvaluationConfig, RunConfig
-from timedrun.run.timed_run import TimedRun
 from timedrun.training.schedule import StepSchedule
 
 TINY = BertArchitecture(layers=3, hidden=32, heads=4, intermediate=64, vocabulary=97, positions=24)
@@ -122,19 +121,6 @@ def tiny_config(tiny_store: Path) -> BertRunConfig:
         schedule=StepSchedule(kind="linear", steps=20, warmup_steps=2),
         evaluation=EvaluationConfig(target=0.99, every=120, first=120),
     )
-
-
-def recorded_losses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """Return a list that receives the loss of every optimizer step."""
-    losses: list[float] = []
-    original: Callable[..., None] = TimedRun.step_done
-
-    def step_done(self: TimedRun, samples: int, loss: Tensor) -> None:
-        losses.append(float(loss))
-        original(self, samples, loss)
-
-    monkeypatch.setattr(TimedRun, "step_done", step_done)
-    return losses
 
 
 @pytest.fixture

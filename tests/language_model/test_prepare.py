@@ -17,18 +17,9 @@ import pytest
 from judging.ground.errors import DataError, UsageError
 from language_model.configs import topics_baseline, wikipedia_small_baseline
 from language_model.prepare import prepare, prepare_text
+from language_model.text import store as text_store
 from language_model.text import store_builder
 from language_model.text.settings import TextSettings
-from language_model.text.store import (
-    MANIFEST,
-    SKIPPED,
-    SPLITS,
-    Manifest,
-    MaskedSequences,
-    RaggedStore,
-    read_manifest,
-    verify,
-)
 from language_model.text.store_builder import WORK
 from language_model.text.vocabulary import read_vocabulary
 from tests.language_model.text_samples import Inputs, plain_text, sentence, write_vocabulary
@@ -52,7 +43,7 @@ def fingerprint(store: Path) -> dict[str, str]:
 def test_the_store_holds_the_text_and_its_facts(tmp_path: Path, inputs: Inputs) -> None:
     train, evaluation, vocabulary = inputs
     found = build(inputs, tmp_path / "store")
-    manifest = verify(tmp_path / "store")
+    manifest = text_store.verify(tmp_path / "store")
     words = read_vocabulary(vocabulary)
     assert found["train_documents"] == 120
     assert found["evaluation_documents"] == 20
@@ -60,14 +51,14 @@ def test_the_store_holds_the_text_and_its_facts(tmp_path: Path, inputs: Inputs) 
     assert manifest.vocabulary_sha256 == words.sha256
     assert (tmp_path / "store/vocab.txt").read_bytes() == vocabulary.read_bytes()
     assert not (tmp_path / "store" / WORK).exists()
-    for split in SPLITS:
-        store = RaggedStore(tmp_path / "store", split)
+    for split in text_store.SPLITS:
+        store = text_store.RaggedStore(tmp_path / "store", split)
         everything = store.read(np.arange(len(store)))
         assert len(everything.tokens) == found[f"{split}_tokens"]
         assert store.lengths.max() <= 64
         starts = np.cumsum(everything.lengths) - everything.lengths
         tokens = everything.tokens.copy()
-        if isinstance(everything, MaskedSequences):
+        if isinstance(everything, text_store.MaskedSequences):
             assert len(everything.masked) == found["evaluation_masked_tokens"]
             assert (np.diff(everything.masked) > 0).all()
             tokens[everything.masked] = everything.labels
@@ -120,9 +111,9 @@ def test_a_killed_preparation_leaves_no_store_and_goes_on_to_the_same_bytes(
         time.sleep(0.002)
     process.send_signal(signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL
-    assert not (store / MANIFEST).exists()
+    assert not (store / text_store.MANIFEST).exists()
     with pytest.raises(DataError, match="contains no prepared text"):
-        RaggedStore(store, "train")
+        text_store.RaggedStore(store, "train")
     build(inputs, store)
     assert "shards already finished" in capsys.readouterr().err
     build(inputs, tmp_path / "uninterrupted")
@@ -136,7 +127,7 @@ def test_a_damaged_or_foreign_finished_part_is_made_again(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(Manifest, "write", stop)
+        patch.setattr(text_store.Manifest, "write", stop)
         with pytest.raises(KeyboardInterrupt):
             build(inputs, tmp_path / "a")
     parts = sorted((tmp_path / "a" / WORK).glob("*.npz"))
@@ -201,7 +192,7 @@ def test_evaluation_documents_in_the_training_text_are_named_and_refused(tmp_pat
     train[1].write_text(train[1].read_text() + "\n" + copied + "\n")
     with pytest.raises(DataError, match=r"1 evaluation documents .*\n  evaluation.txt: document 4 \(training: train_1"):
         build(inputs, tmp_path / "store")
-    assert not (tmp_path / "store" / MANIFEST).exists()
+    assert not (tmp_path / "store" / text_store.MANIFEST).exists()
 
 
 def test_empty_documents_are_counted_and_listed(tmp_path: Path, inputs: Inputs) -> None:
@@ -210,7 +201,7 @@ def test_empty_documents_are_counted_and_listed(tmp_path: Path, inputs: Inputs) 
     evaluation[0].write_text(evaluation[0].read_text() + "\n***\n")
     found = build(inputs, tmp_path / "store")
     assert (found["train_skipped_documents"], found["evaluation_skipped_documents"]) == (2, 1)
-    assert (tmp_path / "store" / SKIPPED).read_text().splitlines() == [
+    assert (tmp_path / "store" / text_store.SKIPPED).read_text().splitlines() == [
         "train: train_0.txt: document 1",
         "train: train_0.txt: document 62",
         "evaluation: evaluation.txt: document 21",
@@ -228,11 +219,11 @@ def test_held_out_documents_are_whole_and_copies_stay_on_one_side(tmp_path: Path
     assert 40 <= found["evaluation_documents"] <= 120
     words = read_vocabulary(vocabulary).words
     sides = []
-    for split in SPLITS:
-        store = RaggedStore(tmp_path / "store", split)
+    for split in text_store.SPLITS:
+        store = text_store.RaggedStore(tmp_path / "store", split)
         read = store.read(np.arange(len(store)))
         tokens = read.tokens.copy()
-        if isinstance(read, MaskedSequences):
+        if isinstance(read, text_store.MaskedSequences):
             tokens[read.masked] = read.labels
         sides.append(" ".join(words[token] for token in tokens).replace(" ##", ""))
     lines = {line for text in texts for line in text.lower().replace(".", " .").split("\n")}
@@ -270,7 +261,7 @@ def test_prepare_builds_and_checks_a_store_of_the_configs_length(tmp_path: Path,
     train, evaluation, vocabulary = inputs
     store, config = tmp_path / "store", wikipedia_small_baseline()
     prepare(config, store, decode=False, workers=1, text=train, evaluation_text=evaluation, vocabulary=vocabulary)
-    manifest = read_manifest(store)
+    manifest = text_store.read_manifest(store)
     assert manifest.longest <= config.data.longest == manifest.settings["max_length"]
     assert manifest.settings["max_predictions"] == 19
     found = prepare(config, store, decode=True, workers=1)
