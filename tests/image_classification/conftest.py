@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -52,29 +53,9 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> dict[Format, Path]:
     for store in (StoreConfig(format="jpeg"), StoreConfig(format="raw", size=24), StoreConfig(format="beton")):
         values[store.format] = root / store.format
         data = replace(config.data, eval_resize=20, eval_size=16, store=store)
-        prepare(
-            replace(config, data=data),
-            values[store.format],
-            decode=False,
-            workers=1,
-            images=[values["folder"]],
-        )
+        options: dict[str, Any] = {"decode": False, "workers": 1, "images": [values["folder"]]}
+        prepare(replace(config, data=data), values[store.format], **options)
     return values
-
-
-@pytest.fixture
-def image_tree(tmp_path: Path) -> Path:
-    """Twelve training and six evaluation images of two classes, of several sizes, modes and formats."""
-    generator = np.random.default_rng(0)
-    for split, count in (("train", 6), ("val", 3)):
-        for label in ("ant", "bee"):
-            folder = tmp_path / split / label
-            folder.mkdir(parents=True)
-            for number in range(count):
-                pixels = generator.integers(0, 256, (30 + 3 * number, 40 - number, 3), dtype=np.uint8)
-                image = Image.fromarray(pixels).convert(["RGB", "P", "L"][number % 3])
-                image.save(folder / f"{number}.{'jpg' if image.mode == 'L' else 'png'}")
-    return tmp_path
 
 
 @pytest.fixture

@@ -1,7 +1,9 @@
 """Batches of one rank: exact counts, prefetching across epochs, and no thread left after closing."""
 
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,16 +12,19 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from image_classification import batches
-from image_classification.augmentation import PaddingMode
+from image_classification.augmentation import Flip, PaddingMode, flips
 from image_classification.batches import ImageBatches, open_source
 from image_classification.configs import synthetic_smoke
+from image_classification.loaders import registry
 from image_classification.loaders.loader import LoadedBatch
+from image_classification.settings import DataConfig
+from image_classification.stores.manifest import Format
 from judging.ground.errors import DataError, UsageError
-from tests.image_classification.small_image_data import ALONE, CPU, FOLDER, data_of, eventually, same, threads
+from tests.image_classification.small_image_data import ALONE, CPU, FOLDER, LOADERS, data_of, eventually, same, threads
 from timedrun.training import sampling
 
 
-@pytest.mark.parametrize("world_size", [1, 2, 3])
+@pytest.mark.parametrize("world_size", [1, 3])
 def test_every_sample_is_trained_and_evaluated_once_over_all_ranks(world_size: int) -> None:
     config = replace(synthetic_smoke().data, synthetic_train=50, synthetic_eval=31, drop_last=False, eval_batch=7)
     whole = open_source(config, None, CPU, train=True, seed=1)
@@ -72,9 +77,7 @@ def recorded_data(prefetch: int = 2, last_epoch: int = 9, sizes: Callable[[int],
     return ImageBatches(config, None, ALONE, global_batch=5, seed=1, size_at=sizes, last_epoch=last_epoch)
 
 
-def test_the_next_epoch_is_prefetched_at_its_size_before_it_begins(
-    recorded: dict[bool, Recorded],
-) -> None:
+def test_the_next_epoch_is_prefetched_at_its_size_before_it_begins(recorded: dict[bool, Recorded]) -> None:
     loader = recorded[True]
     with recorded_data(sizes=lambda epoch: 8 + 4 * epoch) as opened:
         assert loader.asked == []
@@ -129,18 +132,14 @@ def test_closing_ends_the_threads_of_unfinished_epochs_and_evaluations(recorded:
     assert threads() == []
 
 
-def test_a_loader_that_gives_too_few_batches_is_an_error(
-    recorded: dict[bool, Recorded], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_loader_of_too_few_batches_fails(recorded: dict[bool, Recorded], monkeypatch: pytest.MonkeyPatch) -> None:
     original = Recorded.batches
     monkeypatch.setattr(Recorded, "batches", lambda self, parts, epoch, size: original(self, parts[1:], epoch, size))
     with recorded_data() as opened, pytest.raises(ValueError, match="shorter"):
         list(opened.train(1))
 
 
-def test_the_training_split_is_closed_if_the_evaluation_split_cannot_be_opened(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_training_split_is_closed_if_the_evaluation_split_cannot_be_opened(monkeypatch: pytest.MonkeyPatch) -> None:
     training = Recorded()
 
     def opened(*given: Any, train: bool, seed: int) -> Recorded:
@@ -203,9 +202,7 @@ def test_images_in_memory_are_the_windows_that_seed_epoch_and_sample_draw(mode: 
     kept = "constant" if mode == "black" else "reflect"
     padded = np.pad(stored.images.numpy(), ((0, 0), (0, 0), (2, 2), (2, 2)), mode=kept)  # type: ignore[call-overload]
     for rank in range(world_size):
-        data = data_of(
-            config, None, rank, world_size, global_batch=9
-        )  # the last step has 2 samples, fewer than 3 ranks
+        data = data_of(config, None, rank, world_size, global_batch=9)  # the last step has 2 samples
         for epoch, first in ((1, 0), (2, 1)):
             order = sampling.epoch_order(20, 1, epoch)
             for step, batch in enumerate(data.train(epoch, first), first):
@@ -251,3 +248,79 @@ def test_normalized_images_equal_the_formula_and_keep_their_memory_format() -> N
         normalised = opened._normalize(images)
     assert normalised.is_contiguous(memory_format=torch.channels_last)
     torch.testing.assert_close(normalised, (images / 255 - 0.5) / 0.25, atol=1e-5, rtol=1e-5)
+
+
+@pytest.fixture(params=LOADERS)
+def stored(request: pytest.FixtureRequest) -> DataConfig:
+    """The data of a store that each loader reads; skips the test without the loader's package."""
+    if words := registry.LOADERS[request.param].unavailable():
+        pytest.skip(words)
+    workers = 1 if request.param != "pillow" else 0
+    return replace(FOLDER, loader=request.param, store=LOADERS[request.param], workers=workers)
+
+
+def test_a_store_that_loses_a_file_is_an_error_by_the_next_epoch(prepared: dict[Format, Path], tmp_path: Path) -> None:
+    folder = shutil.copytree(prepared["jpeg"], tmp_path / "store")
+    config = replace(FOLDER, loader="pillow", store=LOADERS["pillow"], prefetch=0)
+    with ImageBatches(config, folder, ALONE, global_batch=6, seed=1, last_epoch=3) as data:
+        assert len(list(data.train(1))) == 5
+        (shard,) = (folder / "train").glob("*.jpegs")
+        shard.unlink()
+        with pytest.raises(DataError, match=shard.name):
+            list(data.train(2))
+
+
+@pytest.mark.parametrize("prefetch", [0, 2])
+def test_a_stored_epoch_is_entered_at_any_step(prepared: dict[Format, Path], stored: DataConfig, prefetch: int) -> None:
+    config, folder = replace(stored, prefetch=prefetch), prepared[stored.store.format]
+
+    def opened() -> ImageBatches:
+        return ImageBatches(config, folder, ALONE, global_batch=6, seed=1, last_epoch=3)
+
+    with opened() as continuous:
+        epochs = {epoch: list(continuous.train(epoch)) for epoch in (1, 2, 3)}
+        assert sum(len(batch.labels) for batch in continuous.evaluation()) == 6
+    assert [len(batch.labels) for batch in epochs[2]] == [6, 6, 6, 6, 5]
+    with opened() as resumed:
+        for first_step in (3, 1, 5):
+            assert same(list(resumed.train(2, first_step)), epochs[2][first_step:])
+        assert same(list(resumed.train(3)), epochs[3])
+        assert same(list(resumed.train(1)), epochs[1])
+    assert threads() == []
+
+
+def test_every_loader_mirrors_the_images_that_alternate(prepared: dict[Format, Path], stored: DataConfig) -> None:
+    def images(flip: Flip, epoch: int) -> torch.Tensor:
+        with data_of(replace(stored, flip=flip), prepared[stored.store.format], 0, 1, global_batch=29) as data:
+            return next(data.train(epoch)).images
+
+    for epoch in (1, 2):
+        plain, alternating = images("none", epoch), images("alternating", epoch)
+        near = [(alternating - side).abs().amax((1, 2, 3)).numpy() for side in (plain, plain.flip(3))]
+        (samples,) = sampling.steps(29, 1, epoch, 29)
+        mirrored = flips("alternating", 1, epoch, samples, np.zeros(29))
+        assert np.where(mirrored, near[1], near[0]).max() < 0.05  # rounding of 8 bits, normalized
+        assert np.where(mirrored, near[0], near[1]).min() > 0.2
+
+
+def test_ranks_divide_a_stored_epoch_exactly(prepared: dict[Format, Path]) -> None:
+    store = LOADERS["raw"]
+    config = replace(FOLDER, loader="raw", store=store, order="quasi_random", order_block=3, order_window=2)
+    with data_of(config, prepared[store.format], 0, 1, global_batch=6) as alone:
+        whole = list(alone.train(epoch=2))
+    shares = []
+    for rank in range(3):
+        with data_of(config, prepared[store.format], rank, 3, global_batch=6) as opened:
+            shares.append(list(opened.train(epoch=2)))
+    for step, batch in enumerate(whole):
+        assert torch.equal(torch.cat([share[step].images for share in shares]), batch.images)
+        assert [share[step].global_samples for share in shares] == [batch.global_samples] * 3
+
+
+def test_an_evaluation_does_not_depend_on_prefetching(stored: DataConfig, prepared: dict[Format, Path]) -> None:
+    def images(prefetch: int) -> torch.Tensor:
+        config = replace(stored, prefetch=prefetch)
+        with torch.inference_mode(), data_of(config, prepared[stored.store.format], 0, 1, 6) as opened:
+            return torch.cat([batch.images for batch in opened.evaluation()])
+
+    assert torch.equal(images(0), images(2))

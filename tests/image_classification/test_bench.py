@@ -77,38 +77,31 @@ def test_ffcvs_own_pipeline_loads_each_of_the_given_samples_once(tmp_path: Path)
         assert labels == [level // 128 for level in levels]
 
 
-def test_stores_that_are_kept_are_used_again(images: Path, tmp_path: Path) -> None:
+def test_kept_stores_are_used_again_and_those_of_other_images_or_settings_refused(images: Path, tmp_path: Path) -> None:
     options = replace(SMALL, images=(images,))
     make_stores(tmp_path, ["jpeg"], options)
-    manifest = next((tmp_path / "jpeg").glob("timedrun_images.json"))
+    manifest = tmp_path / "jpeg" / "timedrun_images.json"
     before = manifest.stat().st_mtime_ns
     assert make_stores(tmp_path, ["jpeg"], options).images == 16
     assert manifest.stat().st_mtime_ns == before
-
-
-def test_stores_of_different_images_are_refused(images: Path, tmp_path: Path) -> None:
-    make_stores(tmp_path, ["jpeg"], replace(SMALL, images=(images,)))
-    fewer = tmp_path / "fewer"
-    shutil.copytree(images, fewer)
+    shutil.copytree(tmp_path / "jpeg", tmp_path / "other" / "raw_256")
+    with pytest.raises(UsageError, match="--stores"):
+        make_stores(tmp_path / "other", ["raw_256"], options)
+    fewer = shutil.copytree(images, tmp_path / "fewer")
     next((fewer / "train").rglob("*.jpg")).unlink()
     with pytest.raises(UsageError, match="different images"):
         make_stores(tmp_path, ["jpeg", "raw_256"], replace(SMALL, images=(fewer,)))
 
 
-def test_a_store_made_with_other_settings_is_refused(images: Path, tmp_path: Path) -> None:
-    make_stores(tmp_path, ["jpeg"], replace(SMALL, images=(images,)))
-    (tmp_path / "jpeg").rename(tmp_path / "raw_256")
-    with pytest.raises(UsageError, match="--stores"):
-        make_stores(tmp_path, ["raw_256"], replace(SMALL, images=(images,)))
-
-
 def test_a_loader_that_is_not_installed_is_listed_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        ImageLoader, "unavailable", lambda loader: "it is not installed." if loader.name == "ffcv" else ""
-    )
+    reason = "it is not installed."
+    monkeypatch.setattr(ImageLoader, "unavailable", lambda loader: reason if loader.name == "ffcv" else "")
     chosen, missing = choice([])
-    assert missing == {"ffcv": "it is not installed.", "ffcv_own": "it is not installed."}
+    assert missing == {"ffcv": reason, "ffcv_own": reason}
     assert chosen == [name for name in CONTESTANTS if name not in missing]
+    monkeypatch.setattr(ImageLoader, "unavailable", lambda loader: reason)
+    with pytest.raises(DataError, match="none of the loaders can run here"):
+        bench.loader(imagenet_baseline(), SMALL)
 
 
 def test_an_unknown_loader_is_refused_with_the_known_ones(capsys: pytest.CaptureFixture[str]) -> None:
@@ -116,15 +109,7 @@ def test_an_unknown_loader_is_refused_with_the_known_ones(capsys: pytest.Capture
     assert "unknown loader pilow; known: pillow, turbojpeg" in capsys.readouterr().err
 
 
-def test_no_loader_at_all_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ImageLoader, "unavailable", lambda loader: "it is not installed.")
-    with pytest.raises(DataError, match="none of the loaders can run here"):
-        bench.loader(imagenet_baseline(), SMALL)
-
-
-def test_a_loader_that_gives_other_labels_gets_no_rate(
-    images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_loader_of_other_labels_gets_no_rate(images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stores = make_stores(tmp_path, ["jpeg"], replace(SMALL, images=(images,)))
 
     @contextlib.contextmanager

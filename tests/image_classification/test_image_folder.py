@@ -33,11 +33,7 @@ def test_an_index_lists_images_by_class_with_their_bytes(tree: Path) -> None:
     index = read_index(tree)
     assert index.classes == ("ant", "bee", "wasp")
     train = index.splits["train"]
-    assert list(map(train.name, range(len(train)))) == [
-        "train/ant/deep/3.png",
-        "train/bee/10.JPEG",
-        "train/bee/2.jpg",
-    ]
+    assert list(map(train.name, range(len(train)))) == ["train/ant/deep/3.png", "train/bee/10.JPEG", "train/bee/2.jpg"]
     assert train.labels.tolist() == [0, 1, 1]
     assert train.rows["bytes"].tolist() == [3, 1, 2]
     facts = index.facts["train"]
@@ -61,7 +57,7 @@ def test_the_digest_changes_with_names_labels_classes_and_sizes(tree: Path, chan
     assert make_index(tree, []).digest != before
 
 
-def test_an_index_with_a_wrong_digest_is_refused(tree: Path) -> None:
+def test_an_index_with_a_wrong_digest_or_of_the_first_version_is_refused(tree: Path) -> None:
     write_index(make_index(tree, []), tree)
     path = tree / INDEX
     path.write_text(path.read_text().replace('"wasp"', '"hornet"'))
@@ -69,6 +65,10 @@ def test_an_index_with_a_wrong_digest_is_refused(tree: Path) -> None:
         read_index(tree)
     path.write_text(path.read_text()[:-9])
     with pytest.raises(DataError, match=rf"{INDEX}: damaged or edited"):
+        read_index(tree)
+    old = {"classes": ["bee"], "files": {"train": [["train/bee/2.jpg", 0]]}, "sha256": "0"}
+    (tree / INDEX).write_text(json.dumps(old))
+    with pytest.raises(DataError, match="version None is not supported, only 2; nothing was read; run prepare again"):
         read_index(tree)
 
 
@@ -86,13 +86,6 @@ def test_a_file_of_the_index_that_is_damaged_or_gone_is_named(tree: Path, name: 
         read_index(tree)
 
 
-def test_an_index_of_the_first_version_asks_to_prepare_again(tree: Path) -> None:
-    old = {"classes": ["bee"], "files": {"train": [["train/bee/2.jpg", 0]]}, "sha256": "0"}
-    (tree / INDEX).write_text(json.dumps(old))
-    with pytest.raises(DataError, match="version None is not supported, only 2; nothing was read; run prepare again"):
-        read_index(tree)
-
-
 def test_an_interrupted_write_leaves_no_index(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_index(make_index(tree, []), tree)
 
@@ -106,8 +99,11 @@ def test_an_interrupted_write_leaves_no_index(tree: Path, monkeypatch: pytest.Mo
         read_index(tree)
 
 
-def test_a_broken_link_is_named(tree: Path) -> None:
+def test_a_broken_link_and_an_evaluation_class_without_training_images_are_named(tree: Path) -> None:
     os.symlink("nowhere.jpg", tree / "train" / "bee" / "link.jpg")
     unreadable: list[str] = []
     make_index(tree, unreadable)
     assert unreadable == ["train/bee/link.jpg: cannot be read (No such file or directory)"]
+    (tree / "val" / "yak").mkdir()
+    with pytest.raises(DataError, match="class 'yak' is not among the 3 classes"):
+        make_index(tree, [])

@@ -2,12 +2,10 @@
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
 from torch.nn import functional
 
-from image_classification.augmentation import crop_and_flip, crops_and_flips
 from image_classification.configs import cifar10_baseline, cifar10_baseline_2022, cifar10_methods
 from image_classification.model import AIRBENCH, CIFAR10_PLAIN, ModelConfig, PlainNetwork, build_model
 
@@ -62,13 +60,3 @@ def test_three_configs_train_one_network_to_one_target() -> None:
         for config in configs
     }
     assert shapes == {("plain", (64, 128, 128), 0.9, 32, "bf16")}
-
-
-def test_reflected_padding_mirrors_the_edge() -> None:
-    images = torch.randint(1, 255, (1, 3, 6, 6), dtype=torch.uint8)
-    padded = np.pad(images[0].numpy(), ((0, 0), (2, 2), (2, 2)), mode="reflect")
-    windows = [padded[:, y : y + 6, x : x + 6] for y in range(5) for x in range(5)]
-    for epoch in range(10):
-        drawn = torch.from_numpy(crops_and_flips(np.arange(1), seed=0, epoch=epoch, padding=2, flip="none"))
-        out = crop_and_flip(images, drawn, padding=2, flip="none", padding_mode="reflect")
-        assert any(np.array_equal(out[0].numpy(), window) for window in windows)

@@ -2,8 +2,10 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,8 +22,8 @@ from language_model.text.settings import TextSettings
 from language_model.text.store import MaskedSequences, read_manifest
 from language_model.weights import shapes
 from tests.language_model.text_samples import Inputs, plain_text, write_vocabulary
-from timedrun.config import EvaluationConfig
-from timedrun.run.timed_run import TimedRun
+from tests.one_rank import recorded_losses, trained
+from timedrun.config import EvaluationConfig, RunConfig
 from timedrun.training.schedule import StepSchedule
 
 TINY = BertArchitecture(layers=3, hidden=32, heads=4, intermediate=64, vocabulary=97, positions=24)
@@ -124,15 +126,7 @@ def tiny_config(tiny_store: Path) -> BertRunConfig:
 @pytest.fixture
 def step_losses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The loss of every optimizer step that the test takes."""
-    seen: list[float] = []
-    original: Callable[..., None] = TimedRun.step_done
-
-    def step_done(self: TimedRun, samples: int, loss: Tensor) -> None:
-        seen.append(float(loss))
-        original(self, samples, loss)
-
-    monkeypatch.setattr(TimedRun, "step_done", step_done)
-    return seen
+    return recorded_losses(monkeypatch)
 
 
 @pytest.fixture
@@ -143,3 +137,30 @@ def inputs(tmp_path: Path) -> Inputs:
         path.write_text(plain_text(60, number))
     (tmp_path / "evaluation.txt").write_text(plain_text(20, 99))
     return train, [tmp_path / "evaluation.txt"], write_vocabulary(tmp_path / "vocab.txt")
+
+
+@pytest.fixture
+def losses_on(step_losses: list[float]) -> Callable[..., list[float]]:
+    """Return a function that runs a config on the store in a folder and returns the loss of every step."""
+
+    def losses(config: RunConfig, *, folder: Path, **options: Any) -> list[float]:
+        step_losses.clear()
+        trained(config, data_folder=folder, **options)
+        return list(step_losses)
+
+    return losses
+
+
+@pytest.fixture
+def losses_of(tiny_store: Path, losses_on: Callable[..., list[float]]) -> Callable[[BertRunConfig], list[float]]:
+    """The same on `tiny_store`."""
+    return partial(losses_on, folder=tiny_store)
+
+
+@pytest.fixture(scope="session")
+def baseline_losses(tiny_config: BertRunConfig, tiny_store: Path) -> list[float]:
+    """The loss of every step of `tiny_config`."""
+    with pytest.MonkeyPatch.context() as patch:
+        losses = recorded_losses(patch)
+        trained(tiny_config, data_folder=tiny_store)
+    return losses

@@ -58,10 +58,9 @@ def written_out(q: Tensor, k: Tensor, v: Tensor, rows: slice) -> Tensor:
 @pytest.mark.parametrize("name", ON_CPU)
 @given(data=st.data(), padded=st.booleans())
 @settings(max_examples=12, deadline=None)
-def test_each_sequence_attends_to_itself_only_forward_and_backward(
-    name: str, data: st.DataObject, padded: bool
-) -> None:
+def test_each_sequence_attends_to_itself_only_forward_and_back(name: str, data: st.DataObject, padded: bool) -> None:
     lengths = data.draw(st.lists(st.integers(1, 9), min_size=1, max_size=7))
+    lengths += [] if padded else data.draw(st.lists(st.just(0), max_size=2))
     plan = layout(lengths, 9, padded)
     own, plain = inputs(plan.tokens.numel()), inputs(plan.tokens.numel())
     output = BACKENDS[name](plan)(*own, 0.0)
@@ -77,22 +76,13 @@ def test_each_sequence_attends_to_itself_only_forward_and_backward(
 
 
 @pytest.mark.parametrize("name", ON_CPU)
-def test_an_empty_sequence_does_not_affect_others(name: str) -> None:
-    plan = layout([4, 0, 3, 0], 6, padded=False)
-    q, k, v = inputs(plan.tokens.numel())
-    output = BACKENDS[name](plan)(q, k, v, 0.0)
-    for rows in true_rows(plan):
-        torch.testing.assert_close(output[rows], written_out(q, k, v, rows), rtol=1e-9, atol=1e-12)
-
-
-@pytest.mark.parametrize("name", ON_CPU)
 def test_dropout_drops_attention_and_keeps_its_mean(name: str) -> None:
     plan = layout([9, 5, 9], 9, padded=False)
     q, k, v = inputs(plan.tokens.numel())
     torch.manual_seed(0)
     attend = BACKENDS[name](plan)
     with torch.no_grad():
-        outputs = torch.stack([attend(q, k, v, 0.25) for _ in range(1500)])
+        outputs = torch.stack([attend(q, k, v, 0.25) for _ in range(600)])
     assert not torch.equal(outputs[0], outputs[1])
     error = outputs.std(0) / math.sqrt(len(outputs))
     assert ((outputs.mean(0) - attend(q, k, v, 0.0)).abs() < 5.5 * error + 1e-9).all()
@@ -122,17 +112,16 @@ def test_groups_are_the_cheapest_of_all_ways_to_cut_the_sorted_lengths(lengths: 
     assert cost(found) == pytest.approx(cheapest)
 
 
-def test_auto_selects_an_available_backend() -> None:
+def test_auto_selects_an_available_backend_on_gpus_varlen_but_not_with_dropout(monkeypatch: pytest.MonkeyPatch) -> None:
     assert choose(AUTO, CPU, torch.float32) == "sdpa_grouped"
     assert choose(AUTO, CPU, torch.bfloat16, 0.1) == "sdpa_grouped"
     assert choose(AUTO, CUDA, torch.float32) == "sdpa_padded"  # flash kernels are 16-bit
-
-
-def test_auto_on_a_gpu_is_varlen_but_not_with_dropout(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
     monkeypatch.setattr("language_model.attention.importable", lambda module: False)
     assert choose(AUTO, CUDA, torch.bfloat16) == "varlen"
     assert choose(AUTO, CUDA, torch.bfloat16, 0.1) == "sdpa_padded"
+    with pytest.raises(UsageError, match="does not support dropout; the model has 0.1"):
+        choose("varlen", CUDA, torch.bfloat16, 0.1)
     monkeypatch.setattr("language_model.attention.importable", lambda module: True)
     assert choose(AUTO, CUDA, torch.float16, 0.1) == "flash_attn"
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 0))
@@ -140,26 +129,20 @@ def test_auto_on_a_gpu_is_varlen_but_not_with_dropout(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize(
-    ("name", "device", "dtype", "dropout", "words"),
+    ("name", "device", "dtype", "words"),
     [
-        ("varlen", CPU, torch.bfloat16, 0.0, "needs a CUDA device; the model is on cpu. Use 'sdpa_grouped'"),
-        ("flash_attn", CPU, torch.bfloat16, 0.0, "needs a CUDA device"),
-        ("varlen", CUDA, torch.float32, 0.0, "the precision is float32. Use 'sdpa_padded'"),
-        ("sdpa_grouped", CUDA, torch.float32, 0.0, "reads lengths on the host"),
-        ("flash", CPU, torch.float32, 0.0, "unknown attention 'flash'; choose from auto, eager"),
+        ("varlen", CPU, torch.bfloat16, "needs a CUDA device; the model is on cpu. Use 'sdpa_grouped'"),
+        ("flash_attn", CPU, torch.bfloat16, "needs a CUDA device"),
+        ("varlen", CUDA, torch.float32, "the precision is float32. Use 'sdpa_padded'"),
+        ("sdpa_grouped", CUDA, torch.float32, "reads lengths on the host"),
+        ("flash", CPU, torch.float32, "unknown attention 'flash'; choose from auto, eager"),
     ],
 )
 def test_an_unavailable_backend_is_an_error_with_reason_and_alternative(
-    name: str, device: torch.device, dtype: torch.dtype, dropout: float, words: str
+    name: str, device: torch.device, dtype: torch.dtype, words: str
 ) -> None:
     with pytest.raises(UsageError, match=words):
-        choose(name, device, dtype, dropout)
-
-
-def test_varlen_refuses_dropout(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
-    with pytest.raises(UsageError, match="does not support dropout; the model has 0.1"):
-        choose("varlen", CUDA, torch.bfloat16, 0.1)
+        choose(name, device, dtype)
 
 
 @pytest.mark.gpu
@@ -171,7 +154,7 @@ def test_gpu_kernels_agree_with_the_formula(name: str, padded: bool) -> None:
         choose(name, CUDA, torch.bfloat16)
     except UsageError as error:
         pytest.skip(str(error))
-    plan = layout([200, 64, 3, 177], 200, padded, 0 if padded else 20)
+    plan = layout([200, 64, 3, 177], 200, padded)
     q, k, v = (torch.randn(plan.tokens.numel(), 4, 64) for _ in range(3))
     output = BACKENDS[name](plan.to(CUDA))(*(x.to(CUDA, torch.bfloat16) for x in (q, k, v)), 0.0)
     assert output.isfinite().all()

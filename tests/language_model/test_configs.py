@@ -8,32 +8,25 @@ import mlperf_logging
 import pytest
 import torch
 
-from language_model.configs import (
-    ALL_SPEED_UPS,
-    BertRunConfig,
-    topics_baseline,
-    topics_lamb,
-    topics_methods,
-    wikipedia_baseline,
-    wikipedia_lamb,
-    wikipedia_methods,
-    wikipedia_small_baseline,
-    wikipedia_small_methods,
-)
+from language_model import configs
 from language_model.settings import SpeedUps
 from mlevents import keys
 from mlevents.mlcommons import check_logs
 from mlevents.record import read
 from mlevents.rounds import ruleset
+from tests.one_rank import ALONE, CPU
 from timedrun.benchmark import find
-from timedrun.config import SubmissionConfig, difference, dump, load
+from timedrun.config import OptimizerConfig, SubmissionConfig, difference
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.methods import BlurPool
 from timedrun.preflight.dry_run import write_set
 
+CLOSED = SubmissionConfig(division="closed")
+SGD = OptimizerConfig(kind="sgd", peak_lr=1)
+
 
 def test_the_baseline_is_mlperf_v2_1s_open_baseline() -> None:
-    config = wikipedia_baseline()
+    config = configs.wikipedia_baseline()
     shape = config.architecture
     assert (shape.layers, shape.hidden, shape.heads, shape.intermediate) == (24, 1024, 16, 4096)
     assert (shape.vocabulary, shape.positions, shape.dropout, shape.activation) == (30_522, 512, 0.0, "gelu_tanh")
@@ -55,7 +48,7 @@ def test_the_baseline_is_mlperf_v2_1s_open_baseline() -> None:
     + [(1399, 1.50e-5), (1400, 1.35e-5), (1599, 1.35e-5), (1600, 1.22e-5), (5999, 1.22e-5)],
 )
 def test_the_learning_rate_is_the_published_one(step: int, rate: float) -> None:
-    config = wikipedia_baseline()
+    config = configs.wikipedia_baseline()
     assert config.optimizer.peak_lr * config.schedule.factor(step) == pytest.approx(rate, rel=5e-3)
     assert len(config.schedule.milestones) == len(set(config.schedule.milestones)) == 20
 
@@ -63,12 +56,12 @@ def test_the_learning_rate_is_the_published_one(step: int, rate: float) -> None:
 @pytest.mark.parametrize(
     "baseline, methods",
     [
-        (wikipedia_baseline(), wikipedia_methods()),
-        (wikipedia_small_baseline(), wikipedia_small_methods()),
-        (topics_baseline(), topics_methods()),
+        (configs.wikipedia_baseline(), configs.wikipedia_methods()),
+        (configs.wikipedia_small_baseline(), configs.wikipedia_small_methods()),
+        (configs.topics_baseline(), configs.topics_methods()),
     ],
 )
-def test_methods_differ_in_speed_settings_only(baseline: BertRunConfig, methods: BertRunConfig) -> None:
+def test_methods_differ_in_speed_settings_only(baseline: configs.BertRunConfig, methods: configs.BertRunConfig) -> None:
     changed = {name.split(".")[0] for name, *_ in difference(baseline, methods)}
     assert changed <= {"name", "notes", "implementation", "speed", "compile", "micro_batch"}  # which fits the memory
     assert {"implementation", "speed"} <= changed
@@ -76,23 +69,21 @@ def test_methods_differ_in_speed_settings_only(baseline: BertRunConfig, methods:
 
 
 def test_lamb_is_that_of_the_reference_convergence_points() -> None:
-    config = wikipedia_lamb()
+    config = configs.wikipedia_lamb()
     optimizer = config.optimizer
     assert (optimizer.kind, optimizer.peak_lr, optimizer.weight_decay) == ("lamb", 4.25e-4, 0.01)
     assert (optimizer.momentum, optimizer.beta2, optimizer.epsilon) == (0.9, 0.999, 1e-6)
     assert (config.global_batch, config.schedule.steps, config.schedule.factor(3350)) == (448, 6700, 0.5)
     # training_rules.adoc, "Evaluation": floor(0.05 * (230.23 * batch + 3,000,000), 25,000), none skipped
     assert config.evaluation.first == config.evaluation.every == 0.05 * (230.23 * 448 + 3e6) // 25_000 * 25_000
-    assert not config.problems() and not topics_lamb().problems()
+    assert not config.problems() and not configs.topics_lamb().problems()
 
 
-def test_a_closed_log_has_all_keys_of_mlcommons_checkers_and_lacks_only_the_next_sentence_heads_tensors(
-    tmp_path: Path,
-) -> None:
-    closed = replace(topics_lamb(), submission=SubmissionConfig(division="closed"))
-    closed = replace(closed, evaluation=replace(closed.evaluation, target=0.72))
-    closed = replace(closed, architecture=replace(closed.architecture, layers=24, hidden=4, intermediate=4, heads=1))
-    benchmark, ranks = find("language_model"), ProcessGroup(0, 1, 0, torch.device("cpu"))
+def test_a_closed_log_has_all_keys_of_mlcommons_checkers_and_lacks_only_the_next_sentence_heads(tmp_path: Path) -> None:
+    base = configs.topics_lamb()
+    shape = replace(base.architecture, layers=24, hidden=4, intermediate=4, heads=1)
+    closed = replace(base, architecture=shape, evaluation=replace(base.evaluation, target=0.72), submission=CLOSED)
+    benchmark, ranks = find("language_model"), ALONE
     plan = benchmark.plan(closed, ranks, None)
     (log,) = write_set(benchmark, closed, plan, tmp_path / "set", runs=1, ranks=ranks, platform="box")
     (verdict,) = check_logs([log], "5.0.0")  # the last round of BERT
@@ -108,44 +99,31 @@ def test_a_closed_log_has_all_keys_of_mlcommons_checkers_and_lacks_only_the_next
     assert verdict.verdict == "fail" and all("initialized_tensors" in message for message in verdict.messages)
 
 
-def test_every_config_can_be_dumped_and_loaded_and_names_its_benchmark() -> None:
-    benchmark = find("language_model")
-    for name in benchmark.config_names:
-        config = benchmark.config(name)
-        assert load(type(config), dump(config)) == config
-        assert (config.benchmark, config.name) == ("language_model", name)
-
-
 @pytest.mark.parametrize(
     "config, words",
     [
-        (replace(wikipedia_lamb(), implementation="timedrun", speed=SpeedUps(fused_qkv=True)), "no-fused-qkv"),
-        (replace(wikipedia_lamb(), submission=SubmissionConfig(division="closed")), "pooler and a next-sentence loss"),
-        (replace(topics_baseline(), speed=SpeedUps(unpadding=True)), "transformers' model has no unpadding"),
-        (
-            replace(topics_baseline(), speed=SpeedUps(attention="varlen")),
-            "attention eager or sdpa, not 'varlen'",
-        ),
-        (replace(topics_baseline(), max_samples=10**9), "exceeds the schedule's"),
-        (replace(topics_methods(), methods=(BlurPool(),)), "blurpool cannot be applied to timedrun's BERT"),
-        (
-            replace(topics_methods(), optimizer=replace(topics_methods().optimizer, kind="sgd")),
-            "optimizer sgd has no fused form",
-        ),
+        (replace(configs.wikipedia_lamb(), implementation="timedrun", speed=SpeedUps(fused_qkv=True)), "no-fused-qkv"),
+        (replace(configs.wikipedia_lamb(), submission=CLOSED), "pooler and a next-sentence loss"),
+        (replace(configs.topics_baseline(), speed=SpeedUps(unpadding=True)), "transformers' model has no unpadding"),
+        (replace(configs.topics_baseline(), speed=SpeedUps(attention="varlen")), "eager or sdpa, not 'varlen'"),
+        (replace(configs.topics_baseline(), max_samples=10**9), "exceeds the schedule's"),
+        (replace(configs.topics_methods(), methods=(BlurPool(),)), "blurpool cannot be applied to timedrun's BERT"),
+        (replace(configs.topics_methods(), optimizer=SGD), "optimizer sgd has no fused form"),
     ],
 )
-def test_contradicting_settings_are_reported(config: BertRunConfig, words: str) -> None:
+def test_contradicting_settings_are_reported(config: configs.BertRunConfig, words: str) -> None:
     assert any(words in problem for problem in config.problems())
 
 
 def test_speed_ups_without_effect_are_not_logged() -> None:
-    alone, cpus = (ProcessGroup(0, world_size, 0, torch.device("cpu")) for world_size in (1, 2))
-    small = topics_methods()
+    alone, cpus = (ProcessGroup(0, world_size, 0, CPU) for world_size in (1, 2))
+    small = configs.topics_methods()
     assert "balance_lengths" in small.speed_ups
     assert "balance_lengths" not in small.effective_speed_ups(alone, "sdpa_grouped")
     assert "balance_lengths" in small.effective_speed_ups(cpus, "sdpa_grouped")
     assert "attention" not in small.effective_speed_ups(alone, "eager")
-    large = replace(wikipedia_methods(), precision="fp32", speed=replace(ALL_SPEED_UPS, unpadding=False))
+    padded = replace(configs.ALL_SPEED_UPS, unpadding=False)
+    large = replace(configs.wikipedia_methods(), precision="fp32", speed=padded)
     named = large.effective_speed_ups(ProcessGroup(0, 8, 0, torch.device("cuda")), "varlen")
     assert {"low_precision_residual", "row_multiple", "unpadding"}.isdisjoint(named)
     assert {"compile", "fused_qkv", "attention", "balance_lengths"} <= set(named)

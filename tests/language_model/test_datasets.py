@@ -22,6 +22,8 @@ from language_model.encoder import Bert, build_bert
 from language_model.text import topics_store
 from language_model.text.store import RaggedStore, read_manifest
 from mlevents import keys, record
+from mlevents.runlog import RunLog
+from tests.one_rank import trained
 from timedrun.cli import main
 from timedrun.config import dump
 from timedrun.distributed.process_group import ProcessGroup
@@ -107,9 +109,7 @@ def test_mean_gradients_of_ranks_are_those_of_the_whole_batch(tiny_config: BertR
             torch.testing.assert_close(mean, expected, rtol=1e-4, atol=1e-6)
 
 
-def test_each_epoch_has_its_own_order_and_masks_whatever_was_read_before(
-    tiny_config: BertRunConfig, tiny_store: Path
-) -> None:
+def test_each_epoch_has_its_own_order_and_masks_whatever_was_read(tiny_config: BertRunConfig, tiny_store: Path) -> None:
     data = opened(tiny_config, tiny_store)
     lengths = [step[0].lengths.tolist() for step in islice(data.train(), 2 * data.steps_per_epoch)]
     first, second = lengths[: data.steps_per_epoch], lengths[data.steps_per_epoch :]
@@ -129,9 +129,7 @@ def test_micro_batches_concatenate_to_the_batch(tiny_config: BertRunConfig, tiny
 
 
 @pytest.mark.parametrize("world_size", [1, 2, 5])
-def test_every_evaluation_sequence_is_seen_once_with_its_stored_masks(
-    tiny_config: BertRunConfig, tiny_store: Path, world_size: int
-) -> None:
+def test_each_evaluation_sequence_is_as_stored(tiny_config: BertRunConfig, tiny_store: Path, world_size: int) -> None:
     stored = RaggedStore(tiny_store, "evaluation")
     expected = stored.read(np.arange(len(stored)))
     config = replace(tiny_config, global_batch=2 * world_size)
@@ -159,13 +157,6 @@ def test_preflight_reports_all_faults_at_once(tiny_config: BertRunConfig, tiny_s
         assert words in problems, words
 
 
-def test_a_missing_folder_is_an_error(tiny_config: BertRunConfig, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="--data-folder"):
-        resolve(tiny_config.data, None)
-    with pytest.raises(DataError, match="does not exist; set the right one"):
-        resolve(tiny_config.data, tmp_path / "nowhere")
-
-
 def test_topics_are_prepared_once_in_the_cache_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     folder = topics_store.prepared(128)
@@ -187,22 +178,23 @@ def test_topics_are_prepared_once_in_the_cache_folder(tmp_path: Path, monkeypatc
 @pytest.mark.processes
 def test_two_ranks_have_the_accuracy_of_one(tiny_config: BertRunConfig, tiny_store: Path, tmp_path: Path) -> None:
     config = replace(tiny_config, implementation="timedrun", speed=CPU_SPEED_UPS)
+    trained(config, RunLog(tmp_path / "one.txt"), data_folder=tiny_store)
     (tmp_path / "config.json").write_text(json.dumps(dump(config)))
-    values = []
-    for ranks in ("1", "2"):
-        folder = tmp_path / ranks
-        launch = ["--ranks", ranks, "--threads", "1", "--results", str(folder), "--data-folder", str(tiny_store)]
-        assert main(["run", "language_model", str(tmp_path / "config.json"), *launch]) == 3
-        log = record.read(folder / "result_0.txt")
-        values.append([event.value for event in log.all(keys.EVAL_ACCURACY)])
-        assert [event.metadata["epoch_num"] for event in log.all(keys.EVAL_ACCURACY)] == [120, 240]
-    assert values[1] == pytest.approx(values[0], abs=0.01)
+    launch = ["--ranks", "2", "--threads", "1", "--results", str(tmp_path), "--data-folder", str(tiny_store)]
+    assert main(["run", "language_model", str(tmp_path / "config.json"), *launch]) == 3
+    one, two = (record.read(tmp_path / name).all(keys.EVAL_ACCURACY) for name in ("one.txt", "result_0.txt"))
+    assert [event.metadata["epoch_num"] for event in two] == [120, 240]
+    assert [event.value for event in two] == pytest.approx([event.value for event in one], abs=0.01)
 
 
-def test_the_digest_of_the_data_is_that_of_the_manifest(
+def test_the_digest_is_the_manifests_and_a_missing_folder_is_an_error(
     tiny_config: BertRunConfig, tiny_store: Path, tmp_path: Path
 ) -> None:
     digest = data_digest(tiny_config, tiny_store)["sha256"]
     assert digest == hashlib.sha256((tiny_store / "manifest.json").read_bytes()).hexdigest()
     with pytest.raises(DataError, match="contains no prepared text"):
         data_digest(tiny_config, tmp_path)
+    with pytest.raises(DataError, match="--data-folder"):
+        resolve(tiny_config.data, None)
+    with pytest.raises(DataError, match="does not exist; set the right one"):
+        resolve(tiny_config.data, tmp_path / "nowhere")

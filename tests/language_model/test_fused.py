@@ -1,4 +1,4 @@
-"""Fused operations have the values and gradients of the separate ones, and save less for the backward pass."""
+"""Fused operations save less for the backward pass, keep dtypes, and drop as asked; test_encoder.py compares values."""
 
 from collections.abc import Callable
 
@@ -8,8 +8,6 @@ from torch import Tensor
 from torch.nn import functional
 
 from language_model.fused import dense_gelu_dense, dropout_add_layer_norm, gelu
-
-ACTIVATIONS = ("gelu_tanh", "gelu")
 
 
 def drawn(*shapes: tuple[int, ...], dtype: torch.dtype = torch.float64) -> list[Tensor]:
@@ -41,17 +39,6 @@ def saved_bytes(compute: Callable[[], Tensor], parameters: list[Tensor]) -> int:
     return sum(kept.values())
 
 
-@pytest.mark.parametrize("activation", ACTIVATIONS)
-def test_dense_gelu_dense_is_the_plain_composition(activation: str) -> None:
-    fused, plain = dense_inputs(), dense_inputs()
-    output, expected = dense_gelu_dense(*fused, activation), plain_dense(*plain, activation)
-    torch.testing.assert_close(output, expected, rtol=1e-12, atol=1e-12)
-    output.sin().sum().backward()
-    expected.sin().sum().backward()
-    for x, y in zip(fused, plain, strict=True):
-        torch.testing.assert_close(x.grad, y.grad, rtol=1e-10, atol=1e-12)
-
-
 def test_dense_gelu_dense_keeps_input_and_gelus_input_only() -> None:
     rows, width, inner = 64, 16, 48
     inputs = dense_inputs(rows, width, inner, torch.float32)
@@ -69,18 +56,6 @@ def test_gradients_of_dropout_add_layer_norm_are_the_numerical_ones() -> None:
         return dropout_add_layer_norm(*x, 1e-12, 0.4, True)
 
     assert torch.autograd.gradcheck(same_dropout, inputs)
-
-
-@pytest.mark.parametrize(("p", "training"), [(0.0, True), (0.5, False)])
-def test_without_dropout_it_is_the_plain_composition(p: float, training: bool) -> None:
-    fused, plain = (drawn((6, 5), (6, 5), (5,), (5,)) for _ in range(2))
-    output = dropout_add_layer_norm(*fused, 1e-12, p, training)
-    expected = functional.layer_norm(plain[0] + plain[1], (5,), plain[2], plain[3], 1e-12)
-    torch.testing.assert_close(output, expected, rtol=1e-12, atol=1e-12)
-    output.sin().sum().backward()
-    expected.sin().sum().backward()
-    for x, y in zip(fused, plain, strict=True):
-        torch.testing.assert_close(x.grad, y.grad, rtol=1e-10, atol=1e-12)
 
 
 def test_dropout_drops_its_fraction_and_dropped_elements_have_no_gradient() -> None:
@@ -128,27 +103,10 @@ def test_compiled_regions_compute_the_same(traced: None) -> None:
             torch.testing.assert_close(x.grad, y.grad, rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.parametrize("activation", ACTIVATIONS)
-def test_under_bf16_autocast_products_are_bf16_and_gradients_keep_their_dtypes(activation: str) -> None:
-    fused, plain = (dense_inputs(32, 16, 48, torch.float32) for _ in range(2))
-    with torch.autocast("cpu", torch.bfloat16):
-        output, expected = dense_gelu_dense(*fused, activation), plain_dense(*plain, activation)
-    assert output.dtype == expected.dtype == torch.bfloat16
-    torch.testing.assert_close(output, expected, rtol=0.02, atol=0.02)
-    output.float().square().sum().backward()
-    expected.float().square().sum().backward()
-    for x, y in zip(fused, plain, strict=True):
-        assert x.grad is not None and y.grad is not None
-        assert x.grad.dtype == torch.float32
-        assert (x.grad - y.grad).norm() < 0.02 * y.grad.norm()
-
-
 @pytest.mark.parametrize(
     ("x_dtype", "residual_dtype"), [(torch.bfloat16, torch.float32), (torch.float32, torch.bfloat16)]
 )
-def test_the_norm_has_the_dtype_of_the_residual_also_under_autocast(
-    x_dtype: torch.dtype, residual_dtype: torch.dtype
-) -> None:
+def test_the_norm_has_the_dtype_of_the_residual(x_dtype: torch.dtype, residual_dtype: torch.dtype) -> None:
     x, residual, weight, bias = drawn((32, 16), (32, 16), (16,), (16,), dtype=torch.float32)
     x, residual = x.detach().to(x_dtype).requires_grad_(), residual.detach().to(residual_dtype).requires_grad_()
     with torch.autocast("cpu", torch.bfloat16):

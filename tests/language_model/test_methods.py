@@ -12,84 +12,57 @@ from language_model import train as train_module
 from language_model.build import build
 from language_model.configs import ALL_SPEED_UPS, CPU_SPEED_UPS, BertRunConfig
 from language_model.datasets import facts
-from mlevents.runlog import RunLog
-from tests.language_model.test_train import ALONE, run_of
+from tests.one_rank import ALONE
 from tests.timedrun.methods.small_run import example
-from timedrun.methods import (
-    EMA,
-    REGISTRY,
-    SAM,
-    SWA,
-    ALiBi,
-    BlurPool,
-    Float8,
-    GatedLinearUnits,
-    GradientClipping,
-    Method,
-    NoEffect,
-    Stack,
-)
+from timedrun import methods
 
 pytestmark = pytest.mark.usefixtures("transformers")
 
-Trained = Callable[[BertRunConfig], list[float]]
+Losses = Callable[[BertRunConfig], list[float]]
+Both = Callable[[methods.Method], list[BertRunConfig]]
 
 
 @pytest.fixture
-def trained(tiny_store: Path, step_losses: list[float]) -> Trained:
-    """Return a function that runs a config and returns the loss of every step."""
-
-    def trained(config: BertRunConfig) -> list[float]:
-        step_losses.clear()
-        with run_of(config, tiny_store, RunLog(None)) as run:
-            train_module.train(config, run)
-        return list(step_losses)
-
-    return trained
-
-
-@pytest.fixture
-def both(tiny_config: BertRunConfig) -> Callable[[Method], list[BertRunConfig]]:
+def both(tiny_config: BertRunConfig) -> Both:
     """Return a function for the tiny config with a method, on either implementation."""
 
-    def both(method: Method) -> list[BertRunConfig]:
+    def both(method: methods.Method) -> list[BertRunConfig]:
         reference = replace(tiny_config, methods=(method,))
         return [reference, replace(reference, implementation="timedrun", speed=CPU_SPEED_UPS)]
 
     return both
 
 
-@pytest.mark.parametrize("method", [SAM(rho=0.2, interval=2), SWA(start=0.3, end=0.6), GradientClipping(threshold=0.3)])
+@pytest.mark.parametrize(
+    "method",
+    [methods.SAM(rho=0.2, interval=2), methods.SWA(start=0.3, end=0.6), methods.GradientClipping(threshold=0.3)],
+)
 def test_a_method_of_steps_and_weights_gives_both_implementations_the_same_losses(
-    method: Method, both: Callable[[Method], list[BertRunConfig]], tiny_config: BertRunConfig, trained: Trained
+    method: methods.Method, both: Both, baseline_losses: list[float], losses_of: Losses
 ) -> None:
-    reference, own = (trained(config) for config in both(method))
+    reference, own = (losses_of(config) for config in both(method))
     assert own == pytest.approx(reference, rel=1e-4)
-    assert reference[-1] != pytest.approx(trained(tiny_config)[-1], rel=1e-4)
+    assert reference[-1] != pytest.approx(baseline_losses[-1], rel=1e-4)
 
 
 def test_float8_gives_both_implementations_nearly_the_losses_without_it(
-    both: Callable[[Method], list[BertRunConfig]], tiny_config: BertRunConfig, trained: Trained
+    both: Both, baseline_losses: list[float], losses_of: Losses
 ) -> None:
-    exact = trained(tiny_config)
-    for config in both(Float8()):
-        losses = trained(config)
-        assert losses == pytest.approx(exact, rel=0.03)
-        assert losses != pytest.approx(exact, rel=1e-5)
+    for config in both(methods.Float8()):
+        losses = losses_of(config)
+        assert losses == pytest.approx(baseline_losses, rel=0.03)
+        assert losses != pytest.approx(baseline_losses, rel=1e-5)
 
 
-def test_float8_is_refused_where_a_fused_operation_would_pass_it_by(
-    both: Callable[[Method], list[BertRunConfig]],
-) -> None:
-    _, own = both(Float8())
+def test_float8_is_refused_where_a_fused_operation_passes_it_by(both: Both) -> None:
+    _, own = both(methods.Float8())
     assert not own.problems()
-    assert any(
-        "--speed.no-fused-dense-gelu-dense" in problem for problem in replace(own, speed=ALL_SPEED_UPS).problems()
-    )
+    problems = replace(own, speed=ALL_SPEED_UPS).problems()
+    assert any("--speed.no-fused-dense-gelu-dense" in problem for problem in problems)
 
 
 def test_both_implementations_are_evaluated_on_the_average_of_the_weights(
-    both: Callable[[Method], list[BertRunConfig]], trained: Trained, monkeypatch: pytest.MonkeyPatch
+    both: Both, losses_of: Losses, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     steps: list[dict[str, Tensor]] = []
     evaluated: list[dict[str, Tensor]] = []
@@ -97,13 +70,13 @@ def test_both_implementations_are_evaluated_on_the_average_of_the_weights(
     def keep(seen: list[dict[str, Tensor]], model: nn.Module) -> None:
         seen.append({name: parameter.detach().clone() for name, parameter in model.named_parameters()})
 
-    after_step = Stack.after_step
-    monkeypatch.setattr(Stack, "after_step", lambda self, model: (keep(steps, model), after_step(self, model)))
+    after_step = methods.Stack.after_step
+    monkeypatch.setattr(methods.Stack, "after_step", lambda self, model: (keep(steps, model), after_step(self, model)))
     monkeypatch.setattr(train_module, "accuracy", lambda model, *more: (keep(evaluated, model), 0.0)[1])
-    for config in both(EMA(half_life=2, update_interval=2)):
+    for config in both(methods.EMA(half_life=2, update_interval=2)):
         steps.clear()
         evaluated.clear()
-        trained(config)
+        losses_of(config)
         average = steps[1]
         for number in range(3, 20, 2):
             average = {name: (value + steps[number][name]) / 2 for name, value in average.items()}
@@ -113,17 +86,17 @@ def test_both_implementations_are_evaluated_on_the_average_of_the_weights(
             assert not torch.equal(value, steps[-1][name])
 
 
-def test_alibi_without_shorter_sequences_trains_transformers_bert(tiny_config: BertRunConfig, trained: Trained) -> None:
-    config = replace(tiny_config, methods=(ALiBi(train_sequence_length_scaling=1.0),))
-    losses = trained(config)
-    assert losses[-1] < 0.95 * losses[0]
-    assert losses[-1] != pytest.approx(trained(tiny_config)[-1], rel=1e-4)
-
-
-def test_layers_that_a_method_adds_to_transformers_bert_depend_on_the_seed_alone(
-    tiny_config: BertRunConfig, tiny_store: Path
+def test_alibi_without_shorter_sequences_trains_transformers(
+    tiny_config: BertRunConfig, baseline_losses: list[float], losses_of: Losses
 ) -> None:
-    config = replace(tiny_config, methods=(GatedLinearUnits(),))
+    config = replace(tiny_config, methods=(methods.ALiBi(train_sequence_length_scaling=1.0),))
+    losses = losses_of(config)
+    assert losses[-1] < 0.95 * losses[0]
+    assert losses[-1] != pytest.approx(baseline_losses[-1], rel=1e-4)
+
+
+def test_layers_that_a_method_adds_depend_on_the_seed_alone(tiny_config: BertRunConfig, tiny_store: Path) -> None:
+    config = replace(tiny_config, methods=(methods.GatedLinearUnits(),))
 
     def weights(seed: int) -> dict[str, Tensor]:
         parts = build(replace(config, seed=seed), ALONE, facts(config.data, tiny_store), ALONE.device)
@@ -135,16 +108,14 @@ def test_layers_that_a_method_adds_to_transformers_bert_depend_on_the_seed_alone
     assert not torch.equal(first[gate], other[gate])
 
 
-@pytest.mark.parametrize("name", REGISTRY)
-def test_a_method_that_cannot_act_on_timedruns_bert_is_refused_before_the_run(
-    name: str, both: Callable[[Method], list[BertRunConfig]]
-) -> None:
+@pytest.mark.parametrize("name", methods.REGISTRY)
+def test_methods_that_timedruns_bert_lacks_are_refused(name: str, both: Both) -> None:
     problems = " ".join(both(example(name))[1].problems())
     assert (name in problems) is (name not in ("sam", "gradient_clipping", "ema", "swa", "float8"))
 
 
 def test_surgery_that_finds_no_layer_is_refused_by_the_dry_run(tiny_config: BertRunConfig, tiny_store: Path) -> None:
-    config = replace(tiny_config, methods=(BlurPool(),))
+    config = replace(tiny_config, methods=(methods.BlurPool(),))
     assert not config.problems()
-    with pytest.raises(NoEffect, match="blurpool found no"):
+    with pytest.raises(methods.NoEffect, match="blurpool found no"):
         build(config, ALONE, facts(config.data, tiny_store), torch.device("meta"))

@@ -15,10 +15,11 @@ import numpy as np
 import pytest
 
 from judging.ground.errors import DataError, UsageError
-from language_model.prepare import prepare_text
+from language_model.configs import topics_baseline, wikipedia_small_baseline
+from language_model.prepare import prepare, prepare_text
+from language_model.text import store as text_store
 from language_model.text import store_builder
 from language_model.text.settings import TextSettings
-from language_model.text.store import MANIFEST, SKIPPED, SPLITS, Manifest, MaskedSequences, RaggedStore, verify
 from language_model.text.store_builder import WORK
 from language_model.text.vocabulary import read_vocabulary
 from tests.language_model.text_samples import Inputs, plain_text, sentence, write_vocabulary
@@ -42,7 +43,7 @@ def fingerprint(store: Path) -> dict[str, str]:
 def test_the_store_holds_the_text_and_its_facts(tmp_path: Path, inputs: Inputs) -> None:
     train, evaluation, vocabulary = inputs
     found = build(inputs, tmp_path / "store")
-    manifest = verify(tmp_path / "store")
+    manifest = text_store.verify(tmp_path / "store")
     words = read_vocabulary(vocabulary)
     assert found["train_documents"] == 120
     assert found["evaluation_documents"] == 20
@@ -50,14 +51,14 @@ def test_the_store_holds_the_text_and_its_facts(tmp_path: Path, inputs: Inputs) 
     assert manifest.vocabulary_sha256 == words.sha256
     assert (tmp_path / "store/vocab.txt").read_bytes() == vocabulary.read_bytes()
     assert not (tmp_path / "store" / WORK).exists()
-    for split in SPLITS:
-        store = RaggedStore(tmp_path / "store", split)
+    for split in text_store.SPLITS:
+        store = text_store.RaggedStore(tmp_path / "store", split)
         everything = store.read(np.arange(len(store)))
         assert len(everything.tokens) == found[f"{split}_tokens"]
         assert store.lengths.max() <= 64
         starts = np.cumsum(everything.lengths) - everything.lengths
         tokens = everything.tokens.copy()
-        if isinstance(everything, MaskedSequences):
+        if isinstance(everything, text_store.MaskedSequences):
             assert len(everything.masked) == found["evaluation_masked_tokens"]
             assert (np.diff(everything.masked) > 0).all()
             tokens[everything.masked] = everything.labels
@@ -110,9 +111,9 @@ def test_a_killed_preparation_leaves_no_store_and_goes_on_to_the_same_bytes(
         time.sleep(0.002)
     process.send_signal(signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL
-    assert not (store / MANIFEST).exists()
+    assert not (store / text_store.MANIFEST).exists()
     with pytest.raises(DataError, match="contains no prepared text"):
-        RaggedStore(store, "train")
+        text_store.RaggedStore(store, "train")
     build(inputs, store)
     assert "shards already finished" in capsys.readouterr().err
     build(inputs, tmp_path / "uninterrupted")
@@ -126,7 +127,7 @@ def test_a_damaged_or_foreign_finished_part_is_made_again(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(Manifest, "write", stop)
+        patch.setattr(text_store.Manifest, "write", stop)
         with pytest.raises(KeyboardInterrupt):
             build(inputs, tmp_path / "a")
     parts = sorted((tmp_path / "a" / WORK).glob("*.npz"))
@@ -158,25 +159,22 @@ def test_preparing_again_has_no_effect_and_other_text_or_settings_are_refused(tm
     assert fingerprint(tmp_path / "store") == before
 
 
-def test_a_folder_with_other_files_is_not_changed(tmp_path: Path, inputs: Inputs) -> None:
+def test_a_folder_of_other_files_is_not_changed_and_a_refused_vocabulary_makes_none(
+    tmp_path: Path, inputs: Inputs
+) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/thesis.txt").write_text("years of work")
     for out in (tmp_path / "mine", tmp_path / "mine/thesis.txt"):
         with pytest.raises(DataError, match="thesis.txt"):
             build(inputs, out)
     assert fingerprint(tmp_path / "mine").keys() == {"thesis.txt"}
-
-
-def test_a_refused_vocabulary_leaves_no_folder(tmp_path: Path, inputs: Inputs) -> None:
     vocabulary = write_vocabulary(tmp_path / "other.txt", without=["[MASK]", "[PAD]"])
     with pytest.raises(DataError, match=r"lacks \[PAD\], \[MASK\]"):
         build(inputs, tmp_path / "store", vocabulary=vocabulary)
     assert not (tmp_path / "store").exists()
 
 
-def test_a_folder_that_another_process_prepares_is_refused(
-    tmp_path: Path, inputs: Inputs, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_in_preparation_is_refused(tmp_path: Path, inputs: Inputs, monkeypatch: pytest.MonkeyPatch) -> None:
     def again(_: str) -> None:
         with pytest.raises(DataError, match="is being prepared by another process"):
             build(inputs, tmp_path / "store")
@@ -194,7 +192,7 @@ def test_evaluation_documents_in_the_training_text_are_named_and_refused(tmp_pat
     train[1].write_text(train[1].read_text() + "\n" + copied + "\n")
     with pytest.raises(DataError, match=r"1 evaluation documents .*\n  evaluation.txt: document 4 \(training: train_1"):
         build(inputs, tmp_path / "store")
-    assert not (tmp_path / "store" / MANIFEST).exists()
+    assert not (tmp_path / "store" / text_store.MANIFEST).exists()
 
 
 def test_empty_documents_are_counted_and_listed(tmp_path: Path, inputs: Inputs) -> None:
@@ -203,7 +201,7 @@ def test_empty_documents_are_counted_and_listed(tmp_path: Path, inputs: Inputs) 
     evaluation[0].write_text(evaluation[0].read_text() + "\n***\n")
     found = build(inputs, tmp_path / "store")
     assert (found["train_skipped_documents"], found["evaluation_skipped_documents"]) == (2, 1)
-    assert (tmp_path / "store" / SKIPPED).read_text().splitlines() == [
+    assert (tmp_path / "store" / text_store.SKIPPED).read_text().splitlines() == [
         "train: train_0.txt: document 1",
         "train: train_0.txt: document 62",
         "evaluation: evaluation.txt: document 21",
@@ -221,23 +219,19 @@ def test_held_out_documents_are_whole_and_copies_stay_on_one_side(tmp_path: Path
     assert 40 <= found["evaluation_documents"] <= 120
     words = read_vocabulary(vocabulary).words
     sides = []
-    for split in SPLITS:
-        store = RaggedStore(tmp_path / "store", split)
+    for split in text_store.SPLITS:
+        store = text_store.RaggedStore(tmp_path / "store", split)
         read = store.read(np.arange(len(store)))
         tokens = read.tokens.copy()
-        if isinstance(read, MaskedSequences):
+        if isinstance(read, text_store.MaskedSequences):
             tokens[read.masked] = read.labels
         sides.append(" ".join(words[token] for token in tokens).replace(" ##", ""))
     lines = {line for text in texts for line in text.lower().replace(".", " .").split("\n")}
     assert not [line for line in lines if line in sides[0] and line in sides[1]]
     assert sum(line in sides[0] for line in lines) > len(lines) / 2
-
-
-def test_nothing_held_out_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "text").write_text("A single document.\n")
-    vocabulary = write_vocabulary(tmp_path / "vocab.txt")
+    (tmp_path / "one").write_text("A single document.\n")
     with pytest.raises(DataError, match="no document is left for the"):
-        prepare_text([tmp_path / "text"], [], tmp_path / "store", vocabulary=vocabulary, settings=SETTINGS)
+        prepare_text([tmp_path / "one"], [], tmp_path / "none", vocabulary=vocabulary, settings=SETTINGS)
 
 
 def test_a_vocabulary_is_trained_on_the_training_text_alone(tmp_path: Path) -> None:
@@ -261,3 +255,29 @@ def test_a_vocabulary_is_trained_on_the_training_text_alone(tmp_path: Path) -> N
 def test_invalid_settings_are_refused(change: dict[str, float]) -> None:
     with pytest.raises(UsageError, match=next(iter(change))):
         replace(SETTINGS, **change)  # type: ignore[arg-type]
+
+
+def test_prepare_builds_and_checks_a_store_of_the_configs_length(tmp_path: Path, inputs: Inputs) -> None:
+    train, evaluation, vocabulary = inputs
+    store, config = tmp_path / "store", wikipedia_small_baseline()
+    prepare(config, store, decode=False, workers=1, text=train, evaluation_text=evaluation, vocabulary=vocabulary)
+    manifest = text_store.read_manifest(store)
+    assert manifest.longest <= config.data.longest == manifest.settings["max_length"]
+    assert manifest.settings["max_predictions"] == 19
+    found = prepare(config, store, decode=True, workers=1)
+    assert found["train_sequences"] == manifest.splits["train"].sequences
+    content = bytearray((store / "train/tokens.bin").read_bytes())
+    content[5] ^= 1
+    (store / "train/tokens.bin").write_bytes(content)
+    with pytest.raises(DataError, match=r"tokens\.bin: damaged"):
+        prepare(config, store, decode=True, workers=1)
+
+
+def test_text_without_a_folder_or_for_another_source_and_a_vocabulary_without_text_are_refused(tmp_path: Path) -> None:
+    config = wikipedia_small_baseline()
+    with pytest.raises(UsageError, match="--data-folder"):
+        prepare(config, None, decode=False, workers=1, text=[tmp_path])
+    with pytest.raises(UsageError, match="cannot use other text"):
+        prepare(topics_baseline(), tmp_path, decode=False, workers=1, text=[tmp_path])
+    with pytest.raises(UsageError, match="need --text"):
+        prepare(config, tmp_path, decode=False, workers=1, vocabulary=tmp_path)

@@ -1,10 +1,12 @@
 """Small texts and vocabularies that tests of the text pipeline share."""
 
+import functools
 from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 
-from language_model.text.vocabulary import SPECIAL_WORDS
+from language_model.text.topics_store import documents
+from language_model.text.vocabulary import SPECIAL_WORDS, Vocabulary, train_vocabulary
 
 Inputs = tuple[list[Path], list[Path], Path]
 """Training files, evaluation files and a vocabulary."""
@@ -32,3 +34,15 @@ def write_vocabulary(path: Path, *, without: Sequence[str] = ()) -> Path:
     words += ["the", *NOUNS, *VERBS]
     path.write_text("".join(f"{word}\n" for word in words if word not in without))
     return path
+
+
+@functools.cache
+def topics_sentences() -> list[str]:
+    """The sentences of Python's help topics."""
+    return [sentence for sentences in documents().values() for sentence in sentences]
+
+
+@functools.cache
+def topics_vocabulary() -> Vocabulary:
+    """2,000 WordPieces trained on them."""
+    return train_vocabulary(topics_sentences, 2_000)

@@ -1,36 +1,19 @@
 """Folders and shards of encoded images for tests of the loaders that decode them."""
 
 from collections.abc import Mapping
-from io import BytesIO
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 from PIL import Image
 
 from image_classification import image_folder
 from image_classification.stores.manifest import StoreConfig
-from tests.image_classification.stores.small_stores import Given, make_store
-
-Pixels = npt.NDArray[np.uint8]
+from tests.image_classification.stores.small_stores import Given, encoded, make_store, smooth
 
 
-def smooth(height: int, width: int, seed: int = 0) -> Pixels:
-    """Like a photograph out of focus."""
-    coarse = np.random.default_rng(seed).integers(0, 256, (6, 6, 3), dtype=np.uint8)
-    return np.array(Image.fromarray(coarse).resize((width, height), Image.Resampling.BICUBIC))
-
-
-def noisy(height: int, width: int, seed: int = 0) -> Pixels:
+def noisy(height: int, width: int, seed: int = 0) -> Image.Image:
     """All frequencies: every pixel for itself."""
-    return np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
-
-
-def encoded(pixels: Pixels, kind: str = "JPEG", mode: str = "RGB", quality: int = 90, **options: object) -> bytes:
-    """`pixels` as a file."""
-    buffer = BytesIO()
-    Image.fromarray(pixels).convert(mode).save(buffer, kind, quality=quality, **options)
-    return buffer.getvalue()
+    return Image.fromarray(np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8))
 
 
 def photographs(count: int, *, largest: int = 200) -> dict[str, bytes]:
@@ -38,7 +21,7 @@ def photographs(count: int, *, largest: int = 200) -> dict[str, bytes]:
     files = {}
     for number, (height, width) in enumerate(np.random.default_rng(1).integers(largest // 2, largest, (count, 2))):
         made = noisy if number % 2 else smooth
-        files[f"train/{'ab'[number % 2]}/{number:03d}.jpg"] = encoded(made(int(height), int(width), number))
+        files[f"train/{'ab'[number % 2]}/{number:03d}.jpg"] = encoded(made(int(height), int(width), number), quality=90)
     return files
 
 

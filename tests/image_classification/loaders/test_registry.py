@@ -3,7 +3,8 @@
 import importlib.util
 import json
 import shutil
-from collections.abc import Callable
+import sys
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import get_args
@@ -13,27 +14,28 @@ import pytest
 import torch
 
 from image_classification.loaders import crop_kernel
-from image_classification.loaders.loader import Loader, LoaderName
+from image_classification.loaders.ffcv_loader import stock_loader
+from image_classification.loaders.loader import LoadedBatch, Loader, LoaderName
 from image_classification.loaders.registry import LOADERS
 from image_classification.stores.manifest import FORMAT_SETTINGS, MANIFEST, Format, StoreConfig, describe_store
 from judging.ground.errors import DataError, UsageError
 from tests.image_classification.small_image_data import CPU, FOLDER
 from tests.image_classification.small_image_data import LOADERS as LOADER_STORES
+from timedrun.training.sampling import Indices
 
 JPEG, RAW = StoreConfig(format="jpeg"), StoreConfig(format="raw", size=24)
 PAIRS = [*LOADER_STORES.items(), *((name, StoreConfig()) for name in ("pillow", "turbojpeg"))]
 
 
-def problems(
-    loader: LoaderName, store: StoreConfig, folder: Path | None, *, eval_resize: int = 20, eval_size: int = 16
-) -> list[str]:
-    return LOADERS[loader].problems(replace(FOLDER, store=store, eval_resize=eval_resize, eval_size=eval_size), folder)
+def problems(loader: LoaderName, store: StoreConfig, folder: Path | None, *, eval_size: int = 16) -> list[str]:
+    return LOADERS[loader].problems(replace(FOLDER, store=store, eval_size=eval_size), folder)
 
 
 def opened(
-    loader: LoaderName, store: StoreConfig, folder: Path, *, train: bool = True, eval_resize: int = 20
+    loader: LoaderName, store: StoreConfig, folder: Path, *, train: bool = True, seed: int = 1, workers: int = 0
 ) -> Loader:
-    return LOADERS[loader].open(replace(FOLDER, store=store, eval_resize=eval_resize), folder, CPU, train=train, seed=1)
+    config = replace(FOLDER, store=store, workers=workers)
+    return LOADERS[loader].open(config, folder, CPU, train=train, seed=seed)
 
 
 def test_every_loader_name_and_every_format_is_registered() -> None:
@@ -44,21 +46,37 @@ def test_every_loader_name_and_every_format_is_registered() -> None:
 
 @pytest.mark.parametrize("name, store", PAIRS, ids=lambda value: getattr(value, "format", value))
 @pytest.mark.parametrize("train", [True, False])
-def test_a_loader_opens_the_requested_split(
-    prepared: dict[Format, Path], name: LoaderName, store: StoreConfig, train: bool
-) -> None:
+def test_a_loader_opens_splits(prepared: dict[Format, Path], name: LoaderName, store: StoreConfig, train: bool) -> None:
     if reason := LOADERS[name].unavailable():
         pytest.skip(reason)
     assert problems(name, store, prepared[store.format]) == []
-    loader = opened(name, store, prepared[store.format], train=train)
-    try:
+    with closing(opened(name, store, prepared[store.format], train=train)) as loader:
         assert len(loader) == (29 if train else 6)
         (batch,) = loader.batches([np.array([4, 1])], epoch=1, size=16)
-        assert batch.images.dtype == torch.uint8
+        assert (batch.images.dtype, batch.labels.dtype) == (torch.uint8, torch.int64)
         assert batch.labels.tolist() == ([0, 0] if train else [1, 0])
         assert batch.images.shape == (2, 3, 16, 16)
-    finally:
-        loader.close()
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("name", LOADER_STORES)
+def test_a_batch_depends_on_seed_epoch_and_samples_alone(prepared: dict[Format, Path], name: LoaderName) -> None:
+    if reason := LOADERS[name].unavailable():
+        pytest.skip(reason)
+
+    def loaded(parts: list[Indices], *, epoch: int = 2, **options: int) -> list[LoadedBatch]:
+        with closing(opened(name, store, prepared[store.format], **options)) as loader:
+            list(loader.batches([np.arange(29)], 1, 16))
+            return list(loader.batches(parts, epoch, 24))
+
+    store, parts = LOADER_STORES[name], [np.array([3, 28, 3]), np.arange(20), np.array([7])]
+    before = torch.get_rng_state()
+    batches = loaded(parts)
+    for batch, same in zip(batches, reversed(loaded(parts[::-1], workers=2)), strict=True):
+        assert torch.equal(batch.images, same.images) and torch.equal(batch.labels, same.labels)
+    for change in ({"seed": 2}, {"epoch": 3}):
+        assert not torch.equal(loaded(parts, **change)[0].images, batches[0].images)
+    assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_an_unsupported_format_is_refused_with_the_loaders_that_read_it(prepared: dict[Format, Path]) -> None:
@@ -71,9 +89,7 @@ def test_an_unsupported_format_is_refused_with_the_loaders_that_read_it(prepared
 
 
 @pytest.mark.parametrize("name", ["pillow", "turbojpeg", "ffcv"])
-def test_a_missing_package_is_reported_with_its_extra(
-    prepared: dict[Format, Path], name: LoaderName, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_package_is_reported_with_its_extra(name: LoaderName, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     (found,) = problems(name, StoreConfig(format=LOADERS[name].formats[-1]), None)
     assert f"loader {name} needs" in found
@@ -93,21 +109,15 @@ def copied(prepared: dict[Format, Path], tmp_path: Path) -> Path:
     return shutil.copytree(prepared["jpeg"], tmp_path / "jpeg")
 
 
-@pytest.mark.parametrize(
-    "damage, message",
-    [
-        (lambda folder: (folder / MANIFEST).unlink(), "not a complete image store"),
-        (lambda folder: (folder / MANIFEST).write_text("{"), "damaged or edited"),
-        (lambda folder: (folder / "train/00000.jpegs").unlink(), "00000.jpegs: missing"),
-        (lambda folder: (folder / "train/00000.jpegs").write_bytes(b"x"), "00000.jpegs: truncated, 1 bytes instead"),
-    ],
-)
-def test_an_incomplete_store_is_refused(copied: Path, damage: Callable[[Path], object], message: str) -> None:
-    damage(copied)
-    (found,) = problems("pillow", JPEG, copied)
-    assert message in found
-    with pytest.raises(DataError, match=message):
+def test_an_incomplete_store_is_refused(copied: Path) -> None:
+    (copied / "train/00000.jpegs").write_bytes(b"x")
+    (problem,) = problems("pillow", JPEG, copied)
+    assert "00000.jpegs: truncated, 1 bytes instead" in problem
+    with pytest.raises(DataError, match="00000.jpegs: truncated, 1 bytes instead"):
         opened("pillow", JPEG, copied)
+    (copied / MANIFEST).unlink()
+    (problem,) = problems("pillow", JPEG, copied)
+    assert "not a complete image store" in problem
 
 
 def test_all_problems_are_reported_at_once(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,3 +147,10 @@ def test_raw_crops_are_compiled_before_the_loader_opens(prepared: dict[Format, P
     for train in (True, False):
         opened("raw", RAW, prepared["raw"], train=train).close()
     assert crop_kernel.scripted.cache_info().misses == compiled
+
+
+def test_an_ffcv_import_error_is_reported_with_its_reason(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(sys.modules, "image_classification.loaders.ffcv_pipeline", None)
+    monkeypatch.delattr("image_classification.loaders.ffcv_pipeline", raising=False)
+    with pytest.raises(DataError, match="ffcv does not load"):
+        stock_loader(tmp_path, seed=0, workers=1, size=32, batch=8)

@@ -1,10 +1,8 @@
 """JPEG decoding in threads: crops and pixels of the reference, unusual files, and errors."""
 
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, closing
 from dataclasses import replace
-from io import BytesIO
 from pathlib import Path
 
 import numpy as np
@@ -18,27 +16,18 @@ from image_classification.augmentation import train_crops
 from image_classification.loaders.pillow import PillowLoader
 from image_classification.loaders.turbojpeg import TurboJpegLoader, divisor_of
 from judging.ground.errors import DataError
-from tests.image_classification.loaders.jpeg_folders import (
-    encoded,
-    make_folder,
-    make_shards,
-    photographs,
-    smooth,
-)
+from tests.image_classification.loaders.jpeg_folders import make_folder, make_shards, photographs
 from tests.image_classification.small_image_data import CPU, FOLDER
+from tests.image_classification.stores.small_stores import encoded, smooth
 
 RESIZE = 72
 
 simplejpeg = pytest.importorskip("simplejpeg", reason="simplejpeg is not installed")
 
 
-@contextmanager
-def _open(folder: Path, *, train: bool = True, seed: int = 0, workers: int = 2) -> Iterator[TurboJpegLoader]:
-    loader = TurboJpegLoader(replace(FOLDER, workers=workers, eval_resize=RESIZE), folder, CPU, train=train, seed=seed)
-    try:
-        yield loader
-    finally:
-        loader.close()
+def _open(folder: Path, *, train: bool = True, workers: int = 2) -> AbstractContextManager[TurboJpegLoader]:
+    config = replace(FOLDER, workers=workers, eval_resize=RESIZE)
+    return closing(TurboJpegLoader(config, folder, CPU, train=train, seed=0))
 
 
 def _images(folder: Path, samples: list[int], size: int, *, train: bool, epoch: int = 1, workers: int = 2) -> Tensor:
@@ -58,17 +47,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_folder(tmp_path_factory.mktemp("folder"), photographs(40))
 
 
-def test_evaluation_images_are_the_references_to_two_levels(folder: Path) -> None:
-    samples = list(range(40))
-    ours, theirs = (made(folder, samples, 64, train=False) for made in (_images, _reference))
-    difference = (ours.int() - theirs.int()).abs()
-    assert difference.max() <= 2
-    assert difference.float().mean((1, 2, 3)).max() < 0.3
-
-
-def test_undivided_training_crops_are_the_references_to_two_levels(folder: Path) -> None:
-    samples = list(range(40))
-    ours, theirs = (made(folder, samples, 120, train=True) for made in (_images, _reference))
+@pytest.mark.parametrize(("train", "size"), [(False, 64), (True, 120)], ids=["evaluation", "undivided crops"])
+def test_images_decoded_whole_are_the_references_to_two_levels(folder: Path, train: bool, size: int) -> None:
+    ours, theirs = (made(folder, list(range(40)), size, train=train) for made in (_images, _reference))
     difference = (ours.int() - theirs.int()).abs()
     assert difference.max() <= 2
     assert difference.float().mean() < 0.3
@@ -80,7 +61,9 @@ def test_divided_training_crops_are_the_references_to_half_a_pixel_of_the_result
     ramp = np.zeros((height, width, 3), dtype=np.uint8)
     ramp[:, :, 0] = np.linspace(0, 255, width).round()
     ramp[:, :, 1] = np.linspace(0, 255, height).round()[:, None]
-    files = {f"train/a/{number:02d}.jpg": encoded(ramp, quality=98, subsampling=0) for number in range(40)}
+    files = {
+        f"train/a/{number:02d}.jpg": encoded(Image.fromarray(ramp), quality=98, subsampling=0) for number in range(40)
+    }
     folder, size, samples = make_folder(tmp_path, files), 32, np.arange(40)
     boxes, _ = train_crops(0, 1, samples, np.full((40, 2), (height, width)), flip="random")
     divisors = [divisor_of(min(box[2:]), size) for box in boxes.tolist()]
@@ -119,30 +102,25 @@ def test_the_decoder_is_asked_for_exactly_the_divided_size(tmp_path: Path, monke
         assert shapes == [(-(-h // d), -(-w // d), 3) for (h, w), d in zip(sizes, divisors, strict=True)]
 
 
-def test_images_other_than_plain_jpeg_match_the_reference(tmp_path: Path) -> None:
-    pixels = smooth(300, 260)
+def test_images_of_other_kinds_match_the_reference(tmp_path: Path) -> None:
+    image, small = smooth(300, 260), smooth(90, 113)
     files = {
-        "train/a/0.png": encoded(pixels, "PNG"),
-        "train/a/1.png": encoded(pixels, "PNG", "P"),
-        "train/a/2.png": encoded(pixels, "PNG", "RGBA"),
-        "train/a/3.jpg": encoded(pixels, mode="CMYK"),
-        "train/a/4.jpg": encoded(pixels, "WEBP"),  # as named, as not
-        "train/a/5.bmp": encoded(pixels, "BMP"),
+        "train/a/0.png": encoded(image, "PNG"),
+        "train/a/1.png": encoded(image, "PNG", "P"),
+        "train/a/2.png": encoded(image, "PNG", "RGBA"),
+        "train/a/3.jpg": encoded(image, mode="CMYK"),
+        "train/a/4.jpg": encoded(image, "WEBP"),  # as named, as not
+        "train/a/5.bmp": encoded(image, "BMP"),
+        "train/a/6.jpg": encoded(small, mode="L"),
+        "train/a/7.jpg": encoded(small, progressive=True),
+        "train/a/8.jpg": encoded(small, subsampling=0),
+        "train/a/9.jpg": encoded(small, restart_marker_rows=2),
     }
     folder = make_folder(tmp_path, files)
-    for train, size in ((True, 31), (True, 64), (False, 64)):
-        ours, theirs = (made(folder, list(range(6)), size, train=train) for made in (_images, _reference))
-        assert (ours.int() - theirs.int()).abs().max() <= 1, (train, size)
-
-
-@pytest.mark.parametrize(
-    "options", [{"mode": "L"}, {"progressive": True}, {"subsampling": 0}, {"restart_marker_rows": 2}]
-)
-def test_kinds_of_jpeg_become_rgb_as_in_the_reference(tmp_path: Path, options: dict[str, object]) -> None:
-    folder = make_folder(tmp_path, {"train/a/0.jpg": encoded(smooth(90, 113), **options)})  # type: ignore[arg-type]
-    for train in (True, False):
-        ours, theirs = (made(folder, [0], 64, train=train) for made in (_images, _reference))
-        assert (ours.int() - theirs.int()).abs().max() <= 2
+    for train, size, count in ((True, 31, 6), (True, 64, 10), (False, 64, 10)):  # at 31 plain JPEG is decoded smaller
+        ours, theirs = (made(folder, list(range(count)), size, train=train).int() for made in (_images, _reference))
+        difference = (ours - theirs).abs().amax((1, 2, 3))
+        assert (difference[:6] <= 1).all() and (difference[6:] <= 2).all(), (train, size)
 
 
 def test_a_jpeg_that_only_pillow_accepts_is_decoded_by_pillow(tmp_path: Path) -> None:
@@ -157,7 +135,7 @@ def test_a_jpeg_that_only_pillow_accepts_is_decoded_by_pillow(tmp_path: Path) ->
         assert (ours.int() - theirs.int()).abs().max() <= 2
 
 
-@pytest.mark.parametrize("share", [0.0, 0.01, 0.5, 0.95])
+@pytest.mark.parametrize("share", [0.0, 0.01, 0.95])
 @pytest.mark.parametrize("train", [True, False])
 def test_a_truncated_file_is_an_error_with_its_name(tmp_path: Path, share: float, train: bool) -> None:
     files = photographs(12)
@@ -174,41 +152,20 @@ def test_a_truncated_file_is_an_error_with_its_name(tmp_path: Path, share: float
 
 
 def test_exif_rotation_is_ignored(tmp_path: Path) -> None:
-    image, buffer, exif = Image.fromarray(smooth(80, 120)), BytesIO(), Image.Exif()
+    image, exif = smooth(80, 120), Image.Exif()
     exif[0x0112] = 6
-    image.save(buffer, "JPEG", quality=90, exif=exif)
-    files = {"train/a/0.jpg": buffer.getvalue(), "train/a/1.jpg": encoded(smooth(80, 120))}
+    files = {"train/a/0.jpg": encoded(image, exif=exif), "train/a/1.jpg": encoded(image)}
     made = _images(make_folder(tmp_path, files), [0, 1], 64, train=False)
     assert torch.equal(made[0], made[1])
 
 
 def test_an_evaluation_image_smaller_than_the_crop_gets_black_around_it_as_in_the_reference(tmp_path: Path) -> None:
-    folder = make_folder(
-        tmp_path, {"train/a/0.jpg": encoded(smooth(40, 200)), "train/a/1.jpg": encoded(smooth(90, 41))}
-    )
+    files = {"train/a/0.jpg": encoded(smooth(40, 200)), "train/a/1.jpg": encoded(smooth(90, 41))}
+    folder = make_folder(tmp_path, files)
     ours, theirs = (made(folder, [0, 1], 101, train=False) for made in (_images, _reference))
     assert (ours[0, :, :14] == 0).all()
     assert (ours[1, :, :, :14] == 0).all()
     assert (ours.int() - theirs.int()).abs().max() <= 2
-
-
-def test_a_batch_is_the_same_for_any_threads_order_of_calls_and_store(folder: Path, tmp_path: Path) -> None:
-    parts = [np.array([3, 39, 3]), np.arange(20), np.array([7])]
-    with _open(folder, workers=1) as loader:
-        one = [(batch.images, batch.labels) for batch in loader.batches(parts, 2, 48)]
-    shards = make_shards(tmp_path, photographs(40))
-    for place, workers in ((folder, 3), (shards, 2)):
-        with _open(place, workers=workers) as loader:
-            assert len(loader) == 40
-            list(loader.batches([np.arange(40)], 1, 32))
-            again = [(batch.images, batch.labels) for batch in loader.batches(parts[::-1], 2, 48)][::-1]
-        for (images, labels), (others, other_labels) in zip(one, again, strict=True):
-            assert torch.equal(images, others)
-            assert torch.equal(labels, other_labels)
-    with _open(folder, seed=1) as loader:
-        assert not torch.equal(next(iter(loader.batches(parts, 2, 48))).images, one[0][0])
-    with _open(folder) as loader:
-        assert not torch.equal(next(iter(loader.batches(parts, 3, 48))).images, one[0][0])
 
 
 def test_no_threads_but_its_own_are_started_and_those_end(folder: Path) -> None:

@@ -45,15 +45,15 @@ def build(
         )
 
 
-def stop_after(monkeypatch: pytest.MonkeyPatch, shards: int) -> None:
-    """Interrupt the build after `shards` shards."""
-    left = [shards]
-    save = shard_writer.save_shard
+def interrupt(shards: int, images: Path, out: Path, settings: StoreConfig, **options: bool) -> None:
+    """Build, and interrupt the build after `shards` shards."""
+    save, saved = shard_writer.save_shard, list[object]()
 
-    def saved(*arguments: object) -> None:
+    def limited(*arguments: object) -> None:
         save(*arguments)  # type: ignore[arg-type]
-        left[0] -= 1
-        if not left[0]:
+        saved.append(arguments)
+        if len(saved) == shards:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(shard_writer, "save_shard", saved)
+    with patch.object(shard_writer, "save_shard", limited), pytest.raises(KeyboardInterrupt):
+        build(images, out, settings, **options)  # type: ignore[arg-type]

@@ -5,26 +5,12 @@ import io
 import tarfile
 from pathlib import Path
 
-import numpy as np
 from PIL import Image
 
 from image_classification.stores.store_format import SourceItem
+from tests.image_classification.stores.small_stores import encoded, smooth
 
 CLASSES = ("n01440764", "n01443537", "n02099601")
-
-
-def pixels(seed: int, height: int = 24, width: int = 32) -> Image.Image:
-    """A smooth image with some noise, so that it compresses."""
-    generator = np.random.default_rng(seed)
-    coarse = Image.fromarray(generator.integers(0, 256, (4, 5, 3), dtype=np.uint8))
-    return coarse.resize((width, height), Image.Resampling.BICUBIC)
-
-
-def encoded(image: Image.Image, container: str = "JPEG", **options: object) -> bytes:
-    """The bytes of a file."""
-    buffer = io.BytesIO()
-    image.save(buffer, container, **options)
-    return buffer.getvalue()
 
 
 def item_of(path: Path, name: str = "train/ant/1.jpg", label: int = 0) -> SourceItem:
@@ -41,12 +27,12 @@ def image_folder(folder: Path, *, train: int = 10, evaluation: int = 4) -> Path:
             within.mkdir(parents=True)
             for number in range(count):
                 seed += 1
-                image = pixels(seed, 20 + seed % 7, 40 - seed % 9)
+                image = smooth(20 + seed % 7, 40 - seed % 9, seed)
                 data = encoded(image, quality=90)
                 if seed % 10 == 1:
-                    data = encoded(image.convert("L"))
+                    data = encoded(image, mode="L")
                 elif seed % 10 == 2:
-                    data = encoded(image.convert("CMYK"))
+                    data = encoded(image, mode="CMYK")
                 elif seed % 10 == 3:
                     exif = Image.Exif()
                     exif[0x0112] = 6

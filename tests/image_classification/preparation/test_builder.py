@@ -1,9 +1,12 @@
-"""Builds depend on images and settings only; a complete store is kept, repaired or extended."""
+"""Builds depend on images and settings only; a complete store is kept, repaired or extended, other files are never
+touched, and no empty folder is left."""
 
 import os
+import shutil
 import signal
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,13 +16,14 @@ from PIL import Image
 
 from image_classification.preparation import builder
 from image_classification.preparation.builder import shard_tasks
+from image_classification.preparation.formats import effective_settings
 from image_classification.preparation.shard_writer import WORK
 from image_classification.preparation.sources import open_source
 from image_classification.stores.encoded import JpegShards
 from image_classification.stores.manifest import MANIFEST, StoreConfig, verify
 from image_classification.stores.raw import RawImages
 from image_classification.stores.store_format import SourceItem
-from judging.ground.errors import DataError, TimedrunError
+from judging.ground.errors import DataError, TimedrunError, UsageError
 from tests.image_classification.preparation.built_stores import BETON, FORMATS, JPEG, RAW, build, silent
 from tests.image_classification.preparation.samples import CLASSES, fingerprint, tars_of
 from tests.image_classification.stores.small_stores import stored_image
@@ -39,13 +43,10 @@ def test_folder_and_tars_give_the_same_store(tmp_path: Path, original: Path, set
 @pytest.mark.processes
 def test_two_workers_give_the_same_store(tmp_path: Path, original: Path) -> None:
     lines: list[str] = []
-    for settings in (JPEG, RAW, BETON):
-        build(original, tmp_path / f"{settings.format}_1", settings)
-        build(original, tmp_path / f"{settings.format}_2", settings, workers=2, report=lines.append)
-        assert fingerprint(tmp_path / f"{settings.format}_2") == fingerprint(tmp_path / f"{settings.format}_1")
-    assert [line.partition(" shards")[0] for line in lines] == [
-        "100.0%  42 images in 6 shards".partition(" shards")[0]
-    ] * 3
+    build(original, tmp_path / "one", BETON)
+    build(original, tmp_path / "two", BETON, workers=2, report=lines.append)
+    assert fingerprint(tmp_path / "two") == fingerprint(tmp_path / "one")
+    assert [line.partition(" shards")[0] for line in lines] == ["100.0%  42 images in 6"]
 
 
 def test_the_manifest_counts_classes_and_lists_deviating_images(tmp_path: Path, original: Path) -> None:
@@ -95,9 +96,7 @@ def test_another_evaluation_size_is_added_and_nothing_else_is_made_again(tmp_pat
 
 
 @FORMATS
-def test_a_missing_or_truncated_file_of_a_complete_store_is_rebuilt(
-    tmp_path: Path, original: Path, settings: StoreConfig
-) -> None:
+def test_missing_and_truncated_files_are_rebuilt(tmp_path: Path, original: Path, settings: StoreConfig) -> None:
     build(original, tmp_path / "store", settings)
     whole = fingerprint(tmp_path / "store")
     for name in sorted(set(whole) - {MANIFEST})[::2]:
@@ -166,3 +165,77 @@ def test_shards_are_cut_by_count_and_bytes_and_hold_every_image_once(monkeypatch
         assert [task.first for task in tasks] == [int(task.items[0].name) for task in tasks]
         assert all(len(task.items) <= 5 for task in tasks)
         assert all(sum(item.size for item in task.items) <= 100 for task in tasks if len(task.items) > 1)
+
+
+def test_a_folder_with_something_else_is_not_touched(tmp_path: Path, original: Path) -> None:
+    (tmp_path / "store").mkdir()
+    (tmp_path / "store" / "precious").write_text("data")
+    with pytest.raises(DataError, match="holds precious but no store; nothing was prepared or changed"):
+        build(original, tmp_path / "store", JPEG)
+    with pytest.raises(DataError, match="is a file"):
+        build(original, tmp_path / "store" / "precious", JPEG)
+    with pytest.raises(DataError, match="holds train|holds val"):
+        build(original, original, JPEG)
+    assert list(fingerprint(tmp_path / "store")) == ["precious"]
+
+
+def test_too_little_room_stops_before_writing(tmp_path: Path, original: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(builder.shutil, "disk_usage", lambda _: usage._replace(free=1000))
+    with pytest.raises(DataError, match="GB are needed, but only 0.0 GB are free; nothing was written"):
+        build(original, tmp_path / "store", JPEG)
+    assert not (tmp_path / "store").exists()
+
+
+def test_a_second_preparation_of_a_folder_is_refused(tmp_path: Path, original: Path) -> None:
+    def second(_: str) -> None:
+        with pytest.raises(DataError, match="being prepared by another process"):
+            build(original, tmp_path / "store", JPEG)
+        met.append(True)
+
+    met: list[bool] = []
+    build(original, tmp_path / "store", JPEG, report=second)
+    assert met
+    assert verify(tmp_path / "store")
+
+
+def test_a_preparation_that_began_no_shard_leaves_no_folder(tmp_path: Path, original: Path) -> None:
+    train, validation, labels = tars_of(original, tmp_path / "tars")
+    with pytest.raises(DataError, match="validation labels cannot be read"):
+        build((train, validation), tmp_path / "store", JPEG, labels=tmp_path / "none")
+    assert not (tmp_path / "store").exists()
+    validation.write_bytes(validation.read_bytes()[:5000])
+    with pytest.raises(DataError, match="again"):
+        build((train, validation), tmp_path / "store", JPEG, labels=labels)
+    assert not (tmp_path / "store").exists()
+
+
+@pytest.mark.parametrize("out", ["file/x", "file/x/y", "x" * 300])
+def test_a_folder_that_cannot_be_created_is_reported(tmp_path: Path, original: Path, out: str) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(DataError, match="nothing was prepared. Choose another --data-folder"):
+        build(original, tmp_path / out, JPEG)
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        (StoreConfig(), "format folder is read in place"),
+        (StoreConfig(format="raw"), "raw needs --data.store.size"),
+        (StoreConfig(format="beton", jpeg_quality=0), "jpeg-quality must be from 1 to 100"),
+        (StoreConfig(format="beton", jpeg_share=1.5), "jpeg-share must be from 0 to 1"),
+        (StoreConfig(format="beton", size=-1), "size must not be negative"),
+        (StoreConfig(format="raw", size=8, evaluation_resizes=(0,)), "evaluation-resizes must be positive"),
+    ],
+)
+def test_invalid_settings_are_refused(settings: StoreConfig, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        effective_settings(settings, 16)
+
+
+def test_unused_settings_are_reset_to_their_defaults() -> None:
+    assert effective_settings(StoreConfig(format="jpeg", size=500, jpeg_quality=80), 16) == JPEG
+    settings = StoreConfig(format="raw", size=8, jpeg_share=0.1)
+    assert effective_settings(settings, 16).evaluation_resizes == (16,)
+    assert effective_settings(replace(settings, evaluation_resizes=(9, 8, 9)), 16).evaluation_resizes == (8, 9)

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from image_classification.configs import ImageRunConfig, cifar10_baseline, digits_baseline, imagenet_baseline
+from image_classification.configs import ImageRunConfig, digits_baseline, imagenet_baseline
 from image_classification.prepare import prepare
 from image_classification.stores.manifest import MANIFEST, StoreConfig
 from judging.ground.errors import DataError, TimedrunError, UsageError
-from tests.image_classification.preparation.samples import image_folder, tars_of
+from tests.image_classification.preparation.samples import tars_of
 from timedrun.cli import main
 
 
@@ -25,14 +25,9 @@ RAW = config_of(StoreConfig(format="raw", size=16))
 FOLDER = config_of(StoreConfig())
 
 
-@pytest.fixture(scope="module")
-def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return image_folder(tmp_path_factory.mktemp("original") / "images")
-
-
-def test_a_store_is_made_checked_and_found_damaged(tmp_path: Path, images: Path) -> None:
+def test_a_store_is_made_checked_and_found_damaged(tmp_path: Path, original: Path) -> None:
     store = tmp_path / "store"
-    made = prepare(RAW, store, decode=False, workers=1, images=[images])
+    made = prepare(RAW, store, decode=False, workers=1, images=[original])
     assert (made["format"], made["classes"], made["smallest_class"]) == ("raw", 3, 10)
     assert (made["train"], made["evaluation_16"]) == (30, 12)
     assert made["found grayscale"] >= 4
@@ -53,52 +48,45 @@ def test_a_store_is_made_checked_and_found_damaged(tmp_path: Path, images: Path)
         prepare(RAW, store, decode=False, workers=1)
 
 
-def test_a_folder_is_indexed_in_place(tmp_path: Path) -> None:
-    folder = image_folder(tmp_path / "images")
-    listed = prepare(FOLDER, folder, decode=False, workers=1)
+def test_a_folder_is_indexed_in_place(images: Path) -> None:
+    listed = prepare(FOLDER, images, decode=False, workers=1)
     assert (listed["train"], listed["evaluation"], listed["smallest_class"]) == (30, 12, 10)
-    assert prepare(FOLDER, folder, decode=False, workers=1, images=[folder]) == listed
-    decoded = prepare(FOLDER, folder, decode=True, workers=1)
+    assert prepare(FOLDER, images, decode=False, workers=1, images=[images]) == listed
+    decoded = prepare(FOLDER, images, decode=True, workers=1)
     assert {key: decoded[key] for key in listed} == listed
-    assert {key for key in decoded if key not in listed} == {
-        "found grayscale",
-        "found cmyk",
-        "found rotated",
-        "found png",
-    }
+    assert decoded.keys() - listed.keys() == {f"found {kind}" for kind in ("grayscale", "cmyk", "rotated", "png")}
 
 
-def test_a_listed_folder_with_corrupt_images_gets_no_index(tmp_path: Path) -> None:
-    folder = image_folder(tmp_path / "images")
-    for path in (folder / "val").rglob("*.JPEG"):
+def test_a_folder_with_corrupt_or_unreadable_images_gets_no_index_and_they_are_named(images: Path) -> None:
+    for path in (images / "val").rglob("*.JPEG"):
         path.write_bytes(path.read_bytes()[:200])
     with pytest.raises(DataError, match="12 of 42 images cannot be decoded or read; no index was written") as caught:
-        prepare(FOLDER, folder, decode=True, workers=1)
+        prepare(FOLDER, images, decode=True, workers=1)
     assert len(re.findall(r"val/n\d+/ILSVRC2012_val_\d+\.JPEG: ", str(caught.value))) == 12
-    assert not list(folder.glob("*.json"))
+    assert not list(images.glob("*.json"))
+    for sub in ("train", "val"):
+        (images / sub / "n01440764" / "x.JPEG").symlink_to("nowhere")
+    with pytest.raises(DataError, match="2 images cannot be read; no index was written") as caught:
+        prepare(FOLDER, images, decode=False, workers=1)
+    assert "train/n01440764/x.JPEG: " in str(caught.value)
+    assert "val/n01440764/x.JPEG: " in str(caught.value)
+    assert not list(images.glob("*.json"))
 
 
-def test_options_that_do_not_go_together_are_refused(tmp_path: Path, images: Path) -> None:
-    train, validation, labels = tars_of(images, tmp_path / "tars")
+def test_options_that_do_not_go_together_are_refused(tmp_path: Path, original: Path) -> None:
+    train, validation, labels = tars_of(original, tmp_path / "tars")
+    both = {"images": [original], "validation_labels": labels}
     cases: list[tuple[ImageRunConfig, Path | None, dict[str, object], type[TimedrunError], str]] = [
-        (digits_baseline(), None, {"images": [images]}, UsageError, "trains on digits and does not use --images"),
-        (cifar10_baseline(), None, {"images": [images]}, UsageError, "trains on cifar10 and does not use --images"),
-        (RAW, None, {"images": [images]}, UsageError, "--images needs --data-folder"),
+        (digits_baseline(), None, {"images": [original]}, UsageError, "trains on digits and does not use --images"),
+        (RAW, None, {"images": [original]}, UsageError, "--images needs --data-folder"),
         (RAW, tmp_path, {"skip_broken": True}, UsageError, "require --images"),
         (RAW, tmp_path, {"validation_labels": labels}, UsageError, "require --images"),
-        (FOLDER, images, {"images": [train, validation]}, UsageError, "format folder is read in place"),
-        (FOLDER, tmp_path, {"images": [images]}, UsageError, f"use --data-folder {images} without --images"),
-        (FOLDER, tmp_path / "none", {"images": [images]}, UsageError, f"use --data-folder {images} without --images"),
-        (FOLDER, None, {"images": [images]}, UsageError, f"use --data-folder {images} without --images"),
-        (FOLDER, images, {"images": [images], "skip_broken": True}, UsageError, "format folder is read in place"),
-        (RAW, images, {}, DataError, f"--images {images} --data-folder STORE(.|\n)*--data.store.format folder"),
-        (
-            RAW,
-            tmp_path / "store",
-            {"images": [images], "validation_labels": labels},
-            UsageError,
-            "omit --validation-labels",
-        ),
+        (FOLDER, original, {"images": [train, validation]}, UsageError, "format folder is read in place"),
+        (FOLDER, tmp_path, {"images": [original]}, UsageError, f"use --data-folder {original} without --images"),
+        (FOLDER, None, {"images": [original]}, UsageError, f"use --data-folder {original} without --images"),
+        (FOLDER, original, {"images": [original], "skip_broken": True}, UsageError, "format folder is read in place"),
+        (RAW, original, {}, DataError, f"--images {original} --data-folder STORE(.|\n)*--data.store.format folder"),
+        (RAW, tmp_path / "new", both, UsageError, "omit --validation-labels"),
     ]
     before = sorted(tmp_path.rglob("*"))
     for config, folder, options, kind, words in cases:
@@ -107,10 +95,8 @@ def test_options_that_do_not_go_together_are_refused(tmp_path: Path, images: Pat
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_the_command_makes_a_store_from_tars_and_prints_its_counts(
-    tmp_path: Path, images: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    train, validation, labels = tars_of(images, tmp_path / "tars")
+def test_the_command_makes_a_store_of_tars(tmp_path: Path, original: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    train, validation, labels = tars_of(original, tmp_path / "tars")
     words = ["prepare", "image_classification", "imagenet_baseline", "--json", "--workers", "1"]
     options = ["--images", str(train), str(validation), "--validation-labels", str(labels)]
     store = ["--data-folder", str(tmp_path / "store"), "--data.store.format", "jpeg"]
@@ -129,39 +115,27 @@ def test_the_command_refuses_images_for_a_benchmark_of_text(capsys: pytest.Captu
 
 
 def test_a_differing_number_of_classes_and_empty_classes_are_reported_in_the_result_and_on_stderr(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, images: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder = image_folder(tmp_path / "images")
-    (folder / "train" / "n09999999").mkdir()
+    (images / "train" / "n09999999").mkdir()
     notes = [
         "the data has 4 classes, but config imagenet_baseline has 1000: a run needs --model.classes 4",
         "1 classes have no image in train: n09999999",
         "1 classes have no image in evaluation: n09999999",
     ]
     store = tmp_path / "store"
-    for config, where, options in ((FOLDER, folder, {}), (RAW, store, {"images": [folder]}), (RAW, store, {})):
+    for config, where, options in ((FOLDER, images, {}), (RAW, store, {"images": [images]}), (RAW, store, {})):
         assert prepare(config, where, decode=False, workers=1, **options)["notes"] == notes  # type: ignore[arg-type]
         assert [line for line in capsys.readouterr().err.splitlines() if line in notes] == notes
     fitting = replace(RAW, model=replace(RAW.model, classes=4))
     assert prepare(fitting, store, decode=False, workers=1)["notes"] == notes[1:]
 
 
-def test_omitted_images_are_reported_by_every_later_preparation(tmp_path: Path) -> None:
-    folder, store = image_folder(tmp_path / "images"), tmp_path / "store"
-    for path in (folder / "train").rglob("*_5.JPEG"):
+def test_omitted_images_are_reported_by_every_later_preparation(tmp_path: Path, images: Path) -> None:
+    store = tmp_path / "store"
+    for path in (images / "train").rglob("*_5.JPEG"):
         path.write_bytes(b"no image")
     told = f"3 images were left out as corrupt; they are listed under findings in {store / MANIFEST}"
-    for options in ({"images": [folder], "skip_broken": True}, {"images": [folder]}, {}):
+    for options in ({"images": [images], "skip_broken": True}, {"images": [images]}, {}):
         found = prepare(RAW, store, decode=False, workers=1, **options)
         assert (found["found corrupt"], found["notes"][-1]) == (3, told)
-
-
-def test_unreadable_files_of_an_indexed_folder_are_all_named(tmp_path: Path) -> None:
-    folder = image_folder(tmp_path / "images")
-    for sub in ("train", "val"):
-        (folder / sub / "n01440764" / "x.JPEG").symlink_to("nowhere")
-    with pytest.raises(DataError, match="2 images cannot be read; no index was written") as caught:
-        prepare(FOLDER, folder, decode=False, workers=1)
-    assert "train/n01440764/x.JPEG: " in str(caught.value)
-    assert "val/n01440764/x.JPEG: " in str(caught.value)
-    assert not list(folder.glob("*.json"))

@@ -11,7 +11,7 @@ from image_classification.preparation import tar_listing
 from image_classification.preparation.tar_listing import list_tar
 from judging.ground.errors import DataError
 from tests.image_classification.preparation.built_stores import silent
-from tests.image_classification.preparation.samples import add, image_folder, tars_of
+from tests.image_classification.preparation.samples import add, tars_of
 
 
 def contents(path: Path, cache: Path) -> dict[tuple[str, str], bytes]:
@@ -34,8 +34,8 @@ def test_long_names_and_folders_are_read_in_both_dialects(tmp_path: Path, dialec
     assert contents(tmp_path / "x.tar", tmp_path) == {("", name[2:]): b"content"}
 
 
-def test_a_tar_is_not_read_again_until_it_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    train, _, _ = tars_of(image_folder(tmp_path / "images"), tmp_path / "tars")
+def test_a_tar_is_read_again_only_if_changed(tmp_path: Path, original: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    train, _, _ = tars_of(original, tmp_path / "tars")
     first = list_tar(train, tmp_path, silent)
     read: list[Path] = []
     members = tar_listing._members
@@ -57,15 +57,12 @@ def test_a_tar_is_not_read_again_until_it_changes(tmp_path: Path, monkeypatch: p
     ("name", "kind"),
     [
         ("../../etc/passwd.JPEG", tarfile.REGTYPE),
-        ("a/../../b.JPEG", tarfile.REGTYPE),
         ("/etc/passwd.JPEG", tarfile.REGTYPE),
         ("two\nlines.JPEG", tarfile.REGTYPE),
-        ("tab\there.JPEG", tarfile.REGTYPE),
         ("\x1b[2Jclear.JPEG", tarfile.REGTYPE),
         ("link.JPEG", tarfile.SYMTYPE),
         ("link.JPEG", tarfile.LNKTYPE),
         ("device.JPEG", tarfile.CHRTYPE),
-        ("device.JPEG", tarfile.BLKTYPE),
         ("pipe.JPEG", tarfile.FIFOTYPE),
         ("../folder", tarfile.DIRTYPE),
     ],
@@ -91,8 +88,8 @@ def test_hostile_members_are_refused_by_name(tmp_path: Path, name: str, kind: by
     assert [path.name for path in tmp_path.iterdir()] == ["x.tar"]
 
 
-def test_a_tar_cut_off_anywhere_or_with_a_damaged_header_is_refused(tmp_path: Path) -> None:
-    train, _, _ = tars_of(image_folder(tmp_path / "images", train=3), tmp_path / "tars")
+def test_a_tar_cut_off_anywhere_or_with_a_damaged_header_is_refused(tmp_path: Path, original: Path) -> None:
+    train, _, _ = tars_of(original, tmp_path / "tars")
     whole = train.read_bytes()
     with tarfile.open(train) as archive:
         last = archive.getmembers()[-1]
@@ -109,11 +106,7 @@ def test_a_tar_cut_off_anywhere_or_with_a_damaged_header_is_refused(tmp_path: Pa
         train.write_bytes(other)
         with pytest.raises(DataError, match="not a complete tar file .*nothing was prepared. Unpack it"):
             list_tar(train, tmp_path, silent)
-    with pytest.raises(DataError, match="cannot be read"):
-        list_tar(tmp_path / "none.tar", tmp_path, silent)
-
-
-def test_a_tar_that_cannot_be_opened_raises_a_data_error(tmp_path: Path) -> None:
     (tmp_path / "folder.tar").mkdir()  # opening it fails for any user
-    with pytest.raises(DataError, match="folder.tar: cannot be read .*nothing was prepared"):
-        list_tar(tmp_path / "folder.tar", tmp_path, silent)
+    for name in ("none.tar", "folder.tar"):
+        with pytest.raises(DataError, match=f"{name}: cannot be read .*nothing was prepared"):
+            list_tar(tmp_path / name, tmp_path, silent)

@@ -19,8 +19,7 @@ TRUTH = [4, 2, 2, 1, 3, 4, 1]
 
 def write_devkit(folder: Path, truth: list[int]) -> Path:
     """A devkit of four classes and two synsets above them, with the fields of the real meta.mat."""
-    from scipy.io import savemat
-
+    scipy_io = pytest.importorskip("scipy.io", reason="needs the extra 'imagenet'")
     fields = ["ILSVRC2012_ID", "WNID", "words", "gloss", "num_children", "children", "wordnet_height"]
     synsets = np.zeros(6, dtype=[(name, object) for name in fields])
     for number in range(6):
@@ -35,7 +34,7 @@ def write_devkit(folder: Path, truth: list[int]) -> Path:
             float(above),
         )
     buffer = io.BytesIO()
-    savemat(buffer, {"synsets": synsets.reshape(-1, 1)})
+    scipy_io.savemat(buffer, {"synsets": synsets.reshape(-1, 1)})
     path = folder / f"{DEVKIT}.tar.gz"
     with tarfile.open(path, "w:gz") as archive:
         add(archive, f"{DEVKIT}/readme.txt", b"words")
@@ -45,10 +44,7 @@ def write_devkit(folder: Path, truth: list[int]) -> Path:
     return path
 
 
-def test_the_devkit_is_read_as_torchvision_reads_it(
-    tmp_path: Path, torchvision: ModuleType, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("scipy", reason="needs the extra 'imagenet'")
+def test_the_devkit_is_torchvisions(tmp_path: Path, torchvision: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     from torchvision.datasets import imagenet
 
     path = write_devkit(tmp_path, TRUTH)
@@ -63,13 +59,11 @@ def test_the_devkit_is_read_as_torchvision_reads_it(
 
 
 def test_a_devkit_with_an_unknown_class_is_refused(tmp_path: Path) -> None:
-    pytest.importorskip("scipy", reason="needs the extra 'imagenet'")
     with pytest.raises(DataError, match="line 2: '5' is not the number of a class"):
         read_labels(write_devkit(tmp_path, [1, 5]))
 
 
 def test_without_scipy_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("scipy", reason="needs the extra 'imagenet'")
     path = write_devkit(tmp_path, TRUTH)
     monkeypatch.setitem(sys.modules, "scipy.io", None)
     with pytest.raises(DataError, match=r"pip install 'timedrun\[imagenet\]'"):

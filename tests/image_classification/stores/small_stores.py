@@ -27,19 +27,34 @@ class Given:
     data: bytes
 
 
-def picture(height: int, width: int, seed: int = 0, *, kind: str = "JPEG", mode: str = "RGB") -> bytes:
-    """A smooth colourful file of an image."""
-    generator = np.random.default_rng(seed)
-    coarse = Image.fromarray(generator.integers(0, 256, (4, 4, 3), dtype=np.uint8))
+def decoded(image: Given) -> Image.Image:
+    """The image in RGB."""
+    return Image.open(BytesIO(image.data)).convert("RGB")
+
+
+def source_image(image: Given, position: int = 0) -> SourceImage:
+    """What a format encodes."""
+    item = SourceItem(image.name, image.label, "-", 0, len(image.data))
+    return SourceImage(item, position, image.data, (), Image.open(BytesIO(image.data)))
+
+
+def smooth(height: int, width: int, seed: int = 0) -> Image.Image:
+    """A colourful image like a photograph out of focus."""
+    coarse = np.random.default_rng(seed).integers(0, 256, (5, 5, 3), dtype=np.uint8)
+    return Image.fromarray(coarse).resize((width, height), Image.Resampling.BICUBIC)
+
+
+def encoded(image: Image.Image, kind: str = "JPEG", mode: str = "", **options: object) -> bytes:
+    """The bytes of a file of the image."""
     buffer = BytesIO()
-    coarse.resize((width, height), Image.Resampling.BICUBIC).convert(mode).save(buffer, kind)
+    (image.convert(mode) if mode else image).save(buffer, kind, **options)
     return buffer.getvalue()
 
 
 def given(sizes: Sequence[tuple[int, int]], split: str = "train") -> list[Given]:
     """An image for each (height, width)."""
     return [
-        Given(f"{split}/{CLASSES[place % 3]}/{place}.jpg", place % 3, picture(height, width, place))
+        Given(f"{split}/{CLASSES[place % 3]}/{place}.jpg", place % 3, encoded(smooth(height, width, place)))
         for place, (height, width) in enumerate(sizes)
     ]
 
@@ -56,17 +71,7 @@ def make_store(
         for number, begin in enumerate(range(0, len(images), per_shard)):
             part = images[begin : begin + per_shard]
             made = [
-                store_format.encode(
-                    SourceImage(
-                        SourceItem(image.name, image.label, "-", 0, len(image.data)),
-                        begin + place,
-                        image.data,
-                        (),
-                        Image.open(BytesIO(image.data)),
-                    ),
-                    settings,
-                    split,
-                )
+                store_format.encode(source_image(image, begin + place), settings, split)
                 for place, image in enumerate(part)
             ]
             file = f"{split}/{number:05d}.{store_format.suffix}"

@@ -12,62 +12,42 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from image_classification.stores.beton import (
-    FORMAT,
-    JPEG,
-    PAGE,
-    BetonImages,
-    allocate,
-    encode_beton,
-    is_jpeg,
-    page_size,
-    reduced_size,
-)
+from image_classification.stores import beton
 from image_classification.stores.manifest import StoreConfig, verify
-from image_classification.stores.store_format import SourceImage, SourceItem
 from judging.ground.errors import DataError
-from tests.image_classification.stores.small_stores import Given, beton_tables, given, make_store, picture
+from tests.image_classification.stores import small_stores
 
 SIZES = [(1, 9), (30, 17), (12, 12), (9, 1), (20, 31), (13, 40), (25, 14), (16, 16)]
 MIXED = StoreConfig(format="beton", size=24, jpeg_share=0.5)
 
 
-def decoded(image: Given) -> Image.Image:
-    return Image.open(BytesIO(image.data)).convert("RGB")
-
-
 def held(path: Path) -> list[tuple[int, bytes]]:
     """(mode, bytes) of every image, by the file's own tables."""
-    (samples, allocations), data = beton_tables(path), path.read_bytes()
+    (samples, allocations), data = small_stores.beton_tables(path), path.read_bytes()
     size_at = dict(zip(allocations["ptr"].tolist(), allocations["size"].tolist(), strict=True))
     return [(int(row["mode"]), data[int(row["data_ptr"]) :][: size_at[int(row["data_ptr"])]]) for row in samples]
 
 
-def source(image: Given, position: int = 0) -> SourceImage:
-    item = SourceItem(image.name, image.label, "-", 0, len(image.data))
-    return SourceImage(item, position, image.data, (), Image.open(BytesIO(image.data)))
-
-
 def test_every_image_is_there_as_pixels_or_as_jpeg_near_to_them(tmp_path: Path) -> None:
-    images = given(SIZES * 3)
-    make_store(tmp_path, MIXED, {"train": images})
+    images = small_stores.given(SIZES * 3)
+    small_stores.make_store(tmp_path, MIXED, {"train": images})
     verify(tmp_path)
-    opened = BetonImages(tmp_path, "train")
-    found, _ = beton_tables(opened.path)
+    opened = beton.BetonImages(tmp_path, "train")
+    found, _ = small_stores.beton_tables(opened.path)
     assert found["label"].tolist() == opened.labels.tolist() == [image.label for image in images]
     assert opened.original_sizes.tolist() == [list(size) for size in SIZES * 3]
     assert [opened.name(place) for place in range(len(opened))] == [image.name for image in images]
-    assert 0 < (found["mode"] == JPEG).sum() < len(images)
+    assert 0 < (found["mode"] == beton.JPEG).sum() < len(images)
     for place, (image, (mode, data)) in enumerate(zip(images, held(opened.path), strict=True)):
         height, width = opened.sizes[place].tolist()
         original_height, original_width = opened.original_sizes[place].tolist()
-        assert (height, width) == reduced_size(original_height, original_width, 24)
+        assert (height, width) == beton.reduced_size(original_height, original_width, 24)
         assert (height, width) == (found["height"][place], found["width"][place])
-        expected = decoded(image)
+        expected = small_stores.decoded(image)
         if (width, height) != expected.size:
             expected = expected.resize((width, height), Image.Resampling.HAMMING)
-        assert (mode == JPEG) == is_jpeg(place, 0.5)
-        if mode == JPEG:
+        assert (mode == beton.JPEG) == beton.is_jpeg(place, 0.5)
+        if mode == beton.JPEG:
             stored = Image.open(BytesIO(data))
             assert (stored.format, stored.mode, stored.size) == ("JPEG", "RGB", (width, height))
             difference = np.asarray(stored).astype(int) - np.asarray(expected)
@@ -77,26 +57,29 @@ def test_every_image_is_there_as_pixels_or_as_jpeg_near_to_them(tmp_path: Path) 
 
 
 def test_the_file_does_not_depend_on_the_shards_it_was_made_in(tmp_path: Path) -> None:
-    images = given(SIZES)
-    whole = make_store(tmp_path / "a", MIXED, {"train": images}, per_shard=8)
-    assert make_store(tmp_path / "b", MIXED, {"train": images}, per_shard=1).files == whole.files
+    images = small_stores.given(SIZES)
+    whole = small_stores.make_store(tmp_path / "a", MIXED, {"train": images}, per_shard=8)
+    assert small_stores.make_store(tmp_path / "b", MIXED, {"train": images}, per_shard=1).files == whole.files
     assert set(whole.files) == {"train.beton", "train.rows.npy", "train.names.txt"}
 
 
 def test_the_share_of_jpegs_is_kept_and_a_larger_one_holds_a_smaller() -> None:
-    drawn = {share: {place for place in range(2000) if is_jpeg(place, share)} for share in (0.0, 0.25, 0.5, 1.0)}
+    drawn = {share: {place for place in range(2000) if beton.is_jpeg(place, share)} for share in (0.0, 0.25, 0.5, 1.0)}
     assert [len(drawn[share]) for share in (0.0, 1.0)] == [0, 2000]
     assert abs(len(drawn[0.5]) / 2000 - 0.5) < 4 * 0.5 / 2000**0.5
     assert drawn[0.25] < drawn[0.5]
 
 
 def test_only_a_jpeg_that_needs_no_change_is_kept_byte_for_byte() -> None:
-    plain, gray = Given("a", 0, picture(20, 30)), Given("b", 0, picture(20, 30, mode="L"))
-    png = Given("c", 0, picture(20, 30, kind="PNG"))
+    plain, gray = (
+        small_stores.Given("a", 0, small_stores.encoded(small_stores.smooth(20, 30))),
+        small_stores.Given("b", 0, small_stores.encoded(small_stores.smooth(20, 30), mode="L")),
+    )
+    png = small_stores.Given("c", 0, small_stores.encoded(small_stores.smooth(20, 30), "PNG"))
     untouched = StoreConfig(format="beton", size=0, jpeg_share=1.0)
-    assert encode_beton(source(plain), untouched, "train")[0] == plain.data
+    assert beton.encode_beton(small_stores.source_image(plain), untouched, "train")[0] == plain.data
     for image, config in ((gray, untouched), (png, untouched), (plain, StoreConfig(size=500, jpeg_share=1.0))):
-        data = encode_beton(source(image), config, "train")[0]
+        data = beton.encode_beton(small_stores.source_image(image), config, "train")[0]
         assert data != image.data
         assert (Image.open(BytesIO(data)).format, Image.open(BytesIO(data)).mode) == ("JPEG", "RGB")
 
@@ -104,13 +87,13 @@ def test_only_a_jpeg_that_needs_no_change_is_kept_byte_for_byte() -> None:
 def test_an_image_too_large_for_the_format_is_named() -> None:
     image = SimpleNamespace(decoded=Image.new("L", (70_000, 1)), item=SimpleNamespace(name="train/ant/long.png"))
     with pytest.raises(DataError, match=r"train/ant/long\.png: 70000x1 pixels"):
-        encode_beton(image, StoreConfig(size=0), "train")  # type: ignore[arg-type]
+        beton.encode_beton(image, StoreConfig(size=0), "train")  # type: ignore[arg-type]
 
 
 @settings(max_examples=50, deadline=None)
 @for_all(st.lists(st.integers(1, 64), max_size=40), st.integers(0, 200))
 def test_images_are_in_order_disjoint_and_never_cross_a_page(sizes: list[int], begin: int) -> None:
-    found, end = allocate(np.array(sizes, dtype=np.int64), begin, 64)
+    found, end = beton.allocate(np.array(sizes, dtype=np.int64), begin, 64)
     last = begin
     for place, size in zip(found.tolist(), sizes, strict=True):
         assert place >= last
@@ -120,18 +103,17 @@ def test_images_are_in_order_disjoint_and_never_cross_a_page(sizes: list[int], b
     assert end % 64 == 0 and last <= end
 
 
-@pytest.mark.parametrize(
-    ("largest", "page"), [(1, PAGE), (PAGE, PAGE), (PAGE + 1, 2 * PAGE), (5 * PAGE, 8 * PAGE), (0, PAGE)]
-)
-def test_a_page_is_the_default_or_the_next_power_of_two_that_fits(largest: int, page: int) -> None:
-    assert page_size(largest) == page
+def test_a_page_is_the_default_or_the_next_power_of_two_that_fits() -> None:
+    page = beton.PAGE
+    pages = [beton.page_size(largest) for largest in (0, 1, page, page + 1, 5 * page)]
+    assert pages == [page, page, page, 2 * page, 8 * page]
 
 
 def test_a_file_of_another_size_is_refused_on_opening(tmp_path: Path) -> None:
-    make_store(tmp_path, MIXED, {"train": given(SIZES)})
+    small_stores.make_store(tmp_path, MIXED, {"train": small_stores.given(SIZES)})
     os.truncate(tmp_path / "train.beton", 1000)
     with pytest.raises(DataError, match=r"train\.beton: truncated"):
-        BetonImages(tmp_path, "train")
+        beton.BetonImages(tmp_path, "train")
 
 
 def test_a_shard_that_is_not_what_it_was_stops_the_file_and_leaves_no_draft(tmp_path: Path) -> None:
@@ -147,7 +129,7 @@ def test_a_shard_that_is_not_what_it_was_stops_the_file_and_leaves_no_draft(tmp_
     (tmp_path / "train").mkdir()
     (tmp_path / "train" / "00000.shard").write_bytes(b"ab")
     with pytest.raises(DataError, match=r"00000\.shard: truncated"):
-        FORMAT.finish(tmp_path, "train", [shard])  # type: ignore[list-item]
+        beton.FORMAT.finish(tmp_path, "train", [shard])  # type: ignore[list-item]
     assert [path.name for path in tmp_path.iterdir()] == ["train"]
 
 
@@ -158,10 +140,10 @@ def test_ffcv_writes_the_same_bytes(tmp_path: Path) -> None:
     from ffcv.fields import IntField, RGBImageField
     from ffcv.writer import DatasetWriter
 
-    images = given([(900, 1100), *SIZES, (1000, 1000), (1200, 900), (5, 5)])  # three pages
-    make_store(tmp_path, StoreConfig(format="beton", size=0, jpeg_share=0.0), {"train": images})
+    images = small_stores.given([(900, 1100), *SIZES, (1000, 1000), (1200, 900), (5, 5)])  # three pages
+    small_stores.make_store(tmp_path, StoreConfig(format="beton", size=0, jpeg_share=0.0), {"train": images})
     reference = tmp_path / "reference.beton"
     writer = DatasetWriter(str(reference), {"image": RGBImageField("raw"), "label": IntField()}, num_workers=1)
-    writer.from_indexed_dataset([(np.asarray(decoded(image)), image.label) for image in images])
-    assert reference.stat().st_size > 2 * PAGE
+    writer.from_indexed_dataset([(np.asarray(small_stores.decoded(image)), image.label) for image in images])
+    assert reference.stat().st_size > 2 * beton.PAGE
     assert reference.read_bytes() == (tmp_path / "train.beton").read_bytes()

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from image_classification import image_folder
-from image_classification.stores import encoded
+from image_classification.stores import encoded as module
 from image_classification.stores.encoded import EncodedImages, FolderImages, JpegShards, open_encoded
 from image_classification.stores.manifest import StoreConfig
 from judging.ground.errors import DataError
-from tests.image_classification.stores.small_stores import Given, given, make_store, picture
+from tests.image_classification.stores.small_stores import Given, encoded, given, make_store, smooth
 
 SIZES = [(1, 9), (9, 1), (5, 7), (16, 16), (3, 2), (8, 31), (2, 2)]
 
@@ -23,8 +23,8 @@ SIZES = [(1, 9), (9, 1), (5, 7), (16, 16), (3, 2), (8, 31), (2, 2)]
 @pytest.fixture(params=["folder", "jpeg"])
 def images(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, list[Given]]:
     """A folder, or a store in shards, of the same training images; and these, in the order of the folder's index."""
-    files = sorted([*given(SIZES), Given("train/wasp/p.png", 2, picture(4, 6, 9, kind="PNG", mode="L"))], key=by_name)
-    evaluation = [Given("val/ant/0.jpg", 0, picture(4, 4))]
+    files = sorted([*given(SIZES), Given("train/wasp/p.png", 2, encoded(smooth(4, 6), "PNG", "L"))], key=by_name)
+    evaluation = [Given("val/ant/0.jpg", 0, encoded(smooth(4, 4)))]
     if request.param == "jpeg":
         make_store(tmp_path, StoreConfig(format="jpeg"), {"train": files, "evaluation": evaluation})
     else:
@@ -91,7 +91,7 @@ def shards_open(folder: Path) -> int:
 def test_shards_stay_open_up_to_a_limit_and_are_closed_with_their_reader(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, allowed: int, expected: int
 ) -> None:
-    monkeypatch.setattr(encoded, "HELD_OPEN", allowed)
+    monkeypatch.setattr(module, "HELD_OPEN", allowed)
     files = given(SIZES)
     make_store(tmp_path, StoreConfig(format="jpeg"), {"train": files}, per_shard=1)
     opened = JpegShards(tmp_path, "train")

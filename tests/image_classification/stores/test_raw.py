@@ -1,7 +1,6 @@
 """Store of format raw: pixels of the reference's resize, read through a memory map from any thread."""
 
 import os
-from io import BytesIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -16,31 +15,27 @@ from image_classification.centre_crop import resized
 from image_classification.stores.manifest import MANIFEST, StoreConfig, read_manifest
 from image_classification.stores.raw import FORMAT, RawImages, stored_size
 from judging.ground.errors import DataError
-from tests.image_classification.stores.small_stores import Given, given, make_store, picture, stored_image
+from tests.image_classification.stores import small_stores
 
 SIDES = st.integers(1, 40)
 SIZES = [(1, 9), (30, 17), (12, 12), (9, 1), (20, 31), (13, 40), (25, 14)]
-
-
-def decoded(image: Given) -> Image.Image:
-    return Image.open(BytesIO(image.data)).convert("RGB")
 
 
 @settings(max_examples=25, deadline=None)
 @for_all(st.lists(st.tuples(SIDES, SIDES), min_size=1, max_size=7), st.sampled_from(["short_side", "square"]))
 def test_images_of_any_size_come_back_resized_as_pillow_does(sizes: list[tuple[int, int]], shape: str) -> None:
     config = StoreConfig(format="raw", size=12, shape=shape)  # type: ignore[arg-type]
-    images = given(sizes)
+    images = small_stores.given(sizes)
     with TemporaryDirectory() as folder:
-        make_store(Path(folder), config, {"train": images})
+        small_stores.make_store(Path(folder), config, {"train": images})
         opened = RawImages(Path(folder), "train")
         assert opened.original_sizes.tolist() == [list(size) for size in sizes]
         assert opened.labels.tolist() == [image.label for image in images]
         for place, image in enumerate(images):
             height, width = opened.sizes[place].tolist()
-            stored = stored_image(opened, place)
+            stored = small_stores.stored_image(opened, place)
             assert stored.shape == (height, width, 3) and stored.dtype == np.uint8
-            reference = decoded(image)
+            reference = small_stores.decoded(image)
             if shape == "square":
                 assert (height, width) == (12, 12)
             elif min(sizes[place]) <= 12:
@@ -51,20 +46,20 @@ def test_images_of_any_size_come_back_resized_as_pillow_does(sizes: list[tuple[i
 
 
 @pytest.mark.parametrize("resize", [8, 19, 64])
-def test_evaluation_images_have_the_centre_of_torchvisions_resize(
-    tmp_path: Path, resize: int, torchvision: object
-) -> None:
+def test_evaluation_images_have_torchvisions_centre(tmp_path: Path, resize: int, torchvision: object) -> None:
     from torchvision.transforms.v2 import CenterCrop, Compose, Resize
 
-    images, split, crop = given(SIZES), f"evaluation_{resize}", resize - 1
-    make_store(tmp_path, StoreConfig(format="raw", size=12), {split: images})
+    images, split, crop = small_stores.given(SIZES), f"evaluation_{resize}", resize - 1
+    small_stores.make_store(tmp_path, StoreConfig(format="raw", size=12), {split: images})
     opened = RawImages(tmp_path, split)
     reference = Compose([Resize(resize), CenterCrop(crop)])
     for place, image in enumerate(images):
-        stored = stored_image(opened, place)
+        stored = small_stores.stored_image(opened, place)
         assert min(stored.shape[:2]) == resize
         top, left = round((stored.shape[0] - crop) / 2), round((stored.shape[1] - crop) / 2)
-        assert np.array_equal(stored[top : top + crop, left : left + crop], np.asarray(reference(decoded(image))))
+        assert np.array_equal(
+            stored[top : top + crop, left : left + crop], np.asarray(reference(small_stores.decoded(image)))
+        )
 
 
 def test_only_squares_and_evaluation_make_an_image_larger() -> None:
@@ -79,26 +74,28 @@ def test_only_squares_and_evaluation_make_an_image_larger() -> None:
 @pytest.mark.parametrize("mode", ["L", "P", "CMYK", "RGBA", "LA", "1"])
 def test_every_mode_becomes_rgb_as_pillow_converts_it(tmp_path: Path, mode: str) -> None:
     kind = "TIFF" if mode == "CMYK" else "PNG"
-    image = Given("train/ant/x", 0, picture(9, 14, kind=kind, mode=mode))
-    make_store(tmp_path, StoreConfig(format="raw", size=32), {"train": [image]})
-    assert np.array_equal(stored_image(RawImages(tmp_path, "train"), 0), np.asarray(decoded(image)))
+    image = small_stores.Given("train/ant/x", 0, small_stores.encoded(small_stores.smooth(9, 14), kind, mode))
+    small_stores.make_store(tmp_path, StoreConfig(format="raw", size=32), {"train": [image]})
+    assert np.array_equal(
+        small_stores.stored_image(RawImages(tmp_path, "train"), 0), np.asarray(small_stores.decoded(image))
+    )
 
 
 def test_opening_reads_no_pixel_and_a_shard_of_another_size_is_named(tmp_path: Path) -> None:
-    make_store(tmp_path, StoreConfig(format="raw", size=12), {"train": given(SIZES)})
+    small_stores.make_store(tmp_path, StoreConfig(format="raw", size=12), {"train": small_stores.given(SIZES)})
     shard = tmp_path / "train" / "00000.rgb"
     size = shard.stat().st_size
     shard.unlink()
     with shard.open("wb") as stream:
         stream.truncate(size)
-    assert not stored_image(RawImages(tmp_path, "train"), 1).any()
+    assert not small_stores.stored_image(RawImages(tmp_path, "train"), 1).any()
     os.truncate(shard, size - 1)
     with pytest.raises(DataError, match=r"00000\.rgb: truncated"):
         RawImages(tmp_path, "train")
 
 
 def test_a_damaged_index_or_a_manifest_of_other_counts_is_named(tmp_path: Path) -> None:
-    make_store(tmp_path, StoreConfig(format="raw", size=12), {"train": given(SIZES)})
+    small_stores.make_store(tmp_path, StoreConfig(format="raw", size=12), {"train": small_stores.given(SIZES)})
     manifest = tmp_path / MANIFEST
     text = manifest.read_text()
     manifest.write_text(text.replace('"images": 7', '"images": 8'))
@@ -116,6 +113,6 @@ def test_a_damaged_index_or_a_manifest_of_other_counts_is_named(tmp_path: Path) 
 
 
 def test_the_estimate_of_its_bytes_is_that_of_images_of_the_mean_proportions(tmp_path: Path) -> None:
-    make_store(tmp_path, StoreConfig(format="raw", size=12), {"train": given([(30, 40)] * 4)})
+    small_stores.make_store(tmp_path, StoreConfig(format="raw", size=12), {"train": small_stores.given([(30, 40)] * 4)})
     held = read_manifest(tmp_path).splits["train"].bytes
     assert FORMAT.bytes_per_image(StoreConfig(format="raw", size=12), "train", 0.0) * 4 == held

@@ -1,9 +1,8 @@
 """A small text, its token store and byte-pair encoding, and GPT-2's own encoding where the environment names it."""
 
-import importlib.util
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -38,35 +37,28 @@ def store(text: str, tmp_path_factory: pytest.TempPathFactory) -> TokenStore:
     return TokenStore(folder / "tokens")
 
 
-@pytest.fixture(scope="session")
-def byte_pairs(text: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """Encoder and merges of a small byte-pair encoding, trained here."""
-    if importlib.util.find_spec("tokenizers") is None:
-        pytest.skip("tokenizers is not installed")
-    from tokenizers import ByteLevelBPETokenizer
-
-    folder = tmp_path_factory.mktemp("byte_pairs")
-    tokenizer = ByteLevelBPETokenizer()
-    tokenizer.train_from_iterator([text], vocab_size=400, special_tokens=["<|endoftext|>"], show_progress=False)
+def train_byte_pairs(text: str, folder: Path, size: int, special: Sequence[str] = ()) -> tuple[Path, Path]:
+    """Train a small byte-pair encoding and return its encoder and merges."""
+    tokenizers = pytest.importorskip("tokenizers", reason="tokenizers is not installed")
+    tokenizer = tokenizers.ByteLevelBPETokenizer()
+    tokenizer.train_from_iterator([text], vocab_size=size, special_tokens=list(special), show_progress=False)
     tokenizer.save_model(str(folder))
     return folder / "vocab.json", folder / "merges.txt"
 
 
 @pytest.fixture(scope="session")
-def byte_pairs_like_gpt2(
-    byte_pairs: tuple[Path, Path], text: str, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[Path, Path]:
-    """Encoder and merges numbered as GPT-2's: 256 bytes, the merges in their order, and <|endoftext|> as the last."""
-    from tokenizers import ByteLevelBPETokenizer
+def byte_pairs(text: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Encoder and merges whose token 0 is <|endoftext|>."""
+    return train_byte_pairs(text, tmp_path_factory.mktemp("byte_pairs"), 400, ["<|endoftext|>"])
 
-    folder = tmp_path_factory.mktemp("byte_pairs_like_gpt2")
-    tokenizer = ByteLevelBPETokenizer()
-    tokenizer.train_from_iterator([text], vocab_size=330, show_progress=False)
-    tokenizer.save_model(str(folder))
-    path = folder / "vocab.json"
-    ranks = json.loads(path.read_text())
-    path.write_text(json.dumps({**ranks, "<|endoftext|>": len(ranks)}))
-    return path, folder / "merges.txt"
+
+@pytest.fixture(scope="session")
+def byte_pairs_like_gpt2(text: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Encoder and merges numbered as GPT-2's: 256 bytes, the merges in their order, and <|endoftext|> as the last."""
+    encoder, merges = train_byte_pairs(text, tmp_path_factory.mktemp("byte_pairs_like_gpt2"), 330)
+    ranks = json.loads(encoder.read_text())
+    encoder.write_text(json.dumps({**ranks, "<|endoftext|>": len(ranks)}))
+    return encoder, merges
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,8 @@
-"""The decoder's logits from its weights, in float64, head by head and without any code of the model."""
+"""The decoder's logits from its weights, in float64, head by head and without any code of the model; and weights or
+gradients of transformers' GPT-2 under the decoder's names."""
 
 import math
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
@@ -72,3 +74,30 @@ def plain_logits(weights: dict[str, Tensor], tokens: Tensor, config: GptConfig) 
         x = x + linear(f"{block}.feed_forward.projection", y)
     logits = norm("norm", x) @ w["embedding.weight" if config.tied_head else "head.weight"].T
     return config.logit_softcap * torch.tanh(logits / config.logit_softcap) if config.logit_softcap else logits
+
+
+NAMES = {
+    "wte": "embedding",
+    "wpe": "positions",
+    "ln_f": "norm",
+    "ln_1": "attention_norm",
+    "ln_2": "feed_forward_norm",
+    "attn.c_proj": "attention.projection",
+    "mlp.c_fc": "feed_forward.expansion",
+    "mlp.c_proj": "feed_forward.projection",
+}
+
+
+def in_decoders_names(theirs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return weights or gradients of transformers' GPT-2, which stores matrices as (inputs, outputs)."""
+    tensors = {}
+    for name, tensor in theirs.items():
+        layer, _, kind = name.rpartition(".")
+        block, part = (f"blocks.{layer.split('.')[1]}.", layer.split(".", 2)[2]) if layer[:2] == "h." else ("", layer)
+        tensor = tensor.T if kind == "weight" and ".c_" in part else tensor
+        if part == "attn.c_attn":
+            for projection, piece in zip(("query", "key", "value"), tensor.chunk(3), strict=True):
+                tensors[f"{block}attention.{projection}.{kind}"] = piece
+        else:
+            tensors[f"{block}{NAMES[part]}.{kind}"] = tensor
+    return tensors

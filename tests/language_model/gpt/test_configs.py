@@ -10,11 +10,16 @@ import pytest
 
 from language_model.gpt import configs
 from language_model.gpt.configs import GptRunConfig
+from mlevents.checks.log_check import check
+from tests.one_rank import CPU
 from timedrun.benchmark import find
 from timedrun.config_choice import read_config
+from timedrun.distributed.process_group import ProcessGroup
 from timedrun.methods import ALiBi, GradientClipping, SequenceLengthWarmup
+from timedrun.preflight.dry_run import SimulatedClock, write_log
 from timedrun.training.batch_plan import BatchPlan
 
+FINEWEB = find("fineweb")
 ALL = [
     function
     for name, function in vars(configs).items()
@@ -23,9 +28,7 @@ ALL = [
 
 
 @pytest.mark.parametrize("function", ALL)
-def test_every_config_has_its_functions_name_and_the_length_of_its_schedule(
-    function: Callable[[], GptRunConfig],
-) -> None:
+def test_every_config_has_its_functions_name_and_its_schedules_length(function: Callable[[], GptRunConfig]) -> None:
     config = function()
     assert config.name == function.__name__
     assert config.notes
@@ -91,3 +94,20 @@ def test_a_recorded_config_from_before_gpt_was_a_benchmark_of_its_own_is_loaded(
     assert isinstance(old, GptRunConfig)
     new = configs.shakespeare_baseline()
     assert replace(old, benchmark=new.benchmark, name=new.name, notes=new.notes) == new
+
+
+@pytest.mark.parametrize(("tokens", "rules"), [(10_485_760, []), (1_048_576, ["dataset-size"])])
+def test_a_loss_on_fewer_tokens_of_fineweb_is_no_result(tokens: int, rules: list[str], tmp_path: Path) -> None:
+    config = FINEWEB.config("methods")
+    assert isinstance(config, GptRunConfig)
+    config = replace(config, data=replace(config.data, eval_tokens=tokens))
+    plan = FINEWEB.plan(config, ProcessGroup(0, 8, 0, CPU), None)
+    write_log(FINEWEB.spec, config, plan, tmp_path / "result_0.txt", "8xH100", SimulatedClock())
+    report = check(tmp_path / "result_0.txt", FINEWEB.spec.ruleset)
+    assert [finding.rule for finding in report.findings if finding.level == "error"] == rules
+    assert not report.demonstration
+
+
+def test_finewebs_small_configs_are_demonstrations_on_other_text() -> None:
+    for name in ("small_baseline", "small_methods"):
+        assert FINEWEB.config(name).dataset != FINEWEB.spec.dataset

@@ -32,16 +32,10 @@ def opened(
     rank: int = 0,
     world_size: int = 1,
     length: int = 16,
-    eval_batch: int = 6,
     eval_sequences: int = 0,
 ) -> TokenBatches:
-    base = shakespeare_baseline()
-    config = replace(
-        base,
-        seed=7,
-        model=replace(base.model, context=length),
-        data=GptDataConfig(sampling=sampling, eval_batch=eval_batch, eval_sequences=eval_sequences),
-    )
+    base, data = shakespeare_baseline(), GptDataConfig(sampling=sampling, eval_batch=6, eval_sequences=eval_sequences)
+    config = replace(base, seed=7, model=replace(base.model, context=length), data=data)
     return open_batches(config, store.folder, ProcessGroup(rank, world_size, rank, CPU))
 
 
@@ -74,29 +68,22 @@ def test_sequences_and_their_targets_lie_within_the_split(
     assert alone[0] == starts[-1]  # independent of the other samples
 
 
-def test_blocks_are_each_seen_once_an_epoch_in_a_new_order() -> None:
+def test_blocks_are_each_seen_once_an_epoch_in_a_new_order_and_windows_start_uniformly() -> None:
     starts = sequence_starts(np.arange(30), tokens=101, length=10, sampling="blocks", seed=1)
     epochs = starts.reshape(3, 10).tolist()
     assert all(sorted(epoch) == list(range(0, 100, 10)) for epoch in epochs)
     assert epochs[0] != epochs[1] != epochs[2]
-
-
-def test_windows_start_uniformly() -> None:
     starts = sequence_starts(np.arange(20_000), tokens=21, length=10, sampling="windows", seed=1)
     counts = np.bincount(starts, minlength=11)
     assert len(counts) == 11
     assert abs(counts - 20_000 / 11).max() < 5 * (20_000 / 11) ** 0.5
-
-
-def test_a_split_shorter_than_a_sequence_is_an_error() -> None:
     with pytest.raises(ValueError, match="no sequence of 10"):
         sequence_starts(np.arange(2), tokens=10, length=10, sampling="windows", seed=1)
 
 
 @BOTH
 def test_a_batch_depends_on_its_step_alone_and_targets_are_successors(store: TokenStore, sampling: Sampling) -> None:
-    data = opened(store, sampling)
-    *_, batch, following = islice(data.train(), 5)
+    *_, batch, following = islice(opened(store, sampling).train(), 5)
     assert torch.equal(batch.inputs, next(opened(store, sampling).train(3)).inputs)
     assert batch.inputs.shape == batch.targets.shape == (12, 16)
     assert torch.equal(batch.inputs[:, 1:], batch.targets[:, :-1])
@@ -107,7 +94,7 @@ def test_a_batch_depends_on_its_step_alone_and_targets_are_successors(store: Tok
 
 
 @BOTH
-@pytest.mark.parametrize("world_size", [2, 3, 4])
+@pytest.mark.parametrize("world_size", [2, 3])
 def test_ranks_divide_the_global_batch(store: TokenStore, sampling: Sampling, world_size: int) -> None:
     whole = next(opened(store, sampling).train(9))
     parts = [next(opened(store, sampling, rank=rank, world_size=world_size).train(9)) for rank in range(world_size)]
@@ -115,8 +102,8 @@ def test_ranks_divide_the_global_batch(store: TokenStore, sampling: Sampling, wo
     assert torch.equal(torch.cat([part.targets for part in parts]), whole.targets)
 
 
-@pytest.mark.parametrize("world_size", [1, 2, 3, 5])
-@pytest.mark.parametrize("length", [1, 7, 16, 100, 10_000])
+@pytest.mark.parametrize("world_size", [1, 2, 3])
+@pytest.mark.parametrize("length", [1, 16, 10_000])
 def test_evaluation_predicts_every_token_but_the_first_once(store: TokenStore, world_size: int, length: int) -> None:
     inputs, targets = [], []
     for rank in range(world_size):
@@ -143,9 +130,7 @@ def test_an_evaluation_and_its_warm_up_take_at_most_the_micro_batch_at_once(
 
 @pytest.mark.parametrize("world_size", [1, 3])
 @pytest.mark.parametrize("count", [1, 5, 400])
-def test_evaluation_sequences_lie_at_even_distances_over_the_split(
-    store: TokenStore, count: int, world_size: int
-) -> None:
+def test_evaluation_sequences_lie_evenly_over_the_split(store: TokenStore, count: int, world_size: int) -> None:
     rows = []
     for rank in range(world_size):
         batches = opened(store, rank=rank, world_size=world_size, eval_sequences=count)
@@ -159,20 +144,16 @@ def test_evaluation_sequences_lie_at_even_distances_over_the_split(
         facts(store.folder, 5_000, GptDataConfig(eval_sequences=count))
 
 
-def test_the_digest_of_the_data_is_the_manifests(store: TokenStore, small: Callable[..., GptRunConfig]) -> None:
-    assert data_digest(small(), store.folder)["sha256"] == store.manifest.digest
-
-
-def test_facts_match_the_batches(store: TokenStore) -> None:
+def test_facts_and_digest_match_batches_and_manifest(store: TokenStore, small: Callable[..., GptRunConfig]) -> None:
     known = facts(store.folder, 16)
     batches = list(opened(store).evaluation())
     assert known.eval_samples == sum(len(batch.inputs) for batch in batches)
     assert known.eval_tokens == sum(batch.targets.numel() for batch in batches)
-    epoch = sequence_starts(
-        np.arange(known.train_samples), tokens=known.train_tokens, length=16, sampling="blocks", seed=1
-    )
+    numbers = np.arange(known.train_samples)
+    epoch = sequence_starts(numbers, tokens=known.train_tokens, length=16, sampling="blocks", seed=1)
     assert len(set(epoch.tolist())) == known.train_samples
     assert max(epoch) + 2 * 16 + 1 > known.train_tokens
+    assert data_digest(small(), store.folder)["sha256"] == store.manifest.digest
 
 
 def test_preflight_reports_unusable_data(store: TokenStore, tmp_path: Path, small: Callable[..., GptRunConfig]) -> None:

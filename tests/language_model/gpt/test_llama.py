@@ -121,9 +121,3 @@ def test_llama3_keeps_fast_rates_and_divides_slow_ones_by_8() -> None:
     torch.testing.assert_close(slower[turns < 1], rates[turns < 1] / 8, rtol=1e-5, atol=0)
     between = (turns > 1) & (turns < 4)
     assert between.any() and (slower < rates)[between].all() and (slower > rates / 8)[between].all()
-
-
-@pytest.mark.parametrize("values", [{"kv_heads": 3}, {"kv_heads": -1}, {"mlp_width": -1}, {"rms_epsilon": 0.0}])
-def test_sizes_that_no_model_can_have_are_refused(values: dict[str, Any]) -> None:
-    with pytest.raises(ValueError):
-        GptConfig(**{**vars(SMALL), **values})

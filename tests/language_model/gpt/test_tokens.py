@@ -54,17 +54,13 @@ def test_byte_pair_documents_end_with_the_token_for_it(
     (tmp_path / "one").write_text("the cat's dog\n")
     (tmp_path / "two").write_text("sat on the mat.")
     encoder, merges = byte_pairs
-    prepare_tokens(
-        [tmp_path / "one", tmp_path / "two"],
-        tmp_path / "out",
-        encoder=encoder,
-        merges=merges,
-    )
+    prepare_tokens([tmp_path / "one", tmp_path / "two"], tmp_path / "out", encoder=encoder, merges=merges)
     store = TokenStore(tmp_path / "out")
     texts = [decoding.byte_pairs(byte_pairs, store.tokens(split)) for split in SPLITS]
     assert texts == ["the cat's dog\n<|endoftext|>sat on th", "e mat.<|endoftext|>"]
-    with pytest.raises(UsageError, match=r"encoder\.json"):
-        prepare_tokens([tmp_path / "one"], tmp_path / "other", encoder=encoder)
+    for files in ({"encoder": encoder}, {"merges": merges}):
+        with pytest.raises(UsageError, match=r"encoder\.json \(--vocabulary\) and vocab\.bpe"):
+            prepare_tokens([tmp_path / "one"], tmp_path / "other", **files)
 
 
 @pytest.mark.parametrize("encoding", ["characters", "gpt2"])
@@ -102,29 +98,28 @@ def test_a_missing_or_resized_file_is_named(folder: Path) -> None:
         TokenStore(folder)
 
 
-@pytest.mark.parametrize("change", [{"vocabulary": 3}, {"train": None}, {"extra": 1}, {"format": "other"}])
-def test_an_edited_manifest_is_refused(folder: Path, change: dict[str, object]) -> None:
+@pytest.mark.parametrize("change", [{"vocabulary": 3}, {"train": None}, {"extra": 1}, {"format": "other"}, None])
+def test_an_edited_manifest_is_refused_and_a_missing_one_named(folder: Path, change: dict[str, object] | None) -> None:
     path = folder / MANIFEST
-    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    path.write_text("{" if change is None else json.dumps({**json.loads(path.read_text()), **change}))
     with pytest.raises(DataError, match=r"tokens\.json: damaged or edited"):
+        TokenStore(folder)
+    path.unlink()
+    with pytest.raises(DataError, match=r"no tokens\.json"):
         TokenStore(folder)
 
 
-def test_a_folder_without_a_store_is_named(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"no tokens\.json"):
-        TokenStore(tmp_path)
-    (tmp_path / MANIFEST).write_text("{")
-    with pytest.raises(DataError, match="damaged"):
-        TokenStore(tmp_path)
-
-
-def test_a_text_that_is_not_utf8_leaves_nothing_behind(tmp_path: Path, source: Path) -> None:
+def test_a_text_that_is_not_utf8_or_too_short_leaves_nothing_behind(tmp_path: Path, source: Path) -> None:
     (tmp_path / "bad.txt").write_bytes(b"good so far\xff")
     with pytest.raises(DataError, match=r"bad\.txt: byte 11 is not UTF-8"):
         prepare_tokens([source, tmp_path / "bad.txt"], tmp_path / "out")
     with pytest.raises(DataError, match=r"none\.txt cannot be read"):
         prepare_tokens([tmp_path / "none.txt"], tmp_path / "out")
     assert not (tmp_path / "out").exists()
+    (tmp_path / "short.txt").write_text("abcdefgh")
+    with pytest.raises(DataError, match="8 characters leave fewer than 2 tokens for validation"):
+        prepare_tokens([tmp_path / "short.txt"], tmp_path / "out")
+    assert list((tmp_path / "out").iterdir()) == []
 
 
 def test_an_existing_store_is_never_overwritten(tmp_path: Path, source: Path, folder: Path) -> None:
@@ -145,15 +140,3 @@ def test_a_failed_preparation_leaves_no_store(tmp_path: Path, source: Path, monk
         TokenStore(tmp_path / "out")
     prepare_tokens([source], tmp_path / "out")  # what was left is no obstacle
     TokenStore(tmp_path / "out").verify()
-
-
-def test_too_little_text_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "short.txt").write_text("abcdefgh")
-    with pytest.raises(DataError, match="8 characters leave fewer than 2 tokens for validation"):
-        prepare_tokens([tmp_path / "short.txt"], tmp_path / "out")
-    assert list((tmp_path / "out").iterdir()) == []
-
-
-def test_merges_without_their_vocabulary_are_refused(source: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"encoder\.json \(--vocabulary\) and vocab\.bpe"):
-        prepare_tokens([source], tmp_path / "out", merges=source)

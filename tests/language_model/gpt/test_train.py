@@ -1,61 +1,44 @@
 """GPT runs: warm-up leaves no trace, the clock starts before data is read, accumulation, methods, validation loss."""
 
 import math
-import signal
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from language_model.gpt import SPEC, attention_mask, model, run_config, warm_up
+from language_model.gpt import attention_mask, model, run_config, warm_up
 from language_model.gpt.batches import open_batches
 from language_model.gpt.configs import GptRunConfig, shakespeare_modern
 from language_model.gpt.datasets import facts
 from language_model.gpt.model import token_losses
 from language_model.gpt.settings import GptDataConfig
 from language_model.gpt.tokens import TokenStore
-from language_model.gpt.train import train, validation_loss
+from language_model.gpt.train import validation_loss
 from mlevents import keys, record
 from mlevents.runlog import RunLog
+from tests.one_rank import ALONE, stopped, trained
 from timedrun.config import EvaluationConfig
 from timedrun.distributed.process_group import ProcessGroup
-from timedrun.distributed.stop_signals import ShutdownRequest
 from timedrun.methods.alibi import ALiBi
 from timedrun.methods.gradient_clipping import GradientClipping
 from timedrun.methods.sequence_length_warmup import SequenceLengthWarmup
-from timedrun.run.blocks import Outcome
-from timedrun.run.checkpoint_file import load
-from timedrun.run.progress import Progress
-from timedrun.run.timed_run import TimedRun
 from timedrun.training.batch_plan import BatchPlan
 from timedrun.training.precision import Precision
 
 CPU = torch.device("cpu")
-ALONE = ProcessGroup(0, 1, 0, CPU)
 FOUR = BatchPlan.of(4, 0, 1)
 Small = Callable[..., GptRunConfig]
 Losses = Callable[..., list[float]]
 
 
-def run_of(config: GptRunConfig, store: TokenStore, log: RunLog | None = None, **options: Any) -> TimedRun:
-    options |= {"platform": "1xCPU", "progress": Progress("test", shown=False), "data_folder": store.folder}
-    return TimedRun(config, SPEC, ALONE, log or RunLog(None), **options)
-
-
 @pytest.fixture
-def losses_of(store: TokenStore, step_losses: list[float]) -> Callable[..., list[float]]:
-    """Return a function that runs a config and returns the loss of every step."""
-
-    def losses(config: GptRunConfig, **options: Any) -> list[float]:
-        step_losses.clear()
-        with run_of(config, store, **options) as run:
-            train(config, run)
-        return list(step_losses)
-
-    return losses
+def losses_of(store: TokenStore, losses_on: Losses) -> Losses:
+    """Return a function that runs a config on `store` and returns the loss of every step."""
+    return partial(losses_on, folder=store.folder)
 
 
 def test_the_losses_of_a_run_are_the_same_with_and_without_warm_up(small: Small, losses_of: Losses) -> None:
@@ -75,32 +58,14 @@ def test_a_run_starts_at_the_loss_of_random_guessing_and_learns(
 
 @pytest.mark.parametrize("implementation", ["gpt2", "modern"])
 def test_a_resumed_run_has_the_losses_of_an_uninterrupted_one(
-    small: Small,
-    losses_of: Losses,
-    store: TokenStore,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    implementation: str,
+    small: Small, losses_of: Losses, store: TokenStore, tmp_path: Path, implementation: str
 ) -> None:
     warmup = SequenceLengthWarmup(steps=12, duration=0.5, min_length=4, max_length=16, step_size=4)
     optimizer = small().optimizer if implementation == "gpt2" else shakespeare_modern().optimizer
-    config = small(
-        {"implementation": implementation, "dropout": 0.1}, methods=(warmup,), optimizer=optimizer, warm_up_steps=1
-    )
+    model = {"implementation": implementation, "dropout": 0.1}
+    config = small(model, methods=(warmup,), optimizer=optimizer, warm_up_steps=1)
     whole = losses_of(config)
-    stop = ShutdownRequest()
-    original: Callable[..., None] = TimedRun.step_done
-
-    def step_done(self: TimedRun, samples: int, loss: torch.Tensor) -> None:
-        stop.signal = signal.SIGTERM if self.position.step == 4 else None
-        original(self, samples, loss)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(TimedRun, "step_done", step_done)
-        with run_of(config, store, stop=stop, checkpoints=tmp_path) as run:
-            train(config, run)
-    assert run.outcome is Outcome.STOPPED
-    state = load(tmp_path / "rank_0" / "step_00000005.pt")
+    state = stopped(config, 5, tmp_path, data_folder=store.folder)
     torch.manual_seed(99)
     assert losses_of(config, resume_from=state) == whole[5:]
 
@@ -124,14 +89,8 @@ def test_the_window_of_attention_grows_with_the_steps_and_a_resumed_run_has_the_
     whole = losses_of(config)
     batches = len(list(open_batches(config, store.folder, ALONE).evaluation()))
     assert windows == [4, 4, 4, 4] + [8] * batches + [8] * 4 + [12] * batches + [12] * 4 + [12] * batches
-    with run_of(config, store, stop=(stop := ShutdownRequest()), checkpoints=tmp_path) as run:
-        stop.signal = signal.SIGTERM
-        train(config, run)
-    assert run.outcome is Outcome.STOPPED
-    (path,) = (tmp_path / "rank_0").glob("step_*.pt")
-    step = int(path.stem.removeprefix("step_"))
-    assert 0 < step < 12
-    assert losses_of(config, resume_from=load(path)) == whole[step:]
+    state = stopped(config, 5, tmp_path, data_folder=store.folder)
+    assert losses_of(config, resume_from=state) == whole[5:]
 
 
 def test_accumulation_gives_the_losses_of_the_whole_batch(small: Small, losses_of: Losses) -> None:
@@ -158,9 +117,7 @@ def test_gradients_are_clipped_together(small: Small, losses_of: Losses, monkeyp
     assert min(norms) > 0.1
 
 
-def test_alibi_and_sequence_length_warmup_act_in_a_run(
-    small: Small, store: TokenStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_alibi_and_sequence_length_warmup_act(small: Small, store: TokenStore, monkeypatch: pytest.MonkeyPatch) -> None:
     warmup = SequenceLengthWarmup(steps=12, duration=0.5, min_length=2, max_length=8, step_size=2)
     shapes: list[tuple[int, int]] = []
 
@@ -172,12 +129,10 @@ def test_alibi_and_sequence_length_warmup_act_in_a_run(
     monkeypatch.setattr("language_model.gpt.model.token_losses", seen)
     methods = (ALiBi(train_sequence_length_scaling=0.5), warmup)
     config = small({"implementation": "gpt2"}, methods=methods, warm_up_steps=0)
-    with run_of(config, store) as run:
-        train(config, run)
+    trained(config, data_folder=store.folder)
     assert shapes == [(8, 2)] * 2 + [(8, 4)] * 2 + [(8, 6)] * 2 + [(8, 8)] * 6
     shapes.clear()
-    with run_of(replace(config, micro_batch=1), store) as run:  # 16 tokens at a time
-        train(replace(config, micro_batch=1), run)
+    trained(replace(config, micro_batch=1), data_folder=store.folder)  # 16 tokens at a time
     assert shapes[:2] == [(8, 2), (8, 2)] and shapes[-4:] == [(2, 8)] * 4
 
 
@@ -191,12 +146,9 @@ def test_warm_up_covers_every_shape_of_the_run_and_an_evaluation(small: Small) -
 
 
 @pytest.mark.parametrize("world_size", [1, 2, 3])
-def test_the_validation_loss_is_the_mean_over_every_token_of_all_ranks(
-    small: Small, store: TokenStore, world_size: int
-) -> None:
+def test_the_validation_loss_is_the_mean_over_all_tokens(small: Small, store: TokenStore, world_size: int) -> None:
     known = facts(store.folder, 16)
-    size = known.vocabulary
-    table = torch.nn.Embedding(size, size)
+    table = torch.nn.Embedding(known.vocabulary, known.vocabulary)
 
     class Summed(ProcessGroup):
         sums = torch.zeros(2, dtype=torch.float64)
@@ -205,8 +157,7 @@ def test_the_validation_loss_is_the_mean_over_every_token_of_all_ranks(
             self.sums.add_(values)
             return self.sums
 
-    base = small(global_batch=6)
-    config = replace(base, data=GptDataConfig(eval_batch=5))
+    config = small(global_batch=6, data=GptDataConfig(eval_batch=5))
     Summed.sums.zero_()
     value = 0.0
     for rank in range(world_size):
@@ -233,8 +184,8 @@ def test_run_start_is_on_disk_before_a_token_is_read(
         raise OSError("no data today")
 
     monkeypatch.setattr(TokenStore, "tokens", refuse)
-    with pytest.raises(OSError, match="no data today"), run_of(small(), store, RunLog(path)) as run:
-        train(small(), run)
+    with pytest.raises(OSError, match="no data today"):
+        trained(small(), RunLog(path), data_folder=store.folder)
     assert record.read(path).status == keys.ABORTED
 
 
@@ -246,8 +197,7 @@ def test_a_loss_at_or_below_the_target_ends_the_run(small: Small, store: TokenSt
         global_batch=12,
         evaluation=EvaluationConfig(target=2.3, first=120, every=60),
     )
-    with run_of(config, store, RunLog(tmp_path / "result_0.txt")) as run:
-        train(config, run)
+    trained(config, RunLog(tmp_path / "result_0.txt"), data_folder=store.folder)
     log = record.read(tmp_path / "result_0.txt")
     assert log.status == keys.SUCCESS
     assert log.final_quality is not None and 0 < log.final_quality <= 2.3

@@ -101,10 +101,6 @@ def table(
     return bytes(file) + handles.ljust(40, b"\0") + MAGIC
 
 
-def write_index(prefix: Path, items: Mapping[bytes, bytes], **layout: int) -> None:
-    prefix.with_name(prefix.name + ".index").write_bytes(table(sorted(items.items()), **layout))
-
-
 def write_bundle(
     prefix: Path,
     tensors: Mapping[str, npt.NDArray[Any]],
@@ -123,7 +119,8 @@ def write_bundle(
         files[shard] += raw
     for shard, content in enumerate(files):
         prefix.with_name(f"{prefix.name}.data-{shard:05d}-of-{shards:05d}").write_bytes(content)
-    write_index(prefix, {**items, **(changed or {})}, **layout)
+    content = table(sorted((items | dict(changed or {})).items()), **layout)
+    prefix.with_name(prefix.name + ".index").write_bytes(content)
 
 
 def random_array(generator: np.random.Generator, dtype: str, shape: Sequence[int]) -> npt.NDArray[Any]:

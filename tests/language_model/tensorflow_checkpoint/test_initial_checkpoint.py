@@ -16,15 +16,9 @@ import torch
 from torch import Tensor
 
 from judging.ground.errors import DataError
-from language_model.model import import_transformers
+from language_model.model import build_reference, import_transformers
 from language_model.settings import BertArchitecture
 from language_model.tensorflow_checkpoint import initial_checkpoint
-from language_model.tensorflow_checkpoint.initial_checkpoint import (
-    describe,
-    find,
-    load_initial_checkpoint,
-    read_mlperf_checkpoint,
-)
 from language_model.weights import shapes
 from tests.language_model.tensorflow_checkpoint import bundle_writer as writer
 
@@ -39,10 +33,10 @@ MODULES = {
     "cls/predictions/transform/dense": "cls.predictions.transform.dense",
     "cls/predictions/transform/LayerNorm": "cls.predictions.transform.LayerNorm",
 }
+PARTS = ("attention/self/query", "attention/self/key", "attention/self/value", "attention/output/dense")
+PARTS += ("attention/output/LayerNorm", "intermediate/dense", "output/dense", "output/LayerNorm")
 for _layer in range(TINY.layers):
-    for _part in ("attention/self/query", "attention/self/key", "attention/self/value", "attention/output/dense"):
-        MODULES[f"bert/encoder/layer_{_layer}/{_part}"] = f"bert.encoder.layer.{_layer}.{_part.replace('/', '.')}"
-    for _part in ("attention/output/LayerNorm", "intermediate/dense", "output/dense", "output/LayerNorm"):
+    for _part in PARTS:
         MODULES[f"bert/encoder/layer_{_layer}/{_part}"] = f"bert.encoder.layer.{_layer}.{_part.replace('/', '.')}"
 SINGLE = {
     "bert/embeddings/word_embeddings": "bert.embeddings.word_embeddings.weight",
@@ -73,15 +67,7 @@ def original() -> Any:
     """transformers' BertForPreTraining of TINY's size, every parameter random, biases and norms too."""
     torch.manual_seed(0)
     transformers = import_transformers()
-    config = transformers.BertConfig(
-        vocab_size=TINY.vocabulary,
-        hidden_size=TINY.hidden,
-        num_hidden_layers=TINY.layers,
-        num_attention_heads=TINY.heads,
-        intermediate_size=TINY.intermediate,
-        max_position_embeddings=TINY.positions,
-        hidden_act="gelu_pytorch_tanh",
-    )
+    config = build_reference(TINY, 0).model.config
     model = transformers.BertForPreTraining(config).eval()
     with torch.no_grad():
         for parameter in model.parameters():
@@ -101,7 +87,7 @@ def prefix(tmp_path: Path, arrays: Arrays) -> Path:
 
 
 def test_a_checkpoint_in_mlperfs_names_gives_transformers_bert_the_same_logits(prefix: Path, original: Any) -> None:
-    weights = read_mlperf_checkpoint(prefix, TINY)
+    weights = initial_checkpoint.read_mlperf_checkpoint(prefix, TINY)
     assert list(weights) == list(shapes(TINY))
     model = import_transformers().BertForMaskedLM(original.config).eval()
     tied = {
@@ -117,7 +103,7 @@ def test_a_checkpoint_in_mlperfs_names_gives_transformers_bert_the_same_logits(p
 
 
 def test_weights_are_contiguous_float32_copies_that_outlive_the_files(prefix: Path) -> None:
-    weights = read_mlperf_checkpoint(prefix, TINY)
+    weights = initial_checkpoint.read_mlperf_checkpoint(prefix, TINY)
     before = initial_checkpoint.weights_sha256(weights)
     data = prefix.with_name(prefix.name + ".data-00000-of-00001")
     data.write_bytes(bytes(data.stat().st_size))
@@ -127,9 +113,7 @@ def test_weights_are_contiguous_float32_copies_that_outlive_the_files(prefix: Pa
         tensor.zero_()
 
 
-def test_everything_that_does_not_fit_is_named_in_one_error_before_any_tensor_is_read(
-    tmp_path: Path, arrays: Arrays
-) -> None:
+def test_everything_that_does_not_fit_is_named_in_one_error_before_any_is_read(tmp_path: Path, arrays: Arrays) -> None:
     key = "bert/encoder/layer_3/attention/self/key"
     broken = {
         **{name: array for name, array in arrays.items() if name != key + "/bias"},
@@ -142,7 +126,7 @@ def test_everything_that_does_not_fit_is_named_in_one_error_before_any_tensor_is
     data = tmp_path / "model.data-00000-of-00001"
     data.write_bytes(bytes(data.stat().st_size))  # any reading would fail on the checksum
     with pytest.raises(DataError) as caught:
-        read_mlperf_checkpoint(tmp_path / "model", TINY)
+        initial_checkpoint.read_mlperf_checkpoint(tmp_path / "model", TINY)
     message = str(caught.value)
     for expected in (
         "nothing was read",
@@ -160,33 +144,46 @@ def test_every_way_to_name_a_checkpoint_finds_it(
     prefix: Path, original: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     index = prefix.with_name(prefix.name + ".index")
-    assert find(prefix) == find(index) == find(tmp_path) == prefix
+    assert (
+        initial_checkpoint.find(prefix) == initial_checkpoint.find(index) == initial_checkpoint.find(tmp_path) == prefix
+    )
     (tmp_path / "hf").mkdir()
     file = tmp_path / "hf" / "model.safetensors"
     safetensors.save_file({name: tensor.clone() for name, tensor in original.state_dict().items()}, file)
-    assert find(file) == find(tmp_path / "hf") == file
-    from_tensorflow, from_safetensors = load_initial_checkpoint(tmp_path, TINY), load_initial_checkpoint(file, TINY)
+    assert initial_checkpoint.find(file) == initial_checkpoint.find(tmp_path / "hf") == file
+    from_tensorflow, from_safetensors = (
+        initial_checkpoint.load_initial_checkpoint(tmp_path, TINY),
+        initial_checkpoint.load_initial_checkpoint(file, TINY),
+    )
     assert all(torch.equal(from_tensorflow[name], tensor) for name, tensor in from_safetensors.items())
     monkeypatch.setattr(initial_checkpoint, "MLPERF_INDEX_MD5", hashlib.md5(index.read_bytes()).hexdigest())
     same = {
         "checkpoint_parameters": sum(math.prod(shape) for shape in shapes(TINY).values()),
         "checkpoint_sha256": initial_checkpoint.weights_sha256(from_safetensors),
     }
-    assert describe(prefix, from_tensorflow) == {**same, "checkpoint": "tensorflow", "checkpoint_is_mlperfs": True}
-    assert describe(file, from_safetensors) == {**same, "checkpoint": "safetensors", "checkpoint_is_mlperfs": False}
+    assert initial_checkpoint.describe(prefix, from_tensorflow) == {
+        **same,
+        "checkpoint": "tensorflow",
+        "checkpoint_is_mlperfs": True,
+    }
+    assert initial_checkpoint.describe(file, from_safetensors) == {
+        **same,
+        "checkpoint": "safetensors",
+        "checkpoint_is_mlperfs": False,
+    }
 
 
 def test_where_there_is_no_checkpoint_or_several_it_is_said_what_was_looked_for(prefix: Path, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match=r"PREFIX\.index .* or one \.safetensors file; it holds neither"):
-        find(tmp_path / "empty")
+        initial_checkpoint.find(tmp_path / "empty")
     with pytest.raises(DataError, match=r"Looked for .*model\.ckpt-1\.index"):
-        load_initial_checkpoint(tmp_path / "model.ckpt-1", TINY)
+        initial_checkpoint.load_initial_checkpoint(tmp_path / "model.ckpt-1", TINY)
     with pytest.raises(DataError, match=r"Looked for .*none\.safetensors\.index"):
-        find(tmp_path / "none.safetensors")
+        initial_checkpoint.find(tmp_path / "none.safetensors")
     (tmp_path / "model.safetensors").write_bytes(b"")
     with pytest.raises(DataError, match=r"it holds model\.ckpt-28252\.index, model\.safetensors"):
-        find(tmp_path)
+        initial_checkpoint.find(tmp_path)
 
 
 def _without_duplicates(state: dict[str, Tensor]) -> None:
@@ -205,8 +202,11 @@ def test_safetensors_without_tied_copies_or_with_the_names_of_2018_are_read(
     state = {name: tensor.clone() for name, tensor in original.state_dict().items()}
     change(state)
     safetensors.save_file(state, tmp_path / "model.safetensors")
-    weights = load_initial_checkpoint(tmp_path, TINY)
+    weights = initial_checkpoint.load_initial_checkpoint(tmp_path, TINY)
     assert all(torch.equal(tensor, original.state_dict()[name]) for name, tensor in weights.items())
+
+
+NORM = "bert.embeddings.LayerNorm"
 
 
 @pytest.mark.parametrize(
@@ -217,16 +217,8 @@ def test_safetensors_without_tied_copies_or_with_the_names_of_2018_are_read(
             lambda tensor: tensor + 1,
             "decoder.weight differs from bert.embeddings.word",
         ),
-        (
-            "bert.embeddings.LayerNorm.bias",
-            lambda tensor: tensor.half(),
-            "must be float32: bert.embeddings.LayerNorm.bias is",
-        ),
-        (
-            "bert.embeddings.LayerNorm.beta",
-            lambda tensor: torch.zeros(TINY.hidden),
-            "under old names .* and under new ones",
-        ),
+        (f"{NORM}.bias", lambda tensor: tensor.half(), f"must be float32: {NORM}.bias is"),
+        (f"{NORM}.beta", lambda tensor: torch.zeros(TINY.hidden), "under old names .* and under new ones"),
         ("bert.extra", lambda tensor: torch.zeros(1), "unexpected: bert.extra"),
     ],
 )
@@ -237,12 +229,12 @@ def test_safetensors_that_do_not_fit_are_refused_with_the_file_and_the_tensor(
     state[name] = change(state.get(name))
     safetensors.save_file(state, tmp_path / "model.safetensors")
     with pytest.raises(DataError, match=rf"model\.safetensors: .*({message})"):
-        load_initial_checkpoint(tmp_path, TINY)
+        initial_checkpoint.load_initial_checkpoint(tmp_path, TINY)
 
 
 def test_the_weights_digest_depends_on_names_shapes_and_every_bit_but_not_on_order(prefix: Path) -> None:
     digest = initial_checkpoint.weights_sha256
-    weights = load_initial_checkpoint(prefix, TINY)
+    weights = initial_checkpoint.load_initial_checkpoint(prefix, TINY)
     assert digest(dict(reversed(weights.items()))) == digest(weights)
     bias = weights.pop("cls.predictions.bias")
     nudged = torch.cat((bias[:-1], torch.nextafter(bias[-1:], torch.tensor(math.inf))))
@@ -256,3 +248,14 @@ def test_the_self_check_passes_near_mlperfs_initial_accuracy_and_nowhere_else() 
     for accuracy in (0.3515, 0.3302, 0.0, 0.72, math.nan):
         with pytest.raises(DataError, match="0.34085"):
             initial_checkpoint.self_check(accuracy)
+
+
+def test_weights_of_tensorflows_own_file_come_under_transformers_names_kernels_transposed_and_slots_left_out() -> None:
+    prefix = Path(__file__).parent / "tensorflow_2_21" / "model.ckpt-28252"
+    shape = BertArchitecture(layers=1, hidden=8, heads=2, intermediate=12, vocabulary=11, positions=6)
+    weights = initial_checkpoint.load_initial_checkpoint(prefix, shape)
+    kernel = "bert.encoder.layer.0.intermediate.dense.weight"
+    stored = torch.arange(8 * 12).float().view(8, 12) / 8 + len(initial_checkpoint.mlperf_name(kernel))
+    assert torch.equal(weights[kernel], stored.T)
+    assert len(weights) == 26
+    assert not initial_checkpoint.describe(prefix, weights)["checkpoint_is_mlperfs"]

@@ -3,6 +3,7 @@
 import bz2
 import gzip
 import lzma
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -57,19 +58,15 @@ def test_plain_text_has_a_sentence_a_line_and_blank_lines_between_documents(tmp_
 
 
 @pytest.mark.parametrize("compress", [lzma.compress, bz2.compress, gzip.compress])
-def test_compression_is_told_by_content_and_not_by_name(tmp_path: Path, compress: object) -> None:
-    assert callable(compress)
+def test_compression_is_told_by_content_not_by_name_and_a_file_cut_off_is_refused(
+    tmp_path: Path, compress: Callable[[bytes], bytes]
+) -> None:
     packed = write(tmp_path / "a.txt", compress(WIKI.encode()))
     plain = write(tmp_path / "b.xz", WIKI)
     assert [d.text for d in documents(packed)] == [d.text for d in documents(plain)]
-
-
-@pytest.mark.parametrize("compress", [lzma.compress, bz2.compress, gzip.compress])
-def test_a_cut_off_compressed_file_is_refused_by_name(tmp_path: Path, compress: object) -> None:
-    assert callable(compress)
-    packed = compress(("A sentence of some length.\n" * 999).encode())
+    whole = compress(("A sentence of some length.\n" * 999).encode())
     with pytest.raises(DataError, match=r"part\.txt.*cannot be read completely"):
-        documents(write(tmp_path / "part.txt", packed[: len(packed) // 2]))
+        documents(write(tmp_path / "part.txt", whole[: len(whole) // 2]))
 
 
 def test_a_byte_order_mark_and_windows_line_ends_do_not_matter(tmp_path: Path) -> None:
@@ -94,21 +91,16 @@ def test_a_file_without_any_sentence_is_refused(tmp_path: Path) -> None:
             documents(good, write(tmp_path / "hollow", content))
 
 
-def test_a_wikiextractor_file_that_ends_inside_a_document_is_refused(tmp_path: Path) -> None:
+def test_a_wikiextractor_file_that_ends_inside_a_document_and_json_lines_are_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="wiki_07: Third has no </doc>"):
         documents(write(tmp_path / "wiki_07", WIKI.removesuffix("</doc>\n")))
     with pytest.raises(DataError, match="wiki_07, byte 0|outside <doc>"):
         documents(write(tmp_path / "wiki_07", WIKI + "stray\n"))
-
-
-def test_json_lines_are_refused_instead_of_read_as_text(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="JSON"):
         documents(write(tmp_path / "wiki_00", '{"id": "1", "text": "A"}\n'))
 
 
-def test_a_document_without_end_is_refused_before_it_fills_memory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_endless_document_is_refused_before_memory_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(corpus, "LARGEST_DOCUMENT", 1000)
     with pytest.raises(DataError, match="endless: document 1 .*larger than 1,000 bytes"):
         documents(write(tmp_path / "endless", "A line.\n" * 500))

@@ -10,18 +10,8 @@ from numpy.typing import NDArray
 
 from judging.ground.atomic_file import StoredFile, write_file
 from judging.ground.errors import DataError
+from language_model.text import store as text_store
 from language_model.text.shards import PartContent
-from language_model.text.store import (
-    MANIFEST,
-    Manifest,
-    MaskedSequences,
-    RaggedStore,
-    Split,
-    SplitFacts,
-    read_manifest,
-    token_type,
-    verify,
-)
 from language_model.text.store_writer import write_split
 from language_model.text.vocabulary import SpecialIds
 
@@ -48,22 +38,24 @@ def part(content: Rows, split: str, vocabulary: int) -> PartContent:
     def joined(column: int, kind: str | np.dtype[np.generic]) -> NDArray[np.generic]:
         return np.array([value for row in content for value in row[column]], dtype=kind)  # type: ignore[attr-defined]
 
-    kind = token_type(vocabulary)
+    kind = text_store.token_type(vocabulary)
     masked = joined(2 if evaluation else 0, "<u2") if evaluation else np.empty(0, "<u2")
     labels = joined(3, kind) if evaluation else np.empty(0, kind)
     return PartContent(np.array(index, dtype="<u2"), joined(0, kind), masked, labels, 0, 1)
 
 
-def write_store(folder: Path, train: Rows, evaluation: Rows, vocabulary: int, max_length: int = 64) -> Manifest:
+def write_store(
+    folder: Path, train: Rows, evaluation: Rows, vocabulary: int, max_length: int = 64
+) -> text_store.Manifest:
     files: dict[str, StoredFile] = {}
-    facts: dict[str, SplitFacts] = {}
+    facts: dict[str, text_store.SplitFacts] = {}
     for split, content in (("train", train), ("evaluation", evaluation)):
         middle = len(content) // 2
         parts = [part(piece, split, vocabulary) for piece in (content[:middle], content[middle:])]
         written, facts[split] = write_split(folder, split, parts, np.arange(len(content)))  # type: ignore[arg-type]
         files |= written
     files["vocab.txt"] = write_file(folder / "vocab.txt", b"words\n")
-    manifest = Manifest(
+    manifest = text_store.Manifest(
         version=1,
         vocabulary_size=vocabulary,
         vocabulary_sha256="0",
@@ -88,9 +80,9 @@ def folder(tmp_path: Path) -> Path:
 def test_reading_gives_back_what_was_written_in_the_order_asked(tmp_path: Path, vocabulary: int) -> None:
     train, evaluation = rows(40, vocabulary, 3), rows(30, vocabulary, 4)
     written = write_store(tmp_path / "store", train, evaluation, vocabulary)
-    assert verify(tmp_path / "store") == read_manifest(tmp_path / "store") == written
+    assert text_store.verify(tmp_path / "store") == text_store.read_manifest(tmp_path / "store") == written
     for split, content in (("train", train), ("evaluation", evaluation)):
-        store = RaggedStore(tmp_path / "store", split)  # type: ignore[arg-type]
+        store = text_store.RaggedStore(tmp_path / "store", split)  # type: ignore[arg-type]
         assert len(store) == len(content)
         assert store.lengths.tolist() == [len(row[0]) for row in content]
         wanted = np.array([7, 0, 29, 7, 12], dtype=np.int64)
@@ -99,8 +91,8 @@ def test_reading_gives_back_what_was_written_in_the_order_asked(tmp_path: Path, 
         assert record.tokens.tolist() == [token for number in wanted for token in content[number][0]]
         assert record.lengths.tolist() == [len(content[number][0]) for number in wanted]
         assert record.first.tolist() == [content[number][1] for number in wanted]
-        assert isinstance(record, MaskedSequences) == (split == "evaluation")
-        if isinstance(record, MaskedSequences):
+        assert isinstance(record, text_store.MaskedSequences) == (split == "evaluation")
+        if isinstance(record, text_store.MaskedSequences):
             starts = np.cumsum(record.lengths) - record.lengths
             places = [start + place for start, n in zip(starts, wanted, strict=True) for place in content[n][2]]
             assert record.masked.tolist() == places
@@ -129,13 +121,13 @@ def test_a_cut_off_an_overlong_and_a_missing_file_are_refused_by_name(folder: Pa
         path.unlink(missing_ok=True)
         if content is not None:
             path.write_bytes(content)
-        for refused in (lambda: RaggedStore(folder, "train"), lambda: verify(folder)):
+        for refused in (lambda: text_store.RaggedStore(folder, "train"), lambda: text_store.verify(folder)):
             with pytest.raises(DataError, match=f"{name}: {words}"):
                 refused()
 
 
 def test_a_folder_without_or_with_another_or_a_broken_manifest_is_refused(folder: Path) -> None:
-    path = folder / MANIFEST
+    path = folder / text_store.MANIFEST
     values = json.loads(path.read_bytes())
     for changed, words in [
         ({**values, "version": 2}, "version 2 is not supported, only 1"),
@@ -145,32 +137,29 @@ def test_a_folder_without_or_with_another_or_a_broken_manifest_is_refused(folder
     ]:
         path.write_text(json.dumps(changed))
         with pytest.raises(DataError, match=words):
-            read_manifest(folder)
+            text_store.read_manifest(folder)
     path.write_text("{")
     with pytest.raises(DataError, match="damaged or edited"):
-        read_manifest(folder)
+        text_store.read_manifest(folder)
     path.unlink()
     with pytest.raises(DataError, match="contains no prepared text"):
-        RaggedStore(folder, "train")
+        text_store.RaggedStore(folder, "train")
 
 
-def test_an_index_that_contradicts_the_tokens_is_refused(folder: Path) -> None:
+def test_an_index_that_contradicts_the_tokens_or_the_longest_sequence_is_refused(tmp_path: Path, folder: Path) -> None:
     path = folder / "train/index.npy"
     index = np.load(path)
     index[0, 0] += 1
     np.save(path, index)
     with pytest.raises(DataError, match=r"index\.npy contradicts"):
-        RaggedStore(folder, "train")
-
-
-def test_sequences_longer_than_the_store_allows_are_refused(tmp_path: Path) -> None:
+        text_store.RaggedStore(folder, "train")
     write_store(tmp_path, rows(20, 900, 1), rows(5, 900, 2), 900, max_length=20)
     with pytest.raises(DataError, match=r"train/index\.npy has a sequence of \d+ tokens, longer than 20"):
-        RaggedStore(tmp_path, "train")
+        text_store.RaggedStore(tmp_path, "train")
 
 
 def test_opening_touches_no_token(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = RaggedStore(folder, "train")
+    store = text_store.RaggedStore(folder, "train")
     assert isinstance(store._tokens, np.memmap)
     assert isinstance(store._tokens._mmap, mmap.mmap)  # type: ignore[attr-defined]
     (folder / "train/tokens.bin").write_bytes(b"\x07\x00" * len(store._tokens))
@@ -185,13 +174,13 @@ def test_opening_touches_no_token(folder: Path, monkeypatch: pytest.MonkeyPatch)
         ("evaluation", "masked.bin", "a position beyond its sequence"),
     ],
 )
-def test_an_impossible_value_is_refused_when_its_batch_is_read(
-    folder: Path, split: Split, name: str, fault: str
+def test_an_impossible_value_is_refused_when_it_is_read(
+    folder: Path, split: text_store.Split, name: str, fault: str
 ) -> None:
     path = folder / split / name
     content = bytearray(path.read_bytes())
     content[:2] = b"\xff\xff"
     path.write_bytes(content)
-    store = RaggedStore(folder, split)
+    store = text_store.RaggedStore(folder, split)
     with pytest.raises(DataError, match=rf"{split}/{name} is damaged: it has {fault}"):
         store.read(np.arange(len(store)))

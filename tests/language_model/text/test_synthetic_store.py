@@ -16,8 +16,10 @@ def test_lengths_have_the_mean_and_the_mean_square_of_mlperfs_training_set() -> 
     assert lengths.max() == 512
 
 
-def test_it_is_a_whole_store_whose_sequences_have_two_segments_of_words(tmp_path: Path) -> None:
-    write_synthetic_store(tmp_path / "store", 50)
+def test_it_is_a_whole_store_the_same_each_time_whose_sequences_have_two_segments_of_words(tmp_path: Path) -> None:
+    manifest = write_synthetic_store(tmp_path / "store", 50)
+    assert write_synthetic_store(tmp_path / "again", 50) == manifest
+    assert write_synthetic_store(tmp_path / "shorter", 20, longest=128).longest <= 128
     store = RaggedStore(tmp_path / "store", "train")
     assert verify(tmp_path / "store").splits["train"].sequences == len(store) == 50
     read = store.read(np.arange(50))
@@ -27,9 +29,3 @@ def test_it_is_a_whole_store_whose_sequences_have_two_segments_of_words(tmp_path
     assert (read.tokens[ends] == SPECIAL.sep).all()
     words = np.delete(read.tokens, np.concatenate([starts, ends]))
     assert words.min() >= WORDS_FROM and words.max() < 30_522
-
-
-def test_the_same_arguments_give_the_same_bytes(tmp_path: Path) -> None:
-    stores = [write_synthetic_store(tmp_path / name, 20, longest=128) for name in ("one", "other")]
-    assert stores[0] == stores[1]
-    assert stores[0].longest <= 128

@@ -8,14 +8,10 @@ from pathlib import Path
 import pytest
 
 from judging.ground.errors import DataError
-from language_model.text.topics_store import documents
 from language_model.text.vocabulary import SPECIAL_WORDS, read_vocabulary, train_vocabulary
-from tests.language_model.text_samples import write_vocabulary
+from tests.language_model.text_samples import topics_vocabulary, write_vocabulary
 
 pytest.importorskip("tokenizers", reason="needs the extra 'language'")
-
-SENTENCES = [sentence for sentences in documents().values() for sentence in sentences]
-TRAINED = train_vocabulary(lambda: SENTENCES, 2_000)
 
 
 def test_special_ids_are_found_by_name(tmp_path: Path) -> None:
@@ -36,16 +32,13 @@ def test_an_unsound_vocabulary_is_refused(tmp_path: Path, extra: bytes, words: s
 
 
 def test_the_same_text_trains_the_same_vocabulary_in_every_process() -> None:
-    code = (
-        "from tests.language_model.text.test_vocabulary import SENTENCES;"
-        "from language_model.text.vocabulary import train_vocabulary;"
-        "print(train_vocabulary(lambda: SENTENCES, 2_000).sha256)"
-    )
+    code = "from tests.language_model.text_samples import topics_vocabulary; print(topics_vocabulary().sha256)"
     environment = {**os.environ, "PYTHONHASHSEED": "5", "PYTHONPATH": os.pathsep.join(sys.path)}
     printed = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
-    assert printed.stdout.strip() == TRAINED.sha256
-    assert len(TRAINED) == 2_000
-    assert TRAINED.words[:5] == tuple(SPECIAL_WORDS.values())
+    trained = topics_vocabulary()
+    assert printed.stdout.strip() == trained.sha256
+    assert len(trained) == 2_000
+    assert trained.words[:5] == tuple(SPECIAL_WORDS.values())
 
 
 def test_a_vocabulary_too_small_for_the_characters_is_refused() -> None:

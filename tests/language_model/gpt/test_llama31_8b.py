@@ -1,0 +1,171 @@
+"""Llama 3.1 8B: closed logs pass MLCommons' checker for v6.1; parameters, memory and time of the full size."""
+
+import functools
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from language_model.gpt.configs import GptRunConfig
+from language_model.gpt.datasets import preflight
+from language_model.gpt.llama31_8b_configs import LLAMA31_8B, c4_full, topics_closed
+from language_model.gpt.model import Decoder
+from language_model.gpt.prepare import prepare
+from language_model.gpt.warm_up import build_step
+from mlevents import keys, mlcommons, record
+from mlevents.checks.log_check import check
+from mlevents.rounds import RULESETS
+from mlevents.runlog import RunLog
+from tests.one_rank import ALONE, CPU, trained
+from timedrun.benchmark import find
+from timedrun.commands.preflight import length_notes, memory_finding
+from timedrun.config import RunConfig, SubmissionConfig
+from timedrun.distributed.process_group import ProcessGroup
+from timedrun.preflight.dry_run import SimulatedClock, write_log
+from timedrun.preflight.plan import Plan
+from timedrun.preflight.step_memory import StepMemory, estimate
+
+BENCHMARK = find("llama31_8b")
+CONFIG = topics_closed()
+PARAMETERS = 8_030_261_248
+SHALLOW = replace(c4_full(), model=replace(LLAMA31_8B, layers=2))
+
+
+def planned(config: GptRunConfig, ranks: int) -> Plan:
+    """Return the plan of a run of three evaluations."""
+    whole = BENCHMARK.plan(config, ProcessGroup(0, ranks, 0, CPU), None)
+    return replace(whole, total=3 * config.evaluation.every)
+
+
+def dry_run(config: RunConfig, plan: Plan, path: Path) -> Path:
+    write_log(BENCHMARK.spec, config, plan, path, "1xCPU", SimulatedClock())
+    return path
+
+
+def test_its_log_passes_mlcommons_checker_and_the_strict_checks_of_v6_1_with_its_configs_values(tmp_path: Path) -> None:
+    path = dry_run(CONFIG, planned(CONFIG, 2), tmp_path / "result_0.txt")
+    verdict = mlcommons.check_log(path, "6.1.0")
+    assert (verdict.verdict, verdict.messages) == ("pass", ())
+    report = check(path, BENCHMARK.spec.ruleset)  # by its date it is of v5.1: a dry run's clock is no real time
+    assert (report.ruleset, report.passed, report.demonstration) == ("6.1.0", True, True)
+    log = record.read(path)
+    assert [point.progress for point in log.quality] == [112, 224, 336]
+    assert log.final_quality == 3.3 and log.quality[0].value > 3.3
+    assert [event.metadata["samples_count"] for event in log.all(keys.BLOCK_START)] == [0, 112, 224]
+    assert [event.metadata["samples_count"] for event in log.all(keys.BLOCK_STOP)] == [112, 224, 336]
+    assert not [event for event in log.events if {keys.EPOCH_NUM, keys.FIRST_EPOCH_NUM} & event.metadata.keys()]
+    for key, value in {
+        keys.MICRO_BATCH_SIZE: 1,
+        keys.GRADIENT_ACCUMULATION_STEPS: 1,  # on each of the two ranks
+        keys.MAX_STEPS: 1_200_000,
+        keys.OPT_LR_DECAY_STEPS: 1_199_996,
+        keys.OPT_END_LR: 0.002,
+    }.items():
+        assert log.value(key) == pytest.approx(value), key
+
+
+def test_logs_of_the_sharded_full_size_pass_too(tmp_path: Path) -> None:
+    path = dry_run(c4_full(), planned(c4_full(), 8), tmp_path / "result_0.txt")
+    verdict = mlcommons.check_log(path, "6.1.0")
+    assert (verdict.verdict, verdict.messages) == ("pass", ())
+    report = check(path, BENCHMARK.spec.ruleset)
+    assert (report.passed, report.demonstration) == (True, False)
+    log = record.read(path)
+    assert (log.value("sharding"), log.value(keys.LOWEST_NUMERICAL_PRECISION_IN_COMM)) == ("full", "bfloat16")
+
+
+def test_a_real_run_of_a_smaller_model_logs_what_its_dry_run_does(tmp_path: Path) -> None:
+    config = replace(
+        CONFIG,
+        model=replace(CONFIG.model, context=16),
+        data=replace(CONFIG.data, eval_sequences=8),
+        evaluation=replace(CONFIG.evaluation, target=2.9),
+    )
+    store = tmp_path / "store"
+    prepare(config, store, decode=False, workers=1)
+    trained(config, RunLog(tmp_path / "result_0.txt"), data_folder=store)
+    real = record.read(tmp_path / "result_0.txt")
+    plan = replace(BENCHMARK.plan(config, ALONE, store), total=336)
+    dry = record.read(dry_run(config, plan, tmp_path / "result_1.txt"))
+    assert real.status == keys.SUCCESS and real.final_quality is not None and real.final_quality <= 2.9
+    assert len(real.quality) > 1 and real.quality[0].value > 2.9
+    logged, planned = ({event.key for event in one.events} for one in (real, dry))
+    assert logged - {keys.PAGE_CACHE_RESIDENT} == planned
+    assert real.value(keys.EVAL_SAMPLES) == dry.value(keys.EVAL_SAMPLES) == 8
+
+
+def test_a_dry_run_ends_long_before_the_longest_run(tmp_path: Path) -> None:
+    plan = BENCHMARK.plan(CONFIG, ALONE, None)
+    log = record.read(dry_run(CONFIG, plan, tmp_path / "result_0.txt"))
+    assert (plan.total, len(log.quality), log.status) == (2_400_000, 200, keys.SUCCESS)
+
+
+def test_each_key_that_v6_1_made_mandatory_is_needed(tmp_path: Path) -> None:
+    path = dry_run(CONFIG, planned(CONFIG, 2), tmp_path / "result_0.txt")
+    required = {rule.key for rule in RULESETS["6.1.0"].required} - {rule.key for rule in RULESETS["5.1.0"].required}
+    lines = path.read_text().splitlines(keepends=True)
+    kept = [line for line in lines if not any(f'"{key}"' in line for key in required)]
+    assert len(lines) - len(kept) == len(required) == 9
+    path.write_text("".join(kept))
+    messages = mlcommons.check_log(path, "6.1.0").messages
+    missing = (f"result_0.txt: Required EXACTLY_ONE occurrence of '{key}' but found 0" for key in required)
+    assert sorted(messages) == sorted(missing)
+    findings = check(path, "6.1.0").findings
+    assert {finding.rule for finding in findings if finding.level == "error"} == {"required-key"}
+
+
+def test_an_open_log_fails_by_the_defect_of_todays_rule_file_alone(tmp_path: Path) -> None:
+    config = replace(CONFIG, submission=SubmissionConfig(division="open"))
+    verdict = mlcommons.check_log(dry_run(config, planned(CONFIG, 2), tmp_path / "result_0.txt"), "6.1.0")
+    assert (verdict.verdict, verdict.own_round) == ("fail", "pass")
+
+
+def test_the_full_size_has_the_published_number_of_parameters() -> None:
+    with torch.device("meta"):
+        model = Decoder(LLAMA31_8B)
+    assert sum(parameter.numel() for parameter in model.parameters()) == PARAMETERS
+
+
+def test_a_run_of_the_full_size_is_refused_as_long_as_stores_have_16_bits_for_a_token() -> None:
+    assert any("no run can start" in problem for problem in preflight(c4_full(), None, 8))
+    assert not any("no run can start" in problem for problem in preflight(topics_closed(), None, 8))
+
+
+@functools.cache
+def memory(config: GptRunConfig, ranks: int) -> StepMemory:
+    return estimate(build_step, config, ranks, config.micro_batch)
+
+
+def test_sharding_divides_what_a_rank_stores_by_the_ranks() -> None:
+    with torch.device("meta"):
+        count = sum(parameter.numel() for parameter in Decoder(SHALLOW.model).parameters())
+    whole, parts = memory(replace(SHALLOW, sharding="none"), 8), memory(SHALLOW, 8)
+    angles = whole.model - whole.gradients  # of rotary positions: a buffer, on every rank
+    assert whole.gradients == 4 * count and angles == 4 * 2 * 8192 * 64
+    assert (parts.model - angles, parts.gradients, parts.optimizer) == (count // 2, count // 2, count)
+    layer = (PARAMETERS - count) // 30
+    assert parts.gathered == 2 * (count - 2 * layer + 3 * layer) and whole.gathered == 0  # bytes of bf16
+    assert memory(SHALLOW, 1).gathered == 0
+
+
+def test_activations_are_those_that_a_count_by_hand_finds() -> None:
+    one = replace(SHALLOW, model=replace(LLAMA31_8B, layers=1))
+    block = memory(SHALLOW, 8).activations - memory(one, 8).activations
+    tokens, hidden, keys, inner = 8192, 4096, 1024, 14_336
+    # 2 bytes: two norms' inputs and results; queries, keys and values after and the attention's result; of the MLP both
+    # products, SiLU and the product of the two. The rest: the attention's float32 sums and the rotation's copies.
+    least = 2 * tokens * (4 * hidden + (2 * hidden + 2 * keys) + 4 * inner)
+    assert least < block < 1.5 * least
+
+
+def test_preflight_says_the_memory_of_a_rank_and_the_time_at_a_throughput() -> None:
+    config = c4_full()
+    finding = memory_finding(BENCHMARK, SHALLOW, 8, 8 * 2**30)
+    assert finding.level == "warning"
+    assert "layers gathered" in finding.message and "no micro-batch fits" in finding.message
+    plan = BENCHMARK.plan(config, ProcessGroup(0, 8, 0, CPU), None)
+    reference, longest = length_notes(BENCHMARK, config, plan, RULESETS["6.1.0"], throughput=4.0)
+    mean = (16 * 159_744 + 2 * 172_032) / 18  # of 20 runs without the shortest and the longest
+    assert f"{mean:,.0f} samples, {mean * 8192:,.0f} tokens; {mean / 4 / 3600:,.2f} h" in reference
+    assert "19,200,000 samples, 157,286,400,000 tokens; 1,333.33 h at 4 per second (32,768 tokens" in longest

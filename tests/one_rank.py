@@ -1,0 +1,68 @@
+"""Whole runs of a benchmark in this process, on one CPU rank."""
+
+import itertools
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from mlevents.runlog import RunLog
+from timedrun.benchmark import find
+from timedrun.config import RunConfig
+from timedrun.distributed.process_group import ProcessGroup
+from timedrun.distributed.stop_signals import ShutdownRequest
+from timedrun.run import checkpoint_file
+from timedrun.run.blocks import Outcome
+from timedrun.run.checkpoint_manager import checkpoint_path
+from timedrun.run.progress import Progress
+from timedrun.run.timed_run import TimedRun
+
+CPU = torch.device("cpu")
+ALONE = ProcessGroup(0, 1, 0, CPU)
+
+
+def run_of(config: RunConfig, log: RunLog | None = None, *, ranks: ProcessGroup = ALONE, **options: Any) -> TimedRun:
+    """Return the run of `config` that logs to `log`, if any, with TimedRun's `options`."""
+    spec, progress = find(config.benchmark).spec, Progress("test", shown=False)
+    return TimedRun(config, spec, ranks, log or RunLog(None), platform="1xCPU", progress=progress, **options)
+
+
+def trained(config: RunConfig, log: RunLog | None = None, **options: Any) -> TimedRun:
+    """Return the same run after its training."""
+    with run_of(config, log, **options) as run:
+        find(config.benchmark).train(config, run)
+    return run
+
+
+def stopped(config: RunConfig, after: int, checkpoints: Path, log: RunLog | None = None, **options: Any) -> Any:
+    """Train until a signal at step `after` ends the run, and return the state that it saved in `checkpoints`."""
+    stop, steps = ShutdownRequest(), itertools.count(1)
+    with run_of(config, log, stop=stop, checkpoints=checkpoints, check_every=1, **options) as run:
+        step_done: Callable[..., None] = run.step_done
+
+        def counted(*arguments: Any) -> None:
+            if next(steps) == after:
+                stop.signal = signal.SIGTERM
+            step_done(*arguments)
+
+        run.step_done = counted  # type: ignore[method-assign]
+        find(config.benchmark).train(config, run)
+    assert run.outcome is Outcome.STOPPED
+    return checkpoint_file.load(checkpoint_path(checkpoints / f"rank_{run.ranks.rank}", after))
+
+
+def recorded_losses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Return a list that receives the loss of every optimizer step."""
+    losses: list[float] = []
+    original: Callable[..., None] = TimedRun.step_done
+
+    def step_done(self: TimedRun, samples: int, loss: Tensor) -> None:
+        losses.append(float(loss))
+        original(self, samples, loss)
+
+    monkeypatch.setattr(TimedRun, "step_done", step_done)
+    return losses
