@@ -1,8 +1,8 @@
 """The timed protocol of a benchmark that counts samples: blocks end on whole steps, and it resumes within them."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import hypothesis.strategies as st
 import pytest
@@ -16,10 +16,9 @@ from timedrun.preflight.dry_run import SimulatedClock
 from timedrun.run.blocks import Outcome, plan_blocks
 
 
-def qualities(*values: float) -> Callable[[int], float]:
+def qualities(*values: float) -> MagicMock:
     """Those of the evaluations, one after the other."""
-    left = iter(values)
-    return lambda last: next(left)
+    return MagicMock(side_effect=values)
 
 
 @pytest.fixture
