@@ -62,9 +62,9 @@ def run_two_ranks(folder: Path, how: str) -> Ended:
                 ranks[1].kill()
             codes[1] = ranks[1].wait(30)
         finally:
-            for rank in ranks:
-                rank.kill()
-                rank.wait()
+            for process in ranks:
+                process.kill()
+                process.wait()
     return record.read(folder / "result_0.txt"), codes, (folder / "printed.txt").read_text()
 
 
@@ -90,11 +90,6 @@ def test_the_failure_of_rank_1_is_the_logs_reason_within_the_promised_time(ends:
     assert ("Traceback" in printed) == (how == "raise")  # rank 1's own: an unexpected exception
     (test,) = log.all(keys.COLLECTIVE_TEST)
     assert test.value["ranks"] == 2 and test.value["bytes_per_second"] > 0
-
-
-@pytest.mark.processes
-@pytest.mark.timeout(400)
-def test_a_slow_rank_is_named_and_the_run_goes_on(ends: Ends) -> None:
-    slow = {(event.value, event.metadata["part"]): event for event in ends["slow"].result()[0].all(keys.SLOW_RANK)}
-    metadata = slow[1, "loading"].metadata  # other stragglers may be the machine's
-    assert metadata["seconds"] > max(0.2, 1.5 * metadata["median_seconds"])
+    if how == "slow":  # and named, and the run goes on; other stragglers may be the machine's
+        slow = {(event.value, event.metadata["part"]): event.metadata for event in log.all(keys.SLOW_RANK)}
+        assert slow[1, "loading"]["seconds"] > max(0.2, 1.5 * slow[1, "loading"]["median_seconds"])

@@ -102,8 +102,8 @@ def test_activity_is_what_a_thread_ran_however_long_it_waited(active: bool, time
 
 def test_scheduler_times_are_read_and_a_kernel_without_them_is_told_from_an_ended_thread(tmp_path: Path) -> None:
     silent, zeros, works = (tmp_path / name for name in ("silent", "zeros", "works"))
-    for one in (silent, zeros, works):
-        one.mkdir()
+    for folder in (silent, zeros, works):
+        folder.mkdir()
     (zeros / "schedstat").write_text("0 0 0\n")
     (works / "schedstat").write_text("2000000000 500000000 7\n")
     assert thread_times([works, silent]) is thread_times([zeros]) is None

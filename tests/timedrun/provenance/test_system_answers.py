@@ -20,11 +20,8 @@ def _file(folder: Path, content: object) -> Path:
     return path
 
 
-def test_every_key_is_a_question_or_set_by_runs() -> None:
+def test_every_key_is_a_question_or_set_by_runs_and_filled_in_questions_leave_nothing_open(tmp_path: Path) -> None:
     assert set(QUESTIONS) | set(SET_BY_RUNS) == set(KEYS) and not set(QUESTIONS) & set(SET_BY_RUNS)
-
-
-def test_questions_that_are_filled_in_leave_nothing_open(tmp_path: Path) -> None:
     path = tmp_path / "new" / "questions.json"
     write_questions(path, MEASURED)
     questions = json.loads(path.read_text())

@@ -29,19 +29,16 @@ def split_on_two() -> list[tuple[Any, dict[str, torch.Tensor]]]:
     return on_all(2, lambda ranks: split(states[ranks.rank], ranks))
 
 
-def test_weights_and_moments_are_replicated_and_random_generators_are_not() -> None:
-    for own, tensors in split_on_two():
+def test_weights_and_moments_but_not_random_generators_are_split_off_and_merged_as_they_were() -> None:
+    replicas = split_on_two()
+    for own, tensors in replicas:
         assert set(tensors) == {
             "state['model']['0.weight']",
             "state['model']['2.weight']",
             *(f"state['optimizer']['state'][{n}]['{m}']" for n in (0, 4) for m in ("exp_avg", "exp_avg_sq")),
         }
         assert own["model"]["0.weight"] is None and own["random"][1] == (1, "a")
-
-
-def test_merge_is_the_inverse_of_split_and_keeps_the_kind_of_a_dict() -> None:
-    own, tensors = split_on_two()[1]
-    merged, whole = merge(own, tensors), state_of(1)
+    merged, whole = merge(*replicas[1]), state_of(1)
     assert type(merged["model"]) is OrderedDict
     assert merged["model"]._metadata == whole["model"]._metadata
     assert all(torch.equal(merged["model"][name], tensor) for name, tensor in whole["model"].items())

@@ -1,8 +1,8 @@
 """The timed protocol of a benchmark that counts samples: blocks end on whole steps, and it resumes within them."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import hypothesis.strategies as st
 import pytest
@@ -16,10 +16,9 @@ from timedrun.preflight.dry_run import SimulatedClock
 from timedrun.run.blocks import Outcome, plan_blocks
 
 
-def qualities(*values: float) -> Callable[[int], float]:
+def qualities(*values: float) -> MagicMock:
     """Those of the evaluations, one after the other."""
-    left = iter(values)
-    return lambda last: next(left)
+    return MagicMock(side_effect=values)
 
 
 @pytest.fixture
@@ -64,7 +63,7 @@ def test_a_stopped_run_goes_on_with_the_next_step_and_owes_no_evaluation(
     assert told.status == keys.SUCCESS
 
 
-def test_rules_that_count_samples_count_log_and_resume_so(make_run: MakeRun, config: RunConfig, tmp_path: Path) -> None:
+def test_rules_that_count_samples_log_and_resume_in_them(make_run: MakeRun, config: RunConfig, tmp_path: Path) -> None:
     assert IN_SAMPLES.progress == "epoch_num"
     spec = replace(IN_SAMPLES, mlperf_benchmark="llama31_8b", ruleset="6.1.0")
     with make_run(config, spec, checkpoints=tmp_path / "checkpoint") as run:

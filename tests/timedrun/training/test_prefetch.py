@@ -1,8 +1,6 @@
 """Batches of steps made ahead: the same batches, errors at their step, and no thread after the end or on a CPU."""
 
 import threading
-import time
-from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import count, islice
@@ -12,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.timedrun.distributed.launched_ranks import until
 from timedrun.training.prefetch import STEPS_AHEAD, StepBatches
 
 CPU = torch.device("cpu")
@@ -35,22 +34,15 @@ def threads() -> list[str]:
     return [thread.name for thread in threading.enumerate() if thread.name == "prefetch"]
 
 
-def eventually(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.001)
-
-
 @pytest.mark.parametrize("given", [None, 0, 1, 3])
 def test_batches_of_consecutive_loops_are_made_once_each_and_jumps_begin_anew(given: int | None) -> None:
     made = Made()
     ahead = given or 0  # on a CPU none of itself, and no thread
     with closing(StepBatches(made, CPU, given)) as batches:
         assert [int(batch) for batch in islice(batches.starting(5), 4)] == [5, 6, 7, 8]
-        eventually(lambda: made.steps == list(range(5, 9 + ahead)))  # the next loop's first, during an evaluation
+        until(lambda: made.steps == list(range(5, 9 + ahead)))  # the next loop's first, during an evaluation
         assert [int(batch) for batch in islice(batches.starting(9), 4)] == [9, 10, 11, 12]
-        eventually(lambda: made.steps == list(range(5, 13 + ahead)))
+        until(lambda: made.steps == list(range(5, 13 + ahead)))
         assert [int(batch) for batch in islice(batches.starting(2), 2)] == [2, 3]
         one, other = batches.starting(0), batches.starting(7)
         assert [int(next(loop)) for loop in (one, other, one, one, other)] == [0, 7, 1, 2, 8]
@@ -134,5 +126,5 @@ def test_a_gpus_stream_waits_for_the_copies_of_a_batch_and_holds_its_tensors(mon
             assert [int(part.tokens) for part in micro_batches] == [4 + number] * 2
             assert [part.tokens.used_on for part in micro_batches] == [["training"]] * 2
             assert Stream.queued == [("training", f"waits for {1 + place}") for place in range(number + 1)]
-        eventually(lambda: steps == list(range(4, 7 + STEPS_AHEAD)))
+        until(lambda: steps == list(range(4, 7 + STEPS_AHEAD)))
     assert threads() == []
