@@ -191,7 +191,8 @@ def _open_all(sets: Sequence[Path], submitter: str, ruleset: str | None) -> tupl
     for result in opened:
         where = result.folder
         if result.submitter != submitter:
-            raise PackageError(f"{where}: the logs' submission_org is {result.submitter}, the package's {submitter}.")
+            both = f"submission_org is {result.submitter}, but the package's is {submitter}"
+            raise PackageError(f"{where}: the logs' {both}.")
         if result.score.demonstration != first.score.demonstration:
             raise PackageError(
                 f"{result.folder} is on {result.score.dataset}, {first.folder} on {first.score.dataset}: only one of "
