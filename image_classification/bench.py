@@ -16,10 +16,11 @@ from torch import Tensor
 
 from image_classification.batches import open_source
 from image_classification.configs import ImageRunConfig, imagenet_baseline
-from image_classification.loaders.loader import LoadedBatch, Loader, LoaderName
+from image_classification.loaders.loader import LoadedBatch, Loader
 from image_classification.loaders.raw import RawLoader
 from image_classification.loaders.registry import LOADERS
 from image_classification.prepare import prepare
+from image_classification.settings import LoaderName
 from image_classification.stores.manifest import MANIFEST, ImageManifest, StoreConfig, read_manifest, store_problems
 from image_classification.synthetic_images import SyntheticImages, write_images
 from judging.ground.errors import DataError, UsageError

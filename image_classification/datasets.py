@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from image_classification import cifar10, digits, image_folder
+from image_classification import cifar10, digits
 from image_classification.configs import ImageRunConfig
 from image_classification.loaders.registry import LOADERS
 from image_classification.settings import DataConfig
+from image_classification.stores import image_folder
 from image_classification.stores.manifest import (
     FORMAT_SETTINGS,
     StoreConfig,

@@ -8,13 +8,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from image_classification import cifar10, image_folder
+from image_classification import cifar10
 from image_classification.configs import ImageRunConfig
 from image_classification.datasets import facts, require_folder
 from image_classification.preparation.builder import build_store
 from image_classification.preparation.formats import effective_settings, source_split
 from image_classification.preparation.inspection import CORRUPT, first_lines, inspect_all
 from image_classification.preparation.sources import Source, of_index, open_source
+from image_classification.stores import image_folder
 from image_classification.stores.manifest import (
     MANIFEST,
     ImageManifest,

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Self
 
 from image_classification.augmentation import Flip, PaddingMode
-from image_classification.loaders.loader import LoaderName
 from image_classification.model import ModelConfig
 from image_classification.stores.manifest import StoreConfig
 from judging.ground.errors import UsageError
@@ -17,6 +16,7 @@ from timedrun.preflight.checks import usable_cores
 from timedrun.recipes import RECIPES, Recipe, budget_problem
 from timedrun.training.schedule import Schedule
 
+LoaderName = Literal["pillow", "turbojpeg", "raw", "ffcv"]
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Protocol
 
 from torch import Tensor
 
 from timedrun.training.sampling import Indices
-
-LoaderName = Literal["pillow", "turbojpeg", "raw", "ffcv"]
 
 
 @dataclass(frozen=True)

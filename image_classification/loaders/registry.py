@@ -12,8 +12,8 @@ from typing import Any, Final
 import torch
 
 from image_classification.loaders import crop_kernel
-from image_classification.loaders.loader import Loader, LoaderName
-from image_classification.settings import DataConfig
+from image_classification.loaders.loader import Loader
+from image_classification.settings import DataConfig, LoaderName
 from image_classification.stores.manifest import Format, store_problems
 from judging.ground.errors import DataError, UsageError
 

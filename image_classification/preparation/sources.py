@@ -14,8 +14,8 @@ from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from image_classification.image_folder import SPLITS, SUFFIXES, Index, make_index
 from image_classification.preparation.tar_listing import Member, list_tar
+from image_classification.stores.image_folder import SPLITS, SUFFIXES, Index, make_index
 from image_classification.stores.store_format import SourceItem
 from judging.ground.errors import DataError, UsageError
 from timedrun.training.sampling import epoch_order

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from image_classification import image_folder
+from image_classification.stores import image_folder
 from image_classification.stores.manifest import MANIFEST, Format, StoreConfig, read_manifest, require_split
 from image_classification.stores.sample_index import (
     ROW,

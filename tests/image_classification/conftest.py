@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from image_classification import cifar10, image_folder
+from image_classification import cifar10
 from image_classification.configs import imagenet_methods
 from image_classification.prepare import prepare
+from image_classification.stores import image_folder
 from image_classification.stores.manifest import Format, StoreConfig
 
 

@@ -10,8 +10,7 @@ import torch
 
 from image_classification.batches import Batch, ImageBatches
 from image_classification.configs import imagenet_methods
-from image_classification.loaders.loader import LoaderName
-from image_classification.settings import DataConfig
+from image_classification.settings import DataConfig, LoaderName
 from image_classification.stores.manifest import StoreConfig
 from timedrun.distributed.process_group import ProcessGroup
 

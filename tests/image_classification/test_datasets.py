@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 import torch
 
-from image_classification import configs, digits, image_folder, settings
+from image_classification import configs, digits, settings
 from image_classification.datasets import data_digest, data_files, facts, preflight, unused_settings
 from image_classification.loaders import crop_kernel
 from image_classification.run_info import data_info
 from image_classification.settings import DataConfig, ImageRunConfig
+from image_classification.stores import image_folder
 from image_classification.stores.manifest import Format, StoreConfig, read_manifest
 from judging.ground.errors import DataError
 from mlevents import keys

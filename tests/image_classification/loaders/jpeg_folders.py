@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from image_classification import image_folder
+from image_classification.stores import image_folder
 from image_classification.stores.manifest import StoreConfig
 from tests.image_classification.stores.small_stores import Given, encoded, make_store, smooth
 

@@ -15,8 +15,9 @@ import torch
 
 from image_classification.loaders import crop_kernel
 from image_classification.loaders.ffcv_loader import stock_loader
-from image_classification.loaders.loader import LoadedBatch, Loader, LoaderName
+from image_classification.loaders.loader import LoadedBatch, Loader
 from image_classification.loaders.registry import LOADERS
+from image_classification.settings import LoaderName
 from image_classification.stores.manifest import FORMAT_SETTINGS, MANIFEST, Format, StoreConfig, describe_store
 from judging.ground.errors import DataError, UsageError
 from tests.image_classification.small_image_data import CPU, FOLDER

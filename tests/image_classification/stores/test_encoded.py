@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from image_classification import image_folder
 from image_classification.stores import encoded as module
+from image_classification.stores import image_folder
 from image_classification.stores.encoded import EncodedImages, FolderImages, JpegShards, open_encoded
 from image_classification.stores.manifest import StoreConfig
 from judging.ground.errors import DataError

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from image_classification import image_folder
-from image_classification.image_folder import INDEX, make_index, read_index, write_index
+from image_classification.stores import image_folder
+from image_classification.stores.image_folder import INDEX, make_index, read_index, write_index
 from judging.ground.errors import DataError
 
 FILES = {
