@@ -64,7 +64,7 @@ class LoaderRates:
     @property
     def per_second(self) -> list[float]:
         """Samples per second of each counted pass."""
-        return [one.samples / one.seconds for one in self.passes]
+        return [each.samples / each.seconds for each in self.passes]
 
     @property
     def per_core(self) -> list[float]:
@@ -74,12 +74,12 @@ class LoaderRates:
     @property
     def per_cpu_second(self) -> list[float]:
         """Samples per second of CPU time, of this process and its children."""
-        return [one.samples / max(one.cpu_seconds, 1e-9) for one in self.passes]
+        return [each.samples / max(each.cpu_seconds, 1e-9) for each in self.passes]
 
     @property
     def peak_bytes(self) -> int | None:
         """Peak memory of all passes, including the first one."""
-        peaks = [one.peak_bytes for one in (self.first, *self.passes) if one.peak_bytes is not None]
+        peaks = [each.peak_bytes for each in (self.first, *self.passes) if each.peak_bytes is not None]
         return max(peaks, default=None)
 
     def as_values(self) -> dict[str, Any]:
@@ -91,7 +91,7 @@ class LoaderRates:
             "peak_bytes": self.peak_bytes,
             f"first_pass_{self.unit}_per_second": self.first.samples / self.first.seconds,
             "first_pass": asdict(self.first),
-            "passes": [asdict(one) for one in self.passes],
+            "passes": [asdict(each) for each in self.passes],
         }
 
 

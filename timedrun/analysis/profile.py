@@ -161,12 +161,12 @@ class Profile:
 
 def device_use(kernels: Iterable[tuple[str, float, float]]) -> DeviceUse:
     """Return the use of a GPU from the (name, begin, end) of what ran on it."""
-    found = sorted((begin, end, name) for name, begin, end in kernels)
-    if not found:
+    spans = sorted((begin, end, name) for name, begin, end in kernels)
+    if not spans:
         return DeviceUse(0.0, 0.0)
-    span = max(end for _, end, _ in found) - found[0][0]
-    copies = [(begin, end) for begin, end, name in found if name.startswith("Memcpy HtoD")]
-    return DeviceUse(_covered((begin, end) for begin, end, _ in found) / span, _covered(copies) / span)
+    span = max(end for _, end, _ in spans) - spans[0][0]
+    copies = [(begin, end) for begin, end, name in spans if name.startswith("Memcpy HtoD")]
+    return DeviceUse(_covered((begin, end) for begin, end, _ in spans) / span, _covered(copies) / span)
 
 
 def _covered(intervals: Iterable[tuple[float, float]]) -> float:

@@ -62,20 +62,20 @@ class StepPlan:
 
     def modes(self) -> list[Mode]:
         """Return the modes of the steps at one position."""
-        found: list[Mode] = [] if self.gated else ["skip"] * self.skip
+        steps: list[Mode] = [] if self.gated else ["skip"] * self.skip
         for number in range(self.chunks):
             if self.gated:
-                found += ["gate"]
-                found += ["skip"] * (self.skip - 1)
+                steps += ["gate"]
+                steps += ["skip"] * (self.skip - 1)
             modes: tuple[Mode, ...] = ("plain",)
             if self.timed:
                 modes = ("plain", "timed") if number % 2 == 0 else ("timed", "plain")
             for mode in modes:
-                found += [mode] * self.chunk
+                steps += [mode] * self.chunk
         if self.traced:
-            found += ["skip"]
-            found += ["traced"] * (1 + TRACED)
-        return found + ["counted"] * self.counted
+            steps += ["skip"]
+            steps += ["traced"] * (1 + TRACED)
+        return steps + ["counted"] * self.counted
 
 
 @dataclass

@@ -43,8 +43,8 @@ class StepRow:
     @property
     def quartiles(self) -> tuple[float, float, float]:
         """Return the quartiles of the seconds of a step: those of each position, integrated over the schedule."""
-        found = [statistics.quantiles(steps, n=4, method="inclusive") for steps in self.times.seconds_of_steps]
-        low, median, high = (over_schedule(self.times.progress, values) for values in zip(*found, strict=True))
+        quartiles = [statistics.quantiles(steps, n=4, method="inclusive") for steps in self.times.seconds_of_steps]
+        low, median, high = (over_schedule(self.times.progress, values) for values in zip(*quartiles, strict=True))
         return low, median, high
 
     @property

@@ -42,8 +42,8 @@ checker, mlevents.package_checker.throughput, has the peak at the lowest precisi
 def peak_flops(accelerator: str, precision: str) -> float | None:
     """Return the peak operations per second of an accelerator at "fp16", "bf16", "tf32" or "fp32"; None: unknown."""
     words = set(re.findall(r"[a-z0-9]+", accelerator.lower()))
-    found = next((rates for name, rates in DENSE_TFLOPS.items() if words.issuperset(name.split())), {})
-    return found[precision] * 1e12 if precision in found else None
+    peaks = next((rates for name, rates in DENSE_TFLOPS.items() if words.issuperset(name.split())), {})
+    return peaks[precision] * 1e12 if precision in peaks else None
 
 
 SAME_FORMULA: Final = {

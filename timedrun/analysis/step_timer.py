@@ -79,10 +79,10 @@ class StepTimer:
 
     def parts_of(self, marks: list[tuple[str, Stamp]]) -> dict[str, float]:
         """Return the seconds of each part of one of the `steps`, which the device has completed."""
-        found: dict[str, float] = defaultdict(float)
+        seconds: dict[str, float] = defaultdict(float)
         for (name, begin), (_, end) in zip(marks[:-1], marks[1:], strict=True):
-            found[name] += seconds_between(begin, end)
-        return found
+            seconds[name] += seconds_between(begin, end)
+        return seconds
 
     def _attach_module(self, module: nn.Module, undo: ExitStack) -> None:
         compiled = module._compiled_call_impl

@@ -89,7 +89,7 @@ def step_times(
     context.set_forkserver_preload([__name__, f"{benchmark}.train"])  # imports take longer than steps
     deadline = time.monotonic() + seconds
     running: dict[str, tuple[Connection, multiprocessing.process.BaseProcess]] = {}
-    found: dict[str, StepTimes] = {}
+    times: dict[str, StepTimes] = {}
     failed: dict[str, str] = {}
 
     def wait_for(name: str) -> None:
@@ -107,7 +107,7 @@ def step_times(
         if answer is None:
             return
         if isinstance(answer, StepTimes):
-            found[name] = answer
+            times[name] = answer
         else:
             failed[name] = answer
         del running[name]
@@ -128,7 +128,7 @@ def step_times(
     finally:
         for _, child in running.values():
             child.kill()
-    return {name: found[name] for name in configs if name in found}, failed
+    return {name: times[name] for name in configs if name in times}, failed
 
 
 def _measure(
@@ -185,5 +185,5 @@ def _operations(
     """Return the floating-point operations of a step at each position of `plan`: the mean of `counted` steps."""
     plan = replace(plan, chunks=0, counted=counted, gated=False, evaluate=False)
     with torch.compiler.set_stance("force_eager"):  # compiled code has kernels of its own, which no table knows
-        found = profiled(benchmark, config, plan, data_folder=data_folder).found
-    return tuple(at.operations.get_total_flops() / counted for at in found if at.operations is not None)
+        positions = profiled(benchmark, config, plan, data_folder=data_folder).found
+    return tuple(at.operations.get_total_flops() / counted for at in positions if at.operations is not None)

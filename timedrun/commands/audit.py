@@ -22,11 +22,11 @@ def audit(arguments: argparse.Namespace) -> ExitCode:
     root = Path(arguments.round)
     if not root.is_dir():
         raise UsageError(f"{root} is not a folder; pass the folder of a round, with SUBMITTER/results in it.")
-    found = audits.audit(root, read_published(arguments.published), arguments.ruleset)
+    audit = audits.audit(root, read_published(arguments.published), arguments.ruleset)
     if arguments.html:
-        replace_text(arguments.html, as_page(found))
+        replace_text(arguments.html, as_page(audit))
     if arguments.json:
-        print(as_json(found), end="")
+        print(as_json(audit), end="")
     else:
-        stdio.show(as_text(found, stdio.terminal_columns(sys.stdout)).removesuffix("\n"))
+        stdio.show(as_text(audit, stdio.terminal_columns(sys.stdout)).removesuffix("\n"))
     return ExitCode.OK

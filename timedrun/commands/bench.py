@@ -145,23 +145,23 @@ def show_steps(rows: Sequence[StepRow], failed: Mapping[str, str], *, notes: boo
 
 def step_notes(rows: Sequence[StepRow], *, text: bool) -> list[str]:
     """Return what the columns count, and with which peak."""
-    found = [
+    notes = [
         "each config's steps on its own data, in chunks taken in turns; ratio: of samples/s, the mean over chunks"
         " that follow each other, with Student's interval",
         "FLOP: matrix products, convolutions and attention of the step as the config computes it, forward and backward,"
         " with padding and recomputation; element-wise operations and the optimizer are not counted",
     ]
     if text:
-        found.append("tokens: samples/s times the mean true length of a training sample, without padding")
+        notes.append("tokens: samples/s times the mean true length of a training sample, without padding")
     peaks = {(arithmetic(row.config), row.peak) for row in rows}
     shown = ", ".join(f"{peak / 1e12:,.0f} TFLOP/s in {name}" for name, peak in sorted(peaks) if peak)
     if shown:
-        found.append(f"MFU: FLOP/s over the dense peak, {shown}; a config that wastes work on padding has a higher one")
+        notes.append(f"MFU: FLOP/s over the dense peak, {shown}; a config that wastes work on padding has a higher one")
     if any(peak is None for _, peak in peaks):
-        found.append("MFU: peak unknown of this processor at this precision")
+        notes.append("MFU: peak unknown of this processor at this precision")
     on_cpu = {choose_device(row.config.device).type for row in rows} == {"cpu"}
     memory = "the process's resident set with its libraries" if on_cpu else "CUDA's allocated tensors"
-    return [*found, f"memory: peak of {memory}"]
+    return [*notes, f"memory: peak of {memory}"]
 
 
 def command_of(

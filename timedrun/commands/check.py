@@ -40,14 +40,14 @@ def check_paths(
     whole: set[Path] = set()
     missing: list[CheckResult] = []
     for path in paths:
-        found = existing(path)
-        if not found:
+        logs_here = existing(path)
+        if not logs_here:
             message = "no result_*.txt found; pass a log, a folder of logs or a package"
             if len(paths) == 1:
                 raise UsageError(f"{path}: {message}.")
             nothing = Finding(level="error", rule="no-results", message=message)
             missing.append(CheckResult.of(path, "set", [nothing], ruleset or ""))
-        for file in found:
+        for file in logs_here:
             folders.setdefault(file.parent, {})[file] = None
             if path.is_dir():
                 whole.add(file.parent)

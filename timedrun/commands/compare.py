@@ -98,11 +98,13 @@ def decomposed(ratio: Ratio, parts: Decomposition, width: int | None) -> list[st
         return [name, of(first), of(second), factor.text(least=3)]
 
     rows = [
-        row("time to train", lambda one: f"{one.minutes:.3f} min" if minutes else f"{one.minutes * 60:.2f} s", total),
-        row(f"= {unit}", lambda one: number(one.samples), parts.samples),
-        row(f"x {unit}/s, training", lambda one: number(one.samples_per_second), parts.samples_per_second),
-        row("x evaluation, start-up", lambda one: f"{1 - one.training_share:.1%}", parts.evaluation_and_startup),
-        row(f"{unit}/s, all in", lambda one: number(one.samples / one.minutes / 60), Interval(parts.per_sample)),
+        row(
+            "time to train", lambda part: f"{part.minutes:.3f} min" if minutes else f"{part.minutes * 60:.2f} s", total
+        ),
+        row(f"= {unit}", lambda part: number(part.samples), parts.samples),
+        row(f"x {unit}/s, training", lambda part: number(part.samples_per_second), parts.samples_per_second),
+        row("x evaluation, start-up", lambda part: f"{1 - part.training_share:.1%}", parts.evaluation_and_startup),
+        row(f"{unit}/s, all in", lambda part: number(part.samples / part.minutes / 60), Interval(parts.per_sample)),
     ]
     header = ["", "first", "second", f"ratio [{ratio.confidence * 100:.4g} %]"]
     lines = Table(header, rows).lines(width)

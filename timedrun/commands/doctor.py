@@ -72,15 +72,15 @@ def machine(results: Path) -> dict[str, str]:
 def devices() -> dict[str, str]:
     """Return each CUDA device with its name and memory, or why it cannot be used; without one, what is used."""
     count = torch.cuda.device_count()
-    found = {} if count else {"device": f"{choose_device('auto')}; torch sees no CUDA device"}
+    described = {} if count else {"device": f"{choose_device('auto')}; torch sees no CUDA device"}
     for number in range(count):
         try:
             torch.zeros(1, device=choose_device("cuda", number))
             properties = torch.cuda.get_device_properties(number)
-            found[f"cuda:{number}"] = f"{properties.name}, {gib(properties.total_memory)}"
+            described[f"cuda:{number}"] = f"{properties.name}, {gib(properties.total_memory)}"
         except RuntimeError as error:
-            found[f"cuda:{number}"] = f"not usable: {str(error).partition(chr(10))[0]}"
-    return found
+            described[f"cuda:{number}"] = f"not usable: {str(error).partition(chr(10))[0]}"
+    return described
 
 
 def extras() -> dict[str, str]:

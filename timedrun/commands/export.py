@@ -13,7 +13,7 @@ from judging.pages import export as exports
 def export(arguments: argparse.Namespace) -> ExitCode:
     kind = next(kind for kind in exports.WRITERS if getattr(arguments, kind))
     out = getattr(arguments, kind)
-    found = exports.runs_at([Path(name) for name in arguments.paths])
-    count = exports.WRITERS[kind](found, out)
+    runs = exports.runs_at([Path(name) for name in arguments.paths])
+    count = exports.WRITERS[kind](runs, out)
     print(json.dumps({"exported": count, "to": str(out)}) if arguments.json else f"Exported {count} runs to {out}.")
     return ExitCode.OK

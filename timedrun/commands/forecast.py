@@ -33,19 +33,19 @@ def forecast(arguments: argparse.Namespace) -> ExitCode:
         benchmark, rules = runs[0].benchmark or "", rules or ruleset(usual_ruleset(runs[0]))
     elif arguments.batch_size is None:
         raise UsageError(f"a forecast for {benchmark} needs --batch-size.")
-    found = forecasts.forecast(benchmark, arguments.batch_size, rules, arguments.runs, runs)
-    lines = [line for text in _paragraphs(found) for line in wrapped(text, "", "    ")]
-    print(json.dumps(asdict(found), indent=2) if arguments.json else "\n".join(lines))
+    estimate = forecasts.forecast(benchmark, arguments.batch_size, rules, arguments.runs, runs)
+    lines = [line for text in _paragraphs(estimate) for line in wrapped(text, "", "    ")]
+    print(json.dumps(asdict(estimate), indent=2) if arguments.json else "\n".join(lines))
     return ExitCode.OK
 
 
-def _paragraphs(one: Forecast) -> Iterator[str]:
+def _paragraphs(estimate: Forecast) -> Iterator[str]:
     def amount(mean: float, deviation: float) -> str:
-        return f"{number(mean)} {one.unit} (standard deviation {number(deviation)})"
+        return f"{number(mean)} {estimate.unit} (standard deviation {number(deviation)})"
 
-    reference, interval = one.reference, mean_interval(one.progress)
-    alike = reference.batch_size == one.batch_size
-    yield f"{one.benchmark}, rules {one.ruleset}, batch {one.batch_size}"
+    reference, interval = estimate.reference, mean_interval(estimate.progress)
+    alike = reference.batch_size == estimate.batch_size
+    yield f"{estimate.benchmark}, rules {estimate.ruleset}, batch {estimate.batch_size}"
     smallest = "" if alike else f", of batch {reference.batch_size}, the smallest"
     minimum = f"a set may need {number(reference.minimum)} or more"
     yield f"  reference  {amount(reference.mean, reference.deviation)}; {minimum}{smallest}"
@@ -53,23 +53,23 @@ def _paragraphs(one: Forecast) -> Iterator[str]:
         yield "  runs       assumed to converge like the reference"
     else:
         bounds = f"95 % of the mean: {number(interval[0])} to {number(interval[1])}"
-        yield f"  {f'{len(one.progress)} runs':<9}  {amount(one.mean, one.deviation)}; {bounds}"
-    factor = "" if one.mean_factor is None else f" (by {one.mean_factor:.4f} on average)"
-    yield f"A set of {one.runs} such runs, each a draw from one normal distribution:"
-    yield f"  {one.unscaled:7.2%}  passes, unscaled"
-    yield f"  {one.scaled:7.2%}  passes, its score scaled{factor}"
-    yield f"  {one.fails:7.2%}  {'fails' if alike else 'needs reference runs of its own'}"
+        yield f"  {f'{len(estimate.progress)} runs':<9}  {amount(estimate.mean, estimate.deviation)}; {bounds}"
+    factor = "" if estimate.mean_factor is None else f" (by {estimate.mean_factor:.4f} on average)"
+    yield f"A set of {estimate.runs} such runs, each a draw from one normal distribution:"
+    yield f"  {estimate.unscaled:7.2%}  passes, unscaled"
+    yield f"  {estimate.scaled:7.2%}  passes, its score scaled{factor}"
+    yield f"  {estimate.fails:7.2%}  {'fails' if alike else 'needs reference runs of its own'}"
     yield "Runs needed to show, in 95 of 100 cases (one-sided t-test at 5 %), that the mean is"
     for bound, name, runs in (
-        (reference.mean, "reference's mean", one.runs_to_tell_mean),
-        (reference.minimum, "minimum", one.runs_to_tell_minimum),
+        (reference.mean, "reference's mean", estimate.runs_to_tell_mean),
+        (reference.minimum, "minimum", estimate.runs_to_tell_minimum),
     ):
-        side = "below" if one.mean < bound else "above"
-        if one.mean == bound:
+        side = "below" if estimate.mean < bound else "above"
+        if estimate.mean == bound:
             yield f"  off the {name}: no number, they are equal"
         else:
             yield f"  {side} the {name}: {f'more than {MOST_RUNS:,}' if runs is None else f'{runs:,}'}"
-    if one.differing_settings:
-        yield f"Faster than the reference. Settings that differ (the reference's): {one.differing_settings}"
-    for note in one.notes:
+    if estimate.differing_settings:
+        yield f"Faster than the reference. Settings that differ (the reference's): {estimate.differing_settings}"
+    for note in estimate.notes:
         yield f"note: {note}"

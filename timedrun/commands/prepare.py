@@ -25,11 +25,11 @@ def prepare(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
         source = "images" if unused & set(_IMAGE_OPTIONS) else "text"
         named = ", ".join(f"--{name.replace('_', '-')}" for name in options if name in unused)
         raise UsageError(f"{benchmark.name} is not prepared from {source}; leave out {named}. Nothing was prepared.")
-    found = function(config, arguments.data_folder, decode=arguments.decode, workers=arguments.workers, **given)
+    prepared = function(config, arguments.data_folder, decode=arguments.decode, workers=arguments.workers, **given)
     if arguments.json:
-        print(json.dumps(found, indent=2))
+        print(json.dumps(prepared, indent=2))
     else:
         print(f"{config.dataset}: ready")
-        for key, value in found.items():
+        for key, value in prepared.items():
             print(printable(f"  {key}: {'; '.join(value) if isinstance(value, list) else value}"))
     return ExitCode.OK

@@ -44,23 +44,23 @@ def profile(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
         evaluate=arguments.evaluation,
     )
     shown, folder = not arguments.json, arguments.data_folder
-    found = analysis.profile(benchmark, config, plan, data_folder=folder, trace=trace, shown=shown)
+    measured = analysis.profile(benchmark, config, plan, data_folder=folder, trace=trace, shown=shown)
     stdio.stage("")
     if arguments.json:
         values = {
             "benchmark": benchmark.name,
             "config": config.name,
             "config_digest": digest(config),
-            "device": found.device.type,
+            "device": measured.device.type,
             "threads": torch.get_num_threads(),
             "global_batch": config.global_batch,
-            **found.as_values(),
+            **measured.as_values(),
             "source": system.provenance(ROOT),
-            "system": system.describe("", "", ranks=1, device=found.device.type),
+            "system": system.describe("", "", ranks=1, device=measured.device.type),
         }
         print(json.dumps(values, indent=2))
     else:
-        show(config, found)
+        show(config, measured)
         if trace is not None:
             print(f"Chrome trace: {trace} (chrome://tracing or ui.perfetto.dev)")
     return ExitCode.OK
@@ -86,9 +86,9 @@ def require_runnable(benchmark: Benchmark, configs: Iterable[RunConfig], argumen
     return warnings
 
 
-def show(config: RunConfig, found: Profile) -> None:
+def show(config: RunConfig, profile: Profile) -> None:
     """Print the table of parts by position, and below it estimates, bottleneck, bounds and overhead."""
-    unit, scale = ("ms", 1e3) if max(found.step_seconds) < 10 else ("s", 1.0)
+    unit, scale = ("ms", 1e3) if max(profile.step_seconds) < 10 else ("s", 1.0)
 
     def cell(seconds: float) -> str:
         value = seconds * scale
@@ -98,55 +98,55 @@ def show(config: RunConfig, found: Profile) -> None:
         return [f"{part.share:.0%}", f"{part.bound:.2f}x" if part.share < 1 else "-"]
 
     rows = [
-        [name, *(cell(parts.get(name, 0.0)) for parts in found.part_seconds), *gain(part)]
-        for name, part in found.parts.items()
+        [name, *(cell(parts.get(name, 0.0)) for parts in profile.part_seconds), *gain(part)]
+        for name, part in profile.parts.items()
         if name != EVALUATION
     ]
-    training = Part(found.training_seconds, found.training_seconds / found.run_seconds)
-    rows.append(["step", *map(cell, found.step_seconds), *gain(training)])
-    if EVALUATION in found.parts:
-        rows.append([EVALUATION, *["-"] * len(found.positions), *gain(found.parts[EVALUATION])])
+    training = Part(profile.training_seconds, profile.training_seconds / profile.run_seconds)
+    rows.append(["step", *map(cell, profile.step_seconds), *gain(training)])
+    if EVALUATION in profile.parts:
+        rows.append([EVALUATION, *["-"] * len(profile.positions), *gain(profile.parts[EVALUATION])])
     threads = torch.get_num_threads()
-    where = f"{found.device.type}, {threads} thread{'s' * (threads > 1)}"
+    where = f"{profile.device.type}, {threads} thread{'s' * (threads > 1)}"
     title = f"{config.name} on {where}, batch {config.global_batch}: {unit} per step, by progress of the run"
     print(stdio.fitted(printable(title), 0))
-    Table(["part", *(f"{at.progress:.0%}" for at in found.positions), "of run", "if free"], rows).show()
+    Table(["part", *(f"{at.progress:.0%}" for at in profile.positions), "of run", "if free"], rows).show()
     print()
-    for line in sentences(config, found):
+    for line in sentences(config, profile):
         print(stdio.fitted(printable(line), 4))
 
 
-def sentences(config: RunConfig, found: Profile) -> list[str]:
+def sentences(config: RunConfig, profile: Profile) -> list[str]:
     """Return estimates, bottleneck, bounds and overhead in words."""
-    name, part = found.bottleneck
-    evaluations = f"{found.evaluations:,} evaluations (not measured)"
-    if (each := found.evaluation_seconds) is not None:
-        evaluations = f"{found.evaluations:,} evaluations of {_time(each)}"
+    name, part = profile.bottleneck
+    evaluations = f"{profile.evaluations:,} evaluations (not measured)"
+    if (each := profile.evaluation_seconds) is not None:
+        evaluations = f"{profile.evaluations:,} evaluations of {_time(each)}"
     lines = [
-        f"whole schedule, if the target does not end it: {found.steps:,} steps, {_time(found.training_seconds)}, and"
-        f" {evaluations}: {_time(found.run_seconds)}",
-        f"bottleneck: {_resource(found, name)}: {part.share:.0%} of the run; methods that speed up nothing else gain at"
-        f" most {part.bound:.2f}x",
+        f"whole schedule, if the target does not end it: {profile.steps:,} steps, {_time(profile.training_seconds)},"
+        f" and {evaluations}: {_time(profile.run_seconds)}",
+        f"bottleneck: {_resource(profile, name)}: {part.share:.0%} of the run; methods that speed up nothing else gain"
+        f" at most {part.bound:.2f}x",
     ]
-    middle = len(found.positions) // 2
-    if found.without_model is None:
-        lines.append(f"without the model: not measured ({found.without_model_reason})")
+    middle = len(profile.positions) // 2
+    if profile.without_model is None:
+        lines.append(f"without the model: not measured ({profile.without_model_reason})")
     else:
         lines.append(
-            f"without the model: {_time(found.without_model)} per step for loader, methods and loop; a change of the"
-            f" model alone gains at most {found.step_seconds[middle] / found.without_model:.2f}x per step"
+            f"without the model: {_time(profile.without_model)} per step for loader, methods and loop; a change of the"
+            f" model alone gains at most {profile.step_seconds[middle] / profile.without_model:.2f}x per step"
         )
-    if within := [method.name for method in config.methods if METHOD + method.name not in found.parts]:
+    if within := [method.name for method in config.methods if METHOD + method.name not in profile.parts]:
         lines.append(f"part of the model or the loader, without a call of their own in a step: {', '.join(within)}")
-    if threads := found.positions[middle].background:
+    if threads := profile.positions[middle].background:
         shown = ", ".join(f"{name.removeprefix(METHOD)} {_time(seconds)}" for name, seconds in threads.items())
         lines.append(f"in the loader's threads, while steps run: {shown} per step")
-    overhead = found.overheads
+    overhead = profile.overheads
     lines.append(
         f"overhead: steps divided into parts took {statistics.median(overhead):+.1%} ({min(overhead):+.0%} to"
         f" {max(overhead):+.0%} in pairs of {StepPlan.chunk} steps); the times above are of undivided steps"
     )
-    waited = statistics.fmean(at.waited for at in found.positions)
+    waited = statistics.fmean(at.waited for at in profile.positions)
     if waited > MOST_WAITING:
         lines.append(
             f"warning: the training thread waited for a core for {waited:.0%} of the time, since other processes use"
@@ -155,16 +155,16 @@ def sentences(config: RunConfig, found: Profile) -> list[str]:
     return lines
 
 
-def _resource(found: Profile, name: str) -> str:
-    cores = statistics.fmean(at.cores for at in found.positions)
-    busy = statistics.fmean(use.busy for use in found.use) if found.use else 0.0
+def _resource(profile: Profile, name: str) -> str:
+    cores = statistics.fmean(at.cores for at in profile.positions)
+    busy = statistics.fmean(use.busy for use in profile.use) if profile.use else 0.0
     words = {
         "computing": f"the processor (forward, backward, optimizer; {cores:.1f} of {os.cpu_count()} cores used)",
         "host": f"the host, which launches kernels too slowly: the GPU idles for {1 - busy:.0%} of a step",
         LOADING: "the loader: training waits for data",
         LOOP: "the training loop between its calls of model, optimizer and methods",
     }
-    if name == "computing" and found.use:
+    if name == "computing" and profile.use:
         return f"the GPU (forward, backward, optimizer; busy for {busy:.0%} of a step)"
     return words.get(name, name)
 

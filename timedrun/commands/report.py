@@ -56,21 +56,21 @@ def report(arguments: argparse.Namespace) -> ExitCode:
 def of_race(path: Path, figures: dict[str, str]) -> tuple[list[str], Sets, bool]:
     """Return the report of a race or a sweep as lines, its runs by label, and True if a check fails."""
     race = race_file.load(path)
-    found = SweepReport(race, path) if race.budgets else Report(race, path)
-    logs = [run.path for runs in found.sets.values() for run in runs]
+    report = SweepReport(race, path) if race.budgets else Report(race, path)
+    logs = [run.path for runs in report.sets.values() for run in runs]
     if not logs:
         raise UsageError(f"no run of {path} has finished; nothing was written.")
-    found.checked = check_paths(logs, None, run_official=True)
-    if isinstance(found, SweepReport):
-        found.checked = found.required(found.checked)
-    if isinstance(found, SweepReport) and found.found:
+    report.checked = check_paths(logs, None, run_official=True)
+    if isinstance(report, SweepReport):
+        report.checked = report.required(report.checked)
+    if isinstance(report, SweepReport) and report.found:
         with TemporaryDirectory() as folder:
-            plot_tradeoff(found.found, Path(folder) / "figure.svg")
+            plot_tradeoff(report.found, Path(folder) / "figure.svg")
             figures["Quality against time, and gains over the baseline"] = image(Path(folder) / "figure.svg")
-    sets = {race.sides[side]: runs for side, runs in found.sets.items() if runs}
-    width = None if isinstance(found, SweepReport) else COLUMNS  # the names in a sweep's table are not folded
-    table = found.table(width)
-    return [*textwrap.wrap(table[0], COLUMNS), *table[1:], "", *found.details(path)], sets, found.failed
+    sets = {race.sides[side]: runs for side, runs in report.sets.items() if runs}
+    width = None if isinstance(report, SweepReport) else COLUMNS  # the names in a sweep's table are not folded
+    table = report.table(width)
+    return [*textwrap.wrap(table[0], COLUMNS), *table[1:], "", *report.details(path)], sets, report.failed
 
 
 def of_sets(path: Path) -> tuple[list[str], Sets, bool]:

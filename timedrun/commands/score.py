@@ -25,7 +25,7 @@ def score(arguments: argparse.Namespace) -> ExitCode:
         if not existing(path):
             raise UsageError(f"no result_*.txt found in {path}.")
         require_log(path)
-    found = scores.score(
+    results = scores.score(
         paths,
         ruleset=arguments.ruleset,
         show_progress=not arguments.json,
@@ -33,14 +33,14 @@ def score(arguments: argparse.Namespace) -> ExitCode:
         tested_target=arguments.target_test,
     )
     if arguments.csv:
-        replace_text(Path(arguments.csv), score_table.as_csv(found))
+        replace_text(Path(arguments.csv), score_table.as_csv(results))
     if arguments.json:
-        print(score_table.as_json(found), end="")
+        print(score_table.as_json(results), end="")
     else:
         width = stdio.terminal_columns(sys.stdout)
-        stdio.show(score_table.table(found, detailed=len(found) <= MAX_DETAILED, width=width).removesuffix("\n"))
+        stdio.show(score_table.table(results, detailed=len(results) <= MAX_DETAILED, width=width).removesuffix("\n"))
     if arguments.target_test is not None:
-        passed = all(one.target_test is not None and one.target_test.passed for one in found)
+        passed = all(score.target_test is not None and score.target_test.passed for score in results)
     else:
-        passed = all(times.score_minutes is not None for times in found)
+        passed = all(times.score_minutes is not None for times in results)
     return ExitCode.OK if passed else ExitCode.ERROR

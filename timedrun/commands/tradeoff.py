@@ -31,19 +31,19 @@ def tradeoff(arguments: argparse.Namespace) -> ExitCode:
     elif price is not None:
         runs = [next(iter(next(iter(curve.budgets.values())).values())) for curve in curves]
         curves = [replace(curve, hourly=cost(run.path, 60.0, price)) for curve, run in zip(curves, runs, strict=True)]
-    found = compared(curves)
+    comparisons = compared(curves)
     figure = ""
     if arguments.out:
         from judging.pages.plot_tradeoff import plot_tradeoff
 
-        plot_tradeoff(found, Path(arguments.out))
+        plot_tradeoff(comparisons, Path(arguments.out))
         figure = arguments.out
     stdio.stage("")
     if arguments.json:
         more = ({"figure": figure} if figure else {}) | ({"notes": notes} if notes else {})
-        print(json.dumps(as_json(found) | more, indent=2))
+        print(json.dumps(as_json(comparisons) | more, indent=2))
         return ExitCode.OK
-    lines = report(found, stdio.terminal_columns(sys.stdout))
+    lines = report(comparisons, stdio.terminal_columns(sys.stdout))
     lines[-1:-1] = [stdio.fitted(f"note: {note}", 4) for note in notes]
     stdio.show("\n".join([*lines, *[f"figure: {figure}"] * bool(figure)]))
     return ExitCode.OK

@@ -171,12 +171,12 @@ def log_problems(benchmark: Benchmark, config: RunConfig) -> list[str]:
     if config.dataset != spec.dataset:
         return []
     try:
-        found = dry_run.log_errors(spec, config)
+        errors = dry_run.log_errors(spec, config)
     except (TimedrunError, OSError) as error:
         return [f"the dry run of its log failed: {error}"]
     except ValueError:  # impossible settings: `settings_problems` names them
         return []
-    return [f"no log of this run could pass: {message}" for message in found]
+    return [f"no log of this run could pass: {message}" for message in errors]
 
 
 def result_problems(

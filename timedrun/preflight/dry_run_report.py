@@ -127,14 +127,14 @@ def nameable(config: RunConfig, platform: str, rules: Ruleset) -> tuple[RunConfi
 
 def _merged(findings: Iterable[Finding], pattern: str) -> list[Finding]:
     """Return each finding once, without `pattern` and its place: logs of one dry run differ in fractions only."""
-    found: dict[str, Finding] = {}
+    merged: dict[str, Finding] = {}
     for finding in findings:
         message = re.sub(pattern, "", finding.message)
         if len(message) > LONGEST_MESSAGE:
             message = f"{message[:LONGEST_MESSAGE]} ..."
         key = re.sub(r"\d+\.\d+", "", message)
-        found.setdefault(key, replace(finding, message=message, path=None, line=None))
-    return list(found.values())
+        merged.setdefault(key, replace(finding, message=message, path=None, line=None))
+    return list(merged.values())
 
 
 def _package(

@@ -58,10 +58,10 @@ def method_hints(methods: Iterable[Method], epochs: int | None, dataset: str) ->
     """
     known = [card for method in methods if (card := cards().get(method.name))]  # a user's own method has none
     hints = []
-    for one, other in combinations(known, 2):
-        if shared := [part for part in one.parts if part in other.parts]:
-            how = one.interactions.get(other.name) or other.interactions.get(one.name)
-            words = f"{one.name} and {other.name} both act on the {' and the '.join(shared)}"
+    for first, other in combinations(known, 2):
+        if shared := [part for part in first.parts if part in other.parts]:
+            how = first.interactions.get(other.name) or other.interactions.get(first.name)
+            words = f"{first.name} and {other.name} both act on the {' and the '.join(shared)}"
             hints.append(f"{words}: {how}" if how else words)
     for card in known:
         if epochs is not None and epochs < card.least_epochs:

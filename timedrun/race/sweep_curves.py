@@ -26,24 +26,24 @@ def curves_at(paths: Iterable[Path]) -> list[Curve]:
     """Return the curves of all runs at `paths`, those of one label as one curve; the first one of a sweep, its
     baseline, comes first. Raises UsageError if a path holds no runs, or two runs of a curve and budget have one seed.
     """
-    found: Budgets = {}
+    budgets_of: Budgets = {}
     for path in paths:
         race = load(path) if (path / RACE_FILE).is_file() else None
         if race is not None and race.budgets:
-            _add_race(found, race, path)
+            _add_race(budgets_of, race, path)
             continue
         for (_, system, _), runs in sets_at(path):
             folder = runs[0].path.parent
             label = labels_at(folder).get(folder.name) or runs[0].config_name or system
-            _add(found, label, 1.0, runs)
-    return [Curve(label=label, budgets=budgets) for label, budgets in found.items()]
+            _add(budgets_of, label, 1.0, runs)
+    return [Curve(label=label, budgets=budgets) for label, budgets in budgets_of.items()]
 
 
 def curves_of(race: Race, folder: Path) -> list[Curve]:
     """Return the curves of the finished runs of a sweep."""
-    found: Budgets = {}
-    _add_race(found, race, folder)
-    return [Curve(label=label, budgets=budgets) for label, budgets in found.items()]
+    budgets_of: Budgets = {}
+    _add_race(budgets_of, race, folder)
+    return [Curve(label=label, budgets=budgets) for label, budgets in budgets_of.items()]
 
 
 def _add_race(budgets: Budgets, race: Race, folder: Path) -> None:
@@ -82,10 +82,10 @@ def unfairness(baseline: Curve, curve: Curve) -> list[str]:
     base, other = _config(baseline), _config(curve)
     if base.get("precision") == "fp32" != other.get("precision", "fp32"):
         reasons.append(f"the baseline computes in fp32, not in {other['precision']}")
-    coupled, decoupled = (str(one.get("optimizer.kind", "")) for one in (base, other))
+    coupled, decoupled = (str(config.get("optimizer.kind", "")) for config in (base, other))
     if coupled in COUPLED and base.get("optimizer.weight_decay") and decoupled.startswith("decoupled"):
         reasons.append(f"the baseline's weight decay is coupled to the rate ({coupled}, not {decoupled})")
-    warm_ups = [sum(float(str(one.get(name, 0))) for name in WARM_UPS) for one in (base, other)]
+    warm_ups = [sum(float(str(config.get(name, 0))) for name in WARM_UPS) for config in (base, other)]
     if warm_ups[1] and not warm_ups[0]:
         reasons.append("the baseline has no warm-up")
     return reasons

@@ -56,7 +56,7 @@ def _check(folder: Path, ruleset: str) -> OfficialVerdict:
         refused += [complaint for path, log in names.items() for complaint in unsafe(log, path)]
         if refused:
             return without_run("fail", TOOL, ruleset, refused, place)
-        if long := [one for path in logs if (one := too_long(path, str(path)))]:
+        if long := [reason for path in logs if (reason := too_long(path, str(path)))]:
             return without_run("not run", TOOL, ruleset, long, place)
         defects = list(
             {defect.repair: defect for log in names.values() for defect in concerning(ruleset, log)}.values()

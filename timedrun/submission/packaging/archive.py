@@ -11,14 +11,14 @@ from pathlib import Path
 def digests(folder: Path) -> dict[str, str]:
     """Return the SHA-256 of every file below `folder` by its path, sorted; "" for a symbolic link, which is not
     read."""
-    found = {}
+    sums = {}
     for file in folder.rglob("*"):
         if file.is_symlink():
-            found[file.relative_to(folder).as_posix()] = ""
+            sums[file.relative_to(folder).as_posix()] = ""
         elif file.is_file():
             with open(file, "rb") as content:
-                found[file.relative_to(folder).as_posix()] = hashlib.file_digest(content, "sha256").hexdigest()
-    return dict(sorted(found.items()))
+                sums[file.relative_to(folder).as_posix()] = hashlib.file_digest(content, "sha256").hexdigest()
+    return dict(sorted(sums.items()))
 
 
 def write_archive(folder: Path, archive: Path) -> None:

@@ -36,13 +36,17 @@ def agreed_description(path: Path, logged: dict[str, Any], contents: dict[Path, 
     """Return the system description in `path`, in MLPerf's keys and order. Raise PackageError if it contradicts the
     logs, lacks a key or holds a value that is not text: MLCommons' checker does not compare it with the logs
     (mlcommons/logging issue 241) and crashes on values that are not text."""
-    found = json_object(path, contents)
+    description = json_object(path, contents)
     for key in KEYS:
-        if key not in found:
+        if key not in description:
             raise PackageError(f"{path}: lacks {key}, which MLPerf's system description requires (it may be empty).")
-        software = found[key] if key == "other_software_stack" and isinstance(found[key], dict) else {"": found[key]}
+        software = (
+            description[key]
+            if key == "other_software_stack" and isinstance(description[key], dict)
+            else {"": description[key]}
+        )
         if not all(isinstance(value, str) for value in software.values()):
-            raise PackageError(f"{path}: {key} is {found[key]!r}, not text.")
+            raise PackageError(f"{path}: {key} is {description[key]!r}, not text.")
     for key, log_key in (
         ("submitter", keys.SUBMISSION_ORG),
         ("system_name", keys.SUBMISSION_PLATFORM),
@@ -50,9 +54,11 @@ def agreed_description(path: Path, logged: dict[str, Any], contents: dict[Path, 
         ("status", keys.SUBMISSION_STATUS),
     ):
         accepted = (logged[log_key], STATUS_WORDS.get(str(logged[log_key]))) if key == "status" else (logged[log_key],)
-        if found[key] not in accepted:
-            raise PackageError(f"{path}: {key} is {found[key]!r}, but the logs say {log_key} {logged[log_key]!r}.")
-    return {key: found[key] for key in KEYS}
+        if description[key] not in accepted:
+            raise PackageError(
+                f"{path}: {key} is {description[key]!r}, but the logs say {log_key} {logged[log_key]!r}."
+            )
+    return {key: description[key] for key in KEYS}
 
 
 def differences(paths: list[ResultPaths], descriptions: list[dict[str, Any]], contents: dict[Path, bytes]) -> list[str]:

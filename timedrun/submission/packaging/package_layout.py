@@ -156,14 +156,14 @@ def source_files(source: Path, benchmark: str) -> dict[str, Path]:
     Raise TimedrunError if there is no package `benchmark` (an import name), or the source holds a symbolic link.
     """
     place = benchmark.partition(".")[0]  # a nested benchmark imports modules of its parents
-    found = dict(_below(source, (*FOLDERS, place), FILES))
-    if not any(name.startswith(f"{place}/") for name in found):
-        found |= dict(_below(_import_root(source, benchmark), (place,), ()))
-    for name, file in found.items():
+    files = dict(_below(source, (*FOLDERS, place), FILES))
+    if not any(name.startswith(f"{place}/") for name in files):
+        files |= dict(_below(_import_root(source, benchmark), (place,), ()))
+    for name, file in files.items():
         folders = [file.parents[level] for level in range(name.count("/"))]
         if link := next((path for path in (file, *folders) if path.is_symlink()), None):
             raise TimedrunError(f"{link}: the source holds a symbolic link ({name}); a package may contain only files.")
-    return dict(sorted(found.items()))
+    return dict(sorted(files.items()))
 
 
 def uncommitted(source: Path, files: Mapping[str, Path]) -> list[str]:

@@ -85,7 +85,9 @@ class ResultFolder:
         except UsageError:
             return None
         described = ("benchmark", "name", "notes", "seed", "submission")
-        left, right = ({key: one[key] for key in one if key not in described} for one in (dump(baseline), config))
+        left, right = (
+            {key: settings[key] for key in settings if key not in described} for settings in (dump(baseline), config)
+        )
         return baseline.name, differing(left, right)
 
     def recorded(self, key: str) -> list[Any]:

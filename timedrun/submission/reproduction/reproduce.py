@@ -134,16 +134,20 @@ def reproduce(path: Path, claims: Sequence[Claim] | None = None) -> Reproduction
     """Score everything at `path` (a log, results, packages, a round) and compare it with `claims`, by default those of
     the packages' manifests. Files of packages are compared with their manifests. Raise ClaimError if one is
     unreadable."""
-    found = packages(path) if path.is_dir() else []
+    opened = packages(path) if path.is_dir() else []
     if claims is not None:
         figures = compared(score([path]), claims, "not here")
     else:
-        inside = [(package, score([package.folder])) for package in found]
+        inside = [(package, score([package.folder])) for package in opened]
         figures = [figure for package, scores in inside for figure in compared(scores, package.claims)]
-        alone = [file for file in result_files(path) if not any(one.folder in file.parents for one in found)]
+        alone = [
+            file
+            for file in result_files(path)
+            if not any(opened_package.folder in file.parents for opened_package in opened)
+        ]
         figures += compared(score(alone), ()) if alone else []
     return Reproduction(
-        figures=tuple(figures), files=tuple(change for package in found for change in changed_files(package))
+        figures=tuple(figures), files=tuple(change for package in opened for change in changed_files(package))
     )
 
 
@@ -184,11 +188,13 @@ def agreement(recomputed: float, claimed: str, what: str = "the claim") -> tuple
 
 def _figures(own: Score, claim: Claim, others: Iterable[Score], absent: ClaimStatus) -> list[Figure]:
     """Return the values of `claim` on `own`; the last one has the note."""
-    found = []
+    figures = []
     if claim.minutes is not None or not claim.scored:
-        found.append(_score_figure(own, claim))
+        figures.append(_score_figure(own, claim))
     if claim.quality is not None:
-        found.append(_figure(own, claim, "quality", own.quality, claim.quality, "none of its runs reached the target"))
+        figures.append(
+            _figure(own, claim, "quality", own.quality, claim.quality, "none of its runs reached the target")
+        )
     if claim.ratio_to is not None:
         named = (own.submitter, claim.ratio_to) if "/" not in claim.ratio_to else tuple(claim.ratio_to.split("/", 1))
         base = next((other for other in others if (other.submitter, other.system) == named), None)
@@ -197,9 +203,9 @@ def _figures(own: Score, claim: Claim, others: Iterable[Score], absent: ClaimSta
         lacking = "no score" if claim.ratio_of == "minutes" else f"no {claim.ratio_of.replace('_', ' ')}"
         why = f"{claim.ratio_to if values[1] else own.system} has {lacking} here"
         status = absent if base is None and claim.ratio is not None else None
-        found.append(_figure(own, claim, claim.ratio_name, ratio, claim.ratio, why, status))
+        figures.append(_figure(own, claim, claim.ratio_name, ratio, claim.ratio, why, status))
     kept = claim.note
-    return [replace(each, note=each.note.removeprefix(kept).removeprefix("; ")) for each in found[:-1]] + found[-1:]
+    return [replace(each, note=each.note.removeprefix(kept).removeprefix("; ")) for each in figures[:-1]] + figures[-1:]
 
 
 def _quantity(times: Score, name: str) -> float | None:

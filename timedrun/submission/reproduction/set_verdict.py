@@ -108,7 +108,7 @@ class SetVerdict:
         elif self.time_verdict == "slower":
             where += ". The original times are not reproduced"
         pairs = [(run.original, run.again) for run in self.runs if run.again]
-        then, now = (sum(bool(one.disturbances) for one in side) for side in zip(*pairs, strict=True))
+        then, now = (sum(bool(run.disturbances) for run in side) for side in zip(*pairs, strict=True))
         busy = f" Other load disturbed {then} of {len(pairs)} runs then, {now} now." if then or now else ""
         return f"Time (unverified): {speed(self.time)}; {where}.{busy}"
 
