@@ -8,4 +8,5 @@ command -v pytest >/dev/null || { echo "no pytest here; in a container use the i
 ruff check .
 ruff format --check .
 mypy
+unset PYTHONDONTWRITEBYTECODE  # the tests start hundreds of processes, each of which would compile the sources anew
 OMP_NUM_THREADS=1 exec python -m pytest -n 2 "$@"
