@@ -237,7 +237,7 @@ def test_equal_settings_have_equal_names_and_only_changed_ones_have_a_digest(tmp
         ("methods+ema(half_live=3)", "no field 'half_live'. Did you mean half_life? Fields: half_life=100.0"),
         ("methods+ema(half_life='8')", "'8' is not of type float @ $.half_life"),
         ("methods+ema(update_interval=1.5)", "1.5 is not of type int @ $.update_interval"),
-        ("methods+ema(half_life=-1)", "half-life above 0"),
+        ("methods+ema(half_life=-1)", "ema.half_life must be above 0 steps, not -1.0"),
         ("methods+sequence_length_warmup", "needs steps: give +sequence_length_warmup(steps=...)"),
         ("methods+progressive_resizing(where=moon)", "not one of batch, loader @ $.where"),
         *((f"methods{text}", "cannot read the changes") for text in ("+ema(8)", "-ema(half_life=8)", "+", "--ema")),
