@@ -1,4 +1,4 @@
-"""Random crops: pixels, independence of ranks, and torchvision's distribution."""
+"""Random crops and flips: torchvision's distribution and edge cases, and their share of a stored image."""
 
 from types import ModuleType
 

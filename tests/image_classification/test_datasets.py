@@ -1,4 +1,4 @@
-"""Image data before a run: facts, faults of the config, unused settings, and the logged loader."""
+"""Image data before a run: facts, digests, faults of the config, unused settings, and the logged loader."""
 
 import shutil
 from collections.abc import Callable
@@ -187,8 +187,8 @@ def test_the_digest_of_stored_images_is_of_the_manifest_or_index(prepared: dict[
     of = "the manifest, with the SHA-256 of every file"
     assert data_digest(config, prepared["jpeg"]) == {"sha256": read_manifest(prepared["jpeg"]).digest, "of": of}
     folder = shutil.copytree(prepared["folder"], tmp_path / "folder", ignore=shutil.ignore_patterns("*.jpg"))
-    found = data_digest(replace(config, data=FOLDER), folder)
-    assert found == {"sha256": image_folder.read_index(folder).digest, "of": "names, labels and sizes"}
+    identity = data_digest(replace(config, data=FOLDER), folder)
+    assert identity == {"sha256": image_folder.read_index(folder).digest, "of": "names, labels and sizes"}
 
 
 def test_the_digest_of_noise_depends_on_its_counts_and_not_on_the_seed() -> None:

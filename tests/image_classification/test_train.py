@@ -126,10 +126,10 @@ def test_a_method_that_never_acted_fails_the_run_instead_of_counting(tmp_path: P
     assert record.read(tmp_path / "result_0.txt").status == keys.ABORTED
 
 
-def ten_epochs(*methods: methods.Method, **changes: Any) -> configs.ImageRunConfig:
-    """Return the config of a run of 10 epochs with `methods`, warmed up by one step of each shape."""
+def ten_epochs(*chosen: methods.Method, **changes: Any) -> configs.ImageRunConfig:
+    """Return the config of a run of 10 epochs with the methods `chosen`, warmed up by one step of each shape."""
     base = configs.synthetic_smoke()
-    changes = {"methods": methods, "warm_up_steps": 1} | changes
+    changes = {"methods": chosen, "warm_up_steps": 1} | changes
     return replace(base, schedule=replace(base.schedule, epochs=10), **changes)
 
 

@@ -117,11 +117,11 @@ def test_auto_selects_an_available_backend_on_gpus_varlen_but_not_with_dropout(m
     assert choose(AUTO, CPU, torch.bfloat16, 0.1) == "sdpa_grouped"
     assert choose(AUTO, CUDA, torch.float32) == "sdpa_padded"  # flash kernels are 16-bit
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    with pytest.raises(UsageError, match="does not support dropout; the model has 0.1"):
+        choose("varlen", CUDA, torch.bfloat16, 0.1)
     monkeypatch.setattr("language_model.attention.importable", lambda module: False)
     assert choose(AUTO, CUDA, torch.bfloat16) == "varlen"
     assert choose(AUTO, CUDA, torch.bfloat16, 0.1) == "sdpa_padded"
-    with pytest.raises(UsageError, match="does not support dropout; the model has 0.1"):
-        choose("varlen", CUDA, torch.bfloat16, 0.1)
     monkeypatch.setattr("language_model.attention.importable", lambda module: True)
     assert choose(AUTO, CUDA, torch.float16, 0.1) == "flash_attn"
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 0))

@@ -32,16 +32,13 @@ def test_a_map_holds_no_descriptor_and_is_unmapped_with_its_last_view(tmp_path: 
     assert maps_of(path) == 0
 
 
-def test_a_map_is_read_only(tmp_path: Path) -> None:
+def test_a_map_is_read_only_an_empty_file_has_one_and_a_missing_one_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"abc")
     array = map_file(tmp_path / "file")
     with pytest.raises(ValueError, match="read-only"):
         array[0] = 1
     with pytest.raises(ValueError, match="WRITEABLE"):
         array.setflags(write=True)
-
-
-def test_an_empty_file_and_one_that_is_missing(tmp_path: Path) -> None:
     (tmp_path / "empty").touch()
     assert map_file(tmp_path / "empty").size == 0
     with pytest.raises(DataError, match="none: cannot be mapped"):

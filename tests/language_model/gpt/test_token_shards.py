@@ -126,7 +126,9 @@ def test_evaluation_predicts_the_prefix_of_a_longer_split(folder: Path, small: C
     assert replace(config, data=replace(config.data, eval_sequences=2)).problems()
 
 
-def test_samples_begin_at_the_first_document_of_their_block(folder: Path, small: Callable[..., GptRunConfig]) -> None:
+def test_samples_begin_at_the_first_document_of_their_block_and_text_without_documents_is_refused(
+    folder: Path, small: Callable[..., GptRunConfig], store: TokenStore
+) -> None:
     train = ShardStore(folder).tokens("train")
     whole = train[np.arange(400)].tolist()
     blocks = np.arange(24) * 16
@@ -139,8 +141,5 @@ def test_samples_begin_at_the_first_document_of_their_block(folder: Path, small:
     config = small({"vocabulary": 50_257}, data=GptDataConfig(sampling="documents"))
     rows = [row for batch in islice(open_batches(config, folder, ALONE).train(), 6) for row in batch.inputs.tolist()]
     assert sorted(rows) == sorted(whole[start : start + 16] for start in expected)  # 24 samples: one epoch
-
-
-def test_documents_that_no_token_separates_are_refused(small: Callable[..., GptRunConfig], store: TokenStore) -> None:
     config = small(data=GptDataConfig(sampling="documents"))
     assert "data.sampling documents: no token separates" in datasets.preflight(config, store.folder, 1)[0]
