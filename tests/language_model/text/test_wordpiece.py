@@ -1,5 +1,6 @@
 """Encoding gives what `tokenizers` and transformers' BertTokenizer give, on any text."""
 
+import functools
 import importlib.util
 from pathlib import Path
 
@@ -14,6 +15,8 @@ from tests.language_model.text_samples import topics_sentences, topics_vocabular
 
 pytest.importorskip("tokenizers", reason="needs the extra 'language'")
 
+tokenizer = functools.cache(lambda: topics_vocabulary().tokenizer())
+
 
 @pytest.fixture(scope="module")
 def encoder() -> Encoder:
@@ -21,7 +24,7 @@ def encoder() -> Encoder:
 
 
 def by_tokenizers(texts: list[str]) -> list[list[int]]:
-    return [encoding.ids for encoding in topics_vocabulary().tokenizer().encode_batch(texts, add_special_tokens=False)]
+    return [encoding.ids for encoding in tokenizer().encode_batch(texts, add_special_tokens=False)]
 
 
 @settings(max_examples=200, deadline=None)
