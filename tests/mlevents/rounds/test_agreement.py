@@ -91,7 +91,7 @@ def mutations(
     numeric = isinstance(value, int | float) and not isinstance(value, bool)
     around = [value * 2, value / 2, value * 1.5, value + 1, value * (1 + 1e-7), float(value)] if numeric else []
     stated = [] if key == keys.SUBMISSION_BENCHMARK else [*stated_in(entries), *(rule.vocabulary or ())]
-    for odd in (*ODD_VALUES, *around, *stated):
+    for odd in {repr(odd): odd for odd in (*ODD_VALUES, *around, *stated)}.values():
         for indices in (at, at[:1]) if len(at) > 1 else (at,):
             yield f"{indices} = {odd!r}", changed(indices, value=odd)
         if isinstance(value, dict):
