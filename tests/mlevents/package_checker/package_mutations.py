@@ -219,7 +219,7 @@ def _edits_log(folder: Path) -> None:
     edit_logs(folder, lambda records: records[-1].update(time_ms=records[-1]["time_ms"] - 1), only=1)
 
 
-_PARAMETERS = "package_checker_params"
+_PARAMETERS, _SYSTEM = "package_checker_params", f"results/{SYSTEM}"
 _ONE = ("node_0.txt",)
 
 MUTATIONS = (
@@ -244,6 +244,7 @@ MUTATIONS = (
     Mutation("scaling.json in open", _beside("scaling.json", '{"scaling_factor": 0.5}'), "scaling-file", "error", None),
     Mutation("bypass that is ignored", _beside(_PARAMETERS, "rcp-bypass\n"), "checker-parameters", "warning", None),
     Mutation("bypass", _beside(_PARAMETERS, "rcp-bypass"), "checker-bypass", "warning", None),
+    Mutation("misspelling", _writes(f"{_SYSTEM}/{_PARAMETERS}", "rcp_bypass"), "checker-parameters", "warning", None),
     Mutation("misspelt bypass at the top", _writes(_PARAMETERS, "rcp_bypass\n"), "checker-parameters", "warning", None),
     Mutation("privateid.json", _writes(f"results/{SYSTEM}/privateid.json", "{}"), "private-id", "warning", None),
     # The paragraphs around the tables: tree, agreement, power, names.
