@@ -70,7 +70,8 @@ class Interval:
 
     def text(self, unit: str = "x", *, least: int = 2, reach: tuple[float, float] = (0.0, math.inf)) -> str:
         """Format a ratio and its interval unless it is a point, as "1.3x [0.72, 2.2]"."""
-        return bracketed(self.digits(least, reach)[: 1 if self.low == self.high else 3], unit)
+        texts = self.digits(least, reach)
+        return bracketed(texts[:1] if len({*texts}) == 1 else texts, unit)
 
     @property
     def difference(self) -> str:
