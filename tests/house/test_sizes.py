@@ -5,8 +5,15 @@ import pytest
 
 from tests.house import structure
 
-LINES = {"judge": 14_500, "referee": 1_900, "trainer": 36_000, "tests": 38_000}
-ROOMS = {"timedrun": structure.Graph(20, 9, 80, 0), "judging": structure.Graph(6, 5, 10, 0)}
+LINES = {"judge": 14_500, "referee": 1_870, "trainer": 36_000, "tests": 38_000}
+ROOMS = {
+    "mlevents": structure.Graph(17, 10, 48, 0),
+    "judging": structure.Graph(6, 5, 9, 0),
+    "referee": structure.Graph(14, 4, 18, 0),
+    "timedrun": structure.Graph(20, 9, 72, 0),
+    "image_classification": structure.Graph(20, 8, 60, 0),
+    "language_model": structure.Graph(22, 9, 77, 0),
+}
 VERBS, OPTIONS = 27, 205
 
 
