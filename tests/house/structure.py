@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import functools
 from collections.abc import Iterable, Iterator, Mapping
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -64,6 +65,7 @@ def imported_modules(path: Path, modules: Mapping[str, Path]) -> set[str]:
     return imported & modules.keys()
 
 
+@functools.cache
 def imports() -> dict[str, set[str]]:
     """Return the modules of the product that each of its modules imports."""
     modules = product_modules()
