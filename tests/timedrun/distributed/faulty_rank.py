@@ -12,6 +12,7 @@ import time
 from torch import Tensor
 
 from timedrun.cli import main
+from timedrun.distributed.watchdog import Watchdog
 from timedrun.run.timed_run import TimedRun
 
 step_done = TimedRun.step_done
@@ -42,7 +43,6 @@ if __name__ == "__main__":
             inject(how)
 
     TimedRun.step_done = faulty_step_done  # type: ignore[method-assign]
-    code = main(sys.argv[2:])
     if how == "abort":
-        os.abort()
-    sys.exit(code)
+        Watchdog.stop = lambda watch: os.abort()  # type: ignore[method-assign]  # once the run has ended
+    sys.exit(main(sys.argv[2:]))
