@@ -120,7 +120,7 @@ CASES = {
         },
         "--dataset synthetic --data.source synthetic --data.synthetic-classes 1000 --data.synthetic-train 8192"
         " --data.synthetic-eval 256 --data.eval-batch 256",
-        "--device cpu --no-compile --warm-up-steps 1 --global-batch 32 --micro-batch 16 --model.layers 1 1 1 1"
+        "--device cpu --no-compile --warm-up-steps 1 --global-batch 8 --micro-batch 4 --model.layers 1 1 1 1"
         " --model.widths 16 32 64 128 --data.train-size 32 --data.eval-size 32 --data.synthetic-train 128",
     ),
     "fineweb": Case(
