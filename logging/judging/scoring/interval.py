@@ -70,8 +70,7 @@ class Interval:
 
     def text(self, unit: str = "x", *, least: int = 2, reach: tuple[float, float] = (0.0, math.inf)) -> str:
         """Format a ratio and its interval unless it is a point, as "1.3x [0.72, 2.2]"."""
-        texts = self.digits(least, reach)
-        return bracketed(texts[:1] if len({*texts}) == 1 else texts, unit)
+        return bracketed(self.digits(least, reach)[: 1 if self.low == self.high else 3], unit)
 
     @property
     def difference(self) -> str:

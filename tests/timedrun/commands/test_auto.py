@@ -1,6 +1,7 @@
 """`timedrun auto`: the config it writes, its evidence, and what it refuses."""
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -52,7 +53,7 @@ def test_the_config_written_has_what_pays_and_evidence(tmp_path: Path, capsys: p
     assert flatten(plain(config))["implementation"] == "timedrun" and not config.compile
     assert on == {"speed.unpadding", "speed.last_layer_subset"}
     # An interval of rounding errors is printed on some processors.
-    assert "speed.unpadding true: 1.250x, kept" in config.notes
+    assert re.search(r"speed.unpadding true: 1\.250x( \[1\.250, 1\.250\])?, kept", config.notes)
     assert "compile true: 0.6667x" in config.notes
     assert "3.125x" in shown and "it changes the loss: 2.2 in place of 2" in shown
     assert cli.main(words) == 2 and "exists; nothing was measured" in capsys.readouterr().err
