@@ -7,7 +7,7 @@ lack="demo.sh: --cifar10 needs the folder of data_batch_1.bin to test_batch.bin;
 cd "$(dirname "$0")/.." && scripts/setup.sh
 . scripts/environment.sh
 if [ -n "${data-}" ]; then
-    precision="$(python -m timedrun.provenance.number_formats bf16)"
+    precision="$(python -m timedrun.training.number_formats bf16)"
     exec timedrun race image_classification baseline_2022 baseline methods --data cifar10 --data-folder "$data" \
         --threads 2 --precision "$precision" "${@:3}"
 fi
