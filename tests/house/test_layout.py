@@ -1,7 +1,9 @@
 """The folder `logging/` never hides Python's own module, and imports between packages go down only."""
 
 import ast
+import importlib.util
 import os
+import re
 import subprocess
 import sys
 from graphlib import CycleError, TopologicalSorter
@@ -92,6 +94,14 @@ def test_every_module_says_in_a_docstring_what_it_is() -> None:
     for path in ROOT.rglob("*.py"):
         if not any(part.startswith(".") for part in path.relative_to(ROOT).parts):
             assert ast.get_docstring(ast.parse(path.read_text())), path
+
+
+def test_the_modules_that_scripts_start_exist() -> None:
+    started = re.compile(r"python3? -m ([\w.]+)")
+    files = [path for path in (*(ROOT / "scripts").iterdir(), ROOT / "Dockerfile") if path.is_file()]
+    modules = {name for path in files for name in started.findall(path.read_text())}
+    assert "timedrun.training.number_formats" in modules
+    assert [name for name in sorted(modules) if importlib.util.find_spec(name) is None] == []
 
 
 def test_scripts_are_short_and_stop_at_the_first_error() -> None:
