@@ -19,6 +19,7 @@ from timedrun.cli import main
 WriteRun = Callable[..., Path]
 MakeSet = Callable[..., Path]
 WriteSet = Callable[..., Path]
+Answered = Callable[..., tuple[str, str]]
 Printed = Callable[..., str]
 Told = Callable[..., Any]
 
@@ -103,14 +104,20 @@ def summaries(folder: Path) -> list[RunSummary]:
 
 
 @pytest.fixture
-def printed(capsys: pytest.CaptureFixture[str]) -> Printed:
-    """Runs a command, which must exit with `code`, and returns its output."""
+def answered(capsys: pytest.CaptureFixture[str]) -> Answered:
+    """Runs a command, which must exit with `code`, and returns its output and its words on standard error."""
 
-    def run(*words: object, code: int = 0) -> str:
+    def run(*words: object, code: int) -> tuple[str, str]:
         assert main([*map(str, words)]) == code
-        return capsys.readouterr().out
+        return tuple(capsys.readouterr())
 
     return run
+
+
+@pytest.fixture
+def printed(answered: Answered) -> Printed:
+    """Runs a command, which must exit with `code`, and returns its output."""
+    return lambda *words, code=0: answered(*words, code=code)[0]
 
 
 @pytest.fixture
@@ -120,14 +127,9 @@ def told(printed: Printed) -> Told:
 
 
 @pytest.fixture
-def refused(capsys: pytest.CaptureFixture[str]) -> Printed:
+def refused(answered: Answered) -> Printed:
     """Runs a command, which must fail with `code`, and returns what it says of it."""
-
-    def run(*words: object, code: int = 2) -> str:
-        assert main([*map(str, words)]) == code
-        return capsys.readouterr().err
-
-    return run
+    return lambda *words, code=2: answered(*words, code=code)[1]
 
 
 @pytest.fixture(scope="session")

@@ -16,7 +16,7 @@ from judging.ground.errors import ExitCode
 from mlevents import keys, record
 from tests.timedrun.distributed.launched_ranks import free_port, until
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(240)]
 RUN = ("-m", "timedrun", "run", "image_classification", "smoke", "--data", "synthetic", "--threads", "1")
 ADDRESSES = ("10.213.77.1", "10.213.77.2")
 
