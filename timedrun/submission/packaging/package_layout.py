@@ -25,8 +25,8 @@ from timedrun.submission.packaging.package_scripts import IMPLEMENTATION
 from timedrun.submission.packaging.result_folder import ResultFolder
 from timedrun.submission.packaging.safe_files import copy, refuse_colliding, refuse_name, write
 
-FOLDERS = ("timedrun", "logging/mlevents", "mlevents", "scripts")
-"""Folders that every benchmark needs; `mlevents` is at the top if timedrun was installed from a wheel."""
+FOLDERS = ("timedrun", "logging", "mlevents", "judging", "scripts")
+"""Folders that every benchmark needs; those of `logging` are at the top if timedrun was installed from a wheel."""
 
 FILES = ("pyproject.toml", "constraints.txt", "README.md", "LICENSE")
 

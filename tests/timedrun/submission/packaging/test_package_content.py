@@ -173,14 +173,14 @@ def test_the_runs_are_repeated_from_the_unpacked_archive_alone(tmp_path: Path, p
     # A module of the checkout would say so here, were it found before the package's own.
     path = probe_python(
         tmp_path,
-        f'{sys.executable} -c "import timedrun, mlevents, image_classification as b\n'
-        f'print(timedrun.__file__, mlevents.__file__, b.__file__)" >> "{tmp_path}/imported"\n'
+        f'{sys.executable} -c "import timedrun, mlevents, judging.ground as j, image_classification as b\n'
+        f'print(timedrun.__file__, mlevents.__file__, j.__path__[0], b.__file__)" >> "{tmp_path}/imported"\n'
         f'exec {sys.executable} "$@"\n',
     )
     again = ["bash", str(script), "again"]
     subprocess.run(again, cwd=tmp_path, env=environment | {"PATH": path}, check=True, capture_output=True, timeout=100)
     places = (tmp_path / "imported").read_text().split()
-    assert len(places) == 3 and all(Path(place).resolve().is_relative_to(tmp_path / "alone") for place in places)
+    assert len(places) == 4 and all(Path(place).resolve().is_relative_to(tmp_path / "alone") for place in places)
     assert not list((tmp_path / "alone").rglob("__pycache__")), "running it leaves the package as it is"
     first, second = (
         [point.value for point in read(tmp_path / folder / "result_0.txt").quality] for folder in ("set", "again")
