@@ -5,6 +5,7 @@ import gc
 import importlib
 import os
 import re
+import shutil
 import signal
 import sys
 import tarfile
@@ -14,6 +15,8 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+
+from tests import forked_python
 
 TESTS = Path(__file__).parent
 PUBLISHED_LOGS = "TIMEDRUN_PUBLISHED_LOGS"
@@ -31,9 +34,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items.sort(key=lambda item: not starts_runs(item.path))
 
 
-def pytest_configure() -> None:
-    """Restore the default action of SIGHUP, which tested processes inherit; nohup would leave it ignored."""
+def pytest_configure(config: pytest.Config) -> None:
+    """Restore the default action of SIGHUP, which tested processes inherit; nohup would leave it ignored. Fork them."""
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    forked_python.install()
+    config.add_cleanup(lambda: shutil.rmtree(forked_python.ENVIRONMENTS))
 
 
 def pytest_runtest_setup() -> None:

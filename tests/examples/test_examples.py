@@ -10,20 +10,7 @@ import pytest
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
-# A torchvision built for another torch lacks its operators and cannot be imported, but timm, Lightning and transformers
-# import it. None of the examples uses the operators: declared, they let the import pass.
-RUN = """
-import runpy, sys, torch
-try:
-    import torchvision
-except RuntimeError:
-    for name in [name for name in sys.modules if name.split(".")[0] == "torchvision"]:
-        del sys.modules[name]
-    library = torch.library.Library("torchvision", "FRAGMENT")
-    library.define("nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-    library.define("qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-runpy.run_path(sys.argv[1], run_name="__main__")
-"""
+RUN_EXAMPLE = Path(__file__).with_name("run_example.py")
 
 
 @pytest.mark.parametrize(
@@ -43,7 +30,7 @@ def test_an_example_trains_with_its_methods(
     if find_spec(requires) is None:
         pytest.skip(f"{requires} is not installed")
     done = subprocess.run(
-        [sys.executable, "-c", RUN, str(EXAMPLES / f"{example}.py")],
+        [sys.executable, str(RUN_EXAMPLE), str(EXAMPLES / f"{example}.py")],
         cwd=tmp_path,
         capture_output=True,
         text=True,

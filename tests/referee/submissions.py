@@ -410,6 +410,8 @@ HONEST = {
     "a warm-up of shapes before the clock": "def build(task):\n    model = Bigram(task.vocabulary)\n"
     "    random = torch.randint(task.vocabulary, (4, task.context))\n    loss_of(model, random, random).backward()\n"
     "    model.zero_grad(set_to_none=True)\n    return model\n" + FIT,
-    "a long preparation in every process": f"time.sleep(1)\n{PLAIN}{FIT}".replace("):\n", "):\n    time.sleep(1)\n", 1),
+    "a long preparation in every process": f"time.sleep(0.2)\n{PLAIN}{FIT}".replace(
+        "):\n", "):\n    time.sleep(0.2)\n", 1
+    ),
 }
 HONEST = {name: START + code for name, code in HONEST.items()}

@@ -1,5 +1,7 @@
 """Two nodes are one run: equal evaluations, results on node 0 only, a restart, a cut link reported on both."""
 
+import ctypes
+import functools
 import os
 import shutil
 import subprocess
@@ -14,6 +16,7 @@ import pytest
 
 from judging.ground.errors import ExitCode
 from mlevents import keys, record
+from tests.forked_python import environment_of
 from tests.timedrun.distributed.launched_ranks import free_port, until
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(240)]
@@ -34,17 +37,19 @@ class Nodes:
         """`timedrun run` on both nodes, each with its results and its output in a folder of its own."""
         for node in (0, 1):
             (where := self.folder / f"node{node}").mkdir(exist_ok=True)
-            there = ("ip", "netns", "exec", self.names[node]) if self.names else ()
             master = f"{ADDRESSES[0] if self.names else '127.0.0.1'}:{self.port}"
-            command = [*there, sys.executable, *RUN, "--results", str(where / "results"), *options]
+            command = [sys.executable, *RUN, "--results", str(where / "results"), *options]
             command += ["--nodes", "2", "--node-rank", str(node), "--master", master]
-            self.launch(command, where)
+            self.launch(command, where, self.names[node] if self.names else None)
 
-    def launch(self, command: Sequence[str], where: Path) -> None:
-        """Start a process whose output goes to a file `where`."""
+    def launch(self, command: Sequence[str], where: Path, name: str | None = None) -> None:
+        """Start a process, in the network namespace `name` if given, whose output goes to a file `where`."""
+        enter = functools.partial(enter_network, name) if name else None
         environment = os.environ | {"OMP_NUM_THREADS": "1", "TMPDIR": str(self.folder), "GLOO_SOCKET_IFNAME": ""}
         with (where / "output").open("wb") as output:
-            self.started.append(subprocess.Popen(command, env=environment, stdout=output, stderr=output))
+            self.started.append(
+                subprocess.Popen(command, env=environment, stdout=output, stderr=output, preexec_fn=enter)
+            )
 
     def codes(self) -> list[int]:
         """The exit codes of both nodes; no process and no temporary folder of theirs may be left."""
@@ -58,7 +63,7 @@ class Nodes:
         items = []
         for process in psutil.process_iter():
             with suppress(psutil.Error):
-                items += [process] if process.environ().get("TMPDIR") == str(self.folder) else []
+                items += [process] if environment_of(process).get("TMPDIR") == str(self.folder) else []
         return items
 
     def output(self, node: int) -> str:
@@ -86,6 +91,12 @@ def evaluations(log: Path, count: int) -> list[object]:
     """The first `count` of a log's, none if they are fewer."""
     values = [event.value for event in record.read(log).all(keys.EVAL_ACCURACY)] if log.is_file() else []
     return values[:count] if len(values) >= count else []
+
+
+def enter_network(name: str) -> None:
+    """Move this process to the network namespace `name` (setns(2))."""
+    with open(f"/run/netns/{name}") as namespace:
+        assert ctypes.CDLL(None).setns(namespace.fileno(), 0) == 0
 
 
 def ip(*words: str) -> subprocess.CompletedProcess[str]:
@@ -121,7 +132,7 @@ def linked_nodes(nodes: Nodes) -> Iterator[Nodes]:
 
 def test_two_nodes_train_like_two_ranks_of_one_and_a_cut_link_is_reported_on_both_in_time(linked_nodes: Nodes) -> None:
     folder = linked_nodes.folder
-    options = ("--schedule.epochs", "100000", "--evaluation.target", "0.999")
+    options = ("--schedule.epochs", "4000", "--evaluation.target", "0.999")
     linked_nodes.start(*options)
     both = [folder / "node0" / "results" / "result_0.txt", folder / "one" / "result_0.txt"]
     until(lambda: evaluations(both[0], 3), 120)
@@ -149,7 +160,7 @@ def test_after_a_lost_rank_both_nodes_resume_the_run_with_the_number_of_rank_0(n
     options += ["--restarts", "1", "--checkpoint-minutes", "0.0001"]
     nodes.start(*options)
     until(lambda: list((tmp_path / "node1/results").glob("run_*/checkpoint/rank_3/*")), 120)
-    (rank,) = (process for process in nodes.left() if process.environ().get("RANK") == "3")
+    (rank,) = (process for process in nodes.left() if environment_of(process).get("RANK") == "3")
     rank.kill()
     codes = nodes.codes()
     printed = [nodes.output(0), nodes.output(1)]
