@@ -22,8 +22,8 @@ from mlevents.summary import RunSummary
 UNITS: Final = {"epoch": "epochs"}
 MOST_DIFFERENCES: Final = 8
 MISSING_POINT: Final = (
-    "; MLCommons' package checker fails a closed set without a reference point: submit reference runs at that batch, or "
-    "rcp-bypass if reviewers allowed it"
+    "; MLCommons' package checker fails a closed set without a reference point: submit reference runs at that batch, "
+    "or rcp-bypass if reviewers allowed it"
 )
 ALIASES: Final = {"optimizer": "opt_name", "epsilon": "opt_epsilon"}  # names of points that logs do not use
 

@@ -167,6 +167,7 @@ _RULES: Final[tuple[Callable[[CheckedRun], Iterable[Finding]], ...]] = (
     _submission_order,
     metadata_checks.counts,
     metadata_checks.sizes,
+    metadata_checks.closed_values,
     metadata_checks.batch,
     metadata_checks.micro_batch,
     metadata_checks.names,

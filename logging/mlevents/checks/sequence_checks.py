@@ -193,21 +193,27 @@ def evaluation_interval(run: CheckedRun) -> Iterator[Finding]:
     if known and run.benchmark.evaluation_interval is not None:
         asked = run.benchmark.evaluation_interval.at(batch)
     points = [(event, progress_of(event, run.benchmark)) for event in run.evaluations()]
+    closed = run.record.division == keys.CLOSED
+    none_skipped = closed and not run.benchmark.may_skip_evaluations
+    if none_skipped:
+        points = [(event, 0.0) for event, _ in points[:1]] + points
     steps = [(b - a, event) for (_, a), (event, b) in pairwise(points) if a is not None and b is not None and b > a]
     if not steps:
         return
-    if run.record.division == keys.CLOSED:
+    if closed:
         # Evaluations follow whole batches, and batches without padding differ in their samples.
         near = max(slack, ROUNDING * (asked or 0.0))
         off = [
             (step, event)
             for step, event in steps
-            if asked and abs(step - asked) > near and abs(_remainder(event, run, asked)) > near
+            if asked and abs(step - asked) > near and (none_skipped or abs(_remainder(event, run, asked)) > near)
         ]
         if off:
-            step, event = off[0]
+            longer = [(step, event) for step, event in off if none_skipped and step > asked]
+            step, event = (longer or off)[0]
             message = f"{step:g} {run.benchmark.unit} between two evaluations; the closed division requires {asked}"
-            yield run.finding("warning", "evaluation-interval", message, event)
+            message += ", and none may be skipped" if longer else ""
+            yield run.finding("error" if longer else "warning", "evaluation-interval", message, event)
     elif not run.record.is_demonstration:
         usual = median_low([step for step, _ in steps])
         irregular = [event for step, event in steps if abs(step - usual) > slack]
