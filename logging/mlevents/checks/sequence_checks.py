@@ -209,7 +209,7 @@ def evaluation_interval(run: CheckedRun) -> Iterator[Finding]:
             if asked and abs(step - asked) > near and (none_skipped or abs(_remainder(event, run, asked)) > near)
         ]
         if off:
-            longer = [(step, event) for step, event in off if none_skipped and step > asked]
+            longer = [(step, event) for step, event in off if none_skipped and asked and step > asked]
             step, event = (longer or off)[0]
             message = f"{step:g} {run.benchmark.unit} between two evaluations; the closed division requires {asked}"
             message += ", and none may be skipped" if longer else ""
