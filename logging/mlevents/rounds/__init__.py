@@ -68,11 +68,16 @@ def default_ruleset(benchmark: str, started_ms: float | None = None) -> str:
 
 def named_round(path: Path | str) -> str | None:
     """Return the round after which the innermost such folder of `path` is named: "2.1.0" for training_results_v2.1/...,
-    MLCommons' repository, or v2.1/..., and "hpc 3.0.0" for hpc_results_v3.0/...; None without such a folder."""
-    for part in reversed(Path(path).parts):
-        match = re.match(r"(?:(training|hpc)_results_)?v([0-9]+[.][0-9]+)(?![0-9.])", part)
-        if match and (match[1] or match.end() == len(part)):
-            return f"{'hpc ' if match[1] == 'hpc' else ''}{match[2]}.0"
+    MLCommons' repository, or v2.1/..., and "hpc 3.0.0" for hpc_results_v3.0/...; None without such a folder.
+
+    The folder v1.0 of a project is no round unless it holds SUBMITTER/results."""
+    parts = Path(path).parts
+    for index in reversed(range(len(parts))):
+        match = re.match(r"(?:(training|hpc)_results_)?v([0-9]+[.][0-9]+)(?![0-9.])", parts[index])
+        if match and (match[1] or match.end() == len(parts[index])):
+            name = f"{'hpc ' if match[1] == 'hpc' else ''}{match[2]}.0"
+            if name in MLPERF_RULESETS or match[1] or parts[index + 2 : index + 3] == ("results",):
+                return name
     return None
 
 
