@@ -21,6 +21,7 @@ from mlevents.rounds import (
     MLPERF_RULESETS,
     RULESETS,
     default_ruleset,
+    named_round,
     round_of_path,
     ruleset,
     rulesets_of,
@@ -210,6 +211,9 @@ def test_the_round_is_found_from_the_name_of_a_folder():
         "": None,
     }.items():
         assert round_of_path(path) == round_of_path(Path(path)) == name, path
+    assert named_round("v1.1/Org/results/s/bert/result_0.txt") == "1.1.0"
+    assert named_round("my/v1.1/Org/runs/result_0.txt") is None
+    assert named_round("hpc_results_v3.0/Org") == "hpc 3.0.0"
 
 
 def test_a_benchmark_outside_mlperf_has_rules_of_its_own_that_no_official_tool_is_asked_about():

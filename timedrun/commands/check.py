@@ -55,12 +55,15 @@ def check_paths(
     sets: list[CheckResult] = []
     dropped: set[Path] = set()
     all_reports: dict[Path, CheckReport] = {}
+    submissions = dict.fromkeys(folder for path in paths if path.is_dir() for folder in submission_folders(path))
     for folder, files in progress(folders.items(), "sets checked", shown=show_progress):
         reports, of_set = check_logs(list(files), ruleset)
         all_reports |= {report.path: report for report in reports}
         for report in reports:
             path, demonstration = report.path, report.demonstration
-            logs[path] = CheckResult.of(path, "log", report.findings, report.ruleset, demonstration=demonstration)
+            submitted = any(path.is_relative_to(submission) for submission in submissions)
+            kept = [finding for finding in report.findings if not submitted or finding.rule != "no-rules"]
+            logs[path] = CheckResult.of(path, "log", kept, report.ruleset, demonstration=demonstration)
         if folder in whole:
             rules = RULESETS[ruleset or ruleset_of(reports)]
             dropped |= {run.path for run in dropped_runs([report.summary for report in reports], rules)}
@@ -68,7 +71,6 @@ def check_paths(
             demonstration = any(report.demonstration for report in reports)
             sets.append(CheckResult.of(folder, "set", findings, ruleset_of(reports), demonstration=demonstration))
     logs |= {path: replace(logs[path], dropped=True) for path in dropped}
-    submissions = dict.fromkeys(folder for path in paths if path.is_dir() for folder in submission_folders(path))
     packages = [
         _check_package(folder, all_reports, dropped, ruleset, run_official)
         for folder in progress(submissions, "packages checked", shown=show_progress)
@@ -105,7 +107,8 @@ def _check_package(
     rounds = {log.ruleset for log in of_known_benchmarks(logs)}
     chosen = max(rounds, key=list(RULESETS).index) if rounds else list(MLPERF_RULESETS)[-1]
     of_tree = [*check_tree(folder, inside, ruleset), *check_figures(folder, inside, chosen)]
-    findings = [*failing(logs, "package", dropped), *of_tree]
+    unjudged = [replace(finding, path=None) for log in logs for finding in log.findings if finding.rule == "no-rules"]
+    findings = [*failing(logs, "package", dropped), *unjudged[:1], *of_tree]
     if len(rounds) > 1:
         message = f"its logs are of the rounds {', '.join(sorted(rounds))}; MLCommons' package checker was run for"
         message += f" {chosen}: use --ruleset for another"

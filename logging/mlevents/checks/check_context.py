@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cached_property
+from itertools import dropwhile
 from statistics import median_low
 from typing import Final
 
@@ -36,9 +38,10 @@ class CheckedRun:
         return [event for event in self.record.timed if event.key == keys.EVAL_ACCURACY]
 
     @cached_property
-    def evaluation_blocks(self) -> frozenset[int]:
-        """Identities of the blocks and epochs that start during an evaluation, with their stops: they train nothing."""
-        numbers: set[int] = set()
+    def untrained(self) -> frozenset[int]:
+        """Identities of the blocks and epochs that train nothing, with their stops: those that start during an
+        evaluation, and of a log with epochs the blocks of evaluations that start after the last one."""
+        numbers = {id(event) for event in self._evaluated_after_the_epochs()}
         evaluating = False
         opened: dict[str, Event] = {}
         for event in self.record.timed:
@@ -51,6 +54,13 @@ class CheckedRun:
                 start = opened.pop(keys.BLOCK_START if event.key == keys.BLOCK_STOP else keys.EPOCH_START, None)
                 numbers |= {id(start), id(event)} if start is not None else set()
         return frozenset(numbers)
+
+    def _evaluated_after_the_epochs(self) -> Iterator[Event]:
+        epochs = [at for at, event in enumerate(self.record.timed) if event.key in (keys.EPOCH_START, keys.EPOCH_STOP)]
+        after = self.record.timed[epochs[-1] :] if epochs else []
+        if after and after[0].key == keys.EPOCH_STOP and any(event.key == keys.EVAL_START for event in after):
+            blocks = (event for event in after if event.key in (keys.BLOCK_START, keys.BLOCK_STOP))
+            yield from dropwhile(lambda event: event.key == keys.BLOCK_STOP, blocks)
 
     @cached_property
     def evaluated_offline(self) -> bool:
@@ -69,4 +79,4 @@ class CheckedRun:
     def training(self) -> list[Event]:
         """Return the starts and stops of blocks and epochs of the timed region, without those of evaluations."""
         timed = (event for event in self.record.timed if event.key in TRAINED and id(event) not in self.misdated)
-        return [event for event in timed if id(event) not in self.evaluation_blocks]
+        return [event for event in timed if id(event) not in self.untrained]

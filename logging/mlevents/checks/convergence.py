@@ -21,6 +21,10 @@ from mlevents.summary import RunSummary
 
 UNITS: Final = {"epoch": "epochs"}
 MOST_DIFFERENCES: Final = 8
+MISSING_POINT: Final = (
+    "; MLCommons' package checker fails a closed set without a reference point: submit reference runs at that batch, "
+    "or rcp-bypass if reviewers allowed it"
+)
 ALIASES: Final = {"optimizer": "opt_name", "epsilon": "opt_epsilon"}  # names of points that logs do not use
 
 Outcome = Literal["as slow", "scaled", "too fast", "missing point"]
@@ -106,7 +110,8 @@ def converged_at(run: RunSummary, benchmark: BenchmarkRules) -> float | None:
 def check_convergence(
     runs: Sequence[RunSummary], rules: Ruleset, described_division: str | None = None
 ) -> Iterator[Finding]:
-    """Report how a set converges against the reference: an error if it is closed, too fast and not scaled for it.
+    """Report how a set converges against the reference: an error if it is closed and too fast, unless scaled for it, or
+    closed and without a point to compare it with.
 
     Args:
         described_division: of the system description, by which MLCommons' package checker judges; default: the logs'.
@@ -127,14 +132,14 @@ def check_convergence(
             scaled = reference.matches(scaling_factor(runs[0].path.parent))
         message = f"{reference}; a closed result may not converge faster"
         message += ", but its scaling.json makes up for it" if scaled else ""
-        level: Level = "error" if reference.outcome == "too fast" and not scaled else "warning"
+        message += MISSING_POINT if reference.outcome == "missing point" and not scaled else ""
+        level: Level = "warning" if scaled else "error"
         yield Finding(level=level, rule="convergence", message=f"{message}{why}")
     elif reference.outcome == "scaled":
         message = f"{reference}: the score is multiplied by {reference.factor:.6f}{why}"
         yield Finding(level="note", rule="convergence", message=message)
     elif reference.outcome == "missing point":
-        message = f"{reference}; submit reference runs at that batch"
-        yield Finding(level="warning", rule="convergence", message=message)
+        yield Finding(level="error", rule="convergence", message=f"{reference}{MISSING_POINT}")
 
 
 def scaling_factor(folder: Path) -> float | None:

@@ -12,10 +12,10 @@ from mlevents.checks import metadata_checks, plausibility, quality, sequence_che
 from mlevents.checks.check_context import CheckedRun
 from mlevents.checks.required_keys import check_required
 from mlevents.checks.result_set import check_set
-from mlevents.event import Finding, is_number, short
+from mlevents.event import Finding, Level, is_number, short
 from mlevents.machine_load import disturbances
 from mlevents.record import RunRecord, read
-from mlevents.rounds import MLPERF_RULESETS, Ruleset, own_rules, round_of_path
+from mlevents.rounds import MLPERF_RULESETS, NO_RULES, Ruleset, named_round, own_rules
 from mlevents.summary import SUBMISSION, RunSummary, summarize
 
 __all__ = ["CheckReport", "check", "check_record", "check_set"]
@@ -57,13 +57,15 @@ def check(path: Path, ruleset: str | None = None) -> CheckReport:
 
 def usual_ruleset(log: RunSummary) -> str:
     """Return the default ruleset of a log: that of the round whose folder contains it, else that of its benchmark and
-    date; for a benchmark of no round whose rules it does not record the newest, whose checks report it."""
-    if of_folder := round_of_path(log.path.absolute()):
-        return of_folder
+    date; `NO_RULES` for a round or benchmark without rules, and the newest for a log that names no benchmark."""
+    if of_folder := named_round(log.path.absolute()):
+        return of_folder if of_folder in MLPERF_RULESETS else NO_RULES.name
     if usual := own_rules.usual_ruleset_of(log.benchmark or "", log.own_rules, log.started_ms):
         return usual
     malformed = dict(log.shared)[keys.BENCHMARK_RULES] is not None
-    return own_rules.BEYOND_MLPERF if malformed else list(MLPERF_RULESETS)[-1]
+    if malformed:
+        return own_rules.BEYOND_MLPERF
+    return NO_RULES.name if log.benchmark else list(MLPERF_RULESETS)[-1]
 
 
 def check_record(record: RunRecord, ruleset: str | Ruleset) -> list[Finding]:
@@ -78,7 +80,8 @@ def check_record(record: RunRecord, ruleset: str | Ruleset) -> list[Finding]:
     run = CheckedRun(record, rules)
     findings = [*record.problems, *check_required(run)]
     for rule in _RULES:
-        findings.extend(rule(run))
+        if rules.name != NO_RULES.name or rule in _OF_ANY_ROUND:
+            findings.extend(rule(run))
     return findings
 
 
@@ -115,7 +118,14 @@ def _machine_load(run: CheckedRun) -> Iterator[Finding]:
 
 
 def _known_benchmark(run: CheckedRun) -> Iterator[Finding]:
-    if run.record.benchmark is not None and run.benchmark is None:
+    if run.rules.name == NO_RULES.name:
+        of_round = named_round(run.record.path.absolute())
+        what = f"round {of_round}" if of_round else f"benchmark {short(run.record.benchmark)}"
+        message = f"there are no rules for {what} here: only clock, status and seed were checked, and MLCommons' "
+        # A name that no round has may be a mistake of this log.
+        level: Level = "warning" if of_round else "error"
+        yield run.finding(level, "no-rules" if of_round else "benchmark-known", f"{message}checker was not run")
+    elif run.record.benchmark is not None and run.benchmark is None:
         known = ", ".join(run.rules.benchmarks)
         message = f"ruleset {run.rules.name} has no benchmark {short(run.record.benchmark)} (known: {known})"
         event = run.record.last(keys.SUBMISSION_BENCHMARK)
@@ -167,6 +177,7 @@ _RULES: Final[tuple[Callable[[CheckedRun], Iterable[Finding]], ...]] = (
     _submission_order,
     metadata_checks.counts,
     metadata_checks.sizes,
+    metadata_checks.closed_values,
     metadata_checks.batch,
     metadata_checks.micro_batch,
     metadata_checks.names,
@@ -197,4 +208,13 @@ _RULES: Final[tuple[Callable[[CheckedRun], Iterable[Finding]], ...]] = (
     plausibility.schedule,
     plausibility.throughput,
     plausibility.epoch_duration,
+)
+# What needs no fact about the benchmark, such as whether checkpoints are evaluated after the clock.
+_OF_ANY_ROUND: Final = frozenset(
+    (
+        *(_resumed, _machine_load, _known_benchmark, _benchmark_rules, _seed),
+        *(metadata_checks.one_value, metadata_checks.look_alikes),
+        *(timed_region.order, timed_region.duration, timed_region.status, sequence_checks.time_digits),
+        *(timed_region.clock_agreement, timed_region.clock_set),
+    )
 )

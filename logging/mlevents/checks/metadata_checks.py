@@ -11,6 +11,7 @@ from mlevents.checks.required_keys import required_of
 from mlevents.event import Finding, Level, is_number, short
 
 COUNTS: Final = (keys.TRAIN_SAMPLES, keys.EVAL_SAMPLES, keys.GLOBAL_BATCH_SIZE)
+OTHER_DATA: Final = 1.5  # times larger or smaller than a benchmark's own data: a set of its own, not a mistake
 NAMES: Final = (keys.SUBMISSION_ORG, keys.SUBMISSION_PLATFORM)
 # These identify demonstrations and runs of one configuration: a second value could hide the first.
 SAID_ONCE: Final = (
@@ -32,18 +33,39 @@ def counts(run: CheckedRun) -> Iterator[Finding]:
 
 
 def sizes(run: CheckedRun) -> Iterator[Finding]:
-    """Report a run whose numbers of samples are not those of the benchmark's own data, unless it names other data."""
+    """Report a run whose numbers of samples are not those of the benchmark's own data, unless it names other data.
+
+    Evaluations may be padded to whole batches: by less than one, which is at most the global batch of training if logs
+    hold no other."""
     if run.benchmark is None or run.record.is_demonstration:
         return
     for key, (least, most) in run.benchmark.samples.items():
         event = run.record.last(key)
-        if event is not None and is_number(event.value) and not least <= event.value <= most:
+        batch = run.record.value(keys.GLOBAL_BATCH_SIZE)
+        padding = batch - 1 if key == keys.EVAL_SAMPLES and is_number(batch) and batch > 0 else 0
+        if event is not None and is_number(event.value) and not least <= event.value <= most + padding:
             wanted = f"{least:,}" if least == most else f"{least:,} to {most:,}"
-            message = (
-                f"{key} is {event.value:,}, but {run.benchmark.dataset} has {wanted}: this is not a result of "
-                f"{run.benchmark.name}; a run on other data logs its dataset and its quality_target"
-            )
+            message = f"{key} is {event.value:,}, but {run.benchmark.dataset} has {wanted}"
+            if least / OTHER_DATA <= event.value <= most * OTHER_DATA:
+                message += f", padded by less than a batch of {batch:,}" if padding else ""
+                message += "; train and evaluate on the whole set, and log its size"
+            else:
+                message += f": this is not a result of {run.benchmark.name}; a run on other data logs its dataset and "
+                message += "its quality_target"
             yield run.finding("error", "dataset-size", message, event)
+
+
+def closed_values(run: CheckedRun) -> Iterator[Finding]:
+    """Report values of a closed run that the rules' text fixes and MLCommons' rule files leave open."""
+    if run.benchmark is None or run.record.division != keys.CLOSED or run.record.is_demonstration:
+        return
+    for key, constraint in run.benchmark.closed_values.items():
+        wrong = [event for event in run.record.all(key) if not constraint.holds(event.value, run.record.value)]
+        if wrong:
+            message = f"{key} is {short(wrong[0].value)}; the closed division of {run.rules.round} requires"
+            yield run.finding(
+                "error", "required-value", f"{message} {constraint.words} (training_rules.adoc)", wrong[0]
+            )
 
 
 def batch(run: CheckedRun) -> Iterator[Finding]:

@@ -72,7 +72,7 @@ def numbering(run: CheckedRun) -> Iterator[Finding]:
     end = run.position[id(stopped)] if stopped else len(run.record.events)
     for key, name in NUMBERED:
         events = [e for e in run.record.all(key) if name in e.metadata and run.position[id(e)] < end]
-        events = [e for e in events if id(e) not in run.evaluation_blocks]
+        events = [e for e in events if id(e) not in run.untrained]
         wrong = [e for e in events if not is_number(e.metadata[name]) or e.metadata[name] < 0]
         if wrong:
             message = f"{name} of {key} is {short(wrong[0].metadata[name])}, not a number >= 0"
@@ -83,7 +83,7 @@ def numbering(run: CheckedRun) -> Iterator[Finding]:
         if key in EVALUATIONS and run.evaluated_offline:
             continue  # in any order
         if key in BLOCKS and name == keys.SAMPLES_COUNT and _lengths(run, events):
-            continue
+            continue  # in any order
         for before, after in pairwise(events):
             last, number = before.metadata[name], after.metadata[name]
             # An epoch may be evaluated twice (two sets of weights), but not trained twice.
@@ -95,7 +95,8 @@ def numbering(run: CheckedRun) -> Iterator[Finding]:
                 message = f"{name} of {key} jumps from {last} (line {before.line}) to {number}"
                 yield run.finding("warning", "epoch-numbering", message, after)
                 break
-        first = events[0].metadata[name] if in_epochs and key in COUNTED_FROM_ONE and events else 1
+        from_one = in_epochs and key in COUNTED_FROM_ONE and name != keys.SAMPLES_COUNT
+        first = events[0].metadata[name] if from_one and events else 1
         counted = key == keys.EPOCH_START or run.record.first(keys.EPOCH_START) is None
         if first > 1 and counted and run.benchmark is not None and run.benchmark.from_first_epoch:
             message = f"{key} counts from {first}; the rules number epochs from 1, so the log lacks earlier ones"
@@ -113,10 +114,20 @@ def numbering(run: CheckedRun) -> Iterator[Finding]:
 
 
 def _lengths(run: CheckedRun, blocks: list[Event]) -> bool:
-    """Return True if samples_count of `blocks` is their length, as in v5.x: the sums are the evaluations' progress."""
-    sums = set(accumulate(event.metadata[keys.SAMPLES_COUNT] for event in blocks))
-    points = [progress_of(event, run.benchmark) for event in run.evaluations()]
-    return bool(points) and sums.issuperset(points)
+    """Return True if samples_count of `blocks` is their length: the same at their starts and stops, as in HugeCTR's
+    logs, or in sum the evaluations' progress, as in those of v5.x. The last block may be cut short."""
+    counts = [
+        [event.metadata.get(keys.SAMPLES_COUNT) for event in run.record.all(key) if id(event) not in run.untrained]
+        for key in (keys.BLOCK_START, keys.BLOCK_STOP)
+    ]
+    *whole, last = list(zip(*counts, strict=False)) or [(None, None)]
+    if all(start == stop for start, stop in whole) and is_number(last[0]) and is_number(last[1]) and last[1] <= last[0]:
+        return True
+    points = [progress_of(event, run.benchmark) or math.inf for event in run.evaluations()]
+    sums = [0.0, *accumulate(event.metadata[keys.SAMPLES_COUNT] for event in blocks)]
+    if not points or not set(sums).issuperset(points[:-1]):
+        return False
+    return points[-1] in sums or (len(points) > 1 and sums[-2] < points[-1] < sums[-1])
 
 
 def pairs(run: CheckedRun) -> Iterator[Finding]:
@@ -182,21 +193,27 @@ def evaluation_interval(run: CheckedRun) -> Iterator[Finding]:
     if known and run.benchmark.evaluation_interval is not None:
         asked = run.benchmark.evaluation_interval.at(batch)
     points = [(event, progress_of(event, run.benchmark)) for event in run.evaluations()]
+    closed = run.record.division == keys.CLOSED
+    none_skipped = closed and not run.benchmark.may_skip_evaluations
+    if none_skipped:
+        points = [(event, 0.0) for event, _ in points[:1]] + points
     steps = [(b - a, event) for (_, a), (event, b) in pairwise(points) if a is not None and b is not None and b > a]
     if not steps:
         return
-    if run.record.division == keys.CLOSED:
+    if closed:
         # Evaluations follow whole batches, and batches without padding differ in their samples.
         near = max(slack, ROUNDING * (asked or 0.0))
         off = [
             (step, event)
             for step, event in steps
-            if asked and abs(step - asked) > near and abs(_remainder(event, run, asked)) > near
+            if asked and abs(step - asked) > near and (none_skipped or abs(_remainder(event, run, asked)) > near)
         ]
         if off:
-            step, event = off[0]
+            longer = [(step, event) for step, event in off if none_skipped and asked and step > asked]
+            step, event = (longer or off)[0]
             message = f"{step:g} {run.benchmark.unit} between two evaluations; the closed division requires {asked}"
-            yield run.finding("warning", "evaluation-interval", message, event)
+            message += ", and none may be skipped" if longer else ""
+            yield run.finding("error" if longer else "warning", "evaluation-interval", message, event)
     elif not run.record.is_demonstration:
         usual = median_low([step for step, _ in steps])
         irregular = [event for step, event in steps if abs(step - usual) > slack]

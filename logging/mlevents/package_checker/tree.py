@@ -35,7 +35,7 @@ from mlevents.package_checker.tool_files import (
     check_private_id,
     check_scaling,
 )
-from mlevents.rounds import RULESETS, Ruleset, default_ruleset, own_rules
+from mlevents.rounds import NO_RULES, RULESETS, Ruleset, default_ruleset, own_rules
 from mlevents.rounds import ruleset as find_ruleset
 from mlevents.summary import RunSummary
 
@@ -254,6 +254,8 @@ def _benchmark_folder(
     listing: Listing, results: ResultSet, ruleset: Ruleset | None, asked: Ruleset | None
 ) -> Iterator[Finding]:
     """Yield findings unless the folder is named as a benchmark of the round."""
+    if ruleset is NO_RULES:
+        return  # reported for each log
     if ruleset is not None and results.benchmark in _names_known(ruleset):
         if results.benchmark not in ruleset.benchmarks:
             message = (

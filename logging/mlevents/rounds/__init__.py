@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -13,9 +14,15 @@ from mlevents.rounds.ruleset import BenchmarkRules as BenchmarkRules
 from mlevents.rounds.ruleset import RequiredKey as RequiredKey
 from mlevents.rounds.ruleset import Ruleset as Ruleset
 
+# For logs of a round or benchmark without rules here: no rules of another round count.
+NO_RULES: Final = replace(
+    beyond_mlperf.RULESET, name="none", required=(), closed_required=(), benchmarks={}, init_minutes={}
+)
 # Oldest first.
 MLPERF_RULESETS: Final[dict[str, Ruleset]] = {rules.name: rules for rules in training.ROUNDS}
-RULESETS: Final[dict[str, Ruleset]] = {**MLPERF_RULESETS, beyond_mlperf.RULESET.name: beyond_mlperf.RULESET}
+RULESETS: Final[dict[str, Ruleset]] = {
+    rules.name: rules for rules in (NO_RULES, *training.ROUNDS, beyond_mlperf.RULESET)
+}
 
 # The dataset of each benchmark; a log with another dataset is a demonstration.
 BENCHMARK_DATASET: Final[dict[str, str]] = {
@@ -59,15 +66,22 @@ def default_ruleset(benchmark: str, started_ms: float | None = None) -> str:
     return _REFERENCE.get(benchmark, known[-1])
 
 
-def round_of_path(path: Path | str) -> str | None:
-    """Return the ruleset of the innermost folder of `path` that is named after a round.
+def named_round(path: Path | str) -> str | None:
+    """Return the round after which the innermost such folder of `path` is named: "2.1.0" for training_results_v2.1/...,
+    MLCommons' repository, or v2.1/..., and "hpc 3.0.0" for hpc_results_v3.0/...; None without such a folder.
 
-    Such as "2.1.0" for training_results_v2.1/MosaicML/results/..., MLCommons' repository, or v2.1/MosaicML/results/...;
-    None without such a folder, or for an unknown round.
-    """
-    for part in reversed(Path(path).parts):
-        match = re.match(r"(?:training_results_v([0-9]+[.][0-9]+)(?![0-9.])|v([0-9]+[.][0-9]+)$)", part)
-        if match:
-            name = f"{match[1] or match[2]}.0"
-            return name if name in MLPERF_RULESETS else None
+    The folder v1.0 of a project is no round unless it holds SUBMITTER/results."""
+    parts = Path(path).parts
+    for index in reversed(range(len(parts))):
+        match = re.match(r"(?:(training|hpc)_results_)?v([0-9]+[.][0-9]+)(?![0-9.])", parts[index])
+        if match and (match[1] or match.end() == len(parts[index])):
+            name = f"{'hpc ' if match[1] == 'hpc' else ''}{match[2]}.0"
+            if name in MLPERF_RULESETS or match[1] or parts[index + 2 : index + 3] == ("results",):
+                return name
     return None
+
+
+def round_of_path(path: Path | str) -> str | None:
+    """Return the ruleset of `named_round`; None without such a folder, or for a round without rules here."""
+    name = named_round(path)
+    return name if name in MLPERF_RULESETS else None

@@ -46,8 +46,8 @@ RESNET: Final = BenchmarkRules(
     runs=5,
     unit="epoch",  # training_rules.adoc, epoch reporting
     evaluation_interval=EvaluationInterval(constant=4),  # every 4 epochs, first one free between 0 and 3
-    # MosaicML's logs have 1,281,168; some of v3.1 and v4.0 have 49,999. Padded batches may add up to 16.
-    samples={keys.TRAIN_SAMPLES: (1_281_167, 1_281_168), keys.EVAL_SAMPLES: (49_999, 50_016)},
+    # MosaicML's logs have 1,281,168; some of v3.1 and v4.0 have 49,999.
+    samples={keys.TRAIN_SAMPLES: (1_281_167, 1_281_168), keys.EVAL_SAMPLES: (49_999, 50_000)},
     # 4.089e9 multiply-adds forward at 224 pixels (torchvision's weights of ResNet-50 v1.5), twice that backward.
     training_flop=1_281_167 * 3 * 2 * 4.089e9,
     open_keys=OPEN_KEYS,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 from mlevents import keys
@@ -72,6 +73,20 @@ def scaled(words: str, value_of: Callable[[float], float]) -> Constraint:
     return related(words, BATCH, lambda value, batch: abs(value - value_of(batch)) < 1e-9)
 
 
+def _tenth_of_base(rate: float, base: float) -> bool:
+    return math.isclose(rate, 0.1 * base, rel_tol=1e-6)
+
+
+# training_rules.adoc, table of hyper-parameters, and for GPT-OSS 20B its appendix on v6.0.
+TENTH: Final = {keys.OPT_END_LR: related("a tenth of opt_base_learning_rate", (keys.OPT_BASE_LR,), _tenth_of_base)}
+TENTH_OR_REFERENCE: Final = {
+    keys.OPT_END_LR: related(
+        "a tenth of opt_base_learning_rate, or 4e-05",
+        (keys.OPT_BASE_LR,),
+        lambda rate, base: rate == 4e-5 or _tenth_of_base(rate, base),
+    )
+}
+
 _RATE_405B: Final = related("8e-5 * global_batch_size / 1152", BATCH, lambda v, batch: v * 1152 == batch * 8e-5)
 _SHAPE_405B: Final = (
     once(keys.GLOBAL_BATCH_SIZE),
@@ -96,6 +111,12 @@ LLAMA31_405B: Final = BenchmarkRules(
     # The reference's README: every 46,080 sequences. Changed in 5.1 (training_policies pull request 563).
     evaluation_interval=EvaluationInterval(constant=46_080, whole_batches=True),
     training_flop=6 * 403.7e9 * 8192,  # weights in matrix products (arXiv:2407.21783, table 3)
+    closed_values={
+        keys.OPT_END_LR: Constraint("8e-07", lambda rate, _: math.isclose(rate, 8e-7, rel_tol=1e-6)),
+        keys.OPT_LR_WARMUP_STEPS: related(  # v5.0's logs do not round it up
+            "CEIL(8,000 * 1152 / global_batch_size)", BATCH, lambda v, batch: abs(v - 8000 * 1152 / batch) < 1
+        ),
+    },
     open_keys=(*_SHAPE_405B, once(keys.OPT_BASE_LR), *FREE_ADAMW),
     closed_keys=(
         *_SHAPE_405B,
@@ -120,7 +141,6 @@ DECAY_405B: Final = once(
 def _small(
     name: str,
     target: float,
-    interval: EvaluationInterval | None,
     open_keys: tuple[RequiredKey, ...],
     training_flop: float | None = None,
 ) -> BenchmarkRules:
@@ -134,8 +154,10 @@ def _small(
         runs=10,
         unit="samples",
         progress=keys.SAMPLES_COUNT,
-        evaluation_interval=interval,
+        # Every 12288 sequences, rounded up to whole batches (training_policies pull request 567).
+        evaluation_interval=EvaluationInterval(constant=12_288, whole_batches=True),
         training_flop=training_flop,
+        closed_values=TENTH,
         open_keys=open_keys,
         closed_keys=(
             once(keys.GLOBAL_BATCH_SIZE),
@@ -154,25 +176,26 @@ def _small(
 LLAMA31_8B: Final = _small(
     "llama31_8b",
     3.3,
-    # Every 12288 sequences, rounded up to whole batches, none skipped (training_policies pull request 567).
-    EvaluationInterval(constant=12_288, whole_batches=True),
     # Any loss: today's rule files require one below 1.0, which this metric never is (see the rounds' defects).
     (evaluation(within(above=0.0), progress=keys.SAMPLES_COUNT),),
     6 * 7.5e9 * 8192,  # weights in matrix products (arXiv:2407.21783, table 3)
 )
 
-GPT_OSS_20B: Final = _small(
-    "gpt_oss_20b",
-    3.34,
-    None,
-    (
-        log_perplexity(3.34),
-        once(keys.MAX_SEQUENCE_LENGTH, equal(8192)),
-        named(keys.OPT_NAME, "adamw"),
-        *once_each(keys.OPT_BASE_LR, keys.OPT_END_LR),
-        *FREE_ADAMW,
-        *once_each(keys.GRADIENT_ACCUMULATION_STEPS, keys.EVAL_SAMPLES, keys.MAX_STEPS),
+GPT_OSS_20B: Final = replace(
+    _small(
+        "gpt_oss_20b",
+        3.34,
+        (
+            log_perplexity(3.34),
+            once(keys.MAX_SEQUENCE_LENGTH, equal(8192)),
+            named(keys.OPT_NAME, "adamw"),
+            *once_each(keys.OPT_BASE_LR, keys.OPT_END_LR),
+            *FREE_ADAMW,
+            *once_each(keys.GRADIENT_ACCUMULATION_STEPS, keys.EVAL_SAMPLES, keys.MAX_STEPS),
+        ),
     ),
+    may_skip_evaluations=False,
+    closed_values=TENTH_OR_REFERENCE,
 )
 
 _SHAPE_671B: Final = (

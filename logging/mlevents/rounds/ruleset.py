@@ -147,6 +147,7 @@ class BenchmarkRules:
     runs: int
     unit: Unit  # what the metadata `progress` counts
     evaluation_interval: EvaluationInterval | None  # binding in the closed division only; None: unknown
+    may_skip_evaluations: bool = True  # False: a closed run is evaluated at every interval
     target_excluded: bool = False  # the target must be exceeded
     progress: str = keys.EPOCH_NUM  # metadata of eval_accuracy that holds the progress of the run
     dropped: int = 1  # runs dropped at each end before taking the mean
@@ -167,6 +168,8 @@ class BenchmarkRules:
     open_keys: tuple[RequiredKey, ...] = ()
     closed_keys: tuple[RequiredKey, ...] = ()
     closed_optimizer_keys: Mapping[str, tuple[RequiredKey, ...]] | None = None  # by the value of opt_name
+    # What training_rules.adoc fixes in the closed division and the rule files leave open, by key.
+    closed_values: Mapping[str, Constraint] = field(default_factory=dict)
 
     def reached(self, quality: float | Mapping[str, float], target: float | None = None) -> bool:
         """Return True if `quality` reaches `target` (default: the benchmark's own).

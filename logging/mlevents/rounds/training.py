@@ -30,10 +30,20 @@ from mlevents.rounds.pretraining_benchmarks import (
     LLAMA31_8B,
     LLAMA31_405B,
     QWEN35_397B_GRPO,
+    TENTH,
     log_perplexity,
 )
 from mlevents.rounds.recommendation_benchmarks import DLRM, DLRM_DCNV2, DLRMV4, GNN, MINIGO
-from mlevents.rounds.ruleset import BenchmarkRules, RequiredKey, Ruleset, named, next_round, once, replaced
+from mlevents.rounds.ruleset import (
+    BenchmarkRules,
+    EvaluationInterval,
+    RequiredKey,
+    Ruleset,
+    named,
+    next_round,
+    once,
+    replaced,
+)
 
 # v2.0, the reference round for ResNet. Source of names and occurrences, here and below: training_X.Y.0/*.yaml of the
 # compliance checker in mlperf-logging 4.1.68. The system description's status has other words than the log's.
@@ -236,8 +246,12 @@ V5_1: Final = next_round(
     benchmarks=[
         _by_samples_or_epochs(LLAMA31_8B),
         FLUX1,
-        # training_policies pull request 563 changed the schedule; the new one is not fully known.
-        replace(_405B, evaluation_interval=None, closed_keys=replaced(_405B.closed_keys, DECAY_405B)),
+        # training_policies pull request 563: more often, without the first FLOOR(0.0026 * batch + 12) evaluations.
+        replace(
+            _405B,
+            evaluation_interval=EvaluationInterval(constant=18_432, whole_batches=True),
+            closed_keys=replaced(_405B.closed_keys, DECAY_405B),
+        ),
     ],
     defects=(
         *(defects.open_counts_epochs("5.1.0", rules) for rules in (LLAMA2_70B_LORA, LLAMA31_405B)),
@@ -269,7 +283,9 @@ V6_0: Final = next_round(
     RequiredKey(key=keys.CONFIG_FILENAME, occurrence="any"),
     dropped=("retinanet", "rgat"),
     benchmarks=[
-        LLAMA31_8B,
+        # training_rules.adoc, "Quality measure": only Llama 2 and Llama 3.1 405B skip evaluations.
+        replace(LLAMA31_8B, may_skip_evaluations=False),
+        replace(FLUX1, may_skip_evaluations=False),
         LLAMA2_70B_LORA,
         replace(V5_1.benchmarks[LLAMA31_405B.name], open_keys=LLAMA31_405B.open_keys),
         GPT_OSS_20B,
@@ -293,7 +309,11 @@ V6_1: Final = next_round(
     RequiredKey(key=keys.CONFIG_FILENAME, filled=True),
     dropped=("dlrm_dcnv2", "llama31_405b"),
     benchmarks=[
-        replace(FLUX1, closed_keys=replaced(FLUX1.closed_keys, once("evaluation_frequency", _WHOLE_BATCHES))),
+        replace(
+            V6_0.benchmarks[FLUX1.name],
+            closed_keys=replaced(FLUX1.closed_keys, once("evaluation_frequency", _WHOLE_BATCHES)),
+        ),
+        replace(GPT_OSS_20B, closed_values=TENTH),
         replace(
             DEEPSEEKV3_671B,
             closed_keys=replaced(DEEPSEEKV3_671B.closed_keys, log_perplexity(3.6, FIRST_EVALUATION_671B)),

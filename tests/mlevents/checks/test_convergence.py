@@ -108,7 +108,9 @@ def test_levels_of_the_other_outcomes(write_set):
     assert said(write_set((36,) * 5)) == []
     ((level, message),) = said(write_set((35,) * 5))
     assert level == "note" and message.endswith("the score is multiplied by 1.004396")
-    assert [level for level, _ in said(write_set((90,) * 5, 100_000))] == ["warning"]
+    for epochs, batch in ((90, 100_000), (20, 100)):
+        ((level, message),) = said(write_set((epochs,) * 5, batch))
+        assert level == "error" and "submit reference runs at that batch" in message
     ((level, message),) = said(write_set((27,) * 5, 2048, division="open"))
     assert level == "note"
     assert message == "converges in 27 epochs; the reference needs 35.04 (at least 33.86) at batch 2048"

@@ -377,21 +377,54 @@ def test_dlrm_may_clear_caches_in_another_process_and_end_at_an_evaluation_witho
     assert "cache-clear" in found(write, records, "5.1.0")
 
 
-@pytest.mark.parametrize(
-    ("blocks", "wrong"),
-    [((1536, 384, 384), False), ((384, 384, 384), False), ((1536, 384, 383), True), ((0, 384, 768), False)],
-)
-def test_samples_of_a_block_are_its_start_or_its_length(make_records, write, blocks, wrong):
+BLOCKS = {  # samples_count of each block's start and stop, of each evaluation, and whether a block steps back
+    "lengths, the first ones unevaluated": ((1536, 384, 384), (1536, 384, 384), (1536, 1920, 2304), False),
+    "lengths, the last block cut": ((384, 384, 384), (384, 384, 384), (384, 768, 900), False),
+    "lengths, only the last stop cut": ((384, 384, 384), (384, 384, 132), (384, 768, 900), False),
+    "lengths, evaluations count epochs": ((384, 384, 384), (384, 384, 384), (0.05, 0.1, 0.15), False),
+    "lengths at starts alone, the last block cut": ((384, 384, 384), (), (384, 768, 900), False),
+    "positions": ((0, 384, 768), (384, 768, 1152), (384, 768, 1152), False),
+    "a position that steps back": ((0, 384, 256), (384, 768, 1152), (384, 768, 1152), True),
+    "a block trained twice": ((0, 384, 384), (384, 768, 768), (384, 768, 1152), True),
+}
+
+
+@pytest.mark.parametrize(("starts", "stops", "evaluations", "wrong"), BLOCKS.values(), ids=BLOCKS)
+def test_samples_of_a_block_are_its_position_or_its_length(make_records, write, starts, stops, evaluations, wrong):
     records = make_records(accuracies=(0.97, 0.95, 0.92))
     put("submission_benchmark", "llama2_70b_lora")(records)
-    lengths, total = blocks[0] > 0, 0
-    for number, samples in enumerate(blocks):
-        total += samples if lengths else 384
-        for key in ("block_start", "block_stop"):
-            note(key, number, samples_count=samples)(records)
-            del named(records, key, number)["metadata"]["first_epoch_num"]
-        note("eval_accuracy", number, samples_count=1536 + 384 * number if blocks[0] == 1536 else total)(records)
+    for key, counts in (("block_start", starts), ("block_stop", stops), ("eval_accuracy", evaluations)):
+        for number, samples in enumerate(counts):
+            unit = "epoch_num" if 0 < samples < 1 else "samples_count"
+            note(key, number, **{unit: samples})(records)
+            named(records, key, number)["metadata"].pop("first_epoch_num", None)
     assert ("epoch-numbering" in found(write, records, "5.1.0")) == wrong
+
+
+def test_a_block_of_evaluations_after_the_last_epoch_trains_nothing(records, write):
+    stop = records.index(named(records, "eval_start", 1))
+    block = {**named(records, "block_start"), "time_ms": records[stop]["time_ms"]}
+    records.insert(stop, {**named(records, "block_stop"), "time_ms": block["time_ms"]})
+    records.insert(stop + 1, block)
+    assert found(write, records) == []
+    epoch = [record for record in records if record["key"].startswith("epoch")][-2:]
+    records[stop + 2 : stop + 2] = [{**record, "time_ms": block["time_ms"]} for record in epoch]
+    assert "epoch-numbering" in found(write, records)  # it trains the second epoch again
+
+
+@pytest.mark.parametrize(
+    ("evaluated", "words"),
+    [
+        (50_063, None),
+        (50_064, "padded by less than a batch of 64"),
+        (40_000, "log its size"),
+        (10_000, "not a result of"),
+    ],
+)
+def test_an_evaluation_set_is_padded_by_less_than_a_batch(records, write, evaluated, words):
+    put("eval_samples", evaluated)(records)
+    messages = [f.message for f in check_record(read(write(records)), "2.0.0") if f.rule == "dataset-size"]
+    assert len(messages) == (words is not None) and all(words in message for message in messages)
 
 
 def test_blocks_of_an_evaluation_train_nothing(records, write):

@@ -1,0 +1,75 @@
+"""Closed runs keep what only the text of the rules fixes; a round without rules is judged by no other's."""
+
+import pytest
+
+from mlevents import keys
+from mlevents.checks.log_check import check, check_record
+from mlevents.rounds import NO_RULES
+from tests.mlevents.conftest import lines_of, put
+from tests.mlevents.rounds.synthetic_logs import log_of, record_of
+
+
+def closed(name, benchmark, every=12_288, first=12_288, **values):
+    """A complete closed log with two evaluations, the first after `first` samples."""
+    records = log_of(name, benchmark, "closed")
+    for key, value in values.items():
+        put(records, key, value)
+    at = first - every
+    for record in records:
+        at += every if record["key"] == "eval_start" else 0
+        if record["key"].startswith("eval_") and "samples_count" in record["metadata"]:
+            record["metadata"]["samples_count"] = at
+    return records
+
+
+@pytest.mark.parametrize(
+    ("name", "benchmark", "base", "key", "value", "right"),
+    [
+        ("6.0.0", "gpt_oss_20b", 5e-4, keys.OPT_END_LR, 5e-5, True),
+        ("6.0.0", "gpt_oss_20b", 5e-4, keys.OPT_END_LR, 4e-5, True),  # of the reference's runs: in v6.0 alone
+        ("6.1.0", "gpt_oss_20b", 5e-4, keys.OPT_END_LR, 4e-5, False),
+        ("6.0.0", "gpt_oss_20b", 5e-4, keys.OPT_END_LR, 1e-3, False),
+        ("5.1.0", "llama31_8b", 8e-4, keys.OPT_END_LR, 8e-5, True),
+        ("5.1.0", "llama31_8b", 8e-4, keys.OPT_END_LR, 8e-4, False),
+        ("5.0.0", "llama31_405b", 8e-5, keys.OPT_END_LR, 8e-7, True),
+        ("5.0.0", "llama31_405b", 8e-5, keys.OPT_END_LR, 8e-6, False),
+        ("5.1.0", "llama31_405b", 8e-5, keys.OPT_LR_WARMUP_STEPS, 8000, True),  # at a batch of 1152
+        ("5.1.0", "llama31_405b", 8e-5, keys.OPT_LR_WARMUP_STEPS, 7000, False),
+    ],
+)
+def test_the_schedule_of_the_learning_rate_is_the_rules(name, benchmark, base, key, value, right):
+    records = closed(name, benchmark, **{keys.OPT_BASE_LR: base, key: value})
+    records.append(records.pop(next(at for at, record in enumerate(records) if record["key"] == keys.OPT_BASE_LR)))
+    for division, fails in (("closed", not right), ("open", False)):
+        put(records, keys.SUBMISSION_DIVISION, division)
+        findings = check_record(record_of(records), name)
+        assert any(f.level == "error" and f.message.startswith(key) for f in findings) == fails, division
+
+
+@pytest.mark.parametrize(
+    ("name", "benchmark", "every", "first", "wrong"),
+    [
+        ("6.0.0", "gpt_oss_20b", 12_288, 12_288, False),
+        ("6.0.0", "gpt_oss_20b", 24_576, 24_576, True),
+        ("6.1.0", "gpt_oss_20b", 12_288, 24_576, True),
+        ("6.0.0", "llama31_8b", 12_288, 24_576, True),
+        ("5.1.0", "llama31_405b", 18_432, 276_480, False),
+    ],
+)
+def test_only_some_benchmarks_skip_evaluations(name, benchmark, every, first, wrong):
+    findings = check_record(record_of(closed(name, benchmark, every, first)), name)
+    assert ("error" in {f.level for f in findings if f.rule == "evaluation-interval"}) == wrong
+
+
+@pytest.mark.parametrize("folder", ["training_results_v0.7", "training_results_v1.1", "hpc_results_v3.0", "v0.6"])
+def test_a_log_of_a_round_or_benchmark_without_rules_is_judged_by_no_other_rounds(folder, make_records, tmp_path):
+    path = tmp_path / folder / "Org/results/System/resnet/result_0.txt"
+    path.parent.mkdir(parents=True)
+    records = [record for record in make_records(accuracies=(0.1,)) if record["key"] != "train_samples"]
+    path.write_text("\n".join(lines_of(records)))
+    assert (check(path).ruleset, [finding.rule for finding in check(path).findings]) == (NO_RULES.name, ["no-rules"])
+    put(records, "submission_benchmark", "openfold")
+    records[-1]["metadata"]["status"] = "aborted"
+    for place, level in ((path, "warning"), (tmp_path / "result_0.txt", "error")):  # maybe no name of a benchmark
+        place.write_text("\n".join(lines_of(records)))
+        assert sorted(finding.level for finding in check(place).findings) == sorted([level, "error"])
