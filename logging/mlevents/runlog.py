@@ -22,8 +22,6 @@ from mlevents.log_rollback import NotResumable, Rollback, roll_back
 
 Scalar: TypeAlias = "str | int | float | bool | None | Sequence[Scalar] | Mapping[str, Scalar]"
 
-STARTS: Final = frozenset({keys.INIT_START, keys.RUN_START, keys.EPOCH_START, keys.BLOCK_START, keys.EVAL_START})
-ENDS: Final = frozenset({keys.INIT_STOP, keys.RUN_STOP, keys.EPOCH_STOP, keys.BLOCK_STOP, keys.EVAL_STOP})
 # Scores and resumed runs depend on these, so they must survive a crash of the machine, not only of the process.
 SYNCED: Final = frozenset(
     {keys.INIT_STOP, keys.RUN_START, keys.RUN_STOP, keys.EVAL_ACCURACY, keys.BLOCK_START, keys.BLOCK_STOP}
@@ -231,7 +229,10 @@ class RunLog:
     def _line(self, event_type: str, key: str, value: Scalar, metadata: dict[str, Scalar]) -> bytes:
         if not isinstance(key, str) or not key:
             raise TypeError(f"event key must be a non-empty string, not {key!r}; nothing was logged")
-        for method, marks, expected in (("start", STARTS, keys.INTERVAL_START), ("end", ENDS, keys.INTERVAL_END)):
+        for method, marks, expected in (
+            ("start", keys.STARTS, keys.INTERVAL_START),
+            ("end", keys.ENDS, keys.INTERVAL_END),
+        ):
             if key in marks and event_type != expected:
                 raise ValueError(f"{key} marks the {method} of an interval: log it with {method}(); nothing was logged")
         for name in ("file", "lineno"):

@@ -184,6 +184,7 @@ _RULES: Final[tuple[Callable[[CheckedRun], Iterable[Finding]], ...]] = (
     sequence_checks.time_digits,
     sequence_checks.time_steps,
     timed_region.cache_clear,
+    sequence_checks.event_types,
     sequence_checks.numbering,
     sequence_checks.pairs,
     sequence_checks.nesting,
@@ -196,5 +197,6 @@ _RULES: Final[tuple[Callable[[CheckedRun], Iterable[Finding]], ...]] = (
     plausibility.instant_evaluations,
     plausibility.schedule,
     plausibility.throughput,
+    plausibility.record_time,
     plausibility.epoch_duration,
 )
