@@ -16,6 +16,8 @@ from mlevents import keys
 MARK: Final = ":::MLLOG"
 MARK_BYTES: Final = MARK.encode()
 EVENT_TYPES: Final = (keys.INTERVAL_START, keys.INTERVAL_END, keys.POINT_IN_TIME)
+STARTS: Final = frozenset({keys.INIT_START, keys.RUN_START, keys.EPOCH_START, keys.BLOCK_START, keys.EVAL_START})
+ENDS: Final = frozenset({keys.INIT_STOP, keys.RUN_STOP, keys.EPOCH_STOP, keys.BLOCK_STOP, keys.EVAL_STOP})
 DEEPEST: Final = 32  # levels of nested lists and dicts in a record
 MOST_LOST: Final = 100  # unreadable records of one line; each costs time proportional to the text before it
 MOST_ALIKE: Final = 5  # problems of one rule in a log that are said one by one

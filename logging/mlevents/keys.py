@@ -33,8 +33,6 @@ EVAL_START: Final = "eval_start"
 EVAL_STOP: Final = "eval_stop"
 EVAL_ACCURACY: Final = "eval_accuracy"
 TRACKED_STATS: Final = "tracked_stats"  # not a constant of mlperf-logging, but the usual name in published logs
-STARTS: Final = frozenset({INIT_START, RUN_START, EPOCH_START, BLOCK_START, EVAL_START})
-ENDS: Final = frozenset({INIT_STOP, RUN_STOP, EPOCH_STOP, BLOCK_STOP, EVAL_STOP})
 
 # Names inside `metadata`, and the two statuses of a finished run.
 EPOCH_NUM: Final = "epoch_num"

@@ -17,7 +17,7 @@ from types import FrameType, TracebackType
 from typing import Any, Final, Self, TypeAlias
 
 from mlevents import keys
-from mlevents.event import MARK
+from mlevents.event import ENDS, MARK, STARTS
 from mlevents.log_rollback import NotResumable, Rollback, roll_back
 
 Scalar: TypeAlias = "str | int | float | bool | None | Sequence[Scalar] | Mapping[str, Scalar]"
@@ -229,10 +229,7 @@ class RunLog:
     def _line(self, event_type: str, key: str, value: Scalar, metadata: dict[str, Scalar]) -> bytes:
         if not isinstance(key, str) or not key:
             raise TypeError(f"event key must be a non-empty string, not {key!r}; nothing was logged")
-        for method, marks, expected in (
-            ("start", keys.STARTS, keys.INTERVAL_START),
-            ("end", keys.ENDS, keys.INTERVAL_END),
-        ):
+        for method, marks, expected in (("start", STARTS, keys.INTERVAL_START), ("end", ENDS, keys.INTERVAL_END)):
             if key in marks and event_type != expected:
                 raise ValueError(f"{key} marks the {method} of an interval: log it with {method}(); nothing was logged")
         for name in ("file", "lineno"):

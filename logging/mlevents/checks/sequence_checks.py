@@ -11,7 +11,7 @@ from typing import Final
 from mlevents import keys
 from mlevents.checks.check_context import TRAINED, CheckedRun
 from mlevents.evaluations import CLOCK_TOLERANCE_MS, progress_of
-from mlevents.event import Event, Finding, Level, is_number, short
+from mlevents.event import ENDS, STARTS, Event, Finding, Level, is_number, short
 from mlevents.summary import SUBMISSION
 
 PAIRS: Final = {
@@ -87,8 +87,8 @@ def event_types(run: CheckedRun) -> Iterator[Finding]:
 
 def _usual_type(event: Event) -> str:
     """Return the type that is fixed for the key of `event`, for other keys the event's own."""
-    if event.key in keys.STARTS | keys.ENDS:
-        return keys.INTERVAL_START if event.key in keys.STARTS else keys.INTERVAL_END
+    if event.key in STARTS | ENDS:
+        return keys.INTERVAL_START if event.key in STARTS else keys.INTERVAL_END
     return keys.POINT_IN_TIME if event.key in POINTS else event.event_type
 
 
