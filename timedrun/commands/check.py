@@ -145,9 +145,7 @@ def check(arguments: argparse.Namespace) -> ExitCode:
             for result in own:
                 near = Path(result.path).absolute() if result.kind == "package" else of_set
                 stdio.show("\n".join(result_lines(result, near)))
-            if shared:
-                stdio.show("\n".join(shared))
-            if len(results) > 2:
-                stdio.show("\n".join(["", *summary_lines(results, root, "rule", quiet=True)]))
+            if shared or len(results) > 2:
+                stdio.show("\n".join([*shared, "", *summary_lines(results, root, "rule", quiet=True)]))
     not_run = arguments.official and any(result.checker and result.official == "not run" for result in results)
     return ExitCode.ERROR if not_run or any(result.failed for result in results) else ExitCode.OK

@@ -147,11 +147,10 @@ def apart(results: Sequence[CheckResult]) -> tuple[list[CheckResult], list[str]]
         for finding in result.findings if result.kind == "log" else ():
             groups.setdefault(_alike(finding), {}).setdefault(result.path, (result, finding))
     shared = {alike: list(logs.values()) for alike, logs in groups.items() if len(logs) >= ALIKE}
-    own = [
-        replace(result, findings=[f for f in result.findings if result.kind != "log" or _alike(f) not in shared])
-        for result in results
-    ]
-    lines: list[str] = []
+    own, lines = list[CheckResult](), list[str]()
+    for result in results:
+        rest = [finding for finding in result.findings if result.kind != "log" or _alike(finding) not in shared]
+        own.append(replace(result, findings=rest))
     for members in sorted(shared.values(), key=lambda members: LEVELS.index(members[0][1].level)):
         first, finding = members[0]
         lines.append(printable(f"{len(members)} logs: {listed([Path(log.path).name for log, _ in members], NAMED)}"))

@@ -106,10 +106,7 @@ BROKEN: dict[str, tuple[Callable, str]] = {
     ),
     "no time passes": (lambda r: r[-1].update(time_ms=named(r, "run_start")["time_ms"]), "clock-order"),
     "a stop that is a start": (lambda r: named(r, "run_stop").update(event_type="INTERVAL_START"), "event-type"),
-    "a value that is an interval": (
-        lambda r: named(r, "eval_accuracy").update(event_type="INTERVAL_END"),
-        "event-type",
-    ),
+    "a value of an interval": (lambda r: named(r, "eval_accuracy").update(event_type="INTERVAL_END"), "event-type"),
     "elapsed is no duration": (note("run_stop", elapsed_ms="long"), "clock-agreement"),
 }
 
@@ -171,10 +168,7 @@ DOUBTFUL: dict[str, tuple[Callable, str]] = {
         "logged-throughput",
     ),
     "no quality until the target": (put("eval_accuracy", 0.1), "quality-leap"),
-    "initialization ends by a start": (
-        lambda r: named(r, "init_stop").update(event_type="INTERVAL_START"),
-        "event-type",
-    ),
+    "init ends by a start": (lambda r: named(r, "init_stop").update(event_type="INTERVAL_START"), "event-type"),
     "another target logged": (insert("quality_target"), "quality-target"),
 }
 
