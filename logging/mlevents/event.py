@@ -6,7 +6,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from json import JSONDecoder
 from sys import intern
 from typing import Any, Final, Literal, NamedTuple, TypeGuard
@@ -16,8 +16,19 @@ from mlevents import keys
 MARK: Final = ":::MLLOG"
 MARK_BYTES: Final = MARK.encode()
 EVENT_TYPES: Final = (keys.INTERVAL_START, keys.INTERVAL_END, keys.POINT_IN_TIME)
+STARTS: Final = frozenset({keys.INIT_START, keys.RUN_START, keys.EPOCH_START, keys.BLOCK_START, keys.EVAL_START})
+ENDS: Final = frozenset({keys.INIT_STOP, keys.RUN_STOP, keys.EPOCH_STOP, keys.BLOCK_STOP, keys.EVAL_STOP})
 DEEPEST: Final = 32  # levels of nested lists and dicts in a record
 MOST_LOST: Final = 100  # unreadable records of one line; each costs time proportional to the text before it
+MOST_ALIKE: Final = 5  # problems of one rule in a log that are said one by one
+# By the first characters of a record, what wrote it.
+WRITTEN_AS: Final = {
+    "{'": "the record is a Python dict, not JSON: write json.dumps(record), or log with mlperf_logging",
+    "{\\": (
+        "the record is within a JSON string, as in Docker's json-file logs, which MLCommons' tools cannot read: take "
+        "the log from `docker logs CONTAINER`, or unwrap it with `jq -rj .log FILE`"
+    ),
+}
 LATEST_MS: Final = 1e15  # the year 33658; a later time would lose its milliseconds in a float
 
 
@@ -136,6 +147,20 @@ class LogReader:
     def _problem(self, rule: str, message: str, level: Level = "error") -> None:
         self.problems.append(Finding(level=level, rule=rule, message=message, line=self._line, path=self._path))
 
+    @property
+    def problems_once(self) -> list[Finding]:
+        """The problems, those of a rule with more than `MOST_ALIKE` as the first of them and their number."""
+        count = Counter(problem.rule for problem in self.problems)
+        said: list[Finding] = []
+        for problem in self.problems:
+            alike = count[problem.rule]
+            if alike <= MOST_ALIKE:
+                said.append(problem)
+            elif all(problem.rule != other.rule for other in said):
+                message = f"{problem.message}; so or similarly {alike:,} records of this log, this is the first"
+                said.append(replace(problem, message=message))
+        return said
+
     def usual(self, number: int, raw: bytes) -> Event | None:
         """Return the event of a line in the usual form; None if `events` has to parse the line.
 
@@ -210,7 +235,8 @@ class LogReader:
         try:
             fields, end = self._decoder.raw_decode(text, position)
         except (ValueError, RecursionError) as error:
-            self._problem("record-json", f"invalid JSON ({json_fault(error)}); record skipped")
+            why = WRITTEN_AS.get(text[position : position + 2]) or f"invalid JSON ({json_fault(error)})"
+            self._problem("record-json", f"{why}; record skipped")
             return None, position
         if self._constants:
             names = ", ".join(sorted(set(self._constants)))
@@ -236,7 +262,14 @@ class LogReader:
         if isinstance(time_ms, str):
             time_ms = self._time_from_text(key, time_ms)
         if not is_number(time_ms) or abs(time_ms) > LATEST_MS:
-            self._problem("record-time", f"time_ms of {key} is {short(time_ms)}, not a valid time; record skipped")
+            hint = ""
+            if is_number(time_ms):
+                unit = (
+                    "microseconds: divide them by 1,000" if time_ms < 1e17 else "nanoseconds: divide them by 1,000,000"
+                )
+                hint = f", as if the log's times were in {unit}"
+            message = f"time_ms of {key} is {short(time_ms)}, not a valid time{hint}; record skipped"
+            self._problem("record-time", message)
             return None
         event_type = fields.get("event_type")
         if event_type not in EVENT_TYPES:

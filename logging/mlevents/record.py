@@ -272,8 +272,8 @@ def read(path: Path) -> RunRecord:
                 file.seek(0)
                 return _nothing_read(path, why, hashlib.file_digest(file, "sha256").hexdigest())
     if not events:
-        return _nothing_read(path, f"no readable {MARK} record{_kind(head)}", digest.hexdigest(), reader.problems)
-    return RunRecord(path, tuple(events), tuple(reader.problems), digest.hexdigest())
+        return _nothing_read(path, f"no readable {MARK} record{_kind(head)}", digest.hexdigest(), reader.problems_once)
+    return RunRecord(path, tuple(events), tuple(reader.problems_once), digest.hexdigest())
 
 
 def _obstacle(path: Path) -> str | None:

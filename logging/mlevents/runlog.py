@@ -17,13 +17,11 @@ from types import FrameType, TracebackType
 from typing import Any, Final, Self, TypeAlias
 
 from mlevents import keys
-from mlevents.event import MARK
+from mlevents.event import ENDS, MARK, STARTS
 from mlevents.log_rollback import NotResumable, Rollback, roll_back
 
 Scalar: TypeAlias = "str | int | float | bool | None | Sequence[Scalar] | Mapping[str, Scalar]"
 
-STARTS: Final = frozenset({keys.INIT_START, keys.RUN_START, keys.EPOCH_START, keys.BLOCK_START, keys.EVAL_START})
-ENDS: Final = frozenset({keys.INIT_STOP, keys.RUN_STOP, keys.EPOCH_STOP, keys.BLOCK_STOP, keys.EVAL_STOP})
 # Scores and resumed runs depend on these, so they must survive a crash of the machine, not only of the process.
 SYNCED: Final = frozenset(
     {keys.INIT_STOP, keys.RUN_START, keys.RUN_STOP, keys.EVAL_ACCURACY, keys.BLOCK_START, keys.BLOCK_STOP}

@@ -4,6 +4,7 @@ import gzip
 import hashlib
 import json
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from mlevents.event import LogReader
 from mlevents.record import RunRecord, read, result_files
 from mlevents.rounds import RULESETS
 from mlevents.summary import summarize
-from tests.mlevents.conftest import named
+from tests.mlevents.conftest import lines_of, named
 
 GOOD = (
     ':::MLLOG {"namespace": "", "time_ms": 1000, "event_type": "POINT_IN_TIME", "key": "eval_accuracy", '
@@ -231,3 +232,20 @@ def test_reading_takes_a_log_block_by_block_and_only_so_many_records(tmp_path, m
     record = read_text(tmp_path, f"{GOOD}\n" * 4)
     assert record.events == () and "more than 3 records" in record.problems[0].message
     assert record.sha256 == hashlib.sha256((tmp_path / "result_0.txt").read_bytes()).hexdigest()
+
+
+@pytest.mark.parametrize(
+    ("written", "cause"),
+    [
+        (lambda line: json.dumps({"log": line + "\n", "stream": "stdout"}), "as in Docker's json-file logs"),
+        (lambda line: f":::MLLOG {json.loads(line.partition(' ')[2])}", "a Python dict, not JSON"),
+        (lambda line: re.sub(r'("time_ms": \d+)', r"\g<1>000", line), "in microseconds: divide them by 1,000"),
+        (lambda line: re.sub(r'("time_ms": \d+)', r"\g<1>000000", line), "in nanoseconds: divide them by 1,000,000"),
+    ],
+)
+def test_a_fault_of_every_line_is_said_once_with_its_cause(records, tmp_path, written, cause):
+    path = tmp_path / "result_0.txt"
+    path.write_text("\n".join(map(written, lines_of(records))) + "\n")
+    fault, empty = read(path).problems
+    assert cause in fault.message and f"{len(records)} records" in fault.message and fault.line == 1
+    assert empty.rule == "log-empty"

@@ -10,7 +10,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Final
 
-from judging.checking.check_report import CheckResult, result_lines, summary_lines
+from judging.checking.check_report import CheckResult, apart, result_lines, summary_lines
 from judging.checking.verdicts import check_logs, of_known_benchmarks, official_findings, ruleset_of
 from judging.ground import stdio
 from judging.ground.errors import ExitCode, UsageError
@@ -77,8 +77,9 @@ def check_paths(
     ]
     if run_official:
         parts: list[tuple[str, list[Path]]] = []
-        for name in dict.fromkeys(result.ruleset for result in logs.values() if result.ruleset in MLPERF_RULESETS):
-            of_round = [path for path, result in logs.items() if result.ruleset == name]
+        read = [path for path, report in all_reports.items() if report.summary.events]  # of others the cause is known
+        for name in dict.fromkeys(logs[path].ruleset for path in read if logs[path].ruleset in MLPERF_RULESETS):
+            of_round = [path for path in read if logs[path].ruleset == name]
             parts += [(name, of_round[at : at + OF_A_CALL]) for at in range(0, len(of_round), OF_A_CALL)]
         what = f"parts of {OF_A_CALL} logs checked by MLCommons' tools"
         for name, part in progress(parts, what, shown=show_progress):
@@ -143,10 +144,11 @@ def check(arguments: argparse.Namespace) -> ExitCode:
             stdio.show("\n".join(summary_lines(results, root, arguments.by or "rule", quiet=arguments.quiet)))
         else:
             of_set = next((Path(result.path).absolute() for result in results if result.kind == "set"), root)
-            for result in results:
+            own, shared = apart(results)
+            for result in own:
                 near = Path(result.path).absolute() if result.kind == "package" else of_set
                 stdio.show("\n".join(result_lines(result, near)))
-            if len(results) > 2:
-                stdio.show("\n".join(["", *summary_lines(results, root, "rule", quiet=True)]))
+            if shared or len(results) > 2:
+                stdio.show("\n".join([*shared, "", *summary_lines(results, root, "rule", quiet=True)]))
     not_run = arguments.official and any(result.checker and result.official == "not run" for result in results)
     return ExitCode.ERROR if not_run or any(result.failed for result in results) else ExitCode.OK

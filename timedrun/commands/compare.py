@@ -92,7 +92,7 @@ def decomposed(ratio: Ratio, parts: Decomposition, width: int | None) -> list[st
     """Return the table of the decomposition and the product; a ratio above 1 makes the second set faster."""
     first, second, unit = parts.first, parts.second, parts.first.unit
     minutes = min(first.minutes, second.minutes) >= 1
-    total = Interval(ratio.value, ratio.low, ratio.high)
+    total = Interval(ratio.value, *(ratio.bounds or ()))
 
     def row(name: str, of: Callable[[TimeParts], str], factor: Interval) -> list[str]:
         return [name, of(first), of(second), factor.text(least=3)]
@@ -106,7 +106,7 @@ def decomposed(ratio: Ratio, parts: Decomposition, width: int | None) -> list[st
         row("x evaluation, start-up", lambda part: f"{1 - part.training_share:.1%}", parts.evaluation_and_startup),
         row(f"{unit}/s, all in", lambda part: number(part.samples / part.minutes / 60), Interval(parts.per_sample)),
     ]
-    header = ["", "first", "second", f"ratio [{ratio.confidence * 100:.4g} %]"]
+    header = ["", "first", "second", f"ratio [{ratio.confidence * 100:.4g} %]" if ratio.bounds else "ratio"]
     lines = Table(header, rows).lines(width)
     if ratio.decomposition_of_scores:
         lines.append(f"Of scores: {ratio.decomposition_of_scores.product}.")

@@ -217,7 +217,7 @@ def add_score(parser: ArgumentParser) -> None:
 def add_audit(parser: ArgumentParser) -> None:
     parser.add_argument("round", metavar="ROUND", help="folder of a round: SUBMITTER/{results,systems} each")
     parser.add_argument("--ruleset", type=ruleset, help=RULESET_HELP)
-    _add_paths(parser, "--published", "published scores: CSV files of MLCommons' result_summarizer")
+    _add_paths(parser, "--published", "published scores: summary.csv or summary.json of MLCommons' result_summarizer")
     _add_path(parser, "--html", "also write the audit to FILE as one page")
 
 

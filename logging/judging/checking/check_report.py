@@ -8,14 +8,14 @@ import sys
 import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Final, Literal
 
 from judging.checking.verdicts import LEVELS, verdict
 from judging.ground import stdio
-from mlevents.event import Finding
+from mlevents.event import Finding, listed
 from mlevents.mlcommons import CheckStatus
 from mlevents.rounds.own_rules import BEYOND_MLPERF, NOT_APPLICABLE
 from mlevents.terminal_escape import printable
@@ -24,6 +24,8 @@ Kind = Literal["log", "set", "package"]
 Grouping = Literal["rule", "submitter"]
 COLUMNS: Final = 100
 MOST_WARNINGS: Final = 5  # groups of warnings of one rule that are shown
+ALIKE: Final = 3  # logs with equal findings, which are then said once
+NAMED: Final = 5  # logs that a shared finding names
 _NAMES: Final = re.compile(r"(?<!\w)'[^']*'|\S*[/]\S*|\S+\.(?:json|txt)\b|[0-9]+(?:[.,][0-9]+)*")
 
 
@@ -137,6 +139,31 @@ def summary_lines(results: Sequence[CheckResult], root: Path, by: Grouping, *, q
     return lines
 
 
+def apart(results: Sequence[CheckResult]) -> tuple[list[CheckResult], list[str]]:
+    """Return the results without the findings that say the same of `ALIKE` logs or more but for numbers and names, and
+    lines with those: each once, with its logs."""
+    groups: dict[tuple[str, str, str], dict[str, tuple[CheckResult, Finding]]] = {}
+    for result in results:
+        for finding in result.findings if result.kind == "log" else ():
+            groups.setdefault(_alike(finding), {}).setdefault(result.path, (result, finding))
+    shared = {alike: list(logs.values()) for alike, logs in groups.items() if len(logs) >= ALIKE}
+    own, lines = list[CheckResult](), list[str]()
+    for result in results:
+        rest = [finding for finding in result.findings if result.kind != "log" or _alike(finding) not in shared]
+        own.append(replace(result, findings=rest))
+    for members in sorted(shared.values(), key=lambda members: LEVELS.index(members[0][1].level)):
+        first, finding = members[0]
+        lines.append(printable(f"{len(members)} logs: {listed([Path(log.path).name for log, _ in members], NAMED)}"))
+        place = "" if finding.line is None else f"{Path(first.path).name}, line {finding.line}: "
+        lines += wrapped(f"{finding.level} [{finding.rule}] {place}{finding.message}", "    ", "        ")
+    return own, lines
+
+
+def _alike(finding: Finding) -> tuple[str, str, str]:
+    """Return level, rule and the message without numbers and names."""
+    return finding.level, finding.rule, _NAMES.sub("#", finding.message).partition(": ")[0]
+
+
 GroupName = tuple[str, int, str, str]
 """What a group is listed under, index of its level, rule, and message without numbers and names."""
 
@@ -149,9 +176,8 @@ def finding_groups(
     for result in results:
         for finding in result.findings:
             if finding.level != "note" and finding.rule != "log-fails":
-                alike = _NAMES.sub("#", finding.message).partition(": ")[0]
                 head = finding.rule if by == "rule" else result.submitter
-                name = (head, LEVELS.index(finding.level), finding.rule, alike)
+                name = (head, LEVELS.index(finding.level), *_alike(finding)[1:])
                 groups.setdefault(name, []).append((result, finding))
     worst: dict[str, int] = {}
     for head, level, *_ in groups:

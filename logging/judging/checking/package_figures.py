@@ -14,7 +14,7 @@ from typing import Any, Final
 from judging.ground.result_files import read_text
 from judging.pages.score_table import table
 from judging.scoring.score import Score, score_set
-from mlevents.event import Finding, is_number, short
+from mlevents.event import Finding, is_number, listed, short
 from mlevents.package_checker.files import MANIFEST, Listing, list_folder, read_json
 from mlevents.package_checker.result_folders import sets_in
 from mlevents.rounds import RULESETS
@@ -77,11 +77,19 @@ def check_figures(folder: Path, summaries: Mapping[Path, RunSummary], ruleset: s
 def _differences(
     listing: Listing, key: str, name: tuple[str, str], stated: Mapping[str, Any], expected: Mapping[str, Any]
 ) -> Iterator[Finding]:
-    for field, value in expected.items():
-        if field not in stated or not _same(stated[field], value):
-            said = short(stated[field]) if field in stated else "missing"
-            message = f'{field} of {" ".join(name)} in "{key}" is {said}, but its logs yield {short(value)}'
-            yield listing.finding("error", "figures", message, MANIFEST)
+    wrong = [field for field in expected if field not in stated or not _same(stated[field], expected[field])]
+    runs, logged, changed = stated.get("runs"), expected.get("runs", []), []
+    if isinstance(runs, list) and len(runs) == len(logged):
+        changed = [file for file, was, now in zip(expected["files"], runs, logged, strict=True) if not _same(was, now)]
+    for field in sorted(wrong, key=lambda field: field != "runs"):
+        said = short(stated[field]) if field in stated else "missing"
+        message = f'{field} of {" ".join(name)} in "{key}" is {said}, but its logs yield {short(expected[field])}'
+        if 0 < len(changed) < len(logged) and len(wrong) > 1:  # one log that was changed, not each of its figures
+            others = ", ".join(other for other in wrong if other != "runs")
+            message = f"{len(wrong)} figures follow from {listed(changed, 3)}, whose time is another: {message}"
+            yield listing.finding("error", "figures", f"{message}, and {others} differ with it", MANIFEST)
+            return
+        yield listing.finding("error", "figures", message, MANIFEST)
 
 
 def _readmes(listing: Listing, scores: list[Score]) -> Iterator[Finding]:

@@ -70,6 +70,9 @@ def compare_sets(
     names = _set_names(slow[0].path, fast[0].path)
     if {run.sha256 for run in slow} & {run.sha256 for run in fast}:
         notes.append("both sets contain the same log")
+    divisions = (scores[0].division, scores[1].division) if UNKNOWN not in {s.division for s in scores} else None
+    if divisions and divisions[0] == divisions[1]:
+        notes.append(f"both sets are of the {divisions[0]} division")
     ratio = partial(compare, paired=paired, confidence=confidence)
     one_config = slow[0].config_digest is not None and slow[0].config_digest == fast[0].config_digest
     return replace(
@@ -88,6 +91,7 @@ def compare_sets(
         minutes_slow=geometric_mean(times[0]),
         minutes_fast=geometric_mean(times[1]),
         slow_digest=slow[0].config_digest,
+        divisions=divisions,
         budget_caveat=None if one_config else f"{names[0]} was measured {ONE_BUDGET}",
         notes=tuple(notes),
     )

@@ -51,7 +51,8 @@ class Ratio(Interval):
     `decomposition` is that of the `value`, `decomposition_of_scores` that of `ratio_of_scores`, if the logs allow it.
     `minutes_slow` and `minutes_fast` are the geometric mean times of sets of logs, and `slow_digest` is that of the
     slow set's config.
-    `budget_caveat` says that the slow set has one training budget; `notes` hold further caveats.
+    `divisions` are those of the sets, if both name one; MLPerf forbids comparing results of two. `budget_caveat` says
+    that the slow set has one training budget; `notes` hold further caveats.
     """
 
     ratio_of_medians: float
@@ -74,6 +75,7 @@ class Ratio(Interval):
     minutes_slow: float | None = None
     minutes_fast: float | None = None
     slow_digest: str | None = None
+    divisions: tuple[str, str] | None = None
     budget_caveat: str | None = None
     notes: tuple[str, ...] = ()
 
@@ -137,11 +139,20 @@ class Ratio(Interval):
 
     @property
     def _but(self) -> str:
+        forbidden = f" {across(*self.divisions)}." if self.divisions and self.divisions[0] != self.divisions[1] else ""
         if not self.differences:
-            return ""
+            return forbidden
         kinds = " and ".join(dict.fromkeys(difference.kind for difference in self.differences))
         listed = "; ".join(map(str, self.differences))
-        return f" They differ in {kinds}, which may explain the ratio: {listed}."
+        return f"{forbidden} They differ in {kinds}, which may explain the ratio: {listed}."
+
+
+def across(first: str, second: str) -> str:
+    """Return the sentence on results of two different divisions side by side."""
+    return (
+        f"The first is of the {first} division, the second of the {second}: MLPerf's rules forbid comparing results of "
+        "different divisions, so this ratio may not be published as one of MLPerf results"
+    )
 
 
 def compare(slow: Sequence[float], fast: Sequence[float], *, paired: bool, confidence: float = 0.95) -> Ratio:
@@ -197,7 +208,7 @@ def decompose(
     for of in factors:
         a, b = ([of(run) for run in runs] for runs in each)
         ratio = compare(a, b, paired=paired, confidence=confidence)
-        bounds.append((ratio.low, ratio.high))
+        bounds.append(ratio.bounds or (None, None))
     first, second = (time_parts(runs, unit, geometric_mean) for runs in (slow, fast))
     return decomposition(first, second, bounds)
 

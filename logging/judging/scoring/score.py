@@ -406,7 +406,8 @@ def _scaling(folder: Path, division: str, converged: Convergence | None, notes: 
         notes.append(f"the score, its spread and its interval are multiplied by {given}, the factor of scaling.json")
         if converged is not None and not converged.matches(given):
             notes.append(
-                f"scaling.json contradicts the reference: {converged}, a factor of {converged.normalization:.6f}"
+                f"{'/'.join(folder.parts[-2:])}/scaling.json contradicts the reference: {converged}, a factor of"
+                f" {converged.normalization:.6f}; delete it and let MLCommons' package checker write it"
             )
     elif converged is not None and converged.outcome == "scaled":
         factor = f"{converged.factor:.6f}"

@@ -195,6 +195,7 @@ _RULES: Final[tuple[Callable[[CheckedRun], Iterable[Finding]], ...]] = (
     sequence_checks.time_digits,
     sequence_checks.time_steps,
     timed_region.cache_clear,
+    sequence_checks.event_types,
     sequence_checks.numbering,
     sequence_checks.pairs,
     sequence_checks.nesting,
@@ -207,6 +208,7 @@ _RULES: Final[tuple[Callable[[CheckedRun], Iterable[Finding]], ...]] = (
     plausibility.instant_evaluations,
     plausibility.schedule,
     plausibility.throughput,
+    plausibility.record_time,
     plausibility.epoch_duration,
 )
 # What needs no fact about the benchmark, such as whether checkpoints are evaluated after the clock.

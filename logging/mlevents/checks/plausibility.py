@@ -9,7 +9,7 @@ from typing import Final
 from mlevents import keys
 from mlevents.checks.check_context import CheckedRun
 from mlevents.evaluations import progress_of
-from mlevents.event import Event, Finding, is_number
+from mlevents.event import Event, Finding, Level, is_number
 from mlevents.summary import intervals
 
 # Lengths of the learning rate's schedule.
@@ -20,6 +20,13 @@ FAR_BEYOND: Final = 1.5  # times the schedule; runs of the published rounds end 
 AHEAD: Final = 1.1  # times the logged throughput; successful runs of the published rounds reach 1.02 times
 HURRIED: Final = 0.5  # of the median epoch; epochs of the published rounds last 0.9 of it or more
 FEWEST_EPOCHS: Final = 4
+# Seconds of the fastest run of any scale in MLCommons' rounds v2.0 to v5.1, measured on their logs.
+FASTEST: Final = (
+    {"bert": 6.7, "resnet": 11.0, "unet3d": 31.2, "ssd": 43.2, "rnnt": 87.3, "maskrcnn": 87.6, "minigo": 10_236.7}
+    | {"dlrm": 101.7, "dlrm_dcnv2": 40.6, "stable_diffusion": 45.6, "rgat": 46.0, "gnn": 51.9, "retinanet": 82.8}
+    | {"llama2_70b_lora": 21.9, "gpt3": 206.4, "llama31_8b": 282.2, "llama31_405b": 598.3, "flux1": 710.0}
+)
+RECORD: Final = 0.5  # of the fastest run; newer hardware halves the record of a benchmark in a round or two
 FEWEST_LARS_STEPS: Final = 200  # fewer are epochs, as in NVIDIA's logs: the largest batches take about 1,000 steps
 
 
@@ -108,18 +115,30 @@ def throughput(run: CheckedRun) -> Iterator[Finding]:
         yield run.finding("warning", "logged-throughput", message, stopped)
 
 
-def epoch_duration(run: CheckedRun) -> Iterator[Finding]:
-    """Report epochs of a closed run that take less than half of the usual time: times may be cut.
+def record_time(run: CheckedRun) -> Iterator[Finding]:
+    """Report a successful run that is far faster than the fastest published one, of any number of accelerators."""
+    fastest, minutes = FASTEST.get(run.record.benchmark or "", 0.0), run.record.minutes
+    if minutes is None or run.record.is_demonstration or run.record.status != keys.SUCCESS:
+        return
+    if 60 * minutes < RECORD * fastest:
+        message = (
+            f"took {60 * minutes:.3f} s, but the fastest published run of {run.record.benchmark}, on thousands of "
+            f"accelerators or fewer, took {fastest:,.1f} s: the times, the data or the benchmark are not what they say"
+        )
+        yield run.finding("warning", "record-time", message, run.record.stopped)
 
-    Epochs of an open run may have other lengths by design, such as smaller images in the first ones.
+
+def epoch_duration(run: CheckedRun) -> Iterator[Finding]:
+    """Report epochs that take less than half of the usual time: times may be cut.
+
+    Only a note in an open run, whose epochs may differ by design, such as by smaller images in the first ones.
     """
     if run.benchmark is None or run.benchmark.offline_evaluation or run.record.is_demonstration or run.misdated:
-        return
-    if run.record.division != keys.CLOSED:
         return
     times = [milliseconds for _, milliseconds in intervals(run.record, keys.EPOCH_START, keys.EPOCH_STOP)]
     usual = median(times) if len(times) >= FEWEST_EPOCHS else 0.0
     short = [time for time in times[:-1] if time < HURRIED * usual]  # the last may be cut short
     if short:
         message = f"{len(short)} of {len(times)} epochs take less than half of the usual {usual / 1e3:.3f} s"
-        yield run.finding("warning", "epoch-duration", f"{message}, the first {short[0] / 1e3:.3f} s")
+        level: Level = "warning" if run.record.division == keys.CLOSED else "note"
+        yield run.finding(level, "epoch-duration", f"{message}, the first {short[0] / 1e3:.3f} s")

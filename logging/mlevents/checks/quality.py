@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 from mlevents import keys
 from mlevents.checks.check_context import CheckedRun
 from mlevents.evaluations import checkpoints, first_passing, progress_of
 from mlevents.event import Event, Finding, is_number, short
 from mlevents.rounds import BenchmarkRules
+
+LEAP: Final = 0.5  # of the target; successful runs of the published rounds gain 0.41 of it or less
 
 
 def target(run: CheckedRun) -> Iterator[Finding]:
@@ -59,6 +61,13 @@ def _reached(run: CheckedRun, rules: BenchmarkRules, evaluations: list[Event], w
             f"{missed[-1].line}) measured {short(missed[-1].value)}"
         )
         yield run.finding("warning", "evaluated-again", message, last)
+    if run.record.is_demonstration or run.record.own_rules:  # a small model may learn all between two evaluations
+        return
+    before = evaluations[-2].value if len(evaluations) > 1 else None
+    if is_number(before) and abs(last.value - before) > LEAP * wanted:
+        message = f"the quality goes from {short(before)} to {short(last.value)} at the last of {len(evaluations)} "
+        message += f"evaluations, by more than half of the target {wanted}; training does not make such a leap"
+        yield run.finding("warning", "quality-leap", message, last)
 
 
 def _parts(run: CheckedRun, rules: BenchmarkRules, evaluations: list[Event]) -> Iterator[Finding]:

@@ -35,6 +35,7 @@ def check_set(
         *(list(_mixed(scored)) or two_settings(scored)),
         *_copies(summaries),
         *_seeds(summaries),
+        *_one_start(summaries),
         *check_convergence(summaries, rules, described_division),
     ]
 
@@ -148,6 +149,15 @@ def _seeds(runs: Sequence[RunSummary]) -> Iterator[Finding]:
         if len(group) > 1 and len({run.seed for run in group}) == len(group):
             message = f"seed {short(seed)} is among the seeds of {_names(group)}; {meaning}"
             yield Finding(level="warning", rule="repeated-seed", message=message, path=str(group[1].path))
+
+
+def _one_start(runs: Sequence[RunSummary]) -> Iterator[Finding]:
+    """Yield an error for three or more runs that started in the same millisecond, which is no chance."""
+    started = [run for run in runs if run.started_ms is not None]
+    for start, group in _grouped(started, lambda run: run.started_ms).items():
+        if len(group) > 2:
+            message = f"{_names(group)} have their run_start in one millisecond ({start:.0f}); runs of a set do not"
+            yield Finding(level="error", rule="same-start", message=message, path=str(group[1].path))
 
 
 def _grouped(runs: Sequence[RunSummary], of: Callable[[RunSummary], Hashable]) -> dict[Hashable, list[RunSummary]]:

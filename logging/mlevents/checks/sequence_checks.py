@@ -11,7 +11,8 @@ from typing import Final
 from mlevents import keys
 from mlevents.checks.check_context import TRAINED, CheckedRun
 from mlevents.evaluations import CLOCK_TOLERANCE_MS, progress_of
-from mlevents.event import Event, Finding, Level, is_number, short
+from mlevents.event import ENDS, STARTS, Event, Finding, Level, is_number, short
+from mlevents.summary import SUBMISSION
 
 PAIRS: Final = {
     keys.BLOCK_START: keys.BLOCK_STOP,
@@ -34,6 +35,11 @@ NUMBERED: Final = (  # key, and the metadata that numbers it
 ROUNDING: Final = 0.01  # of the interval between evaluations
 COUNTED_FROM_ONE: Final = frozenset({keys.EPOCH_START, keys.BLOCK_START})
 EVALUATIONS: Final = frozenset({keys.EVAL_START, keys.EVAL_ACCURACY})
+INTERVALS: Final = frozenset({keys.INTERVAL_START, keys.INTERVAL_END})
+BEFORE_CLOCK: Final = frozenset({keys.CACHE_CLEAR, keys.INIT_START, keys.INIT_STOP})  # swapped in published logs
+POINTS: Final = frozenset(
+    {keys.EVAL_ACCURACY, keys.CACHE_CLEAR, keys.SEED, keys.GLOBAL_BATCH_SIZE, keys.TRAIN_SAMPLES, keys.EVAL_SAMPLES}
+).union(SUBMISSION)
 BLOCKS: Final = frozenset({keys.BLOCK_START, keys.BLOCK_STOP})
 
 
@@ -63,6 +69,27 @@ def time_digits(run: CheckedRun) -> Iterator[Finding]:
         message = f"time_ms of {first.key} is {first.time_ms:.0f}, {amiss}the log's other times have {usual} digits"
         more = f"; {len(run.misdated)} times have another number of digits" if len(run.misdated) > 1 else ""
         yield run.finding("error" if clock else "warning", "time-digits", message + more, first)
+
+
+def event_types(run: CheckedRun) -> Iterator[Finding]:
+    """Report intervals' events of another type than MLCommons' logging library gives their key.
+
+    A start or stop that is a point in time is accepted in published logs.
+    """
+    wrong = [event for event in run.record.events if event.event_type in INTERVALS - {_usual_type(event)}]
+    for before_clock in (False, True):
+        if events := [event for event in wrong if (event.key in BEFORE_CLOCK) == before_clock]:
+            more = f"; {len(events)} events have another type than their key's" if len(events) > 1 else ""
+            message = f"{events[0].key} is of type {events[0].event_type}, but MLCommons' rules fix "
+            message += f"{_usual_type(events[0])} for this key{more}"
+            yield run.finding("warning" if before_clock else "error", "event-type", message, events[0])
+
+
+def _usual_type(event: Event) -> str:
+    """Return the type that is fixed for the key of `event`, for other keys the event's own."""
+    if event.key in STARTS | ENDS:
+        return keys.INTERVAL_START if event.key in STARTS else keys.INTERVAL_END
+    return keys.POINT_IN_TIME if event.key in POINTS else event.event_type
 
 
 def numbering(run: CheckedRun) -> Iterator[Finding]:

@@ -158,9 +158,38 @@ def test_scores_are_compared_with_the_summarizers_table_to_its_digits(audited, t
     assert audit["published_without_set"] == [["Example", "two", "bert"]]
 
 
+def test_scores_are_compared_with_the_summarizers_json_to_its_digits(audited, tmp_path):
+    link = "https://github.com/mlcommons/training_results_v6.0/blob/main/Example/systems/one.json"
+    rows = [
+        {"submitter": "Example Inc.", "system": "The one", "details_url": link, "resnet:time_to_train": 12.0123},
+        {"submitter": "Example", "system": "two", "resnet:time_to_train": 12.34, "bert:time_to_train": None},
+    ]
+    (tmp_path / "summary.json").write_text(json.dumps(rows))
+    audit = audited("--published", tmp_path / "summary.json")
+    assert [result_set["agrees"] for result_set in audit["sets"]] == [True, False]
+    assert audit["published_without_set"] == []
+
+
+def test_a_stale_scaling_file_gives_one_score_of_the_set_its_submitter_and_the_round(round_folder, audited, told):
+    submitter = round_folder / "Example"
+    for log in (submitter / "results/one/resnet").iterdir():
+        edit(log, '"value": "open"', '"value": "closed"')
+    described = {"submitter": "Example", "division": "closed", "system_name": "one"}
+    (submitter / "systems/one.json").write_text(json.dumps(described))
+    stale = submitter / "results/one/resnet/scaling.json"
+    stale.write_text('{"scaling_factor": 1.00383}')
+    audit = audited()
+    answers = [audit["sets"], told("score", submitter), told("score", stale.parent)]
+    assert [scores[0]["score_minutes"] for scores in answers] == [pytest.approx(12.0123 * 1.00383, abs=1e-4)] * 3
+    assert len({scores[0]["score_minutes"] for scores in answers}) == 1
+    assert any(finding["path"].endswith("one/resnet/scaling.json") for finding in of(audit, "scaling-file"))
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
+        ('{"submitter": 1}', "cannot be read as CSV or JSON (not a list of objects)"),
+        ('[{"submitter": "Example", "system": "one", "resnet": "fast"}]', "row 1: resnet is 'fast', not a number"),
         ("system,resnet\n", "the columns submitter, system and a known benchmark are required"),
         ("submitter,system,resnet\nExample,one,fast\n", "line 2: resnet is 'fast', not a number of minutes"),
         ("submitter,system,resnet\nExample,one,NaN\n", "line 2: resnet is 'NaN', not a number of minutes"),

@@ -144,6 +144,22 @@ def test_a_run_that_a_score_may_drop_does_not_fail_its_package(tmp_path, write_s
         assert (("error", "target-reached") in levels) is not allowed
 
 
+def test_a_finding_of_three_logs_is_said_once_and_of_two_in_each(results, printed):
+    for count, said in ((2, 2), (3, 1)):
+        for number in range(count):
+            log = results / f"result_{number}.txt"
+            log.write_text(log.read_text().replace("0.761", f"0.75{number}"))
+        text = printed("check", "--no-official", results, code=1)
+        assert text.count("error [target-reached]") == said
+    assert "3 logs: result_0.txt, result_1.txt, result_2.txt\n" in text
+
+
+def test_a_file_that_is_no_log_is_not_given_to_mlcommons_checker(tmp_path, printed):
+    (tmp_path / "answers.json").write_text('{"answer": 1}')
+    lines = printed("check", "--official", tmp_path / "answers.json", code=1).splitlines()
+    assert "official not run" in lines[0] and len([line for line in lines if "error" in line]) == 1
+
+
 def test_several_sets_are_summarized(results, write_set, printed):
     short = write_set(results.parent / "short", (10.0, 10.0))
     lines = printed("check", "--no-official", results, short, code=1).splitlines()

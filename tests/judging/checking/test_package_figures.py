@@ -99,6 +99,17 @@ def test_hostile_figures_and_empty_sets_are_findings_and_no_crash(made):
     assert {"mean", "runs", "median", "quality"} <= starts
 
 
+def test_figures_that_follow_from_one_changed_log_are_one_finding(made):
+    def slower(manifest):
+        manifest["scores"][0]["runs"][2] += 1
+        manifest["scores"][0].update(mean=1.0, median=2.0)
+
+    resealed(made, slower)
+    (message,) = [text for text in messages(made) if "runs of" in text]
+    assert message.startswith("3 figures follow from result_2.txt") and message.endswith("mean, median differ with it")
+    assert not any(text.startswith(("mean of", "median of")) for text in messages(made))
+
+
 def test_a_changed_digest_and_a_replaced_log_are_found(made, write_run):
     resealed(made, lambda manifest: manifest["files"].update({RESULT: "0" * 64}))
     assert "was changed after packaging" in messages(made, "manifest")[0]

@@ -188,3 +188,24 @@ def test_unequal_work_is_refused(tmp_path, write_run, write_set, change, match):
     with pytest.raises(NotComparable, match=match) as caught:
         compare_sets(summaries(slow), summaries(fast), paired=False)
     assert "fast/result_1.txt" in str(caught.value)
+
+
+@pytest.mark.parametrize("division", ["open", "closed"])
+def test_sets_of_two_divisions_are_named_with_the_rule_that_forbids_their_comparison(write_run, tmp_path, division):
+    sides = []
+    for name, of in (("a", "open"), ("b", division)):
+        for number in range(5):
+            write_run(tmp_path / name, number, minutes=10.0 + number, submission_division=of)
+        sides.append(summaries(tmp_path / name))
+    ratio = compare_sets(*sides, paired=False)
+    assert ratio.divisions == ("open", division)
+    assert ("The first is of the open division, the second of the closed: " in ratio.sentence) is (division == "closed")
+    assert ("both sets are of the open division" in ratio.notes) is (division == "open")
+
+
+def test_a_comparison_without_an_interval_has_none_in_its_table(write_run, tmp_path, printed):
+    for name in ("a", "b"):
+        for number in range(2):
+            write_run(tmp_path / name, number, minutes=10.0 + number, start=1.8e9 + 1e5 * number + 5e4 * (name == "b"))
+    text = printed("compare", "--paired", tmp_path / "a", tmp_path / "b")
+    assert "no confidence interval" in text and "samples/s" in text and "[" not in text.partition("no confidence")[2]

@@ -307,7 +307,8 @@ def test_a_scaling_file_that_contradicts_the_reference_scales_the_score_and_is_n
     (result,) = score([folder])
     assert result.score_minutes == pytest.approx(2 * (11 + 12.5 + 13) / 3) and result.mean == pytest.approx(24.4)
     assert any("are multiplied by 2.0, the factor of scaling.json" in note for note in result.notes)
-    assert any("contradicts the reference" in note and "a factor of 11.666667" in note for note in result.notes)
+    named = f"{folder.parent.name}/{folder.name}/scaling.json contradicts the reference"
+    assert any(named in note and "a factor of 11.666667" in note for note in result.notes)
 
 
 def test_a_closed_score_faster_than_the_reference_is_scaled_with_its_spread_by_its_scaling_file_only(tmp_path, written):

@@ -105,6 +105,8 @@ BROKEN: dict[str, tuple[Callable, str]] = {
         "time-unit",
     ),
     "no time passes": (lambda r: r[-1].update(time_ms=named(r, "run_start")["time_ms"]), "clock-order"),
+    "a stop that is a start": (lambda r: named(r, "run_stop").update(event_type="INTERVAL_START"), "event-type"),
+    "a value of an interval": (lambda r: named(r, "eval_accuracy").update(event_type="INTERVAL_END"), "event-type"),
     "elapsed is no duration": (note("run_stop", elapsed_ms="long"), "clock-agreement"),
 }
 
@@ -165,6 +167,8 @@ DOUBTFUL: dict[str, tuple[Callable, str]] = {
         lambda r: r.insert(-1, {**named(r, "seed"), "key": "tracked_stats", "value": {"throughput": 19_000.0}}),
         "logged-throughput",
     ),
+    "no quality until the target": (put("eval_accuracy", 0.1), "quality-leap"),
+    "init ends by a start": (lambda r: named(r, "init_stop").update(event_type="INTERVAL_START"), "event-type"),
     "another target logged": (insert("quality_target"), "quality-target"),
 }
 
@@ -252,6 +256,21 @@ def test_throughput_may_be_above_that_of_the_whole_run_and_fall_in_an_open_run(r
     # 2 epochs of 1,281,167 images in 120 s: 21,353 images/s
     records[-1:-1] = [{**named(records, "seed"), "key": "throughput", "value": rate} for rate in rates]
     assert ("logged-throughput" in found(write, records, level="warning")) is warned
+
+
+@pytest.mark.parametrize(("stretch", "warned"), [(0.04, True), (0.1, False)])  # of 120 s; the published record is 11 s
+def test_a_run_far_faster_than_any_published_one_is_a_warning(records, write, stretch, warned):
+    start = named(records, "run_start")["time_ms"]
+    for record in records[records.index(named(records, "run_start")) :]:
+        record["time_ms"] = start + int(stretch * (record["time_ms"] - start))
+    named(records, "run_stop")["metadata"].pop("elapsed_ms")
+    assert ("record-time" in found(write, records, level="warning")) is warned
+
+
+def test_starts_and_stops_may_be_points_in_time_as_in_published_logs(records, write):
+    for record in records:
+        record["event_type"] = "POINT_IN_TIME"
+    assert found(write, records) == []
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from mlevents.checks.log_check import check_set
 from mlevents.cold_start import excess, share
 from mlevents.record import QualityPoint, read
 from mlevents.summary import summarize
-from tests.mlevents.conftest import put
+from tests.mlevents.conftest import named, put
 
 
 @pytest.fixture
@@ -108,6 +108,17 @@ def test_a_copy_moved_in_time_is_found_by_its_milliseconds_or_suspected_from_its
     make_set, change, facts, expected
 ):
     assert rules(make_set(change=change, accuracies=ACCURACIES, **facts)) == expected
+
+
+@pytest.mark.parametrize(("equal", "expected"), [(3, [("error", "same-start")]), (2, [])])
+def test_runs_of_a_set_do_not_start_in_one_millisecond(make_set, equal, expected):
+    def together(runs):
+        for records in runs[:equal]:
+            shift = named(runs[0], "run_start")["time_ms"] - named(records, "run_start")["time_ms"]
+            for record in records:
+                record["time_ms"] += shift
+
+    assert rules(make_set(change=together)) == expected
 
 
 def test_a_repeated_seed_is_an_error_and_one_among_those_of_another_run_doubtful(make_set):

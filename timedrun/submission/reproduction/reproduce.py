@@ -8,6 +8,7 @@ from decimal import ROUND_DOWN, ROUND_HALF_EVEN, ROUND_HALF_UP, Decimal
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from judging.comparison.speedup_ratio import across
 from judging.pages.score_table import DEMONSTRATION, NOTICE, UNVERIFIED
 from judging.pages.table import Table
 from judging.scoring.score import Score, score
@@ -204,6 +205,9 @@ def _figures(own: Score, claim: Claim, others: Iterable[Score], absent: ClaimSta
         why = f"{claim.ratio_to if values[1] else own.system} has {lacking} here"
         status = absent if base is None and claim.ratio is not None else None
         figures.append(_figure(own, claim, claim.ratio_name, ratio, claim.ratio, why, status))
+        if base and base.division != own.division:
+            aside = "; ".join(filter(None, [figures[-1].note, across(base.division, own.division)]))
+            figures[-1] = replace(figures[-1], note=aside)
     kept = claim.note
     return [replace(each, note=each.note.removeprefix(kept).removeprefix("; ")) for each in figures[:-1]] + figures[-1:]
 
