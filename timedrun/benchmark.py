@@ -26,6 +26,7 @@ from timedrun.storage.benchmark_folders import (
     package_text,
     parts_of,
     put_shipped_first,
+    titled,
 )
 
 if TYPE_CHECKING:  # `timedrun list` does not wait for torch
@@ -222,7 +223,12 @@ def find(name: str, *, working_directory: bool = False) -> Benchmark:
         nested = [path for path in known if path.rpartition(".")[2] == name]
         if len(nested) == 1 and nested != [name]:
             return find(nested[0], working_directory=working_directory)
-        near = nested or difflib.get_close_matches(name, known, n=1, cutoff=0.4)
+        ends = {path.rpartition(".")[2]: path for path in known} | {path: path for path in known}
+        near = (
+            nested
+            or titled(name, known)
+            or [ends[word] for word in difflib.get_close_matches(name, ends, n=1, cutoff=0.5)]
+        )
         hint = f" Did you mean {' or '.join(near)}?" if near else ""
         if name in known:
             hint = f" It is in {known[name].parent}: set PYTHONPATH={known[name].parent}, or install it."

@@ -5,7 +5,10 @@ from __future__ import annotations
 import ast
 import importlib.util
 import os
+import re
 import sys
+from collections.abc import Mapping
+from contextlib import suppress
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Final
@@ -46,17 +49,29 @@ def parts_of(name: str) -> tuple[str, str, str]:
     return SHARED.get(name, (name, "SPEC", "configs"))
 
 
-def title_and_ruleset(name: str, folder: Path) -> tuple[str, str]:
-    """Return title and ruleset of benchmark `name` in `folder`, as far as its source has them as texts. Raises OSError,
-    ValueError or SyntaxError if `__init__.py` is missing, is not Python, or calls no BenchmarkSpec for SPEC."""
+def spec_texts(name: str, folder: Path) -> dict[str, str]:
+    """Return title, ruleset and default data of benchmark `name` in `folder`, as far as its source has them as texts.
+    Raises OSError, ValueError or SyntaxError if `__init__.py` is missing, is not Python, or calls no BenchmarkSpec for
+    SPEC."""
     _, spec, _ = parts_of(name)
     for node in ast.parse((folder / "__init__.py").read_text(encoding="utf-8")).body:
         targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
         value = getattr(node, "value", None)
         if isinstance(value, ast.Call) and spec in [getattr(target, "id", "") for target in targets]:
-            texts = {word.arg: word.value.value for word in value.keywords if isinstance(word.value, ast.Constant)}
-            return str(texts.get("title", "")), str(texts.get("ruleset", BEYOND_MLPERF))
+            texts = {str(word.arg): word.value.value for word in value.keywords if isinstance(word.value, ast.Constant)}
+            known = {"title": "", "ruleset": BEYOND_MLPERF, "default_data": ""}
+            return {field: str(texts.get(field, default)) for field, default in known.items()}
     raise ValueError(f"__init__.py has no {spec} = BenchmarkSpec(...)")
+
+
+def titled(word: str, folders: Mapping[str, Path]) -> list[str]:
+    """Return the benchmarks of `folders` whose title has `word`, such as a model's name."""
+    names = []
+    for name, folder in folders.items():
+        with suppress(OSError, ValueError, SyntaxError):  # `timedrun list` reports it
+            if word.lower() in re.findall("[a-z0-9]+", spec_texts(name, folder)["title"].lower()):
+                names.append(name)
+    return names
 
 
 def config_docstrings(name: str, folder: Path) -> dict[str, str]:
