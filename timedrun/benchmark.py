@@ -160,6 +160,11 @@ class Benchmark:
                 config: RunConfig = getattr(self.module(self.configs), candidate)()
                 if config.name != candidate:
                     raise UsageError(f"{self.name}: config {candidate}() is named '{config.name}'; make them equal.")
+                if not self.is_named(config.benchmark):
+                    raise UsageError(
+                        f"{self.name}: config {candidate}() is of benchmark={config.benchmark!r}, whose results its own"
+                        f" would be taken for; nothing was run. Set benchmark={self.name!r} in its {self.configs}.py."
+                    )
                 return config
         near = difflib.get_close_matches(name, names, n=3, cutoff=0.8)
         near = near or difflib.get_close_matches(wanted, names, n=3, cutoff=0.5)
@@ -167,13 +172,18 @@ class Benchmark:
         of_data = f" of --data {data}" if data else ""
         raise UsageError(f"{self.name} has no config '{name}'{of_data}.{hint} Configs: {', '.join(names)}.")
 
+    def is_named(self, name: object) -> bool:
+        """Return True if `name` is the import name or an end of it, or that of the entry point."""
+        entries = [entry.name for entry in installed() if entry.module == self.name]
+        return name in entries or f".{self.name}".endswith(f".{name}")
+
     def require_own(self, values: dict[str, Any], path: Path) -> None:
         """Raise UsageError unless the config `values`, read from `path`, is of this benchmark.
 
         The name in the file is only compared: no package is imported because a file names it.
         """
         named = values.get("benchmark")
-        if named != self.name and not self.name.endswith(f".{named}") and named != self.name.partition(".")[0]:
+        if not self.is_named(named) and named != self.name.partition(".")[0]:
             raise UsageError(
                 f"{path} is a config of benchmark {named!r}, not of {self.name}; nothing was run. Name its benchmark."
             )

@@ -97,6 +97,17 @@ def new_folder(given: str | None, parent: Path, name: str) -> Path:
     return Path(given) if given else next(path for path in numbered if not path.exists())
 
 
+def make_new_folder(given: str | None, parent: Path, name: str) -> Path:
+    """Create the `new_folder` and return it, the next one if another process creates it at the same time."""
+    while True:
+        folder = new_folder(given, parent, name)
+        try:
+            folder.mkdir(parents=True)
+        except FileExistsError:
+            continue
+        return folder
+
+
 def require_data_folder(folder: Path | None, source: str) -> Path:
     """Return `folder`, which `source` needs. Raises DataFolderMissing if it was not given or does not exist."""
     if folder is None:
