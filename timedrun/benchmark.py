@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import importlib.util
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -26,7 +27,6 @@ from timedrun.storage.benchmark_folders import (
     package_text,
     parts_of,
     put_shipped_first,
-    titled,
 )
 
 if TYPE_CHECKING:  # `timedrun list` does not wait for torch
@@ -234,11 +234,9 @@ def find(name: str, *, working_directory: bool = False) -> Benchmark:
         if len(nested) == 1 and nested != [name]:
             return find(nested[0], working_directory=working_directory)
         ends = {path.rpartition(".")[2]: path for path in known} | {path: path for path in known}
-        near = (
-            nested
-            or titled(name, known)
-            or [ends[word] for word in difflib.get_close_matches(name, ends, n=1, cutoff=0.5)]
-        )
+        word = re.compile(rf"\b{re.escape(name)}\b", re.IGNORECASE)  # such as a model's name
+        trained = [path for path, folder in known.items() if word.search((folder / "__init__.py").read_text("utf-8"))]
+        near = nested or trained or [ends[end] for end in difflib.get_close_matches(name, ends, n=1, cutoff=0.5)]
         hint = f" Did you mean {' or '.join(near)}?" if near else ""
         if name in known:
             hint = f" It is in {known[name].parent}: set PYTHONPATH={known[name].parent}, or install it."

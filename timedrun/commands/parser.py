@@ -29,8 +29,6 @@ VERBS: Final = {
         "sweep": "run configs at several lengths of their schedules, for curves of quality against time",
         "new": "write a benchmark to start from",
         "completion": 'print the completion script of a shell: eval "$(timedrun completion bash)"',
-    },
-    "Speed up": {
         "bench": "measure data loaders, or training steps of configs: throughput, MFU, memory",
         "auto": "choose the fastest settings of a config on this machine, by measured steps",
         "profile": "measure where the time of a config's steps goes, and the bottleneck",
@@ -42,8 +40,6 @@ VERBS: Final = {
         "reproduce": "recompute a package's scores, or repeat its runs, and report whether they match",
         "audit": "check, score and compare all results of a published round",
         "referee": "run somebody else's training script isolated, time it, and judge whether its result is true",
-    },
-    "View": {
         "plot": "plot quality, training loss or throughput over time of result sets",
         "explore": "write result sets as an HTML page with plots, filters and a card per run",
         "export": "export the values of logs as CSV, or for TensorBoard or MLflow",
@@ -58,18 +54,28 @@ VERBS: Final = {
 which is imported only when the verb is called; `options.add_<verb>` adds its options."""
 
 CHOICES: Final = {
-    ("run", "race", "sweep"): "use run if you time one config, race if you compare configs of one length each, sweep if"
-    " you compare them at several lengths",
-    ("doctor", "preflight"): "use doctor if you ask what this machine can do, preflight if you ask whether a config can"
-    " run on it",
-    ("bench", "profile", "auto"): "use bench if you compare speeds, profile if you ask what takes the time of a step,"
-    " auto if you want the faster settings as a config",
-    ("score", "compare", "tradeoff"): "use score if you want the time of each set, compare for the ratio of two sets,"
-    " tradeoff if the sets have several lengths",
-    ("check", "reproduce", "audit"): "use check if you ask whether results keep the rules, reproduce if you ask whether"
-    " their scores can be had again, audit for a whole round",
-    ("report", "explore", "plot", "export"): "use report if you send one page, explore if you search many sets, plot if"
-    " you want one figure, export if you draw your own",
+    ("run", "race", "sweep"): "use run if you time one config, race if you compare several, sweep for several lengths",
+    ("doctor", "preflight"): "use doctor if you ask about this machine, preflight if you ask about a config on it",
+    (
+        "bench",
+        "profile",
+        "auto",
+    ): "use bench if you compare, profile if you ask what takes time, auto if you want a config",
+    (
+        "score",
+        "compare",
+        "tradeoff",
+    ): "use score if sets stand alone, compare for two sets, tradeoff for several lengths",
+    (
+        "check",
+        "reproduce",
+    ): "use check if you ask about the rules, reproduce if you ask whether scores can be had again",
+    (
+        "report",
+        "explore",
+        "plot",
+        "export",
+    ): "use report if you send it, explore if you search, plot for one figure, export if you draw your own",
 }
 """Verbs that are taken for each other, and which is for what."""
 

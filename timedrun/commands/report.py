@@ -11,16 +11,16 @@ from tempfile import TemporaryDirectory
 from judging.checking.check_report import result_lines
 from judging.ground import stdio
 from judging.ground.atomic_file import replace_text
-from judging.ground.errors import ExitCode, TimedrunError, UsageError
+from judging.ground.errors import ExitCode, UsageError
 from judging.ground.result_files import existing, read_json
 from judging.pages import score_table
 from judging.pages.plot_tradeoff import plot_tradeoff
 from judging.pages.report_page import Findings, as_page, drawn, image
 from judging.scoring import score as scores
-from judging.scoring.run_set import sets_at
 from timedrun.commands.check import check_paths
+from timedrun.commands.plot import labelled_sets
 from timedrun.race import race_file
-from timedrun.race.report import Report, Sets
+from timedrun.race.report import Report
 from timedrun.race.sweep_report import SweepReport
 
 
@@ -66,13 +66,7 @@ def of_race(path: Path, figures: dict[str, str]) -> Findings:
 
 def of_sets(path: Path) -> Findings:
     """Return scores and verdicts of the sets at `path`."""
-    sets: Sets = {}
-    for (_, system, benchmark), runs in sets_at(path):
-        if invalid := [str(run.path) for run in runs if not run.events]:
-            raise TimedrunError(f"{', '.join(invalid)}: not an MLPerf log; nothing was written.")
-        folder = runs[0].path.parent
-        label = runs[0].config_name or f"{system} {benchmark}"
-        sets[f"{label} ({folder})" if label in sets else label] = runs
+    sets = labelled_sets([str(path)])
     checked = check_paths([path], None, run_official=True)
     known = scores.score([path])
     logs = [result for result in checked if result.kind == "log"]

@@ -11,7 +11,7 @@ from judging.checking.check_report import CheckResult
 from judging.checking.verdicts import verdict
 from judging.pages.plot_tradeoff import plot_tradeoff
 from judging.pages.table import Table
-from judging.pages.tradeoff_table import as_json, caption, explained, report, table, verdicts
+from judging.pages.tradeoff_table import as_json, captions, report, table, verdicts
 from timedrun.race.race_file import Race
 from timedrun.race.report import Report
 from timedrun.race.sweep_curves import compared, curves_of
@@ -61,4 +61,4 @@ class SweepReport(Report):
     def captioned(self) -> tuple[str, Table]:
         if not self.found:
             return "", Table([], [])
-        return " ".join([caption(self.found), *explained(self.found)]), table(self.found)
+        return " ".join(captions(self.found)), table(self.found)

@@ -5,10 +5,7 @@ from __future__ import annotations
 import ast
 import importlib.util
 import os
-import re
 import sys
-from collections.abc import Mapping
-from contextlib import suppress
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Final
@@ -62,16 +59,6 @@ def spec_texts(name: str, folder: Path) -> dict[str, str]:
             known = {"title": "", "ruleset": BEYOND_MLPERF, "default_data": ""}
             return {field: str(texts.get(field, default)) for field, default in known.items()}
     raise ValueError(f"__init__.py has no {spec} = BenchmarkSpec(...)")
-
-
-def titled(word: str, folders: Mapping[str, Path]) -> list[str]:
-    """Return the benchmarks of `folders` whose title has `word`, such as a model's name."""
-    names = []
-    for name, folder in folders.items():
-        with suppress(OSError, ValueError, SyntaxError):  # `timedrun list` reports it
-            if word.lower() in re.findall("[a-z0-9]+", spec_texts(name, folder)["title"].lower()):
-                names.append(name)
-    return names
 
 
 def config_docstrings(name: str, folder: Path) -> dict[str, str]:

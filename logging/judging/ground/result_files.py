@@ -9,6 +9,7 @@ import json
 import os
 import re
 import stat
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -101,11 +102,9 @@ def make_new_folder(given: str | None, parent: Path, name: str) -> Path:
     """Create the `new_folder` and return it, the next one if another process creates it at the same time."""
     while True:
         folder = new_folder(given, parent, name)
-        try:
+        with suppress(FileExistsError):
             folder.mkdir(parents=True)
-        except FileExistsError:
-            continue
-        return folder
+            return folder
 
 
 def require_data_folder(folder: Path | None, source: str) -> Path:

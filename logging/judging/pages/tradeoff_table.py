@@ -22,15 +22,11 @@ LONGEST_LABEL = 60
 """Characters of a label in a table."""
 
 
-def caption(curves: Sequence[Comparison]) -> str:
-    """Return the caption of the table."""
-    return f"Quality and time (unverified), against the curve of {shortened(curves[0].label, LONGEST_LABEL)}."
-
-
-def explained(curves: Sequence[Comparison]) -> list[str]:
-    """Return the meaning of the table's columns and marks as sentences."""
+def captions(curves: Sequence[Comparison]) -> list[str]:
+    """Return the caption of the table, then what its columns and marks mean."""
     points = sum(len(curve.gains) for curve in curves[1:])
     return [
+        f"Quality and time (unverified), against the curve of {shortened(curves[0].label, LONGEST_LABEL)}.",
         "Each point is the mean over its seeds; *: no other point is as good in less time.",
         "At equal time: difference of quality, positive if better; same quality: how many times sooner.",
         f"Intervals are of 95 %: of {points} points, about {points / 20:.0f} would show a difference by chance.",
@@ -88,8 +84,8 @@ def cost(gain: Gain) -> str:
 
 def report(curves: Sequence[Comparison], width: int | None) -> list[str]:
     """Return table, verdicts and warnings as lines."""
-    lines = [stdio.fitted(caption(curves), 0), *table(curves).lines(width), ""]
-    return [*lines, *(stdio.fitted(line, 0) for line in explained(curves)), "", *verdicts(curves), NOTICE]
+    caption, *meaning = (stdio.fitted(line, 0) for line in captions(curves))
+    return [caption, *table(curves).lines(width), "", *meaning, "", *verdicts(curves), NOTICE]
 
 
 def verdicts(curves: Sequence[Comparison]) -> list[str]:

@@ -57,10 +57,9 @@ def start_up(runs: Sequence[RunSummary]) -> str:
         return ""
     before, after = fmean(each for _, _, each in timed), fmean(run.startup_minutes or 0.0 for run, _, _ in timed)
     whole = before + fmean(minutes for _, minutes, _ in timed)
-    if 2 * (before + after) <= whole:
-        return ""
     parts = f"{60 * before:.3g} s before the clock and {60 * after:.3g} s on it, of {60 * whole:.3g} s"
-    return f"start-up is {(before + after) / whole:.0%} of a run: {parts} from init_start to run_stop"
+    words = f"start-up is {(before + after) / whole:.0%} of a run: {parts} from init_start to run_stop"
+    return words if 2 * (before + after) > whole else ""
 
 
 def optimizer_steps(run: RunSummary, rules: BenchmarkRules | None) -> int | None:

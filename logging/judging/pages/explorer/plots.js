@@ -20,7 +20,7 @@ function colouring(task) {
 function specification(element, x, y, scale) {
   const style = (id, name) => getComputedStyle($(id))[name], text = getComputedStyle(document.body).color;
   const grid = style("controls", "borderTopColor"), scales = { linear: { zero: false }, log: { type: "log", nice: false } };
-  const axis = (field, title, type) => ({ field, type: "quantitative", title, scale: { padding: 14, ...scales[type] } });
+  const axis = (field, title, type) => ({ field, type: "quantitative", title, scale: { padding: 22, ...scales[type] } });
   const encoding = { x: axis("x", x, scale), y: axis("y", y, selects.measure.value === "quality" ? "linear" : scale) };
   return {
     // Fixed padding: a plot that fits itself to its labels is laid out twice.
@@ -28,6 +28,11 @@ function specification(element, x, y, scale) {
     padding: { left: 70, right: 16, top: 8, bottom: 46 }, background: "transparent",
     layer: [
       { data: { name: "frontier" }, mark: { type: "line", interpolate: "step-after", color: palette()[1], strokeWidth: 2 }, encoding },
+      // Beside its point, on the side that has more room.
+      ...[["left", 9], ["right", -9]].map(([align, dx]) => ({
+        data: { name: "points" }, transform: [{ filter: `datum.align == '${align}'` }],
+        mark: { type: "text", align, dx, dy: -9, fontSize: 11, limit: 240, color: text }, encoding: { ...encoding, text: { field: "label" } },
+      })),
       {
         data: { name: "points" }, mark: { type: "point", strokeWidth: 1.5, opacity: 0.85 },
         params: [{ name: "zoom", select: { type: "interval", zoom: "wheel![event.shiftKey]" }, bind: "scales" }],
@@ -66,8 +71,11 @@ function plot(name, x, task, rows) {
   const place = row => ({ x: row[x] * (seconds ? 60 : 1), y: row[y] });
   const able = rows.filter(row => row[x] !== null && row[y] !== null && (scale !== "log" || row[x] > 0));
   const layer = row => row === base ? 3 : inFrontier.has(row) ? 2 : row.failed ? 0 : 1;
+  const reach = able.map(row => row[x]), log = scale === "log" ? Math.log : value => value, [least, most] = [Math.min(...reach), Math.max(...reach)].map(log);
+  const labelled = able.length <= LABELLED ? new Set(able) : able.length && best.length <= LABELLED ? inFrontier : new Set();
   const points = able.sort((a, b) => layer(a) - layer(b)).map(row => {
-    const one = { ...place(row), id: row.id, size: 45, shape: "circle", fill: colour(row), stroke: null };
+    const side = { label: labelled.has(row) ? row.name : "", align: log(row[x]) > (least + most) / 2 ? "right" : "left" };
+    const one = { ...place(row), ...side, id: row.id, size: 45, shape: "circle", fill: colour(row), stroke: null };
     if (row.failed) Object.assign(one, { shape: "cross", fill: null, stroke: colour(row) });
     if (inFrontier.has(row)) Object.assign(one, { size: 70, stroke: palette()[1] });
     if (row === base) Object.assign(one, { size: 150, shape: "diamond", stroke: getComputedStyle(document.body).color });
