@@ -28,10 +28,10 @@ VERBS: Final = {
         "preflight": "check a config, this machine, and the log and package of a dry run",
         "sweep": "run configs at several lengths of their schedules, for curves of quality against time",
         "new": "write a benchmark to start from",
-        "completion": 'print the completion script of a shell: eval "$(timedrun completion bash)"',
         "bench": "measure data loaders, or training steps of configs: throughput, MFU, memory",
         "auto": "choose the fastest settings of a config on this machine, by measured steps",
         "profile": "measure where the time of a config's steps goes, and the bottleneck",
+        "completion": 'print the completion script of a shell: eval "$(timedrun completion bash)"',
     },
     "Judge": {
         "score": "score result sets: time to train",
@@ -54,28 +54,12 @@ VERBS: Final = {
 which is imported only when the verb is called; `options.add_<verb>` adds its options."""
 
 CHOICES: Final = {
-    ("run", "race", "sweep"): "use run if you time one config, race if you compare several, sweep for several lengths",
-    ("doctor", "preflight"): "use doctor if you ask about this machine, preflight if you ask about a config on it",
-    (
-        "bench",
-        "profile",
-        "auto",
-    ): "use bench if you compare, profile if you ask what takes time, auto if you want a config",
-    (
-        "score",
-        "compare",
-        "tradeoff",
-    ): "use score if sets stand alone, compare for two sets, tradeoff for several lengths",
-    (
-        "check",
-        "reproduce",
-    ): "use check if you ask about the rules, reproduce if you ask whether scores can be had again",
-    (
-        "report",
-        "explore",
-        "plot",
-        "export",
-    ): "use report if you send it, explore if you search, plot for one figure, export if you draw your own",
+    "run race sweep": "use run if you time one config, race if you compare several, sweep if at several lengths",
+    "doctor preflight": "use doctor if you ask about this machine, preflight if you ask about a config on it",
+    "bench profile auto": "use bench if you compare speeds, profile if you ask what takes long, auto for a config",
+    "score compare tradeoff": "use score if sets stand alone, compare if there are two, tradeoff for several lengths",
+    "check reproduce audit": "use check if you ask for rules, reproduce if for the scores, audit for a whole round",
+    "report explore plot export": "use report if you send it, explore if you search, plot for a figure, export for CSV",
 }
 """Verbs that are taken for each other, and which is for what."""
 
@@ -117,7 +101,7 @@ def parser(*, describe_verbs: bool = False) -> ArgumentParser:
         added = verbs.add_parser(name, description=text, allow_abbrev=False, **listed)
         added.add_argument("--json", action="store_true", help="machine-readable output")
         getattr(options, f"add_{name}")(added)
-        chosen = [text for alike, text in CHOICES.items() if name in alike]
+        chosen = [text for alike, text in CHOICES.items() if name in alike.split()]
         added.epilog = "\n".join(filter(None, [added.epilog, *_which_one(chosen)])) or None
     return top
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,11 +12,11 @@ from typing import Final
 
 from judging.ground.config_values import flatten
 from judging.ground.errors import TimedrunError
-from judging.ground.result_files import read_json, read_text
+from judging.ground.result_files import read_json
 from judging.pages import html_page, plot
 from judging.pages.score_table import NOTICE
 from judging.pages.table import Table
-from judging.scoring.recorded_run import RecordedRun, recorded_run_of
+from judging.scoring.recorded_run import RecordedRun, environment, recorded_run_of
 from mlevents.summary import RunSummary
 
 STYLE: Final = """
@@ -131,12 +130,9 @@ def _environment(recorded: Mapping[str, RecordedRun]) -> Iterator[str]:
     """Yield in what the systems and the software of the sets' first runs differ, and what they have in common."""
     known: dict[str, dict[str, object]] = {}
     for label, run in recorded.items():
-        software = run.side / "environment.txt"
-        lines = read_text(software).splitlines() if software.is_file() else []
         system = flatten(read_json(run.system)) if run.system.is_file() else {}
-        known[label] = system | {
-            name: value for name, _, value in (re.split("(==| )", line + " ", maxsplit=1) for line in lines)
-        }
+        machine, versions = environment(run.file("environment.txt"))
+        known[label] = system | machine | versions
     differing = list(_differing(known))
     if differing:
         yield from Table(("", *known), differing).html()
