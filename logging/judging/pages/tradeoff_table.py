@@ -92,10 +92,11 @@ def verdicts(curves: Sequence[Comparison]) -> list[str]:
     """Return the verdict on each curve, with what restricts it, as lines."""
     lines = grouped("time: extrapolated to", {curve.label: [curve.extrapolated] for curve in curves})
     lines += grouped("cost:", {curve.label: [price_of(curve)] for curve in curves})
-    at = " at extrapolated times"
-    lines += [
-        stdio.fitted(f"{curve.label}: {curve.verdict}{at if curve.extrapolated else ''}", 4) for curve in curves[1:]
-    ]
+    labels: dict[str, list[str]] = {}
+    for curve in curves[1:]:
+        words = f"{curve.verdict}{' at extrapolated times' if curve.extrapolated else ''}"
+        labels.setdefault(words, []).append(curve.label)
+    lines += [stdio.fitted(f"{', '.join(own)}: {words}", 4) for words, own in labels.items()]
     return [*lines, *grouped("warning:", {curve.label: curve.warnings for curve in curves[1:]})]
 
 
