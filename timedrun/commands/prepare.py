@@ -33,6 +33,7 @@ def prepare(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
         print(f"{config.dataset}: ready")
         for key, value in prepared.items():
             print(printable(f"  {key}: {'; '.join(value) if isinstance(value, list) else value}"))
-        data = ["--data-folder", arguments.data_folder] if arguments.data_folder else []
-        stdio.next_command("preflight", benchmark.name, config.name, *data)
+        places = {"--data": arguments.data, "--data-folder": arguments.data_folder}
+        where = [word for option, value in places.items() if value for word in (option, value)]
+        stdio.next_command("preflight", benchmark.name, arguments.config, *where, *rest)
     return ExitCode.OK

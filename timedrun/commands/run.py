@@ -147,7 +147,8 @@ def run_several(config: RunConfig, folder: Path, argv: list[str], runs: int, *, 
         done = sum(row[2] != "-" for row in rows)
         rest = f"; {runs - len(rows)} not started" if len(rows) < runs else ""
         stdio.show(printable(f"{done} of {len(rows)} runs reached the target{rest}: {folder}"))
-        stdio.next_command(*(["score"] if done else ["plot"]), folder)
+        if done:
+            stdio.next_command("score", folder)
     codes = [ExitCode(code) if code in set(ExitCode) else ExitCode.ERROR for code in exits]
     severity = (ExitCode.OK, ExitCode.TARGET_NOT_REACHED, ExitCode.STOPPED_RESUMABLE)
     return max(codes, key=lambda code: severity.index(code) if code in severity else len(severity))
