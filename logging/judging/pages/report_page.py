@@ -31,7 +31,7 @@ Sets = Mapping[str, Sequence[RunSummary]]
 
 @dataclass(frozen=True)
 class Findings:
-    """What the page reports: verdicts, the captioned table, what else there is to say as lines, and the runs by the
+    """Contents of the page: verdicts, the captioned table, what else there is to say as lines, and the runs by the
     label of their set; `failed` if a check failed."""
 
     verdicts: Sequence[str]
