@@ -93,6 +93,17 @@ def network(nodes: int) -> dict[str, str]:
     }
 
 
+def operating_system() -> str:
+    try:
+        system = platform.freedesktop_os_release().get("PRETTY_NAME", "")
+    except OSError:
+        system = ""
+    # The numbers only: the rest of a kernel's release is free text, such as the name of a site.
+    numbers = re.match(r"\d+(\.\d+)*(-\d+)?", platform.release())
+    kernel = f"{platform.system()} {numbers.group() if numbers else ''}".strip()
+    return ", ".join(part for part in (system, kernel) if part)
+
+
 def accelerator(per_node: int) -> dict[str, str]:
     """Return the `accelerator*` keys of `per_node` CUDA devices like the first one, one per rank."""
     import torch  # the machine of a command's run is described without it

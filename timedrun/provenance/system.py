@@ -54,7 +54,7 @@ def describe(
         "number_of_nodes": str(nodes),
         "framework": f"PyTorch {torch.__version__}",
         "other_software_stack": _software(),
-        "operating_system": _operating_system(),
+        "operating_system": hardware.operating_system(),
         **(hardware.processor() | hardware.memory() | hardware.storage() | hardware.network(nodes)),
         **(hardware.accelerator(ranks // nodes) if device.startswith("cuda") else none),
     }
@@ -66,7 +66,7 @@ def environment() -> str:
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else "an unknown number"
     lines = [
         f"python {platform.python_version()} ({platform.python_implementation()}, {platform.python_compiler()})",
-        f"operating system {_operating_system()}",
+        f"operating system {hardware.operating_system()}",
         f"processor {hardware.processor()['host_processor_model_name'] or 'unknown'}, {usable} of "
         f"{os.cpu_count()} logical processors usable",
         f"memory {gib(psutil.virtual_memory().total)}",
@@ -97,17 +97,6 @@ def _software() -> dict[str, str]:
         except importlib.metadata.PackageNotFoundError:
             continue
     return {name: version for name, version in stack.items() if version}
-
-
-def _operating_system() -> str:
-    try:
-        system = platform.freedesktop_os_release().get("PRETTY_NAME", "")
-    except OSError:
-        system = ""
-    # The numbers only: the rest of a kernel's release is free text, such as the name of a site.
-    numbers = re.match(r"\d+(\.\d+)*(-\d+)?", platform.release())
-    kernel = f"{platform.system()} {numbers.group() if numbers else ''}".strip()
-    return ", ".join(part for part in (system, kernel) if part)
 
 
 def _clean_version(version: str | None) -> str:
