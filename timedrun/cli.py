@@ -30,7 +30,7 @@ REPLACED: Final = {
 SHOW_SETTINGS: Final = ("show", "prepare", "run", "preflight", "profile", "auto")
 """Verbs whose --help after a benchmark and a config prints the options of the config's settings."""
 
-TRAINER: Final = ("torch", "tyro", "psutil")
+TRAINER: Final = ("torch", "tyro")
 """Packages of the extra `train`, which those who judge logs do without."""
 
 PREPARE_LONG: Final = ("run", "race", "sweep", "preflight", "reproduce", "bench", "profile", "auto")

@@ -18,7 +18,7 @@ import psutil
 from mlevents import keys
 from mlevents.machine_load import shares
 from mlevents.runlog import RunLog, Scalar
-from timedrun.distributed.stall_detector import ThreadTimes, cpu_seconds, descendants, thread_folders, thread_times
+from timedrun.distributed.process_times import ThreadTimes, cpu_seconds, descendants, thread_folders, thread_times
 from timedrun.run.clock_check import boot_id
 
 if TYPE_CHECKING:
