@@ -29,7 +29,7 @@ def confidence_of_look(pairs: int, last: int) -> float:
     """
     if not FIRST_LOOK <= pairs <= last:
         raise ValueError(f"a look after {pairs} of {last} pairs; the first is after {FIRST_LOOK}")
-    return 1 - _level(last) * (pairs / last) ** SHAPE
+    return 1 - _level(last) * float((pairs / last) ** SHAPE)
 
 
 @cache
