@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import importlib.util
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -159,6 +160,11 @@ class Benchmark:
                 config: RunConfig = getattr(self.module(self.configs), candidate)()
                 if config.name != candidate:
                     raise UsageError(f"{self.name}: config {candidate}() is named '{config.name}'; make them equal.")
+                if not self.is_named(config.benchmark):
+                    raise UsageError(
+                        f"{self.name}: config {candidate}() is of benchmark={config.benchmark!r}, whose results its own"
+                        f" would be taken for; nothing was run. Set benchmark={self.name!r} in its {self.configs}.py."
+                    )
                 return config
         near = difflib.get_close_matches(name, names, n=3, cutoff=0.8)
         near = near or difflib.get_close_matches(wanted, names, n=3, cutoff=0.5)
@@ -166,13 +172,18 @@ class Benchmark:
         of_data = f" of --data {data}" if data else ""
         raise UsageError(f"{self.name} has no config '{name}'{of_data}.{hint} Configs: {', '.join(names)}.")
 
+    def is_named(self, name: object) -> bool:
+        """Return True if `name` is the import name or an end of it, or that of the entry point."""
+        entries = [entry.name for entry in installed() if entry.module == self.name]
+        return name in entries or f".{self.name}".endswith(f".{name}")
+
     def require_own(self, values: dict[str, Any], path: Path) -> None:
         """Raise UsageError unless the config `values`, read from `path`, is of this benchmark.
 
         The name in the file is only compared: no package is imported because a file names it.
         """
         named = values.get("benchmark")
-        if named != self.name and not self.name.endswith(f".{named}") and named != self.name.partition(".")[0]:
+        if not self.is_named(named) and named != self.name.partition(".")[0]:
             raise UsageError(
                 f"{path} is a config of benchmark {named!r}, not of {self.name}; nothing was run. Name its benchmark."
             )
@@ -222,7 +233,10 @@ def find(name: str, *, working_directory: bool = False) -> Benchmark:
         nested = [path for path in known if path.rpartition(".")[2] == name]
         if len(nested) == 1 and nested != [name]:
             return find(nested[0], working_directory=working_directory)
-        near = nested or difflib.get_close_matches(name, known, n=1, cutoff=0.4)
+        ends = {path.rpartition(".")[2]: path for path in known} | {path: path for path in known}
+        word = re.compile(rf"\b{re.escape(name)}\b", re.IGNORECASE)  # such as a model's name
+        trained = [path for path, folder in known.items() if word.search((folder / "__init__.py").read_text("utf-8"))]
+        near = nested or trained or [ends[end] for end in difflib.get_close_matches(name, ends, n=1, cutoff=0.5)]
         hint = f" Did you mean {' or '.join(near)}?" if near else ""
         if name in known:
             hint = f" It is in {known[name].parent}: set PYTHONPATH={known[name].parent}, or install it."

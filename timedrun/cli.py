@@ -14,7 +14,7 @@ from typing import Final
 from judging.ground import stdio
 from judging.ground.errors import ExitCode, describe, in_benchmark
 from mlevents.terminal_escape import printable, printable_lines
-from timedrun.commands.parser import parser
+from timedrun.commands.parser import near_options, parser
 from timedrun.distributed import launch_env, parent_death_signal
 
 TAKE_OVERRIDES: Final = ("show", "prepare", "run", "preflight", "race", "sweep", "bench", "profile", "auto")
@@ -56,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         arguments, rest = top.parse_known_args(words)
     verb = arguments.verb
     if rest and verb not in TAKE_OVERRIDES:
-        top.error(f"unrecognized arguments: {' '.join(rest)}")
+        top.error(f"unrecognized arguments: {' '.join(rest)}. {' '.join(near_options(verb, rest))}".rstrip())
     if gone := next((word for word in rest if word in REPLACED), None):
         top.error(f"there is no option {gone}: give {REPLACED[gone]}")
     try:
@@ -69,6 +69,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = function(arguments, *extra)
         sys.stdout.flush()
         return int(code)
+    except SystemExit as ended:  # of tyro, which knows the config's settings and not the verb's options
+        for sentence in near_options(verb, rest) if ended.code == ExitCode.USAGE else ():
+            stdio.message(f"timedrun {verb}: {sentence}")
+        raise
     except (Exception, KeyboardInterrupt) as error:
         said = describe(error) or without_trainer(error)
         if said is None and (raised := in_benchmark(error)):

@@ -74,6 +74,42 @@ def test_the_bare_command_prints_all_verbs_by_purpose_and_fails(capsys: pytest.C
         assert all(f"\n  {verb} " in said.err for verb in verbs)
 
 
+def test_the_help_begins_with_six_verbs_and_says_which_of_those_alike_to_use(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert list(next(iter(VERBS.values()))) == ["run", "race", "check", "report", "show", "doctor"]
+    cli.main([])
+    assert "\n  use run if you time one config, race if" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        cli.main(["sweep", "--help"])
+    said = capsys.readouterr().out
+    assert "use run if" in said and "use report if" not in said
+
+
+@pytest.mark.parametrize(
+    ("words", "near"),
+    [
+        ("rn image_classification baseline", "run"),
+        ("bench steps", "step"),
+        ("check --oficial x", "--official"),
+        ("run image_classification baseline --result x", "--results"),
+        ("race image_classification baseline --runz=3", "--runs"),
+        ("list fneweb", "language_model.fineweb"),
+        ("list gtp", "language_model.gpt"),
+        ("list resnet", "image_classification"),
+    ],
+)
+def test_a_misspelt_word_of_the_command_line_names_the_nearest(
+    words: str, near: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    try:
+        code = cli.main(words.split())
+    except SystemExit as ended:
+        code = int(str(ended.code))
+    assert code == ExitCode.USAGE
+    assert f"Did you mean {near}?" in " ".join(capsys.readouterr().err.split())
+
+
 @pytest.mark.parametrize("option", ["-V", "--version"])
 def test_the_version_is_that_of_the_package(option: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:

@@ -13,6 +13,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
+from judging.ground import stdio
 from timedrun.analysis.profiled_run import LOSSES
 from timedrun.analysis.selection import Selection, Selector
 from timedrun.analysis.step_times import StepTimes
@@ -23,13 +24,17 @@ CHUNK_SECONDS: Final = 0.2
 """Time of the steps that are measured one after another, at least."""
 
 
+def _say(text: str) -> None:
+    stdio.stage(f"choose a step: {text}", terminal_only=False)
+
+
 def choose(
     build: Callable[..., TrainStep],
     changes: Mapping[str, Mapping[str, Any]],
     *,
     tolerance: float = 1e-4,
     chunks: int = 8,
-    shown: Callable[[str], object] = lambda text: None,
+    shown: Callable[[str], object] = _say,
     monotonic: Callable[[], float] = time.perf_counter,
 ) -> Selection[dict[str, Any]]:
     """Choose the changes that speed up a training step and leave its first losses as they were.
@@ -42,6 +47,7 @@ def choose(
         changes: keyword arguments of `build` by the name of the change, each after those that it needs.
         tolerance: relative difference of a loss that rounding explains.
         chunks: turns of each build.
+        shown: called with what is measured next (default: it is written to standard error).
 
     Of the selection returned, `build(**selection.settings)` is the fastest step. Raises ValueError if the step as given
     or as chosen fails, or the chosen one changes the loss.
@@ -68,7 +74,10 @@ def choose(
         return " ".join(sorted(changes[change]))
 
     given: dict[str, Any] = {}
-    return Selector(given, list(changes), changed, measured, setting=setting, tolerance=tolerance, shown=shown).run()
+    search = Selector(given, list(changes), changed, measured, setting=setting, tolerance=tolerance, shown=shown)
+    chosen = search.run()
+    stdio.stage("")
+    return chosen
 
 
 def step_times(

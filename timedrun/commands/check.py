@@ -145,5 +145,8 @@ def check(arguments: argparse.Namespace) -> ExitCode:
                 stdio.show("\n".join(result_lines(result, near)))
             if len(results) > 2:
                 stdio.show("\n".join(["", *summary_lines(results, root, "rule", quiet=True)]))
+        if results and not any(result.failed for result in results):
+            packaged = any(result.kind == "package" for result in results)
+            stdio.next_command("reproduce" if packaged and len(paths) == 1 else "score", *paths)
     not_run = arguments.official and any(result.checker and result.official == "not run" for result in results)
     return ExitCode.ERROR if not_run or any(result.failed for result in results) else ExitCode.OK

@@ -13,7 +13,7 @@ from judging.ground.errors import ExitCode
 from mlevents.terminal_escape import printable
 from timedrun.benchmark import find
 from timedrun.storage import method_cards
-from timedrun.storage.benchmark_folders import config_docstrings, nearby, title_and_ruleset
+from timedrun.storage.benchmark_folders import config_docstrings, nearby, spec_texts
 
 
 def list(arguments: argparse.Namespace) -> ExitCode:
@@ -29,9 +29,8 @@ def list(arguments: argparse.Namespace) -> ExitCode:
     rows: builtins.list[dict[str, Any]] = []
     for name, folder in folders.items():
         try:
-            title, ruleset = title_and_ruleset(name, folder)
-            configs = config_docstrings(name, folder)
-            rows.append({"benchmark": name, "title": title, "ruleset": ruleset, "configs": configs})
+            texts, configs = spec_texts(name, folder), config_docstrings(name, folder)
+            rows.append({"benchmark": name, "title": texts["title"], "ruleset": texts["ruleset"], "configs": configs})
         except (OSError, ValueError, SyntaxError, RecursionError) as error:
             stdio.write(printable(f"timedrun list: skipped {name} in {folder}: {error}") + "\n")
     if arguments.json:

@@ -12,6 +12,7 @@ from typing import Final
 from judging.ground.errors import ExitCode, UsageError
 from mlevents.rounds import rulesets_of
 from timedrun.storage import method_cards
+from timedrun.storage.benchmark_folders import nearby
 
 TEMPLATE: Final = Path(__file__).resolve().with_name("benchmark_template")
 
@@ -26,6 +27,9 @@ def new(arguments: argparse.Namespace) -> ExitCode:
         raise UsageError(f"{folder} already exists and was not overwritten; choose another name or --out folder.")
     if name in method_cards.WORDS:
         raise UsageError(f"'{name}' is a word of `timedrun list` and `timedrun show`; choose another name.")
+    for path in nearby():
+        if path != name and path.rpartition(".")[2] == name:
+            raise UsageError(f"'{name}' is the short name of the benchmark {path}; choose another name.")
     if known := rulesets_of(name):
         raise UsageError(f"ruleset {known[-1]} has rules for {name}; choose another name.")
     if importlib.util.find_spec(name) is not None:
@@ -44,5 +48,5 @@ def new(arguments: argparse.Namespace) -> ExitCode:
         return ExitCode.OK
     where = "" if folder.parent.resolve() == Path.cwd() else f", in {folder.parent}"
     print(f"Wrote {folder}: {', '.join(file.name for file in files)}")
-    print(f"Try it{where}:\n" + "\n".join(f"    {command}" for command in commands))
+    print(f"next{where}:\n" + "\n".join(f"    {command}" for command in commands))
     return ExitCode.OK

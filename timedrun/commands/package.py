@@ -7,6 +7,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+from judging.ground import stdio
 from judging.ground.errors import ExitCode, UsageError
 from judging.ground.result_files import existing, require_ruleset
 from mlevents import keys, record
@@ -30,6 +31,8 @@ def package(arguments: argparse.Namespace) -> ExitCode:
         answers=read_answers(arguments.answers) if arguments.answers else None,
     )
     print(json.dumps(report.as_dict(), indent=2) if arguments.json else printable_lines(report.text))
+    if report.passed and not arguments.json:
+        stdio.next_command("reproduce", arguments.out)
     return ExitCode.OK if report.passed else ExitCode.ERROR
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 from judging.ground.errors import ExitCode, UsageError
@@ -14,13 +15,23 @@ from timedrun.race.race_file import labels_at
 
 
 def plot(arguments: argparse.Namespace) -> ExitCode:
-    """Plot all sets at the paths, one colour per set; a set that is a copy of another one is plotted once."""
+    """Plot all sets at the paths, one colour per set."""
+    sets = labelled_sets(arguments.sets)
+    out = Path(arguments.out) if arguments.out else default_out(arguments.sets, arguments.what)
+    plots.plot_quality(sets, out, arguments.what)
+    print(json.dumps({"figure": str(out)}) if arguments.json else f"figure: {out}")
+    return ExitCode.OK
+
+
+def labelled_sets(paths: Sequence[str]) -> dict[str, list[RunSummary]]:
+    """Return the sets at `paths` by their label in a figure; one that is a copy of another is left out. Raise PlotError
+    if a file is no MLPerf log."""
     sets: dict[str, list[RunSummary]] = {}
     seen: set[frozenset[str]] = set()
-    for name in arguments.sets:
+    for name in paths:
         for (_, system, benchmark), records in sets_at(Path(name)):
             if invalid := [str(record.path) for record in records if not record.events]:
-                raise plots.PlotError(f"{', '.join(invalid)}: not an MLPerf log; nothing was plotted.")
+                raise plots.PlotError(f"{', '.join(invalid)}: not an MLPerf log; nothing was written.")
             content = frozenset(record.sha256 for record in records)
             if content not in seen:
                 seen.add(content)
@@ -28,10 +39,7 @@ def plot(arguments: argparse.Namespace) -> ExitCode:
                 label = labels_at(folder).get(folder.name) or records[0].config_name
                 label = label or (system if is_packaged(folder.resolve(), [benchmark]) else folder.name)
                 sets[f"{label} ({folder})" if label in sets else label] = records
-    out = Path(arguments.out) if arguments.out else default_out(arguments.sets, arguments.what)
-    plots.plot_quality(sets, out, arguments.what)
-    print(json.dumps({"figure": str(out)}) if arguments.json else f"figure: {out}")
-    return ExitCode.OK
+    return sets
 
 
 def default_out(sets: list[str], what: str) -> Path:

@@ -6,6 +6,7 @@ import argparse
 import inspect
 import json
 
+from judging.ground import stdio
 from judging.ground.errors import ExitCode, UsageError
 from mlevents.terminal_escape import printable
 from timedrun.commands.run import settings_of
@@ -32,4 +33,6 @@ def prepare(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
         print(f"{config.dataset}: ready")
         for key, value in prepared.items():
             print(printable(f"  {key}: {'; '.join(value) if isinstance(value, list) else value}"))
+        data = ["--data-folder", arguments.data_folder] if arguments.data_folder else []
+        stdio.next_command("preflight", benchmark.name, config.name, *data)
     return ExitCode.OK

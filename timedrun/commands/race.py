@@ -13,7 +13,7 @@ from typing import Any
 
 from judging.ground import ledger, stdio
 from judging.ground.errors import ExitCode, PreflightError, UsageError
-from judging.ground.result_files import ResultPaths, new_folder, write_json
+from judging.ground.result_files import ResultPaths, make_new_folder, new_folder, write_json
 from mlevents.mlcommons import checker_version
 from mlevents.rounds import MLPERF_RULESETS
 from timedrun.benchmark import Benchmark, find
@@ -93,6 +93,8 @@ def conduct(arguments: argparse.Namespace, rest: list[str], new: Callable[..., t
         stdio.show("\n".join(stdio.fitted(line, 12) for line in report.details(Path.cwd())))
     if interrupted or any(turn.status in ("planned", "interrupted") for turn in planned.turns):
         stdio.message(f"timedrun {arguments.verb}: some runs are missing; continue with `{again}`")
+    elif not arguments.json:
+        stdio.next_command("report", folder)
     return ExitCode.INTERRUPTED if interrupted else ExitCode.ERROR if report.failed else ExitCode.OK
 
 
@@ -144,7 +146,8 @@ def planned_race(
         **plan,
     )
     require_possible(arguments, benchmark, sides, planned, folder)
-    (folder / "sides").mkdir(parents=True)
+    folder = make_new_folder(arguments.results, folder.parent, arguments.verb)
+    (folder / "sides").mkdir()
     ledger.place(folder).touch()  # one for all sets
     for side in sides:
         write_json(side_file(folder, side.config.name), dump(side.config))

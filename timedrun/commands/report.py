@@ -4,29 +4,24 @@ from __future__ import annotations
 
 import argparse
 import json
-import textwrap
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Final
 
 from judging.checking.check_report import result_lines
 from judging.ground import stdio
 from judging.ground.atomic_file import replace_text
-from judging.ground.errors import ExitCode, TimedrunError, UsageError
+from judging.ground.errors import ExitCode, UsageError
 from judging.ground.result_files import existing, read_json
 from judging.pages import score_table
 from judging.pages.plot_tradeoff import plot_tradeoff
-from judging.pages.report_page import as_page, drawn, image
+from judging.pages.report_page import Findings, as_page, drawn, image
 from judging.scoring import score as scores
-from judging.scoring.run_set import sets_at
 from timedrun.commands.check import check_paths
+from timedrun.commands.plot import labelled_sets
 from timedrun.race import race_file
-from timedrun.race.report import Report, Sets
+from timedrun.race.report import Report
 from timedrun.race.sweep_report import SweepReport
-
-COLUMNS: Final = 110
-"""Width of tables, as wide as the page."""
 
 
 def report(arguments: argparse.Namespace) -> ExitCode:
@@ -39,22 +34,19 @@ def report(arguments: argparse.Namespace) -> ExitCode:
         raise UsageError(f"--out {out}: the report is an .html file; nothing was written.")
     stdio.stage("timedrun report: checks")
     figures: dict[str, str] = {}
-    failed = False
     recorded = path / race_file.RACE_FILE
-    if recorded.is_file() and "race" in read_json(recorded):  # some of results/ have no schedule
-        text, sets, failed = of_race(path, figures)
-    else:
-        text, sets, failed = of_sets(path)
+    with_plan = recorded.is_file() and "race" in read_json(recorded)  # some of results/ have no schedule
+    findings = of_race(path, figures) if with_plan else of_sets(path)
     stdio.stage("timedrun report: figures")
-    figures = figures or drawn(sets)  # a sweep's runs are points, not curves
-    replace_text(out, as_page(f"Report on {path.resolve().name}", text, sets, figures, path))
+    figures = figures or drawn(findings.sets)  # a sweep's runs are points, not curves
+    replace_text(out, as_page(f"Report on {path.resolve().name}", findings, figures, path))
     stdio.stage("")
     print(json.dumps({"report": str(out)}) if arguments.json else f"report: {out}")
-    return ExitCode.ERROR if failed else ExitCode.OK
+    return ExitCode.ERROR if findings.failed else ExitCode.OK
 
 
-def of_race(path: Path, figures: dict[str, str]) -> tuple[list[str], Sets, bool]:
-    """Return the report of a race or a sweep as lines, its runs by label, and True if a check fails."""
+def of_race(path: Path, figures: dict[str, str]) -> Findings:
+    """Return the report of a race or a sweep; add a sweep's figure to `figures`."""
     race = race_file.load(path)
     report = SweepReport(race, path) if race.budgets else Report(race, path)
     logs = [run.path for runs in report.sets.values() for run in runs]
@@ -68,27 +60,21 @@ def of_race(path: Path, figures: dict[str, str]) -> tuple[list[str], Sets, bool]
             plot_tradeoff(report.found, Path(folder) / "figure.svg")
             figures["Quality against time, and gains over the baseline"] = image(Path(folder) / "figure.svg")
     sets = {race.sides[side]: runs for side, runs in report.sets.items() if runs}
-    width = None if isinstance(report, SweepReport) else COLUMNS  # the names in a sweep's table are not folded
-    table = report.table(width)
-    return [*textwrap.wrap(table[0], COLUMNS), *table[1:], "", *report.details(path)], sets, report.failed
+    caption, table = report.captioned()
+    return Findings(report.verdicts, caption, table, report.details(path), sets, report.failed)
 
 
-def of_sets(path: Path) -> tuple[list[str], Sets, bool]:
-    """Return scores and verdicts of the sets at `path` as lines, their runs by name, and True if a check fails."""
-    sets: Sets = {}
-    for (_, system, benchmark), runs in sets_at(path):
-        if invalid := [str(run.path) for run in runs if not run.events]:
-            raise TimedrunError(f"{', '.join(invalid)}: not an MLPerf log; nothing was written.")
-        folder = runs[0].path.parent
-        label = runs[0].config_name or f"{system} {benchmark}"
-        sets[f"{label} ({folder})" if label in sets else label] = runs
+def of_sets(path: Path) -> Findings:
+    """Return scores and verdicts of the sets at `path`."""
+    sets = labelled_sets([str(path)])
     checked = check_paths([path], None, run_official=True)
-    text = score_table.table(scores.score([path]), detailed=True, width=COLUMNS).splitlines()
+    known = scores.score([path])
     logs = [result for result in checked if result.kind == "log"]
     strict, official = (sum(getattr(log, by) == "pass" for log in logs) for by in ("strict", "official"))
-    text += ["", f"checks      strict: {strict} of {len(logs)} logs pass, official: {official} of {len(logs)}"]
+    verdict = f"Checks: strict: {strict} of {len(logs)} logs pass, official: {official} of {len(logs)}."
+    text = [line for score in known for line in [*score_table.details(score), ""]]
     failed = [result for result in checked if result.failed]
     for result in failed:
         findings = [finding for finding in result.findings if finding.level == "error"]
         text += result_lines(replace(result, findings=findings), path)
-    return text, sets, bool(failed)
+    return Findings([verdict], "", score_table.rows(known), text, sets, bool(failed))

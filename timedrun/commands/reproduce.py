@@ -9,7 +9,7 @@ from pathlib import Path
 
 from judging.ground.errors import ExitCode, UsageError
 from judging.ground.ledger import LEDGER
-from judging.ground.result_files import ResultPaths, existing, new_folder, read_json, require_log, write_json
+from judging.ground.result_files import ResultPaths, existing, make_new_folder, read_json, require_log, write_json
 from judging.pages.score_table import NOTICE
 from judging.scoring.recorded_run import (
     RecordedRun,
@@ -59,8 +59,7 @@ def run_again(arguments: argparse.Namespace, path: Path) -> ExitCode:
     sets = {name: value[: arguments.runs] for name, value in everything.items()}
     if not sets:
         raise UsageError(f"{path} holds no result_*.txt that is an MLPerf log, so there is nothing to repeat.")
-    folder = new_folder(arguments.results, Path("runs") / "reproduced", path.resolve().name)
-    folder.mkdir(parents=True)
+    folder = make_new_folder(arguments.results, Path("runs") / "reproduced", path.resolve().name)
     (folder / LEDGER).touch()  # its own: the originals' would announce runs that no set of theirs holds
     problems: dict[tuple[str, int], str] = {}
     turns = sorted((place, name) for name, result_set in sets.items() for place in range(len(result_set)))

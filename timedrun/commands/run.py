@@ -14,7 +14,9 @@ from typing import Any
 from judging.ground import ledger, result_files, stdio
 from judging.ground.errors import ExitCode, UsageError
 from judging.pages.table import Table
+from judging.scoring.clocks import start_up
 from mlevents.machine_load import disturbances
+from mlevents.summary import summarize
 from mlevents.terminal_escape import printable
 from timedrun.benchmark import Benchmark, find
 from timedrun.commands.child_run import run_child
@@ -146,6 +148,7 @@ def run_several(config: RunConfig, folder: Path, argv: list[str], runs: int, *, 
         done = sum(row[2] != "-" for row in rows)
         rest = f"; {runs - len(rows)} not started" if len(rows) < runs else ""
         stdio.show(printable(f"{done} of {len(rows)} runs reached the target{rest}: {folder}"))
+        stdio.next_command(*(["score"] if done else ["plot"]), folder)
     codes = [ExitCode(code) if code in set(ExitCode) else ExitCode.ERROR for code in exits]
     severity = (ExitCode.OK, ExitCode.TARGET_NOT_REACHED, ExitCode.STOPPED_RESUMABLE)
     return max(codes, key=lambda code: severity.index(code) if code in severity else len(severity))
@@ -177,8 +180,11 @@ def print_verdict(paths: result_files.ResultPaths, verdict: Verdict, *, as_json:
     else:
         lines = [verdict.words, *(f"disturbed: {load}" for load in values["disturbances"])]
         lines += [f"ledger {announced}, head {values['ledger_head'][:12]}"] if announced else []
+        lines += [printable(text) for text in ([start_up([summarize(verdict.run)])] if verdict.run else []) if text]
         for line in map(printable, lines):
             stdio.message(line) if verdict.code else stdio.show(stdio.fitted(line, 4))
+        if verdict.code in (ExitCode.OK, ExitCode.TARGET_NOT_REACHED):
+            stdio.next_command("plot" if verdict.code else "check", paths.folder)
     return verdict.code
 
 

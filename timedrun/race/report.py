@@ -19,7 +19,7 @@ from judging.ground.errors import describe
 from judging.pages import plot
 from judging.pages.score_table import NOTICE
 from judging.pages.table import Table
-from judging.scoring.clocks import Clocks, clocks
+from judging.scoring.clocks import Clocks, clocks, start_up
 from judging.scoring.interval import Interval, as_values
 from mlevents.record import read
 from mlevents.rounds.own_rules import BEYOND_MLPERF, NOT_APPLICABLE
@@ -164,8 +164,19 @@ class Report:
         return runs or self.package_failed or bool(self.problems) or any(result.failed for result in self.checked)
 
     def table(self, width: int | None) -> list[str]:
-        """Return the caption and the table, a row a comparison and then the sides that have none; where `width` is
-        too small, without its last columns."""
+        """Return caption and table as lines; where `width` is too small, without its last columns."""
+        caption, table = self.captioned()
+        if width and table.width > width:
+            table = Table(table.header[:5], [row[:5] for row in table.rows])
+        return [stdio.fitted(caption, 0), *table.lines(width)]
+
+    @property
+    def verdicts(self) -> list[str]:
+        """The verdict on each comparison as a sentence; an ablation's are in its table."""
+        return [] if self.race.ablation else [ratio.sentence for ratio in self.ratios.values()]
+
+    def captioned(self) -> tuple[str, Table]:
+        """Return the caption and the table, a row a comparison and then the sides that have none."""
         rows = [
             (comparison.row, comparison.fast if comparison.row.endswith(ALONE) else comparison.slow, comparison)
             for comparison in self.race.comparisons
@@ -184,9 +195,7 @@ class Report:
         header = ["config", f"speed-up [{100 * self.confidence:.4g} %]", verdict, "reached", "median", "range"]
         header.append("by medians")
         cells = [self.row(*row) for row in [*rows, *((label, side, None) for side, label in rest.items())]]
-        if width and Table(header, cells).width > width:
-            header, cells = header[:5], [row[:5] for row in cells]
-        return [stdio.fitted(caption, 0), *Table(header, cells).lines(width)]
+        return caption, Table(header, cells)
 
     def row(self, name: str, side: str, comparison: Comparison | None) -> list[str]:
         runs = self.sets[side]
@@ -225,6 +234,7 @@ class Report:
             if times and steps:
                 alone = f"{median(times):.3g} s of training alone (the speedrun's clock)"
                 lines.append(f"clocks      {label}: {alone}, {median(steps):,.0f} steps (medians)")
+        lines += filter(None, [start_up(sum(self.sets.values(), []))])
         for ratio in self.ratios.values():
             if ratio.portable and not self.race.ablation:
                 lines.append(f"portable    {ratio.portable_text}")

@@ -10,7 +10,8 @@ from typing import Final
 from judging.checking.check_report import CheckResult
 from judging.checking.verdicts import verdict
 from judging.pages.plot_tradeoff import plot_tradeoff
-from judging.pages.tradeoff_table import as_json, report
+from judging.pages.table import Table
+from judging.pages.tradeoff_table import as_json, captions, report, table, verdicts
 from timedrun.race.race_file import Race
 from timedrun.race.report import Report
 from timedrun.race.sweep_curves import compared, curves_of
@@ -51,4 +52,13 @@ class SweepReport(Report):
 
     def table(self, width: int | None) -> list[str]:
         """Return curves and verdicts as lines."""
-        return report(self.found, width) if self.found else ["No run of the baseline finished: nothing is compared."]
+        return report(self.found, width) if self.found else self.verdicts
+
+    @property
+    def verdicts(self) -> list[str]:
+        return verdicts(self.found) if self.found else ["No run of the baseline finished: nothing is compared."]
+
+    def captioned(self) -> tuple[str, Table]:
+        if not self.found:
+            return "", Table([], [])
+        return " ".join(captions(self.found)), table(self.found)

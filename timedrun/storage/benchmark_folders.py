@@ -46,16 +46,18 @@ def parts_of(name: str) -> tuple[str, str, str]:
     return SHARED.get(name, (name, "SPEC", "configs"))
 
 
-def title_and_ruleset(name: str, folder: Path) -> tuple[str, str]:
-    """Return title and ruleset of benchmark `name` in `folder`, as far as its source has them as texts. Raises OSError,
-    ValueError or SyntaxError if `__init__.py` is missing, is not Python, or calls no BenchmarkSpec for SPEC."""
+def spec_texts(name: str, folder: Path) -> dict[str, str]:
+    """Return title, ruleset and default data of benchmark `name` in `folder`, as far as its source has them as texts.
+    Raises OSError, ValueError or SyntaxError if `__init__.py` is missing, is not Python, or calls no BenchmarkSpec for
+    SPEC."""
     _, spec, _ = parts_of(name)
     for node in ast.parse((folder / "__init__.py").read_text(encoding="utf-8")).body:
         targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
         value = getattr(node, "value", None)
         if isinstance(value, ast.Call) and spec in [getattr(target, "id", "") for target in targets]:
-            texts = {word.arg: word.value.value for word in value.keywords if isinstance(word.value, ast.Constant)}
-            return str(texts.get("title", "")), str(texts.get("ruleset", BEYOND_MLPERF))
+            texts = {str(word.arg): word.value.value for word in value.keywords if isinstance(word.value, ast.Constant)}
+            known = {"title": "", "ruleset": BEYOND_MLPERF, "default_data": ""}
+            return {field: str(texts.get(field, default)) for field, default in known.items()}
     raise ValueError(f"__init__.py has no {spec} = BenchmarkSpec(...)")
 
 

@@ -105,7 +105,7 @@ def _origin(error: OSError) -> str:
     return f"{frames[-1].line or frames[-1].name} ({os.path.basename(frames[-1].filename)}:{frames[-1].lineno})"
 
 
-def nearest(typed: str, names: Iterable[str]) -> str:
+def nearest(typed: str, names: Iterable[str], *, cutoff: float = 0.4) -> str:
     """Return " Did you mean ...?" for a misspelt name, "" if none is near."""
-    near = difflib.get_close_matches(typed, list(names), n=1, cutoff=0.4)
+    near = difflib.get_close_matches(typed, list(names), n=1, cutoff=cutoff)
     return f" Did you mean {near[0]}?" if near else ""

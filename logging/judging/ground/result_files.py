@@ -9,6 +9,7 @@ import json
 import os
 import re
 import stat
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -95,6 +96,15 @@ def new_folder(given: str | None, parent: Path, name: str) -> Path:
         raise UsageError(f"{given} exists; results are never overwritten. Choose another --results folder.")
     numbered = (parent / f"{name}_{number}" for number in itertools.count(1))
     return Path(given) if given else next(path for path in numbered if not path.exists())
+
+
+def make_new_folder(given: str | None, parent: Path, name: str) -> Path:
+    """Create the `new_folder` and return it, the next one if another process creates it at the same time."""
+    while True:
+        folder = new_folder(given, parent, name)
+        with suppress(FileExistsError):
+            folder.mkdir(parents=True)
+            return folder
 
 
 def require_data_folder(folder: Path | None, source: str) -> Path:

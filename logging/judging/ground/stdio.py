@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import re
+import shlex
 import sys
 import textwrap
 import time
@@ -13,6 +15,8 @@ from typing import Final, TextIO, TypeVar
 
 T = TypeVar("T")
 PATIENCE: Final = 0.7  # seconds
+SILENCE: Final = 15.0
+"""Seconds after which progress is a line where standard error is not a terminal."""
 REMOVE_LINE: Final = "\r\x1b[K"
 """Removes the line of the cursor from a terminal, which may show progress."""
 COLOURS: Final = {"green": 32, "red": 31, "yellow": 33}
@@ -82,6 +86,11 @@ def show(text: str) -> None:
     print(coloured(text, sys.stdout))
 
 
+def next_command(*words: object) -> None:
+    """Print the command that is likely to follow."""
+    show(f"next: {shlex.join(['timedrun', *map(str, words)])}")
+
+
 def message(text: str) -> None:
     """Write a line to standard error, in place of a passing one; ignore a missing reader."""
     folded = "\n".join(fitted(line, 4, sys.stderr) for line in text.split("\n"))
@@ -100,20 +109,20 @@ def stage(text: str, *, terminal_only: bool = True) -> None:
 
 
 def progress(items: Collection[T], what: str, *, shown: bool) -> Iterator[T]:
-    """Yield `items`; write `what` and their number to one line of a terminal's standard error.
+    """Yield `items`; write `what` and their number to standard error.
 
-    The line is written with the first item, after `PATIENCE` of work with each, and removed at the end.
+    On a terminal, to one line, with the first item and then after `PATIENCE`, that is removed at the end; elsewhere to
+    a line after each `SILENCE`.
     """
-    started, written = time.monotonic(), False
-    try:
-        for number, item in enumerate(items):
-            if shown and sys.stderr.isatty() and (number == 0 or time.monotonic() - started >= PATIENCE):
-                written = True
-                stage(f"{what}: {number:,} of {len(items):,}")
-            yield item
-    finally:
-        if written:
-            stage("")
+    terminal = sys.stderr.isatty()
+    written = -math.inf if terminal else time.monotonic()
+    for number, item in enumerate(items):
+        if shown and time.monotonic() - written >= (PATIENCE if terminal else SILENCE):
+            written = time.monotonic()
+            stage(f"{what}: {number:,} of {len(items):,}", terminal_only=False)
+        yield item
+    if shown:
+        stage("")
 
 
 def say(text: str) -> None:

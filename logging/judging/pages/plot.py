@@ -174,7 +174,8 @@ def _scale(axes: Any, benchmark: str, records: Sequence[RunSummary], values: Seq
         wanted = [quality for record in records if (quality := target(record)) is not None]
         errors = [1 - value for value in (*values, *wanted) if 0 <= value < 1]
         least, most = min(errors, default=0.01), max(errors, default=1.0)
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y * 100:.4g}%"))
+        percent = FuncFormatter(lambda y, _: f"{y * 100:.4g}%")
+        axes.yaxis.set_major_formatter(percent)
         if least > SMALL_ERROR:
             return
 
@@ -191,7 +192,7 @@ def _scale(axes: Any, benchmark: str, records: Sequence[RunSummary], values: Seq
         if len(inside) > 2:
             axes.yaxis.set_major_locator(FixedLocator(inside))
             axes.yaxis.set_minor_locator(NullLocator())
-            axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y * 100:.4g}%"))  # set_yscale replaced it
+        axes.yaxis.set_major_formatter(percent)  # set_yscale replaced it
     elif what == "throughput":
         axes.set_ylim(0, 1.08 * max(values))
     elif min(values) > 0 and max(values) > 4 * min(values):

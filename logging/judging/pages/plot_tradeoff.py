@@ -20,8 +20,9 @@ MARKERS: Final = "osD^v<>"
 
 
 def plot_tradeoff(comparisons: Sequence[Comparison], out: Path) -> None:
-    """Plot quality over time with the deviation over the seeds, the first curve and those on the frontier in colour,
-    and beside it each curve's difference of quality from the first at equal time, with its 95 % interval.
+    """Plot quality over time with the deviation over the seeds, all curves in colour if there are colours enough, else
+    the first one and those on the frontier, and beside it each curve's difference of quality from the first at equal
+    time, with its 95 % interval.
 
     Raises PlotError if matplotlib is missing or the format of `out` is not supported.
     """
@@ -31,7 +32,7 @@ def plot_tradeoff(comparisons: Sequence[Comparison], out: Path) -> None:
     except ImportError:
         raise PlotError("plotting needs matplotlib: pip install 'timedrun[report]'.") from None
     with rc_context({"text.parse_math": False, "text.usetex": False}):
-        figure = Figure(figsize=(11.0, max(4.5, 1.6 + 0.26 * len(comparisons))), dpi=150, layout="constrained")
+        figure = Figure(figsize=(11.0, max(4.5, 2 + 0.3 * len(comparisons))), dpi=150, layout="constrained")
         curves, gains = figure.subplots(1, 2, width_ratios=[5, 6])
         _draw_curves(curves, comparisons)
         _draw_gains(gains, comparisons)
@@ -42,9 +43,10 @@ def plot_tradeoff(comparisons: Sequence[Comparison], out: Path) -> None:
 
 
 def _draw_curves(axes: Any, curves: Sequence[Comparison]) -> None:
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
-    coloured = [curve for place, curve in enumerate(curves) if not place or any(gain.frontier for gain in curve.gains)]
+    best = [curve for place, curve in enumerate(curves) if not place or any(gain.frontier for gain in curve.gains)]
+    coloured = best if len(curves) > len(COLOURS) else curves
     colours = {id(curve): COLOURS[place] for place, curve in enumerate(coloured[: len(COLOURS)])}
     longest = max(gain.minutes for curve in curves for gain in curve.gains)
     unit, scale = ("seconds", 60.0) if longest < 10 else ("minutes", 1.0)
@@ -67,9 +69,10 @@ def _draw_curves(axes: Any, curves: Sequence[Comparison]) -> None:
             label=shortened(curve.label, MAX_NAME_LENGTH) if shown else None,
         )
     axes.set_xscale("log")
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
     low, high = axes.get_xlim()
-    axes.xaxis.set_minor_formatter(FuncFormatter(lambda x, _: f"{x:g}") if high / low < 20 else NullFormatter())
+    axes.xaxis.set_major_locator(MaxNLocator(6) if high / low < 5 else LogLocator(subs=(1, 2, 5)))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
+    axes.xaxis.set_minor_formatter(NullFormatter())
     where = ", extrapolated" if any(curve.extrapolated for curve in curves) else ""
     axes.set_xlabel(f"{unit} to the end of the schedule{where}", fontsize=9)
     prices = {curve.hourly.usd if curve.hourly else None for curve in curves}
@@ -84,7 +87,8 @@ def _draw_curves(axes: Any, curves: Sequence[Comparison]) -> None:
     axes.set_ylabel("final quality, mean and deviation over the seeds", fontsize=9)
     axes.set_title("Quality against time (unverified)", fontsize=11, loc="left")
     handles, labels = axes.get_legend_handles_labels()
-    axes.legend(handles[::-1], labels[::-1], fontsize=7.5, frameon=False, loc="lower right")
+    below = {"loc": "upper left", "bbox_to_anchor": (0, -0.5 / axes.figure.get_figheight() - 0.04)}
+    axes.legend(handles[::-1], labels[::-1], fontsize=7.5, frameon=False, **below)
     _style(axes, "both")
 
 
@@ -100,6 +104,7 @@ def _draw_gains(axes: Any, curves: Sequence[Comparison]) -> None:
                 place = ratios.index(gain.ratio)
                 _draw_gain(axes, row + 0.3 * (place / max(1, len(ratios) - 1) - 0.5), gain, MARKERS[place % 7])
     axes.axvline(0, color=GREY, linewidth=1)
+    axes.locator_params(axis="x", nbins=6)
     axes.set_yticks(range(len(rows)), [shortened(curve.label, MAX_NAME_LENGTH) for curve in rows], fontsize=7.5)
     axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.set_xlabel("difference of quality at equal time, 95 % interval", fontsize=9)

@@ -5,37 +5,46 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Final
+from typing import Final
 
 from judging.ground.config_values import flatten
 from judging.ground.errors import TimedrunError
-from judging.ground.result_files import read_json, read_text
+from judging.ground.result_files import read_json
 from judging.pages import html_page, plot
 from judging.pages.score_table import NOTICE
 from judging.pages.table import Table
-from judging.scoring.recorded_run import RecordedRun, recorded_run_of
+from judging.scoring.recorded_run import RecordedRun, environment, recorded_run_of
 from mlevents.summary import RunSummary
 
 STYLE: Final = """
-figure { margin: 1rem 0; background: white; overflow-x: auto; } figure img { max-width: 100%; height: auto; }
-figcaption { color: #333; padding: 0 .5rem .5rem; font-size: .9rem; } pre { font-size: .85rem; }
-td, th { overflow-wrap: normal; }
+body { max-width: 75rem; } figure { margin: 1rem 0; } figure img { width: 100%; height: auto; }
+figcaption, pre { font-size: .9rem; } pre { white-space: pre-wrap; } .verdict { font-weight: 600; }
+td, th { min-width: 4rem; } td.number { min-width: 0; }
+@media (prefers-color-scheme: dark) { figure img { filter: invert(.93) hue-rotate(180deg); } }
 """
 Sets = Mapping[str, Sequence[RunSummary]]
 """Runs of each set by its label."""
 
 
-def as_page(title: str, text: Sequence[str], sets: Sets, figures: Mapping[str, str], root: Path) -> str:
-    """Return the page.
+@dataclass(frozen=True)
+class Findings:
+    """What the page reports: verdicts, the captioned table, what else there is to say as lines, and the runs by the
+    label of their set; `failed` if a check failed."""
 
-    Args:
-        text: the report as lines, shown as they are.
-        figures: sources of images by caption.
-        root: folder that the logs' paths are relative to.
-    """
-    return "\n".join(_lines(title, text, sets, figures, root)) + "\n"
+    verdicts: Sequence[str]
+    caption: str
+    table: Table
+    details: Sequence[str]
+    sets: Sets
+    failed: bool
+
+
+def as_page(title: str, findings: Findings, figures: Mapping[str, str], root: Path) -> str:
+    """Return the page; `figures` are sources of images by caption, the logs' paths are relative to `root`."""
+    return "\n".join(_lines(title, findings, figures, root)) + "\n"
 
 
 def drawn(sets: Sets) -> dict[str, str]:
@@ -64,14 +73,17 @@ def image(path: Path) -> str:
     return f"data:image/svg+xml;base64,{base64.b64encode(path.read_bytes()).decode()}"
 
 
-def _lines(title: str, text: Sequence[str], sets: Sets, figures: Mapping[str, str], root: Path) -> Iterator[str]:
+def _lines(title: str, findings: Findings, figures: Mapping[str, str], root: Path) -> Iterator[str]:
+    sets = findings.sets
     yield from html_page.head(title, STYLE)
-    yield f'<p class="source">{html_page.text(NOTICE)} Times are unverified.</p>'
+    yield from (f'<p class="verdict">{html_page.text(verdict)}</p>' for verdict in findings.verdicts)
+    yield from findings.table.html()
+    yield f'<p class="source">{html_page.text(findings.caption)} {html_page.text(NOTICE)} Times are unverified.</p>'
     for number, (caption, source) in enumerate(figures.items(), 1):
         caption = html_page.text(caption)
         yield f'<figure><img src="{source}" alt="{caption}">'
         yield f"<figcaption>Figure {number}. {caption}</figcaption></figure>"
-    yield f'<div class="wide"><pre>{html_page.lines(chr(10).join(text))}</pre></div>'
+    yield f"<pre>{html_page.lines(chr(10).join(findings.details))}</pre>"
     recorded = {label: recorded_run_of(runs[0].path) for label, runs in sets.items() if runs}
     configs = {label: flatten(read_json(run.config)) for label, run in recorded.items() if run.config.is_file()}
     if len(configs) > 1:
@@ -81,7 +93,7 @@ def _lines(title: str, text: Sequence[str], sets: Sets, figures: Mapping[str, st
     header = ("config", "seed", "minutes", "final quality", "status", "log", "SHA-256 begins")
     yield from Table(header, list(_runs(sets, root))).html()
     yield "<h2>Environment</h2>"
-    yield from _environments(recorded)
+    yield from _environment(recorded)
     yield "<h2>Configs</h2>"
     for label, values in configs.items():
         yield f"<details><summary>{html_page.text(label)}</summary>"
@@ -114,24 +126,25 @@ def _runs(sets: Sets, root: Path) -> Iterator[tuple[str, ...]]:
             )
 
 
-def _environments(recorded: Mapping[str, RecordedRun]) -> Iterator[str]:
-    """Yield the system and the environment of the first run of each set, those that are equal once."""
-    groups: dict[tuple[str, str], list[str]] = {}
+def _environment(recorded: Mapping[str, RecordedRun]) -> Iterator[str]:
+    """Yield in what the systems and the software of the sets' first runs differ, and what they have in common."""
+    known: dict[str, dict[str, object]] = {}
     for label, run in recorded.items():
-        system = json.dumps(read_json(run.system), indent=2) if run.system.is_file() else ""
-        software = run.side / "environment.txt"
-        groups.setdefault((system, read_text(software) if software.is_file() else ""), []).append(label)
-    for (system, environment), labels in groups.items():
-        yield f"<p>{html_page.text(', '.join(labels))}</p>"
-        if not system and not environment:
-            yield "<p>not recorded</p>"
-        if system:
-            values: dict[str, Any] = json.loads(system)
-            yield from Table(
-                (), [(name, _value(value)) for name, value in values.items() if value not in ("", None)]
-            ).html()
-        if environment:
-            yield f"<details><summary>software</summary><pre>{html_page.lines(environment)}</pre></details>"
+        system = flatten(read_json(run.system)) if run.system.is_file() else {}
+        machine, versions = environment(run.file("environment.txt"))
+        known[label] = system | machine | versions
+    differing = list(_differing(known))
+    if differing:
+        yield from Table(("", *known), differing).html()
+    names = {row[0] for row in differing}
+    common = next(iter(known.values()), {})
+    rows = [(name, _value(value)) for name, value in common.items() if name not in names and value not in ("", None)]
+    if rows:
+        yield "<details><summary>of all sets</summary>"
+        yield from Table((), rows).html()
+        yield "</details>"
+    elif not differing:
+        yield "<p>not recorded</p>"
 
 
 def _value(value: object) -> str:

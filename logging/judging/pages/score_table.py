@@ -55,17 +55,7 @@ def table(scores: Sequence[Score], *, detailed: bool = False, width: int | None 
         detailed: print `details` of each score below the table.
         width: columns of the terminal; a table that does not fit has fewer and shorter ones. Default: any width.
     """
-    identity = ("submitter", "system", "benchmark")
-    names = {field: distinct([getattr(score, field) for score in scores]) for field in identity}
-    if len({*names["submitter"]}) < 2:
-        del names["submitter"]
-    header = [*names, "runs", "score", "95 % of the mean"]
-    rows = [[*name, *_row(score)] for *name, score in zip(*names.values(), scores, strict=True)]
-    if width is not None and Table(header, rows).width > width:
-        header[-2:] = [f"score, {UNVERIFIED}"]
-        short = [label(score).replace(f"{UNVERIFIED}, ", "").replace(f" ({UNVERIFIED})", "") for score in scores]
-        rows = [[*row[:-2], cell] for row, cell in zip(rows, short, strict=True)]
-    lines = Table(header, rows).lines(width)
+    lines = rows(scores, width).lines(width)
     if detailed:
         for score in scores:
             lines.append("")
@@ -84,6 +74,21 @@ def table(scores: Sequence[Score], *, detailed: bool = False, width: int | None 
     if any(score.demonstration for score in scores):
         lines.append(DEMONSTRATION)
     return "\n".join([*lines, NOTICE, ""])
+
+
+def rows(scores: Sequence[Score], width: int | None = None) -> Table:
+    """Return the table of scores, with fewer and shorter columns if it does not fit `width`."""
+    identity = ("submitter", "system", "benchmark")
+    names = {field: distinct([getattr(score, field) for score in scores]) for field in identity}
+    if len({*names["submitter"]}) < 2:
+        del names["submitter"]
+    header = [*names, "runs", "score", "95 % of the mean"]
+    cells = [[*name, *_row(score)] for *name, score in zip(*names.values(), scores, strict=True)]
+    if width is not None and Table(header, cells).width > width:
+        header[-2:] = [f"score, {UNVERIFIED}"]
+        short = [label(score).replace(f"{UNVERIFIED}, ", "").replace(f" ({UNVERIFIED})", "") for score in scores]
+        cells = [[*row[:-2], cell] for row, cell in zip(cells, short, strict=True)]
+    return Table(header, cells)
 
 
 def details(score: Score) -> list[str]:

@@ -22,17 +22,20 @@ LONGEST_LABEL = 60
 """Characters of a label in a table."""
 
 
-def table(curves: Sequence[Comparison], width: int | None) -> list[str]:
-    """Return the caption and the table, a row for each point; `curves[0]` is the baseline."""
+def captions(curves: Sequence[Comparison]) -> list[str]:
+    """Return the caption of the table, then what its columns and marks mean."""
     points = sum(len(curve.gains) for curve in curves[1:])
-    caption = (
-        f"Quality and time (unverified) against the curve of {curves[0].label}, the means over the seeds of a"
-        " point. At equal time: difference of quality, positive if better; same quality: how many times sooner; each"
-        f" with its 95 % interval, so of {points} points about {points / 20:.0f} would show a difference by chance."
-        " *: no other point is as good in less time."
-    )
-    if any(curve.extrapolated for curve in curves):
-        caption += f" ~: {EXTRAPOLATED}."
+    return [
+        f"Quality and time (unverified), against the curve of {shortened(curves[0].label, LONGEST_LABEL)}.",
+        "Each point is the mean over its seeds; *: no other point is as good in less time.",
+        "At equal time: difference of quality, positive if better; same quality: how many times sooner.",
+        f"Intervals are of 95 %: of {points} points, about {points / 20:.0f} would show a difference by chance.",
+        *([f"~: {EXTRAPOLATED}."] if any(curve.extrapolated for curve in curves) else []),
+    ]
+
+
+def table(curves: Sequence[Comparison]) -> Table:
+    """Return the table, a row for each point; `curves[0]` is the baseline."""
     priced = any(curve.hourly for curve in curves)
     rows = []
     for curve in curves:
@@ -44,7 +47,7 @@ def table(curves: Sequence[Comparison], width: int | None) -> list[str]:
             row[4:4] = [cost(gain)] if priced else []
             rows.append(row)
     header = [*HEADER[:4], *["cost"] * priced, *HEADER[4:]]
-    return [stdio.fitted(caption, 0), *Table(header, rows).lines(width)]
+    return Table(header, rows)
 
 
 def cells(gain: Gain, *, is_baseline: bool = False) -> list[str]:
@@ -81,14 +84,20 @@ def cost(gain: Gain) -> str:
 
 def report(curves: Sequence[Comparison], width: int | None) -> list[str]:
     """Return table, verdicts and warnings as lines."""
-    lines = [*table(curves, width), ""]
-    lines += grouped("time: extrapolated to", {curve.label: [curve.extrapolated] for curve in curves})
+    caption, *meaning = (stdio.fitted(line, 0) for line in captions(curves))
+    return [caption, *table(curves).lines(width), "", *meaning, "", *verdicts(curves), NOTICE]
+
+
+def verdicts(curves: Sequence[Comparison]) -> list[str]:
+    """Return the verdict on each curve, with what restricts it, as lines."""
+    lines = grouped("time: extrapolated to", {curve.label: [curve.extrapolated] for curve in curves})
     lines += grouped("cost:", {curve.label: [price_of(curve)] for curve in curves})
-    at = " at extrapolated times"
-    lines += [
-        stdio.fitted(f"{curve.label}: {curve.verdict}{at if curve.extrapolated else ''}", 4) for curve in curves[1:]
-    ]
-    return [*lines, *grouped("warning:", {curve.label: curve.warnings for curve in curves[1:]}), NOTICE]
+    labels: dict[str, list[str]] = {}
+    for curve in curves[1:]:
+        words = f"{curve.verdict}{' at extrapolated times' if curve.extrapolated else ''}"
+        labels.setdefault(words, []).append(curve.label)
+    lines += [stdio.fitted(f"{', '.join(own)}: {words}", 4) for words, own in labels.items()]
+    return [*lines, *grouped("warning:", {curve.label: curve.warnings for curve in curves[1:]})]
 
 
 def grouped(kind: str, texts: Mapping[str, Sequence[str]]) -> list[str]:

@@ -50,6 +50,18 @@ def clocks(
     )
 
 
+def start_up(runs: Sequence[RunSummary]) -> str:
+    """Return a sentence on the mean start-up of `runs` if it is more than half of their time, else ""."""
+    timed = [(run, run.minutes, (run.init_minutes or 0.0) + (run.gap_minutes or 0.0)) for run in runs if run.minutes]
+    if not timed:
+        return ""
+    before, after = fmean(each for _, _, each in timed), fmean(run.startup_minutes or 0.0 for run, _, _ in timed)
+    whole = before + fmean(minutes for _, minutes, _ in timed)
+    parts = f"{60 * before:.3g} s before the clock and {60 * after:.3g} s on it, of {60 * whole:.3g} s"
+    words = f"start-up is {(before + after) / whole:.0%} of a run: {parts} from init_start to run_stop"
+    return words if 2 * (before + after) > whole else ""
+
+
 def optimizer_steps(run: RunSummary, rules: BenchmarkRules | None) -> int | None:
     """Return the number of optimizer steps until the last evaluation: as the run counted them, else of its progress and
     global batch, where each epoch drops its last incomplete batch; None if the log lacks these."""

@@ -96,7 +96,7 @@ def recorded_ranks(provenance: dict[str, Any]) -> int:
 def recorded_threads(run: RecordedRun) -> int | None:
     """Return the CPU threads per rank of a run, None if they are not recorded."""
     threads = provenance_of(run).get("threads")
-    match = re.match(r"\d{1,4} ", _environment(run.file("environment.txt"))[0].get(_THREADS, ""))
+    match = re.match(r"\d{1,4} ", environment(run.file("environment.txt"))[0].get(_THREADS, ""))
     return threads if type(threads) is int else int(match[0]) if match else None
 
 
@@ -118,7 +118,7 @@ def differences(old: RecordedRun, new: RecordedRun) -> dict[str, dict[str, list[
         for key, value in systems[0].items()
         if value and systems[1].get(key) and _number(value) != _number(systems[1][key])
     ]
-    environments = [_environment(run.file("environment.txt")) for run in (old, new)]
+    environments = [environment(run.file("environment.txt")) for run in (old, new)]
     origins = [provenance_of(run) for run in (old, new)]
     threads = [recorded_threads(run) for run in (old, new)]
     return {
@@ -174,7 +174,7 @@ def _number(value: object) -> object:
     return float(value) if isinstance(value, str) and re.fullmatch(r"\d+([.]\d+)?", value) else value
 
 
-def _environment(path: Path | None) -> tuple[dict[str, str], dict[str, str]]:
+def environment(path: Path | None) -> tuple[dict[str, str], dict[str, str]]:
     """Parse environment.txt (see timedrun.provenance.system) into machine and versions, by name."""
     machine: dict[str, str] = {}
     versions: dict[str, str] = {}

@@ -71,6 +71,13 @@ def test_progress_is_one_line_of_a_terminal_at_once_and_after_some_seconds_of_wo
     assert stream.getvalue() == written
 
 
+def test_progress_without_a_terminal_is_a_line_after_each_silence(monkeypatch, capsys):
+    clock = itertools.count(0.0, 6.0)
+    monkeypatch.setattr(stdio.time, "monotonic", lambda: next(clock))
+    assert list(stdio.progress(range(4), "sets read", shown=True)) == [0, 1, 2, 3]
+    assert capsys.readouterr().err == "sets read: 2 of 4\n"
+
+
 @pytest.mark.parametrize(
     ("text", "shown"),
     [

@@ -1,5 +1,6 @@
 """Times of training alone and optimizer steps, from logs written event by event."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +8,7 @@ import pytest
 
 from judging.pages import score_table
 from judging.scoring import score as scores
-from judging.scoring.clocks import optimizer_steps
+from judging.scoring.clocks import optimizer_steps, start_up
 from mlevents import keys
 from mlevents.record import read
 from mlevents.rounds import RULESETS
@@ -98,3 +99,11 @@ def test_published_runs_without_starts_of_blocks_have_no_speedrun_time(published
         # ResNet in whole epochs of 625 batches of 2,048, BERT evaluated every 55 batches of 448.
         multiple = 625 if one.benchmark == "resnet" else 55
         assert all(step and step % multiple == 0 for step in one.steps_runs)
+
+
+def test_a_start_up_of_more_than_half_of_a_run_is_named(tmp_path: Path) -> None:
+    run = timed(tmp_path / "result_0.txt", "-BEe")  # a minute before the first block, of five
+    assert run.minutes == 5 and run.startup_minutes == 2 and start_up([run]) == ""
+    begun = replace(run, init_minutes=4.0)
+    assert "start-up is 67% of a run: 240 s before the clock and 120 s on it, of 540 s" in start_up([begun, begun])
+    assert start_up([replace(run, minutes=None)]) == ""

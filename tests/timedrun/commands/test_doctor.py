@@ -59,6 +59,10 @@ def test_bash_completes_verbs_options_benchmarks_and_configs(tmp_path: Path) -> 
         "run image_": "image_classification",
         "run image_classification cifar10_resnet8_b": "cifar10_resnet8_baseline",
         "show method progr": "progressive_resizing",
+        "run --threads 2 image_classification methods_": "",
+        "race image_classification methods base": "baseline_2022 baseline",
+        "show image_classification --diff digits_m": "digits_methods",
+        "run image_classification --data cifar10 94_b": "94_baseline",
         "score --c": "--csv",
     }
     typed = "".join(f"timedrun {words}\n" for words in offered)

@@ -1,6 +1,7 @@
 """A new benchmark runs, checks, scores and passes its preflight as it was written; names that cannot be are refused."""
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -64,8 +65,21 @@ def test_settings_and_ranks_that_a_loop_does_not_implement_are_refused(here: Pat
     assert not (here / "runs").exists()
 
 
-@pytest.mark.parametrize("name", ["bert", "json", "a-b", "class", "_x", "é", "../x", NAME])
+@pytest.mark.parametrize("name", ["bert", "json", "a-b", "class", "_x", "é", "../x", NAME, "gpt", "fineweb"])
 def test_a_name_that_cannot_be_is_refused(name: str, here: Path) -> None:
     before = sorted(here.rglob("*"))
     assert main(["new", "benchmark", name]) == ExitCode.USAGE
     assert sorted(here.rglob("*")) == before
+
+
+def test_a_copied_benchmark_whose_configs_name_the_original_is_refused(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy = shutil.copytree(here / NAME, here / "copied_benchmark")
+    capsys.readouterr()
+    assert main(["show", "copied_benchmark", "methods"]) == ExitCode.USAGE
+    assert f"is of benchmark='{NAME}'" in capsys.readouterr().err
+    for name in [name for name in sys.modules if name.partition(".")[0] == copy.name]:
+        del sys.modules[name]
+    (copy / "configs.py").write_text((copy / "configs.py").read_text().replace(NAME, copy.name))
+    assert main(["show", copy.name, "methods"]) == ExitCode.OK

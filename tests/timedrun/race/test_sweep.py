@@ -1,26 +1,31 @@
 """A sweep's plan, sides and refusals, and what its report says of methods with and without an effect."""
 
 import json
+from argparse import Namespace
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from image_classification.configs import ImageRunConfig, cifar10_resnet8_baseline, digits_baseline
 from judging.comparison.tradeoff import compare_curves
 from judging.ground.errors import UsageError
+from judging.pages import plot_tradeoff
 from language_model.configs import topics_baseline
 from language_model.gpt.configs import openwebtext_methods
 from timedrun import cli
 from timedrun.analysis.profiled_run import StepPlan
 from timedrun.analysis.step_times import StepTimes
 from timedrun.commands import sweep as commands
+from timedrun.commands.report import report
 from timedrun.commands.sweep import stretched_sides
 from timedrun.race.race_file import Budget, Race
 from timedrun.race.schedule import schedule
 from timedrun.race.sides import Side
-from timedrun.race.sweep_curves import curves_at
+from timedrun.race.sweep_curves import compared, curves_at
 from timedrun.race.sweep_report import SweepReport
 
 WriteRun = Callable[..., Path]
@@ -189,3 +194,26 @@ def test_an_ablation_has_the_bare_config_first(capsys: pytest.CaptureFixture[str
 def test_what_is_no_sweep_is_refused(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["sweep", *words]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_every_curve_of_a_small_sweep_is_in_colour_and_in_the_legend(
+    sweep: Callable[..., Race], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: list[Any] = []
+    monkeypatch.setattr(plot_tradeoff, "_save", lambda figure, out: drawn.append(figure))
+    sweep(bad=runs(slower=1.5))
+    plot_tradeoff.plot_tradeoff(compared(curves_at([tmp_path])), tmp_path / "x.png")
+    axes = drawn[0].axes[0]
+    drawn[0].canvas.draw()
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["baseline", "bad"]
+    assert len({line.get_color() for line in axes.lines}) == 2
+    boxes = [tick.get_window_extent() for tick in axes.get_xticklabels(which="both") if tick.get_text()]
+    assert len(boxes) > 1 and not any(a.overlaps(b) for a, b in pairwise(boxes))
+
+
+def test_the_page_of_a_sweep_begins_with_the_verdict_and_a_table(sweep: Callable[..., Race], tmp_path: Path) -> None:
+    sweep(pays=runs(better=0.05))
+    report(Namespace(path=str(tmp_path), out=None, json=True))
+    page = (tmp_path / "report.html").read_text()
+    places = [page.index(text) for text in ("pays: better at each budget", "<table>", "<td>pays</td>", "<figure>")]
+    assert places == sorted(places) and page.count("<h2>Environment</h2>") == 1

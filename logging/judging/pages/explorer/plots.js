@@ -1,4 +1,5 @@
 // Plots
+const frontierColour = () => selects.colour.value ? OTHER : palette()[1];  // none of a config
 function frontier(rows, x, y) {
   const better = MEASURES[y][1](rows[0] || {}) ? (a, b) => a > b : (a, b) => a < b;
   const able = rows.filter(row => !row.failed && row[x] !== null && row[y] !== null);
@@ -20,14 +21,19 @@ function colouring(task) {
 function specification(element, x, y, scale) {
   const style = (id, name) => getComputedStyle($(id))[name], text = getComputedStyle(document.body).color;
   const grid = style("controls", "borderTopColor"), scales = { linear: { zero: false }, log: { type: "log", nice: false } };
-  const axis = (field, title, type) => ({ field, type: "quantitative", title, scale: { padding: 14, ...scales[type] } });
+  const axis = (field, title, type) => ({ field, type: "quantitative", title, scale: { padding: 22, ...scales[type] } });
   const encoding = { x: axis("x", x, scale), y: axis("y", y, selects.measure.value === "quality" ? "linear" : scale) };
   return {
     // Fixed padding: a plot that fits itself to its labels is laid out twice.
     width: element.clientWidth - 86, height: element.clientHeight - 54, autosize: "none",
     padding: { left: 70, right: 16, top: 8, bottom: 46 }, background: "transparent",
     layer: [
-      { data: { name: "frontier" }, mark: { type: "line", interpolate: "step-after", color: palette()[1], strokeWidth: 2 }, encoding },
+      { data: { name: "frontier" }, mark: { type: "line", interpolate: "step-after", color: frontierColour(), strokeWidth: 2 }, encoding },
+      // Beside its point, on the side that has more room.
+      ...[["left", 9], ["right", -9]].map(([align, dx]) => ({
+        data: { name: "points" }, transform: [{ filter: `datum.align == '${align}'` }],
+        mark: { type: "text", align, dx, dy: -9, fontSize: 11, limit: 240, color: text }, encoding: { ...encoding, text: { field: "label" } },
+      })),
       {
         data: { name: "points" }, mark: { type: "point", strokeWidth: 1.5, opacity: 0.85 },
         params: [{ name: "zoom", select: { type: "interval", zoom: "wheel![event.shiftKey]" }, bind: "scales" }],
@@ -50,7 +56,7 @@ function plot(name, x, task, rows) {
   const unit = x === "cost" ? "US dollars" : seconds ? "seconds" : "minutes", what = x === "cost" ? "Cost" : "Time to train";
   const measure = selects.measure.selectedOptions[0]?.textContent || "";
   $(`${name}-title`).textContent = `${measure} against ${what.toLowerCase()} (${data.unverified})`;
-  const scale = chosen.scale, key = [x, y, unit, scale, element.clientWidth, DARK.matches].join();
+  const scale = chosen.scale, key = [x, y, unit, scale, frontierColour(), element.clientWidth, DARK.matches].join();
   if (views[name]?.key !== key) {
     views[name]?.ready.then(view => view.finalize());
     const options = { mode: "vega-lite", renderer: "canvas", actions: false, tooltip: false, defaultStyle: false, ast: true, logLevel: 1 };
@@ -66,10 +72,13 @@ function plot(name, x, task, rows) {
   const place = row => ({ x: row[x] * (seconds ? 60 : 1), y: row[y] });
   const able = rows.filter(row => row[x] !== null && row[y] !== null && (scale !== "log" || row[x] > 0));
   const layer = row => row === base ? 3 : inFrontier.has(row) ? 2 : row.failed ? 0 : 1;
+  const reach = able.map(row => row[x]), log = scale === "log" ? Math.log : value => value, [least, most] = [Math.min(...reach), Math.max(...reach)].map(log);
+  const labelled = able.length <= LABELLED ? new Set(able) : able.length && best.length <= LABELLED ? inFrontier : new Set();
   const points = able.sort((a, b) => layer(a) - layer(b)).map(row => {
-    const one = { ...place(row), id: row.id, size: 45, shape: "circle", fill: colour(row), stroke: null };
+    const side = { label: labelled.has(row) ? row.name : "", align: log(row[x]) > (least + most) / 2 ? "right" : "left" };
+    const one = { ...place(row), ...side, id: row.id, size: 45, shape: "circle", fill: colour(row), stroke: null };
     if (row.failed) Object.assign(one, { shape: "cross", fill: null, stroke: colour(row) });
-    if (inFrontier.has(row)) Object.assign(one, { size: 70, stroke: palette()[1] });
+    if (inFrontier.has(row)) Object.assign(one, { size: 70, stroke: frontierColour() });
     if (row === base) Object.assign(one, { size: 150, shape: "diamond", stroke: getComputedStyle(document.body).color });
     return one;
   });
@@ -91,7 +100,7 @@ function showTip(event, row) {
 function drawLegend() {
   const marks = { circle: "M7 3a4 4 0 1 0 .01 0z", line: "M0 6h14v2H0z", diamond: "M7 0l6 7-6 7-6-7z", cross: "M6 2h2v4h4v2H8v4H6V8H2V6h4z" };
   const rows = chosen.colours[1].length ? chosen.colours[1] : [[palette()[0], "circle", selects.level.value]];
-  const all = [...rows, [palette()[1], "line", "frontier: no other is both faster and better"]];
+  const all = [...rows, [frontierColour(), "line", "frontier: no other is both faster and better"]];
   if (chosen.rows.includes(baseline())) all.push(["currentColor", "diamond", "baseline"]);
   if (chosen.rows.some(row => row.failed)) all.push(["currentColor", "cross", "target missed"]);
   $("legend").replaceChildren(...all.map(([fill, mark, text]) => {

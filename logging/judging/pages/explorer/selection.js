@@ -10,6 +10,7 @@ const PALETTES = {
 };
 const OTHER = "#8a8f98";
 const ROWS = 50;
+const LABELLED = 12;  // points that have their names beside them
 const FILTERS = [
   ["benchmark", "Benchmark", true], ["dataset", "Dataset", true], ["round", "Round"], ["submitter", "Submitter"],
   ["division", "Division"], ["hardware", "Hardware"], ["config", "Config"], ["methods", "Method"],
@@ -102,13 +103,16 @@ function select() {
   }
   const known = Object.keys(MEASURES).filter(name => rows.some(row => row[name] !== null));
   fill("measure", known.map(name => [name, name === "quality" ? `Quality: ${rows[0].metric}` : MEASURES[name][0]]));
-  if (chosen.task !== rows[0]?.benchmark + rows[0]?.dataset) {
+  const anew = chosen.task !== rows[0]?.benchmark + rows[0]?.dataset;
+  if (anew) {
     chosen.task = rows[0]?.benchmark + rows[0]?.dataset;
     // All runs of a round end at the target, so their systems' sizes tell more.
     if (new Set(rows.map(row => row.accelerators)).size > 3) selects.measure.value = "accelerators";
   }
   const colours = FILTERS.filter(([field, , required]) => !required && distinct(rows, field).length > 1);
   fill("colour", [["", "frontier"], ...colours.map(([field, title]) => [field, title.toLowerCase()])]);
+  // One's own results are of configs, those of a round are of systems.
+  if (anew && !rows.some(row => row.round) && colours.some(([field]) => field === "config")) selects.colour.value = "config";
   const task = rows;
   for (const [field, , required] of FILTERS) if (!required) rows = kept(rows, field);
   return [task, rows];
