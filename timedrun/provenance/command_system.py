@@ -6,6 +6,7 @@ import os
 import shlex
 import shutil
 import subprocess
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -22,6 +23,7 @@ print(*sorted({f"{d.metadata['Name']}=={d.version}" for d in importlib.metadata.
 PROBE_SECONDS: Final = 30.0
 
 
+@cache
 def gpus() -> list[str]:
     """Return the names of NVIDIA's GPUs as nvidia-smi lists them, none without it."""
     try:
@@ -67,6 +69,7 @@ def describe(name: str) -> dict[str, str | dict[str, str]]:
     }
 
 
+@cache
 def environment(command: str, directory: Path) -> str:
     """Return environment.txt: the machine, and the versions of what is installed for the Python that the command names
     first, or whose script its first word is."""

@@ -69,29 +69,27 @@ class CommandRun:
         self._quality: float | None = None
         self._reported: float | None = None
         self._received: list[int] = []
+        self._process: subprocess.Popen[bytes] | None = None
         self._deadline = math.inf
         self._late = False
 
     def run(self) -> tuple[int, bool]:
         """Run the command to its end. Return its exit code, and True if a signal ended it. Raises TimedrunError if it
         could not be started."""
-        read = self.side.reader()
-        log = self._open()
-        reason = "the harness failed"
-        try:
-            process = self._start(log)
-            with self._signals_to(process), (self.paths.side / OUTPUT).open("wb") as output:
-                for line in self._lines(process, output):
-                    for reading in read(line):
-                        self._take(log, reading)
-            reason = self._reason(process.wait(), started=log.started)
-        except OSError as error:
-            reason = f"{error.strerror or error} ({error.filename or self.paths.side})"
-            raise TimedrunError(f"{self.label}: {reason}") from None
-        finally:
-            self._now = self._monotonic()
-            log.close(reason=reason)
-            ledger.close(self.paths.log)
+        with self._signals():
+            log = self._open()
+            reason = "the harness failed"
+            try:
+                process = self._process = self._start(log)
+                self._read(process, log)
+                reason = self._reason(process.returncode, started=log.started)
+            except OSError as error:
+                reason = f"{error.strerror or error} ({error.filename or self.paths.side})"
+                raise TimedrunError(f"{self.label}: {reason}") from None
+            finally:
+                self._now = self._monotonic()
+                log.close(reason=reason)
+                ledger.close(self.paths.log)
         return process.returncode, bool(self._received)
 
     def _open(self) -> RunLog:
@@ -157,11 +155,12 @@ class CommandRun:
         )
 
     @contextlib.contextmanager
-    def _signals_to(self, process: subprocess.Popen[bytes]) -> Iterator[None]:
-        """Pass signals on to the command, the second as SIGKILL; kill what is left of it in the end."""
+    def _signals(self) -> Iterator[None]:
+        """Pass signals on to the command, the second as SIGKILL."""
 
         def receive(number: int, frame: FrameType | None) -> None:
-            kill(process, signal.SIGKILL if self._received else signal.Signals(number))
+            if self._process is not None:
+                kill(self._process, signal.SIGKILL if self._received else signal.Signals(number))
             self._received.append(number)
             self._deadline = min(self._deadline, self._monotonic() + END_SECONDS)
 
@@ -169,10 +168,33 @@ class CommandRun:
         try:
             yield
         finally:
-            kill(process, signal.SIGKILL)
-            process.wait()
             for number, handler in previous.items():
                 signal.signal(number, handler)
+
+    def _read(self, process: subprocess.Popen[bytes], log: RunLog) -> None:
+        """Log what the command prints until it has ended; then kill what it left."""
+        read = self.side.reader()
+        if self._received:  # before there was a process
+            kill(process, signal.Signals(self._received[0]))
+        try:
+            with (self.paths.side / OUTPUT).open("wb") as output:
+                for line in self._lines(process, output):
+                    for reading in read(line):
+                        self._take(log, reading)
+        finally:
+            if process.poll() is None:  # its streams are closed, or the harness failed
+                self._end(process)
+            kill(process, signal.SIGKILL)
+
+    def _end(self, process: subprocess.Popen[bytes]) -> None:
+        """Wait for a process that has closed its streams, to its deadline."""
+        try:
+            left = self._deadline - self._monotonic()
+            process.wait(None if left == math.inf else max(0.0, left))
+        except subprocess.TimeoutExpired:
+            self._late = self._late or not self._received
+            kill(process, signal.SIGKILL)
+            process.wait()
 
     def _lines(self, process: subprocess.Popen[bytes], output: BinaryIO) -> Iterator[str]:
         """Yield the lines of output, copied to `output`, each at the time `_now`, until the pipe is closed or the
