@@ -31,7 +31,7 @@ from judging.ground.errors import ExitCode
 from judging.ground.result_files import ResultPaths, next_number, read_json, write_json
 from mlevents import keys, record
 from mlevents.checks.log_check import check
-from timedrun.provenance import system
+from timedrun.provenance import source, system
 
 RUN = (
     *("image_classification", "methods", "--data", "digits", "--threads", "1", "--global-batch", "128"),
@@ -285,7 +285,7 @@ def main() -> None:
     report = {
         "command": f"python benchmarks/soak.py --kills N --ranks {job.ranks} --seed {given.seed}",
         "run": ["timedrun", "run", *job.arguments, "--checkpoint-minutes", str(job.checkpoint_minutes)],
-        "source": system.provenance(Path(__file__).resolve().parent.parent),
+        "source": source.provenance(Path(__file__).resolve().parent.parent),
         "system": system.describe("", "", ranks=job.ranks, device="cpu"),
         "undisturbed_seconds_to_start_and_end": took,
         "passed": sum(trial.passed for trial in trials),

@@ -8,7 +8,7 @@ import importlib
 import os
 import sys
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from judging.ground import stdio
@@ -30,7 +30,7 @@ REPLACED: Final = {
 SHOW_SETTINGS: Final = ("show", "prepare", "run", "preflight", "profile", "auto")
 """Verbs whose --help after a benchmark and a config prints the options of the config's settings."""
 
-TRAINER: Final = ("torch", "tyro", "psutil")
+TRAINER: Final = ("torch", "tyro")
 """Packages of the extra `train`, which those who judge logs do without."""
 
 PREPARE_LONG: Final = ("run", "race", "sweep", "preflight", "reproduce", "bench", "profile", "auto")
@@ -48,6 +48,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not words:
         top.print_help(sys.stderr)
         return int(ExitCode.USAGE)
+    if words[:2] == ["race", "command"]:
+        return called("race", lambda: command_race_of(words[2:]))
     helps = {"-h", "--help"} & {*words[3:]}
     if helps and words[0] in SHOW_SETTINGS and not any(word.startswith("-") for word in words[1:3]):
         arguments, rest = top.parse_known_args([word for word in words if word not in helps])
@@ -59,20 +61,37 @@ def main(argv: Sequence[str] | None = None) -> int:
         top.error(f"unrecognized arguments: {' '.join(rest)}. {' '.join(near_options(verb, rest))}".rstrip())
     if gone := next((word for word in rest if word in REPLACED), None):
         top.error(f"there is no option {gone}: give {REPLACED[gone]}")
-    try:
-        parent_death_signal.obey_environment()
+
+    def call() -> int:
         announce(verb, arguments)
         function = getattr(importlib.import_module(f"timedrun.commands.{verb}"), verb)
         if verb not in PREPARE_LONG:
             stdio.stage("")
         extra = (rest, words) if verb == "run" else (rest,) if verb in TAKE_OVERRIDES else ()
-        code = function(arguments, *extra)
+        try:
+            return int(function(arguments, *extra))
+        except SystemExit as ended:  # of tyro, which knows the config's settings and not the verb's options
+            for sentence in near_options(verb, rest) if ended.code == ExitCode.USAGE else ():
+                stdio.message(f"timedrun {verb}: {sentence}")
+            raise
+
+    return called(verb, call)
+
+
+def command_race_of(words: Sequence[str]) -> int:
+    """Race commands, which needs no torch."""
+    from timedrun.commands.command_race import command_parser, command_race
+
+    return int(command_race(command_parser().parse_args(words)))
+
+
+def called(verb: str, function: Callable[[], int]) -> int:
+    """Return the exit code of `function`, which runs `verb`; that of its error, after a message, if it raised one."""
+    try:
+        parent_death_signal.obey_environment()
+        code = function()
         sys.stdout.flush()
-        return int(code)
-    except SystemExit as ended:  # of tyro, which knows the config's settings and not the verb's options
-        for sentence in near_options(verb, rest) if ended.code == ExitCode.USAGE else ():
-            stdio.message(f"timedrun {verb}: {sentence}")
-        raise
+        return code
     except (Exception, KeyboardInterrupt) as error:
         said = describe(error) or without_trainer(error)
         if said is None and (raised := in_benchmark(error)):

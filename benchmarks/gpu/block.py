@@ -20,7 +20,7 @@ from timedrun.analysis.step_benchmark import StepRow, measure_steps
 from timedrun.benchmark import Benchmark
 from timedrun.commands.bench import show_steps
 from timedrun.config import RunConfig, dump
-from timedrun.provenance import system
+from timedrun.provenance import source, system
 from timedrun.storage.benchmark_folders import ROOT
 
 THREADS: Final = 1
@@ -97,7 +97,7 @@ class Block:
         self.values: dict[str, Any] = {
             "command": ["python", "-m", f"benchmarks.gpu.{script}", *(Path(word).name for word in sys.argv[1:])],
             "tiny": self.tiny,
-            "source": system.provenance(ROOT),
+            "source": source.provenance(ROOT),
             "system": system.describe("", "", ranks=1, device=self.device.type),
             "environment": system.environment().splitlines(),
             "python": platform.python_version(),

@@ -17,7 +17,7 @@ import psutil
 
 from judging.ground import stdio
 from judging.ground.errors import DataError
-from timedrun.distributed.stall_detector import cpu_seconds
+from timedrun.distributed.process_times import cpu_seconds
 
 SAMPLE_EVERY = 0.1  # seconds between two samples of memory usage
 Contestant = TypeVar("Contestant")

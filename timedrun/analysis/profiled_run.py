@@ -21,7 +21,7 @@ from timedrun.benchmark import Benchmark, BenchmarkSpec
 from timedrun.config import RunConfig
 from timedrun.distributed.device_clock import Stamp, seconds_between, stamp
 from timedrun.distributed.process_group import ProcessGroup
-from timedrun.distributed.stall_detector import cpu_seconds, thread_times
+from timedrun.distributed.process_times import cpu_seconds, thread_times
 from timedrun.run.blocks import Block, Measurement, plan_blocks
 from timedrun.run.page_cache import PathList
 from timedrun.run.progress import Progress

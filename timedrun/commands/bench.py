@@ -28,7 +28,7 @@ from timedrun.commands.race import take_configs
 from timedrun.commands.run import settings_of
 from timedrun.config_choice import PATH
 from timedrun.distributed.process_group import choose_device
-from timedrun.provenance import system
+from timedrun.provenance import source, system
 from timedrun.race.sides import sides_of
 from timedrun.storage.benchmark_folders import ROOT
 
@@ -43,7 +43,7 @@ def bench(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
         raise UsageError(f"--out {out}: the folder {out.parent} does not exist; nothing was measured.")
     values, show_table = (steps if arguments.what == "step" else loaders)(arguments, rest)
     values |= {
-        "source": system.provenance(ROOT),
+        "source": source.provenance(ROOT),
         "system": system.describe("", "", ranks=1, device="cuda" if torch.cuda.is_available() else "cpu"),
         "environment": system.environment().splitlines(),
     }

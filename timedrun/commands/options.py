@@ -164,7 +164,7 @@ def add_race(parser: ArgumentParser) -> None:
     parser.add_argument("--ablate", action="store_true", help="leave out each method of CONFIG in turn; add each alone")
     parser.add_argument("--base", metavar="CONFIG", help="config to add methods to (default: CONFIG without methods)")
     _add_path(parser, "--answers", "answers for the system description of the package")
-    _add_rounds(parser, 5)
+    add_rounds(parser, 5)
 
 
 def add_sweep(parser: ArgumentParser) -> None:
@@ -184,10 +184,10 @@ def add_sweep(parser: ArgumentParser) -> None:
     parser.add_argument("--ablate", action="store_true", help=more)
     estimate = "print the plan and an estimate of the time, from a few steps of each config; run nothing"
     parser.add_argument("--dry-run", action="store_true", help=estimate)
-    _add_rounds(parser, 3)
+    add_rounds(parser, 3)
 
 
-def _add_rounds(parser: ArgumentParser, runs: int) -> None:
+def add_rounds(parser: ArgumentParser, runs: int) -> None:
     parser.add_argument("--runs", type=positive, default=runs, help=f"runs of each config (default {runs})")
     parser.add_argument("--first-seed", type=int, default=1, help="seed of the first runs (default 1)")
     unpaired = "give every run a seed of its own (default: run N of every config has the same one)"

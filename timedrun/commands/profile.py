@@ -24,7 +24,7 @@ from timedrun.benchmark import Benchmark
 from timedrun.commands.run import settings_of
 from timedrun.config import RunConfig, digest
 from timedrun.preflight import checks
-from timedrun.provenance import system
+from timedrun.provenance import source, system
 from timedrun.run.progress import duration
 from timedrun.storage.benchmark_folders import ROOT
 
@@ -55,7 +55,7 @@ def profile(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
             "threads": torch.get_num_threads(),
             "global_batch": config.global_batch,
             **measured.as_values(),
-            "source": system.provenance(ROOT),
+            "source": source.provenance(ROOT),
             "system": system.describe("", "", ranks=1, device=measured.device.type),
         }
         print(json.dumps(values, indent=2))

@@ -4,31 +4,26 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from judging.ground import ledger, stdio
 from judging.ground.errors import ExitCode, PreflightError, UsageError
 from judging.ground.result_files import ResultPaths, make_new_folder, new_folder, write_json
-from mlevents.mlcommons import checker_version
 from mlevents.rounds import MLPERF_RULESETS
 from timedrun.benchmark import Benchmark, find
-from timedrun.commands.check import check_paths
 from timedrun.commands.child_run import run_child, run_command
+from timedrun.commands.conduct import conduct, side_file
 from timedrun.config import dump
 from timedrun.distributed.launch_env import LaunchEnv
 from timedrun.preflight import checks
 from timedrun.provenance.system_answers import read_answers
 from timedrun.race import race_file
-from timedrun.race.race_file import RACE_FILE, Comparison, Race, Turn, paths_of
-from timedrun.race.report import Report
-from timedrun.race.schedule import plan_again, run_all, schedule, settle
+from timedrun.race.race_file import Comparison, Race, Turn, paths_of
+from timedrun.race.schedule import schedule
 from timedrun.race.sides import Side, ablation, sides_of
-from timedrun.race.sweep_report import SweepReport
 from timedrun.run.worker import LaunchOptions
 
 OPTIONS = ("ranks", "threads", "data_folder", "checkpoint_minutes", "restarts", "emulated_precision", "answers")
@@ -38,10 +33,10 @@ OPTIONS = ("ranks", "threads", "data_folder", "checkpoint_minutes", "restarts", 
 def race(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
     """Run, check, score, package, plot and compare; the last config is compared with each of the others. On SIGINT the
     current run ends as `timedrun run` does, and the report is made of the runs that finished."""
-    return conduct(arguments, rest, new_race)
+    return race_of_configs(arguments, rest, new_race)
 
 
-def conduct(arguments: argparse.Namespace, rest: list[str], new: Callable[..., tuple[Path, Race]]) -> ExitCode:
+def race_of_configs(arguments: argparse.Namespace, rest: list[str], new: Callable[..., tuple[Path, Race]]) -> ExitCode:
     """Run a race that `new` plans, or the one of --resume or --report, and report on it."""
     rest = take_configs(arguments, rest)
     known = arguments.resume or arguments.report
@@ -64,38 +59,7 @@ def conduct(arguments: argparse.Namespace, rest: list[str], new: Callable[..., t
         code, _, interrupted = run_child([*command, "--seed", str(turn.seed)])
         return code, interrupted
 
-    again = f"timedrun {arguments.verb} {planned.benchmark} --resume {folder}"
-    with race_file.locked(folder):
-        missing = missing_parts(planned)
-        settle(planned, folder)
-        interrupted = False
-        if not arguments.report:
-            for what, why in missing.items():
-                stdio.message(f"timedrun {arguments.verb}: no {what}: {why}")
-            plan_again(planned, folder)
-            try:
-                interrupted = run_all(planned, folder, start, lambda turn: planned.save(folder), arguments.verb)
-            except OSError:
-                stdio.message(f"timedrun {arguments.verb}: finished runs are kept; continue with `{again}`")
-                raise
-        no_package = "the race was interrupted" if interrupted else missing.get("package", "")
-        report = SweepReport(planned, folder) if planned.budgets else Report(planned, folder)
-        if not arguments.json:  # the checks, the package and the figure take seconds
-            stdio.show("\n".join(["", *report.table(stdio.terminal_columns(sys.stdout))]))
-        stdio.stage(f"timedrun {arguments.verb}: checks, package and figure")
-        report.make(
-            lambda paths: check_paths(paths, None, run_official=True), no_package, no_figure=missing.get("figure", "")
-        )
-    if arguments.json:
-        stdio.stage("")
-        print((folder / RACE_FILE).read_text(), end="")
-    else:
-        stdio.show("\n".join(stdio.fitted(line, 12) for line in report.details(Path.cwd())))
-    if interrupted or any(turn.status in ("planned", "interrupted") for turn in planned.turns):
-        stdio.message(f"timedrun {arguments.verb}: some runs are missing; continue with `{again}`")
-    elif not arguments.json:
-        stdio.next_command("report", folder)
-    return ExitCode.INTERRUPTED if interrupted else ExitCode.ERROR if report.failed else ExitCode.OK
+    return conduct(arguments, folder, planned, start)
 
 
 def take_configs(arguments: argparse.Namespace, rest: list[str]) -> list[str]:
@@ -180,18 +144,3 @@ def require_possible(
     failures = failures or checks.result_problems(ResultPaths(folder, 0), False, len(planned.turns))
     if failures:
         raise PreflightError(failures)
-
-
-def missing_parts(planned: Race) -> dict[str, str]:
-    """Return the parts that the report will not have, each with the reason."""
-    checker = checker_version()
-    missing = {
-        "figure": "" if find_spec("matplotlib") else "matplotlib is missing; pip install 'timedrun[report]'",
-        "official verdicts": f"{checker}; pip install mlperf-logging" if "not installed" in checker else "",
-        "package": planned.no_package,
-    }
-    return {what: why for what, why in missing.items() if why}
-
-
-def side_file(folder: Path, side: str) -> Path:
-    return folder / "sides" / f"{side}.json"

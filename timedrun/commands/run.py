@@ -30,6 +30,7 @@ from timedrun.race.schedule import run_all
 from timedrun.run import launch
 from timedrun.run.rank import run_rank
 from timedrun.run.result_set import next_seed, recorded_configs, repeated_seed
+from timedrun.run.verdict import Verdict, verdict_of
 from timedrun.run.worker import LaunchOptions, execute
 
 
@@ -64,7 +65,7 @@ def run(arguments: argparse.Namespace, rest: list[str], argv: list[str]) -> Exit
     )
 
     def print_own_verdict() -> ExitCode:
-        return print_verdict(paths, launch.verdict(paths), as_json=arguments.json)
+        return print_verdict(paths, verdict_of(paths), as_json=arguments.json)
 
     if arguments.runs > 1:
         if resume or arguments.number is not None or seed_given or arguments.nodes or env.kind != "none":
@@ -134,7 +135,7 @@ def run_several(config: RunConfig, folder: Path, argv: list[str], runs: int, *, 
         words = f"ended with exit code {code} before it opened a log"
         values: dict[str, Any] = {"result": None, "exit_code": code, "words": words}
         if paths.log.is_file():
-            values = verdict_values(paths, launch.verdict(paths))
+            values = verdict_values(paths, verdict_of(paths))
         verdicts.append(values)
         minutes, quality = values.get("minutes"), values.get("quality")
         seconds = "-" if minutes is None else f"{minutes * 60:.2f} s"
@@ -154,7 +155,7 @@ def run_several(config: RunConfig, folder: Path, argv: list[str], runs: int, *, 
     return max(codes, key=lambda code: severity.index(code) if code in severity else len(severity))
 
 
-def verdict_values(paths: result_files.ResultPaths, verdict: launch.Verdict) -> dict[str, Any]:
+def verdict_values(paths: result_files.ResultPaths, verdict: Verdict) -> dict[str, Any]:
     code, words, run = verdict
     announced = ledger.find(paths.folder)
     return {
@@ -171,7 +172,7 @@ def verdict_values(paths: result_files.ResultPaths, verdict: launch.Verdict) -> 
     }
 
 
-def print_verdict(paths: result_files.ResultPaths, verdict: launch.Verdict, *, as_json: bool) -> ExitCode:
+def print_verdict(paths: result_files.ResultPaths, verdict: Verdict, *, as_json: bool) -> ExitCode:
     """Print the verdict on a run and return its exit code."""
     values, announced = verdict_values(paths, verdict), ledger.find(paths.folder)
     if as_json:

@@ -16,7 +16,7 @@ from judging.pages.table import Table
 from timedrun.analysis.profiled_run import StepPlan
 from timedrun.analysis.step_times import StepTimes, step_times
 from timedrun.benchmark import Benchmark, find
-from timedrun.commands.race import conduct, planned_race, take_configs
+from timedrun.commands.race import planned_race, race_of_configs, take_configs
 from timedrun.config import digest
 from timedrun.race.race_file import Budget, Race
 from timedrun.race.sides import Side, ablation, sides_of
@@ -36,7 +36,7 @@ def sweep(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
         seconds, failed = estimated(benchmark, sides, budgets, arguments)
         show_plan(sides, budgets, arguments, seconds, failed)
         return ExitCode.ERROR if failed else ExitCode.OK
-    return conduct(arguments, rest, new_sweep)
+    return race_of_configs(arguments, rest, new_sweep)
 
 
 def new_sweep(arguments: argparse.Namespace, rest: list[str]) -> tuple[Path, Race]:

@@ -4,21 +4,18 @@ process has been idle."""
 from __future__ import annotations
 
 import contextlib
-import os
 import resource
 import sys
 import threading
-from collections.abc import Iterable
 from pathlib import Path
 from types import FrameType
 from typing import Final, Literal, NamedTuple
 
-import psutil
 import torch
 
+from timedrun.distributed.process_times import ThreadTimes, cpu_seconds, descendants, thread_folders, thread_times
+
 State = Literal["own", "collective", "device"]
-ThreadTimes = dict[Path, tuple[float, float]]
-"""Seconds of running and of waiting for a core, by the thread's folder in /proc."""
 ACTIVE_SHARE: Final = 0.2
 """Share of the core time available to a thread above which it is active. Gloo's polling thread wakes 100 times per
 second for 25 us: on an overloaded machine it waits for a core half of the time, and is still idle."""
@@ -92,23 +89,6 @@ class ActivityProbe:
         return busiest > ACTIVE_SHARE or _any_in_state(tasks, b"D")
 
 
-def thread_times(tasks: list[Path]) -> ThreadTimes | None:
-    """Return the times of threads from /proc/<pid>/schedstat (Linux' sched-stats.rst), None if the kernel does not
-    account for them."""
-    times: ThreadTimes = {}
-    for task in tasks:
-        try:
-            ran, waited, _ = (task / "schedstat").read_text().split()
-        except OSError:
-            if task.exists():
-                return None
-            continue  # the thread has ended
-        times[task] = int(ran) / 1e9, int(waited) / 1e9
-    if times and not any(ran for ran, _ in times.values()):
-        return None  # some kernels have the file with zeros only
-    return times
-
-
 def busiest_share(before: ThreadTimes, after: ThreadTimes, seconds: float) -> float:
     """Return the largest share of a thread's running time in its time without waits for a core, over `seconds`: what it
     would use of a core on an idle machine."""
@@ -120,45 +100,6 @@ def busiest_share(before: ThreadTimes, after: ThreadTimes, seconds: float) -> fl
             slept = max(0.0, seconds - ran - (waited_so_far - waited_before))
             busiest = max(busiest, ran / (ran + slept))
     return busiest
-
-
-def cpu_seconds(children: Iterable[int] | None = None) -> float:
-    """Return user plus system time of this process and its descendants, including ended ones that were waited for.
-
-    children: the running descendants, if they are known.
-    """
-    total = sum(sum(resource.getrusage(who)[:2]) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    for child in descendants() if children is None else children:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            total += sum(psutil.Process(child).cpu_times()[:4])  # its own and those of its ended children
-    return total
-
-
-def descendants(proc: Path = Path("/proc")) -> list[int]:
-    """Return the descendants of this process.
-
-    Read from the threads' `children` (proc_tid_children(5)), which takes microseconds per thread; on a kernel without
-    it, all processes are searched.
-    """
-    if not (proc / "thread-self" / "children").exists():
-        return [child.pid for child in psutil.Process().children(recursive=True)]
-    pids: list[int] = []
-    parents = ["self"]
-    while parents:
-        process = parents.pop()
-        for task in thread_folders(process, proc):
-            with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # the thread has ended
-                children = (task / "children").read_text().split()
-                pids += map(int, children)
-                parents += children
-    return pids
-
-
-def thread_folders(process: str, proc: Path = Path("/proc")) -> list[Path]:
-    """Return the folder of each thread of `process`, a number or "self"; none if it has ended."""
-    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-        return [Path(entry.path) for entry in os.scandir(proc / process / "task")]
-    return []
 
 
 def in_module(frame: FrameType, modules: tuple[str, ...]) -> bool:

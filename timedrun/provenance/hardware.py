@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-import torch
 
 NOT_APPLICABLE = "N/A"
 
@@ -94,8 +93,21 @@ def network(nodes: int) -> dict[str, str]:
     }
 
 
+def operating_system() -> str:
+    try:
+        system = platform.freedesktop_os_release().get("PRETTY_NAME", "")
+    except OSError:
+        system = ""
+    # The numbers only: the rest of a kernel's release is free text, such as the name of a site.
+    numbers = re.match(r"\d+(\.\d+)*(-\d+)?", platform.release())
+    kernel = f"{platform.system()} {numbers.group() if numbers else ''}".strip()
+    return ", ".join(part for part in (system, kernel) if part)
+
+
 def accelerator(per_node: int) -> dict[str, str]:
     """Return the `accelerator*` keys of `per_node` CUDA devices like the first one, one per rank."""
+    import torch  # the machine of a command's run is described without it
+
     properties = torch.cuda.get_device_properties(0)
     cache, bus = getattr(properties, "L2_cache_size", 0), getattr(properties, "memory_bus_width", 0)
     alone = NOT_APPLICABLE if per_node == 1 else ""

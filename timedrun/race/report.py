@@ -235,6 +235,7 @@ class Report:
                 alone = f"{median(times):.3g} s of training alone (the speedrun's clock)"
                 lines.append(f"clocks      {label}: {alone}, {median(steps):,.0f} steps (medians)")
         lines += filter(None, [start_up(sum(self.sets.values(), []))])
+        lines += self.race.options.get("differences", [])
         for ratio in self.ratios.values():
             if ratio.portable and not self.race.ablation:
                 lines.append(f"portable    {ratio.portable_text}")

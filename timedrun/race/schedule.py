@@ -12,8 +12,8 @@ from judging.ground import stdio
 from judging.ground.errors import ExitCode
 from judging.ground.result_files import ResultPaths, hold, new_folder
 from timedrun.race.race_file import Race, Status, Turn, paths_of
-from timedrun.run import launch
 from timedrun.run.progress import duration
+from timedrun.run.verdict import verdict_of
 
 MOST_FAILURES: Final = 3
 """Failures in a row that end a side."""
@@ -74,11 +74,11 @@ def _outcome(paths: ResultPaths, code: int | None, interrupted: bool) -> tuple[S
     """Return the status of a run and its reason from its exit code, None if unknown, or else from its log: a failure
     of the process after the end of the run does not undo it."""
     fine = (ExitCode.OK, ExitCode.TARGET_NOT_REACHED)
-    verdict = launch.verdict(paths) if paths.log.is_file() else None
-    if code in fine or (verdict and verdict.code in fine):
+    logged = verdict_of(paths) if paths.log.is_file() else None
+    if code in fine or (logged and logged.code in fine):
         return "finished", ""
     how = "its process was killed" if code is None else f"exit code {code}"
-    words = f"; {verdict.words}" if verdict else f"; it wrote no log, see {paths.folder}"
+    words = f"; {logged.words}" if logged else f"; it wrote no log, see {paths.folder}"
     return "interrupted" if interrupted else "failed", how + words
 
 

@@ -11,16 +11,18 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import psutil
-import torch
 
 from mlevents import keys
 from mlevents.machine_load import shares
 from mlevents.runlog import RunLog, Scalar
-from timedrun.distributed.stall_detector import ThreadTimes, cpu_seconds, descendants, thread_folders, thread_times
+from timedrun.distributed.process_times import ThreadTimes, cpu_seconds, descendants, thread_folders, thread_times
 from timedrun.run.clock_check import boot_id
+
+if TYPE_CHECKING:
+    import torch
 
 Reading = dict[str, float | str]
 """Counters by name; in place of one that could not be read, the reason."""
@@ -36,11 +38,12 @@ OF_RANKS: Final[Mapping[str, Callable[[Sequence[float]], float]]] = {
 
 
 class LoadCounters:
-    """Counters of this rank and of its machine. One that cannot be read is unknown and never ends the run."""
+    """Counters of this process, its descendants and its machine, and of `device` if it is a GPU. One that cannot be
+    read is unknown and never ends the run."""
 
     def __init__(
         self,
-        device: torch.device,
+        device: torch.device | None = None,
         monotonic: Callable[[], float] = time.monotonic,
         *,
         proc: Path = Path("/proc"),
@@ -61,7 +64,7 @@ class LoadCounters:
             ("periods", "throttled_periods"): self._throttling,
             ("memory_stalled_seconds",): self._memory_pressure,
         }
-        if device.type == "cuda":
+        if device is not None and device.type == "cuda":
             self._device = device
             self._probes["gpu_slowed_seconds", *GAUGES] = self._gpu
             self._probes["gpu_joules",] = self._gpu_energy
@@ -138,6 +141,7 @@ class LoadCounters:
     @cached_property
     def _nvml(self) -> tuple[Any, Any]:
         import pynvml as nvml  # type: ignore[import-not-found,import-untyped,unused-ignore]
+        import torch
 
         nvml.nvmlInit()
         uuid = torch.cuda.get_device_properties(self._device).uuid

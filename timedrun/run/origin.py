@@ -19,7 +19,7 @@ from judging.ground.result_files import ResultPaths, read_json, write_json
 from timedrun.benchmark import Benchmark
 from timedrun.config import RunConfig, dump
 from timedrun.distributed.process_group import ProcessGroup
-from timedrun.provenance import system
+from timedrun.provenance import source, system
 from timedrun.storage.benchmark_folders import ROOT
 
 IMAGE_DIGEST = "TIMEDRUN_IMAGE_DIGEST"
@@ -44,15 +44,15 @@ def image_digest() -> str | None:
 def at_start(root: Path, ranks: int, device: str) -> dict[str, Any]:
     """Return the origin that is known before training: the source at `root`, ranks, compute threads and image."""
     started = {"ranks": ranks, "threads": computing_threads(device), "image_digest": image_digest()}
-    return {**system.provenance(root), **started}
+    return {**source.provenance(root), **started}
 
 
 def values_to_compare(settings: RunConfig, root: Path, launch: Mapping[str, object]) -> dict[str, object]:
     """Return the values that all ranks must share: every setting of the config, the versions, the source at `root`, and
     the options in `launch`."""
     versions = {"Python": platform.python_version(), "torch": torch.__version__, "CUDA": torch.version.cuda}
-    source = {f"source {name}": value for name, value in system.provenance(root).items()}
-    return {"seed": settings.seed, **flatten(dump(settings)), **versions, **source, **launch}
+    code = {f"source {name}": value for name, value in source.provenance(root).items()}
+    return {"seed": settings.seed, **flatten(dump(settings)), **versions, **code, **launch}
 
 
 def computing_threads(device: str) -> int | None:

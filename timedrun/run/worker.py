@@ -28,7 +28,7 @@ from timedrun.distributed.launch_env import LAUNCHED
 from timedrun.distributed.process_group import ProcessGroup, require_warm_up_for_ddp
 from timedrun.distributed.stop_signals import ShutdownRequest
 from timedrun.distributed.watchdog import Watchdog
-from timedrun.provenance import system
+from timedrun.provenance import source
 from timedrun.run import origin
 from timedrun.run.blocks import Outcome
 from timedrun.run.checkpoint_manager import discard_newer, newest_on_all
@@ -238,7 +238,7 @@ def claim(settings: RunConfig, options: LaunchOptions, ranks: ProcessGroup, plat
         undo.callback(paths.log.unlink)
         undo.callback(log.close)
         facts = {"benchmark": settings.benchmark, "config_name": settings.name, "system": platform}
-        code, digest = system.provenance(ROOT), config.digest(settings)
+        code, digest = source.provenance(ROOT), config.digest(settings)
         entry = ledger.announce(paths.log, config_digest=digest, seed=settings.seed, **facts, **code)
         undo.pop_all()
     status_files.report_begun(paths.number)

@@ -20,7 +20,9 @@ Logged = tuple[Event, Any]  # an event, and the checked value: its own, or one j
 def required_of(record: RunRecord, rules: Ruleset) -> tuple[RequiredKey, ...]:
     """Return the keys that `rules` require of a log of this benchmark, division and optimizer."""
     optimizer = record.value(keys.OPT_NAME)
-    return rules.keys_of(record.benchmark, record.division, optimizer if isinstance(optimizer, str) else None)
+    required = rules.keys_of(record.benchmark, record.division, optimizer if isinstance(optimizer, str) else None)
+    unknown = (keys.TRAIN_SAMPLES, keys.EVAL_SAMPLES) if record.first(keys.COMMAND) else ()  # to the harness
+    return tuple(rule for rule in required if rule.key not in unknown)
 
 
 def check_required(run: CheckedRun) -> list[Finding]:

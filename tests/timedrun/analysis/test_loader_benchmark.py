@@ -11,7 +11,7 @@ import pytest
 from judging.ground.errors import DataError, ExitCode
 from timedrun.analysis.loader_benchmark import LoaderPass, held_bytes, interleaved
 from timedrun.cli import main
-from timedrun.distributed.stall_detector import cpu_seconds
+from timedrun.distributed.process_times import cpu_seconds
 
 needs_memory = pytest.mark.skipif(
     held_bytes() is None, reason="this system does not tell the memory of processes by kind"

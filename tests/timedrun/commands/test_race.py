@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from timedrun.cli import main
-from timedrun.commands import race
+from timedrun.commands import conduct, race
 from timedrun.commands.child_run import run_child
 
 
@@ -56,7 +56,7 @@ def test_an_interrupted_race_reports_the_finished_runs_and_is_continued(
         return outcomes.pop(0) or run_child(command)
 
     monkeypatch.setattr(race, "run_child", run)
-    monkeypatch.setattr(race, "find_spec", lambda name: None)  # no matplotlib
+    monkeypatch.setattr(conduct, "find_spec", lambda name: None)  # no matplotlib
     command = ["race", "image_classification", "smoke", "--data", "synthetic", "--threads", "1", "--runs", "2"]
     assert main([*command, "--results", str(tmp_path / "race")]) == 130
     printed = capsys.readouterr()

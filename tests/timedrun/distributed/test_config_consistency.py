@@ -10,7 +10,7 @@ from judging.ground.errors import ExitCode
 from tests.timedrun.distributed.thread_ranks import on_all
 from tests.timedrun.run.killed_run import MakeConfig
 from timedrun.distributed.config_consistency import ConfigMismatch, require
-from timedrun.provenance import system
+from timedrun.provenance import source
 from timedrun.run.origin import values_to_compare
 
 
@@ -39,9 +39,9 @@ def test_each_setting_that_differs_is_named_with_its_ranks(toy_config: MakeConfi
 def test_versions_and_source_are_compared(toy_config: MakeConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     compared = []
     for torch_version, commit, dirty in (("1.0", "abc", False), ("2.0", "def", True)):
-        source = {"commit": commit, "dirty": dirty}
+        state = {"commit": commit, "dirty": dirty}
         monkeypatch.setattr(torch, "__version__", torch_version)
-        monkeypatch.setattr(system, "provenance", lambda root, source=source: source)
+        monkeypatch.setattr(source, "provenance", lambda root, state=state: state)
         compared.append(values_to_compare(toy_config(), Path(), {}))
     assert differences(*compared) == [
         '  - source commit: "abc" on rank 0, "def" on rank 1',

@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from timedrun.distributed import stall_detector
-from timedrun.distributed.stall_detector import ACTIVE_SHARE, ActivityProbe, ThreadActivity, busiest_share, thread_times
+from timedrun.distributed.process_times import thread_times
+from timedrun.distributed.stall_detector import ACTIVE_SHARE, ActivityProbe, ThreadActivity, busiest_share
 
 pytestmark = pytest.mark.timeout(60)
 COLLECTIVE: dict[str, Any] = {"__name__": "torch.distributed.fake"}

@@ -20,7 +20,7 @@ from hypothesis import HealthCheck, example, given, settings
 from mlperf_logging.system_desc_checker import system_desc_checker
 
 from mlevents.package_checker.system_description import KEYS
-from timedrun.provenance import hardware, system
+from timedrun.provenance import hardware, source, system
 
 UNKNOWN = dict.fromkeys(("commit", "dirty", "difference"), "unknown")
 
@@ -147,22 +147,22 @@ def repository(tmp_path: Path) -> Path:
 
 
 def difference(folder: Path) -> object:
-    return system.provenance(folder)["difference"]
+    return source.provenance(folder)["difference"]
 
 
 def test_provenance_of_a_clean_tree_is_its_commit(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clean = {"commit": _git(repository, "rev-parse", "HEAD"), "dirty": False, "difference": None}
-    assert system.provenance(repository) == clean
+    assert source.provenance(repository) == clean
     (repository / "result.txt").write_text("a result is no code")
     monkeypatch.setenv("GIT_DIR", str(repository / "elsewhere"))
-    assert system.provenance(repository) == clean
+    assert source.provenance(repository) == clean
 
 
 @pytest.mark.parametrize("name", ["train.py", "new.py", "sub/new ä.py"])
 def test_changed_or_added_code_makes_the_tree_dirty(repository: Path, name: str) -> None:
     (repository / name).parent.mkdir(exist_ok=True)
     (repository / name).write_text("changed = True\n")
-    assert system.provenance(repository)["dirty"] is True
+    assert source.provenance(repository)["dirty"] is True
 
 
 def difference_with(repository: Path, files: Mapping[str, bytes | None]) -> object:
@@ -247,25 +247,25 @@ def test_an_unreadable_change_is_an_unknown_difference(repository: Path, monkeyp
 
 
 def test_what_git_cannot_tell_is_unknown(repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert system.provenance(tmp_path) == UNKNOWN
-    assert system.provenance(tmp_path / "missing") == UNKNOWN
+    assert source.provenance(tmp_path) == UNKNOWN
+    assert source.provenance(tmp_path / "missing") == UNKNOWN
     (repository / ".gitignore").write_text("env/\n")
     (repository / "env").mkdir()
-    assert system.provenance(repository / "env") == UNKNOWN, "a folder inside a repository that does not hold it"
+    assert source.provenance(repository / "env") == UNKNOWN, "a folder inside a repository that does not hold it"
     monkeypatch.setenv("PATH", os.fspath(tmp_path))
-    assert system.provenance(repository) == UNKNOWN
+    assert source.provenance(repository) == UNKNOWN
 
 
 @pytest.mark.parametrize("dirty", [True, False])
 def test_outside_of_git_the_commit_is_that_of_the_image(tmp_path: Path, dirty: bool) -> None:
     commit = "0123456789abcdef" * 2 + "01234567"
-    (tmp_path / system.COMMIT_FILE).write_text(json.dumps({"commit": commit, "dirty": dirty}))
+    (tmp_path / source.COMMIT_FILE).write_text(json.dumps({"commit": commit, "dirty": dirty}))
     (tmp_path / "package").mkdir()
     (tmp_path / "runs").symlink_to(tmp_path)  # an image has one, to where results go
     origins = []
     for rate in (1, 1, 2):
         (tmp_path / "package" / "train.py").write_text(f"rate = {rate}\n")
-        origins.append(system.provenance(tmp_path))
+        origins.append(source.provenance(tmp_path))
     assert {(origin["commit"], origin["dirty"]) for origin in origins} == {(commit, dirty)}
     first, again, changed = (origin["difference"] for origin in origins)
     assert first == again != changed if dirty else first is again is changed is None  # only the build knew what differs
@@ -276,5 +276,5 @@ def test_outside_of_git_the_commit_is_that_of_the_image(tmp_path: Path, dirty: b
     ["", "[]", '{"commit": "unknown", "dirty": true}', '{"commit": 7, "dirty": true}', '{"dirty": true}', "\xff"],
 )
 def test_an_invalid_commit_file_is_ignored(tmp_path: Path, content: str) -> None:
-    (tmp_path / system.COMMIT_FILE).write_text(content, encoding="latin-1")
-    assert system.provenance(tmp_path) == UNKNOWN
+    (tmp_path / source.COMMIT_FILE).write_text(content, encoding="latin-1")
+    assert source.provenance(tmp_path) == UNKNOWN

@@ -18,6 +18,7 @@ from timedrun.distributed.launcher import End
 from timedrun.distributed.stop_signals import ABORTED
 from timedrun.run import launch
 from timedrun.run.blocks import Outcome
+from timedrun.run.verdict import Verdict, verdict_of
 from timedrun.run.worker import LaunchOptions
 
 KILLED = End((-9, 4), lost="rank 0 was killed by SIGKILL (last step 12)", begun=True)
@@ -62,7 +63,7 @@ def result(folder: Path, log: str | None = None, ranks: tuple[int, ...] = (), nu
 def test_the_verdict_is_the_logs_whatever_became_of_the_ranks_unless_it_has_none(
     log: str | None, end: End, step: int | None, code: ExitCode, words: list[str], tmp_path: Path
 ) -> None:
-    verdict = launch.verdict(result(tmp_path, log, ranks=(0,)), end, step)
+    verdict = verdict_of(result(tmp_path, log, ranks=(0,)), end, step)
     assert verdict.code == code
     assert all(text in verdict.words for text in words)
     assert ("--resume" in verdict.words) == (step is not None or code == ExitCode.STOPPED_RESUMABLE)
@@ -80,7 +81,7 @@ ELSEWHERE = "the ranks of this node exited{}; see the log on node 0 for the outc
     ],
 )
 def test_a_node_without_rank_0_has_the_verdict_of_its_ranks(end: End, code: ExitCode, how: str, tmp_path: Path) -> None:
-    assert launch.verdict(result(tmp_path), end, 10, first_node=False)[:2] == (code, ELSEWHERE.format(how))
+    assert verdict_of(result(tmp_path), end, 10, first_node=False)[:2] == (code, ELSEWHERE.format(how))
 
 
 def test_the_common_step_is_one_of_which_every_rank_has_a_checkpoint(tmp_path: Path) -> None:
@@ -104,7 +105,7 @@ def test_a_refusal_is_the_verdict_whatever_the_log_of_another_launch_says(
     tmp_path: Path, log: str | None, errors: list[tuple[ExitCode, str]], kind: type[Exception]
 ) -> None:
     with pytest.raises(TimedrunError) as raised:
-        launch.verdict(result(tmp_path, log, ranks=(0,)), End((1, 1), errors=tuple(errors)))
+        verdict_of(result(tmp_path, log, ranks=(0,)), End((1, 1), errors=tuple(errors)))
     assert (type(raised.value), str(raised.value)) == (kind, "\n".join(message for _, message in errors))
 
 
@@ -117,15 +118,15 @@ def test_a_refusal_is_the_verdict_whatever_the_log_of_another_launch_says(
     ],
 )
 def test_ranks_that_never_begin_do_not_judge_an_old_log(tmp_path: Path, end: End, code: ExitCode, message: str) -> None:
-    got, words, run = launch.verdict(result(tmp_path, keys.SUCCESS), end, 10)
+    got, words, run = verdict_of(result(tmp_path, keys.SUCCESS), end, 10)
     assert (got, run) == (code, None)
     assert f"{message}; the existing log was not changed" in words and "--resume" not in words
-    assert "no log was written" in launch.verdict(ResultPaths(tmp_path, 7), end)[1]
+    assert "no log was written" in verdict_of(ResultPaths(tmp_path, 7), end)[1]
 
 
 def launched(
     paths: ResultPaths, *ends: End, restarts: int = 3, division: str = keys.OPEN, first_rank: int = 0
-) -> tuple[launch.Verdict, list[tuple[LaunchOptions, dict[str, str]]]]:
+) -> tuple[Verdict, list[tuple[LaunchOptions, dict[str, str]]]]:
     """Launch two of four ranks, which end as given, one end an attempt; return options and environment of each too."""
     left, attempts = list(ends), list[tuple[LaunchOptions, dict[str, str]]]()
 
@@ -207,5 +208,5 @@ def test_a_restart_that_a_signal_stops_before_it_resumes_can_be_resumed(tmp_path
     verdict, _ = launched(paths, replace(KILLED, number=0), stopped, first_rank=first_rank)
     assert verdict.code == ExitCode.STOPPED_RESUMABLE
     assert f"stopped before the run was resumed; its log was not changed; {RESUME}" in verdict.words
-    verdict = launch.verdict(paths, stopped, None, begun_before=True)
+    verdict = verdict_of(paths, stopped, None, begun_before=True)
     assert (verdict.code, "not every rank has a checkpoint" in verdict.words) == (ExitCode.TERMINATED, True)

@@ -15,7 +15,7 @@ from mlevents.event import Event
 from mlevents.runlog import RunLog
 from tests.timedrun.distributed.thread_ranks import CPU
 from tests.timedrun.run.killed_run import MakeRun, finished
-from timedrun.distributed.stall_detector import descendants
+from timedrun.distributed.process_times import descendants
 from timedrun.run import load_counters
 from timedrun.run.load_counters import LoadCounters, Reading, log_load
 

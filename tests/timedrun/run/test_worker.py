@@ -22,7 +22,7 @@ from mlevents import keys, record
 from tests.timedrun.run.killed_run import MakeConfig
 from timedrun.benchmark import find
 from timedrun.distributed.process_group import ProcessGroup
-from timedrun.provenance import system
+from timedrun.provenance import source
 from timedrun.run import origin, worker
 from timedrun.run.run_info import log_settings, log_submission
 from timedrun.run.worker import Ending, LaunchOptions, claim, execute, load_checkpoint
@@ -119,10 +119,10 @@ def test_threads_must_be_equal_on_all_ranks_of_a_cpu_run(monkeypatch: pytest.Mon
 def test_a_run_is_resumed_only_as_what_it_recorded_itself(
     tmp_path: Path, toy_config: MakeConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    source = {"commit": "abc", "dirty": True, "difference": "d1"}
+    state = {"commit": "abc", "dirty": True, "difference": "d1"}
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
     monkeypatch.delenv(origin.IMAGE_DIGEST, raising=False)
-    monkeypatch.setattr(system, "provenance", lambda root: dict(source))
+    monkeypatch.setattr(source, "provenance", lambda root: dict(state))
     settings, ranks = toy_config(), Alike(0, 2, 0, torch.device("cpu"))
     options = LaunchOptions(paths=ResultPaths(tmp_path, 0))
     with claim(settings, options, ranks, "2xCPU") as log:
@@ -131,7 +131,7 @@ def test_a_run_is_resumed_only_as_what_it_recorded_itself(
         log.start(keys.RUN_START)
     with pytest.raises(TimedrunError, match="not every rank has a valid checkpoint"):  # nothing else
         load_checkpoint(settings, options, ranks, "2xCPU")
-    source["difference"] = "d2"
+    state["difference"] = "d2"
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "1")
     monkeypatch.setenv(origin.IMAGE_DIGEST, f"sha256:{64 * 'b'}")
     monkeypatch.setattr(torch, "get_num_threads", lambda: 99)

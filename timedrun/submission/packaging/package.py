@@ -22,7 +22,7 @@ from mlevents.mlcommons import CheckStatus, OfficialVerdict, check_package
 from mlevents.rounds import MLPERF_RULESETS, Ruleset, default_ruleset
 from mlevents.rounds import ruleset as rules_named
 from mlevents.rounds.own_rules import NOT_APPLICABLE, in_force, own_rules_of, usual_ruleset_of
-from timedrun.provenance.system import provenance
+from timedrun.provenance.source import provenance
 from timedrun.provenance.system_answers import QUESTIONS, Answers, open_keys
 from timedrun.submission.packaging.archive import digests, write_archive
 from timedrun.submission.packaging.described_system import STATUS_WORDS

@@ -17,7 +17,7 @@ from mlevents.event import Finding
 from mlevents.mlcommons import OfficialVerdict
 from mlevents.package_checker.files import MANIFEST
 from mlevents.rounds import Ruleset
-from timedrun.provenance.system import git, provenance
+from timedrun.provenance.source import git, provenance
 from timedrun.storage.benchmark_folders import nearby, package_places
 from timedrun.submission.packaging import package_docs, package_scripts
 from timedrun.submission.packaging.archive import digests

@@ -1,0 +1,93 @@
+"""`timedrun race command`: any script is raced, logged, compared, continued, and refused with a reason."""
+
+import json
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from timedrun.cli import main
+
+SCRIPT = """
+import os, sys, time
+seed, factor = int(os.environ["SEED"]), float(sys.argv[1])
+for step in range(1, 5):
+    time.sleep(0.05 * factor)
+    print(f"step:{step} val_loss:{4.0 / step + 0.001 * seed:.4f}")
+"""
+READ = ["--quality", r"step:(?P<step>\d+) val_loss:(?P<quality>[0-9.]+)", "--target", "1.1", "--lower"]
+
+
+@pytest.fixture
+def train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The command line of a script, but for its factor of time; the working folder is empty."""
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    (tmp_path / "train.py").write_text(SCRIPT)
+    return shlex.join([sys.executable, str(tmp_path / "train.py")])
+
+
+def test_two_commands_are_raced_and_the_faster_one_is_named(train: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["race", "command", f"{train} 4", f"{train} 1", *READ, "--runs", "3", "--results", "race"]) == 0
+    printed = capsys.readouterr().out
+    assert "faster" in printed and "strict: 6 of 6 logs pass" in printed
+    report = json.loads(Path("race/race.json").read_text())
+    (ratio,) = report["ratios"].values()
+    assert ratio["verdict"] == "faster" and 2 < ratio["ratio"] < 5
+    assert [turn["seed"] for turn in report["race"]["turns"]] == [1, 1, 2, 2, 3, 3]
+    assert main(["check", "--no-official", "race"]) == 0
+    assert main(["score", "race/b", "--json"]) == 0
+    assert main(["compare", "race/a", "race/b"]) == 0
+
+
+def test_a_side_that_fails_is_a_row_and_the_other_goes_on(train: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["race", "command", f"{train} x", f"{train} 1", *READ, "--runs", "2", "--results", "race"]) == 1
+    printed = capsys.readouterr().out
+    assert "0 of 2, 2 failed" in printed and "2 of 2" in printed and "exit code 1" in printed
+
+
+def test_commits_are_raced_and_what_differs_is_told(train: str, capsys: pytest.CaptureFixture[str]) -> None:
+    git = ["git", "-c", "user.name=A", "-c", "user.email=a@example.org"]
+    for words, factor in ((["init", "--quiet", "-b", "main"], 4), (["checkout", "--quiet", "-b", "fast"], 1)):
+        subprocess.run([*git, *words], check=True)
+        Path("train.sh").write_text(f"exec {train} {factor}\n")
+        subprocess.run([*git, "add", "train.sh"], check=True)
+        subprocess.run([*git, "commit", "--quiet", "-m", f"Factor {factor}"], check=True)
+    words = ["race", "command", "--at", "main", "--at", "fast", *READ, "--runs", "2", "--results", "race", "--", "sh"]
+    assert main([*words, "train.sh"]) == 0
+    assert "Factor 1" in capsys.readouterr().out
+    medians = [sorted(times)[0] for times in json.loads(Path("race/race.json").read_text())["runs_seconds"].values()]
+    assert medians[0] > 1.5 * medians[1]
+    commits = {json.loads(Path(f"race/{side}/run_0/provenance.json").read_text())["commit"] for side in "ab"}
+    assert len(commits) == 2
+    assert main(["race", "command", "--report", "race"]) == 0
+
+
+def test_a_file_holds_a_race_and_the_command_line_comes_first(train: str) -> None:
+    sides = f"sides = ['{train} 1', {{command = '{train} 0.5', label = 'half'}}]\nruns = 5\n"
+    Path("race.toml").write_text(sides + "quality = 'val_loss:(.*)'\ntarget = 1.1\nlower = true\n")
+    assert main(["race", "command", "race.toml", "--runs", "2", "--results", "race"]) == 0
+    assert list(json.loads(Path("race/race.json").read_text())["runs_seconds"]) == [f"{train} 1", "half"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["a", "b"], "give --quality"),
+        (["a", *READ], "a race needs two sides"),
+        (["a", "b", "--quality", "(", "--target", "1"], "no regular expression"),
+        (["--at", "main", *READ, "a"], "no repository of git"),
+        (["missing.toml"], "No such file"),
+        (["wrong.toml"], "no option qualty; a race has at, build"),
+        (["a", "--resume", "race"], "leave out commands"),
+    ],
+)
+def test_what_is_no_race_is_refused_before_the_first_run(
+    words: list[str], said: str, train: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("wrong.toml").write_text("qualty = 'x'\n")
+    assert main(["race", "command", *words]) == 2
+    assert said in capsys.readouterr().err
+    assert not Path("runs").exists()

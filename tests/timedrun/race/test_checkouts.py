@@ -1,0 +1,72 @@
+"""Commits as sides: a folder for each, nothing left, and no silent loss of changes."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from judging.ground.errors import PreflightError, UsageError
+from timedrun.race.checkouts import WORKTREE, checked_out, differences, revisions
+
+
+def git(folder: Path, *words: str) -> str:
+    names = ("-c", "user.name=A", "-c", "user.email=a@example.org")
+    return subprocess.run(["git", "-C", folder, *names, *words], check=True, capture_output=True, text=True).stdout
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    """Two commits, of which the second, `faster`, changes the script and what is installed; and untracked data."""
+    (folder := tmp_path / "repository").mkdir()
+    git(folder, "init", "--quiet", "--initial-branch", "main")
+    (folder / "train.py").write_text("print(1)\n")
+    git(folder, "add", "."), git(folder, "commit", "--quiet", "-m", "First")
+    git(folder, "checkout", "--quiet", "-b", "faster")
+    (folder / "train.py").write_text("print(2)\n")
+    (folder / "requirements.txt").write_text("numpy\n")
+    git(folder, "add", "."), git(folder, "commit", "--quiet", "-m", "Print two")
+    (folder / "data").mkdir()
+    (folder / "data" / "tokens").write_text("0")
+    return folder
+
+
+def test_each_side_has_its_commit_built_and_the_shared_data_and_no_folder_stays(repository: Path) -> None:
+    sides = revisions(repository, ["main", "faster"])
+    with checked_out(repository, sides, build="cp train.py built.py", shared=["data"]) as places:
+        assert [(places[name] / "built.py").read_text() for name in ("main", "faster")] == ["print(1)\n", "print(2)\n"]
+        assert all((place / "data" / "tokens").read_text() == "0" for place in places.values())
+    assert not any(place.exists() for place in places.values())
+    assert len(git(repository, "worktree", "list").splitlines()) == 1 and not (repository / "built.py").exists()
+
+
+def test_what_differs_is_told(repository: Path) -> None:
+    lines = differences(repository, *revisions(repository, ["main", "faster"]))
+    assert "Print two" in lines[1] and lines[-1] == "files that differ: 2; of what is installed: requirements.txt"
+
+
+def test_changes_that_no_side_has_are_refused_unless_the_tree_itself_is_one(repository: Path) -> None:
+    (repository / "train.py").write_text("print(3)\n")
+    with pytest.raises(UsageError, match=r"1 files: train.py.*commit them, or name --at worktree"):
+        revisions(repository, ["main", "faster"])
+    with checked_out(repository, revisions(repository, ["main", WORKTREE])) as places:
+        assert (places[WORKTREE] / "train.py").read_text() == "print(3)\n"
+    assert (repository / "train.py").read_text() == "print(3)\n"
+
+
+@pytest.mark.parametrize(("name", "words"), [("mian", "branches: faster, main"), ("--all", "no such commit")])
+def test_an_unknown_commit_is_named_with_the_branches(repository: Path, name: str, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        revisions(repository, [name])
+
+
+def test_no_repository_a_failed_build_and_missing_data_are_refused(repository: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no repository of git"):
+        revisions(tmp_path, ["main"])
+    sides = revisions(repository, ["main"])
+    for options, words in (
+        ({"build": "echo no tool; exit 3"}, "code 3: no tool"),
+        ({"shared": ["x"]}, "not exist"),
+    ):
+        with pytest.raises(PreflightError, match=words), checked_out(repository, sides, **options):
+            pass
+    assert len(git(repository, "worktree", "list").splitlines()) == 1

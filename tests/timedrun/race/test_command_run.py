@@ -1,0 +1,105 @@
+"""A command's run: its clock is the harness's, its log passes the checks, and it ends cleanly however it ends."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from judging.ground.errors import TimedrunError
+from judging.ground.result_files import ResultPaths
+from mlevents import keys
+from mlevents.checks.log_check import check
+from mlevents.record import read
+from timedrun.race import command_run
+from timedrun.race.command_run import CommandRun
+from timedrun.race.command_side import CommandSide
+
+
+def run(folder: Path, command: str, **settings: object) -> tuple[int, bool]:
+    values = {"quality": "loss:([0-9.]+)", "target": 1.0, "lower": True, "seed": 7} | settings
+    side = CommandSide(name="a", command=command, **values)  # type: ignore[arg-type]
+    return CommandRun(side, ResultPaths(folder, 0), runs=1, label="a 1/1", directory=folder.parent).run()
+
+
+def reason(folder: Path) -> str:
+    stopped = read(folder / "result_0.txt").stopped
+    assert stopped is not None and stopped.metadata["status"] == keys.ABORTED
+    return str(stopped.metadata["reason"])
+
+
+def test_a_run_is_a_log_with_command_seed_environment_and_both_times(tmp_path: Path) -> None:
+    script = "echo loss:3.5; sleep 0.3; echo loss:0.9 took $SEED ms; sleep 0.2; echo loss:0.1"
+    assert run(tmp_path / "set", script, reported=r"took (?P<ms>\d+) ms") == (0, False)
+    log = read(tmp_path / "set" / "result_0.txt")
+    assert log.minutes is not None and 0.3 <= 60 * log.minutes < 0.5  # not the time after the target, nor the script's
+    assert log.value(keys.REPORTED_SECONDS) == 0.007
+    assert [point.value for point in log.quality] == [3.5, 0.9]
+    assert (log.value(keys.COMMAND), log.seed) == (script, 7)
+    assert (tmp_path / "set" / "run_0" / "output.txt").read_text().splitlines()[-1] == "loss:0.1"
+    assert "unknown, the command does not begin with a Python" in (tmp_path / "set/run_0/environment.txt").read_text()
+    assert [str(finding) for finding in check(log.path).findings if finding.level == "error"] == []
+
+
+def test_lines_start_and_stop_the_clock_and_the_last_quality_counts(tmp_path: Path) -> None:
+    script = "sleep 0.2; echo warm; sleep 0.1; echo loss:0.5; sleep 0.1; echo loss:0.7; echo stop"
+    run(tmp_path / "set", script, start="warm", stop="stop")
+    log = read(tmp_path / "set" / "result_0.txt")
+    assert log.status == keys.SUCCESS and log.final_quality == 0.7
+    assert log.minutes is not None and 0.2 <= 60 * log.minutes < 0.35
+    run(tmp_path / "other", "echo warm; echo loss:0.5; echo loss:1.7; echo stop", start="warm", stop="stop")
+    assert reason(tmp_path / "other") == "target not reached"
+
+
+@pytest.mark.parametrize(
+    ("script", "settings", "words"),
+    [
+        ("echo loss:2", {}, "target not reached"),
+        ("echo 3", {}, "no line of run_0/output.txt has a quality"),
+        ("echo loss:0.5", {"start": "go"}, "has the pattern --start 'go'"),
+        ("echo loss:0.5", {"stop": "end"}, "has the pattern --stop 'end'"),
+        ("echo loss:2; exit 3", {}, "ended with exit code 3"),
+        ("kill -KILL $$", {}, "ended by SIGKILL"),
+        ("trap '' TERM; sleep 60", {"minutes": 0.005}, "ran past its 0.005 minutes"),
+        ("head -c 3000000 /dev/urandom; echo; echo loss:3", {}, "target not reached"),
+        ("printf 'loss:4\\rloss:3'", {}, "target not reached"),
+    ],
+)
+def test_a_run_without_a_time_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, settings: dict[str, object], words: str
+) -> None:
+    monkeypatch.setattr(command_run, "END_SECONDS", 0.3)
+    run(tmp_path / "set", script, **settings)
+    assert words in reason(tmp_path / "set")
+
+
+def test_processes_that_a_command_leaves_are_ended_and_not_waited_for(tmp_path: Path) -> None:
+    began = time.monotonic()
+    run(tmp_path / "set", f"sleep 60 & echo $! > {tmp_path}/left; echo loss:0.5")
+    assert time.monotonic() - began < 20
+    state = subprocess.run(["ps", "-o", "stat=", "-p", (tmp_path / "left").read_text().strip()], capture_output=True)
+    assert not state.stdout.strip() or state.stdout.startswith(b"Z")
+
+
+def test_a_signal_is_passed_on_and_the_run_is_interrupted(tmp_path: Path) -> None:
+    timer = threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    code, interrupted = run(tmp_path / "set", "echo loss:2; sleep 60")
+    timer.join()
+    assert interrupted and code == -signal.SIGINT and reason(tmp_path / "set") == "interrupted by SIGINT"
+
+
+def test_a_directory_that_is_missing_is_named(tmp_path: Path) -> None:
+    with pytest.raises(TimedrunError, match="No such file.*nowhere"):
+        run(tmp_path / "set", "echo", directory="nowhere")
+
+
+def test_a_python_is_described_by_its_own_packages(tmp_path: Path) -> None:
+    run(tmp_path / "set", f"FAST=1 {sys.executable} -c \"print('loss:0.5')\"")
+    assert "\npytest==" in (tmp_path / "set" / "run_0" / "environment.txt").read_text()
+    assert json.loads((tmp_path / "set/run_0/config.json").read_text())["quality"] == "loss:([0-9.]+)"

@@ -1,0 +1,173 @@
+"""`timedrun race command`: interleaved runs of command lines, or of one command line at several commits."""
+
+from __future__ import annotations
+
+import tomllib
+from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from string import ascii_lowercase
+from typing import Any, Final
+
+import cattrs
+
+from judging.ground import ledger
+from judging.ground.errors import ExitCode, UsageError
+from judging.ground.result_files import make_new_folder, read_json, write_json
+from timedrun.commands.conduct import conduct, side_file
+from timedrun.commands.options import add_rounds, at_least
+from timedrun.race import race_file
+from timedrun.race.checkouts import WORKTREE, Revision, checked_out, differences, revisions
+from timedrun.race.command_run import CommandRun
+from timedrun.race.command_side import BENCHMARK, CommandSide
+from timedrun.race.race_file import Comparison, Race, Turn, paths_of
+from timedrun.race.schedule import schedule
+
+SETTINGS: Final = ("quality", "target", "lower", "metric", "start", "stop", "reported", "seed_variable", "minutes")
+"""Options that are settings of every side."""
+COMMITS: Final = ("repo", "at", "build", "share")
+EPILOG: Final = """\
+The clock is timedrun's: from the start of the process (or a line with --start) until the first evaluation that reaches
+the target (or a line with --stop), as the lines arrive. Each run becomes an MLPerf log with its command, environment,
+source and the machine's load.
+
+  timedrun race command 'python train.py' 'python train.py --lr 0.02' \\
+      --quality 'val_loss:([0-9.]+)' --target 3.28 --lower --runs 8
+  timedrun race command --at main --at my-branch --quality json:accuracy --target 0.94 -- python train.py
+
+A file of TOML may hold the options, with `sides` as a list of command lines or of {command, label}.
+"""
+
+
+def command_parser() -> ArgumentParser:
+    """Return the parser of the words after `timedrun race command`."""
+    parser = ArgumentParser(
+        prog="timedrun race command",
+        description="Run command lines N times each, interleaved; check, score, plot and compare them.",
+        epilog=EPILOG,
+        formatter_class=RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("sides", nargs="*", metavar="COMMAND", help="command line of a side, or a file of TOML with the whole race")
+    add("--quality", help="regular expression of an evaluation with a group for its value; json:KEY; or mllog")
+    add("--target", type=float, help="quality at which the clock stops")
+    add("--lower", action="store_true", default=None, help="lower quality is better")
+    add("--metric", help="name of the quality in tables (default: quality)")
+    add("--start", metavar="PATTERN", help="line at which the clock starts (default: the process's start)")
+    add("--stop", metavar="PATTERN", help="line at which the clock stops (default: the target is reached)")
+    add(
+        "--reported",
+        metavar="PATTERN",
+        help="time that the script prints: (?P<seconds>...), (?P<ms>) or (?P<minutes>)",
+    )
+    add("--seed-variable", metavar="NAME", help="environment variable with the seed (default: SEED); {seed} works too")
+    add("--minutes", type=at_least(0, float), help="end a run that takes longer (default: no limit)")
+    add("--repo", metavar="FOLDER", default=".", help="repository of --at (default: this one)")
+    add("--at", action="append", metavar="COMMIT", help=f"a side is the one command at this commit, or at `{WORKTREE}`")
+    add("--build", metavar="COMMAND", default="", help="run in the folder of each commit first")
+    add("--share", action="append", default=[], metavar="PATH", help="untracked data, linked into each commit's folder")
+    add("--results", help="folder of the race (default: runs/command/race_N)")
+    add("--json", action="store_true", help="print race.json")
+    add_rounds(parser, 5)
+    parser.set_defaults(verb="race", benchmark=BENCHMARK)
+    return parser
+
+
+def command_race(arguments: Namespace) -> ExitCode:
+    """Run, check, score, plot and compare commands; the last side is compared with each of the others."""
+    known = arguments.resume or arguments.report
+    if known and arguments.sides:
+        raise UsageError("--resume and --report take the plan from race.json; leave out commands.")
+    folder, planned = (Path(known), race_file.load(Path(known))) if known else new_race(arguments)
+    if planned.benchmark != BENCHMARK:
+        raise UsageError(f"{folder} is a race of {planned.benchmark}; leave out the word command.")
+    commits = planned.options.get("commits") or {}
+    directory = Path(planned.options["repo"]) if commits else Path.cwd()
+    sides = [Revision(name=name, commit=commit) for name, commit in commits.items()]
+    options = {name: planned.options[name] for name in ("build", "shared")} if commits else {}
+    with checked_out(directory, [] if arguments.report else sides, **options) as places:
+
+        def start(turn: Turn, label: str) -> tuple[int, bool]:
+            side = replace(side_of(folder, turn.side), seed=turn.seed)
+            place = places.get(planned.sides[turn.side], Path.cwd())
+            return CommandRun(side, paths_of(folder, turn), runs=planned.runs, label=label, directory=place).run()
+
+        return conduct(arguments, folder, planned, start)
+
+
+def side_of(folder: Path, name: str) -> CommandSide:
+    """Return the side that the race in `folder` recorded. Raises UsageError if it cannot be read."""
+    try:
+        return cattrs.structure(read_json(side_file(folder, name)), CommandSide)
+    except (cattrs.BaseValidationError, TypeError) as error:
+        raise UsageError(f"{side_file(folder, name)}: {'; '.join(cattrs.transform_error(error))}.") from None
+
+
+def new_race(arguments: Namespace) -> tuple[Path, Race]:
+    """Plan a race of commands, find what can be found before it, and write its folder."""
+    if len(arguments.sides) == 1 and arguments.sides[0].endswith(".toml"):
+        take_file(arguments, Path(arguments.sides[0]))
+    if arguments.quality is None or arguments.target is None:
+        raise UsageError("give --quality, what is read of the output, and --target, where the clock stops.")
+    settings = {name: value for name in SETTINGS if (value := getattr(arguments, name)) is not None}
+    labelled, named = sides_of(arguments)
+    if len(labelled) < 2:
+        raise UsageError("a race needs two sides: give two commands, or one and --at twice; the same one is a control.")
+    sides = {letter: CommandSide(name=letter, command=command, **settings) for letter, (_, command) in labelled.items()}
+    labels = {letter: label for letter, (label, _) in labelled.items()}
+    *slower, last = sides
+    options: dict[str, Any] = {}
+    if named:
+        options = {"repo": arguments.repo, "commits": {revision.name: revision.commit for revision in named}}
+        options |= {"build": arguments.build, "shared": arguments.share}
+        options["differences"] = differences(Path(arguments.repo), named[0], named[-1])
+    planned = Race(
+        benchmark=BENCHMARK,
+        runs=arguments.runs,
+        options=options,
+        sides=labels,
+        comparisons=[Comparison(row=labels[letter], slow=letter, fast=last) for letter in slower],
+        no_package="for commands",
+        turns=schedule(list(sides), arguments.runs, arguments.first_seed, unpaired_seeds=arguments.unpaired_seeds),
+    )
+    folder = make_new_folder(arguments.results, Path("runs") / BENCHMARK, "race")
+    (folder / "sides").mkdir()
+    ledger.place(folder).touch()
+    for letter, side in sides.items():
+        write_json(side_file(folder, letter), asdict(side))
+    return folder, planned
+
+
+def sides_of(arguments: Namespace) -> tuple[dict[str, tuple[str, str]], list[Revision]]:
+    """Return label and command of each side by its letter, and the commits of --at. Raises UsageError unless there is
+    one command where there are commits."""
+    given = [(side, side) if isinstance(side, str) else (side["label"], side["command"]) for side in arguments.sides]
+    named = revisions(Path(arguments.repo), arguments.at) if arguments.at else []
+    if named:
+        if not given:
+            raise UsageError("--at needs the command that is run at each commit; give it after --.")
+        command = given[0][1] if len(given) == 1 else " ".join(label for label, _ in given)
+        given = [(revision.name, command) for revision in named]
+    labelled: dict[str, tuple[str, str]] = {}
+    for letter, (label, command) in zip(ascii_lowercase, given, strict=False):
+        while label in [other for other, _ in labelled.values()]:
+            label += " (again)"
+        labelled[letter] = (label, command)
+    return labelled, named
+
+
+def take_file(arguments: Namespace, path: Path) -> None:
+    """Take from a file of TOML what the command line does not give. Raises UsageError for a file that is none, and for
+    names that are no options."""
+    try:
+        values: Mapping[str, Any] = tomllib.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path}: {error}.") from None
+    names = {"sides", "runs", *SETTINGS, *COMMITS}
+    if unknown := values.keys() - names:
+        raise UsageError(f"{path}: no option {', '.join(sorted(unknown))}; a race has {', '.join(sorted(names))}.")
+    defaults = command_parser()
+    for name, value in values.items():
+        if name == "sides" or getattr(arguments, name) == defaults.get_default(name):
+            setattr(arguments, name, value)

@@ -1,0 +1,70 @@
+"""Conduct of a race or a sweep, whatever its sides are: runs in turn, then table, checks, package and figure."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+from judging.ground import stdio
+from judging.ground.errors import ExitCode
+from mlevents.mlcommons import checker_version
+from timedrun.commands.check import check_paths
+from timedrun.race import race_file
+from timedrun.race.race_file import RACE_FILE, Race
+from timedrun.race.report import Report
+from timedrun.race.schedule import Start, plan_again, run_all, settle
+from timedrun.race.sweep_report import SweepReport
+
+
+def conduct(arguments: argparse.Namespace, folder: Path, planned: Race, start: Start) -> ExitCode:
+    """Run what is planned in `folder`, each run by `start`, and report on it. On SIGINT the current run ends, and the
+    report is made of the runs that finished."""
+    again = f"timedrun {arguments.verb} {planned.benchmark} --resume {folder}"
+    with race_file.locked(folder):
+        missing = missing_parts(planned)
+        settle(planned, folder)
+        interrupted = False
+        if not arguments.report:
+            for what, why in missing.items():
+                stdio.message(f"timedrun {arguments.verb}: no {what}: {why}")
+            plan_again(planned, folder)
+            try:
+                interrupted = run_all(planned, folder, start, lambda turn: planned.save(folder), arguments.verb)
+            except OSError:
+                stdio.message(f"timedrun {arguments.verb}: finished runs are kept; continue with `{again}`")
+                raise
+        no_package = "the race was interrupted" if interrupted else missing.get("package", "")
+        report = SweepReport(planned, folder) if planned.budgets else Report(planned, folder)
+        if not arguments.json:  # the checks, the package and the figure take seconds
+            stdio.show("\n".join(["", *report.table(stdio.terminal_columns(sys.stdout))]))
+        stdio.stage(f"timedrun {arguments.verb}: checks, package and figure")
+        report.make(
+            lambda paths: check_paths(paths, None, run_official=True), no_package, no_figure=missing.get("figure", "")
+        )
+    if arguments.json:
+        stdio.stage("")
+        print((folder / RACE_FILE).read_text(), end="")
+    else:
+        stdio.show("\n".join(stdio.fitted(line, 12) for line in report.details(Path.cwd())))
+    if interrupted or any(turn.status in ("planned", "interrupted") for turn in planned.turns):
+        stdio.message(f"timedrun {arguments.verb}: some runs are missing; continue with `{again}`")
+    elif not arguments.json:
+        stdio.next_command("report", folder)
+    return ExitCode.INTERRUPTED if interrupted else ExitCode.ERROR if report.failed else ExitCode.OK
+
+
+def missing_parts(planned: Race) -> dict[str, str]:
+    """Return the parts that the report will not have, each with the reason."""
+    checker = checker_version()
+    missing = {
+        "figure": "" if find_spec("matplotlib") else "matplotlib is missing; pip install 'timedrun[report]'",
+        "official verdicts": f"{checker}; pip install mlperf-logging" if "not installed" in checker else "",
+        "package": planned.no_package,
+    }
+    return {what: why for what, why in missing.items() if why}
+
+
+def side_file(folder: Path, side: str) -> Path:
+    return folder / "sides" / f"{side}.json"

@@ -1,0 +1,292 @@
+"""Timed run of a command, which becomes an MLPerf log."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import re
+import selectors
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+from types import FrameType
+from typing import BinaryIO, Final
+
+from judging.ground import ledger, stdio
+from judging.ground.config_values import digest_of
+from judging.ground.errors import TimedrunError
+from judging.ground.result_files import CONFIG, ResultPaths, hold, write_json
+from mlevents import keys
+from mlevents.rounds.own_rules import as_recorded
+from mlevents.runlog import RunLog, Scalar
+from timedrun.distributed.stop_signals import handled
+from timedrun.provenance import command_system, source
+from timedrun.race.command_side import CommandSide, Reading
+from timedrun.run.blocks import Outcome
+from timedrun.run.load_counters import LoadCounters, log_load
+
+OUTPUT: Final = "output.txt"
+"""What the command printed, in the folder of its run."""
+LONGEST_LINE: Final = 1 << 20  # bytes
+POLL_SECONDS: Final = 0.1
+END_SECONDS: Final = 10.0  # from SIGTERM to SIGKILL
+REST_SECONDS: Final = 1.0  # for output after the command's end, while a process that it left holds the pipe
+
+
+class CommandRun:
+    """One run of `side`, whose log is that of `paths`.
+
+    Events have the time at which the harness read their line, by the monotonic clock. Nothing that the command says of
+    time is used; what it reports is logged beside.
+
+    Args:
+        runs: of a set.
+        label: of progress lines.
+        directory: working directory of the race.
+    """
+
+    def __init__(
+        self,
+        side: CommandSide,
+        paths: ResultPaths,
+        *,
+        runs: int,
+        label: str,
+        directory: Path,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.side, self.paths, self.runs, self.label = side, paths, runs, label
+        self.directory = directory / side.directory
+        self._monotonic = monotonic
+        self._wall = time.time() - monotonic()
+        self._now = monotonic()
+        self._load = LoadCounters(monotonic=monotonic)
+        self._evaluations = 0
+        self._quality: float | None = None
+        self._reported: float | None = None
+        self._received: list[int] = []
+        self._process: subprocess.Popen[bytes] | None = None
+        self._deadline = math.inf
+        self._late = False
+
+    def run(self) -> tuple[int, bool]:
+        """Run the command to its end. Return its exit code, and True if a signal ended it. Raises TimedrunError if it
+        could not be started."""
+        with self._signals():
+            log = self._open()
+            reason = "the harness failed"
+            try:
+                process = self._process = self._start(log)
+                self._read(process, log)
+                reason = self._reason(process.returncode, started=log.started)
+            except OSError as error:
+                reason = f"{error.strerror or error} ({error.filename or self.paths.side})"
+                raise TimedrunError(f"{self.label}: {reason}") from None
+            finally:
+                self._now = self._monotonic()
+                log.close(reason=reason)
+                ledger.close(self.paths.log)
+        return process.returncode, bool(self._received)
+
+    def _open(self) -> RunLog:
+        """Create the result's files, and its log up to the settings."""
+        side, paths = self.side, self.paths
+        paths.side.mkdir(parents=True)
+        log = RunLog(paths.log, clock=lambda: self._wall + self._now)
+        values, state = asdict(side), source.provenance(self.directory)
+        digest, system = digest_of(values), command_system.name_of(side.name)
+        entry = ledger.announce(
+            paths.log,
+            benchmark=side.benchmark,
+            config_name=side.name,
+            config_digest=digest,
+            system=system,
+            seed=side.seed,
+            **state,
+        )
+        write_json(paths.config, values)
+        write_json(paths.system, command_system.describe(system))
+        paths.environment.write_text(command_system.environment(side.command, self.directory))
+        write_json(paths.provenance, {**state, "command": side.command})
+        hold(paths)
+        self._now = self._monotonic()
+        log.event(keys.LEDGER_ENTRY, entry)
+        log.event(keys.CACHE_CLEAR, False, reason="not requested")
+        log.start(keys.INIT_START)
+        settings: dict[str, Scalar] = {
+            keys.SUBMISSION_BENCHMARK: side.benchmark,
+            keys.BENCHMARK_RULES: as_recorded(side.rules(self.runs)),
+            keys.SUBMISSION_DIVISION: keys.OPEN,
+            keys.SUBMISSION_ORG: command_system.SUBMITTER,
+            keys.SUBMISSION_PLATFORM: system,
+            keys.SUBMISSION_STATUS: command_system.STATUS,
+            keys.COMMAND: side.command,
+            keys.SEED: side.seed,
+            keys.QUALITY_TARGET: side.target,
+            keys.CONFIG_NAME: side.name,
+            keys.CONFIG_DIGEST: digest,
+            keys.CONFIG_FILENAME: CONFIG,
+        }
+        for key, value in settings.items():
+            log.event(key, value)
+        return log
+
+    def _start(self, log: RunLog) -> subprocess.Popen[bytes]:
+        """Start the process, and its clock unless a line does."""
+        seed = str(self.side.seed)
+        command = self.side.command.replace("{seed}", seed)
+        stdio.stage(f"{self.label}: {command}")
+        if self.side.minutes:
+            self._deadline = self._monotonic() + 60 * self.side.minutes
+        if not self.side.waits_for_start:
+            self._start_clock(log)
+        return subprocess.Popen(
+            ["/bin/sh", "-c", command],
+            cwd=self.directory,
+            env={**os.environ, self.side.seed_variable: seed, "PYTHONUNBUFFERED": "1"},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+
+    @contextlib.contextmanager
+    def _signals(self) -> Iterator[None]:
+        """Pass signals on to the command, the second as SIGKILL."""
+
+        def receive(number: int, frame: FrameType | None) -> None:
+            if self._process is not None:
+                kill(self._process, signal.SIGKILL if self._received else signal.Signals(number))
+            self._received.append(number)
+            self._deadline = min(self._deadline, self._monotonic() + END_SECONDS)
+
+        previous = {number: signal.signal(number, receive) for number in handled()}
+        try:
+            yield
+        finally:
+            for number, handler in previous.items():
+                signal.signal(number, handler)
+
+    def _read(self, process: subprocess.Popen[bytes], log: RunLog) -> None:
+        """Log what the command prints until it has ended; then kill what it left."""
+        read = self.side.reader()
+        if self._received:  # before there was a process
+            kill(process, signal.Signals(self._received[0]))
+        try:
+            with (self.paths.side / OUTPUT).open("wb") as output:
+                for line in self._lines(process, output):
+                    for reading in read(line):
+                        self._take(log, reading)
+        finally:
+            if process.poll() is None:  # its streams are closed, or the harness failed
+                self._end(process)
+            kill(process, signal.SIGKILL)
+
+    def _end(self, process: subprocess.Popen[bytes]) -> None:
+        """Wait for a process that has closed its streams, to its deadline."""
+        try:
+            left = self._deadline - self._monotonic()
+            process.wait(None if left == math.inf else max(0.0, left))
+        except subprocess.TimeoutExpired:
+            self._late = self._late or not self._received
+            kill(process, signal.SIGKILL)
+            process.wait()
+
+    def _lines(self, process: subprocess.Popen[bytes], output: BinaryIO) -> Iterator[str]:
+        """Yield the lines of output, copied to `output`, each at the time `_now`, until the pipe is closed or the
+        process has ended. A carriage return ends a line as well: progress bars write it."""
+        assert process.stdout is not None
+        rest, exited = b"", math.inf
+        with selectors.DefaultSelector() as selector, process.stdout as pipe:
+            selector.register(pipe, selectors.EVENT_READ)
+            while self._now <= exited + REST_SECONDS:
+                ready = selector.select(POLL_SECONDS)
+                self._now = self._monotonic()
+                if self._now > self._deadline:
+                    kill(process, signal.SIGKILL if self._late or self._received else signal.SIGTERM)
+                    self._deadline, self._late = self._now + END_SECONDS, True
+                if ready:
+                    data = os.read(pipe.fileno(), 1 << 16)
+                    output.write(data)
+                    *whole, rest = re.split(rb"[\r\n]+", rest + data)
+                    if not data or len(rest) > LONGEST_LINE:
+                        whole, rest = [*whole, rest], b""
+                    yield from (line.decode(errors="replace") for line in whole if line)
+                    if not data:
+                        return
+                elif exited == math.inf and process.poll() is not None:
+                    exited = self._now
+
+    def _start_clock(self, log: RunLog) -> None:
+        self._load.begin()
+        self._now = self._now if self.side.waits_for_start else self._monotonic()
+        log.end(keys.INIT_STOP)
+        log.start(keys.RUN_START)
+        log.start(keys.BLOCK_START, first_epoch_num=1, epoch_count=1)
+
+    def _take(self, log: RunLog, reading: Reading) -> None:
+        """Log what a line says."""
+        if log.stopped:
+            return
+        if reading.kind == "reported":
+            self._reported = reading.value
+        elif reading.kind == "start" and not log.started:
+            self._start_clock(log)
+        elif reading.kind == "quality" and log.started:
+            self._evaluate(log, reading)
+        elif reading.kind == "stop" and log.started:
+            self._stop_clock(log)
+
+    def _evaluate(self, log: RunLog, reading: Reading) -> None:
+        """Log an evaluation, the end of the block before it, and the machine's load in that."""
+        self._evaluations += 1
+        self._quality = reading.value
+        number = self._evaluations
+        step: dict[str, Scalar] = {} if reading.step is None else {keys.STEP: reading.step}
+        log.end(keys.BLOCK_STOP, first_epoch_num=number)
+        log.start(keys.EVAL_START, epoch_num=number)
+        log.event(keys.EVAL_ACCURACY, reading.value, epoch_num=number, **step)
+        log.end(keys.EVAL_STOP, epoch_num=number)
+        log_load(log, [self._load.block()], epoch_num=number)
+        stdio.say(f"{self.label}: evaluation {number}: {self.side.metric} {reading.value:g}")
+        if self.side.reached(reading.value) and not self.side.waits_for_stop:
+            self._stop_clock(log)
+        else:
+            log.start(keys.BLOCK_START, first_epoch_num=number + 1, epoch_count=1)
+
+    def _stop_clock(self, log: RunLog) -> None:
+        """Log the end of the run, and before it the time that the command reported last."""
+        if self._reported is not None:
+            log.event(keys.REPORTED_SECONDS, self._reported)
+        if self._quality is not None and self.side.reached(self._quality):
+            log.end(keys.RUN_STOP, status=keys.SUCCESS, epoch_num=self._evaluations)
+        else:
+            log.close(reason=Outcome.NOT_REACHED.value)
+
+    def _reason(self, code: int, *, started: bool) -> str:
+        """Return why the run has no time to the target."""
+        printed = f"{self.paths.side.name}/{OUTPUT}"
+        if self._received:
+            return f"interrupted by {signal.Signals(self._received[0]).name}"
+        if self._late:
+            return f"the command ran past its {self.side.minutes:g} minutes and was ended"
+        if code:
+            how = f"with exit code {code}" if code > 0 else f"by {signal.Signals(-code).name}"
+            return f"the command ended {how}; its output is in {printed}"
+        if not started:
+            return f"no line of {printed} has the pattern --start {self.side.start!r}"
+        if not self._evaluations:
+            return f"no line of {printed} has a quality as --quality {self.side.quality!r} reads it"
+        if self.side.waits_for_stop:
+            return f"no line of {printed} has the pattern --stop {self.side.stop!r}"
+        return Outcome.NOT_REACHED.value
+
+
+def kill(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
+    """Send a signal to the process group of a command."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, number)
