@@ -22,6 +22,7 @@ from image_classification.centre_crop import central, resized
 from image_classification.loaders.loader import LoadedBatch
 from image_classification.settings import DataConfig
 from image_classification.stores.encoded import EncodedImages, open_encoded, open_image
+from image_classification.stores.store_format import as_rgb
 from judging.ground.errors import DataError
 from timedrun.training.sampling import Indices
 
@@ -35,7 +36,7 @@ def decode(data: bytes, name: str) -> Image.Image:
     """Decode an image to RGB. Raises DataError, whose message contains `name`, if it cannot be decoded."""
     try:
         with open_image(data) as image:
-            return image.convert("RGB")
+            return as_rgb(image)
     except MemoryError:
         raise
     except Exception as error:  # Pillow's decoders raise anything on damaged files
