@@ -24,6 +24,7 @@ from image_classification.settings import DataConfig
 from image_classification.stores.encoded import EncodedImages, open_encoded, open_image
 from image_classification.stores.store_format import as_rgb
 from judging.ground.errors import DataError
+from judging.ground.file_kind import other_kind
 from timedrun.training.sampling import Indices
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def decode(data: bytes, name: str) -> Image.Image:
     except MemoryError:
         raise
     except Exception as error:  # Pillow's decoders raise anything on damaged files
-        reason = str(error).partition(" <_io.")[0]  # drop the buffer's address
+        reason = other_kind(data) or str(error).partition(" <_io.")[0]  # drop the buffer's address
         raise DataError(f"{name}: cannot be decoded ({reason}); replace or remove it and prepare again.") from None
 
 

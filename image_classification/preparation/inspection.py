@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from image_classification.stores.encoded import FORMATS, open_image
 from image_classification.stores.store_format import SourceImage, SourceItem, UnusableImage
+from judging.ground.file_kind import other_kind
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -52,6 +53,7 @@ def inspect(item: SourceItem, position: int, data: bytes) -> SourceImage:
         raise
     except Exception as error:  # Pillow's plug-ins raise anything on hostile bytes
         reason = f"not {' or '.join(FORMATS)}" if isinstance(error, UnidentifiedImageError) else str(error)
+        reason = other_kind(data) or reason
         raise UnusableImage(f"{item.name}: {reason or type(error).__name__}") from None
     return source_image
 

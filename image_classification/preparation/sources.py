@@ -18,6 +18,7 @@ from image_classification.preparation.tar_listing import Member, list_tar
 from image_classification.stores.image_folder import SPLITS, SUFFIXES, Index, is_leftover, make_index
 from image_classification.stores.store_format import SourceItem
 from judging.ground.errors import DataError, UsageError
+from judging.ground.file_kind import require_own_kind
 from timedrun.training.sampling import epoch_order
 
 TRAIN_TAR, VALIDATION_TAR = "ILSVRC2012_img_train.tar", "ILSVRC2012_img_val.tar"
@@ -184,6 +185,7 @@ def read_labels(path: Path) -> dict[str, str]:
 
 def _of_lines(path: Path) -> dict[str, str]:
     labels: dict[str, str] = {}
+    require_own_kind(path)
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except UnicodeDecodeError:

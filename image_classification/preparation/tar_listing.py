@@ -15,6 +15,7 @@ from typing import IO
 from image_classification.stores.image_folder import is_leftover
 from judging.ground.atomic_file import write_file
 from judging.ground.errors import DataError
+from judging.ground.file_kind import require_own_kind
 
 VERSION = 3
 _EVERY = 10.0  # seconds between two lines of progress
@@ -40,6 +41,7 @@ def list_tar(path: Path, cache: Path, report: Callable[[str], None]) -> list[Mem
     The list is cached in the folder `cache` and reused while size and modification time of `path` are unchanged. Raises
     DataError if the file is unreadable or truncated, or has a member of an unsafe name or kind.
     """
+    require_own_kind(path)
     try:
         stream = path.open("rb")
     except OSError as error:
