@@ -96,6 +96,8 @@ class _Decoded(Dataset[Tensor | DataError]):
 
 
 def _collated(images: list[Tensor | DataError]) -> Tensor | DataError:
+    if not images:  # a rank without a sample in a short batch
+        return torch.empty(0, dtype=torch.uint8)
     failed = next((image for image in images if isinstance(image, DataError)), None)
     batch: Tensor | DataError = default_collate(images) if failed is None else failed
     return batch
@@ -139,7 +141,8 @@ class PillowLoader:
             for part, images in zip(parts, self._loader, strict=True):
                 if isinstance(images, DataError):
                     raise images
-                yield LoadedBatch(images.permute(0, 3, 1, 2), torch.from_numpy(self._images.labels[part]))
+                pixels = images.reshape(len(part), size, size, 3).permute(0, 3, 1, 2)
+                yield LoadedBatch(pixels, torch.from_numpy(self._images.labels[part]))
         except DataError:
             raise
         except Exception as error:  # DataLoader's RuntimeError, or the error of a broken connection
