@@ -172,7 +172,7 @@ class Stack:
             changed = {name: batch[name].flatten()[chosen] for name in alike}
             length, others = chosen.shape[1], {name: batch[name] for name in batch if name not in changed}
             if same := torch.equal(chosen, positions[:, :length]):
-                changed |= {name: _cut(field, *inputs.shape, length) for name, field in others.items()}
+                changed |= {name: _cut(others[name], len(inputs), inputs.shape[1], length) for name in others}
             else:  # rows are new ones
                 same = not any({*inputs.shape}.intersection(_sizes(field)) for field in others.values())
             if "labels" in alike and bool((changed["labels"] < 0).all()) and not bool((batch["labels"] < 0).all()):

@@ -112,7 +112,8 @@ def _unpack(archive: Path, folder: Path, content: _Content) -> bool:
         with opener(archive, "rb") as content.stream, tarfile.open(fileobj=content, mode="r|") as tar:  # type: ignore[call-overload]
             for member in tar:
                 content.members_left -= 1
-                content.require(content.members_left >= 0 and member.size <= content.bytes_left)
+                ahead = tarfile.RECORDSIZE  # at most what tarfile has read of the member already
+                content.require(content.members_left >= 0 and member.size <= content.bytes_left + ahead)
                 if not is_inside(member.name) or member.issparse():
                     raise UsageError(f"{archive}: {member.name!r} is sparse or has an unsafe name. Nothing was read.")
                 if (file := tar.extractfile(member)) is not None and member.isreg():
