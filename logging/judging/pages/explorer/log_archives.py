@@ -27,7 +27,7 @@ LARGEST: Final = 2**29
 """Bytes of all archives, decompressed; the logs of a whole round have half of it."""
 MOST_MEMBERS: Final = 10_000
 """Members of all archives; a whole round has some 3,000 files."""
-_OPENERS: Final[Mapping[bytes, Callable[..., Any]]] = {
+_OPEN: Final[Mapping[bytes, Callable[..., Any]]] = {
     b"\x1f\x8b": gzip.open,
     b"BZh": bz2.open,
     b"\xfd7zXZ\0": lzma.open,
@@ -133,4 +133,4 @@ def _opener(path: Path) -> Callable[..., Any] | None:
     with path.open("rb") as file:
         head = file.read(tarfile.BLOCKSIZE)
     plain = open if head[257:262] == b"ustar" else None
-    return next((opener for magic, opener in _OPENERS.items() if head.startswith(magic)), plain)
+    return next((opener for magic, opener in _OPEN.items() if head.startswith(magic)), plain)
