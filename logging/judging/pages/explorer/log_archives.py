@@ -27,11 +27,7 @@ LARGEST: Final = 2**29
 """Bytes of all archives, decompressed; the logs of a whole round have half of it."""
 MOST_MEMBERS: Final = 10_000
 """Members of all archives; a whole round has some 3,000 files."""
-_OPEN: Final[Mapping[bytes, Callable[..., Any]]] = {
-    b"\x1f\x8b": gzip.open,
-    b"BZh": bz2.open,
-    b"\xfd7zXZ\0": lzma.open,
-}
+_OPEN: Final[Mapping[bytes, Callable[..., Any]]] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\0": lzma.open}
 _DAMAGED: Final = (tarfile.TarError, OSError, EOFError, ValueError, RecursionError, lzma.LZMAError, zlib.error)
 
 
