@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from judging.ground.errors import DataError
+from judging.ground.file_kind import require_own_kind
 
 RECORD = 1 + 3 * 32 * 32
 PER_FILE = 10_000
@@ -35,6 +36,8 @@ def require(folder: Path) -> None:
             " with --data-folder."
         )
     wrong = [name for name in FILES if (folder / name).stat().st_size != RECORD * PER_FILE]
+    for name in wrong:
+        require_own_kind(folder / name)
     if wrong:
         raise DataError(
             " ".join(f"{folder / name}: not {RECORD * PER_FILE:,} bytes; fetch it again." for name in wrong)

@@ -14,6 +14,7 @@ from image_classification.datasets import facts, require_folder
 from image_classification.preparation.builder import build_store
 from image_classification.preparation.formats import effective_settings, source_split
 from image_classification.preparation.inspection import CORRUPT, first_lines, inspect_all
+from image_classification.preparation.source_notes import source_notes
 from image_classification.preparation.sources import Source, of_index, open_source
 from image_classification.stores import image_folder
 from image_classification.stores.manifest import (
@@ -28,7 +29,6 @@ from judging.ground.errors import DataError, UsageError
 from timedrun.storage.worker_pool import TaskProgress, results, to_standard_error
 
 _IMAGES_PER_TASK = 64
-_LISTED = 20  # empty classes in a note
 
 
 def prepare(
@@ -99,7 +99,7 @@ def _make_store(
         report=to_standard_error,
     )
     rate = {"images_per_second": round(built.images_made / built.seconds)} if built.images_made else {}
-    return _store_facts(config, folder, built.manifest) | {"seconds": round(built.seconds, 1), **rate}
+    return _store_facts(config, folder, built.manifest, built.notes) | {"seconds": round(built.seconds, 1), **rate}
 
 
 def _check_store(config: ImageRunConfig, folder: Path, *, decode: bool) -> dict[str, Any]:
@@ -115,9 +115,11 @@ def _check_store(config: ImageRunConfig, folder: Path, *, decode: bool) -> dict[
     return _store_facts(config, folder, manifest) | ({"verified_files": len(manifest.files)} if decode else {})
 
 
-def _store_facts(config: ImageRunConfig, folder: Path, manifest: ImageManifest) -> dict[str, Any]:
+def _store_facts(
+    config: ImageRunConfig, folder: Path, manifest: ImageManifest, notes: Sequence[str] = ()
+) -> dict[str, Any]:
     kinds = {kind: len(names) for kind, names in manifest.findings.items()}
-    image_facts = _image_facts(config, folder, manifest.classes, manifest.splits, kinds)
+    image_facts = _image_facts(config, folder, manifest.classes, manifest.splits, kinds, notes)
     return {"store": str(folder), "format": manifest.settings.format, **image_facts, "sha256": manifest.digest}
 
 
@@ -127,14 +129,15 @@ def _image_facts(
     classes: Sequence[str],
     splits: Mapping[str, SplitCounts],
     kinds: Mapping[str, int],
+    notes: Sequence[str],
 ) -> dict[str, Any]:
-    """Return counts of classes, splits and kinds, and the notes on them, which are reported too."""
+    """Return counts of classes, splits and kinds, and the notes on them after `notes`, which are reported too."""
     values: dict[str, Any] = {"classes": len(classes)}
     for split, known in splits.items():
         values |= {split: known.images, f"{split}_bytes": known.bytes}
     values |= {"smallest_class": min(splits["train"].per_class)}
     values |= {f"found {kind}": count for kind, count in kinds.items()}
-    notes = []
+    notes = [*notes]
     if len(classes) != config.model.classes:
         notes.append(
             f"the data has {len(classes)} classes, but config {config.name} has {config.model.classes}: "
@@ -143,8 +146,7 @@ def _image_facts(
     for split in dict.fromkeys(source_split(split) for split in splits):
         known = next(splits[name] for name in splits if source_split(name) == split)
         if empty := [name for name, count in zip(classes, known.per_class, strict=True) if not count]:
-            more = f" and {len(empty) - _LISTED:,} more" if len(empty) > _LISTED else ""
-            notes.append(f"{len(empty):,} classes have no image in {split}: {', '.join(empty[:_LISTED])}{more}")
+            notes += image_folder.counted(empty, f"classes have no image in {split}")
     if left_out := kinds.get(CORRUPT):
         notes.append(
             f"{left_out:,} images were left out as corrupt; they are listed under findings in {folder / MANIFEST}"
@@ -159,9 +161,11 @@ def _list_folder(config: ImageRunConfig, folder: Path, *, decode: bool, workers:
     index = image_folder.make_index(folder, unreadable)
     if unreadable:
         raise DataError(_about(unreadable, f"{len(unreadable):,} images cannot be read"))
-    kinds = _decode_all(of_index(index, folder), workers) if decode else {}
+    source = of_index(index, folder)
+    kinds = _decode_all(source, workers) if decode else {}
     image_folder.write_index(index, folder)
-    image_facts = _image_facts(config, folder, index.classes, index.facts, dict(sorted(kinds.items())))
+    known = (index.classes, index.facts, dict(sorted(kinds.items())))
+    image_facts = _image_facts(config, folder, *known, source_notes(source))
     return {"source": "image_folder", **image_facts, "sha256": index.digest}
 
 

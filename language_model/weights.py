@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from judging.ground.errors import DataError
+from judging.ground.file_kind import require_own_kind
 from language_model.dependencies import require
 from language_model.settings import BertArchitecture
 from timedrun.training.sampling import stream_seed
@@ -159,5 +160,6 @@ def load_safetensors(path: Path) -> Weights:
     try:
         tensors: Weights = module.load_file(path)
     except Exception as error:  # the library's own error type derives from Exception alone
+        require_own_kind(path)
         raise DataError(f"{path} cannot be read as a safetensors file ({error}); nothing was loaded.") from error
     return tensors

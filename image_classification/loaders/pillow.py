@@ -22,7 +22,9 @@ from image_classification.centre_crop import central, resized
 from image_classification.loaders.loader import LoadedBatch
 from image_classification.settings import DataConfig
 from image_classification.stores.encoded import EncodedImages, open_encoded, open_image
+from image_classification.stores.store_format import as_rgb
 from judging.ground.errors import DataError
+from judging.ground.file_kind import other_kind
 from timedrun.training.sampling import Indices
 
 if TYPE_CHECKING:
@@ -35,11 +37,11 @@ def decode(data: bytes, name: str) -> Image.Image:
     """Decode an image to RGB. Raises DataError, whose message contains `name`, if it cannot be decoded."""
     try:
         with open_image(data) as image:
-            return image.convert("RGB")
+            return as_rgb(image)
     except MemoryError:
         raise
     except Exception as error:  # Pillow's decoders raise anything on damaged files
-        reason = str(error).partition(" <_io.")[0]  # drop the buffer's address
+        reason = other_kind(data) or str(error).partition(" <_io.")[0]  # drop the buffer's address
         raise DataError(f"{name}: cannot be decoded ({reason}); replace or remove it and prepare again.") from None
 
 
@@ -94,6 +96,8 @@ class _Decoded(Dataset[Tensor | DataError]):
 
 
 def _collated(images: list[Tensor | DataError]) -> Tensor | DataError:
+    if not images:  # a rank without a sample in a short batch
+        return torch.empty(0, dtype=torch.uint8)
     failed = next((image for image in images if isinstance(image, DataError)), None)
     batch: Tensor | DataError = default_collate(images) if failed is None else failed
     return batch
@@ -137,7 +141,8 @@ class PillowLoader:
             for part, images in zip(parts, self._loader, strict=True):
                 if isinstance(images, DataError):
                     raise images
-                yield LoadedBatch(images.permute(0, 3, 1, 2), torch.from_numpy(self._images.labels[part]))
+                pixels = images.reshape(len(part), size, size, 3).permute(0, 3, 1, 2)
+                yield LoadedBatch(pixels, torch.from_numpy(self._images.labels[part]))
         except DataError:
             raise
         except Exception as error:  # DataLoader's RuntimeError, or the error of a broken connection

@@ -23,6 +23,7 @@ from image_classification.preparation.shard_writer import (
     shard_file,
     unwritable,
 )
+from image_classification.preparation.source_notes import source_notes
 from image_classification.preparation.sources import Source
 from image_classification.stores.manifest import (
     MANIFEST,
@@ -53,6 +54,8 @@ class Built:
     manifest: ImageManifest
     images_made: int
     seconds: float
+    notes: Sequence[str]
+    """Of `source_notes`."""
 
 
 def build_store(
@@ -86,7 +89,7 @@ def build_store(
         build.write_shards(workers)
         manifest = build.finish()
         shutil.rmtree(out / WORK)
-    return Built(manifest, build.made, time.monotonic() - began)
+    return Built(manifest, build.made, time.monotonic() - began, source_notes(source))
 
 
 @dataclass

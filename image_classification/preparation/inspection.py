@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from image_classification.stores.encoded import FORMATS, open_image
 from image_classification.stores.store_format import SourceImage, SourceItem, UnusableImage
+from judging.ground.file_kind import other_kind
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -19,8 +20,8 @@ _MODES = {
     "RGB": (),
     "1": ("grayscale",),
     "L": ("grayscale",),
-    "I": ("grayscale",),
-    "I;16": ("grayscale",),
+    "I": ("grayscale", "16-bit"),
+    "I;16": ("grayscale", "16-bit"),
     "F": ("grayscale",),
     "LA": ("grayscale", "alpha"),
     "La": ("grayscale", "alpha"),
@@ -52,6 +53,7 @@ def inspect(item: SourceItem, position: int, data: bytes) -> SourceImage:
         raise
     except Exception as error:  # Pillow's plug-ins raise anything on hostile bytes
         reason = f"not {' or '.join(FORMATS)}" if isinstance(error, UnidentifiedImageError) else str(error)
+        reason = other_kind(data) or reason
         raise UnusableImage(f"{item.name}: {reason or type(error).__name__}") from None
     return source_image
 

@@ -21,7 +21,7 @@ from judging.ground.errors import DataError
 from timedrun.storage.store_files import WORK, load_record, save_record
 
 RECORDS = f"{WORK}/notes"
-RULES = 1
+RULES = 2
 """Version of inspection and order: shards of another version are rebuilt."""
 
 

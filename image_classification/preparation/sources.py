@@ -9,15 +9,16 @@ import os
 import tarfile
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from image_classification.preparation.tar_listing import Member, list_tar
-from image_classification.stores.image_folder import SPLITS, SUFFIXES, Index, make_index
+from image_classification.stores.image_folder import SPLITS, SUFFIXES, Index, is_leftover, make_index
 from image_classification.stores.store_format import SourceItem
 from judging.ground.errors import DataError, UsageError
+from judging.ground.file_kind import require_own_kind
 from timedrun.training.sampling import epoch_order
 
 TRAIN_TAR, VALIDATION_TAR = "ILSVRC2012_img_train.tar", "ILSVRC2012_img_val.tar"
@@ -37,6 +38,8 @@ class Source:
     classes: tuple[str, ...]
     splits: Mapping[str, Sequence[SourceItem]] = field(repr=False)
     """"train" in a fixed pseudo-random order, "evaluation" by class and name."""
+    skipped: Sequence[str] = ()
+    """Names that are no class and no image, `image_folder.is_leftover`."""
 
     @cached_property
     def sha256(self) -> str:
@@ -98,14 +101,24 @@ def of_index(index: Index, folder: Path) -> Source:
         ]
         for split, table in index.splits.items()
     }
-    return Source.of(index.classes, splits)
+    return replace(Source.of(index.classes, splits), skipped=index.skipped)
 
 
 def _of_tars(paths: Sequence[Path], labels: Path | None, cache: Path, report: Callable[[str], None]) -> Source:
-    listed = {
-        path: [member for member in list_tar(path, cache, report) if Path(member.name).suffix.lower() in SUFFIXES]
-        for path in paths
-    }
+    listed: dict[Path, list[Member]] = {}
+    class_tars: dict[Path, set[str]] = {path: set() for path in paths}
+    skipped: list[str] = []
+    for path in paths:
+        listed[path] = []
+        for member in list_tar(path, cache, report):
+            name, is_image = PurePosixPath(member.inner, member.name), Path(member.name).suffix.lower() in SUFFIXES
+            is_class = not member.inner and name.suffix == ".tar"
+            if is_leftover(name):
+                skipped += [f"{path.name}: {name}"] if is_image or is_class else []
+            elif is_class:
+                class_tars[path].add(name.stem)
+            elif is_image:
+                listed[path].append(member)
     trains = [path for path, members in listed.items() if any(member.inner for member in members)]
     if len(listed) != 2 or len(paths) != 2 or len(trains) != 1:
         raise DataError(
@@ -116,15 +129,14 @@ def _of_tars(paths: Sequence[Path], labels: Path | None, cache: Path, report: Ca
     validation = next(path for path in paths if path != train)
     if loose := [member.name for member in listed[train] if not member.inner]:
         raise DataError(f"{train}: {loose[0]} is not in a tar file of a class; nothing was prepared.")
-    classes = sorted({PurePosixPath(member.inner).stem for member in listed[train]})
+    classes = sorted(class_tars[train])
     numbers = {name: number for number, name in enumerate(classes)}
     items = []
     for member in listed[train]:
         label = PurePosixPath(member.inner).stem
         items.append(_item("train", label, member.name.removeprefix(f"{label}/"), numbers, train, member))
-    return Source.of(
-        classes, {"train": items, "evaluation": _validation(validation, listed[validation], labels, numbers)}
-    )
+    evaluation = _validation(validation, listed[validation], labels, numbers)
+    return replace(Source.of(classes, {"train": items, "evaluation": evaluation}), skipped=skipped)
 
 
 def _validation(
@@ -173,6 +185,7 @@ def read_labels(path: Path) -> dict[str, str]:
 
 def _of_lines(path: Path) -> dict[str, str]:
     labels: dict[str, str] = {}
+    require_own_kind(path)
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except UnicodeDecodeError:

@@ -12,10 +12,12 @@ from dataclasses import astuple, dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO
 
+from image_classification.stores.image_folder import is_leftover
 from judging.ground.atomic_file import write_file
 from judging.ground.errors import DataError
+from judging.ground.file_kind import require_own_kind
 
-VERSION = 2
+VERSION = 3
 _EVERY = 10.0  # seconds between two lines of progress
 _BLOCK = 512  # of a tar
 
@@ -33,11 +35,13 @@ class Member:
 
 
 def list_tar(path: Path, cache: Path, report: Callable[[str], None]) -> list[Member]:
-    """Return all files in `path` and in the tar files that it contains, in file order.
+    """Return all files in `path`, the tar files that it contains and the files in these, in file order; a tar file that
+    `is_leftover` is not opened.
 
     The list is cached in the folder `cache` and reused while size and modification time of `path` are unchanged. Raises
     DataError if the file is unreadable or truncated, or has a member of an unsafe name or kind.
     """
+    require_own_kind(path)
     try:
         stream = path.open("rb")
     except OSError as error:
@@ -63,11 +67,10 @@ def list_tar(path: Path, cache: Path, report: Callable[[str], None]) -> list[Mem
 
 def _members(stream: IO[bytes], path: Path) -> Iterator[Member]:
     for member, content in _files(stream, str(path)):
-        if member.name.endswith(".tar"):
+        yield Member("", _safe(member, path), member.offset_data, member.size)
+        if member.name.endswith(".tar") and not is_leftover(PurePosixPath(member.name)):
             for inner, _ in _files(content, f"{path}: {member.name}"):
                 yield Member(member.name, _safe(inner, path), member.offset_data + inner.offset_data, inner.size)
-        else:
-            yield Member("", _safe(member, path), member.offset_data, member.size)
 
 
 def _files(stream: IO[bytes], what: str) -> Iterator[tuple[tarfile.TarInfo, IO[bytes]]]:

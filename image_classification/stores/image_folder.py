@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from image_classification.stores.manifest import SplitCounts, count_split
 from image_classification.stores.sample_index import FILE_ROW, SampleIndex
@@ -19,6 +20,12 @@ INDEX = "timedrun_index.json"
 VERSION = 2
 SUFFIXES = (".jpeg", ".jpg", ".png", ".webp", ".bmp")
 SPLITS = {"train": "train", "evaluation": "val"}
+_LEFTOVER = re.compile(
+    r"\..*|__macosx|__pycache__|@(eadir|recycle|recently-snapshot|tmp)|#(recycle|snapshot)|~snapshot|lost\+found|"
+    r"(eh)?thumbs\.db|desktop\.ini|\$recycle\.bin|system volume information|network trash folder|temporary items",
+    re.IGNORECASE | re.DOTALL,
+)
+_LISTED = 20
 
 
 @dataclass(frozen=True)
@@ -28,6 +35,8 @@ class Index:
     classes: tuple[str, ...]
     splits: Mapping[str, SampleIndex]
     """By "train" and "evaluation"."""
+    skipped: tuple[str, ...] = ()
+    """Class folders and images that `is_leftover`, as they were found by `make_index`."""
 
     @cached_property
     def digest(self) -> str:
@@ -57,9 +66,22 @@ class IndexHead:
     files: dict[str, StoredFile]
 
 
+def is_leftover(path: PurePath) -> bool:
+    """Return whether a part of a relative path is hidden, or a name that file systems, network storage and archivers
+    leave behind: it is no class and no image."""
+    return any(_LEFTOVER.fullmatch(part) for part in path.parts)
+
+
+def counted(names: Sequence[str], what: str) -> tuple[str, ...]:
+    """Return a note that begins with the number of `names` and ends with the first 20 of them, or none without any."""
+    more = f" and {len(names) - _LISTED:,} more" if len(names) > _LISTED else ""
+    return (f"{len(names):,} {what}: {', '.join(names[:_LISTED])}{more}",) if names else ()
+
+
 def make_index(folder: Path, unreadable: list[str]) -> Index:
-    """Index `folder`; classes are the sorted sub-folders of train/, as in torchvision's ImageFolder. Raises DataError
-    if a split or its images are missing, or if val/ has a class that train/ does not have.
+    """Index `folder`; classes are the sorted sub-folders of train/, as in torchvision's ImageFolder, without those that
+    are hidden or left behind by other programs. Raises DataError if a split or its images are missing, or if val/ has a
+    class that train/ does not have.
 
     Args:
         unreadable: images without a readable size are appended, with the reason, and listed with 0 bytes.
@@ -67,30 +89,37 @@ def make_index(folder: Path, unreadable: list[str]) -> Index:
     for sub in SPLITS.values():
         if not (folder / sub).is_dir():
             raise DataError(f"{folder}: no {sub}/ folder; expected train/<class>/*.jpg and val/<class>/*.jpg.")
-    classes = tuple(sorted(entry.name for entry in (folder / "train").iterdir() if entry.is_dir()))
+    skipped: list[str] = []
+
+    def kept(paths: Iterable[Path]) -> list[Path]:
+        ordered = {path: is_leftover(path.relative_to(folder)) for path in sorted(paths)}
+        skipped.extend(path.relative_to(folder).as_posix() for path, leftover in ordered.items() if leftover)
+        return [path for path, leftover in ordered.items() if not leftover]
+
+    folders = {sub: kept(entry for entry in (folder / sub).iterdir() if entry.is_dir()) for sub in SPLITS.values()}
+    classes = tuple(entry.name for entry in folders["train"])
     numbers = {name: number for number, name in enumerate(classes)}
     splits: dict[str, SampleIndex] = {}
     for split, sub in SPLITS.items():
         names: list[str] = []
         labels: list[int] = []
         sizes: list[int] = []
-        for entry in sorted((folder / sub).iterdir()):
-            if entry.is_dir():
-                if entry.name not in numbers:
-                    raise DataError(f"{entry}: class '{entry.name}' is not among the {len(classes)} classes of train/.")
-                images = sorted(path for path in entry.rglob("*") if path.suffix.lower() in SUFFIXES)
-                names += [path.relative_to(folder).as_posix() for path in images]
-                labels += [numbers[entry.name]] * len(images)
-                for path in images:
-                    try:
-                        sizes.append(path.stat().st_size)
-                    except OSError as error:
-                        unreadable.append(f"{path.relative_to(folder).as_posix()}: cannot be read ({error.strerror})")
-                        sizes.append(0)
+        for entry in folders[sub]:
+            if entry.name not in numbers:
+                raise DataError(f"{entry}: class '{entry.name}' is not among the {len(classes)} classes of train/.")
+            images = kept(path for path in entry.rglob("*") if path.suffix.lower() in SUFFIXES)
+            names += [path.relative_to(folder).as_posix() for path in images]
+            labels += [numbers[entry.name]] * len(images)
+            for path in images:
+                try:
+                    sizes.append(path.stat().st_size)
+                except OSError as error:
+                    unreadable.append(f"{path.relative_to(folder).as_posix()}: cannot be read ({error.strerror})")
+                    sizes.append(0)
         if not names:
             raise DataError(f"{folder / sub}: no image ({', '.join(SUFFIXES)}) in any class folder.")
         splits[split] = SampleIndex.of(names, {"label": labels, "bytes": sizes}, FILE_ROW)
-    return Index(classes, splits)
+    return Index(classes, splits, tuple(skipped))
 
 
 def write_index(index: Index, folder: Path) -> None:

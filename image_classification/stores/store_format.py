@@ -62,6 +62,17 @@ class SourceItem:
         return data
 
 
+def as_rgb(image: Image.Image) -> Image.Image:
+    """Return an image in RGB, as Pillow converts it; of 16-bit gray, which Pillow's conversion turns white, the upper 8
+    bits, as it decodes 16-bit colors."""
+    from PIL import Image
+
+    image.load()
+    if image.mode.startswith("I"):
+        image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
+    return image if image.mode == "RGB" else image.convert("RGB")
+
+
 @dataclass(frozen=True)
 class SourceImage:
     """Source image that decodes without an error; the input of a format's `encode`."""
@@ -78,8 +89,8 @@ class SourceImage:
 
     @cached_property
     def rgb(self) -> Image.Image:
-        """In RGB, as Pillow converts it; EXIF's orientation is ignored."""
-        return self.decoded if self.decoded.mode == "RGB" else self.decoded.convert("RGB")
+        """In RGB, as `as_rgb` converts it; EXIF's orientation is ignored."""
+        return as_rgb(self.decoded)
 
 
 EncodedImage = tuple[bytes, tuple[int, ...]]

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from judging.ground.errors import DataError
+from judging.ground.file_kind import require_own_kind
 from judging.ground.token_shard import GPT2_VOCABULARY as GPT2_VOCABULARY
 from judging.ground.token_shard import TOKEN_TYPE as TOKEN_TYPE
 from language_model.dependencies import require
@@ -64,6 +65,7 @@ class BytePairs:
         for path in (encoder, merges):
             if not path.is_file():
                 raise DataError(f"{path} does not exist; GPT-2's encoding needs its encoder.json and vocab.bpe.")
+            require_own_kind(path)
         try:
             ranks = json.loads(encoder.read_text(encoding="utf-8"))
             self.end_of_text = int(ranks[END_OF_TEXT])
@@ -98,6 +100,7 @@ Encoding = Characters | BytePairs
 def read_text(path: Path) -> Iterator[str]:
     """Yield the text of `path` in pieces of about `PIECE_BYTES`, with line ends unchanged. Raises DataError if the file
     cannot be read, or is not UTF-8; the message has the offset, counted from 0."""
+    require_own_kind(path)
     left, start = b"", 0  # undecoded bytes and their offset in the file
     try:
         with path.open("rb") as file:

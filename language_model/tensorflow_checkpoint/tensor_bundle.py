@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from judging.ground.errors import DataError
+from judging.ground.file_kind import require_own_kind
 from language_model.dependencies import require
 
 TABLE_MAGIC = 0xDB4775248B80FB57
@@ -64,6 +65,7 @@ class TensorBundle:
         disagree; UsageError if google-crc32c or cramjam is not installed."""
         self.prefix, index = prefix, prefix.with_name(prefix.name + ".index")
         try:
+            require_own_kind(index)
             table = dict(_table(index.read_bytes()))
             self._paths = _shard_paths(prefix, table.pop(b"", None))
             self.entries = {key.decode(): _entry(value) for key, value in table.items()}

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from judging.ground.errors import DataError
+from judging.ground.file_kind import require_own_kind
 from language_model.text.sentences import split_sentences
 
 LARGEST_DOCUMENT = 1 << 26
@@ -123,7 +124,10 @@ class Corpus:
             with file.open("rb") as raw:
                 self._raw = raw
                 try:
-                    for document in _parse(file, _decompressed(raw)):
+                    stream = _decompressed(raw)
+                    if stream is raw:
+                        require_own_kind(file)
+                    for document in _parse(file, stream):
                         filled = filled or not document.empty
                         yield document
                 except (EOFError, lzma.LZMAError, zlib.error, OSError) as error:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from judging.ground.errors import DataError
+from judging.ground.file_kind import require_own_kind
 from language_model.dependencies import require
 
 if TYPE_CHECKING:
@@ -79,6 +80,7 @@ class Vocabulary:
 def read_vocabulary(path: Path) -> Vocabulary:
     """Read a vocabulary, one WordPiece a line. Raises DataError if it is missing, not UTF-8, or has an empty line, a
     repeated word or no special words; the message names what is wrong."""
+    require_own_kind(path)
     try:
         text = path.read_bytes().decode("utf-8")
     except OSError as error:

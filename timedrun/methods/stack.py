@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any
@@ -146,25 +146,40 @@ class Stack:
             self.position = replace(self.position, micro_batch=self.position.micro_batch + 1)
         return inputs, targets
 
-    def batch_dict(self, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def batch_dict(self, batch: Mapping[str, Any]) -> dict[str, Any]:
         """Pass a batch of a transformers model through every method: "pixel_values", or "input_ids" and every other
-        field of their shape (attention_mask, labels, ...). Fields of other shapes are kept.
+        field of their shape (attention_mask, labels, ...). Where these are cut, so is each dimension of their length in
+        other fields, as of a mask (B, 1, L, L); fields without one are kept.
 
-        Raises ValueError if a method changes targets, or the number of rows that a kept field belongs to.
+        Raises ValueError if a method changes targets, or the number of rows that a kept field belongs to, or if it cuts
+        off every label.
         """
         key = "pixel_values" if "pixel_values" in batch else "input_ids"
         if key not in batch:
             raise ValueError(f"a batch needs pixel_values or input_ids, got {', '.join(batch)}; pass tensors to batch")
-        inputs = batch[key]
+        if not isinstance(inputs := batch[key], Tensor):
+            raise TypeError(f"{key} must be a tensor, not {type(inputs).__name__}; let the collator return tensors")
         rows = torch.arange(len(inputs), device=inputs.device)
         if key == "pixel_values":
             pixels, targets = self.batch(inputs, rows, len(inputs))
             changed, same = {key: pixels}, targets.dtype == rows.dtype
         else:  # token methods cut and reshape: done to positions, one result serves every field
             positions = torch.arange(inputs.numel(), device=inputs.device).view(inputs.shape)
-            positions, targets = self.batch(positions, positions, 0)
-            changed = {name: field.flatten()[positions] for name, field in batch.items() if field.shape == inputs.shape}
-            same = len(positions) == len(inputs) or len(changed) == len(batch)
+            chosen, _ = self.batch(positions, positions, 0)
+            if chosen is positions:
+                return {**batch}
+            alike = [name for name, field in batch.items() if getattr(field, "shape", None) == inputs.shape]
+            changed = {name: batch[name].flatten()[chosen] for name in alike}
+            length, others = chosen.shape[1], {name: batch[name] for name in batch if name not in changed}
+            if same := torch.equal(chosen, positions[:, :length]):
+                changed |= {name: _cut(others[name], len(inputs), inputs.shape[1], length) for name in others}
+            else:  # rows are new ones
+                same = not any({*inputs.shape}.intersection(_sizes(field)) for field in others.values())
+            if "labels" in alike and bool((changed["labels"] < 0).all()) and not bool((batch["labels"] < 0).all()):
+                raise ValueError(
+                    f"the methods cut sequences of {inputs.shape[1]} tokens to {length}, and every label that is left "
+                    "is ignored (-100), so nothing could be learned; use a larger min_length"
+                )
         if not same:
             raise ValueError(
                 "the methods change targets or the number of rows, but batch_dict keeps the fields "
@@ -235,6 +250,21 @@ class Stack:
             name: [change for change in (self._surgery.get(name), hooks.effect()) if change]
             for name, hooks in self._hooks.items()
         }
+
+
+def _sizes(field: Any) -> Sequence[int]:
+    return (len(field),) if isinstance(field, list) else getattr(field, "shape", ())
+
+
+def _cut(field: Any, rows: int, length: int, to: int) -> Any:
+    """Return a tensor, or a list of tensors or lists, with every dimension `length` cut to `to`, but not the first one
+    if it is that of the rows; anything else as it is."""
+    for dimension, size in enumerate(_sizes(field)):
+        if size == length and (dimension or size != rows):
+            field = field[:to] if dimension == 0 else field[(slice(None),) * dimension + (slice(to),)]
+    if isinstance(field, list):
+        return [_cut(item, 0, length, to) for item in field]
+    return field.contiguous() if isinstance(field, Tensor) else field
 
 
 def _within(hooks: Hooks, compute: Compute, model: nn.Module, at: Position) -> Compute:

@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import BinaryIO, Self
 
 from judging.ground.errors import DataError
+from judging.ground.file_kind import require_own_kind
 
 DRAFT = ".draft"
 """End of the name of a file that is not complete."""
@@ -37,6 +38,7 @@ def check_size(folder: Path, name: str, stored: StoredFile) -> None:
     if not path.is_file():
         raise DataError(f"{path}: missing; copy or prepare the store again.")
     if (size := path.stat().st_size) != stored.bytes:
+        require_own_kind(path)
         fault = "truncated" if size < stored.bytes else "too long"
         raise DataError(
             f"{path}: {fault}, {size:,} bytes instead of {stored.bytes:,}; copy or prepare the store again."

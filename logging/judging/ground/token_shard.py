@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from judging.ground.atomic_file import write_file
 from judging.ground.errors import DataError
+from judging.ground.file_kind import require_own_kind
 
 MAGIC: Final = 20240520
 VERSION: Final = 1
@@ -46,6 +47,7 @@ def read_shard(path: Path) -> Shard:
     """Read the header of a shard and compare it with the file's size; no token is read. Raises DataError if the file
     cannot be read or is truncated or too long, the header is of another format or version, or the tokens are not
     uint16."""
+    require_own_kind(path)
     try:
         with path.open("rb") as file:
             content = file.read(HEADER_BYTES)

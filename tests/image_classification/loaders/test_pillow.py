@@ -92,6 +92,17 @@ def test_workers_start_with_the_loader_and_end_with_it(folder: Path, started: St
 
 
 @pytest.mark.processes
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_rank_without_a_sample_gets_an_empty_part(folder: Path, workers: int) -> None:
+    with _open(folder, workers=workers) as loader:
+        for epoch in (1, 2):
+            batches = loader.batches([np.array([4, 2]), np.array([], np.int64), np.array([3])], epoch, 24)
+            assert [(*batch.images.shape, len(batch.labels)) for batch in batches] == [
+                (count, 3, 24, 24, count) for count in (2, 0, 1)
+            ]
+
+
+@pytest.mark.processes
 def test_leaving_early_leaves_the_loader_fit(folder: Path) -> None:
     with _open(folder) as loader:
         (expected,) = loader.batches([np.array([4, 2])], 2, 24)

@@ -11,7 +11,7 @@ from image_classification.configs import ImageRunConfig, digits_baseline, imagen
 from image_classification.prepare import prepare
 from image_classification.stores.manifest import MANIFEST, StoreConfig
 from judging.ground.errors import DataError, TimedrunError, UsageError
-from tests.image_classification.preparation.samples import tars_of
+from tests.image_classification.preparation.samples import CLASSES, tars_of
 from timedrun.cli import main
 
 
@@ -23,6 +23,25 @@ def config_of(store: StoreConfig) -> ImageRunConfig:
 
 RAW = config_of(StoreConfig(format="raw", size=16))
 FOLDER = config_of(StoreConfig())
+
+
+@pytest.mark.parametrize("source", ["folder", "store", "tars"])
+def test_evaluation_images_that_are_also_training_images_are_counted_and_named(
+    tmp_path: Path, images: Path, source: str
+) -> None:
+    name = CLASSES[1]
+    copied, leaked = images / "train" / CLASSES[0] / f"{CLASSES[0]}_3.JPEG", images / "val" / name / "leak.JPEG"
+    leaked.write_bytes(copied.read_bytes())
+    padded = images / "val" / name / "same_size_and_beginning.JPEG"
+    padded.write_bytes(copied.read_bytes()[:-2] + b"\xff\xd8")
+    if source == "folder":
+        made = prepare(FOLDER, images, decode=False, workers=1)
+    else:
+        *tars, labels = tars_of(images, tmp_path / "tars") if source == "tars" else (images, None)
+        made = prepare(RAW, tmp_path / "store", decode=False, workers=1, images=tars, validation_labels=labels)
+    note = next(note for note in made["notes"] if "also training images" in note)
+    assert note.startswith("1 of 14 evaluation images")
+    assert f"val/{name}/leak.JPEG (training: train/{CLASSES[0]}/{copied.name})" in note
 
 
 def test_a_store_is_made_checked_and_found_damaged(tmp_path: Path, original: Path) -> None:

@@ -33,6 +33,22 @@ def test_tars_hold_what_the_folder_holds(tmp_path: Path, images: Path, nested: b
         assert tars.sha256 == folder.sha256
 
 
+def test_left_over_names_in_tars_are_skipped_and_a_tar_without_images_is_an_empty_class(
+    tmp_path: Path, images: Path
+) -> None:
+    train, validation, labels = tars_of(images, tmp_path / "tars")
+    with tarfile.open(train, "a") as archive:
+        add(archive, "._n01440764.tar", b"resource fork")
+        with io.BytesIO() as inner, tarfile.open(fileobj=inner, mode="w") as empty:
+            add(empty, "@eaDir/1.JPEG", b"thumbnail")
+            empty.close()
+            add(archive, "n00000001.tar", inner.getvalue())
+    tars, folder = opened(tmp_path, train, validation, labels=labels), opened(tmp_path, images)
+    assert tars.classes == ("n00000001", *CLASSES)
+    assert [item.name for item in tars.splits["train"]] == [item.name for item in folder.splits["train"]]
+    assert tars.skipped == [f"{train.name}: ._n01440764.tar", f"{train.name}: n00000001.tar/@eaDir/1.JPEG"]
+
+
 def test_a_folder_of_tars_uses_the_devkit_in_it(tmp_path: Path, images: Path) -> None:
     _, _, labels = tars_of(images, tmp_path / "tars")
     labels.rename(tmp_path / "tars" / "ILSVRC2012_devkit_t12.tar.gz")

@@ -42,6 +42,17 @@ def test_an_index_lists_images_by_class_with_their_bytes(tree: Path) -> None:
     assert index.digest == make_index(tree, []).digest
 
 
+@pytest.mark.parametrize("name", [".ipynb_checkpoints", "__MACOSX", "@eaDir", "#recycle", "lost+found", "$Recycle.Bin"])
+def test_what_other_programs_leave_behind_is_no_class_and_no_image(tree: Path, name: str) -> None:
+    clean = make_index(tree, [])
+    for place in (f"train/{name}/1.jpg", f"val/{name}/1.jpg", f"train/bee/{name}/2.jpg", "train/bee/._2.jpg"):
+        (tree / place).parent.mkdir(exist_ok=True)
+        (tree / place).write_bytes(b"left behind")
+    index = make_index(tree, [])
+    assert (index.classes, index.digest) == (clean.classes, clean.digest)
+    assert {f"train/{name}", f"val/{name}", f"train/bee/{name}/2.jpg", "train/bee/._2.jpg"} == set(index.skipped)
+
+
 @pytest.mark.parametrize(
     "change",
     [

@@ -175,6 +175,36 @@ def test_every_field_of_a_token_batch_is_cut_alike_and_once() -> None:
         speed.batch_dict({**token_batch(), "labels": torch.tensor([0, 1])})  # one per sequence
 
 
+@pytest.mark.parametrize("rows", [2, 16])  # as many as tokens: the first dimension is that of the rows
+def test_fields_of_any_shape_and_kind_are_cut_along_the_tokens_and_the_others_kept(rows: int) -> None:
+    speed = stack(methods.SequenceLengthWarmup(steps=10, duration=0.8, min_length=4, max_length=16, step_size=4))
+    speed.enter(0, 0.0)
+    tokens = torch.arange(rows * 16).view(rows, 16)
+    kept = {"label": torch.arange(rows), "texts": ["a"] * rows, "step": 3, "none": None, "scalar": torch.tensor(1.0)}
+    cut = speed.batch_dict(
+        {
+            "input_ids": tokens,
+            "attention_mask": torch.ones(rows, 1, 16, 16),
+            "position_ids": torch.arange(16)[None],
+            "bias": torch.arange(3 * 16).view(3, 16),
+            "words": [[str(word) for word in range(16)]] * rows,
+            "offsets": tokens.numpy()[:, :, None],
+            **kept,
+        }
+    )
+    assert cut["input_ids"].tolist() == tokens[:, :4].tolist()
+    assert cut["attention_mask"].shape == (rows, 1, 4, 4) and cut["attention_mask"].is_contiguous()
+    assert cut["position_ids"].tolist() == [[0, 1, 2, 3]] and cut["bias"].shape == (3, 4)
+    assert cut["words"] == [["0", "1", "2", "3"]] * rows and cut["offsets"].shape == (rows, 4, 1)
+    assert all(cut[name] is kept[name] for name in kept if name != "texts")
+    assert cut["texts"] == kept["texts"]
+    masked = torch.where(tokens % 16 < 4, -100, tokens)  # a prompt
+    with pytest.raises(ValueError, match="16 tokens to 4, and every label that is left is ignored"):
+        speed.batch_dict({"input_ids": tokens, "labels": masked})
+    with pytest.raises(TypeError, match="input_ids must be a tensor, not list"):
+        speed.batch_dict({"input_ids": tokens.tolist()})
+
+
 def test_images_in_a_dict_are_resized_and_changed_targets_refused() -> None:
     batch = {"pixel_values": torch.zeros(2, 3, 8, 8), "labels": torch.tensor([0, 1])}
     speed, smoothing = stack(ProgressiveResizing(start=0.5, delay=0.5)), stack(LabelSmoothing())

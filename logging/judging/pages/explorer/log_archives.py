@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
+import lzma
 import os
+import shutil
 import tarfile
-from collections.abc import Iterator, Mapping, Sequence
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from lzma import LZMAError
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Final
+from typing import Any, Final
 
+from judging.ground.atomic_file import is_inside
 from judging.ground.errors import UsageError
+from judging.ground.file_kind import require_own_kind
 from mlevents.terminal_escape import printable
 
 PATTERN: Final = "logs.tar.*"
 """Names of archives that are found in folders."""
-LARGEST: Final = 2**31
-"""Bytes of an archive's files."""
+LARGEST: Final = 2**29
+"""Bytes of all archives, decompressed; the logs of a whole round have half of it."""
+MOST_MEMBERS: Final = 10_000
+"""Members of all archives; a whole round has some 3,000 files."""
+_OPEN: Final[Mapping[bytes, Callable[..., Any]]] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\0": lzma.open}
+_DAMAGED: Final = (tarfile.TarError, OSError, EOFError, ValueError, RecursionError, lzma.LZMAError, zlib.error)
 
 
 @dataclass(frozen=True)
@@ -50,24 +60,73 @@ def unpacked(paths: Sequence[Path]) -> Iterator[Unpacked]:
     """Unpack the archives among `paths`, and those named `PATTERN` below, into a temporary folder. One whose files
     are next to it already is left out.
 
-    Raises UsageError for an archive that cannot be read or holds more than `LARGEST` bytes.
+    Raises UsageError for an archive that cannot be read, is no regular file or has unsafe or sparse members, and if all
+    together have more than `LARGEST` bytes or `MOST_MEMBERS` members.
     """
-    given = [path for path in paths if path.is_file() and tarfile.is_tarfile(path)]
+    given = [path for path in paths if path.is_file() and _opener(path)]
     below = [archive for path in paths if path.is_dir() for archive in sorted(path.rglob(PATTERN))]
     contents: dict[Path, Path] = {}
+    content = _Content()
     with TemporaryDirectory() as scratch:
         for archive in dict.fromkeys(path.resolve() for path in (*given, *below)):
             folder = Path(scratch).resolve() / str(len(contents))
-            try:
-                with tarfile.open(archive) as tar:
-                    members = [member for member in tar if member.isreg()]
-                    if sum(member.size for member in members) > LARGEST:
-                        raise UsageError(f"{archive} holds more than {LARGEST:,} bytes; unpack it yourself.")
-                    if all((archive.parent / member.name).is_file() for member in members):
-                        continue
-                    tar.extractall(folder, members, filter="data")
-            except (tarfile.TarError, OSError, EOFError, LZMAError) as error:
-                raise UsageError(f"{archive} cannot be unpacked: {error}.") from None
-            contents[folder] = archive
+            if _unpack(archive, folder, content):
+                contents[folder] = archive
+            else:
+                shutil.rmtree(folder, ignore_errors=True)
         base = os.path.commonpath([path.resolve().parent for path in paths])
         yield Unpacked([path for path in paths if path not in given], contents, base)
+
+
+class _Content:
+    """Decompressed bytes of one archive after another, with what all of them together may still have."""
+
+    stream: Any
+    bytes_left, members_left = LARGEST, MOST_MEMBERS
+
+    def read(self, size: int) -> bytes:
+        data: bytes = self.stream.read(size)
+        self.bytes_left -= len(data)
+        self.require(self.bytes_left >= 0)
+        return data
+
+    def require(self, within: bool) -> None:
+        if not within:
+            raise UsageError(
+                f"{self.stream.name}: with it archives hold more than {LARGEST:,} bytes or {MOST_MEMBERS:,} members."
+                " Nothing was written. Unpack those that you trust yourself."
+            )
+
+
+def _unpack(archive: Path, folder: Path, content: _Content) -> bool:
+    """Unpack the regular files of `archive` into `folder`; return whether one of them is not next to it already."""
+    lacking = False
+    try:
+        if not archive.is_file() or (opener := _opener(archive)) is None:
+            require_own_kind(archive)
+            raise UsageError(f"{archive} is not a tar file, plain or of gzip, bzip2 or xz; nothing was written.")
+        with opener(archive, "rb") as content.stream, tarfile.open(fileobj=content, mode="r|") as tar:  # type: ignore[call-overload]
+            for member in tar:
+                content.members_left -= 1
+                ahead = tarfile.RECORDSIZE  # at most what tarfile has read of the member already
+                content.require(content.members_left >= 0 and member.size <= content.bytes_left + ahead)
+                if not is_inside(member.name) or member.issparse():
+                    raise UsageError(f"{archive}: {member.name!r} is sparse or has an unsafe name. Nothing was read.")
+                if (file := tar.extractfile(member)) is not None and member.isreg():
+                    (folder / member.name).parent.mkdir(parents=True, exist_ok=True)
+                    with (folder / member.name).open("wb") as copy:
+                        shutil.copyfileobj(file, copy)
+                    lacking = lacking or not (archive.parent / member.name).is_file()
+            while content.read(2**20):  # to the checksum at the end
+                pass
+    except _DAMAGED as error:
+        raise UsageError(f"{archive} cannot be unpacked: {error}.") from None
+    return lacking
+
+
+def _opener(path: Path) -> Callable[..., Any] | None:
+    """Return the function that opens an archive by its first bytes, None if it is not an archive."""
+    with path.open("rb") as file:
+        head = file.read(tarfile.BLOCKSIZE)
+    plain = open if head[257:262] == b"ustar" else None
+    return next((opener for magic, opener in _OPEN.items() if head.startswith(magic)), plain)

@@ -1,12 +1,16 @@
 """The explorer's numbers are those of the logs' lines that it names, and of `timedrun score`."""
 
+import gzip
 import json
+import os
 import shutil
 import tarfile
+from pathlib import Path
 
 import pytest
 
 from judging.ground.errors import UsageError
+from judging.pages.explorer import log_archives
 from judging.pages.explorer.explored_sets import explored_sets
 from mlevents.event import MARK
 from timedrun import cli
@@ -92,5 +96,64 @@ def test_an_archive_of_logs_is_read_as_if_it_were_unpacked_where_it_is(results):
     assert {item["id"] for item in sets} == {item["id"] for item in plain}
     with tarfile.open(results / "logs.tar.gz", "w:gz") as archive:
         archive.add(results / "baseline", "../elsewhere")
-    with pytest.raises(UsageError, match="logs.tar.gz cannot be unpacked"):
+    with pytest.raises(UsageError, match="logs.tar.gz: '../elsewhere.*' is sparse or has an unsafe name"):
         explored_sets([results])
+
+
+def hostile(name, size=0, kind=tarfile.REGTYPE, content=b"", **pax):
+    """An archive of one header, with `content` after it."""
+    member = tarfile.TarInfo(name)
+    member.size, member.type, member.pax_headers = size, kind, pax
+    header = member.tobuf(tarfile.PAX_FORMAT if pax else tarfile.GNU_FORMAT)
+    return header + content.ljust(-len(content) // 512 * -512, b"\0") + bytes(10240)
+
+
+@pytest.mark.parametrize("time", ["inf", "nan", "1e30"])
+def test_an_archive_with_an_impossible_time_is_read(results, time):
+    log = (results / "fast" / "result_0.txt").read_bytes()
+    shutil.rmtree(results / "fast")
+    (results / "logs.tar").write_bytes(hostile("fast/result_0.txt", len(log), content=log, mtime=time))
+    assert [item["archive"] for item in explored_sets([results, results / "logs.tar"]) if item["archive"]]
+
+
+LONG = (hostile("././@LongLink", 2, tarfile.GNUTYPE_LONGNAME, b"a\0")[:1024]) * 2000
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (hostile("set/result_0.txt", path="set/a\0b.txt"), "unsafe name"),
+        (hostile("set/result_0.txt", **{"GNU.sparse.map": "0,1", "GNU.sparse.size": str(2**28)}), "sparse"),
+        (hostile("set/result_0.txt", 2**30), "more than 536,870,912 bytes"),
+        (hostile("a", 2**40, tarfile.GNUTYPE_LONGNAME), "cannot be unpacked"),
+        (LONG, "cannot be unpacked: maximum recursion"),
+        (hostile("set/result_0.txt")[:512] * 10_001, "10,000 members"),
+        (b"\xff" * 4096, "is not a tar file"),
+    ],
+)
+@pytest.mark.parametrize("packed", [True, False])
+def test_a_hostile_archive_is_refused_in_words(tmp_path, data, reason, packed):
+    (tmp_path / "logs.tar.gz").write_bytes(gzip.compress(data, 1) if packed and reason != "is not a tar file" else data)
+    with pytest.raises(UsageError, match=reason):
+        explored_sets([tmp_path])
+
+
+def test_limits_hold_for_all_archives_together(results, monkeypatch):
+    shutil.move(results / "fast", results.parent / "fast")
+    for name in ("one", "two"):
+        (results / name).mkdir()
+        path = results / name / "logs.tar.gz"
+        with tarfile.open(path, "w:gz") as archive:
+            archive.add(results.parent / "fast" / "result_0.txt", "fast/result_0.txt")
+        monkeypatch.setattr(log_archives._Content, "bytes_left", 511 + len(gzip.decompress(path.read_bytes())))
+        if name == "one":
+            explored_sets([results])
+    with pytest.raises(UsageError, match="two/logs.tar.gz: with it archives hold more"):
+        explored_sets([results])
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero"), Path.mkdir])
+def test_what_is_no_regular_file_is_not_opened_as_an_archive(tmp_path, make):
+    make(tmp_path / "logs.tar.gz")
+    with pytest.raises(UsageError, match="is not a tar file"):
+        explored_sets([tmp_path])

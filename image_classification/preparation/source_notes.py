@@ -1,0 +1,47 @@
+"""Notes on a source of images: names that were skipped, evaluation images that are also training images."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+
+from image_classification.preparation.sources import Source
+from image_classification.stores.image_folder import SPLITS, counted
+from image_classification.stores.store_format import SourceItem, UnusableImage
+
+_LENGTHS = (0, 8192, sys.maxsize)
+"""Bytes compared of images that agree in size and in fewer bytes: the first 8 KiB of most files have some pixels."""
+
+
+def source_notes(source: Source) -> list[str]:
+    """Return notes on skipped names, and on evaluation images that are also training images."""
+    splits = source.splits
+    for length in _LENGTHS:
+        digests = {split: {item: _digest(item, length) for item in _as_on_disk(splits[split])} for split in SPLITS}
+        shared = set(digests["train"].values()) & set(digests["evaluation"].values())
+        splits = {split: [item for item in digests[split] if digests[split][item] in shared] for split in SPLITS}
+    names = {digests["train"][item]: item.name for item in splits["train"]}
+    return [
+        *counted(source.skipped, "names, hidden or left behind by other programs, were skipped: no class and no image"),
+        *counted(
+            [f"{item.name} (training: {names[digests['evaluation'][item]]})" for item in splits["evaluation"]],
+            f"of {len(source.splits['evaluation']):,} evaluation images are also training images, so the quality is"
+            " not that on new images; remove them from one of the two and prepare again",
+        ),
+    ]
+
+
+def _as_on_disk(items: Sequence[SourceItem]) -> list[SourceItem]:
+    return sorted(items, key=lambda item: (item.path, item.offset))
+
+
+def _digest(item: SourceItem, length: int) -> tuple[int, bytes] | str:
+    """Return the size of an image and a digest of its first bytes; its name, equal to no other, if it is unreadable,
+    which is reported where images are decoded."""
+    try:
+        data = replace(item, size=min(item.size, length)).read() if length else b""
+    except UnusableImage:
+        return item.name
+    return item.size, hashlib.blake2b(data, digest_size=16).digest()

@@ -1,0 +1,60 @@
+"""Files of another kind than their name says: each reader of data names the kind and what to do."""
+
+import gzip
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from image_classification import cifar10
+from image_classification.loaders.pillow import decode
+from image_classification.preparation.sources import read_labels
+from image_classification.preparation.tar_listing import list_tar
+from judging.ground.atomic_file import StoredFile, check_size
+from judging.ground.errors import DataError
+from judging.ground.file_kind import other_kind
+from judging.ground.token_shard import read_shard
+from language_model.gpt.encoding import BytePairs, read_text
+from language_model.text.corpus import Corpus
+from language_model.text.vocabulary import read_vocabulary
+from language_model.weights import load_safetensors
+
+POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 200001024\n"
+KINDS = {
+    "git lfs pull": POINTER,
+    "HTML": b"\xef\xbb\xbf\n<!DOCTYPE html>\n<title>404</title>",
+    "XML": b"<?xml version='1.0'?><Error><Code>AccessDenied</Code></Error>",
+    "gunzip": gzip.compress(b"words\n" * 800),
+    "unzip": b"PK\x03\x04" + bytes(64),
+}
+READERS: dict[str, Callable[[Path], object]] = {
+    "token shard": read_shard,
+    "text": lambda path: list(read_text(path)),
+    "documents": lambda path: list(Corpus([path]).documents()),
+    "vocabulary": read_vocabulary,
+    "byte pairs": lambda path: BytePairs(path, path),
+    "image": lambda path: decode(path.read_bytes(), path.name),
+    "tar of images": lambda path: list_tar(path, path.parent, print),
+    "labels": read_labels,
+    "CIFAR-10": lambda path: cifar10.require(path.parent),
+    "store": lambda path: check_size(path.parent, path.name, StoredFile(bytes=9, sha256="")),
+    "weights": load_safetensors,
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("reader", READERS)
+def test_a_file_of_another_kind_is_named_as_what_it_is(tmp_path: Path, reader: str, kind: str) -> None:
+    for name in cifar10.FILES:
+        (tmp_path / name).write_bytes(KINDS[kind])
+    path = tmp_path / "data_batch_1.bin"
+    if (reader, kind) == ("documents", "gunzip"):
+        return  # compressed text is read
+    with pytest.raises(DataError, match=kind) as refused:
+        READERS[reader](path)
+    assert path.name in str(refused.value)
+
+
+@pytest.mark.parametrize("data", [b"", b"Text <html>", b"BZhang came.", b"\x88\xd84\x01", b"\xff\xd8\xff\xe0"])
+def test_text_shards_and_images_are_of_no_other_kind(data: bytes) -> None:
+    assert other_kind(data) == ""
