@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -31,6 +31,7 @@ class GatedLinearUnits(Method, name="gated_linear_units"):
     The new matrices begin random, like the model's: for training from scratch, not from a checkpoint.
     """
 
+    acting: ClassVar[tuple[type, ...]] = (GatedIntermediate,)
     iso_parameters: bool = False
     """Use 2/3 of the hidden features, rounded to a multiple of 8, for about as many parameters as before."""
 
