@@ -29,7 +29,7 @@ def classifier(model: nn.Module, classes: int = 0) -> tuple[str, nn.Linear] | No
     parts = [(name, part) for name, part in model.named_modules() if part._parameters]
     if classes:
         fitting = [part for part in parts if isinstance(part[1], nn.Linear) and part[1].out_features == classes]
-        parts = [part for part in fitting if not takers(model, part[1])] or fitting  # type: ignore[arg-type]
+        parts = [part for part in fitting if not takers(model, part[1])] or fitting
     name, last = parts[-1] if parts else ("", model)
     return (name, last) if isinstance(last, nn.Linear) and last.bias is not None else None
 

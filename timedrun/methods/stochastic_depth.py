@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
@@ -55,8 +54,7 @@ class _Skippable(nn.Module):
         return _empty, (type(self).__bases__[1],), self.__dict__
 
 
-@functools.cache
-def _skippable(kind: Any) -> type[_Skippable]:
+def _skippable(kind: type[nn.Module]) -> type[_Skippable]:
     return type(f"Skippable{kind.__name__}", (_Skippable, kind), {})
 
 
