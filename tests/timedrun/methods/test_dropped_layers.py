@@ -74,7 +74,7 @@ def test_attention_keeps_its_dropout_and_what_is_off_stays_off(read: bool) -> No
     speed.verify()
     assert "; 1 of them with masks" in speed.report[0]
     kept = model.weights(torch.full((64, 1, 16, 16), 1 / 16))  # type: ignore[operator]
-    assert model.weights.p == 0.1 and (not read) == (0.85 < float((kept > 0).float().mean()) < 0.95)  # type: ignore[union-attr]
+    assert model.weights.p == 0.1 and 0.85 < float((kept > 0).float().mean()) < 0.95  # type: ignore[union-attr]
     with pytest.raises(NoEffect, match="found no nn.Dropout of a rate above 0 to replace; 1 of rate 0 stay off"):
         stack(GyroDropout()).model(nn.Sequential(nn.Dropout(0.0)))
 
@@ -183,7 +183,7 @@ def test_a_group_norm_whose_backward_pass_would_end_the_process_is_refused() -> 
     speed.before_step(model, 0, 0.0)
     for size in (9, 2):  # one pixel after the convolution: in every memory format
         inputs = speed.batch(torch.randn(20, 3, size, size), torch.zeros(20), 2)[0]
-        with pytest.raises(ValueError, match="channels_last: .* segmentation fault"):
+        with pytest.raises(ValueError, match=r"channels_last: .*\(segmentation fault\)"):
             model(inputs)
     with torch.no_grad():
         assert model(inputs).shape == (20, 24, 1, 1)
