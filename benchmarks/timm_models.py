@@ -101,7 +101,8 @@ def outcomes(name: str) -> Iterator[tuple[str, str]]:
     """Return, for each method, its name and what it did to the model `name`: "acts", its refusal, or a "FAILURE"."""
     torch.manual_seed(0)
     with torch.device("meta"):
-        sized = hasattr(timm.create_model(name), "patch_embed")
+        shape = timm.create_model(name)
+    sized = hasattr(shape, "patch_embed") or type(shape).__name__ == "MaxxVit"
     size = 64
     plain = timm.create_model(name, num_classes=4, **({"img_size": size} if sized else {}))
     for parameter in plain.parameters():

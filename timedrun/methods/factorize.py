@@ -28,7 +28,7 @@ def rank_of(latent: float, inputs: int, outputs: int, taps: int = 1) -> int:
 
 
 class Factorized(nn.Sequential):
-    """Pair of thinner layers in place of one, of which a model may read more than its outputs."""
+    """Pair of thinner layers in place of one, whose weight a model may read."""
 
     @property
     def weight(self) -> Tensor:

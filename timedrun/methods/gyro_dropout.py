@@ -17,9 +17,6 @@ class GyroDropoutLayer(nn.Dropout):
 
     Attention keeps ordinary dropout of `p`: code that only reads `p`, and probabilities (rows that sum to 1), which
     have no features: whole heads or keys would be dropped.
-
-    Args:
-        p: of the layer that this one replaces. rate: probability that a mask drops a feature.
     """
 
     def __init__(self, p: float, rate: float, inplace: bool = False) -> None:

@@ -68,8 +68,7 @@ def linear_log_constant_bias(model: nn.Module, classes: int = 0) -> str | None:
 
 class _LogBiasHooks(Hooks):
     saved = ("change",)
-    change = ""
-    """What the first batch had set."""
+    change = ""  # made by the first batch
     _network: nn.Module | None = None
 
     def before_step(self, model: nn.Module, at: Position) -> None:
@@ -84,11 +83,10 @@ class _LogBiasHooks(Hooks):
         if not outputs and classes:
             self.change = linear_log_constant_bias(self._network, classes) or ""
         if not self.change:
-            wrong = f": it set the last layer, of {outputs} outputs" if outputs else ""
             raise ValueError(
-                f"log_bias found no classifier of {classes} classes, the batch's, in this "
-                f"{type(self._network).__name__}{wrong}; no step was taken; build the "
-                "model anew for these classes, or without log_bias, and call linear_log_constant_bias on its classifier"
+                f"log_bias found no classifier of {classes} classes, the batch's, at the end of this "
+                f"{type(self._network).__name__}; no step was taken; build it anew for these classes, or without "
+                "log_bias, and call linear_log_constant_bias on its classifier"
             )
         return inputs, targets
 

@@ -163,8 +163,7 @@ class Method:
     profiling: ClassVar[bool] = False
     """For measuring times alone: no result of a run with this method counts."""
     acting: ClassVar[tuple[type, ...]] = ()
-    """Layers, and forward hooks of layers, that surgery puts into the model. After a step one of them has to be in it;
-    those with an attribute `acted` set it in a forward pass that they changed."""
+    """Layers and forward hooks that surgery adds; one has to be there after a step, with `acted`, if any, set."""
     recompiles: ClassVar[bool] = False
     """Changes the graph of the model during training, so that torch.compile compiles it again on the clock."""
     _hooks: ClassVar[type[Hooks]] = Hooks

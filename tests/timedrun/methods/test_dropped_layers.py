@@ -185,8 +185,6 @@ def test_a_group_norm_whose_backward_pass_would_end_the_process_is_refused() -> 
         inputs = speed.batch(torch.randn(20, 3, size, size), torch.zeros(20), 2)[0]
         with pytest.raises(ValueError, match=r"channels_last: .*\(segmentation fault\)"):
             model(inputs)
-    with torch.no_grad():
-        assert model(inputs).shape == (20, 24, 1, 1)
 
 
 def test_the_rate_holds_in_low_precision() -> None:

@@ -4,15 +4,7 @@ from types import ModuleType
 
 import pytest
 
-FAMILIES = [
-    "test_byobnet",
-    "test_coatnet",
-    "test_convnext",
-    "test_efficientnet_gn",
-    "test_nfnet",
-    "test_resnet",
-    "test_vit3",
-]
+FAMILIES = ("test_byobnet", "test_coatnet", "test_efficientnet_gn", "test_resnet", "test_vit3")
 """A model of each; benchmarks/timm_models.py has 45."""
 
 
