@@ -218,7 +218,8 @@ def cifar10_94_methods() -> ImageRunConfig:
         name="cifar10_94_methods",
         notes="Numbers of airbench94's Muon version (Jordan 2024, arXiv 2404.00498), carried over to a mean loss. Its 8"
         " epochs count on averaging over flipped and shifted test images, which no evaluation here does; 12 are a"
-        " guess. Not run: it needs a GPU.",
+        " guess. Left out: its decay of biases and head (2e-6 x the batch), and that the stem's bias stops after 3"
+        " epochs. Not run: it needs a GPU.",
         global_batch=2000,
         compile=True,
         cudnn_benchmark=True,

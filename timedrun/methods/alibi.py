@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from fractions import Fraction
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -160,6 +160,7 @@ class ALiBi(Method, name="alibi"):
     of their length, evaluation keeps the whole.
     """
 
+    acting: ClassVar[tuple[type, ...]] = (_Bias,)
     max_sequence_length: int = 0
     """Longest sequence the model will take; 0: what it took before."""
     train_sequence_length_scaling: float = 0.25

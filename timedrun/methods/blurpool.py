@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -158,6 +158,7 @@ def _is_plain_conv(conv: nn.Conv2d) -> bool:
 class BlurPool(Method, name="blurpool"):
     """Anti-aliased down-sampling: slightly more work per step, fewer epochs to the same accuracy."""
 
+    acting: ClassVar[tuple[type, ...]] = (BlurConv2d, BlurMaxPool2d)
     replace_convs: bool = True
     replace_maxpools: bool = True
     blur_first: bool = True

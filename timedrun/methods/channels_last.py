@@ -14,6 +14,28 @@ def channels_last(model: nn.Module) -> int:
     return sum(parameter.dim() == 4 for parameter in model.parameters())
 
 
+def is_channels_last(tensor: Tensor) -> bool:
+    """Return True for images or filters in channels-last order; by strides, since 1 x 1 pixels are in every order."""
+    last = tensor.dim() == 4 and tensor.is_contiguous(memory_format=torch.channels_last)
+    return last and tensor.stride(1) < tensor.stride(3)
+
+
+def crash(norm: nn.Module) -> str:
+    """Return the reason for which the group norm `norm` cannot be trained on a CPU after layers that are not."""
+    return (
+        f"{type(norm).__name__}({getattr(norm, 'num_channels', '')}) follows layers that are not trained: on a CPU "
+        "torch's backward pass of a group norm ends the process (segmentation fault) if its input is in channels-last "
+        "order and needs no gradient"
+    )
+
+
+def _refuse_crash(norm: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+    x = inputs[0]
+    trained = torch.is_grad_enabled() and any(parameter.requires_grad for parameter in norm.parameters())
+    if x.device.type == "cpu" and trained and not x.requires_grad and is_channels_last(x):
+        raise ValueError(f"channels_last: {crash(norm)}; remove channels_last, or train a layer before the norm")
+
+
 class _ChannelsLastHooks(Hooks):
     def batch(self, inputs: Tensor, targets: Tensor, at: Position, classes: int) -> tuple[Tensor, Tensor]:
         if inputs.dim() == 4:
@@ -26,6 +48,9 @@ class ChannelsLast(Method, name="channels_last", stage=Stage.FORMAT, hooks=_Chan
 
     def model(self, model: nn.Module) -> tuple[nn.Module, str]:
         count = channels_last(model)
+        for layer in model.modules():
+            if isinstance(layer, nn.GroupNorm):
+                layer.register_forward_pre_hook(_refuse_crash)
         if not count:
             raise self.no_effect("found no 4-dimensional parameter: the model has no 2-d convolution")
         return model, f"{count} convolution weights"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -26,21 +27,35 @@ def rank_of(latent: float, inputs: int, outputs: int, taps: int = 1) -> int:
     return rank if rank * (inputs * taps + outputs) < inputs * taps * outputs else 0
 
 
+class Factorized(nn.Sequential):
+    """Pair of thinner layers in place of one, whose weight a model may read."""
+
+    @property
+    def weight(self) -> Tensor:
+        """Product of the factors, in the shape of the layer's weight: torch's fused encoder layer computes with it."""
+        first, last = (factor.get_parameter("weight") for factor in self)
+        return (last.flatten(1) @ first.flatten(1)).view(len(last), *first.shape[1:])
+
+    @property
+    def bias(self) -> Tensor | None:
+        return self[1].bias  # type: ignore[return-value]
+
+
 @torch.no_grad()
-def _factorized(layer: nn.Module, rank: int) -> nn.Sequential:
+def _factorized(layer: nn.Module, rank: int) -> Factorized:
     assert isinstance(layer, nn.Conv2d | nn.Linear)
     to = {"device": layer.weight.device, "dtype": layer.weight.dtype}
     last, first = factors(layer.weight.flatten(1), rank)
     biased = layer.bias is not None
-    pair: nn.Sequential
+    pair: Factorized
     if isinstance(layer, nn.Linear):
-        pair = nn.Sequential(
+        pair = Factorized(
             nn.Linear(layer.in_features, rank, bias=False, **to), nn.Linear(rank, layer.out_features, biased, **to)
         )
     else:
         shape = (layer.kernel_size, layer.stride, layer.padding, layer.dilation)
         thin = nn.Conv2d(layer.in_channels, rank, *shape, bias=False, padding_mode=layer.padding_mode, **to)  # type: ignore[arg-type]
-        pair = nn.Sequential(thin, nn.Conv2d(rank, layer.out_channels, 1, bias=biased, **to))  # type: ignore[arg-type]
+        pair = Factorized(thin, nn.Conv2d(rank, layer.out_channels, 1, bias=biased, **to))  # type: ignore[arg-type]
     pair[0].weight.copy_(first.view_as(pair[0].weight))  # type: ignore[operator, arg-type]
     pair[1].weight.copy_(last.view_as(pair[1].weight))  # type: ignore[operator, arg-type]
     if layer.bias is not None:
@@ -55,6 +70,7 @@ class Factorize(Method, name="factorize"):
     Only where it makes the layer smaller (Denton et al. 2014, arXiv 1404.0736). It also changes inference.
     """
 
+    acting: ClassVar[tuple[type, ...]] = (Factorized,)
     latent_channels: float = 0.25
     """Rank of convolutions; up to 1: a fraction of the lesser of input and output channels."""
     latent_features: float = 0.25

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -84,6 +84,7 @@ class Float8(Method, name="float8", stage=Stage.FORMAT):
     Made for torch.compile, which joins the scalings with the operations around them.
     """
 
+    acting: ClassVar[tuple[type, ...]] = (Float8Linear,)
     layers: str = ".*"
     """Regular expression that the whole name of a layer's module matches, such as `head`."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -31,6 +31,7 @@ class GatedLinearUnits(Method, name="gated_linear_units"):
     The new matrices begin random, like the model's: for training from scratch, not from a checkpoint.
     """
 
+    acting: ClassVar[tuple[type, ...]] = (GatedIntermediate,)
     iso_parameters: bool = False
     """Use 2/3 of the hidden features, rounded to a multiple of 8, for about as many parameters as before."""
 
@@ -45,7 +46,7 @@ class GatedLinearUnits(Method, name="gated_linear_units"):
             raise self.no_effect("found no feed-forward layer of transformers' BERT or RoBERTa")
         for layer in layers:
             old: Any = layer.intermediate
-            hidden, features = old.dense.in_features, old.dense.out_features
+            features, hidden = old.dense.weight.shape
             width = max(8, round(features * 2 / 3 / 8) * 8) if self.iso_parameters else features
             to = {"device": old.dense.weight.device, "dtype": old.dense.weight.dtype}
             new = GatedIntermediate(hidden, width, old.intermediate_act_fn).to(**to)
@@ -55,7 +56,7 @@ class GatedLinearUnits(Method, name="gated_linear_units"):
             layer.intermediate = new
             if width != features:
                 output: Any = layer.output
-                narrow = nn.Linear(width, output.dense.out_features, **to)
+                narrow = nn.Linear(width, len(output.dense.weight), **to)
                 nn.init.normal_(narrow.weight, std=deviation)
                 nn.init.zeros_(narrow.bias)
                 output.dense = narrow

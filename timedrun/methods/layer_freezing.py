@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from torch import nn
 
+from timedrun.methods.channels_last import crash, is_channels_last
 from timedrun.methods.method import Hooks, Method, Position, Stage
 
 
@@ -70,6 +71,10 @@ class LayerFreezing(Method, name="layer_freezing", stage=Stage.STEP, hooks=_Laye
     def model(self, model: nn.Module) -> tuple[nn.Module, str]:
         if len(layers_of(model)) < 2:
             raise self.no_effect("needs a model of two layers or more")
+        if any(is_channels_last(parameter) for parameter in model.parameters() if parameter.device.type == "cpu"):
+            for norm in (layer for layer in model.modules() if isinstance(layer, nn.GroupNorm)):
+                if any(parameter.requires_grad for parameter in norm.parameters()):
+                    raise ValueError(f"layer_freezing: {crash(norm)}; remove layer_freezing or channels_last")
         return model, ""
 
     @property

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from timedrun.methods.method import Hooks, Method, Stage, unwrapped
+from timedrun.methods.method import Method, Stage, left_out
 
 Norm = Callable[[Tensor, Tensor | None, Tensor | None], Tensor]
 """(inputs, weight, bias) -> the normalized inputs."""
@@ -18,7 +18,7 @@ Norm = Callable[[Tensor, Tensor | None, Tensor | None], Tensor]
 class _Autocast:
     """Part that both norms share."""
 
-    lowered = False
+    acted = False
     """True after a forward pass in the lower precision."""
 
     def in_autocast(
@@ -31,8 +31,8 @@ class _Autocast:
         kind = inputs.device.type
         if inputs.is_meta or not torch.is_autocast_enabled(kind):  # autocast knows no meta device
             return None
-        if not self.lowered:
-            self.lowered = True
+        if not self.acted:
+            self.acted = True
         dtype = torch.get_autocast_dtype(kind)
         weight, bias = (None if factor is None else factor.to(dtype) for factor in (weight, bias))
         with torch.autocast(kind, enabled=False):
@@ -67,31 +67,18 @@ class AutocastGroupNorm(_Autocast, nn.GroupNorm):
         return super().forward(input) if output is None else output
 
 
-class _LowPrecisionHooks(Hooks):
-    _method: _LowPrecision
-    saved = ("lowered",)
-    lowered = 0
-
-    def after_step(self, model: nn.Module, step: int) -> None:
-        if not self.lowered:
-            norms = [layer for layer in unwrapped(model).modules() if isinstance(layer, self._method.lowered)]
-            self.lowered = sum(layer.lowered for layer in norms)
-
-    def effect(self) -> str | None:
-        return f"{self.lowered} norms computed in autocast's type" if self.lowered else None
-
-
-class _LowPrecision(Method, hooks=_LowPrecisionHooks):
+class _LowPrecision(Method):
     kind: ClassVar[type[nn.Module]]
-    lowered: ClassVar[type[_Autocast]]
 
     def model(self, model: nn.Module) -> tuple[nn.Module, str]:
-        norms = [layer for layer in model.modules() if type(layer) is self.kind]
+        every = [layer for layer in model.modules() if isinstance(layer, self.kind)]
+        norms = [layer for layer in every if type(layer) is self.kind]
+        left = left_out(set(every).difference(norms))
         if not norms:
-            raise self.no_effect(f"found no {self.kind.__name__} in the model")
+            raise self.no_effect(f"found no {self.kind.__name__} that is torch's own{left}")
         for layer in norms:
-            layer.__class__ = self.lowered  # type: ignore[assignment]
-        return model, ""  # without autocast nothing has changed
+            layer.__class__ = self.acting[0]
+        return model, f"{len(norms)} norms computed in autocast's type{left}"
 
 
 class LowPrecisionLayerNorm(_LowPrecision, name="low_precision_layer_norm", stage=Stage.FORMAT):
@@ -101,11 +88,11 @@ class LowPrecisionLayerNorm(_LowPrecision, name="low_precision_layer_norm", stag
     """
 
     kind: ClassVar[type[nn.Module]] = nn.LayerNorm
-    lowered: ClassVar[type[_Autocast]] = AutocastLayerNorm
+    acting: ClassVar[tuple[type, ...]] = (AutocastLayerNorm,)
 
 
 class LowPrecisionGroupNorm(_LowPrecision, name="low_precision_group_norm", stage=Stage.FORMAT):
     """Group norm in autocast's type; no effect without autocast (MosaicML Composer)."""
 
     kind: ClassVar[type[nn.Module]] = nn.GroupNorm
-    lowered: ClassVar[type[_Autocast]] = AutocastGroupNorm
+    acting: ClassVar[tuple[type, ...]] = (AutocastGroupNorm,)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -161,6 +162,8 @@ class Method:
     """Methods that cannot be combined with this one, by name, and the reason."""
     profiling: ClassVar[bool] = False
     """For measuring times alone: no result of a run with this method counts."""
+    acting: ClassVar[tuple[type, ...]] = ()
+    """Layers and forward hooks that surgery adds; one has to be there after a step, with `acted`, if any, set."""
     recompiles: ClassVar[bool] = False
     """Changes the graph of the model during training, so that torch.compile compiles it again on the clock."""
     _hooks: ClassVar[type[Hooks]] = Hooks
@@ -206,6 +209,13 @@ class Method:
 
     def hooks(self) -> Hooks:
         return self._hooks(self)
+
+
+def left_out(layers: Iterable[nn.Module]) -> str:
+    """Describe layers that a method left as they were, by type; "" for none."""
+    kinds = Counter(f"{type(layer).__module__}.{type(layer).__qualname__}" for layer in layers)
+    counts = ", ".join(f"{number} {kind}" for kind, number in sorted(kinds.items()))
+    return f"; left as they were: {counts}" if counts else ""
 
 
 def require_images(name: str, inputs: Tensor) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -34,6 +34,7 @@ class SqueezeExcite(Method, name="squeeze_excite"):
     Better accuracy for more work and parameters, also in inference. Names of existing parameters stay.
     """
 
+    acting: ClassVar[tuple[type, ...]] = (SqueezeExcitation,)
     latent_channels: float = 64.0
     """Hidden width; below 1: a fraction of the channels."""
     min_channels: int = 128

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from judging.ground.errors import TimedrunError
-from timedrun.methods.method import PLACES, Compute, Hooks, Losses, Method, NoEffect, Position
+from timedrun.methods.method import PLACES, Compute, Hooks, Losses, Method, NoEffect, Position, unwrapped
 from timedrun.training.sampling import Indices
 
 
@@ -51,6 +51,8 @@ class Stack:
         self._surgery: dict[str, str] = {}
         self._new: dict[str, Tensor] = {}
         self._stepped = True
+        self._idle: set[str] | None = None
+        """Methods whose layers have changed no forward pass; None before the first step."""
 
     @property
     def skips_parameters(self) -> bool:
@@ -161,7 +163,7 @@ class Stack:
             raise TypeError(f"{key} must be a tensor, not {type(inputs).__name__}; let the collator return tensors")
         rows = torch.arange(len(inputs), device=inputs.device)
         if key == "pixel_values":
-            pixels, targets = self.batch(inputs, rows, len(inputs))
+            pixels, targets = self.batch(inputs, rows, 0)
             changed, same = {key: pixels}, targets.dtype == rows.dtype
         else:  # token methods cut and reshape: done to positions, one result serves every field
             positions = torch.arange(inputs.numel(), device=inputs.device).view(inputs.shape)
@@ -203,6 +205,13 @@ class Stack:
         if self._stepped and self.methods:
             raise RuntimeError("`before_step` was not called for this step; call it before `after_step`")
         self._stepped = True
+        if self._idle is None or self._idle:
+            layers = [part for layer in unwrapped(model).modules() for part in (layer, *layer._forward_hooks.values())]
+            acted = [part for part in layers if getattr(part, "acted", True)]
+            acting = [method for method in self.methods if method.acting]
+            self._idle = {
+                method.name for method in acting if not any(isinstance(part, method.acting) for part in acted)
+            }
         for hooks in self._at["after_step"]:
             hooks.after_step(model, self.position.step + 1)
 
@@ -242,12 +251,14 @@ class Stack:
         if idle := [name for name, done in self._done().items() if not done]:
             raise NoEffect(
                 f"changed nothing in this run: {', '.join(idle)}; a result must not name a method that had no part in "
-                "it; remove it, or use a model and a schedule on which it acts"
+                "it; remove it, or use a model and a schedule on which it acts: batches above ghost_batch, autocast "
+                "for low-precision norms, layers that nothing replaces after `Stack.model`"
             )
 
     def _done(self) -> dict[str, list[str]]:
+        idle = self._idle or ()
         return {
-            name: [change for change in (self._surgery.get(name), hooks.effect()) if change]
+            name: [change for change in (self._surgery.get(name), hooks.effect()) if change and name not in idle]
             for name, hooks in self._hooks.items()
         }
 

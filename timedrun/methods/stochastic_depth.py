@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -50,6 +50,17 @@ class _Skippable(nn.Module):
         activated: Tensor = activation(shortcut)
         return activated
 
+    def __reduce__(self) -> Any:  # pickle finds no class that is made at run time
+        return _empty, (type(self).__bases__[1],), self.__dict__
+
+
+def _skippable(kind: type[nn.Module]) -> type[_Skippable]:
+    return type(f"Skippable{kind.__name__}", (_Skippable, kind), {})
+
+
+def _empty(kind: type[nn.Module]) -> nn.Module:
+    return _skippable(kind).__new__(_skippable(kind))
+
 
 def keep_rates(blocks: int, rate: float, distribution: str) -> list[float]:
     """Return the probability that each of `blocks` keeps its branch: 1 - rate, or falling linearly to it."""
@@ -76,6 +87,7 @@ class StochasticDepth(Method, name="stochastic_depth"):
     run outside of torch.compile.
     """
 
+    acting: ClassVar[tuple[type, ...]] = (_Branch,)
     kind: Kind = "sample"
     rate: float = 0.1
     distribution: Literal["linear", "uniform"] = "linear"
@@ -95,8 +107,7 @@ class StochasticDepth(Method, name="stochastic_depth"):
             excitation = getattr(block, "se", None)  # timm: the branch ends after it
             (excitation or last_norm(block)).register_forward_hook(_Branch(keep, self.kind))
             if self.kind == "block":
-                kind = type(block)
-                block.__class__ = type(f"Skippable{kind.__name__}", (_Skippable, kind), {})
+                block.__class__ = _skippable(type(block))
                 block.keep, block.skipped = keep, False  # type: ignore[assignment]
         return model, f"{len(blocks)} residual blocks, dropped at up to {self.rate:g} ({self.kind})"
 

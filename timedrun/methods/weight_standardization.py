@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
@@ -21,12 +23,14 @@ class Standardized(nn.Module):
 
 
 class WeightStandardization(Method, name="weight_standardization"):
-    """Standardized weights in all convolutions but the last `ignore_last` (Qiao et al. 2019, arXiv 1903.10520).
+    """Standardized weights in all convolutions but the last `ignore_last` (Qiao et al. 2019, arXiv 1903.10520), and
+    those of one weight a filter, which would be 0.
 
     The parameter that is trained gets the name `parametrizations.weight.original`; `torch.nn.utils.parametrize.
     remove_parametrizations` makes a plain layer of it for inference. Optimizer muon needs plain weights.
     """
 
+    acting: ClassVar[tuple[type, ...]] = (Standardized,)
     ignore_last: int = 0
 
     def check(self) -> None:
@@ -34,9 +38,11 @@ class WeightStandardization(Method, name="weight_standardization"):
 
     def model(self, model: nn.Module) -> tuple[nn.Module, str]:
         layers = [layer for layer in model.modules() if isinstance(layer, _CONVOLUTIONS)]
-        chosen = layers[: len(layers) - self.ignore_last]
+        before = layers[: len(layers) - self.ignore_last]
+        chosen = [layer for layer in before if layer.weight[0].numel() > 1]  # a single weight less its mean is 0
+        left = f"; {len(before) - len(chosen)} of one weight a filter left as they were" if before != chosen else ""
         if not chosen:
-            raise self.no_effect(f"found no convolution before the last {self.ignore_last}")
+            raise self.no_effect(f"found no convolution before the last {self.ignore_last}{left}")
         for layer in chosen:
             parametrize.register_parametrization(layer, "weight", Standardized())
-        return model, f"{len(chosen)} convolutions"
+        return model, f"{len(chosen)} convolutions{left}"

@@ -17,6 +17,8 @@ def dense_targets(targets: Tensor, classes: int) -> Tensor:
     """
     if targets.is_floating_point() and targets.dim() == 2 and targets.shape[1] == classes:
         return targets
+    if not classes:
+        raise ValueError("methods that change targets need the number of classes, not 0; pass tensors to `Stack.batch`")
     if not targets.is_floating_point() and targets.dim() == 1:
         try:
             return F.one_hot(targets.long(), classes).float()

@@ -1,14 +1,25 @@
 """Gyro dropout, stochastic depth and layer freezing: what is left out, when, at which rate, and in evaluation."""
 
 import copy
+import io
 from types import ModuleType
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 from image_classification.model import ModelConfig, build_model
-from timedrun.methods import BlurPool, GyroDropout, LayerFreezing, StochasticDepth, stack
+from timedrun.methods import (
+    BlurPool,
+    ChannelsLast,
+    GyroDropout,
+    LayerFreezing,
+    NoEffect,
+    StochasticDepth,
+    Whitening,
+    stack,
+)
 from timedrun.methods.method import Position
 from timedrun.methods.stochastic_depth import _Branch, keep_rates
 from timedrun.training.initialisation import residual_blocks
@@ -37,6 +48,35 @@ def test_a_batch_is_divided_among_the_masks_in_use(shape: tuple[int, ...]) -> No
     kept = torch.stack(seen).bool().float()
     assert len(kept.unique(dim=0)) == 8 and 0.65 < kept.mean() < 0.85
     assert torch.equal(model.eval()(torch.ones(shape)), torch.ones(shape))
+
+
+class Attention(nn.Module):
+    """Self-attention of one head with dropout of its probabilities, called or only read, and of its outputs."""
+
+    def __init__(self, read: bool) -> None:
+        super().__init__()
+        self.read, self.weights, self.outputs, self.off = read, nn.Dropout(0.1), nn.Dropout(0.2), nn.Dropout(0)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        p = (x @ x.mT)[:, None].softmax(-1)
+        p = F.dropout(p, self.weights.p, self.training) if self.read else self.weights(p)
+        return self.outputs(self.off((p @ x[:, None])[:, 0]))  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("read", [False, True])
+def test_attention_keeps_its_dropout_and_what_is_off_stays_off(read: bool) -> None:
+    speed = stack(GyroDropout())
+    model = speed.model(Attention(read))
+    assert speed.report == ["gyro_dropout: 2 dropout layers; 1 of rate 0 stay off"]
+    speed.before_step(model, 0, 0.0)
+    model(torch.randn(4, 6, 16))
+    speed.after_step(model)
+    speed.verify()
+    assert "; 1 of them with masks" in speed.report[0]
+    kept = model.weights(torch.full((64, 1, 16, 16), 1 / 16))  # type: ignore[operator]
+    assert model.weights.p == 0.1 and 0.85 < float((kept > 0).float().mean()) < 0.95  # type: ignore[union-attr]
+    with pytest.raises(NoEffect, match="found no nn.Dropout of a rate above 0 to replace; 1 of rate 0 stay off"):
+        stack(GyroDropout()).model(nn.Sequential(nn.Dropout(0.0)))
 
 
 def test_layers_have_masks_of_their_own_which_follow_the_model_to_its_device() -> None:
@@ -124,6 +164,27 @@ def test_other_libraries_blocks_and_blurred_convolutions(torchvision: ModuleType
     for name in ("test_resnet", "seresnet18"):
         model = stack(BlurPool(), StochasticDepth()).model(timm.create_model(name, pretrained=False, num_classes=4))
         assert model(torch.randn(2, 3, 64, 64)).shape == (2, 4)
+
+
+def test_blocks_that_are_skipped_can_be_pickled() -> None:
+    model, file = stack(StochasticDepth(kind="block")).model(network()).eval(), io.BytesIO()
+    torch.save(model, file)
+    file.seek(0)
+    images = torch.randn(2, 3, 32, 32)
+    assert torch.equal(torch.load(file, weights_only=False)(images), model(images))
+
+
+def test_a_group_norm_whose_backward_pass_would_end_the_process_is_refused() -> None:
+    layers = [nn.Conv2d(3, 24, 2, bias=False), nn.GroupNorm(4, 24)]
+    with pytest.raises(ValueError, match=r"layer_freezing: GroupNorm\(24\) follows .* remove layer_freezing"):
+        stack(ChannelsLast(), LayerFreezing()).model(nn.Sequential(*copy.deepcopy(layers)))
+    speed = stack(ChannelsLast(), Whitening())
+    model = speed.model(nn.Sequential(*layers))
+    speed.before_step(model, 0, 0.0)
+    for size in (9, 2):  # one pixel after the convolution: in every memory format
+        inputs = speed.batch(torch.randn(20, 3, size, size), torch.zeros(20), 2)[0]
+        with pytest.raises(ValueError, match=r"channels_last: .*\(segmentation fault\)"):
+            model(inputs)
 
 
 def test_the_rate_holds_in_low_precision() -> None:

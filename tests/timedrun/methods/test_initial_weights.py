@@ -1,5 +1,6 @@
 """Log bias and patch whitening: what is set before the first step, and where."""
 
+import copy
 import math
 from types import ModuleType
 
@@ -29,6 +30,48 @@ def test_only_the_last_layer_is_set(outputs: int) -> None:
     assert words == f"bias of 2 set to -ln({outputs})"
     assert torch.equal(hidden.bias, before)
     assert torch.allclose(last.bias, torch.tensor(-math.log(outputs)))
+
+
+class HeadFirst(nn.Module):
+    """A network that registers its head before its body, which ends in `width` units."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.head = nn.Linear(width, 10)
+        self.body = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, width), nn.ReLU())
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.body(x))  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("width", [32, 10])
+def test_a_head_registered_before_its_body_is_set_by_the_first_batch(width: int) -> None:
+    torch.manual_seed(0)
+    speed = stack(LogBias())
+    model = speed.model(HeadFirst(width))
+    with pytest.raises(ValueError, match=r"body\.2, .* may be hidden; nothing was changed"):
+        linear_log_constant_bias(model)
+    warm = speed.state_dict(), copy.deepcopy(model.state_dict())
+    for _ in range(2):  # a warm-up, after which the state is restored, and the run
+        speed.load_state_dict(warm[0])
+        model.load_state_dict(warm[1])
+        speed.before_step(model, 0, 0.0)
+        speed.batch(torch.randn(8, 64), torch.zeros(8).long(), 10)
+        assert torch.allclose(model.head.bias, torch.tensor(-math.log(10)))  # type: ignore[union-attr, arg-type]
+        assert model(torch.randn(50, 64)).std(0).max() > 0.01
+    speed.after_step(model)
+    speed.verify()
+    assert speed.report == ["log_bias: bias of head set to -ln(10)"]
+
+
+@pytest.mark.parametrize("model", [HeadFirst(32), nn.Sequential(nn.Linear(64, 1000))])
+def test_classes_that_no_layer_has_are_refused_and_a_dict_has_none(model: nn.Module) -> None:
+    speed = stack(LogBias())
+    speed.before_step(speed.model(model), 0, 0.0)
+    with pytest.raises(ValueError, match="log_bias found no classifier of 7 classes"):
+        speed.batch(torch.randn(8, 64), torch.zeros(8).long(), 7)
+    if isinstance(model, nn.Sequential):
+        assert "pixel_values" in speed.batch_dict({"pixel_values": torch.zeros(3, 3, 8, 8)})
 
 
 @pytest.mark.parametrize(

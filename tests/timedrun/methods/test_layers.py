@@ -145,6 +145,14 @@ def test_weights_tied_to_another_layer_stay_tied() -> None:
     assert isinstance(model[1], nn.Sequential) and model[2].weight is model[0].weight  # type: ignore[index, union-attr]
 
 
+def test_torchs_fused_encoder_layer_evaluates_with_the_product() -> None:
+    encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(32, 4, 64, batch_first=True), 1)
+    model, inputs = stack(Factorize(min_features=32)).model(encoder).eval(), torch.randn(2, 5, 32)
+    expected = model(inputs)
+    with torch.no_grad():
+        torch.testing.assert_close(model(inputs), expected)
+
+
 def test_it_works_without_memory() -> None:
     with torch.device("meta"):
         model = stack(Factorize()).model(nn.Sequential(nn.Linear(512, 512)))

@@ -33,6 +33,27 @@ def test_parts_are_normalized_separately_and_share_the_momentum(count: int, part
     assert ghost.state_dict().keys() == plain.state_dict().keys()
 
 
+@pytest.mark.parametrize(("samples", "converted"), [(4, False), (8, True), (8, False)])
+def test_a_norm_that_divided_no_batch_or_was_converted_has_no_effect(samples: int, converted: bool) -> None:
+    class Own(nn.BatchNorm2d):
+        pass
+
+    speed = stack(GhostBatchNorm(ghost_batch=4))
+    model = speed.model(nn.Sequential(nn.BatchNorm2d(3), Own(3)))
+    assert speed.report[0].endswith(f"; left as they were: 1 {__name__}.{Own.__qualname__}")
+    speed.before_step(model, 0, 0.0)
+    if converted:
+        model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
+    else:
+        model(torch.randn(samples, 3, 5, 5))
+    speed.after_step(model)
+    if samples > 4 and not converted:
+        return speed.verify()
+    assert speed.report == ["ghost_batch_norm: nothing yet"]
+    with pytest.raises(NoEffect, match="nothing in this run: ghost_batch_norm; .* batches above ghost_batch"):
+        speed.verify()
+
+
 @pytest.mark.parametrize(("layer", "shape"), [(nn.BatchNorm1d(2), (6, 2)), (nn.BatchNorm3d(2), (6, 2, 3, 3, 3))])
 def test_other_dimensions(layer: nn.Module, shape: tuple[int, ...]) -> None:
     inputs = torch.randn(shape)
@@ -96,6 +117,13 @@ def test_the_weights_of_each_output_channel_have_mean_0_and_variance_1() -> None
     weight = model.weight.detach().double().flatten(1)  # type: ignore[operator]
     torch.testing.assert_close(weight.mean(1), torch.zeros(5).double(), atol=1e-6, rtol=0)
     torch.testing.assert_close(weight.square().mean(1), torch.ones(5).double(), atol=1e-6, rtol=0)
+
+
+def test_filters_of_one_weight_are_left() -> None:
+    speed = stack(WeightStandardization())
+    model = speed.model(nn.Sequential(nn.Conv2d(3, 4, 1), nn.Conv2d(4, 4, 1, groups=4)))
+    assert all(layer.weight.any() for layer in model)  # type: ignore[union-attr, operator]
+    assert speed.report == ["weight_standardization: 1 convolutions; 1 of one weight a filter left as they were"]
 
 
 def test_timms_layer_computes_the_same(torchvision: ModuleType) -> None:

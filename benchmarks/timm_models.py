@@ -1,0 +1,135 @@
+"""Every method that changes a model, on small models of timm's registry: it acts, or refuses by its name.
+
+    python -m benchmarks.timm_models [NAME ...]
+
+Prints a line for each model and method, and exits 1 if one did neither.
+"""
+
+from __future__ import annotations
+
+import copy
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import timm
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from timedrun.methods import REGISTRY, Method, NoEffect, stack
+
+TINY = [
+    "test_byobnet",
+    "test_coatnet",
+    "test_convnext",
+    "test_convnext2",
+    "test_convnext3",
+    "test_efficientnet",
+    "test_efficientnet_evos",
+    "test_efficientnet_gn",
+    "test_efficientnet_ln",
+    "test_mambaout",
+    "test_maxvit",
+    "test_nfnet",
+    "test_resnet",
+    "test_vit",
+    "test_vit2",
+    "test_vit3",
+    "test_vit4",
+    "test_vit_relpos",
+]
+"""Models of timm's own tests, one for each of its larger families."""
+SMALL = [
+    "resnet10t",
+    "seresnet18",
+    "resnetv2_18",
+    "resnext26ts",
+    "densenet121",
+    "dla46_c",
+    "regnetx_002",
+    "vovnet39a",
+    "mobilenetv3_small_050",
+    "lcnet_050",
+    "tinynet_e",
+    "efficientnet_lite0",
+    "ghostnet_050",
+    "ghostnetv3_050",
+    "repvit_m0_9",
+    "repghostnet_050",
+    "mobileone_s0",
+    "fastvit_t8",
+    "edgenext_xx_small",
+    "mobilevit_xxs",
+    "efficientvit_b0",
+    "starnet_s1",
+    "convmixer_768_32",
+    "mixer_s32_224",
+    "resmlp_12_224",
+    "deit_tiny_distilled_patch16_224",
+    "xcit_nano_12_p16_224",
+]
+SETTINGS: dict[str, dict[str, Any]] = {
+    "factorize": {"min_channels": 32, "min_features": 32},
+    "ghost_batch_norm": {"ghost_batch": 2},
+    "layer_freezing": {"start": 0.0},
+    "squeeze_excite": {"min_channels": 32},
+    "stochastic_depth": {"kind": "block", "rate": 0.9},
+}
+"""Settings that act on one step of a small model, at 0.9 of a run."""
+OTHERS = ("colout", "progressive_resizing", "no_op_model")
+"""Methods whose `model` changes no model, and one for profiling."""
+SAME_OUTPUT = ("channels_last", "layer_freezing", "whitening")
+
+
+def one_step(model: nn.Module, size: int, *methods: Method) -> Tensor:
+    """Train `model` for a step and return its outputs; raise what the methods refuse."""
+    torch.manual_seed(0)
+    speed = stack(*methods)
+    model = speed.model(model).train()
+    speed.before_step(model, 0, 0.9)
+    inputs, targets = speed.batch(torch.randn(4, 3, size, size), torch.arange(4), 4)
+    with torch.autocast("cpu", torch.bfloat16, enabled=any("low_precision" in method.name for method in methods)):
+        outputs: Tensor = model(inputs)
+    F.cross_entropy(outputs.float(), targets).backward()
+    speed.after_step(model)
+    speed.verify()
+    return outputs.detach()
+
+
+def outcomes(name: str) -> Iterator[tuple[str, str]]:
+    """Return, for each method, its name and what it did to the model `name`: "acts", its refusal, or a "FAILURE"."""
+    torch.manual_seed(0)
+    with torch.device("meta"):
+        shape = timm.create_model(name)
+    sized = hasattr(shape, "patch_embed") or type(shape).__name__ == "MaxxVit"
+    size = 64
+    plain = timm.create_model(name, num_classes=4, **({"img_size": size} if sized else {}))
+    for parameter in plain.parameters():
+        if not parameter.any():  # residual branches that begin at 0 would hide what happens in them
+            nn.init.constant_(parameter, 0.5)
+    expected = one_step(copy.deepcopy(plain), size)
+    for method_name, kind in REGISTRY.items():
+        if kind.model is Method.model or method_name in OTHERS:
+            continue
+        method = kind(**SETTINGS.get(method_name, {}))
+        try:
+            same = torch.equal(one_step(copy.deepcopy(plain), size, method), expected)
+            yield method_name, "FAILURE: nothing changed" if same and method_name not in SAME_OUTPUT else "acts"
+        except (NoEffect, ValueError) as refusal:
+            yield method_name, str(refusal) if method_name in str(refusal) else f"FAILURE: {refusal}"
+        except (RuntimeError, TypeError, AttributeError, AssertionError, StopIteration) as error:
+            yield method_name, f"FAILURE: {error!r}"
+
+
+def main(names: list[str]) -> int:
+    failures = 0
+    for name in names or TINY + SMALL:
+        for method, outcome in outcomes(name):
+            print(f"{name:35s} {method:26s} {outcome}", flush=True)
+            failures += outcome.startswith("FAILURE")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
