@@ -23,8 +23,9 @@ from judging.ground.result_files import ResultPaths, next_number
 from judging.pages.table import Table
 from timedrun.distributed.process_group import choose_device
 from timedrun.preflight import checks
-from timedrun.provenance.hardware import gib, processor
+from timedrun.provenance.hardware import gib, instructions, processor
 from timedrun.run import page_cache
+from timedrun.training import number_formats
 
 MEASURED_SECONDS = 0.3
 """Time over which the use of the cores is measured."""
@@ -59,6 +60,8 @@ def machine(results: Path) -> dict[str, str]:
         "python": f"{platform.python_version()} ({sys.executable})",
         "torch": f"{torch.__version__}, {torch.get_num_threads()} threads",
         "processor": processor()["host_processor_model_name"] or "unknown",
+        "instructions": instructions(),
+        "number formats": "; ".join(["fp32 in hardware", *map(number_formats.described, ("bf16", "fp16"))]),
         "cores": f"{usable} usable of {os.cpu_count()}, load {load:.1f} in the last minute",
         "memory": f"{gib(memory.available)} available of {gib(memory.total)}",
         **devices(),

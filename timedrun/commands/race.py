@@ -30,6 +30,7 @@ from timedrun.race.schedule import plan_again, run_all, schedule, settle
 from timedrun.race.sides import Side, ablation, sides_of
 from timedrun.race.sweep_report import SweepReport
 from timedrun.run.worker import LaunchOptions
+from timedrun.training import number_formats
 
 OPTIONS = ("ranks", "threads", "data_folder", "checkpoint_minutes", "restarts", "emulated_precision", "answers")
 """Options that race.json holds for a race that is resumed."""
@@ -140,6 +141,11 @@ def planned_race(
         runs=arguments.runs,
         options={name: str(value) if isinstance(value, Path) else value for name, value in options.items()},
         sides={side.config.name: side.label for side in sides},
+        emulated={
+            side.config.name: number_formats.described(side.config.precision)
+            for side in sides
+            if number_formats.emulated(side.config.precision, side.config.device)
+        },
         turns=schedule(names, arguments.runs, arguments.first_seed, unpaired_seeds=arguments.unpaired_seeds),
         **plan,
     )
