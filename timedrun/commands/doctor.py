@@ -131,9 +131,9 @@ def import_error(modules: Sequence[str]) -> str:
     """Return what prevents another process from importing `modules`, with the last line of its error; "" if nothing."""
     code = "import importlib, sys; [importlib.import_module(name) for name in sys.argv[1:]]"
     command, path = [sys.executable, "-P", "-c", code, *modules], os.pathsep.join(sys.path)
-    own = {"env": os.environ | {"PYTHONPATH": path}, "stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL}
+    environment = os.environ | {"PYTHONPATH": path}
     try:
-        done = subprocess.run(command, **own, stderr=subprocess.PIPE, timeout=IMPORT_SECONDS)
+        done = subprocess.run(command, env=environment, capture_output=True, timeout=IMPORT_SECONDS)
     except subprocess.TimeoutExpired:
         return f"perhaps not usable: its import was not done within {IMPORT_SECONDS} s"
     if not done.returncode:
