@@ -76,15 +76,13 @@ def auto(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
     return ExitCode.OK
 
 
-def changed(
-    benchmark: Benchmark, config: RunConfig, changes: Sequence[str], arguments: argparse.Namespace
-) -> RunConfig:
+def changed(benchmark: Benchmark, config: RunConfig, changes: Sequence[str], given: argparse.Namespace) -> RunConfig:
     """Return `config` with `changes`; raise UsageError if they do not fit together, or this machine."""
     for change in changes:
         config = with_text(config, change)
     problems = checks.settings_problems(benchmark, config, 1)
-    problems = problems or checks.device_problems(config, 1, emulation=arguments.emulated_precision)
-    if problems := problems or checks.data_problems(benchmark, config, 1, arguments.data_folder):
+    problems = problems or checks.device_problems(config, 1, emulation=given.emulated_precision)
+    if problems := problems or checks.data_problems(benchmark, config, 1, given.data_folder):
         raise UsageError(" ".join(problems))
     return config
 

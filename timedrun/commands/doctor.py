@@ -109,8 +109,9 @@ def extras() -> dict[str, str]:
     owners = metadata.packages_distributions()
     modules = {}
     for extra, distributions in names.items():
-        wanted = {name.lower().replace("_", "-") for name in distributions}
-        owned = [name for name, of in owners.items() if wanted & {name.lower().replace("_", "-") for name in of}]
+        owned = [
+            name for name, of in owners.items() if {name.lower().replace("_", "-") for name in of} & {*distributions}
+        ]
         own = f"timedrun.integrations.{extra.replace('-', '_')}"
         modules[extra] = [name for name in sorted(owned) if name[0] != "_"] + [own] * (find_spec(own) is not None)
     stdio.stage("timedrun doctor: importing the extras", terminal_only=True)
@@ -130,10 +131,9 @@ def extras() -> dict[str, str]:
 def import_error(modules: Sequence[str]) -> str:
     """Return what prevents another process from importing `modules`, with the last line of its error; "" if nothing."""
     code = "import importlib, sys; [importlib.import_module(name) for name in sys.argv[1:]]"
-    command, path = [sys.executable, "-P", "-c", code, *modules], os.pathsep.join(sys.path)
-    environment = os.environ | {"PYTHONPATH": path}
+    command, environment = [sys.executable, "-P", "-c", code, *modules], {"PYTHONPATH": os.pathsep.join(sys.path)}
     try:
-        done = subprocess.run(command, env=environment, capture_output=True, timeout=IMPORT_SECONDS)
+        done = subprocess.run(command, env=os.environ | environment, capture_output=True, timeout=IMPORT_SECONDS)
     except subprocess.TimeoutExpired:
         return f"perhaps not usable: its import was not done within {IMPORT_SECONDS} s"
     if not done.returncode:

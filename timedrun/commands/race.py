@@ -141,11 +141,6 @@ def planned_race(
         runs=arguments.runs,
         options={name: str(value) if isinstance(value, Path) else value for name, value in options.items()},
         sides={side.config.name: side.label for side in sides},
-        emulated={
-            side.config.name: number_formats.described(side.config.precision)
-            for side in sides
-            if number_formats.emulated(side.config.precision, side.config.device)
-        },
         turns=schedule(names, arguments.runs, arguments.first_seed, unpaired_seeds=arguments.unpaired_seeds),
         **plan,
     )
@@ -154,6 +149,8 @@ def planned_race(
     ledger.place(folder).touch()  # one for all sets
     for side in sides:
         write_json(side_file(folder, side.config.name), dump(side.config))
+        if number_formats.emulated(side.config.precision, side.config.device):
+            planned.emulated[side.config.name] = number_formats.described(side.config.precision)
     return folder, planned
 
 

@@ -27,8 +27,6 @@ which one rank evaluates or compiles while the others wait."""
 POLL_SECONDS: Final = 0.5
 SAY_SECONDS: Final = 15.0
 """Time between lines about what is waited for."""
-IN_A_POD: Final = "KUBERNETES_SERVICE_HOST"
-"""Variable that Kubernetes sets in each container."""
 BACKLOG: Final = 1024
 """Ranks that may connect to rank 0 at the same time."""
 FAILED: Final = "failed"
@@ -146,12 +144,10 @@ def _open_store(env: LaunchEnv, timeout_seconds: float) -> Store:
                     f"rank 0 cannot listen at {_address(env)}: {reason}; choose another port for all ranks."
                 ) from None
             problem = f"rank 0 at {_address(env)} ({error.strerror or error})"
-            # A pod's name exists once the pod does, which may start later than this one.
-            if isinstance(error, socket.gaierror) and error.errno == socket.EAI_NONAME and not os.environ.get(IN_A_POD):
-                raise UsageError(
-                    f"rank {env.rank}: cannot reach {problem}: the name does not resolve on this node; correct --master"
-                    " HOST:PORT or MASTER_ADDR, or add the name to DNS or /etc/hosts."
-                ) from None
+            unresolved = isinstance(error, socket.gaierror) and error.errno == socket.EAI_NONAME
+            if unresolved and "KUBERNETES_SERVICE_HOST" not in os.environ:  # a pod's name exists once the pod does
+                advice = "the name does not resolve on this node; correct --master HOST:PORT or MASTER_ADDR."
+                raise UsageError(f"rank {env.rank}: cannot reach {problem}: {advice}") from None
             return problem
         return ""
 

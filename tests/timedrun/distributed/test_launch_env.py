@@ -92,11 +92,11 @@ def test_options_override_a_launcher() -> None:
         ({}, {"JOB_COMPLETION_INDEX": "1"}, "--nodes N --node-rank $(JOB_COMPLETION_INDEX), as scripts/kubernetes_job"),
         ({"launcher": "torchrun"}, {}, "its variables are not set; start the run with torchrun -m timedrun run"),
         ({"launcher": "slurm"}, INTERACTIVE_STEP, "start the run with srun timedrun run"),
-        ({}, {"RANK": "0"}, "WORLD_SIZE is not set, but RANK=0 is"),
+        ({}, {"RANK": "0"}, "WORLD_SIZE is not set, but RANK is"),
         (
             {},
             {"WORLD_SIZE": "4"},
-            "RANK is not set, but WORLD_SIZE=4 is: start each rank with its launcher. A run of one",
+            "RANK is not set, but WORLD_SIZE is: start each rank with its launcher. A run of one",
         ),
         ({}, {"WORLD_SIZE": "4"}, "--launcher none, or, where a verb has no such option, `unset WORLD_SIZE`"),
         ({}, {"RANK": "2", "WORLD_SIZE": "2"}, "RANK=2 is not below WORLD_SIZE=2"),
