@@ -6,10 +6,13 @@ import io
 import tempfile
 
 import torch
-from transformers import GPT2Config, GPT2LMHeadModel, TrainingArguments, set_seed
 
+from timedrun.integrations import fitting_torchvision
 from timedrun.integrations.hugging_face import MethodsTrainer
 from timedrun.methods import EMA, ALiBi, SequenceLengthWarmup, stack
+
+with fitting_torchvision():
+    from transformers import GPT2Config, GPT2LMHeadModel, TrainingArguments, set_seed
 
 LENGTH, STEPS = 64, 60
 

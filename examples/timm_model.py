@@ -1,13 +1,16 @@
 """Train timm models from scratch on scikit-learn's digits, and see which methods fit which model."""
 
-import timm
 import torch
 import torch.nn.functional as F
 from sklearn.datasets import load_digits
-from timm.loss import BinaryCrossEntropy
 from torch import Tensor, nn
 
+from timedrun.integrations import fitting_torchvision
 from timedrun.methods import EMA, BlurPool, ChannelsLast, LogBias, ProgressiveResizing, Stack, stack
+
+with fitting_torchvision():
+    import timm
+    from timm.loss import BinaryCrossEntropy
 
 EPOCHS, BATCH, CLASSES = 6, 64, 10
 

@@ -10,9 +10,12 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor
 from torch.distributed.fsdp import fully_shard
-from transformers import GPT2Config, GPT2LMHeadModel
 
+from timedrun.integrations import fitting_torchvision
 from timedrun.methods import EMA, SAM, ALiBi, GradientClipping, SequenceLengthWarmup, stack
+
+with fitting_torchvision():
+    from transformers import GPT2Config, GPT2LMHeadModel
 
 LENGTH, STEPS, MICRO_BATCHES = 64, 40, 2
 

@@ -55,7 +55,7 @@ def auto(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
     done = Selector(
         config,
         [*config.equivalents(), *arguments.tried],
-        lambda changes: changed(benchmark, config, changes, arguments.data_folder),
+        lambda changes: changed(benchmark, config, changes, arguments),
         measured,
         setting=lambda change: change.split()[0],
         tolerance=max(TOLERANCE[name] for name in (config.precision, *asked)),
@@ -76,12 +76,13 @@ def auto(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
     return ExitCode.OK
 
 
-def changed(benchmark: Benchmark, config: RunConfig, changes: Sequence[str], data_folder: Path | None) -> RunConfig:
-    """Return `config` with `changes`; raise UsageError if they do not fit together."""
+def changed(benchmark: Benchmark, config: RunConfig, changes: Sequence[str], given: argparse.Namespace) -> RunConfig:
+    """Return `config` with `changes`; raise UsageError if they do not fit together, or this machine."""
     for change in changes:
         config = with_text(config, change)
     problems = checks.settings_problems(benchmark, config, 1)
-    if problems := problems or checks.data_problems(benchmark, config, 1, data_folder):
+    problems = problems or checks.device_problems(config, 1, emulation=given.emulated_precision)
+    if problems := problems or checks.data_problems(benchmark, config, 1, given.data_folder):
         raise UsageError(" ".join(problems))
     return config
 

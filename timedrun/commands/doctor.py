@@ -8,9 +8,13 @@ import os
 import platform
 import re
 import shutil
+import subprocess
 import sys
 import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 
 import psutil
@@ -21,13 +25,18 @@ from judging.ground import stdio
 from judging.ground.errors import ExitCode
 from judging.ground.result_files import ResultPaths, next_number
 from judging.pages.table import Table
+from mlevents.terminal_escape import printable
 from timedrun.distributed.process_group import choose_device
+from timedrun.integrations import MISMATCH, PAIR
 from timedrun.preflight import checks
-from timedrun.provenance.hardware import gib, processor
+from timedrun.provenance.hardware import gib, instructions, processor
 from timedrun.run import page_cache
+from timedrun.training import number_formats
 
 MEASURED_SECONDS = 0.3
 """Time over which the use of the cores is measured."""
+IMPORT_SECONDS = 60
+"""Limit of the import of an extra."""
 OTHER_PACKAGES = {"apex": "NVIDIA's PyTorch image has it; PyPI's apex is another package"}
 """Distributions that runs use if present, and no extra installs."""
 
@@ -39,6 +48,7 @@ def doctor(arguments: argparse.Namespace) -> ExitCode:
     packages = extras() | {name: installed(name) or f"not installed: {why}" for name, why in OTHER_PACKAGES.items()}
     time.sleep(max(0.0, MEASURED_SECONDS - (time.monotonic() - before.seconds)))
     warnings += checks.load_problems(before, 0)
+    warnings += [PAIR] if any(MISMATCH in text for text in packages.values()) else []
     if arguments.json:
         print(json.dumps({"machine": facts, "packages": packages, "warnings": warnings}, indent=2))
         return ExitCode.OK
@@ -59,6 +69,8 @@ def machine(results: Path) -> dict[str, str]:
         "python": f"{platform.python_version()} ({sys.executable})",
         "torch": f"{torch.__version__}, {torch.get_num_threads()} threads",
         "processor": processor()["host_processor_model_name"] or "unknown",
+        "instructions": instructions(),
+        "number formats": "; ".join(["fp32 in hardware", *map(number_formats.described, ("bf16", "fp16"))]),
         "cores": f"{usable} usable of {os.cpu_count()}, load {load:.1f} in the last minute",
         "memory": f"{gib(memory.available)} available of {gib(memory.total)}",
         **devices(),
@@ -84,7 +96,8 @@ def devices() -> dict[str, str]:
 
 
 def extras() -> dict[str, str]:
-    """Return for each extra of the package the installed versions, or the command that installs what is missing."""
+    """Return for each extra of the package the installed versions, and why they cannot be imported, or the command that
+    installs what is missing."""
     try:
         required = metadata.requires("timedrun") or []
     except metadata.PackageNotFoundError:
@@ -93,14 +106,40 @@ def extras() -> dict[str, str]:
     for requirement in required:
         if (match := re.match(r"([\w.-]+).*extra == ['\"]([\w-]+)['\"]", requirement)) and match[2] != "dev":
             names.setdefault(match[2], []).append(match[1])
+    owners = metadata.packages_distributions()
+    modules = {}
+    for extra, distributions in names.items():
+        owned = [
+            name for name, of in owners.items() if {name.lower().replace("_", "-") for name in of} & {*distributions}
+        ]
+        own = f"timedrun.integrations.{extra.replace('-', '_')}"
+        modules[extra] = [name for name in sorted(owned) if name[0] != "_"] + [own] * (find_spec(own) is not None)
+    stdio.stage("timedrun doctor: importing the extras", terminal_only=True)
+    with ThreadPoolExecutor(checks.usable_cores()) as pool:
+        errors = dict(zip(modules, pool.map(import_error, modules.values()), strict=True))
+    stdio.stage("")
     rows = {}
     for extra, distributions in sorted(names.items()):
         versions = {name: installed(name) for name in distributions}
         missing = [name for name, version in versions.items() if version is None]
         lacking = f"{', '.join(missing)} not installed: pip install 'timedrun[{extra}]'"
         present = ", ".join(f"{name} {version}" for name, version in versions.items())
-        rows[f"[{extra}]"] = lacking if missing else present
+        rows[f"[{extra}]"] = lacking if missing else f"{present}, {errors[extra]}" if errors[extra] else present
     return rows
+
+
+def import_error(modules: Sequence[str]) -> str:
+    """Return what prevents another process from importing `modules`, with the last line of its error; "" if nothing."""
+    code = "import importlib, sys; [importlib.import_module(name) for name in sys.argv[1:]]"
+    command, environment = [sys.executable, "-P", "-c", code, *modules], {"PYTHONPATH": os.pathsep.join(sys.path)}
+    try:
+        done = subprocess.run(command, env=os.environ | environment, capture_output=True, timeout=IMPORT_SECONDS)
+    except subprocess.TimeoutExpired:
+        return f"perhaps not usable: its import was not done within {IMPORT_SECONDS} s"
+    if not done.returncode:
+        return ""
+    lines = done.stderr.decode(errors="replace").strip().splitlines() or [f"exit code {done.returncode}"]
+    return f"not usable: {printable(lines[-1])}"
 
 
 def installed(name: str) -> str | None:

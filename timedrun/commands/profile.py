@@ -71,7 +71,7 @@ def require_runnable(benchmark: Benchmark, configs: Iterable[RunConfig], argumen
     and return the warnings."""
     before = checks.CpuReading.now()
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        raise UsageError("timedrun profile measures one rank; start it without torchrun, srun or mpirun.")
+        raise UsageError("steps are measured on one rank; start it without a launcher, or `unset WORLD_SIZE`.")
     for config in configs:
         failures = [
             *checks.settings_problems(benchmark, config, 1),

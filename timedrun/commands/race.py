@@ -25,6 +25,7 @@ from timedrun.race.race_file import Comparison, Race, Turn, paths_of
 from timedrun.race.schedule import schedule
 from timedrun.race.sides import Side, ablation, sides_of
 from timedrun.run.worker import LaunchOptions
+from timedrun.training import number_formats
 
 OPTIONS = ("ranks", "threads", "data_folder", "checkpoint_minutes", "restarts", "emulated_precision", "answers")
 """Options that race.json holds for a race that is resumed."""
@@ -115,6 +116,8 @@ def planned_race(
     ledger.place(folder).touch()  # one for all sets
     for side in sides:
         write_json(side_file(folder, side.config.name), dump(side.config))
+        if number_formats.emulated(side.config.precision, side.config.device):
+            planned.emulated[side.config.name] = number_formats.described(side.config.precision)
     return folder, planned
 
 

@@ -102,6 +102,9 @@ def launch_env(arguments: argparse.Namespace) -> tuple[LaunchEnv, bool]:
     """Return the launch environment, and True if this process starts ranks instead of being one. Raise UsageError if
     the options contradict the environment of a launcher."""
     env = LaunchEnv.detect(arguments.ranks, arguments.launcher, arguments.nodes, arguments.node_rank, arguments.master)
+    if env.kind == "none":
+        for name in env.variables():
+            os.environ.pop(name, None)  # `ProcessGroup.join` would obey what a launcher has left in the shell
     starts_ranks = arguments.ranks > 1 or arguments.restarts > 0
     if starts_ranks and arguments.ranks == 1 and env.kind != "none":
         raise UsageError(

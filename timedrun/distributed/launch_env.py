@@ -169,6 +169,12 @@ def _tasks(wanted: str, environment: Mapping[str, str]) -> list[Task]:
         step = _optional("SLURM_STEP_ID", environment)
         if launcher == "slurm" and (step is None or step >= FIRST_RESERVED_STEP):
             continue
+        if missing := [name for name in (number_name, count_name) if name not in environment]:
+            (other,) = {number_name, count_name} - {*missing}
+            raise UsageError(
+                f"{missing[0]} is not set, but {other} is: start each rank with its launcher. A run of one process"
+                f" needs --launcher none, or, where a verb has no such option, `unset {other}`."
+            )
         number, count = _whole_number(number_name, environment), _whole_number(count_name, environment)
         if number >= count:
             raise UsageError(f"{number_name}={number} is not below {count_name}={count}.")

@@ -19,12 +19,14 @@ from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-
 
 from judging.ground.errors import ExitCode, RankLost, TimedrunError, UsageError
 from judging.ground.stdio import say
-from timedrun.distributed.launch_env import AGENT_STORE, ATTEMPT, LOOPBACK, LaunchEnv
+from timedrun.distributed.launch_env import AGENT_STORE, ATTEMPT, LAUNCHED, LOOPBACK, LaunchEnv
 
 GROUP_SECONDS: Final = 1800.0
 """Timeout of collectives, a last resort: the watchdog reports a failure long before. A shorter one would abort runs in
 which one rank evaluates or compiles while the others wait."""
 POLL_SECONDS: Final = 0.5
+SAY_SECONDS: Final = 15.0
+"""Time between lines about what is waited for."""
 BACKLOG: Final = 1024
 """Ranks that may connect to rank 0 at the same time."""
 FAILED: Final = "failed"
@@ -141,13 +143,17 @@ def _open_store(env: LaunchEnv, timeout_seconds: float) -> Store:
                 raise UsageError(
                     f"rank 0 cannot listen at {_address(env)}: {reason}; choose another port for all ranks."
                 ) from None
-            unresolved = "name does not resolve: " if isinstance(error, socket.gaierror) else ""
-            return f"rank 0 at {_address(env)} ({unresolved}{error.strerror or error})"
+            problem = f"rank 0 at {_address(env)} ({error.strerror or error})"
+            unresolved = isinstance(error, socket.gaierror) and error.errno == socket.EAI_NONAME
+            if unresolved and "KUBERNETES_SERVICE_HOST" not in os.environ:  # a pod's name exists once the pod does
+                advice = "the name does not resolve on this node; correct --master HOST:PORT or MASTER_ADDR."
+                raise UsageError(f"rank {env.rank}: cannot reach {problem}: {advice}") from None
+            return problem
         return ""
 
     # TCPStore's own retries print backtraces.
-    if problem := _wait(unreachable, timeout_seconds):
-        kind = UsageError if serves or "resolve" in problem else RankLost
+    if problem := _wait(unreachable, env, timeout_seconds):
+        kind = UsageError if serves else RankLost
         raise kind(
             f"rank {env.rank}: cannot reach {problem} after {timeout_seconds:.0f} s; rank 0 did not start, or"
             " this is not an address of its node: use the same --master HOST:PORT on every node."
@@ -195,18 +201,23 @@ def _await_all(store: Store, env: LaunchEnv, timeout_seconds: float) -> None:
         ranks = [str(rank) for rank, key in enumerate(keys) if not store.check([key])]
         return f"{len(ranks)} of {env.world_size} ranks: {', '.join(ranks[:16])}{', ...' if len(ranks) > 16 else ''}"
 
-    if absent := _wait(missing, timeout_seconds):
+    if absent := _wait(missing, env, timeout_seconds):
         raise RankLost(
             f"rendezvous at {_address(env)} timed out after {timeout_seconds:.0f} s, missing {absent}; check the"
             " output of these ranks, and that their nodes can reach this address."
         )
 
 
-def _wait(missing: Callable[[], str], seconds: float) -> str:
-    """Poll `missing` until it returns "" or `seconds` have passed; return its last value."""
-    deadline = time.monotonic() + seconds
+def _wait(missing: Callable[[], str], env: LaunchEnv, seconds: float) -> str:
+    """Poll `missing` until it returns "" or `seconds` have passed; return its last value. A node's first rank says what
+    is waited for."""
+    start = said = time.monotonic()
     pause = 0.01
-    while (awaited := missing()) and time.monotonic() < deadline:
+    while (awaited := missing()) and (now := time.monotonic()) < start + seconds:
+        if now >= said + SAY_SECONDS and env.local_rank == 0:
+            said = now
+            alone = "" if LAUNCHED in os.environ else "; if this process is to run alone, give --launcher none"
+            say(f"rank {env.rank}: waiting for {awaited}, {now - start:.0f} of at most {seconds:.0f} s{alone}")
         time.sleep(pause)
         pause = min(POLL_SECONDS, pause * 1.5)
     return awaited

@@ -9,10 +9,13 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
-from transformers.trainer_utils import EvalLoopOutput, get_last_checkpoint
 
+from timedrun.integrations import fitting_torchvision
 from timedrun.methods import Stack
+
+with fitting_torchvision():
+    from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+    from transformers.trainer_utils import EvalLoopOutput, get_last_checkpoint
 
 STATE_FILE = "methods.pt"
 PLACES = ("before_step", "batch", "gradients", "after_step", "evaluation")

@@ -6,9 +6,11 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
-from pytorch_lightning import Callback, LightningModule, Trainer
-
+from timedrun.integrations import fitting_torchvision
 from timedrun.methods import Stack
+
+with fitting_torchvision():
+    from pytorch_lightning import Callback, LightningModule, Trainer
 
 PLACES = ("before_step", "batch", "gradients", "after_step", "evaluation")
 """Places of methods that MethodsCallback calls for any module."""

@@ -69,6 +69,7 @@ def environment() -> str:
         f"operating system {hardware.operating_system()}",
         f"processor {hardware.processor()['host_processor_model_name'] or 'unknown'}, {usable} of "
         f"{os.cpu_count()} logical processors usable",
+        f"instructions {hardware.instructions()}",
         f"memory {gib(psutil.virtual_memory().total)}",
         f"torch threads {torch.get_num_threads()} within an operator, {torch.get_num_interop_threads()} between",
         *(f"{variable}={value}" for variable in _THREAD_VARIABLES if (value := os.environ.get(variable)) is not None),

@@ -66,6 +66,8 @@ class Race:
     """Runs of each side."""
     options: dict[str, Any] = field(default_factory=dict)
     """Launch options of each run."""
+    emulated: dict[str, str] = field(default_factory=dict)
+    """What the CPU has no instructions for, by the folder of a side that computes in it."""
     sides: dict[str, str]
     """Label of each side by its folder."""
     comparisons: list[Comparison] = field(default_factory=list)

@@ -222,6 +222,8 @@ class Report:
         for side, label in self.race.sides.items():
             for turn in (turn for turn in self.race.turns if turn.side == side and turn.why):
                 lines.append(printable(f"{turn.status:<11} {label}, run {turn.number}: {turn.why}"))
+        for side, what in self.race.emulated.items():
+            lines.append(printable(f"emulated    {self.race.sides[side]}: {what}; its ratios hold on such CPUs only"))
         busy = [run for runs in self.sets.values() for run in runs if run.disturbances]
         for run in busy[:MOST_NAMED]:
             name = f"{run.path.parent.name}/{run.path.name}"

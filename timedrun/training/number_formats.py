@@ -48,6 +48,12 @@ def emulated(precision: str, device: str = "auto") -> bool:
     return on_cpu and precision != "fp32" and slowdown(precision) >= EMULATED
 
 
+def described(precision: str) -> str:
+    """Return whether this CPU computes `precision` in hardware, with the measured ratio."""
+    how = "emulated" if emulated(precision, "cpu") else "in hardware"
+    return f"{precision} {how}, {slowdown(precision):.1f} times fp32's time"
+
+
 def main() -> None:
     """Print the precision given on the command line, or fp32, with a word on standard error, if it is emulated here."""
     (precision,) = sys.argv[1:]

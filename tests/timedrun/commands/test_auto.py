@@ -16,6 +16,7 @@ from timedrun.config import RunConfig, plain
 from timedrun.config_choice import read_config
 from timedrun.preflight import checks
 from timedrun.recipes import RECIPES
+from timedrun.training import number_formats
 
 
 @pytest.fixture(autouse=True)
@@ -58,9 +59,17 @@ def test_the_config_written_has_what_pays_and_evidence(tmp_path: Path, capsys: p
     assert cli.main(words) == 2 and "exists; nothing was measured" in capsys.readouterr().err
 
 
-def test_16_bits_are_tried_where_they_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["auto", "image_classification", "--json", "--out", str(tmp_path / "a.json"), "--try", "precision bf16"]
+def test_16_bits_are_tried_where_they_are_named_and_the_cpu_has_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["auto", "image_classification", "--json", "--try", "precision bf16", "--out", str(tmp_path / "a.json")]
+    monkeypatch.setattr(number_formats, "emulated", lambda precision, device: precision == "bf16")
     assert cli.main(words) == 0
+    values = json.loads(capsys.readouterr().out)
+    (tried,) = (change for change in values["changes"] if change["change"] == "precision bf16")
+    assert values["kept"] == [] and "--emulated-precision to accept it" in tried["reason"]
+    monkeypatch.setattr(number_formats, "emulated", lambda precision, device: False)
+    assert cli.main([*words, "--out", str(tmp_path / "b.json")]) == 0
     values = json.loads(capsys.readouterr().out)
     assert values["kept"] == ["precision bf16"] and values["loss_difference"] == pytest.approx(1e-3)
     assert values["speed_up"]["ratio"] == pytest.approx(2) and values["given"] == "digits_baseline"

@@ -11,6 +11,7 @@ import pytest
 from timedrun.cli import main
 from timedrun.commands import doctor
 from timedrun.commands.parser import VERBS
+from timedrun.integrations import fitting_torchvision
 
 
 def test_it_names_installed_versions_what_is_missing_and_what_cannot_be_used(
@@ -28,6 +29,29 @@ def test_it_names_installed_versions_what_is_missing_and_what_cannot_be_used(
     assert not list(tmp_path.glob("runs*"))
     assert main(["doctor", "--results", str(tmp_path / "runs")]) == 0
     assert f"{tmp_path / 'runs'} is writable" in capsys.readouterr().out
+
+
+def test_an_extra_that_cannot_be_imported_is_named_with_its_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    raised = "raise RuntimeError('operator torchvision::nms does not exist')"
+    (tmp_path / "broken_vision.py").write_text(raised)
+    (tmp_path / "endless.py").write_text("import time; time.sleep(60)")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(doctor, "IMPORT_SECONDS", 3)
+    assert doctor.import_error(["json"]) == "" and "within 3 s" in doctor.import_error(["endless"])
+    monkeypatch.setattr(doctor, "IMPORT_SECONDS", 60)
+    monkeypatch.setattr(doctor.metadata, "requires", lambda name: ["pytest>=9; extra == 'vision'"])
+    monkeypatch.setattr(doctor.metadata, "packages_distributions", lambda: {"broken_vision": ["pytest"]})
+    assert main(["doctor", "--json", "--results", str(tmp_path)]) == 0
+    values = json.loads(capsys.readouterr().out)
+    error = "not usable: RuntimeError: operator torchvision::nms does not exist"
+    assert values["packages"]["[vision]"] == f"pytest {pytest.__version__}, {error}"
+    assert any("takes both from one index" in warning for warning in values["warnings"])
+    with pytest.raises(ImportError, match="takes both from one index"), fitting_torchvision():
+        exec(raised)
+    with pytest.raises(RuntimeError, match="another"), fitting_torchvision():
+        raise RuntimeError("another")
 
 
 def test_a_device_that_fails_is_named_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from dataclasses import replace
 from types import SimpleNamespace
 from unittest.mock import MagicMock
@@ -55,7 +56,13 @@ def test_ranks_that_miss_or_contradict_each_other_are_named_on_all(
     ("rank", "problem", "kind", "message"),
     [
         (1, ConnectionRefusedError(111, "Connection refused"), RankLost, "MASTER_PORT=[0-9]+ .Connection refused"),
-        (1, socket.gaierror(socket.EAI_NONAME, "Unknown"), UsageError, "MASTER_ADDR=.*name does not resolve: Unknown"),
+        (
+            1,
+            socket.gaierror(socket.EAI_NONAME, "Unknown"),
+            UsageError,
+            "Unknown.: the name does not resolve on this node",
+        ),
+        (1, socket.gaierror(socket.EAI_AGAIN, "Later"), RankLost, "MASTER_PORT=[0-9]+ .Later"),
         (0, ConnectionRefusedError(111, "Connection refused"), UsageError, "not an address of its node: use the same"),
     ],
 )
@@ -69,6 +76,31 @@ def test_a_master_address_that_does_not_lead_to_rank_0_and_a_port_in_use_are_nam
         port = taken.getsockname()[1]
         with pytest.raises(UsageError, match=f"MASTER_PORT={port}: Address already in use; choose another port"):
             init_process_group(env(0, 2, port), CPU, 2.0)
+
+
+def test_a_name_that_does_not_resolve_ends_the_wait_but_in_a_pod_and_others_are_named(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    named = replace(env(0, 2, free_port()), master="no-such-host.invalid", local_world_size=1)
+    start = time.monotonic()
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    monkeypatch.setattr(socket, "getaddrinfo", MagicMock(side_effect=socket.gaierror(socket.EAI_NONAME, "Unknown")))
+    with pytest.raises(UsageError, match="no-such-host.*the name does not resolve on this node; correct --master"):
+        init_process_group(named, CPU, 60)
+    assert time.monotonic() - start < 20
+    monkeypatch.setattr(rendezvous, "SAY_SECONDS", 0.1)
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    with pytest.raises(UsageError, match="no-such-host.*Unknown.* after 1 s"):
+        init_process_group(named, CPU, 1)
+    assert "rank 0: waiting for rank 0 at MASTER_ADDR=no-such-host.invalid" in capfd.readouterr().err
+    monkeypatch.undo()
+    monkeypatch.setattr(rendezvous, "SAY_SECONDS", 0.1)
+    with pytest.raises(RankLost, match="missing 1 of 2 ranks: 1"):
+        init_process_group(env(0, 2, free_port()), CPU, 1)
+    said = capfd.readouterr().err
+    assert (
+        "waiting for 1 of 2 ranks: 1, 0 of at most 1 s; if this process is to run alone, give --launcher none" in said
+    )
 
 
 def test_restarted_ranks_wait_for_the_end_of_the_old_store_and_leave_it_alone(monkeypatch: pytest.MonkeyPatch) -> None:

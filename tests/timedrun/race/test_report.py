@@ -12,6 +12,7 @@ import pytest
 from judging.ground.errors import ExitCode, TimedrunError, UsageError
 from judging.pages import plot
 from timedrun.commands.report import report
+from timedrun.race import race_file
 from timedrun.race.race_file import Race
 from timedrun.race.report import Report
 
@@ -57,6 +58,13 @@ def test_failing_steps_are_lines_of_the_report(race: Race, tmp_path: Path, monke
         assert f"problem     {what}" in text
     assert "ZeroDivisionError" in text and report.failed and len(report.table(None)) == 5
     assert len(json.loads((tmp_path / "race.json").read_text())["problems"]) == 3
+
+
+def test_a_side_in_a_format_that_the_cpu_emulates_is_named(race: Race, tmp_path: Path) -> None:
+    race.emulated = {"a": "bf16 emulated, 30.0 times fp32's time"}
+    race.save(tmp_path)
+    _, text = made(race_file.load(tmp_path), tmp_path)
+    assert "emulated    config a: bf16 emulated, 30.0 times fp32's time; its ratios hold on such CPUs only" in text
 
 
 def test_the_intervals_of_an_ablation_hold_all_at_once(race: Race, tmp_path: Path) -> None:
