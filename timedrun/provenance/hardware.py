@@ -46,6 +46,8 @@ def processor() -> dict[str, str]:
 
 def instructions() -> str:
     """Return the vector instructions that torch uses on this CPU, and those that it has for 16-bit formats."""
+    import torch  # the machine of a command is described without it
+
     flags = re.search(r"^(?:flags|Features)\s*:\s*(.+)$", _read(Path("/proc/cpuinfo")), re.MULTILINE)
     of_16_bits = re.findall(r"\S*(?:bf16|fp16|fphp|asimdhp)\S*", flags[1] if flags else "")
     return ", ".join([torch.backends.cpu.get_cpu_capability(), *of_16_bits])

@@ -23,7 +23,7 @@ NUMBER: Final = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 
 
 class Reading(NamedTuple):
-    """What a line of output says."""
+    """Start, quality, stop or reported time in a line of output."""
 
     kind: Literal["start", "quality", "stop", "reported"]
     value: float = 0.0
