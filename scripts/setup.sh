@@ -10,12 +10,6 @@ if [ -f "$stamp" ] && [ "$stamp" -nt pyproject.toml ] && [ "$stamp" -nt constrai
 "${PYTHON:-python3}" -m venv .venv
 .venv/bin/python -m pip install --quiet --constraint constraints.txt torch
 .venv/bin/python -m pip install --quiet --constraint constraints.txt --editable ".[$extras]"
-if ! problem="$(.venv/bin/python -c 'import torchvision' 2>&1)"; then # it came from another index, for another torch
-    build="$(.venv/bin/python -c 'import torch; print(torch.__version__.partition("+")[2])')"
-    pair="--force-reinstall --no-deps --index-url https://download.pytorch.org/whl/$build torchvision"
-    # shellcheck disable=SC2086  # words
-    .venv/bin/python -m pip install --quiet --constraint constraints.txt $pair || echo "scripts/setup.sh: torchvision does not" \
-        "fit torch, so that timm and Trainers cannot be imported (${problem##*$'\n'}); nothing else needs it. Where there is" \
-        "a network: .venv/bin/pip install $pair; or: .venv/bin/pip uninstall torchvision" >&2
-fi
+.venv/bin/python -c 'import torchvision' 2>/dev/null || echo "scripts/setup.sh: torchvision is of another torch;" \
+    "timm and Trainers cannot be imported, nothing else needs it; '.venv/bin/timedrun doctor' says how to mend it" >&2
 touch "$stamp"

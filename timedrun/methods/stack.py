@@ -208,7 +208,7 @@ class Stack:
         if self._idle is None or self._idle:
             layers = [part for layer in unwrapped(model).modules() for part in (layer, *layer._forward_hooks.values())]
             acted = [part for part in layers if getattr(part, "acted", True)]
-            acting = [method for method in self.methods if method.acting]
+            acting = [method for method in self.methods if method.acting and method.name in self._surgery]
             self._idle = {
                 method.name for method in acting if not any(isinstance(part, method.acting) for part in acted)
             }

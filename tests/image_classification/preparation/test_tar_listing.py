@@ -102,9 +102,12 @@ def test_a_tar_cut_off_anywhere_or_with_a_damaged_header_is_refused(tmp_path: Pa
     train.write_bytes(whole[:middle] + b"\xff" * 512 + whole[middle + 512 :])
     with pytest.raises(DataError, match="no end-of-archive marker"):
         list_tar(train, tmp_path, silent)
-    for other in (b"no tar at all" * 100, gzip.compress(whole)):
+    for other, words in (
+        (b"no tar at all" * 100, "not a complete tar file .*nothing was prepared. Unpack it"),
+        (gzip.compress(whole), "is compressed with gzip; unpack it with gunzip"),
+    ):
         train.write_bytes(other)
-        with pytest.raises(DataError, match="not a complete tar file .*nothing was prepared. Unpack it"):
+        with pytest.raises(DataError, match=words):
             list_tar(train, tmp_path, silent)
     (tmp_path / "folder.tar").mkdir()  # opening it fails for any user
     for name in ("none.tar", "folder.tar"):

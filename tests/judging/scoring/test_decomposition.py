@@ -51,15 +51,15 @@ def factors(found: Decomposition | None) -> tuple[float, ...]:
 @pytest.mark.parametrize(
     ("fake", "expected"),
     [
-        ([run(10, 2e6), run(12, 2.4e6)], (0.5, 2, 1)),  # twice the samples at twice the speed
-        ([run(20, 1e6), run(24, 1.2e6)], (1, 0.5, 1)),  # only sleeps
-        ([run(8, 1e6, 1.0), run(9.6, 1.2e6, 1.0)], (1, 1, 1.25)),  # only skips evaluation
-        ([run(5, 0.5e6), run(6, 0.6e6)], (2, 1, 1)),  # fewer samples
+        ([run(10, 2e6), run(12, 2.4e6), run(11, 2.2e6)], (0.5, 2, 1)),  # twice the samples at twice the speed
+        ([run(20, 1e6), run(24, 1.2e6), run(22, 1.1e6)], (1, 0.5, 1)),  # only sleeps
+        ([run(8, 1e6, 1.0), run(9.6, 1.2e6, 1.0), run(8.8, 1.1e6, 1.0)], (1, 1, 1.25)),  # only skips evaluation
+        ([run(5, 0.5e6), run(6, 0.6e6), run(5.5, 0.55e6)], (2, 1, 1)),  # fewer samples
     ],
 )
 def test_each_way_to_be_faster_has_its_factor(fake, expected):
     share = 0.8 if expected[2] != 1 else 1.0
-    found = decompose([run(10, 1e6, share), run(12, 1.2e6, share)], fake, paired=True)
+    found = decompose([run(10, 1e6, share), run(12, 1.2e6, share), run(11, 1.1e6, share)], fake, paired=True)
     assert factors(found) == pytest.approx(expected)
     assert found is not None and (found.samples.low, found.samples.high) == pytest.approx((expected[0],) * 2)
 

@@ -14,7 +14,7 @@ SCRIPT = """
 import os, sys, time
 seed, factor = int(os.environ["SEED"]), float(sys.argv[1])
 for step in range(1, 5):
-    time.sleep(0.05 * factor)
+    time.sleep(0.05 * factor + 0.007 * seed)
     print(f"step:{step} val_loss:{4.0 / step + 0.001 * seed:.4f}")
 """
 READ = ["--quality", r"step:(?P<step>\d+) val_loss:(?P<quality>[0-9.]+)", "--target", "1.1", "--lower"]

@@ -303,7 +303,8 @@ PAIRS = [
 def test_every_pair_trains_or_is_refused_by_name(first: str, second: str) -> None:
     a, b = example(first), example(second)
     make = TokenRun if first in TOKENS or second in TOKENS else SmallRun
-    if second in a.clashes or first in b.clashes:
+    # A small run has a group norm, whose backward pass on a CPU ends the process in this pair.
+    if second in a.clashes or first in b.clashes or {first, second} == {"channels_last", "layer_freezing"}:
         with pytest.raises(ValueError, match=f"{first}.*{second}|{second}.*{first}"):
             make(a, b)
         return
