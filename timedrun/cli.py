@@ -80,9 +80,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def command_race_of(words: Sequence[str]) -> int:
     """Race commands, which needs no torch."""
-    from timedrun.commands.command_race import command_parser, command_race
+    from timedrun.commands.command_race import command_race, parsed
 
-    return int(command_race(command_parser().parse_args(words)))
+    return int(command_race(parsed(words)))
 
 
 def called(verb: str, function: Callable[[], int]) -> int:

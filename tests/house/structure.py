@@ -108,13 +108,13 @@ def _reached(room: str, rooms: Mapping[str, set[str]]) -> set[str]:
 
 def verbs_and_options() -> tuple[int, int]:
     """Return the number of verbs of the command line and of their options, each verb's own counted."""
+    from timedrun.commands.command_race import command_parser
     from timedrun.commands.parser import parser
 
     (verbs,) = (action for action in parser()._actions if isinstance(action, argparse._SubParsersAction))
     ignored = {"-h", "--help", "--json"}
-    options = [
-        action for verb in verbs.choices.values() for action in verb._actions if not ignored & {*action.option_strings}
-    ]
+    parsers = [*verbs.choices.values(), command_parser()]
+    options = [action for verb in parsers for action in verb._actions if not ignored & {*action.option_strings}]
     return len(verbs.choices), len(options)
 
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import tomllib
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from string import ascii_lowercase
 from typing import Any, Final
 
 import cattrs
@@ -15,18 +14,17 @@ import cattrs
 from judging.ground import ledger
 from judging.ground.errors import ExitCode, UsageError
 from judging.ground.result_files import make_new_folder, read_json, write_json
-from timedrun.commands.conduct import conduct, side_file
-from timedrun.commands.options import add_rounds, at_least
+from timedrun.commands.conduct import conduct, decided_looks, side_file
+from timedrun.commands.options import add_rounds, add_until_decided, at_least
 from timedrun.race import race_file
 from timedrun.race.checkouts import WORKTREE, Revision, checked_out, differences, revisions
 from timedrun.race.command_run import CommandRun
-from timedrun.race.command_side import BENCHMARK, CommandSide
-from timedrun.race.race_file import Comparison, Race, Turn, paths_of
+from timedrun.race.command_side import CommandSide
+from timedrun.race.race_file import COMMANDS, Comparison, Race, Turn, letters, paths_of
 from timedrun.race.schedule import schedule
 
 SETTINGS: Final = ("quality", "target", "lower", "metric", "start", "stop", "reported", "seed_variable", "minutes")
 """Options that are settings of every side."""
-COMMITS: Final = ("repo", "at", "build", "share")
 EPILOG: Final = """\
 The clock is timedrun's: from the start of the process (or a line with --start) until the first evaluation that reaches
 the target (or a line with --stop), as the lines arrive. Each run becomes an MLPerf log with its command, environment,
@@ -70,7 +68,8 @@ def command_parser() -> ArgumentParser:
     add("--results", help="folder of the race (default: runs/command/race_N)")
     add("--json", action="store_true", help="print race.json")
     add_rounds(parser, 5)
-    parser.set_defaults(verb="race", benchmark=BENCHMARK)
+    add_until_decided(parser)
+    parser.set_defaults(verb="race", benchmark=COMMANDS)
     return parser
 
 
@@ -80,17 +79,16 @@ def command_race(arguments: Namespace) -> ExitCode:
     if known and arguments.sides:
         raise UsageError("--resume and --report take the plan from race.json; leave out commands.")
     folder, planned = (Path(known), race_file.load(Path(known))) if known else new_race(arguments)
-    if planned.benchmark != BENCHMARK:
+    if planned.benchmark != COMMANDS:
         raise UsageError(f"{folder} is a race of {planned.benchmark}; leave out the word command.")
-    commits = planned.options.get("commits") or {}
-    directory = Path(planned.options["repo"]) if commits else Path.cwd()
-    sides = [Revision(name=name, commit=commit) for name, commit in commits.items()]
-    options = {name: planned.options[name] for name in ("build", "shared")} if commits else {}
-    with checked_out(directory, [] if arguments.report else sides, **options) as places:
+    revisions_of = {side: Revision(**values) for side, values in planned.options.get("commits", {}).items()}
+    repository = Path(planned.options.get("repo", "."))
+    options = {name: planned.options[name] for name in ("build", "shared") if name in planned.options}
+    with checked_out(repository, {} if arguments.report else revisions_of, **options) as places:
 
         def start(turn: Turn, label: str) -> tuple[int, bool]:
             side = replace(side_of(folder, turn.side), seed=turn.seed)
-            place = places.get(planned.sides[turn.side], Path.cwd())
+            place = places[turn.side] if revisions_of else Path.cwd()
             return CommandRun(side, paths_of(folder, turn), runs=planned.runs, label=label, directory=place).run()
 
         return conduct(arguments, folder, planned, start)
@@ -106,8 +104,6 @@ def side_of(folder: Path, name: str) -> CommandSide:
 
 def new_race(arguments: Namespace) -> tuple[Path, Race]:
     """Plan a race of commands, find what can be found before it, and write its folder."""
-    if len(arguments.sides) == 1 and arguments.sides[0].endswith(".toml"):
-        take_file(arguments, Path(arguments.sides[0]))
     if arguments.quality is None or arguments.target is None:
         raise UsageError("give --quality, what is read of the output, and --target, where the clock stops.")
     settings = {name: value for name in SETTINGS if (value := getattr(arguments, name)) is not None}
@@ -119,19 +115,22 @@ def new_race(arguments: Namespace) -> tuple[Path, Race]:
     *slower, last = sides
     options: dict[str, Any] = {}
     if named:
-        options = {"repo": arguments.repo, "commits": {revision.name: revision.commit for revision in named}}
-        options |= {"build": arguments.build, "shared": arguments.share}
-        options["differences"] = differences(Path(arguments.repo), named[0], named[-1])
+        options = {"repo": arguments.repo, "build": arguments.build, "shared": arguments.share}
+        options["commits"] = {side: asdict(revision) for side, revision in named.items()}
     planned = Race(
-        benchmark=BENCHMARK,
+        benchmark=COMMANDS,
         runs=arguments.runs,
         options=options,
         sides=labels,
         comparisons=[Comparison(row=labels[letter], slow=letter, fast=last) for letter in slower],
+        differences=[
+            line for side in slower if named for line in differences(Path(arguments.repo), named[side], named[last])
+        ],
+        until_decided=decided_looks(arguments),
         no_package="for commands",
         turns=schedule(list(sides), arguments.runs, arguments.first_seed, unpaired_seeds=arguments.unpaired_seeds),
     )
-    folder = make_new_folder(arguments.results, Path("runs") / BENCHMARK, "race")
+    folder = make_new_folder(arguments.results, Path("runs") / COMMANDS, "race")
     (folder / "sides").mkdir()
     ledger.place(folder).touch()
     for letter, side in sides.items():
@@ -139,35 +138,55 @@ def new_race(arguments: Namespace) -> tuple[Path, Race]:
     return folder, planned
 
 
-def sides_of(arguments: Namespace) -> tuple[dict[str, tuple[str, str]], list[Revision]]:
-    """Return label and command of each side by its letter, and the commits of --at. Raises UsageError unless there is
-    one command where there are commits."""
-    given = [(side, side) if isinstance(side, str) else (side["label"], side["command"]) for side in arguments.sides]
+def sides_of(arguments: Namespace) -> tuple[dict[str, tuple[str, str]], dict[str, Revision]]:
+    """Return label and command of each side by its letter, and the commits of --at, if given, by letter, too. Raises
+    UsageError without a command where there are commits."""
+    given = list(zip(arguments.labels, arguments.sides, strict=True))
     named = revisions(Path(arguments.repo), arguments.at) if arguments.at else []
     if named:
         if not given:
             raise UsageError("--at needs the command that is run at each commit; give it after --.")
-        command = given[0][1] if len(given) == 1 else " ".join(label for label, _ in given)
-        given = [(revision.name, command) for revision in named]
+        given = [(revision.name, " ".join(arguments.sides)) for revision in named]
     labelled: dict[str, tuple[str, str]] = {}
-    for letter, (label, command) in zip(ascii_lowercase, given, strict=False):
+    for letter, (label, command) in zip(letters(len(given)), given, strict=True):
         while label in [other for other, _ in labelled.values()]:
             label += " (again)"
         labelled[letter] = (label, command)
-    return labelled, named
+    return labelled, dict(zip(labelled, named, strict=False))
 
 
-def take_file(arguments: Namespace, path: Path) -> None:
-    """Take from a file of TOML what the command line does not give. Raises UsageError for a file that is none, and for
-    names that are no options."""
+def parsed(words: Sequence[str]) -> Namespace:
+    """Parse the words after `timedrun race command`; what a file of TOML gives comes before them."""
+    arguments = command_parser().parse_args(words)
+    arguments.labels = arguments.sides
+    if len(arguments.sides) == 1 and arguments.sides[0].endswith(".toml"):
+        options, sides = read_race(Path(arguments.sides[0]))
+        arguments = command_parser().parse_args([*options, *words])
+        arguments.sides, arguments.labels = [command for _, command in sides], [label for label, _ in sides]
+    return arguments
+
+
+def read_race(path: Path) -> tuple[list[str], list[tuple[str, str]]]:
+    """Return the options, as words, and label and command of each side that a file of TOML holds. Raises UsageError for
+    a file that is none, a name that is no option, and a side without a command."""
     try:
         values: Mapping[str, Any] = tomllib.loads(path.read_text())
     except (OSError, ValueError) as error:
         raise UsageError(f"{path}: {error}.") from None
-    names = {"sides", "runs", *SETTINGS, *COMMITS}
-    if unknown := values.keys() - names:
-        raise UsageError(f"{path}: no option {', '.join(sorted(unknown))}; a race has {', '.join(sorted(names))}.")
-    defaults = command_parser()
+    known = {action.dest for action in command_parser()._actions} - {"help", "json", "resume", "report"}
+    if unknown := values.keys() - known:
+        raise UsageError(f"{path}: no option {', '.join(sorted(unknown))}; a race has {', '.join(sorted(known))}.")
+    words: list[str] = []
+    sides: list[tuple[str, str]] = []
     for name, value in values.items():
-        if name == "sides" or getattr(arguments, name) == defaults.get_default(name):
-            setattr(arguments, name, value)
+        for item in value if isinstance(value, list) else [value]:
+            if name != "sides":
+                option = f"--{name.replace('_', '-')}"
+                words += [option] * item if isinstance(item, bool) else [f"{option}={item}"]
+            elif isinstance(item, str):
+                sides.append((item, item))
+            elif isinstance(item, dict) and isinstance(command := item.get("command"), str):
+                sides.append((str(item.get("label", command)), command))
+            else:
+                raise UsageError(f"{path}: a side is {item!r}, neither a command line nor a table with `command`.")
+    return words, sides

@@ -7,12 +7,13 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
+from judging.comparison.sequential import FIRST_LOOK
 from judging.ground import stdio
-from judging.ground.errors import ExitCode
+from judging.ground.errors import ExitCode, UsageError
 from mlevents.mlcommons import checker_version
 from timedrun.commands.check import check_paths
 from timedrun.race import race_file
-from timedrun.race.race_file import RACE_FILE, Race
+from timedrun.race.race_file import RACE_FILE, Race, Turn
 from timedrun.race.report import Report
 from timedrun.race.schedule import Start, plan_again, run_all, settle
 from timedrun.race.sweep_report import SweepReport
@@ -30,8 +31,13 @@ def conduct(arguments: argparse.Namespace, folder: Path, planned: Race, start: S
             for what, why in missing.items():
                 stdio.message(f"timedrun {arguments.verb}: no {what}: {why}")
             plan_again(planned, folder)
+
+            def note(turn: Turn) -> None:
+                end_if_decided(planned, folder, turn)
+                planned.save(folder)
+
             try:
-                interrupted = run_all(planned, folder, start, lambda turn: planned.save(folder), arguments.verb)
+                interrupted = run_all(planned, folder, start, note, arguments.verb)
             except OSError:
                 stdio.message(f"timedrun {arguments.verb}: finished runs are kept; continue with `{again}`")
                 raise
@@ -53,6 +59,25 @@ def conduct(arguments: argparse.Namespace, folder: Path, planned: Race, start: S
     elif not arguments.json:
         stdio.next_command("report", folder)
     return ExitCode.INTERRUPTED if interrupted else ExitCode.ERROR if report.failed else ExitCode.OK
+
+
+def decided_looks(arguments: argparse.Namespace) -> bool:
+    """Return --until-decided; raise UsageError if there would be no look."""
+    if arguments.until_decided and arguments.runs < FIRST_LOOK:
+        raise UsageError(f"--until-decided looks after {FIRST_LOOK} pairs for the first time; give more --runs.")
+    return bool(arguments.until_decided)
+
+
+def end_if_decided(planned: Race, folder: Path, last: Turn) -> None:
+    """Mark the runs that are left as not needed if a race until it is decided is, by the whole rounds so far."""
+    left = [turn for turn in planned.turns if turn.status == "planned"]
+    pairs = last.number + 1
+    if not planned.until_decided or last.status == "running" or pairs < FIRST_LOOK or not left:
+        return
+    if left[0].number == last.number or not Report(planned, folder).decided:
+        return
+    for turn in left:
+        turn.status, turn.why = "not needed", f"decided after {pairs} pairs"
 
 
 def missing_parts(planned: Race) -> dict[str, str]:

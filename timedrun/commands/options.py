@@ -165,6 +165,12 @@ def add_race(parser: ArgumentParser) -> None:
     parser.add_argument("--base", metavar="CONFIG", help="config to add methods to (default: CONFIG without methods)")
     _add_path(parser, "--answers", "answers for the system description of the package")
     add_rounds(parser, 5)
+    add_until_decided(parser)
+
+
+def add_until_decided(parser: ArgumentParser) -> None:
+    until = "end after the round, from the 4th on, by which every comparison is decided; --runs is then the most"
+    parser.add_argument("--until-decided", action="store_true", help=until)
 
 
 def add_sweep(parser: ArgumentParser) -> None:

@@ -15,13 +15,13 @@ from judging.ground.result_files import ResultPaths, make_new_folder, new_folder
 from mlevents.rounds import MLPERF_RULESETS
 from timedrun.benchmark import Benchmark, find
 from timedrun.commands.child_run import run_child, run_command
-from timedrun.commands.conduct import conduct, side_file
+from timedrun.commands.conduct import conduct, decided_looks, side_file
 from timedrun.config import dump
 from timedrun.distributed.launch_env import LaunchEnv
 from timedrun.preflight import checks
 from timedrun.provenance.system_answers import read_answers
 from timedrun.race import race_file
-from timedrun.race.race_file import Comparison, Race, Turn, paths_of
+from timedrun.race.race_file import COMMANDS, Comparison, Race, Turn, paths_of
 from timedrun.race.schedule import schedule
 from timedrun.race.sides import Side, ablation, sides_of
 from timedrun.run.worker import LaunchOptions
@@ -46,6 +46,9 @@ def race_of_configs(arguments: argparse.Namespace, rest: list[str], new: Callabl
     if known and (arguments.configs or rest):
         raise UsageError("--resume and --report take the plan from race.json; leave out configs and overrides.")
     folder, planned = (Path(known), race_file.load(Path(known))) if known else new(arguments, rest)
+    if planned.benchmark == COMMANDS:
+        option = "resume" if arguments.resume else "report"
+        raise UsageError(f"{known} is a race of commands: `timedrun race {COMMANDS} --{option} {known}`.")
     if known and arguments.benchmark not in (None, planned.benchmark):
         raise UsageError(f"{known} is a race of {planned.benchmark}, not of {arguments.benchmark}; nothing was run.")
     if arguments.resume:  # code of the working directory runs only if the user names it, not for a name in race.json
@@ -88,7 +91,8 @@ def new_race(arguments: argparse.Namespace, rest: list[str]) -> tuple[Path, Race
     by = "MLPerf requires" if spec.ruleset in MLPERF_RULESETS else "its rules require"
     few = f"{by} {needed} runs per set, this race has {arguments.runs} (use --runs {needed})"
     no_package = "for an ablation" if arguments.ablate else "" if arguments.runs == needed else few
-    plan = {"comparisons": comparisons, "ablation": arguments.ablate, "no_package": no_package}
+    until = decided_looks(arguments)
+    plan = {"comparisons": comparisons, "ablation": arguments.ablate, "no_package": no_package, "until_decided": until}
     return planned_race(arguments, benchmark, sides, **plan)
 
 

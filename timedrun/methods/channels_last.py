@@ -31,8 +31,9 @@ def crash(norm: nn.Module) -> str:
 
 def _refuse_crash(norm: nn.Module, inputs: tuple[Tensor, ...]) -> None:
     x = inputs[0]
-    trained = torch.is_grad_enabled() and any(parameter.requires_grad for parameter in norm.parameters())
-    if x.device.type == "cpu" and trained and not x.requires_grad and is_channels_last(x):
+    if x.device.type != "cpu" or x.requires_grad or not torch.is_grad_enabled() or not is_channels_last(x):
+        return
+    if any(parameter.requires_grad for parameter in norm.parameters()):
         raise ValueError(f"channels_last: {crash(norm)}; remove channels_last, or train a layer before the norm")
 
 

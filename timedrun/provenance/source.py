@@ -43,7 +43,7 @@ def provenance(root: Path) -> SourceState:
 
 
 def git(root: Path, *arguments: str) -> str | None:
-    """Return the output of a read-only git command in `root`, None if git is missing or fails."""
+    """Return the output of a git command in `root`, None if git is missing or fails."""
     # A parent git process (such as a hook) sets variables that point at another repository.
     variables = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     variables["GIT_OPTIONAL_LOCKS"] = "0"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,9 +63,9 @@ def revisions(repository: Path, names: Sequence[str]) -> list[Revision]:
 
 @contextmanager
 def checked_out(
-    repository: Path, sides: Sequence[Revision], *, build: str = "", shared: Sequence[str] = ()
+    repository: Path, sides: Mapping[str, Revision], *, build: str = "", shared: Sequence[str] = ()
 ) -> Iterator[dict[str, Path]]:
-    """Check every revision out in a folder of its own, and yield the folders by the revision's name.
+    """Check the revision of every side out in a folder of its own, and yield the folders by the side.
 
     Args:
         build: command line that is run in each folder first.
@@ -76,13 +76,13 @@ def checked_out(
     places: dict[str, Path] = {}
     with tempfile.TemporaryDirectory(prefix="timedrun-commits-") as parent:
         try:
-            for number, side in enumerate(sides):
-                places[side.name] = repository if side.is_worktree else Path(parent) / str(number)
-                if not side.is_worktree:
-                    _add(repository, side, places[side.name], shared)
+            for name, revision in sides.items():
+                places[name] = repository if revision.is_worktree else Path(parent) / name
+                if not revision.is_worktree:
+                    _add(repository, revision, places[name], shared)
                 if build:
-                    stdio.stage(f"{side.name}: {build}")
-                    _build(build, side, places[side.name])
+                    stdio.stage(f"{revision.name}: {build}")
+                    _build(build, revision, places[name])
             yield places
         finally:
             for place in places.values():
@@ -90,11 +90,11 @@ def checked_out(
                     git(repository, "worktree", "remove", "--force", str(place))
 
 
-def _build(command: str, side: Revision, place: Path) -> None:
+def _build(command: str, revision: Revision, place: Path) -> None:
     built = subprocess.run(["/bin/sh", "-c", command], cwd=place, capture_output=True, text=True, errors="replace")
     if built.returncode:
         last = " ".join((built.stdout + built.stderr).splitlines()[-MOST_NAMED:])
-        raise PreflightError([f"{side.name}: --build ended with exit code {built.returncode}: {printable(last)}"])
+        raise PreflightError([f"{revision.name}: --build ended with exit code {built.returncode}: {printable(last)}"])
 
 
 def _add(repository: Path, side: Revision, place: Path, shared: Sequence[str]) -> None:

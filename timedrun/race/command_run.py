@@ -77,9 +77,11 @@ class CommandRun:
         """Run the command to its end. Return its exit code, and True if a signal ended it. Raises TimedrunError if it
         could not be started."""
         with self._signals():
-            log = self._open()
+            self.paths.side.mkdir(parents=True)
+            log = RunLog(self.paths.log, clock=lambda: self._wall + self._now)
             reason = "the harness failed"
             try:
+                self._log_settings(log)
                 process = self._process = self._start(log)
                 self._read(process, log)
                 reason = self._reason(process.returncode, started=log.started)
@@ -92,11 +94,9 @@ class CommandRun:
                 ledger.close(self.paths.log)
         return process.returncode, bool(self._received)
 
-    def _open(self) -> RunLog:
-        """Create the result's files, and its log up to the settings."""
+    def _log_settings(self, log: RunLog) -> None:
+        """Announce the run, write the files next to its log, and log its settings."""
         side, paths = self.side, self.paths
-        paths.side.mkdir(parents=True)
-        log = RunLog(paths.log, clock=lambda: self._wall + self._now)
         values, state = asdict(side), source.provenance(self.directory)
         digest, system = digest_of(values), command_system.name_of(side.name)
         entry = ledger.announce(
@@ -133,7 +133,6 @@ class CommandRun:
         }
         for key, value in settings.items():
             log.event(key, value)
-        return log
 
     def _start(self, log: RunLog) -> subprocess.Popen[bytes]:
         """Start the process, and its clock unless a line does."""
@@ -182,44 +181,33 @@ class CommandRun:
                     for reading in read(line):
                         self._take(log, reading)
         finally:
-            if process.poll() is None:  # its streams are closed, or the harness failed
-                self._end(process)
-            kill(process, signal.SIGKILL)
-
-    def _end(self, process: subprocess.Popen[bytes]) -> None:
-        """Wait for a process that has closed its streams, to its deadline."""
-        try:
-            left = self._deadline - self._monotonic()
-            process.wait(None if left == math.inf else max(0.0, left))
-        except subprocess.TimeoutExpired:
-            self._late = self._late or not self._received
             kill(process, signal.SIGKILL)
             process.wait()
 
     def _lines(self, process: subprocess.Popen[bytes], output: BinaryIO) -> Iterator[str]:
-        """Yield the lines of output, copied to `output`, each at the time `_now`, until the pipe is closed or the
-        process has ended. A carriage return ends a line as well: progress bars write it."""
+        """Yield the lines of output, copied to `output`, each at the time `_now`, until the process has ended and its
+        pipe is empty. A carriage return ends a line as well: progress bars write it."""
         assert process.stdout is not None
         rest, exited = b"", math.inf
         with selectors.DefaultSelector() as selector, process.stdout as pipe:
             selector.register(pipe, selectors.EVENT_READ)
-            while self._now <= exited + REST_SECONDS:
+            while self._now <= exited + REST_SECONDS and (exited == math.inf or selector.get_map()):
                 ready = selector.select(POLL_SECONDS)
                 self._now = self._monotonic()
                 if self._now > self._deadline:
                     kill(process, signal.SIGKILL if self._late or self._received else signal.SIGTERM)
                     self._deadline, self._late = self._now + END_SECONDS, True
-                if ready:
-                    data = os.read(pipe.fileno(), 1 << 16)
-                    output.write(data)
-                    *whole, rest = re.split(rb"[\r\n]+", rest + data)
-                    if not data or len(rest) > LONGEST_LINE:
-                        whole, rest = [*whole, rest], b""
-                    yield from (line.decode(errors="replace") for line in whole if line)
-                    if not data:
-                        return
-                elif exited == math.inf and process.poll() is not None:
-                    exited = self._now
+                if not ready:
+                    exited = self._now if exited == math.inf and process.poll() is not None else exited
+                    continue
+                data = os.read(pipe.fileno(), 1 << 16)
+                output.write(data)
+                *whole, rest = re.split(rb"[\r\n]+", rest + data)
+                if not data or len(rest) > LONGEST_LINE:
+                    whole, rest = [*whole, rest], b""
+                yield from (line.decode(errors="replace") for line in whole if line)
+                if not data:
+                    selector.unregister(pipe)
 
     def _start_clock(self, log: RunLog) -> None:
         self._load.begin()

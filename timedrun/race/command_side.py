@@ -13,8 +13,8 @@ from mlevents import keys
 from mlevents.event import MARK, is_number
 from mlevents.rounds.own_rules import benchmark_rules
 from mlevents.rounds.ruleset import BenchmarkRules
+from timedrun.race.race_file import COMMANDS
 
-BENCHMARK: Final = "command"
 MLLOG: Final = "mllog"
 JSON: Final = "json:"
 UNITS: Final = {"seconds": 1.0, "ms": 1e-3, "minutes": 60.0}
@@ -37,7 +37,7 @@ class CommandSide:
 
     name: str
     """Of its folder."""
-    benchmark: str = BENCHMARK
+    benchmark: str = COMMANDS
     command: str
     """Command line for the shell; `{seed}` stands for the seed."""
     directory: str = "."

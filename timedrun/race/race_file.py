@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from string import ascii_lowercase
 from typing import Any, Final, Literal
 
 import cattrs
@@ -15,9 +16,11 @@ from judging.ground.errors import TimedrunError, UsageError
 from judging.ground.result_files import ResultPaths, read_json, write_json
 
 RACE_FILE: Final = "race.json"
+COMMANDS: Final = "command"
+"""What stands for a benchmark in a race of commands."""
 ALONE: Final = ", alone"
 """End of an ablation's row that is about its side `fast`."""
-Status = Literal["planned", "running", "finished", "failed", "interrupted", "left out"]
+Status = Literal["planned", "running", "finished", "failed", "interrupted", "left out", "not needed"]
 
 
 @dataclass(kw_only=True)
@@ -74,6 +77,10 @@ class Race:
     ablation: bool = False
     budgets: dict[str, Budget] = field(default_factory=dict)
     """Sweep: budget of each side by its folder; the first curve is the baseline. Empty for a race."""
+    differences: list[str] = field(default_factory=list)
+    """What differs between the commits of the sides, as lines."""
+    until_decided: bool = False
+    """The race ends with the round after which every comparison has a verdict."""
     no_package: str = ""
     """Why the sides make no package, "" if they make one."""
     turns: list[Turn]
@@ -104,6 +111,11 @@ def load(folder: Path) -> Race:
         return cattrs.structure({**plan, "report": values}, Race)
     except (cattrs.BaseValidationError, TypeError) as error:
         raise UsageError(f"{folder / RACE_FILE}: {'; '.join(cattrs.transform_error(error))}.") from None
+
+
+def letters(count: int) -> list[str]:
+    """Return the letters of as many sides: a to z, then 27, 28 ..."""
+    return [*ascii_lowercase, *(str(number) for number in range(27, count + 1))][:count]
 
 
 def paths_of(folder: Path, turn: Turn) -> ResultPaths:

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from judging.checking.check_report import CheckResult, result_lines
 from judging.comparison.compare import compare_sets, pairs_of
+from judging.comparison.sequential import FIRST_LOOK, confidence_of_look
 from judging.comparison.speedup_ratio import Ratio
 from judging.ground import stdio
 from judging.ground.errors import describe
@@ -120,7 +121,17 @@ class Report:
 
     @property
     def confidence(self) -> float:
+        """Of an interval; that of a race until it is decided holds at all of its looks."""
+        if self.race.until_decided:
+            pairs = min(len(self.race.of_side(side, "finished")) for side in self.race.sides)
+            return confidence_of_look(max(pairs, FIRST_LOOK), self.race.runs)
         return 1 - 0.05 / (len(self.race.comparisons) if self.race.ablation else 1)
+
+    @property
+    def decided(self) -> bool:
+        """True if every comparison has a verdict."""
+        verdicts = [ratio.verdict for ratio in self.ratios.values()]
+        return len(verdicts) == len(self.race.comparisons) and {*verdicts} <= {"faster", "slower"}
 
     def make_package(self) -> None:
         answers = self.race.options.get("answers")
@@ -190,7 +201,7 @@ class Report:
                 f" over the bare config; the {len(rows)} intervals hold all at once with 95 % (Bonferroni)."
             )
         elif last:
-            caption += f" Speed-up: of {self.race.sides[last]} over the config of the row, from pairs of runs."
+            caption += f" Speed-up: of {self.race.sides[last]} over the one of the row, from pairs of runs."
         verdict = "method makes it" if self.race.ablation else f"{self.race.sides[last]} is" if last else "verdict"
         header = ["config", f"speed-up [{100 * self.confidence:.4g} %]", verdict, "reached", "median", "range"]
         header.append("by medians")
@@ -220,8 +231,11 @@ class Report:
         """Return the lines below the table; paths are relative to `shown`."""
         lines = [NOTICE]
         for side, label in self.race.sides.items():
-            for turn in (turn for turn in self.race.turns if turn.side == side and turn.why):
+            of_side = [turn for turn in self.race.turns if turn.side == side and turn.status != "not needed"]
+            for turn in (turn for turn in of_side if turn.why):
                 lines.append(printable(f"{turn.status:<11} {label}, run {turn.number}: {turn.why}"))
+        if ended := next((turn.why for turn in self.race.turns if turn.status == "not needed"), ""):
+            lines.append(f"ended       {ended} of at most {self.race.runs}")
         for side, what in self.race.emulated.items():
             lines.append(printable(f"emulated    {self.race.sides[side]}: {what}; its ratios hold on such CPUs only"))
         busy = [run for runs in self.sets.values() for run in runs if run.disturbances]
@@ -237,7 +251,7 @@ class Report:
                 alone = f"{median(times):.3g} s of training alone (the speedrun's clock)"
                 lines.append(f"clocks      {label}: {alone}, {median(steps):,.0f} steps (medians)")
         lines += filter(None, [start_up(sum(self.sets.values(), []))])
-        lines += self.race.options.get("differences", [])
+        lines += map(printable, self.race.differences)
         for ratio in self.ratios.values():
             if ratio.portable and not self.race.ablation:
                 lines.append(f"portable    {ratio.portable_text}")

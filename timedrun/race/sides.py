@@ -7,13 +7,12 @@ import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from string import ascii_lowercase
 
 from judging.ground.errors import UsageError
 from timedrun.benchmark import Benchmark
 from timedrun.config import RunConfig, digest
 from timedrun.config_choice import FILE, config_of, with_change
-from timedrun.race.race_file import ALONE, Comparison
+from timedrun.race.race_file import ALONE, Comparison, letters
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,10 +28,10 @@ def sides_of(benchmark: Benchmark, texts: Sequence[str], data: str | None, overr
     letter (`--a.optimizer.peak-lr 0.1` for the first, `--27.optimizer.peak-lr` after z) after those for all sides. A
     file and a changed config are labelled as typed; a config that is named twice, as a control, gets the label
     "... (again)" and a folder of its own."""
-    letters = [*ascii_lowercase, *(str(number) for number in range(27, len(texts) + 1))][: len(texts)]
-    given = split_overrides(overrides, letters, texts)
+    of_sides = letters(len(texts))
+    given = split_overrides(overrides, of_sides, texts)
     sides: list[Side] = []
-    for letter, text in zip(letters, texts, strict=True):
+    for letter, text in zip(of_sides, texts, strict=True):
         prog = f"timedrun run {benchmark.name} {shlex.quote(text)}"  # whose --help lists the settings
         config = config_of(benchmark, text, data, [*given[""], *given[letter]], prog=prog)
         own = " ".join(word.removeprefix("--") for word in given[letter])

@@ -60,14 +60,40 @@ def test_commits_are_raced_and_what_differs_is_told(train: str, capsys: pytest.C
     assert "Factor 1" in capsys.readouterr().out
     medians = [sorted(times)[0] for times in json.loads(Path("race/race.json").read_text())["runs_seconds"].values()]
     assert medians[0] > 1.5 * medians[1]
+    assert "Factor 1" in json.loads(Path("race/race.json").read_text())["race"]["differences"][1]
     commits = {json.loads(Path(f"race/{side}/run_0/provenance.json").read_text())["commit"] for side in "ab"}
     assert len(commits) == 2
     assert main(["race", "command", "--report", "race"]) == 0
 
 
+def test_the_same_commit_twice_is_a_control_at_that_commit(train: str) -> None:
+    for words in (["init", "--quiet", "-b", "main"], ["add", "train.sh"], ["commit", "--quiet", "-m", "One"]):
+        Path("train.sh").write_text(f"exec {train} 1\n")
+        subprocess.run(["git", "-c", "user.name=A", "-c", "user.email=a@example.org", *words], check=True)
+    words = ["race", "command", "--at", "main", "--at", "main", *READ, "--runs", "1", "--results", "race", "--", "sh"]
+    Path("data").touch()  # untracked, so in no commit
+    assert main([*words, "train.sh; test ! -e data"]) == 0
+    assert list(json.loads(Path("race/race.json").read_text())["runs_seconds"]) == ["main", "main (again)"]
+
+
+def test_a_race_ends_when_it_is_decided(train: str, capsys: pytest.CaptureFixture[str]) -> None:
+    words = [f"{train} 4", f"{train} 1", *READ, "--runs", "9", "--until-decided", "--results", "race"]
+    assert main(["race", "command", *words]) == 0
+    report = json.loads(Path("race/race.json").read_text())
+    finished = [turn["number"] for turn in report["race"]["turns"] if turn["status"] == "finished"]
+    assert finished == [number for number in range(max(finished) + 1) for _ in "ab"] and 3 <= max(finished) < 8
+    assert f"ended       decided after {len(finished) // 2} pairs of at most 9" in capsys.readouterr().out
+    left = [turn for turn in report["race"]["turns"] if turn["status"] == "not needed"]
+    assert len(left) == 18 - len(finished) and left[0]["why"] == f"decided after {len(finished) // 2} pairs"
+    (ratio,) = report["ratios"].values()
+    assert ratio["verdict"] == "faster" and ratio["confidence"] > 0.97
+    assert main(["race", "--report", "race"]) == 2
+    assert "timedrun race command --report race" in capsys.readouterr().err
+
+
 def test_a_file_holds_a_race_and_the_command_line_comes_first(train: str) -> None:
     sides = f"sides = ['{train} 1', {{command = '{train} 0.5', label = 'half'}}]\nruns = 5\n"
-    Path("race.toml").write_text(sides + "quality = 'val_loss:(.*)'\ntarget = 1.1\nlower = true\n")
+    Path("race.toml").write_text(sides + "metric = 'loss'\nquality = 'val_loss:(.*)'\ntarget = 1.1\nlower = true\n")
     assert main(["race", "command", "race.toml", "--runs", "2", "--results", "race"]) == 0
     assert list(json.loads(Path("race/race.json").read_text())["runs_seconds"]) == [f"{train} 1", "half"]
 
@@ -81,6 +107,8 @@ def test_a_file_holds_a_race_and_the_command_line_comes_first(train: str) -> Non
         (["--at", "main", *READ, "a"], "no repository of git"),
         (["missing.toml"], "No such file"),
         (["wrong.toml"], "no option qualty; a race has at, build"),
+        (["side.toml"], "neither a command line nor a table with `command`"),
+        (["a", "b", *READ, "--runs", "3", "--until-decided"], "looks after 4 pairs for the first time"),
         (["a", "--resume", "race"], "leave out commands"),
     ],
 )
@@ -88,6 +116,7 @@ def test_what_is_no_race_is_refused_before_the_first_run(
     words: list[str], said: str, train: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Path("wrong.toml").write_text("qualty = 'x'\n")
+    Path("side.toml").write_text("sides = [{label = 'x'}]\n")
     assert main(["race", "command", *words]) == 2
     assert said in capsys.readouterr().err
     assert not Path("runs").exists()

@@ -31,9 +31,9 @@ def repository(tmp_path: Path) -> Path:
 
 
 def test_each_side_has_its_commit_built_and_the_shared_data_and_no_folder_stays(repository: Path) -> None:
-    sides = revisions(repository, ["main", "faster"])
+    sides = dict(zip("ab", revisions(repository, ["main", "faster"]), strict=True))
     with checked_out(repository, sides, build="cp train.py built.py", shared=["data"]) as places:
-        assert [(places[name] / "built.py").read_text() for name in ("main", "faster")] == ["print(1)\n", "print(2)\n"]
+        assert [(places[name] / "built.py").read_text() for name in "ab"] == ["print(1)\n", "print(2)\n"]
         assert all((place / "data" / "tokens").read_text() == "0" for place in places.values())
     assert not any(place.exists() for place in places.values())
     assert len(git(repository, "worktree", "list").splitlines()) == 1 and not (repository / "built.py").exists()
@@ -48,8 +48,8 @@ def test_changes_that_no_side_has_are_refused_unless_the_tree_itself_is_one(repo
     (repository / "train.py").write_text("print(3)\n")
     with pytest.raises(UsageError, match=r"1 files: train.py.*commit them, or name --at worktree"):
         revisions(repository, ["main", "faster"])
-    with checked_out(repository, revisions(repository, ["main", WORKTREE])) as places:
-        assert (places[WORKTREE] / "train.py").read_text() == "print(3)\n"
+    with checked_out(repository, dict(zip("ab", revisions(repository, ["main", WORKTREE]), strict=True))) as places:
+        assert (places["b"] / "train.py").read_text() == "print(3)\n"
     assert (repository / "train.py").read_text() == "print(3)\n"
 
 
@@ -62,7 +62,7 @@ def test_an_unknown_commit_is_named_with_the_branches(repository: Path, name: st
 def test_no_repository_a_failed_build_and_missing_data_are_refused(repository: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no repository of git"):
         revisions(tmp_path, ["main"])
-    sides = revisions(repository, ["main"])
+    sides = dict(zip("a", revisions(repository, ["main"]), strict=True))
     for options, words in (
         ({"build": "echo no tool; exit 3"}, "code 3: no tool"),
         ({"shared": ["x"]}, "not exist"),
