@@ -11,7 +11,9 @@ from typing import Final
 from mlevents.summary import SKETCH_SIZE, RunSummary
 
 COPIED_SHARE: Final = 0.5  # of the shorter log's timed events; independent runs share no millisecond and value
-MOVED_EVALUATIONS: Final = 3  # as many equal to the millisecond since run_start are not a coincidence
+MOVED_EVALUATIONS: Final = 3  # as many equal to the millisecond since run_start are not a coincidence in long runs
+JITTER: Final = 0.003  # standard deviation of the time between two evaluations, as a share, on a quiet machine
+COINCIDENCE: Final = 1e-6  # probability below which equal times are no coincidence
 ALIKE_EVALUATIONS: Final = 4  # as many equal values without a different one are not a coincidence under different seeds
 MOSTLY_ALIKE_EVALUATIONS: Final = 8  # as many equal values are not a coincidence if few differ
 MOSTLY: Final = 0.75
@@ -56,9 +58,10 @@ def copied(first: RunSummary, second: RunSummary) -> str | None:
     shared, of = len(sketches[0] & sketches[1]), min(map(len, sketches))
     if of and shared > COPIED_SHARE * of:
         return f"share {shared} of {of} timed events to the millisecond and value: one is an edited copy"
-    times, _, evaluations = _alike(first, second)
-    if times >= MOVED_EVALUATIONS and times > COPIED_SHARE * evaluations:
-        same = f"{times} of {evaluations} evaluations at the same millisecond since run_start"
+    moments, _, evaluations = _alike(first, second)
+    enough = len(moments) >= MOVED_EVALUATIONS and len(moments) > COPIED_SHARE * evaluations
+    if enough and _chance(moments) < COINCIDENCE:
+        same = f"{len(moments)} of {evaluations} evaluations at the same millisecond since run_start"
         return f"have {same}: one is a copy moved in time"
     return None
 
@@ -77,29 +80,35 @@ def equal_quality(first: RunSummary, second: RunSummary) -> str | None:
     )
 
 
-def _alike(first: RunSummary, second: RunSummary) -> tuple[int, int, int]:
-    """Return how many evaluations are alike in time since run_start, how many in progress and value, and of how many.
+def _chance(moments: Sequence[float]) -> float:
+    """Return the probability that two independent runs have evaluations at these times since run_start, in
+    milliseconds: short runs on a quiet machine do. Only the time since the previous equal one tells anything."""
+    between = (later - earlier for earlier, later in zip([0.0, *moments], moments, strict=False))
+    return math.prod(1 / max(2 * math.sqrt(math.pi) * JITTER * length, 1) for length in between)
+
+
+def _alike(first: RunSummary, second: RunSummary) -> tuple[list[float], int, int]:
+    """Return the times since run_start, in milliseconds, that evaluations of both logs have, how many evaluations are
+    alike in progress and value, and of how many.
 
     A value counts once, since a metric may plateau. A time counts without its value as well, but not in whole seconds,
-    which is the resolution of some logs, and not in a demonstration, whose epochs may take milliseconds.
+    which is the resolution of some logs.
     """
     points = [{(point.progress, point.value): point.minutes for point in run.quality} for run in (first, second)]
     both = points[0].keys() & points[1].keys()
     values = len({value for _, value in both})
-    times = len({point[1] for point in both if abs(points[0][point] - points[1][point]) * 60_000 < 0.5})
+    same = [point for point in both if abs(points[0][point] - points[1][point]) * 60_000 < 0.5]
+    times = list({value: points[0][progress, value] * 60_000 for progress, value in same}.values())
     moments = [{(p.progress, round(p.minutes * 60_000)) for p in run.quality} for run in (first, second)]
-    fine = sum(1 for _, milliseconds in moments[0] & moments[1] if milliseconds % 1000)
-    if not (first.is_demonstration or second.is_demonstration):
-        times = max(times, fine)
-    return times, values, max(len({value for _, value in point}) for point in points)
+    fine = [float(milliseconds) for _, milliseconds in moments[0] & moments[1] if milliseconds % 1000]
+    return sorted(fine if len(fine) > len(times) else times), values, max(len({value for _, value in point}) for point in points)
 
 
 def _moments(log: RunSummary) -> set[Hashable]:
     """Return progress, value and milliseconds since run_start of each evaluation, and what `_alike` counts without the
     value, which may have been edited."""
     points = [(point.progress, point.value, round(point.minutes * 60_000)) for point in log.quality]
-    fine = [] if log.is_demonstration else [(progress, time) for progress, _, time in points if time % 1000]
-    return {*points, *fine}
+    return {*points, *((progress, time) for progress, _, time in points if time % 1000)}
 
 
 def _sharing(parts: Iterable[Iterable[Hashable]]) -> set[tuple[int, int]]:
