@@ -72,7 +72,7 @@ class Vocabulary:
         pieces = library.models.WordPiece(
             vocab={word: index for index, word in enumerate(self.words)},
             unk_token=SPECIAL_WORDS["unk"],
-            max_input_chars_per_word=100,
+            max_input_chars_per_word=200,  # as in BERT's tokenization.py, with which MLPerf's set is made
         )
         return _uncased(pieces)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from judging.ground import stdio
-from judging.ground.errors import ExitCode, UsageError
+from judging.ground.errors import ExitCode, TimedrunError, UsageError
 from judging.ground.result_files import write_json
 from judging.pages.table import Table
 from timedrun.analysis.profiled_run import StepPlan
@@ -52,7 +52,7 @@ def auto(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
         return step_times(benchmark.name, configs, STEPS, data_folder=folder, threads=threads, seconds=seconds)
 
     asked = [name for name in TOLERANCE if f"precision {name}" in arguments.tried]
-    done = Selector(
+    selector = Selector(
         config,
         [*config.equivalents(), *arguments.tried],
         lambda changes: changed(benchmark, config, changes, arguments),
@@ -61,7 +61,12 @@ def auto(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
         tolerance=max(TOLERANCE[name] for name in (config.precision, *asked)),
         expired=lambda: left() <= 0,
         shown=lambda text: stdio.stage(f"timedrun auto: {text}", terminal_only=False),
-    ).run()
+    )
+    try:
+        done = selector.run()
+    except ValueError as error:
+        words = f"timedrun auto: {error}; {out} was not written; give more --minutes or fewer --try."
+        raise TimedrunError(words) from None
     stdio.stage("")
     notes = f"timedrun auto -O{arguments.level} from {config.name}: {'; '.join(done.sentences)}. {config.notes}"
     chosen = replace(done.settings, name=f"{config.name}_auto", notes=notes)

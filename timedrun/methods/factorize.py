@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from timedrun.methods.method import Method
+from timedrun.methods.method import Method, left_out
 
 
 def factors(weight: Tensor, rank: int) -> tuple[Tensor, Tensor]:
@@ -86,14 +86,15 @@ class Factorize(Method, name="factorize"):
             self.require(field, getattr(self, field) >= 1, "1 or more")
 
     def model(self, model: nn.Module) -> tuple[nn.Module, str]:
-        holders = Counter(parameter for layer in model.modules() for parameter in layer._parameters.values())
+        layers = list(model.modules())
+        holders = Counter(parameter for layer in layers for parameter in layer._parameters.values())
         ranks = {
             layer: rank
-            for layer in model.modules()
+            for layer in layers
             if (rank := self._rank(layer)) and holders[layer.weight] == 1  # type: ignore[index]  # tied weights stay so
         }
         pairs = {layer: _factorized(layer, rank) for layer, rank in ranks.items()}  # a layer used twice stays one
-        for parent in list(model.modules()):
+        for parent in layers:
             for name, child in parent._modules.items():
                 if child in pairs:
                     setattr(parent, name, pairs[child])
@@ -103,7 +104,9 @@ class Factorize(Method, name="factorize"):
                 "make smaller",
                 "lower the limits or remove it from the methods",
             )
-        return model, f"{len(pairs)} layers"
+        plain = (nn.Conv2d, nn.Linear)
+        rest = (layer for layer in layers if isinstance(layer, plain) and layer not in pairs)
+        return model, f"{len(pairs)} layers{left_out(rest)}"
 
     def _rank(self, layer: nn.Module) -> int:
         """Return the rank to factorize `layer` at, 0 to leave it as it is."""

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from timedrun.methods.method import Method, Stage
+from timedrun.methods.method import Method, Stage, left_out
 
 FEATURES = torch.float8_e4m3fn
 GRADIENTS = torch.float8_e5m2
@@ -107,6 +107,7 @@ class Float8(Method, name="float8", stage=Stage.FORMAT):
                 f"found no linear layer named {self.layers!r} whose inputs and outputs {MULTIPLE} divides",
                 "change float8.layers or remove it from the methods",
             )
+        left = left_out(layer for layer in model.modules() if isinstance(layer, nn.Linear) and layer not in layers)
         for layer in layers:
             layer.__class__ = Float8Linear
-        return model, f"{len(layers)} linear layers"
+        return model, f"{len(layers)} linear layers{left}"

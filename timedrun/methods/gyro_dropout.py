@@ -13,7 +13,8 @@ from timedrun.training.sampling import stream_seed
 
 
 class GyroDropoutLayer(nn.Dropout):
-    """Dropout of the features of (N, F), (N, L, F) or of the channels of (N, C, H, W) with masks given from outside.
+    """Dropout of the features of (N, F), (N, L, F), (N, H, H, F) or of the channels of (N, C, H, W) with masks given
+    from outside.
 
     Attention keeps ordinary dropout of `p`: code that only reads `p`, and probabilities (rows that sum to 1), which
     have no features: whole heads or keys would be dropped.
@@ -40,7 +41,7 @@ class GyroDropoutLayer(nn.Dropout):
     def forward(self, input: Tensor) -> Tensor:
         if not self.training or self._attention:
             return super().forward(input)
-        images = input.dim() == 4
+        images = input.dim() == 4 and not input.shape[1] == input.shape[2] != input.shape[3]
         features = input.shape[1 if images else -1]
         if self._masks is None or self._masks.shape[1] != features or self._masks.device != input.device:
             self._attention = self._is_attention(input)

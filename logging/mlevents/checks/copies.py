@@ -101,7 +101,11 @@ def _alike(first: RunSummary, second: RunSummary) -> tuple[list[float], int, int
     times = list({value: points[0][progress, value] * 60_000 for progress, value in same}.values())
     moments = [{(p.progress, round(p.minutes * 60_000)) for p in run.quality} for run in (first, second)]
     fine = [float(milliseconds) for _, milliseconds in moments[0] & moments[1] if milliseconds % 1000]
-    return sorted(fine if len(fine) > len(times) else times), values, max(len({value for _, value in point}) for point in points)
+    return (
+        sorted(fine if len(fine) > len(times) else times),
+        values,
+        max(len({value for _, value in point}) for point in points),
+    )
 
 
 def _moments(log: RunSummary) -> set[Hashable]:

@@ -34,8 +34,12 @@ def test_encoding_with_remembered_words_equals_the_tokenizer_on_any_text(encoder
 
 
 def test_every_plain_character_and_a_word_too_long_encode_as_the_tokenizer_does(encoder: Encoder) -> None:
-    texts = [f"a{chr(code)}B {chr(code)} c" for code in (*range(32, 127), *map(ord, "–—‘’“”…"))] + ["x" * 101 + " y"]
-    assert list(map(list, encoder.encode(texts))) == by_tokenizers(texts)
+    texts = [f"a{chr(code)}B {chr(code)} c" for code in (*range(32, 127), *map(ord, "–—‘’“”…"))] + ["x" * 200 + " y"]
+    texts.append("x" * 201 + " y")
+    encoded = list(map(list, encoder.encode(texts)))
+    assert encoded == by_tokenizers(texts)
+    unknown = topics_vocabulary().special.unk
+    assert unknown not in encoded[-2] and encoded[-1][0] == unknown  # 200 characters: BERT's tokenization.py
 
 
 def test_encoding_equals_transformers_bert_tokenizer(encoder: Encoder, tmp_path: Path) -> None:

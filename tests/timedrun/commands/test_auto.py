@@ -59,6 +59,19 @@ def test_the_config_written_has_what_pays_and_evidence(tmp_path: Path, capsys: p
     assert cli.main(words) == 2 and "exists; nothing was measured" in capsys.readouterr().err
 
 
+def test_steps_that_take_longer_than_the_time_given_end_in_words(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def slow(benchmark: str, configs: Mapping[str, RunConfig], plan: StepPlan, **_: object) -> object:
+        return {}, dict.fromkeys(configs, "not done within 5 s")
+
+    monkeypatch.setattr(commands, "step_times", slow)
+    out = tmp_path / "fast.json"
+    assert cli.main(["auto", "language_model", "baseline", "--data", "topics", "--out", str(out)]) == 1
+    error = capsys.readouterr().err
+    assert "not done within 5 s" in error and "give more --minutes" in error and not out.exists()
+
+
 def test_16_bits_are_tried_where_they_are_named_and_the_cpu_has_them(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -79,6 +79,15 @@ def test_attention_keeps_its_dropout_and_what_is_off_stays_off(read: bool) -> No
         stack(GyroDropout()).model(nn.Sequential(nn.Dropout(0.0)))
 
 
+@pytest.mark.parametrize("shape", [(2, 5, 5, 16), (2, 16, 5, 5), (2, 16, 16, 16)])
+def test_the_features_of_images_are_their_channels_wherever_they_are(shape: tuple[int, ...]) -> None:
+    speed = stack(GyroDropout(sigma=4, tau=1))
+    model = speed.model(nn.Sequential(nn.Dropout()))
+    speed.before_step(model, 0, 0.0)
+    whole = model(torch.ones(shape)).transpose(1, 3 if shape[1] == 5 else 1).flatten(2)
+    assert bool((whole == whole[:, :, :1]).all()) and whole.unique().tolist() == [0, 2]
+
+
 def test_layers_have_masks_of_their_own_which_follow_the_model_to_its_device() -> None:
     speed = stack(GyroDropout(sigma=4, tau=1))
     model = speed.model(nn.Sequential(nn.Dropout(), nn.Dropout()))

@@ -134,7 +134,10 @@ def test_ranks_that_save_nothing_leave_the_layer() -> None:
 
 def test_a_layer_used_twice_stays_one_and_unsuitable_ones_are_left() -> None:
     shared, grouped = nn.Linear(300, 300), nn.Conv2d(256, 256, 1, groups=2)
-    model = stack(Factorize()).model(nn.Sequential(shared, shared, grouped, nn.Linear(300, 10)))
+    speed = stack(Factorize())
+    model = speed.model(nn.Sequential(shared, shared, grouped, nn.Linear(300, 10)))
+    left = "1 torch.nn.modules.conv.Conv2d, 1 torch.nn.modules.linear.Linear"
+    assert speed.report == [f"factorize: 1 layers; left as they were: {left}"]
     assert model[0] is model[1] and model[2] is grouped and isinstance(model[3], nn.Linear)  # type: ignore[index]
 
 
