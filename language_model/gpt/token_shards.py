@@ -84,8 +84,9 @@ class ShardStore:
         return ShardedTokens(self.shards[split])
 
     def verify(self) -> None:
-        """Read every token. Raises DataError if a token is outside the vocabulary, or if no document begins in a
-        split."""
+        """Read every token. Raises DataError if a token is outside the vocabulary, if no document begins in a split, or
+        if a shard is in both splits."""
+        names: dict[str, tuple[Split, str]] = {}
         for split, part in self.shards.items():
             documents = 0
             for shard in part:
@@ -93,6 +94,12 @@ class ShardStore:
                 if int(tokens.max(initial=0)) >= self.vocabulary:
                     raise DataError(f"{shard.path} has a token outside the vocabulary of {self.vocabulary:,}.")
                 documents += int((tokens == self.end_of_text).sum())
+                of, name = names.setdefault(hashlib.sha256(tokens).hexdigest(), (split, shard.path.name))
+                if of != split:
+                    raise DataError(
+                        f"{shard.path} of the {split} split has the tokens of {name} of the {of} split: the loss would"
+                        " be that of text seen in training; remove one of the two."
+                    )
             if not documents:
                 raise DataError(
                     f"{self.folder}: the {split} split has no token {self.end_of_text}, which begins a document; it"

@@ -99,6 +99,12 @@ def test_a_check_of_every_token_finds_another_encoding(folder: Path) -> None:
         ShardStore(folder).verify()
 
 
+def test_a_check_of_every_token_finds_a_training_shard_that_is_evaluated(folder: Path) -> None:
+    (folder / "fineweb_val_000001.bin").write_bytes((folder / "fineweb_train_000002.bin").read_bytes())
+    with pytest.raises(DataError, match="fineweb_val_000001.bin of the validation split has the tokens of fineweb_tr"):
+        ShardStore(folder).verify()
+
+
 def test_the_identity_covers_every_byte_and_the_digest_before_the_clock_only_headers(folder: Path) -> None:
     before = ShardStore(folder)
     path = folder / "fineweb_train_000002.bin"
