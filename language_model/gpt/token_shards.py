@@ -94,7 +94,7 @@ class ShardStore:
                 if int(tokens.max(initial=0)) >= self.vocabulary:
                     raise DataError(f"{shard.path} has a token outside the vocabulary of {self.vocabulary:,}.")
                 documents += int((tokens == self.end_of_text).sum())
-                of, name = names.setdefault(hashlib.sha256(tokens).hexdigest(), (split, shard.path.name))
+                of, name = names.setdefault(hashlib.sha256(tokens.data).hexdigest(), (split, shard.path.name))
                 if of != split:
                     raise DataError(
                         f"{shard.path} of the {split} split has the tokens of {name} of the {of} split: the loss would"
