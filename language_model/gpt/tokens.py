@@ -15,6 +15,7 @@ import numpy as np
 
 from judging.ground.atomic_file import FileWriter, StoredFile, check_content, check_size, write_file
 from judging.ground.errors import DataError, UsageError
+from judging.ground.file_kind import require_own_kind
 from language_model.gpt.encoding import (
     GPT2_VOCABULARY,
     SPLITS,
@@ -136,6 +137,7 @@ def read_manifest(folder: Path) -> Manifest:
     path = folder / MANIFEST
     if not path.is_file():
         raise DataError(f"{folder} has no {MANIFEST}, so it is not a token store; make one with `timedrun prepare`.")
+    require_own_kind(path)
     try:
         stored = json.loads(path.read_text(encoding="utf-8"))
         digest = stored.pop("sha256")

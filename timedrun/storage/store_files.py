@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from judging.ground.atomic_file import StoredFile, check_content, failures, is_inside, write_file
 from judging.ground.errors import DataError
+from judging.ground.file_kind import require_own_kind
 
 WORK = "preparation"
 """Folder within an unfinished store, for what a rerun may use; it is removed when the manifest is written."""
@@ -38,6 +39,7 @@ def read_manifest(path: Path, kind: type[Kind], version: int, *, absent: str) ->
     Raises:
         DataError: there is none, which is `absent`; or it is damaged, of another version, or lists files elsewhere.
     """
+    require_own_kind(path)
     try:
         values = json.loads(path.read_bytes())
         if (written := values.get("version")) != version:

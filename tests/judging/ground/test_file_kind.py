@@ -10,14 +10,17 @@ from image_classification import cifar10
 from image_classification.loaders.pillow import decode
 from image_classification.preparation.sources import read_labels
 from image_classification.preparation.tar_listing import list_tar
+from image_classification.stores.manifest import ImageManifest
 from judging.ground.atomic_file import StoredFile, check_size
 from judging.ground.errors import DataError
 from judging.ground.file_kind import other_kind
 from judging.ground.token_shard import read_shard
+from language_model.gpt import tokens
 from language_model.gpt.encoding import BytePairs, read_text
 from language_model.text.corpus import Corpus
 from language_model.text.vocabulary import read_vocabulary
 from language_model.weights import load_safetensors
+from timedrun.storage import store_files
 
 POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 200001024\n"
 KINDS = {
@@ -39,20 +42,22 @@ READERS: dict[str, Callable[[Path], object]] = {
     "CIFAR-10": lambda path: cifar10.require(path.parent),
     "store": lambda path: check_size(path.parent, path.name, StoredFile(bytes=9, sha256="")),
     "weights": load_safetensors,
+    "manifest": lambda path: store_files.read_manifest(path, ImageManifest, 1, absent=""),
+    "manifest of tokens": lambda path: tokens.read_manifest(path.parent),
 }
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("reader", READERS)
 def test_a_file_of_another_kind_is_named_as_what_it_is(tmp_path: Path, reader: str, kind: str) -> None:
-    for name in cifar10.FILES:
+    for name in (*cifar10.FILES, tokens.MANIFEST):
         (tmp_path / name).write_bytes(KINDS[kind])
     path = tmp_path / "data_batch_1.bin"
     if (reader, kind) == ("documents", "gunzip"):
         return  # compressed text is read
     with pytest.raises(DataError, match=kind) as refused:
         READERS[reader](path)
-    assert path.name in str(refused.value)
+    assert (tokens.MANIFEST if reader == "manifest of tokens" else path.name) in str(refused.value)
 
 
 @pytest.mark.parametrize("data", [b"", b"Text <html>", b"BZhang came.", b"\x88\xd84\x01", b"\xff\xd8\xff\xe0"])
