@@ -21,6 +21,7 @@ RUN_EXAMPLE = Path(__file__).with_name("run_example.py")
         ("hugging_face_trainer", "accelerate", "ema: 60 updates", r"loss of the averaged weights ([\d.]+)", -3.0),
         ("lightning_module", "pytorch_lightning", "ema: 115 updates", r"accuracy of the averaged.* ([\d.]+) \(", 0.6),
         ("torchtitan_loop", "transformers", "sam: 4 steps", r"loss of the averaged weights ([\d.]+)", -3.0),
+        ("any_script --epochs 3", "sklearn", "training starts", r"accuracy ([\d.]+) time", 0.6),
         ("timm_model", "timm", "bias of head set to -ln(10)", r"accuracy of the averaged weights ([\d.]+)", 0.5),
     ],
 )
@@ -29,8 +30,9 @@ def test_an_example_trains_with_its_methods(
 ) -> None:
     if find_spec(requires) is None:
         pytest.skip(f"{requires} is not installed")
+    name, *options = example.split()
     done = subprocess.run(
-        [sys.executable, str(RUN_EXAMPLE), str(EXAMPLES / f"{example}.py")],
+        [sys.executable, str(RUN_EXAMPLE), str(EXAMPLES / f"{name}.py"), *options],
         cwd=tmp_path,
         capture_output=True,
         text=True,
