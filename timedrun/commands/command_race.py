@@ -14,17 +14,19 @@ import cattrs
 from judging.ground import ledger
 from judging.ground.errors import ExitCode, UsageError
 from judging.ground.result_files import make_new_folder, read_json, write_json
-from timedrun.commands.conduct import conduct, decided_looks, side_file
-from timedrun.commands.options import add_rounds, add_until_decided, at_least
+from timedrun.commands.conduct import conduct, side_file, verdict_options
+from timedrun.commands.options import add_rounds, add_verdict, at_least
 from timedrun.race import race_file
 from timedrun.race.checkouts import WORKTREE, Revision, checked_out, differences, revisions
 from timedrun.race.command_run import CommandRun
 from timedrun.race.command_side import CommandSide
-from timedrun.race.race_file import COMMANDS, Comparison, Race, Turn, letters, paths_of
+from timedrun.race.race_file import COMMANDS, CONTROL, Comparison, Race, Turn, letters, paths_of
 from timedrun.race.schedule import schedule
 
 SETTINGS: Final = ("quality", "target", "lower", "metric", "start", "stop", "reported", "seed_variable", "minutes")
 """Options that are settings of every side."""
+LONGEST_LABEL: Final = 40
+"""Characters of a command that is its own label; a longer one is labelled by its letter and the words of its own."""
 EPILOG: Final = """\
 The clock is timedrun's: from the start of the process (or a line with --start) until the first evaluation that reaches
 the target (or a line with --stop), as the lines arrive. Each run becomes an MLPerf log with its command, environment,
@@ -68,7 +70,7 @@ def command_parser() -> ArgumentParser:
     add("--results", help="folder of the race (default: runs/command/race_N)")
     add("--json", action="store_true", help="print race.json")
     add_rounds(parser, 5)
-    add_until_decided(parser)
+    add_verdict(parser)
     parser.set_defaults(verb="race", benchmark=COMMANDS)
     return parser
 
@@ -113,6 +115,10 @@ def new_race(arguments: Namespace) -> tuple[Path, Race]:
     sides = {letter: CommandSide(name=letter, command=command, **settings) for letter, (_, command) in labelled.items()}
     labels = {letter: label for letter, (label, _) in labelled.items()}
     *slower, last = sides
+    if arguments.control:
+        sides[CONTROL] = replace(sides["a"], name=CONTROL)
+        labels[CONTROL] = f"{labels['a']} (control)"
+        named |= {CONTROL: named["a"]} if named else {}
     options: dict[str, Any] = {}
     if named:
         options = {"repo": arguments.repo, "build": arguments.build, "shared": arguments.share}
@@ -122,13 +128,20 @@ def new_race(arguments: Namespace) -> tuple[Path, Race]:
         runs=arguments.runs,
         options=options,
         sides=labels,
+        commands={label: command for label, command in labelled.values() if label != command and not named},
         comparisons=[Comparison(row=labels[letter], slow=letter, fast=last) for letter in slower],
         differences=[
             line for side in slower if named for line in differences(Path(arguments.repo), named[side], named[last])
         ],
-        until_decided=decided_looks(arguments),
+        **verdict_options(arguments, len(labelled)),
         no_package="for commands",
-        turns=schedule(list(sides), arguments.runs, arguments.first_seed, unpaired_seeds=arguments.unpaired_seeds),
+        turns=schedule(
+            list(labelled),
+            arguments.runs,
+            arguments.first_seed,
+            unpaired_seeds=arguments.unpaired_seeds,
+            control=arguments.control,
+        ),
     )
     folder = make_new_folder(arguments.results, Path("runs") / COMMANDS, "race")
     (folder / "sides").mkdir()
@@ -148,7 +161,11 @@ def sides_of(arguments: Namespace) -> tuple[dict[str, tuple[str, str]], dict[str
             raise UsageError("--at needs the command that is run at each commit; give it after --.")
         given = [(revision.name, " ".join(arguments.sides)) for revision in named]
     labelled: dict[str, tuple[str, str]] = {}
+    shared = set.intersection(*({*command.split()} for _, command in given)) if len(given) > 1 else set()
     for letter, (label, command) in zip(letters(len(given)), given, strict=True):
+        if label == command and len(label) > LONGEST_LABEL:
+            own = " ".join(word for word in label.split() if word not in shared)
+            label = f"{letter}: {own}"[:LONGEST_LABEL] if own else letter
         while label in [other for other, _ in labelled.values()]:
             label += " (again)"
         labelled[letter] = (label, command)

@@ -6,6 +6,7 @@ import argparse
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from judging.comparison.sequential import FIRST_LOOK
 from judging.ground import stdio
@@ -13,7 +14,8 @@ from judging.ground.errors import ExitCode, UsageError
 from mlevents.mlcommons import checker_version
 from timedrun.commands.check import check_paths
 from timedrun.race import race_file
-from timedrun.race.race_file import RACE_FILE, Race, Turn
+from timedrun.race.decision import EXIT_CODES, KeepIf
+from timedrun.race.race_file import CONTROL, RACE_FILE, Race, Turn
 from timedrun.race.report import Report
 from timedrun.race.schedule import Start, plan_again, run_all, settle
 from timedrun.race.sweep_report import SweepReport
@@ -58,14 +60,26 @@ def conduct(arguments: argparse.Namespace, folder: Path, planned: Race, start: S
         stdio.message(f"timedrun {arguments.verb}: some runs are missing; continue with `{again}`")
     elif not arguments.json:
         stdio.next_command("report", folder)
-    return ExitCode.INTERRUPTED if interrupted else ExitCode.ERROR if report.failed else ExitCode.OK
+    if interrupted:
+        return ExitCode.INTERRUPTED
+    if planned.keep_if:
+        return EXIT_CODES[report.decision]
+    return ExitCode.ERROR if report.failed else ExitCode.OK
 
 
-def decided_looks(arguments: argparse.Namespace) -> bool:
-    """Return --until-decided; raise UsageError if there would be no look."""
+def verdict_options(arguments: argparse.Namespace, sides: int) -> dict[str, Any]:
+    """Return what a race of as many sides records of --until-decided, --control and --keep-if; raise UsageError for
+    what cannot be done."""
     if arguments.until_decided and arguments.runs < FIRST_LOOK:
         raise UsageError(f"--until-decided looks after {FIRST_LOOK} pairs for the first time; give more --runs.")
-    return bool(arguments.until_decided)
+    if arguments.control > arguments.runs:
+        raise UsageError(f"--control {arguments.control} is more than the {arguments.runs} rounds; give more --runs.")
+    if arguments.keep_if and sides != 2:
+        raise UsageError(f"--keep-if compares two sides, here are {sides}; nothing was run.")
+    if arguments.keep_if:
+        KeepIf.parsed(arguments.keep_if)
+    control = CONTROL if arguments.control else ""
+    return {"until_decided": arguments.until_decided, "control": control, "keep_if": arguments.keep_if}
 
 
 def end_if_decided(planned: Race, folder: Path, last: Turn) -> None:

@@ -165,12 +165,16 @@ def add_race(parser: ArgumentParser) -> None:
     parser.add_argument("--base", metavar="CONFIG", help="config to add methods to (default: CONFIG without methods)")
     _add_path(parser, "--answers", "answers for the system description of the package")
     add_rounds(parser, 5)
-    add_until_decided(parser)
+    add_verdict(parser)
 
 
-def add_until_decided(parser: ArgumentParser) -> None:
+def add_verdict(parser: ArgumentParser) -> None:
     until = "end after the round, from the 4th on, by which every comparison is decided; --runs is then the most"
     parser.add_argument("--until-decided", action="store_true", help=until)
+    control = "run the first side once more in the first N rounds: which differences the machine makes by itself"
+    parser.add_argument("--control", type=at_least(0), default=0, metavar="N", help=control)
+    keep = "exit with 0 to keep the last of two sides, 1 to discard it, 4 if inconclusive: 'time < 0.98x and quality'"
+    parser.add_argument("--keep-if", default="", metavar="CONDITION", help=keep)
 
 
 def add_sweep(parser: ArgumentParser) -> None:

@@ -15,13 +15,13 @@ from judging.ground.result_files import ResultPaths, make_new_folder, new_folder
 from mlevents.rounds import MLPERF_RULESETS
 from timedrun.benchmark import Benchmark, find
 from timedrun.commands.child_run import run_child, run_command
-from timedrun.commands.conduct import conduct, decided_looks, side_file
+from timedrun.commands.conduct import conduct, side_file, verdict_options
 from timedrun.config import dump
 from timedrun.distributed.launch_env import LaunchEnv
 from timedrun.preflight import checks
 from timedrun.provenance.system_answers import read_answers
 from timedrun.race import race_file
-from timedrun.race.race_file import COMMANDS, Comparison, Race, Turn, paths_of
+from timedrun.race.race_file import COMMANDS, CONTROL, Comparison, Race, Turn, paths_of
 from timedrun.race.schedule import schedule
 from timedrun.race.sides import Side, ablation, sides_of
 from timedrun.run.worker import LaunchOptions
@@ -91,8 +91,10 @@ def new_race(arguments: argparse.Namespace, rest: list[str]) -> tuple[Path, Race
     by = "MLPerf requires" if spec.ruleset in MLPERF_RULESETS else "its rules require"
     few = f"{by} {needed} runs per set, this race has {arguments.runs} (use --runs {needed})"
     no_package = "for an ablation" if arguments.ablate else "" if arguments.runs == needed else few
-    until = decided_looks(arguments)
-    plan = {"comparisons": comparisons, "ablation": arguments.ablate, "no_package": no_package, "until_decided": until}
+    options = verdict_options(arguments, len(sides))
+    if arguments.control:
+        sides.append(Side(label=f"{sides[0].label} (control)", config=replace(sides[0].config, name=CONTROL)))
+    plan = {"comparisons": comparisons, "ablation": arguments.ablate, "no_package": no_package, **options}
     return planned_race(arguments, benchmark, sides, **plan)
 
 
@@ -111,7 +113,13 @@ def planned_race(
         runs=arguments.runs,
         options={name: str(value) if isinstance(value, Path) else value for name, value in options.items()},
         sides={side.config.name: side.label for side in sides},
-        turns=schedule(names, arguments.runs, arguments.first_seed, unpaired_seeds=arguments.unpaired_seeds),
+        turns=schedule(
+            [name for name in names if name != plan.get("control")],
+            arguments.runs,
+            arguments.first_seed,
+            unpaired_seeds=arguments.unpaired_seeds,
+            control=getattr(arguments, "control", 0),
+        ),
         **plan,
     )
     require_possible(arguments, benchmark, sides, planned, folder)

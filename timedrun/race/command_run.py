@@ -240,7 +240,7 @@ class CommandRun:
         log.event(keys.EVAL_ACCURACY, reading.value, epoch_num=number, **step)
         log.end(keys.EVAL_STOP, epoch_num=number)
         log_load(log, [self._load.block()], epoch_num=number)
-        stdio.say(f"{self.label}: evaluation {number}: {self.side.metric} {reading.value:g}")
+        stdio.message(f"{self.label}: evaluation {number}: {self.side.metric} {reading.value:g}")
         if self.side.reached(reading.value) and not self.side.waits_for_stop:
             self._stop_clock(log)
         else:

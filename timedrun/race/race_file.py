@@ -18,6 +18,8 @@ from judging.ground.result_files import ResultPaths, read_json, write_json
 RACE_FILE: Final = "race.json"
 COMMANDS: Final = "command"
 """What stands for a benchmark in a race of commands."""
+CONTROL: Final = "control"
+"""Folder of the first side's repetition."""
 ALONE: Final = ", alone"
 """End of an ablation's row that is about its side `fast`."""
 Status = Literal["planned", "running", "finished", "failed", "interrupted", "left out", "not needed"]
@@ -73,6 +75,8 @@ class Race:
     """What the CPU has no instructions for, by the folder of a side that computes in it."""
     sides: dict[str, str]
     """Label of each side by its folder."""
+    commands: dict[str, str] = field(default_factory=dict)
+    """Command line of each side whose label is shorter, by its label."""
     comparisons: list[Comparison] = field(default_factory=list)
     ablation: bool = False
     budgets: dict[str, Budget] = field(default_factory=dict)
@@ -81,6 +85,10 @@ class Race:
     """What differs between the commits of the sides, as lines."""
     until_decided: bool = False
     """The race ends with the round after which every comparison has a verdict."""
+    control: str = ""
+    """Folder of the side that is the first one again, in the first rounds only."""
+    keep_if: str = ""
+    """Condition under which the last side is kept."""
     no_package: str = ""
     """Why the sides make no package, "" if they make one."""
     turns: list[Turn]
@@ -92,6 +100,11 @@ class Race:
         """Return the turns of a side with a status, by number."""
         turns = [turn for turn in self.turns if (turn.side, turn.status) == (side, status)]
         return sorted(turns, key=lambda turn: turn.number)
+
+    @property
+    def racing(self) -> dict[str, str]:
+        """Label of each side by its folder, without the control."""
+        return {side: label for side, label in self.sides.items() if side != self.control}
 
     def save(self, folder: Path) -> None:
         """Write race.json atomically; the results come first."""

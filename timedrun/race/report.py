@@ -28,6 +28,7 @@ from mlevents.run_status import reached
 from mlevents.summary import RunSummary, summarize
 from mlevents.terminal_escape import printable
 from timedrun.provenance.system_answers import read_answers
+from timedrun.race.decision import KeepIf, QualityVerdict, as_json, control_words, quality_verdict, time_words
 from timedrun.race.race_file import ALONE, Comparison, Race, paths_of
 from timedrun.storage.benchmark_folders import ROOT
 
@@ -48,6 +49,7 @@ class Report:
             for side in race.sides
         }
         self.ratios: dict[Comparison, Ratio] = {}
+        self.control: Ratio | None = None
         self.problems: list[str] = []
         self.checked: list[CheckResult] = []
         self.package = ""
@@ -69,14 +71,18 @@ class Report:
                 | {"verdict": ratio.verdict, "row": comparison.row}
                 for comparison, ratio in self.ratios.items()
             },
+            "control": as_values(self.control) if self.control else None,
+            **({"decision": as_json(self.keep_if, self.decision, *self.last)} if self.race.keep_if else {}),
             "verdicts": [],
             "package": self.race.report.get("package", ""),
             "notice": NOTICE,
         }
         self.race.save(self.folder)
-        complete = all(len(self.race.of_side(side, "finished")) == self.race.runs for side in self.race.sides)
+        complete = all(len(self.race.of_side(side, "finished")) == self.race.runs for side in self.race.racing)
         finished = [run.path for runs in self.sets.values() for run in runs]
-        paths = [self.folder / side for side in self.race.sides] if complete else finished
+        paths = [self.folder / side for side in self.race.racing] if complete else finished
+        if complete:  # the control is no whole set
+            paths += [run.path for run in self.sets.get(self.race.control, [])]
         if finished:
             self.checked = self.guarded("check failed", lambda: check(paths)) or []
         self.note("verdicts", [asdict(result) for result in self.checked])
@@ -118,27 +124,53 @@ class Report:
             pairs = partial(compare_sets, slow, fast, paired=True, confidence=self.confidence)
             if ratio := self.guarded(name, pairs):
                 self.ratios[comparison] = replace(ratio, **names)  # type: ignore[arg-type]
+        if self.race.control:
+            first = next(iter(self.race.sides))
+            again, runs = pairs_of(self.sets[self.race.control], self.sets[first])
+            if len(runs) > 1 and (ratio := self.guarded("control", partial(compare_sets, again, runs, paired=True))):
+                names = {"slow": self.race.sides[first], "fast": self.race.sides[self.race.control]}
+                self.control = replace(ratio, **names)  # type: ignore[arg-type]
 
     @property
     def confidence(self) -> float:
         """Of an interval; that of a race until it is decided holds at all of its looks."""
         if self.race.until_decided:
-            pairs = min(len(self.race.of_side(side, "finished")) for side in self.race.sides)
+            pairs = min(len(self.race.of_side(side, "finished")) for side in self.race.racing)
             return confidence_of_look(max(pairs, FIRST_LOOK), self.race.runs)
         return 1 - 0.05 / (len(self.race.comparisons) if self.race.ablation else 1)
 
     @property
     def decided(self) -> bool:
-        """True if every comparison has a verdict."""
+        """True if every comparison has a verdict, or the condition one."""
+        if self.race.keep_if:
+            return self.decision != "inconclusive"
         verdicts = [ratio.verdict for ratio in self.ratios.values()]
         return len(verdicts) == len(self.race.comparisons) and {*verdicts} <= {"faster", "slower"}
+
+    @property
+    def keep_if(self) -> KeepIf:
+        return KeepIf.parsed(self.race.keep_if)
+
+    @property
+    def last(self) -> tuple[Ratio | None, QualityVerdict]:
+        """The last comparison, and the quality of its side `fast`."""
+        comparison = self.race.comparisons[-1]
+        return self.ratios.get(comparison), self.quality(comparison.fast)
+
+    @property
+    def decision(self) -> str:
+        """ "keep", "discard" or "inconclusive"."""
+        return self.keep_if.decide(*self.last)
+
+    def quality(self, side: str) -> QualityVerdict:
+        return quality_verdict(self.sets[side], len(self.race.of_side(side, "failed")))
 
     def make_package(self) -> None:
         answers = self.race.options.get("answers")
         from timedrun.submission.packaging import package  # with the trainer; `timedrun report` makes none
 
         made = package.package(
-            [self.folder / side for side in self.race.sides],
+            [self.folder / side for side in self.race.racing],
             self.folder / "package",
             submitter=next(iter(self.sets.values()))[0].organization or "",
             source=ROOT,
@@ -229,7 +261,7 @@ class Report:
 
     def details(self, shown: Path) -> list[str]:
         """Return the lines below the table; paths are relative to `shown`."""
-        lines = [NOTICE]
+        lines = [NOTICE, *(printable(f"{name:<11} {command}") for name, command in self.race.commands.items())]
         for side, label in self.race.sides.items():
             of_side = [turn for turn in self.race.turns if turn.side == side and turn.status != "not needed"]
             for turn in (turn for turn in of_side if turn.why):
@@ -276,6 +308,14 @@ class Report:
             if result.failed:
                 errors = [finding for finding in result.findings if finding.level == "error"]
                 lines += result_lines(replace(result, findings=errors), shown)
+        for comparison, ratio in self.ratios.items():
+            if not self.race.ablation:
+                slow, fast = self.quality(comparison.slow).words, self.quality(comparison.fast).words
+                lines.append(printable(f"verdict     {time_words(ratio)}; {fast} (of {ratio.slow}: {slow})"))
+        if self.control:
+            lines.append(printable(f"control     {control_words(self.control, self.race.runs)}"))
+        if self.race.keep_if:
+            lines.append(printable(f"decision    {self.decision}: {self.race.keep_if}"))
         lines += ["", *(f"problem     {printable(problem)}" for problem in self.problems)]
         made = {"package": self.package, "figure": self.figure}
         lines += [f"{name:<11} {words}" for name, words in made.items() if words]

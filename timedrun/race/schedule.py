@@ -11,7 +11,7 @@ from typing import Final
 from judging.ground import stdio
 from judging.ground.errors import ExitCode
 from judging.ground.result_files import ResultPaths, hold, new_folder
-from timedrun.race.race_file import Race, Status, Turn, paths_of
+from timedrun.race.race_file import CONTROL, Race, Status, Turn, paths_of
 from timedrun.run.progress import duration
 from timedrun.run.verdict import verdict_of
 
@@ -26,13 +26,16 @@ Start = Callable[[Turn, str], tuple[int, bool]]
 Note = Callable[[Turn], object]
 
 
-def schedule(sides: Sequence[str], runs: int, first_seed: int, *, unpaired_seeds: bool = False) -> list[Turn]:
+def schedule(
+    sides: Sequence[str], runs: int, first_seed: int, *, unpaired_seeds: bool = False, control: int = 0
+) -> list[Turn]:
     """Return all runs in order: every side once a round, in an order that is reversed every other round (A B, B A, A B
     ...), so that a machine which slows down or speeds up favours none. The runs of a round share a seed, or with
-    `unpaired_seeds` all runs have different ones."""
+    `unpaired_seeds` all runs have different ones. The side `CONTROL` runs in the first `control` rounds as well."""
     turns = []
     for number in range(runs):
-        for place, side in list(enumerate(sides))[:: -1 if number % 2 else 1]:
+        of_round = [*sides, CONTROL] if number < control else sides
+        for place, side in list(enumerate(of_round))[:: -1 if number % 2 else 1]:
             seed = first_seed + number + (place * runs if unpaired_seeds else 0)
             turns.append(Turn(side=side, number=number, seed=seed))
     return turns

@@ -30,13 +30,17 @@ def train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def test_two_commands_are_raced_and_the_faster_one_is_named(train: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["race", "command", f"{train} 4", f"{train} 1", *READ, "--runs", "3", "--results", "race"]) == 0
+    words = [f"{train} 4", f"{train} 1", *READ, "--runs", "3", "--results", "race", "--control", "2"]
+    assert main(["race", "command", *words, "--keep-if", "time < 0.9x and quality"]) == 0
     printed = capsys.readouterr().out
-    assert "faster" in printed and "strict: 6 of 6 logs pass" in printed
+    assert "faster" in printed and "strict: 8 of 8 logs pass" in printed
+    assert "a: 4 (control)" in printed and f"b: 1        {train} 1" in printed
+    assert "decision    keep: time < 0.9x and quality" in printed
     report = json.loads(Path("race/race.json").read_text())
     (ratio,) = report["ratios"].values()
     assert ratio["verdict"] == "faster" and 2 < ratio["ratio"] < 5
-    assert [turn["seed"] for turn in report["race"]["turns"]] == [1, 1, 2, 2, 3, 3]
+    assert [turn["seed"] for turn in report["race"]["turns"]] == [1, 1, 1, 2, 2, 2, 3, 3]
+    assert report["control"]["runs_slow"] == 2 and report["decision"]["time_interval"][1] < 0.6
     assert main(["check", "--no-official", "race"]) == 0
     assert main(["score", "race/b", "--json"]) == 0
     assert main(["compare", "race/a", "race/b"]) == 0
@@ -95,7 +99,7 @@ def test_a_file_holds_a_race_and_the_command_line_comes_first(train: str) -> Non
     sides = f"sides = ['{train} 1', {{command = '{train} 0.5', label = 'half'}}]\nruns = 5\n"
     Path("race.toml").write_text(sides + "metric = 'loss'\nquality = 'val_loss:(.*)'\ntarget = 1.1\nlower = true\n")
     assert main(["race", "command", "race.toml", "--runs", "2", "--results", "race"]) == 0
-    assert list(json.loads(Path("race/race.json").read_text())["runs_seconds"]) == [f"{train} 1", "half"]
+    assert list(json.loads(Path("race/race.json").read_text())["runs_seconds"]) == ["a: 1", "half"]
 
 
 @pytest.mark.parametrize(
@@ -109,6 +113,9 @@ def test_a_file_holds_a_race_and_the_command_line_comes_first(train: str) -> Non
         (["wrong.toml"], "no option qualty; a race has at, build"),
         (["side.toml"], "neither a command line nor a table with `command`"),
         (["a", "b", *READ, "--runs", "3", "--until-decided"], "looks after 4 pairs for the first time"),
+        (["a", "b", *READ, "--runs", "3", "--control", "4"], "more than the 3 rounds"),
+        (["a", "b", "c", *READ, "--keep-if", "quality"], "--keep-if compares two sides, here are 3"),
+        (["a", "b", *READ, "--keep-if", "speed"], "'speed' is no condition"),
         (["a", "--resume", "race"], "leave out commands"),
     ],
 )
