@@ -2,6 +2,7 @@
 raced by `timedrun race command`."""
 
 import argparse
+import os
 import time
 
 import torch
@@ -12,10 +13,10 @@ from torch import nn
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--lr", type=float, default=0.05)
+    parser.add_argument("--lr", type=float, default=0.003)
     parser.add_argument("--momentum", type=float, default=0.9)
     parser.add_argument("--epochs", type=int, default=100)
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seed", type=int, default=int(os.environ.get("SEED", "0")))
     arguments = parser.parse_args()
     torch.manual_seed(arguments.seed)
     digits = load_digits()

@@ -34,7 +34,7 @@ def run_command(
     return [*command, "--data-folder", str(arguments.data_folder)] if arguments.data_folder else command
 
 
-def run_child(command: list[str], *, keep_output: bool = False) -> tuple[int, str, bool]:
+def run_child(command: list[str], *, keep_output: bool = False) -> tuple[int, str, int]:
     """Run `command` to its end, its progress shown on standard error: line by line if `keep_output`. Return the exit
     code, with `keep_output` the last lines of standard error, and whether a signal was received.
 
@@ -72,4 +72,4 @@ def run_child(command: list[str], *, keep_output: bool = False) -> tuple[int, st
     finally:
         for handled_signal, handler in previous.items():
             signal.signal(handled_signal, handler)
-    return child.returncode, " ".join(filter(None, last)), bool(received)
+    return child.returncode, " ".join(filter(None, last)), received[0] if received else 0

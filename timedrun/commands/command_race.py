@@ -88,7 +88,7 @@ def command_race(arguments: Namespace) -> ExitCode:
     options = {name: planned.options[name] for name in ("build", "shared") if name in planned.options}
     with checked_out(repository, {} if arguments.report else revisions_of, **options) as places:
 
-        def start(turn: Turn, label: str) -> tuple[int, bool]:
+        def start(turn: Turn, label: str) -> tuple[int, int]:
             side = replace(side_of(folder, turn.side), seed=turn.seed)
             place = places[turn.side] if revisions_of else Path.cwd()
             return CommandRun(side, paths_of(folder, turn), runs=planned.runs, label=label, directory=place).run()

@@ -22,13 +22,13 @@ from timedrun.race.sweep_report import SweepReport
 
 
 def conduct(arguments: argparse.Namespace, folder: Path, planned: Race, start: Start) -> ExitCode:
-    """Run what is planned in `folder`, each run by `start`, and report on it. On SIGINT the current run ends, and the
+    """Run what is planned in `folder`, each run by `start`, and report on it. On a signal the current run ends, and the
     report is made of the runs that finished."""
     again = f"timedrun {arguments.verb} {planned.benchmark} --resume {folder}"
     with race_file.locked(folder):
         missing = missing_parts(planned)
         settle(planned, folder)
-        interrupted = False
+        interrupted = 0
         if not arguments.report:
             for what, why in missing.items():
                 stdio.message(f"timedrun {arguments.verb}: no {what}: {why}")
@@ -61,7 +61,7 @@ def conduct(arguments: argparse.Namespace, folder: Path, planned: Race, start: S
     elif not arguments.json:
         stdio.next_command("report", folder)
     if interrupted:
-        return ExitCode.INTERRUPTED
+        return ExitCode(128 + interrupted)
     if planned.keep_if:
         return EXIT_CODES[report.decision]
     return ExitCode.ERROR if report.failed else ExitCode.OK

@@ -57,7 +57,7 @@ def race_of_configs(arguments: argparse.Namespace, rest: list[str], new: Callabl
         if name != "data_folder" or value is not None:
             setattr(arguments, name, value)
 
-    def start(turn: Turn, label: str) -> tuple[int, bool]:
+    def start(turn: Turn, label: str) -> tuple[int, int]:
         config, paths = str(side_file(folder, turn.side)), paths_of(folder, turn)
         command = run_command(arguments, planned.benchmark, config, results=paths, label=label, ranks=arguments.ranks)
         code, _, interrupted = run_child([*command, "--seed", str(turn.seed)])

@@ -119,7 +119,7 @@ def run_one(arguments: argparse.Namespace, run: RecordedRun, folder: Path, label
     command += ["--seed", str(settings.get("seed", 1))]
     code, output, interrupted = run_child(command, keep_output=True)
     if code in (ExitCode.OK, ExitCode.TARGET_NOT_REACHED) and paths.log.is_file():
-        return "", interrupted
+        return "", bool(interrupted)
     if interrupted:
         return "interrupted by a signal", True
     hint = ""

@@ -123,7 +123,7 @@ def run_several(config: RunConfig, folder: Path, argv: list[str], runs: int, *, 
         if turn.status == "running":
             turn.number, turn.seed = result_files.next_number(folder), next_seed(config, folder)
 
-    def start(turn: Turn, label: str) -> tuple[int, bool]:
+    def start(turn: Turn, label: str) -> tuple[int, int]:
         own = ["--results", str(folder), "--number", str(turn.number), "--seed", str(turn.seed), "--runs", "1"]
         code, _, interrupted = run_child([*module_command("timedrun", *argv), *own, f"--label={label}"])
         exits.append(code)

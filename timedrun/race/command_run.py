@@ -73,9 +73,9 @@ class CommandRun:
         self._deadline = math.inf
         self._late = False
 
-    def run(self) -> tuple[int, bool]:
-        """Run the command to its end. Return its exit code, and True if a signal ended it. Raises TimedrunError if it
-        could not be started."""
+    def run(self) -> tuple[int, int]:
+        """Run the command to its end. Return its exit code, and the signal that ended it, or 0. Raises TimedrunError if
+        it could not be started."""
         with self._signals():
             self.paths.side.mkdir(parents=True)
             log = RunLog(self.paths.log, clock=lambda: self._wall + self._now)
@@ -92,7 +92,7 @@ class CommandRun:
                 self._now = self._monotonic()
                 log.close(reason=reason)
                 ledger.close(self.paths.log)
-        return process.returncode, bool(self._received)
+        return process.returncode, self._received[0] if self._received else 0
 
     def _log_settings(self, log: RunLog) -> None:
         """Announce the run, write the files next to its log, and log its settings."""

@@ -20,8 +20,8 @@ MOST_FAILURES: Final = 3
 
 MISSING: Final = "its log is missing; put it back and use --report"
 
-Start = Callable[[Turn, str], tuple[int, bool]]
-"""Runs a turn, with its label for progress lines, to its end; returns the exit code, and True if SIGINT came."""
+Start = Callable[[Turn, str], tuple[int, int]]
+"""Runs a turn, with its label for progress lines, to its end; returns the exit code, and the signal that came, or 0."""
 
 Note = Callable[[Turn], object]
 
@@ -43,8 +43,8 @@ def schedule(
 
 def run_all(
     race: Race, folder: Path, start: Start, note: Note, verb: str = "race", clock: Callable[[], float] = time.monotonic
-) -> bool:
-    """Run every planned turn, with a call of `note` before and after each; return True if SIGINT interrupted the runs.
+) -> int:
+    """Run every planned turn, with a call of `note` before and after each; return the signal that ended them, or 0.
     A run that fails is noted, and the others go on; the rest of a side is left out after `MOST_FAILURES` in a row."""
     for place, turn in enumerate(race.turns, 1):
         if turn.status != "planned":
@@ -64,13 +64,13 @@ def run_all(
         number = sum(other.side == turn.side for other in race.turns[:place])
         code, interrupted = start(turn, f"{label} {number}/{race.runs}")
         turn.seconds = clock() - began
-        turn.status, turn.why = _outcome(paths_of(folder, turn), code, interrupted)
+        turn.status, turn.why = _outcome(paths_of(folder, turn), code, bool(interrupted))
         note(turn)
         if turn.why:
             stdio.message(f"{said}, {turn.status}: {turn.why}")
         if interrupted:
-            return True
-    return False
+            return interrupted
+    return 0
 
 
 def _outcome(paths: ResultPaths, code: int | None, interrupted: bool) -> tuple[Status, str]:

@@ -2,6 +2,7 @@
 
 import json
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -48,17 +49,17 @@ def test_a_race_makes_checked_logs_a_package_and_a_table(tmp_path: Path, capsys:
 def test_an_interrupted_race_reports_the_finished_runs_and_is_continued(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    outcomes = [None, (75, "", True), None]
+    outcomes = [None, (75, "", signal.SIGTERM), None]
     monkeypatch.setenv("TIMEDRUN_DATA", str(tmp_path))
 
-    def run(command: list[str]) -> tuple[int, str, bool]:
+    def run(command: list[str]) -> tuple[int, str, int]:
         assert command[command.index("--data-folder") + 1] == str(tmp_path)
         return outcomes.pop(0) or run_child(command)
 
     monkeypatch.setattr(race, "run_child", run)
     monkeypatch.setattr(conduct, "find_spec", lambda name: None)  # no matplotlib
     command = ["race", "image_classification", "smoke", "--data", "synthetic", "--threads", "1", "--runs", "2"]
-    assert main([*command, "--results", str(tmp_path / "race")]) == 130
+    assert main([*command, "--results", str(tmp_path / "race")]) == 143
     printed = capsys.readouterr()
     assert printed.err.index("no figure: matplotlib is missing") < printed.err.index("run 1/2")
     assert "no package: MLPerf requires 5 runs per set, this race has 2 (use --runs 5)" in printed.err

@@ -21,7 +21,7 @@ from timedrun.race.command_run import CommandRun
 from timedrun.race.command_side import CommandSide
 
 
-def run(folder: Path, command: str, **settings: object) -> tuple[int, bool]:
+def run(folder: Path, command: str, **settings: object) -> tuple[int, int]:
     values = {"quality": "loss:([0-9.]+)", "target": 1.0, "lower": True, "seed": 7} | settings
     side = CommandSide(name="a", command=command, **values)  # type: ignore[arg-type]
     return CommandRun(side, ResultPaths(folder, 0), runs=1, label="a 1/1", directory=folder.parent).run()
@@ -35,7 +35,7 @@ def reason(folder: Path) -> str:
 
 def test_a_run_is_a_log_with_command_seed_environment_and_both_times(tmp_path: Path) -> None:
     script = "echo loss:3.5; sleep 0.3; echo loss:0.9 took $SEED ms; sleep 0.2; echo loss:0.1"
-    assert run(tmp_path / "set", script, reported=r"took (?P<ms>\d+) ms") == (0, False)
+    assert run(tmp_path / "set", script, reported=r"took (?P<ms>\d+) ms") == (0, 0)
     log = read(tmp_path / "set" / "result_0.txt")
     assert log.minutes is not None and 0.3 <= 60 * log.minutes < 0.5  # not the time after the target, nor the script's
     assert log.value(keys.REPORTED_SECONDS) == 0.007

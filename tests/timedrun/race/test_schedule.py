@@ -97,7 +97,7 @@ def test_a_failed_run_is_noted_and_three_in_a_row_end_their_side(
 ) -> None:
     started: list[str] = []
 
-    def start(turn: Turn, label: str) -> tuple[int, bool]:
+    def start(turn: Turn, label: str) -> tuple[int, int]:
         on_disk = race_file.load(tmp_path)
         assert [turn.status for turn in on_disk.turns].count("running") == 1
         assert len([turn for turn in on_disk.turns if turn.status in ("finished", "failed")]) == len(started)
@@ -119,7 +119,7 @@ def test_a_failed_run_is_noted_and_three_in_a_row_end_their_side(
 
 
 def test_a_log_that_ended_counts_however_its_process_did(tmp_path: Path, plan: Plan, write_run: WriteRun) -> None:
-    def start(turn: Turn, label: str) -> tuple[int, bool]:
+    def start(turn: Turn, label: str) -> tuple[int, int]:
         write_run(tmp_path / turn.side, turn.number, ends=turn.number == 0)
         return -9, False
 
@@ -132,7 +132,7 @@ def test_a_log_that_ended_counts_however_its_process_did(tmp_path: Path, plan: P
 def test_a_killed_race_goes_on_where_it_was(tmp_path: Path, plan: Plan, write_run: WriteRun, ended: bool) -> None:
     started: list[tuple[str, int, int]] = []
 
-    def start(turn: Turn, label: str) -> tuple[int, bool]:
+    def start(turn: Turn, label: str) -> tuple[int, int]:
         started.append((turn.side, turn.number, turn.seed))
         killed = len(started) == 4
         write_run(tmp_path / turn.side, turn.number, ends=ended or not killed)
