@@ -5,7 +5,7 @@ import pytest
 
 from tests.house import structure
 
-LINES = {"judge": 14_900, "referee": 1_870, "trainer": 37_950, "tests": 39_500}
+LINES = {"judge": 15_000, "referee": 1_870, "trainer": 37_950, "tests": 39_500}
 ROOMS = {
     "mlevents": structure.Graph(17, 10, 48, 0),
     "judging": structure.Graph(6, 5, 9, 0),

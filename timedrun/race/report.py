@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from judging.checking.check_report import CheckResult, result_lines
 from judging.comparison.compare import compare_sets, pairs_of
+from judging.comparison.quality_test import Quality, compare_quality
 from judging.comparison.sequential import FIRST_LOOK, confidence_of_look
 from judging.comparison.speedup_ratio import Ratio
 from judging.ground import stdio
@@ -28,7 +29,7 @@ from mlevents.run_status import reached
 from mlevents.summary import RunSummary, summarize
 from mlevents.terminal_escape import printable
 from timedrun.provenance.system_answers import read_answers
-from timedrun.race.decision import KeepIf, QualityVerdict, as_json, control_words, quality_verdict, time_words
+from timedrun.race.decision import KeepIf, as_json, control_words, time_words
 from timedrun.race.race_file import ALONE, Comparison, Race, paths_of
 from timedrun.storage.benchmark_folders import ROOT
 
@@ -152,18 +153,22 @@ class Report:
         return KeepIf.parsed(self.race.keep_if)
 
     @property
-    def last(self) -> tuple[Ratio | None, QualityVerdict]:
-        """The last comparison, and the quality of its side `fast`."""
+    def last(self) -> tuple[Ratio | None, Quality]:
+        """The last comparison: ratio of the times, and qualities."""
         comparison = self.race.comparisons[-1]
-        return self.ratios.get(comparison), self.quality(comparison.fast)
+        return self.ratios.get(comparison), self.quality(comparison)
 
     @property
     def decision(self) -> str:
         """ "keep", "discard" or "inconclusive"."""
         return self.keep_if.decide(*self.last)
 
-    def quality(self, side: str) -> QualityVerdict:
-        return quality_verdict(self.sets[side], len(self.race.of_side(side, "failed")))
+    def quality(self, comparison: Comparison) -> Quality:
+        """Compare the qualities of two sides, with the margin of the condition, if there is one."""
+        sides = (comparison.slow, comparison.fast)
+        slow, fast = (len(self.sets[side]) + len(self.race.of_side(side, "failed")) for side in sides)
+        margin = (self.keep_if.margin if self.race.keep_if else None) or 0.0
+        return compare_quality(self.sets[comparison.slow], self.sets[comparison.fast], (slow, fast), margin)
 
     def make_package(self) -> None:
         answers = self.race.options.get("answers")
@@ -310,8 +315,7 @@ class Report:
                 lines += result_lines(replace(result, findings=errors), shown)
         for comparison, ratio in self.ratios.items():
             if not self.race.ablation:
-                slow, fast = self.quality(comparison.slow).words, self.quality(comparison.fast).words
-                lines.append(printable(f"verdict     {time_words(ratio)}; {fast} (of {ratio.slow}: {slow})"))
+                lines.append(printable(f"verdict     {time_words(ratio)}; {self.quality(comparison).finding}"))
         if self.control:
             lines.append(printable(f"control     {control_words(self.control, self.race.runs)}"))
         if self.race.keep_if:
