@@ -1,0 +1,198 @@
+"""MLPerf logs that a trainer writes itself: both checkers pass them, and mistakes are told before or at once."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from judging.ground.errors import TrainingLoopError, UsageError
+from judging.trainer_log import COURSE, MLPerfRun, mlperf_preflight, mlperf_run
+from mlevents import keys, mlcommons
+from mlevents.checks.log_check import check
+from mlevents.record import read
+from mlevents.rounds import ruleset
+from tests.mlevents.rounds import rule_files
+from tests.mlevents.rounds.synthetic_logs import log_of
+
+CASES = [
+    ("bert", "2.1", keys.OPEN, None),
+    ("resnet", "4.0", keys.CLOSED, "lars"),
+    ("llama31_8b", "6.1", keys.CLOSED, "adamw"),
+]
+
+
+def settings_of(benchmark: str, round_: str, division: str, optimizer: str | None = None) -> dict[str, Any]:
+    """Settings that the round allows."""
+    name = f"{round_}.0"
+    log = log_of(name, benchmark, division, optimizer)
+    settings = {record["key"]: record["value"] for record in log if record["key"] not in COURSE}
+    if keys.WEIGHTS_INITIALIZATION in settings:
+        settings[keys.WEIGHTS_INITIALIZATION] = rule_files.tensors(name, benchmark)
+    if benchmark == "llama31_8b":
+        settings |= {keys.OPT_BASE_LR: 1e-3, keys.OPT_END_LR: 1e-4, keys.GRADIENT_ACCUMULATION_STEPS: 1}
+        settings |= {keys.GLOBAL_BATCH_SIZE: 64, keys.MICRO_BATCH_SIZE: 1}
+    return {keys.GLOBAL_BATCH_SIZE: 64, **settings}
+
+
+@pytest.fixture
+def resnet(tmp_path: Path) -> dict[str, Any]:
+    """Arguments of an open ResNet run."""
+    settings = settings_of("resnet", "2.0", keys.OPEN)
+    return {"benchmark": "resnet", "round": "2.0", "out": tmp_path / "result_0.txt", **settings}
+
+
+@pytest.mark.parametrize(("benchmark", "round_", "division", "optimizer"), CASES)
+def test_a_log_passes_mlcommons_checker_and_the_strict_checks(tmp_path, benchmark, round_, division, optimizer):
+    path, now = tmp_path / "result_0.txt", 100.0
+    settings = settings_of(benchmark, round_, division, optimizer)
+    run = MLPerfRun(benchmark, ruleset(f"{round_}.0"), path, settings, monotonic=lambda: now)
+    every = run.benchmark.evaluation_interval.at(settings[keys.GLOBAL_BATCH_SIZE])
+    reaching = run.target * (1.001 if run.benchmark.direction == ">=" else 0.999)
+    missing = run.target * (0.9 if run.benchmark.direction == ">=" else 1.1)
+    with run, warnings.catch_warnings():
+        warnings.simplefilter("error")
+        run.start()
+        for number, value in enumerate((missing, missing, reaching), start=1):
+            now += 3600
+            run.evaluating(**{run.benchmark.unit: number * every})
+            now += 60
+            assert run.evaluated(value) is (value == reaching)
+    verdict = mlcommons.check_log(path, f"{round_}.0")
+    assert (verdict.verdict, verdict.messages) == ("pass", ())
+    report = check(path, f"{round_}.0")
+    wrong = [finding for finding in report.findings if finding.level == "error"]
+    assert not wrong and report.summary.minutes == pytest.approx(3 * 61)
+    assert mlperf_preflight(benchmark, round=round_, out=tmp_path / "result_1.txt", **settings) == report.findings or (
+        {finding.rule for finding in report.findings} >= {"beyond-schedule"}
+    )
+
+
+def test_all_missing_and_unknown_settings_are_told_at_once_and_no_log_is_begun(resnet):
+    del resnet["train_samples"], resnet["submission_org"]
+    resnet |= {"global_bach_size": 3, "seed": 1.5, "submission_status": "here"}
+    with pytest.raises(UsageError) as error:
+        mlperf_run(**resnet)
+    for said in (
+        "train_samples is missing: samples of the training set",
+        "submission_org is missing: name of the organization",
+        "global_bach_size is no setting of a log. Did you mean global_batch_size?",
+        "seed is 1.5",
+        "submission_status is 'here', not one of cloud, onprem",
+    ):
+        assert said in str(error.value)
+    assert not resnet["out"].exists()
+
+
+@pytest.mark.parametrize(("name", "said"), [("benchmark", "Did you mean resnet?"), ("round", "known: ")])
+def test_an_unknown_benchmark_or_round_is_refused(resnet, name, said):
+    with pytest.raises(UsageError, match=re.escape(said)):
+        mlperf_run(**resnet | {name: "resnets"})
+
+
+@pytest.mark.parametrize("begin", [mlperf_run, mlperf_preflight])
+def test_a_result_is_never_overwritten(resnet, begin):
+    resnet["out"].write_text("a result")
+    with pytest.raises(FileExistsError):
+        begin(**resnet)
+    assert resnet["out"].read_text() == "a result"
+
+
+def ending(path: Path) -> tuple[Any, Any]:
+    stop = read(path).last(keys.RUN_STOP)
+    assert stop is not None
+    return stop.metadata["status"], stop.metadata.get("reason")
+
+
+def test_a_run_without_the_target_is_aborted_and_says_why(resnet, tmp_path):
+    with mlperf_run(**resnet) as run:
+        run.start()
+        run.evaluated(0.1, epoch=4)
+    assert ending(resnet["out"]) == ("aborted", "the target was not reached")
+    resnet["out"] = tmp_path / "result_1.txt"
+    with pytest.raises(ZeroDivisionError), mlperf_run(**resnet) as run:
+        run.start()
+        raise ZeroDivisionError("in step 3")
+    assert ending(resnet["out"]) == ("aborted", "ZeroDivisionError: in step 3")
+    resnet["out"] = tmp_path / "result_2.txt"
+    with mlperf_run(**resnet):
+        pass
+    assert ending(resnet["out"])[1].startswith("the clock was never started")
+
+
+def test_a_run_that_a_signal_ends_is_aborted_and_dies_of_the_signal(resnet):
+    pid = os.fork()
+    if pid == 0:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        with mlperf_run(**resnet) as run:
+            run.start()
+            os.kill(os.getpid(), signal.SIGTERM)
+        os._exit(0)
+    assert os.WTERMSIG(os.waitpid(pid, 0)[1]) == signal.SIGTERM
+    assert ending(resnet["out"]) == ("aborted", "interrupted by SIGTERM")
+
+
+def test_an_evaluation_elsewhere_than_the_rules_say_is_told_at_once(tmp_path):
+    settings = settings_of("llama31_8b", "6.1", keys.CLOSED)
+    with mlperf_run("llama31_8b", round="6.1", out=tmp_path / "result_0.txt", **settings) as run:
+        run.start()
+        with pytest.warns(UserWarning, match="20000 samples between two evaluations; the closed division requires"):
+            run.evaluated(5.0, samples=20_000)
+
+
+def test_progress_in_another_unit_or_backward_is_refused(resnet):
+    with mlperf_run(**resnet) as run:
+        run.start()
+        with pytest.raises(TrainingLoopError, match="counted in epoch=, not samples"):
+            run.evaluated(0.1, samples=4)
+        run.evaluating(epoch=4)
+        run.evaluated(0.1)
+        with pytest.raises(TrainingLoopError, match="epoch=4 is no progress"):
+            run.evaluated(0.1, epoch=4)
+
+
+def test_nothing_is_logged_after_the_target(resnet):
+    with mlperf_run(**resnet) as run:
+        run.start()
+        run.block(epoch=2)
+        assert run.evaluated(0.7594, epoch=4)
+        size = resnet["out"].stat().st_size
+        assert run.evaluated(0.1, epoch=8) and run.ended
+    assert ending(resnet["out"]) == ("success", None)
+    assert resnet["out"].stat().st_size <= size
+
+
+def test_another_rank_writes_nothing_and_knows_the_end(resnet, monkeypatch):
+    monkeypatch.setenv("RANK", "1")
+    with mlperf_run(**resnet) as run:
+        run.start()
+        assert run.evaluated(0.7594, epoch=4) and run.ended
+    assert not resnet["out"].exists()
+
+
+def test_a_demonstration_has_a_target_of_its_own(resnet):
+    resnet |= {"dataset": "digits", "train_samples": 1437, "eval_samples": 360}
+    with pytest.raises(UsageError, match="quality_target is missing"):
+        mlperf_run(**resnet)
+    with mlperf_run(**resnet, quality_target=0.5) as run:
+        run.start()
+        assert run.evaluated(0.6, epoch=1)
+
+
+def test_preflight_finds_what_the_rules_forbid_and_keeps_nothing(resnet):
+    findings = mlperf_preflight(**resnet | {"train_samples": 1000})
+    assert [finding.rule for finding in findings if finding.level == "error"] == ["dataset-size"]
+    assert list(resnet["out"].parent.iterdir()) == []
+
+
+def test_the_package_exports_it_and_stays_light():
+    probe = (
+        "import sys, timedrun; assert 'judging' not in sys.modules; timedrun.mlperf_run; print('torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, timeout=60)
+    assert done.stdout.strip() == "False", done.stderr
