@@ -3,8 +3,8 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from judging.trainer_log import mlperf_run as mlperf_run
     from judging.trainer_log import mlperf_preflight as mlperf_preflight
+    from judging.trainer_log import mlperf_run as mlperf_run
 
 
 def __getattr__(name: str) -> Any:

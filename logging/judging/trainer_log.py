@@ -91,8 +91,9 @@ class MLPerfRun:
         self.rules, self.benchmark = rules, _benchmark_of(benchmark, rules)
         self.path, self.reached = path, False
         _require_settings(self.benchmark, rules, settings)
+        self._settings = settings
         own_data = settings.get(keys.DATASET, self.benchmark.dataset) == self.benchmark.dataset
-        self.target = self.benchmark.target if own_data else settings.get(keys.QUALITY_TARGET)
+        self.target: float = self.benchmark.target if own_data else settings[keys.QUALITY_TARGET]
         self._required = {rule.key for rule in _keys_of(self.benchmark, rules, settings)}
         interval = self.benchmark.evaluation_interval
         self._interval = interval.at(settings[keys.GLOBAL_BATCH_SIZE]) if interval else 1
@@ -166,6 +167,13 @@ class MLPerfRun:
         if not self.reached:
             self._start_block()
         return self.reached
+
+    def progress(self, *, steps: int, epoch: float) -> dict[str, float]:
+        """Return the progress after `steps` optimizer steps and `epoch` passes over the data, as `evaluated` takes it."""
+        samples = steps * self._settings[keys.GLOBAL_BATCH_SIZE]
+        tokens = samples * self._settings.get(keys.MAX_SEQUENCE_LENGTH, 1)
+        counts = {"steps": steps, "samples": samples, "tokens": tokens, "epoch": round(epoch, 6)}
+        return {self.benchmark.unit: counts[self.benchmark.unit]}
 
     def close(self, reason: str = "the target was not reached") -> None:
         """Close the log; a run that has not ended is aborted for `reason`."""

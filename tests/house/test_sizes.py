@@ -5,7 +5,7 @@ import pytest
 
 from tests.house import structure
 
-LINES = {"judge": 15_000, "referee": 1_870, "trainer": 37_950, "tests": 39_500}
+LINES = {"judge": 15_450, "referee": 1_870, "trainer": 38_050, "tests": 39_950}
 ROOMS = {
     "mlevents": structure.Graph(17, 10, 48, 0),
     "judging": structure.Graph(6, 5, 9, 0),

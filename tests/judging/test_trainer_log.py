@@ -68,9 +68,8 @@ def test_a_log_passes_mlcommons_checker_and_the_strict_checks(tmp_path, benchmar
     report = check(path, f"{round_}.0")
     wrong = [finding for finding in report.findings if finding.level == "error"]
     assert not wrong and report.summary.minutes == pytest.approx(3 * 61)
-    assert mlperf_preflight(benchmark, round=round_, out=tmp_path / "result_1.txt", **settings) == report.findings or (
-        {finding.rule for finding in report.findings} >= {"beyond-schedule"}
-    )
+    findings = mlperf_preflight(benchmark, round=round_, out=tmp_path / "result_1.txt", **settings)
+    assert not [finding for finding in findings if finding.level == "error"]
 
 
 def test_all_missing_and_unknown_settings_are_told_at_once_and_no_log_is_begun(resnet):
@@ -141,7 +140,10 @@ def test_an_evaluation_elsewhere_than_the_rules_say_is_told_at_once(tmp_path):
     settings = settings_of("llama31_8b", "6.1", keys.CLOSED)
     with mlperf_run("llama31_8b", round="6.1", out=tmp_path / "result_0.txt", **settings) as run:
         run.start()
-        with pytest.warns(UserWarning, match="20000 samples between two evaluations; the closed division requires"):
+        with (
+            pytest.warns(UserWarning, match="evaluated only once"),
+            pytest.warns(UserWarning, match="20000 samples between two evaluations; the closed division requires"),
+        ):
             run.evaluated(5.0, samples=20_000)
 
 

@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from judging.ground.errors import TrainingLoopError, nearest
+from judging.trainer_log import MLPerfRun
 from timedrun.integrations import fitting_torchvision
 from timedrun.methods import Stack
 
@@ -83,3 +85,41 @@ class MethodsTrainer(Trainer):
         if folder:
             self.speed.load_state_dict(torch.load(Path(folder) / STATE_FILE, map_location="cpu", weights_only=True))
         return super().train(resume_from_checkpoint, *args, **kwargs)
+
+
+class MLPerfCallback(TrainerCallback):
+    """Log a Trainer's training as `run`, on whose clock it starts, and stop it when the target is reached.
+
+    `metric` is the name of the quality in the metrics of an evaluation ("eval_accuracy").
+    """
+
+    def __init__(self, run: MLPerfRun, metric: str) -> None:
+        self._run, self._metric = run, metric
+
+    def on_train_begin(self, *states: Any, **given: Any) -> None:
+        self._run.start()
+
+    def _before_evaluation(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **given: Any
+    ) -> None:
+        if control.should_evaluate:
+            self._run.evaluating(**self._progress(state))
+
+    on_step_end = on_epoch_end = _before_evaluation
+
+    def on_evaluate(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **given: Any
+    ) -> TrainerControl:
+        metrics = given["metrics"]
+        if self._metric not in metrics:
+            near = nearest(self._metric, metrics)
+            raise TrainingLoopError(f"an evaluation has no metric {self._metric!r}; nothing was logged.{near}")
+        if self._run.evaluated(metrics[self._metric], **self._progress(state)):
+            control.should_training_stop = True
+        return control
+
+    def on_train_end(self, *states: Any, **given: Any) -> None:
+        self._run.close()
+
+    def _progress(self, state: TrainerState) -> dict[str, float]:
+        return self._run.progress(steps=state.global_step, epoch=state.epoch or 0.0)

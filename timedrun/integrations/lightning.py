@@ -6,6 +6,8 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
+from judging.ground.errors import TrainingLoopError, nearest
+from judging.trainer_log import MLPerfRun
 from timedrun.integrations import fitting_torchvision
 from timedrun.methods import Stack
 
@@ -87,3 +89,37 @@ class MethodsCallback(Callback):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self._steps = state_dict["steps"]
         self._speed.load_state_dict(state_dict["methods"])
+
+
+class MLPerfCallback(Callback):
+    """Log a Trainer's `fit` as `run`, on whose clock training starts, and stop it when the target is reached.
+
+    `metric` is the name with which the module logs the quality in validation.
+    """
+
+    def __init__(self, run: MLPerfRun, metric: str) -> None:
+        self._run, self._metric = run, metric
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._run.start()
+
+    def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if not trainer.sanity_checking and trainer.state.fn == "fit":
+            batches = trainer.fit_loop.epoch_loop.batch_progress.current.ready
+            epoch = trainer.current_epoch + batches / trainer.num_training_batches
+            self._run.evaluating(**self._run.progress(steps=trainer.global_step, epoch=epoch))
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if trainer.sanity_checking or trainer.state.fn != "fit":
+            return
+        if self._metric not in trainer.callback_metrics:
+            near = nearest(self._metric, trainer.callback_metrics)
+            raise TrainingLoopError(f"validation logs no metric {self._metric!r}; nothing was logged.{near}")
+        if self._run.evaluated(trainer.callback_metrics[self._metric].item()):
+            trainer.should_stop = True
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._run.close()
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        self._run.close(f"{type(exception).__name__}: {exception}")
