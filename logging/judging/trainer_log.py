@@ -169,7 +169,7 @@ class MLPerfRun:
         return self.reached
 
     def progress(self, *, steps: int, epoch: float) -> dict[str, float]:
-        """Return the progress after `steps` optimizer steps and `epoch` passes over the data, as `evaluated` takes it."""
+        """Return the progress after `steps` steps and `epoch` passes over the data, as `evaluated` takes it."""
         samples = steps * self._settings[keys.GLOBAL_BATCH_SIZE]
         tokens = samples * self._settings.get(keys.MAX_SEQUENCE_LENGTH, 1)
         counts = {"steps": steps, "samples": samples, "tokens": tokens, "epoch": round(epoch, 6)}
