@@ -162,7 +162,8 @@ def test_after_a_lost_rank_both_nodes_resume_the_run_with_the_number_of_rank_0(
     options = ["--schedule.epochs", "6", "--evaluation.target", "0.9999", "--evaluation.every", "3", "--ranks", "2"]
     options += ["--restarts", "1", "--checkpoint-minutes", "0.0001"]
     nodes.start(*options)
-    until(lambda: list((tmp_path / "node1/results").glob("run_*/checkpoint/rank_3/*")), 120)
+    saved = [f"node{rank // 2}/results/run_*/checkpoint/rank_{rank}/*.pt" for rank in range(4)]
+    until(lambda: all(list(tmp_path.glob(pattern)) for pattern in saved), 120)  # without one its node does not restart
     (rank,) = (process for process in nodes.left() if environment_of(process).get("RANK") == "3")
     rank.kill()
     codes = nodes.codes()
