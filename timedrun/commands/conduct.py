@@ -24,6 +24,8 @@ from timedrun.race.sweep_report import SweepReport
 def conduct(arguments: argparse.Namespace, folder: Path, planned: Race, start: Start) -> ExitCode:
     """Run what is planned in `folder`, each run by `start`, and report on it. On a signal the current run ends, and the
     report is made of the runs that finished."""
+    if (arguments.resume or arguments.report) and getattr(arguments, "keep_if", None) is not None:
+        raise UsageError("--resume and --report take the condition from race.json; leave out --keep-if.")
     again = f"timedrun {arguments.verb} {planned.benchmark} --resume {folder}"
     with race_file.locked(folder):
         missing = missing_parts(planned)
@@ -62,9 +64,9 @@ def conduct(arguments: argparse.Namespace, folder: Path, planned: Race, start: S
         stdio.next_command("report", folder)
     if interrupted:
         return ExitCode(128 + interrupted)
-    if planned.keep_if:
-        return EXIT_CODES[report.decision]
-    return ExitCode.ERROR if report.failed else ExitCode.OK
+    if report.failed:
+        return ExitCode.ERROR
+    return EXIT_CODES[report.decision] if planned.keep_if else ExitCode.OK
 
 
 def verdict_options(arguments: argparse.Namespace, sides: int) -> dict[str, Any]:
@@ -74,12 +76,13 @@ def verdict_options(arguments: argparse.Namespace, sides: int) -> dict[str, Any]
         raise UsageError(f"--until-decided looks after {FIRST_LOOK} pairs for the first time; give more --runs.")
     if arguments.control > arguments.runs:
         raise UsageError(f"--control {arguments.control} is more than the {arguments.runs} rounds; give more --runs.")
-    if arguments.keep_if and sides != 2:
-        raise UsageError(f"--keep-if compares two sides, here are {sides}; nothing was run.")
-    if arguments.keep_if:
-        KeepIf.parsed(arguments.keep_if)
+    if arguments.keep_if is not None:
+        if sides != 2:
+            raise UsageError(f"--keep-if compares two sides, here are {sides}; nothing was run.")
+        if KeepIf.parsed(arguments.keep_if).time is None and arguments.until_decided:
+            raise UsageError("--until-decided looks at times only; add `time < 1x` to --keep-if, or leave it out.")
     control = CONTROL if arguments.control else ""
-    return {"until_decided": arguments.until_decided, "control": control, "keep_if": arguments.keep_if}
+    return {"until_decided": arguments.until_decided, "control": control, "keep_if": arguments.keep_if or ""}
 
 
 def end_if_decided(planned: Race, folder: Path, last: Turn) -> None:

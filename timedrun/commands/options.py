@@ -174,7 +174,7 @@ def add_verdict(parser: ArgumentParser) -> None:
     control = "run the first side once more in the first N rounds: which differences the machine makes by itself"
     parser.add_argument("--control", type=at_least(0), default=0, metavar="N", help=control)
     keep = "exit with 0 to keep the last of two sides, 1 to discard it, 4 if inconclusive: 'time < 0.98x and quality'"
-    parser.add_argument("--keep-if", default="", metavar="CONDITION", help=keep)
+    parser.add_argument("--keep-if", metavar="CONDITION", help=keep)
 
 
 def add_sweep(parser: ArgumentParser) -> None:

@@ -50,11 +50,11 @@ class KeepIf:
     @classmethod
     def parsed(cls, text: str) -> KeepIf:
         """Read a condition such as "time < 0.98x and quality within 0.002". Raises UsageError if it is none."""
-        time, margin = None, None
+        time = margin = None
         for term in re.split(r"\s+and\s+", text.strip()):
-            if match := TIME.fullmatch(term):
-                time = min(float(match[1]), time if time is not None else float(match[1]))
-            elif match := QUALITY.fullmatch(term):
+            if time is None and (match := TIME.fullmatch(term)) and float(match[1]):
+                time = float(match[1])
+            elif margin is None and (match := QUALITY.fullmatch(term)):
                 margin = float(match[1] or 0)
             else:
                 raise UsageError(
@@ -63,13 +63,18 @@ class KeepIf:
                 )
         return cls(text, time, margin)
 
+    def time_holds(self, ratio: Ratio | None) -> bool | None:
+        """Return True if the interval of the time is below the limit, False if above, None if on both sides."""
+        assert self.time is not None
+        low, high = (1 / end for end in reversed(ratio.bounds)) if ratio and ratio.bounds else (0.0, float("inf"))
+        return True if high < self.time else False if low >= self.time else None
+
     def decide(self, ratio: Ratio | None, quality: Quality) -> Literal["keep", "discard", "inconclusive"]:
         """Return "keep" if every condition holds by its interval or test, "discard" if one does not, and
         "inconclusive" if the runs cannot tell."""
         held: list[bool | None] = [] if self.margin is None else [quality.no_worse]
         if self.time is not None:
-            low, high = (1 / end for end in reversed(ratio.bounds)) if ratio and ratio.bounds else (0.0, float("inf"))
-            held.append(True if high < self.time else False if low >= self.time else None)
+            held.append(self.time_holds(ratio))
         return "discard" if False in held else "inconclusive" if None in held else "keep"
 
 

@@ -73,7 +73,6 @@ class Report:
                 for comparison, ratio in self.ratios.items()
             },
             "control": as_values(self.control) if self.control else None,
-            **({"decision": as_json(self.keep_if, self.decision, *self.last)} if self.race.keep_if else {}),
             "verdicts": [],
             "package": self.race.report.get("package", ""),
             "notice": NOTICE,
@@ -99,6 +98,8 @@ class Report:
             self.figure = f"skipped: {no_figure or 'no run logged an evaluation'}"
         else:
             self.guarded("figure failed", self.plot)
+        if self.race.keep_if:
+            self.note("decision", as_json(self.keep_if, self.decision, *self.last))
         self.note("problems", self.problems)
 
     def note(self, name: str, value: Any) -> None:
@@ -142,9 +143,10 @@ class Report:
 
     @property
     def decided(self) -> bool:
-        """True if every comparison has a verdict, or the condition one."""
+        """True if every comparison has a verdict on time, or the condition's time is decided. Quality is tested once,
+        at the end: its test allows for no looks."""
         if self.race.keep_if:
-            return self.decision != "inconclusive"
+            return self.keep_if.time_holds(self.last[0]) is not None
         verdicts = [ratio.verdict for ratio in self.ratios.values()]
         return len(verdicts) == len(self.race.comparisons) and {*verdicts} <= {"faster", "slower"}
 
@@ -160,7 +162,9 @@ class Report:
 
     @property
     def decision(self) -> str:
-        """ "keep", "discard" or "inconclusive"."""
+        """ "keep", "discard" or "inconclusive", as after a failed check: its logs are no evidence."""
+        if self.package_failed or any(result.failed for result in self.checked):
+            return "inconclusive"
         return self.keep_if.decide(*self.last)
 
     def quality(self, comparison: Comparison) -> Quality:

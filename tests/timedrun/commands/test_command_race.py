@@ -42,6 +42,13 @@ def test_two_commands_are_raced_and_the_faster_one_is_named(train: str, capsys: 
     assert [turn["seed"] for turn in report["race"]["turns"]] == [1, 1, 1, 2, 2, 2, 3, 3]
     assert report["control"]["runs_slow"] == 2 and report["decision"]["time_interval"][1] < 0.6
     assert main(["check", "--no-official", "race"]) == 0
+    assert main(["race", "command", "--report", "race", "--keep-if", "quality"]) == 2
+    log = Path("race/b/result_0.txt")
+    whole = log.read_text()
+    log.write_text("".join(line for line in whole.splitlines(keepends=True) if "eval_stop" not in line))
+    assert main(["race", "command", "--report", "race"]) == 1
+    assert json.loads(Path("race/race.json").read_text())["decision"]["decision"] == "inconclusive"
+    log.write_text(whole)
     assert main(["score", "race/b", "--json"]) == 0
     assert main(["compare", "race/a", "race/b"]) == 0
 
@@ -116,6 +123,8 @@ def test_a_file_holds_a_race_and_the_command_line_comes_first(train: str) -> Non
         (["a", "b", *READ, "--runs", "3", "--control", "4"], "more than the 3 rounds"),
         (["a", "b", "c", *READ, "--keep-if", "quality"], "--keep-if compares two sides, here are 3"),
         (["a", "b", *READ, "--keep-if", "speed"], "'speed' is no condition"),
+        (["a", "b", *READ, "--keep-if", ""], "is no condition"),
+        (["a", "b", *READ, "--keep-if", "quality", "--until-decided"], "looks at times only"),
         (["a", "--resume", "race"], "leave out commands"),
     ],
 )

@@ -38,7 +38,19 @@ def test_a_side_is_kept_only_if_every_condition_is_shown(
     assert KeepIf.parsed(condition).decide(ratio, quality(held)) == decision  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("text", ["time > 2", "speed", "time < 0.98x or quality", "quality and", "time < 1.2.3"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "time > 2",
+        "speed",
+        "time < 0.98x or quality",
+        "quality and",
+        "time < 1.2.3",
+        "",
+        "time < 0x",
+        "quality and quality within 1",
+    ],
+)
 def test_what_is_no_condition_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="nothing was run"):
         KeepIf.parsed(text)
