@@ -24,8 +24,11 @@ from timedrun.race.sweep_report import SweepReport
 def conduct(arguments: argparse.Namespace, folder: Path, planned: Race, start: Start) -> ExitCode:
     """Run what is planned in `folder`, each run by `start`, and report on it. On a signal the current run ends, and the
     report is made of the runs that finished."""
-    if (arguments.resume or arguments.report) and getattr(arguments, "keep_if", None) is not None:
-        raise UsageError("--resume and --report take the condition from race.json; leave out --keep-if.")
+    if arguments.resume or arguments.report:
+        for name in ("keep_if", "control", "until_decided"):  # a sweep has none of them
+            if getattr(arguments, name, None) not in (None, 0, False):
+                option = f"--{name.replace('_', '-')}"
+                raise UsageError(f"--resume and --report take the plan from race.json; leave out {option}.")
     again = f"timedrun {arguments.verb} {planned.benchmark} --resume {folder}"
     with race_file.locked(folder):
         missing = missing_parts(planned)
@@ -64,9 +67,9 @@ def conduct(arguments: argparse.Namespace, folder: Path, planned: Race, start: S
         stdio.next_command("report", folder)
     if interrupted:
         return ExitCode(128 + interrupted)
-    if report.failed:
-        return ExitCode.ERROR
-    return EXIT_CODES[report.decision] if planned.keep_if else ExitCode.OK
+    if planned.keep_if and not report.doubtful:
+        return EXIT_CODES[report.decision]
+    return ExitCode.ERROR if report.failed else ExitCode.OK
 
 
 def verdict_options(arguments: argparse.Namespace, sides: int) -> dict[str, Any]:

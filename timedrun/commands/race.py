@@ -93,6 +93,8 @@ def new_race(arguments: argparse.Namespace, rest: list[str]) -> tuple[Path, Race
     no_package = "for an ablation" if arguments.ablate else "" if arguments.runs == needed else few
     options = verdict_options(arguments, len(sides))
     if arguments.control:
+        if CONTROL in [side.config.name for side in sides]:
+            raise UsageError(f"--control writes a folder {CONTROL}, which a config is named; rename the config.")
         sides.append(Side(label=f"{sides[0].label} (control)", config=replace(sides[0].config, name=CONTROL)))
     plan = {"comparisons": comparisons, "ablation": arguments.ablate, "no_package": no_package, **options}
     return planned_race(arguments, benchmark, sides, **plan)

@@ -10,6 +10,7 @@ from judging.comparison.pairs_needed import least_visible, pairs_needed, spread_
 from judging.comparison.quality_test import Quality
 from judging.comparison.speedup_ratio import Ratio
 from judging.ground.errors import ExitCode, UsageError
+from judging.scoring.target_test import MOST_RUNS
 
 NUMBER: Final = r"(\d+\.?\d*|\.\d+)"
 TIME: Final = re.compile(rf"time\s*<\s*{NUMBER}\s*x?")
@@ -24,7 +25,8 @@ def time_words(ratio: Ratio) -> str:
     if ratio.verdict != "no difference shown" or not spread:
         return words
     pairs = pairs_needed(ratio.value, spread)
-    return f"{words}: {f'about {pairs:,}' if pairs else 'more than 1,000'} pairs would show this one"
+    number = f"about {pairs:,}" if pairs else f"more than {MOST_RUNS:,}"
+    return f"{words}: {number} pairs would show this one"
 
 
 def control_words(ratio: Ratio, pairs: int) -> str:

@@ -162,9 +162,11 @@ class Report:
 
     @property
     def decision(self) -> str:
-        """ "keep", "discard" or "inconclusive", as after a failed check: its logs are no evidence."""
-        if self.package_failed or any(result.failed for result in self.checked):
+        """ "keep", "discard", as for a last side with a run that failed, or "inconclusive", as if `doubtful`."""
+        if self.doubtful:
             return "inconclusive"
+        if self.race.of_side(self.race.comparisons[-1].fast, "failed"):
+            return "discard"
         return self.keep_if.decide(*self.last)
 
     def quality(self, comparison: Comparison) -> Quality:
@@ -210,10 +212,15 @@ class Report:
         }
 
     @property
+    def doubtful(self) -> bool:
+        """True if a check failed: such logs are no evidence."""
+        return self.package_failed or any(result.failed for result in self.checked)
+
+    @property
     def failed(self) -> bool:
         """True if a run, a check, a comparison or a step of the report failed."""
         runs = any(turn.status in ("failed", "left out") for turn in self.race.turns)
-        return runs or self.package_failed or bool(self.problems) or any(result.failed for result in self.checked)
+        return runs or self.doubtful or bool(self.problems)
 
     def table(self, width: int | None) -> list[str]:
         """Return caption and table as lines; where `width` is too small, without its last columns."""

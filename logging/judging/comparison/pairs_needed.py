@@ -6,9 +6,11 @@ import math
 from typing import Final
 
 from judging.comparison.speedup_ratio import LEAST_PAIRS, Ratio
+from judging.scoring.target_test import POWER, power, runs_needed
 from mlevents.student_t import quantile
 
-MOST_PAIRS: Final = 1_000
+SIDE: Final = 0.025
+"""Probability on each side of a 95 % interval."""
 
 
 def spread_of(ratio: Ratio) -> float | None:
@@ -22,16 +24,18 @@ def spread_of(ratio: Ratio) -> float | None:
 
 
 def least_visible(spread: float, pairs: int) -> float:
-    """Return the least true ratio, above 1, that as many pairs show with a probability of 80 %: its 95 % interval then
-    excludes 1. The sum of two quantiles of Student's t in place of the noncentral one (Chow, Shao and Wang, Sample Size
-    Calculations in Clinical Research, 2008, 3.1)."""
-    degrees = pairs - 1
-    return math.exp((quantile(degrees, 0.95) + quantile(degrees, 0.6)) * spread / math.sqrt(pairs))
+    """Return the least true ratio, above 1, that as many pairs show with probability `POWER`: their 95 % interval then
+    excludes 1."""
+    low, high = 0.0, 1.0
+    while power(high, pairs, SIDE) < POWER:
+        low, high = high, 2 * high
+    for _ in range(20):  # to a millionth
+        middle = (low + high) / 2
+        low, high = (middle, high) if power(middle, pairs, SIDE) < POWER else (low, middle)
+    return math.exp(high * spread)
 
 
 def pairs_needed(ratio: float, spread: float) -> int | None:
-    """Return the number of pairs that show a true `ratio` with a probability of 80 %, None for more than
-    `MOST_PAIRS`."""
-    wanted = abs(math.log(ratio))
-    enough = (pairs for pairs in range(LEAST_PAIRS, MOST_PAIRS + 1) if math.log(least_visible(spread, pairs)) <= wanted)
-    return next(enough, None)
+    """Return the number of pairs that show a true `ratio` with probability `POWER`, None for more than `MOST_RUNS`."""
+    pairs = runs_needed(abs(math.log(ratio)) / spread, SIDE)
+    return pairs and max(pairs, LEAST_PAIRS)

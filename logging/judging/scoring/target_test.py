@@ -82,18 +82,20 @@ def upper_tail(t: float, degrees: int) -> float:
     return beyond if t > 0 else 1 - beyond
 
 
-def runs_needed(effect: float) -> int | None:
+def runs_needed(effect: float, level: float = LEVEL) -> int | None:
     """Return the least number of runs with which the t test passes with probability `POWER`, None above `MOST_RUNS`.
 
     Args:
         effect: distance of the mean beyond the target in standard deviations of one run.
+        level: largest one-sided p-value, exclusive, that passes.
     """
-    if effect <= 0 or power(effect, MOST_RUNS) < POWER:
+    if effect <= 0 or power(effect, MOST_RUNS, level) < POWER:
         return None
-    return 2 + bisect_left(range(2, MOST_RUNS), POWER, key=lambda runs: power(effect, runs))  # it rises with the runs
+    counts = range(2, MOST_RUNS)
+    return 2 + bisect_left(counts, POWER, key=lambda runs: power(effect, runs, level))  # it rises with the runs
 
 
-def power(effect: float, runs: int) -> float:
+def power(effect: float, runs: int, level: float = LEVEL) -> float:
     """Return the probability that the t test of `runs` passes: the tail of the noncentral t distribution.
 
     It is the mean of Phi(effect * sqrt(runs) - t * s) over the ratio s of a sample's standard deviation to the true
@@ -101,7 +103,7 @@ def power(effect: float, runs: int) -> float:
     Distributions 2, chapter 31), integrated by the midpoint rule over ten standard deviations of s.
     """
     degrees = runs - 1
-    critical, shift = quantile(degrees, 1 - 2 * LEVEL), effect * math.sqrt(runs)
+    critical, shift = quantile(degrees, 1 - 2 * level), effect * math.sqrt(runs)
     half, normal = degrees / 2, NormalDist()
     front = math.log(2) + half * math.log(half) - math.lgamma(half)
     reach = 10 / math.sqrt(2 * degrees)

@@ -42,7 +42,8 @@ def test_two_commands_are_raced_and_the_faster_one_is_named(train: str, capsys: 
     assert [turn["seed"] for turn in report["race"]["turns"]] == [1, 1, 1, 2, 2, 2, 3, 3]
     assert report["control"]["runs_slow"] == 2 and report["decision"]["time_interval"][1] < 0.6
     assert main(["check", "--no-official", "race"]) == 0
-    assert main(["race", "command", "--report", "race", "--keep-if", "quality"]) == 2
+    for words in (["--keep-if", "quality"], ["--control", "1"], ["--until-decided"]):
+        assert main(["race", "command", "--report", "race", *words]) == 2
     log = Path("race/b/result_0.txt")
     whole = log.read_text()
     log.write_text("".join(line for line in whole.splitlines(keepends=True) if "eval_stop" not in line))
@@ -51,6 +52,15 @@ def test_two_commands_are_raced_and_the_faster_one_is_named(train: str, capsys: 
     log.write_text(whole)
     assert main(["score", "race/b", "--json"]) == 0
     assert main(["compare", "race/a", "race/b"]) == 0
+
+
+@pytest.mark.parametrize(("factors", "code"), [(("x", "1"), 4), (("1", "x"), 1)])
+def test_a_failed_run_of_the_second_side_discards_it_and_one_of_the_first_decides_nothing(
+    factors: tuple[str, str], code: int, train: str
+) -> None:
+    sides = [f"{train} {factor}" for factor in factors]
+    words = ["--runs", "2", "--results", "race", "--keep-if", "time < 2x"]
+    assert main(["race", "command", *sides, *READ, *words]) == code
 
 
 def test_a_side_that_fails_is_a_row_and_the_other_goes_on(train: str, capsys: pytest.CaptureFixture[str]) -> None:
