@@ -24,12 +24,16 @@ PUBLISHED_LOGS = "TIMEDRUN_PUBLISHED_LOGS"
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Skip tests marked `gpu` without a GPU; let a pytest-xdist worker begin with the modules that start runs."""
+    """Skip tests marked `gpu` without a GPU and `results` in an image; let a pytest-xdist worker begin with the modules
+    that start runs."""
     for item in [item for item in items if item.get_closest_marker("gpu")]:
         import torch  # the tests of logs and scores run without
 
         if not torch.cuda.is_available():
             item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
+    if not (TESTS.parent / "results/README.md").exists():
+        for item in [item for item in items if item.get_closest_marker("results")]:
+            item.add_marker(pytest.mark.skip(reason="results/ is not here, as in an image"))
     if hasattr(config, "workerinput"):
         items.sort(key=lambda item: not starts_runs(item.path))
 

@@ -21,6 +21,7 @@ def test_every_method_has_a_card_and_every_card_a_method_or_a_setting() -> None:
     assert {name for name, card in cards().items() if not card.setting} == set(REGISTRY)
 
 
+@pytest.mark.results
 def test_the_page_is_up_to_date() -> None:
     text = PAGE.read_text(encoding="utf-8")
     assert text == with_cards(text), "run: python -m benchmarks.method_cards docs/methods.md"

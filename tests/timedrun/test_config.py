@@ -35,6 +35,7 @@ def test_a_value_of_another_json_type_and_an_unknown_key_are_named(setting: str,
         load(ImageRunConfig, {**dump(imagenet_methods()), "learning": value})
 
 
+@pytest.mark.results
 @pytest.mark.parametrize(
     ("kind", "run"),
     [(ImageRunConfig, "digits_tuned/digits_methods"), (GptRunConfig, "gpt_shakespeare/gpt_shakespeare_modern")],

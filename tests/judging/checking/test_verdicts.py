@@ -14,8 +14,6 @@ RECORDED = Path(__file__).parents[3] / "results" / "digits_demo" / "digits_basel
 @pytest.fixture
 def results(tmp_path: Path) -> Path:
     """Two recorded runs of digits with their configs."""
-    if not RECORDED.is_dir():
-        pytest.skip("results/ is not here; an image has none")
     for number in (0, 1):
         (tmp_path / f"set/run_{number}").mkdir(parents=True)
         for name in (f"result_{number}.txt", f"run_{number}/config.json"):
@@ -49,6 +47,7 @@ def relabelled(folder: Path, key: str, old: str, new: str) -> None:
     path.write_text(path.read_text().replace(before, after))
 
 
+@pytest.mark.results
 @pytest.mark.parametrize(
     ("forge", "words"),
     [
@@ -67,6 +66,7 @@ def test_an_altered_or_missing_config_of_a_run_is_an_error(results, forge, words
     assert level == "error" and words in message
 
 
+@pytest.mark.results
 def test_a_log_that_was_copied_alone_has_a_warning_and_one_in_a_package_an_error(results):
     alone = results.parent / "package/results/box/resnet"
     alone.mkdir(parents=True)
@@ -76,6 +76,7 @@ def test_a_log_that_was_copied_alone_has_a_warning_and_one_in_a_package_an_error
     assert [level for level, _ in found(alone)] == ["error"]
 
 
+@pytest.mark.results
 def test_a_digits_run_without_its_dataset_and_target_is_no_result_of_imagenet(results):
     path = results / "result_0.txt"
     kept = [line for line in path.open() if '"key": "dataset"' not in line and '"quality_target"' not in line]

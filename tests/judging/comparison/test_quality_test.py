@@ -10,6 +10,7 @@ from mlevents.record import read
 from mlevents.summary import RunSummary, summarize
 
 RUN = Path(__file__).resolve().parents[3] / "results" / "any_script" / "a" / "result_0.txt"
+pytestmark = pytest.mark.results
 
 
 def runs(qualities: list[float]) -> list[RunSummary]:

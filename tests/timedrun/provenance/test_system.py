@@ -25,6 +25,7 @@ from timedrun.provenance import hardware, source, system
 UNKNOWN = dict.fromkeys(("commit", "dirty", "difference"), "unknown")
 
 
+@pytest.mark.results
 def test_a_card_of_unknown_speed_is_recorded_as_in_results_of_other_versions(monkeypatch: pytest.MonkeyPatch) -> None:
     card = types.SimpleNamespace(speed=-1)
     monkeypatch.setattr(hardware.psutil, "net_if_stats", lambda: {"eth0": card})
