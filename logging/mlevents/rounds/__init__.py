@@ -29,7 +29,7 @@ BENCHMARK_DATASET: Final[dict[str, str]] = {
     name: benchmark.dataset for rules in RULESETS.values() for name, benchmark in rules.benchmarks.items()
 }
 
-FIRST_RUN_MS: Final = 1_640_995_200_000  # 2022-01-01: earlier logs are of rounds before v2.0, or of no real time
+FIRST_RUN_MS: Final = 1_598_918_400_000  # 2020-09-01: earlier logs are of rounds before v1.0, or of no real time
 LAST_TIME_MS: Final = 253_402_300_800_000  # the year 10000, which datetime lacks
 
 # The rounds of the published open-division results that these benchmarks are compared with.
@@ -76,7 +76,8 @@ def named_round(path: Path | str) -> str | None:
         match = re.match(r"(?:(training|hpc)_results_)?v([0-9]+[.][0-9]+)(?![0-9.])", parts[index])
         if match and (match[1] or match.end() == len(parts[index])):
             name = f"{'hpc ' if match[1] == 'hpc' else ''}{match[2]}.0"
-            if name in MLPERF_RULESETS or match[1] or parts[index + 2 : index + 3] == ("results",):
+            known = name in MLPERF_RULESETS and not name.startswith("1.")
+            if known or match[1] or parts[index + 2 : index + 3] == ("results",):
                 return name
     return None
 

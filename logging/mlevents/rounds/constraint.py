@@ -23,7 +23,7 @@ class Constraint:
         """Return True if `value` meets it; False if its arithmetic cannot take the value."""
         try:
             return bool(self.test(value, before))
-        except (TypeError, ValueError, ArithmeticError, KeyError):
+        except (TypeError, ValueError, ArithmeticError, LookupError):
             return False
 
 

@@ -11,6 +11,7 @@ from typing import Final
 from mlevents import keys
 from mlevents.rounds.constraint import (
     Constraint,
+    among,
     equal,
     is_whole,
     length,
@@ -99,6 +100,33 @@ SSD: Final = BenchmarkRules(
         once(keys.OPT_LR_WARMUP_EPOCHS, NOT_NEGATIVE),
         once("opt_learning_rate_warmup_factor", NOT_NEGATIVE),
         evaluation(within(least=0.340, below=1.0)),
+    ),
+)
+
+# SSD-ResNet34 on COCO, until v1.1.
+SSD_COCO: Final = BenchmarkRules(
+    name="ssd",
+    dataset="coco",
+    metric="mean average precision",
+    target=0.230,
+    direction=">=",
+    runs=5,
+    unit="epoch",
+    evaluation_interval=EvaluationInterval(constant=5),
+    open_keys=OPEN_KEYS,
+    closed_keys=(
+        once(keys.GLOBAL_BATCH_SIZE),
+        *once_each(keys.OPT_BASE_LR, keys.OPT_WEIGHT_DECAY),
+        once(keys.MODEL_BN_SPAN, within(least=1)),
+        once(keys.OPT_LR_WARMUP_STEPS, within(least=1)),
+        once("opt_learning_rate_warmup_factor", NOT_NEGATIVE),
+        once("max_samples", among(1, 50)),
+        # The rule file checks 40 and 50 times whole tenths, of which its reader keeps the last only.
+        once(
+            "opt_learning_rate_decay_boundary_epochs",
+            Constraint("a list with a whole multiple of 5 as its second", lambda value, _: is_whole(value[1] / 5)),
+        ),
+        evaluation(within(least=0.230, below=1.0)),
     ),
 )
 

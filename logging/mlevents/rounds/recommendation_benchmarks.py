@@ -35,7 +35,7 @@ DLRM: Final = BenchmarkRules(
     unit="epoch",
     evaluation_interval=None,
     ends_in_evaluation=True,
-    samples={keys.EVAL_SAMPLES: (89_137_319, 89_137_319)},
+    samples={keys.EVAL_SAMPLES: (89_137_318, 89_137_319)},  # some logs of v1.0 have one less
     open_keys=OPEN_KEYS,
     closed_keys=(
         WEIGHTS,

@@ -1,4 +1,4 @@
-"""MLPerf Training's rounds from v2.0 on, oldest first, each as its difference from the one before."""
+"""MLPerf Training's rounds from v1.0 on: v2.0 in full, each other one as its difference from a neighbour."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 
 from mlevents import keys
 from mlevents.rounds import upstream_defects as defects
-from mlevents.rounds.constraint import WHOLE, related, within
+from mlevents.rounds.constraint import WHOLE, equal, multiple_of, related, within
 from mlevents.rounds.image_benchmarks import (
     CLOSED_FID_AND_CLIP,
     FLUX1,
@@ -17,6 +17,7 @@ from mlevents.rounds.image_benchmarks import (
     OPEN_FID_AND_CLIP,
     RESNET,
     SSD,
+    SSD_COCO,
     STABLE_DIFFUSION,
     UNET3D,
     fid_and_clip,
@@ -95,6 +96,39 @@ V2_0: Final = Ruleset(
     ),
     closed_required=(once(keys.GRADIENT_ACCUMULATION_STEPS, within(above=0)),),  # closed_common.yaml
     benchmarks={rules.name: rules for rules in (RESNET, SSD, MASKRCNN, MINIGO, DLRM, BERT, RNNT, UNET3D)},
+)
+
+# v1.1, the round before: another object detector, 30 minutes of initialization in both divisions, and named tensors
+# asked for without consequence, except RNN-T's. Sources as above, and training_rules.adoc of September 2021.
+_NO_TENSORS: Final = (keys.WEIGHTS_INITIALIZATION,)
+V1_1: Final = next_round(
+    V2_0,
+    "1.1.0",
+    benchmarks=[
+        *(
+            replace(rules, closed_keys=replaced(rules.closed_keys, without=_NO_TENSORS))
+            for rules in (RESNET, DLRM, BERT, UNET3D)
+        ),
+        replace(
+            MASKRCNN,
+            closed_keys=replaced(MASKRCNN.closed_keys, once(keys.OPT_BASE_LR, multiple_of(0.02)), without=_NO_TENSORS),
+        ),
+        SSD_COCO,
+    ],
+    init_minutes={keys.OPEN: 30.0, keys.CLOSED: 30.0},
+    defects=tuple(map(defects.tensors_demanded, (RESNET, SSD_COCO, MASKRCNN, MINIGO, DLRM, BERT, UNET3D))),
+    last_month="2021-11",
+)
+
+# v1.0: RNN-T has six buckets, and SSD is evaluated after epochs of a list (training_rules.adoc of May 2021).
+V1_0: Final = next_round(
+    V1_1,
+    "1.0.0",
+    benchmarks=[
+        replace(SSD_COCO, evaluation_interval=None),
+        replace(RNNT, closed_keys=replaced(RNNT.closed_keys, once("data_train_num_buckets", equal(6)))),
+    ],
+    last_month="2021-06",
 )
 
 # v2.1: a rule file for BERT that changed after the round; its own name of epsilon and today's mean the same.
@@ -325,4 +359,4 @@ V6_1: Final = next_round(
     last_month="2026-10",
 )
 
-ROUNDS: Final = (V2_0, V2_1, V3_0, V3_1, V4_0, V4_1, V5_0, V5_1, V6_0, V6_1)
+ROUNDS: Final = (V1_0, V1_1, V2_0, V2_1, V3_0, V3_1, V4_0, V4_1, V5_0, V5_1, V6_0, V6_1)

@@ -61,7 +61,7 @@ def test_only_some_benchmarks_skip_evaluations(name, benchmark, every, first, wr
     assert ("error" in {f.level for f in findings if f.rule == "evaluation-interval"}) == wrong
 
 
-@pytest.mark.parametrize("folder", ["training_results_v0.7", "training_results_v1.1", "hpc_results_v3.0", "v0.6"])
+@pytest.mark.parametrize("folder", ["training_results_v0.7", "hpc_results_v3.0", "v0.6"])
 def test_a_log_of_a_round_or_benchmark_without_rules_is_judged_by_no_other_rounds(folder, make_records, tmp_path):
     path = tmp_path / folder / "Org/results/System/resnet/result_0.txt"
     path.parent.mkdir(parents=True)
@@ -73,3 +73,13 @@ def test_a_log_of_a_round_or_benchmark_without_rules_is_judged_by_no_other_round
     for place, level in ((path, "warning"), (tmp_path / "result_0.txt", "error")):  # maybe no name of a benchmark
         place.write_text("\n".join(lines_of(records)))
         assert sorted(finding.level for finding in check(place).findings) == sorted([level, "error"])
+
+
+@pytest.mark.parametrize(("name", "level"), [("1.1.0", "note"), ("2.0.0", "error")])
+def test_the_division_comes_before_init_stop_where_it_sets_the_limit_of_initialization(name, level):
+    records = log_of(name, "resnet", "closed", "lars")
+    at = next(index for index, record in enumerate(records) if record["key"] == keys.SUBMISSION_DIVISION)
+    stop = next(index for index, record in enumerate(records) if record["key"] == keys.INIT_STOP)
+    records[at]["time_ms"] = records[stop]["time_ms"]
+    records.insert(stop, records.pop(at))
+    assert [f.level for f in check_record(record_of(records), name) if f.rule == "submission-order"] == [level]
