@@ -282,13 +282,14 @@ def _legend(figure: Any, sets: Sets, colours: Mapping[str, str], axis: _Axis, *,
 
 
 def _label(axes: Any, benchmark: str, sets: Sets, records: Sequence[RunSummary], what: str) -> None:
-    datasets = dict.fromkeys(record.dataset or BENCHMARK_DATASET.get(benchmark, "unknown data") for record in records)
+    datasets = dict.fromkeys(record.dataset or BENCHMARK_DATASET.get(benchmark, "") for record in records)
     rules, _ = rules_of(benchmark, None, records)
     kind = f"{UNVERIFIED}, demonstration" if any(record.is_demonstration for record in records) else UNVERIFIED
     names = [shortened(name, MAX_NAME_LENGTH) for name in sets]
-    title = f"{', '.join(names)} on" if len(", ".join(names)) <= 40 else f"{len(names)} configs on"
-    data = ", ".join(shortened(name, MAX_NAME_LENGTH) for name in datasets)
-    axes.set_title(f"{title} {data} ({kind})", fontsize=11, loc="left", pad=8)
+    title = ", ".join(names) if len(", ".join(names)) <= 40 else f"{len(names)} configs"
+    if data := ", ".join(shortened(name, MAX_NAME_LENGTH) for name in datasets if name):
+        title += f" on {data}"
+    axes.set_title(f"{title} ({kind})", fontsize=11, loc="left", pad=8)
     axes.set_ylabel(LABELS.get(what, "quality" if rules is None else rules.metric), fontsize=9)
     axes.set_axisbelow(True)
     _style(axes, "both")

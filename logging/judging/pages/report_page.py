@@ -14,13 +14,13 @@ from judging.ground.config_values import flatten
 from judging.ground.errors import TimedrunError
 from judging.ground.result_files import read_json
 from judging.pages import html_page, plot
-from judging.pages.score_table import NOTICE
+from judging.pages.score_table import NOTICE, unit_of
 from judging.pages.table import Table
 from judging.scoring.recorded_run import RecordedRun, environment, recorded_run_of
 from mlevents.summary import RunSummary
 
 STYLE: Final = """
-body { max-width: 75rem; } figure { margin: 1rem 0; } figure img { width: 100%; height: auto; }
+body { max-width: 75rem; } figure { margin: 1rem 0; overflow-x: auto; } figure img { width: 100%; min-width: 40rem; height: auto; }
 figcaption, pre { font-size: .9rem; } pre { white-space: pre-wrap; } .verdict { font-weight: 600; }
 td, th { min-width: 4rem; } td.number { min-width: 0; }
 @media (prefers-color-scheme: dark) { figure img { filter: invert(.93) hue-rotate(180deg); } }
@@ -90,7 +90,7 @@ def _lines(title: str, findings: Findings, figures: Mapping[str, str], root: Pat
         yield "<h2>Settings that differ</h2>"
         yield from Table(("setting", *configs), list(_differing(configs))).html()
     yield "<h2>Runs</h2>"
-    header = ("config", "seed", "minutes", "final quality", "status", "log", "SHA-256 begins")
+    header = ("config", "seed", "time", "final quality", "status", "log", "SHA-256 begins")
     yield from Table(header, list(_runs(sets, root))).html()
     yield "<h2>Environment</h2>"
     yield from _environment(recorded)
@@ -113,12 +113,12 @@ def _differing(configs: Mapping[str, Mapping[str, object]]) -> Iterator[tuple[st
 def _runs(sets: Sets, root: Path) -> Iterator[tuple[str, ...]]:
     for label, runs in sets.items():
         for run in runs:
-            path = run.path.absolute()
+            path, (scale, unit) = run.path.absolute(), unit_of(run.minutes)
             shown = path.relative_to(root.absolute()) if path.is_relative_to(root.absolute()) else path
             yield (
                 label,
                 "" if run.seed is None else str(run.seed),
-                "" if run.minutes is None else f"{run.minutes:.6f}",
+                "" if run.minutes is None else f"{run.minutes * scale:.3f} {unit}",
                 "" if run.final_quality is None else f"{run.final_quality:.6g}",
                 run.status or "",
                 str(shown),

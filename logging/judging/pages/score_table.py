@@ -101,7 +101,7 @@ def details(score: Score) -> list[str]:
         lines.append(f"  {name:<8} {text}")
 
     line("score", f"none: {printable(score.reason)}" if score.reason else label(score))
-    scale, unit = _unit(score.mean)
+    scale, unit = unit_of(score.mean)
     line("runs", f"{_times(score.runs, scale)} {unit}")
     for name, text in _other_clocks(score):
         line(name, text)
@@ -161,7 +161,7 @@ def _other_clocks(score: Score) -> list[tuple[str, str]]:
     if all(time is None for time in score.speedrun_runs):
         speedrun = "- (no complete blocks of training in the logs)"
     else:
-        scale, unit = _unit(max(time for time in score.speedrun_runs if time is not None))
+        scale, unit = unit_of(max(time for time in score.speedrun_runs if time is not None))
         each = _times(score.speedrun_runs, scale)
         mean = f", mean {score.speedrun_minutes * scale:.3f} {unit}" if score.speedrun_minutes is not None else ""
         speedrun = f"{each} {unit}{mean} of training alone, no MLPerf time ({UNVERIFIED})"
@@ -187,7 +187,7 @@ def tested(test: TargetTest) -> str:
     )
 
 
-def _unit(minutes: float | None) -> tuple[float, str]:
+def unit_of(minutes: float | None) -> tuple[float, str]:
     """Return the unit of times of that order, in minutes, and its name."""
     return (60.0, "s") if minutes is not None and minutes < 1 else (1.0, "min")
 
@@ -202,7 +202,7 @@ def _time(minutes: float) -> str:
 
 def _row(score: Score) -> list[str]:
     finished = [time for time in score.runs if time is not None]
-    scale, unit = _unit(score.mean)
+    scale, unit = unit_of(score.mean)
     interval = f"{score.interval[0] * scale:.3f} to {score.interval[1] * scale:.3f} {unit}" if score.interval else ""
     return [
         f"{len(finished)} of {len(score.runs)}"

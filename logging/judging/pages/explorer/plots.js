@@ -25,8 +25,8 @@ function specification(element, x, y, scale) {
   const encoding = { x: axis("x", x, scale), y: axis("y", y, selects.measure.value === "quality" ? "linear" : scale) };
   return {
     // Fixed padding: a plot that fits itself to its labels is laid out twice.
-    width: element.clientWidth - 86, height: element.clientHeight - 54, autosize: "none",
-    padding: { left: 70, right: 16, top: 8, bottom: 46 }, background: "transparent",
+    width: element.clientWidth - 96, height: element.clientHeight - 54, autosize: "none",
+    padding: { left: 80, right: 16, top: 8, bottom: 46 }, background: "transparent",
     layer: [
       { data: { name: "frontier" }, mark: { type: "line", interpolate: "step-after", color: frontierColour(), strokeWidth: 2 }, encoding },
       // Beside its point, on the side that has more room.
@@ -46,7 +46,7 @@ function specification(element, x, y, scale) {
     config: {
       view: { stroke: grid }, font: "system-ui, sans-serif",
       axis: { labelColor: text, titleColor: text, gridColor: grid, tickColor: grid, domainColor: grid, labelFontSize: 12, titleFontSize: 12, labelOverlap: "greedy" },
-      axisY: { titleAnchor: "middle", titleX: -58, ...selects.measure.value === "quality" ? {} : { format: "~s" } },
+      axisY: { titleAnchor: "middle", titleX: -68, tickCount: 6, ...selects.measure.value === "quality" ? {} : { format: "~s" } },
     },
   };
 }
