@@ -20,7 +20,8 @@ from judging.scoring.recorded_run import RecordedRun, environment, recorded_run_
 from mlevents.summary import RunSummary
 
 STYLE: Final = """
-body { max-width: 75rem; } figure { margin: 1rem 0; overflow-x: auto; } figure img { width: 100%; min-width: 40rem; height: auto; }
+body { max-width: 75rem; } figure { margin: 1rem 0; overflow-x: auto; }
+figure img { width: 100%; min-width: 40rem; height: auto; }
 figcaption, pre { font-size: .9rem; } pre { white-space: pre-wrap; } .verdict { font-weight: 600; }
 td, th { min-width: 4rem; } td.number { min-width: 0; }
 @media (prefers-color-scheme: dark) { figure img { filter: invert(.93) hue-rotate(180deg); } }
