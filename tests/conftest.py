@@ -14,6 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import hypothesis
 import pytest
 
 from tests import forked_python
@@ -39,7 +40,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Restore the default action of SIGHUP, which tested processes inherit; nohup would leave it ignored. Fork them."""
+    """Restore the default action of SIGHUP, which tested processes inherit; nohup would leave it ignored. Fork them.
+    Examples have no deadlines: the machine may be busy."""
+    hypothesis.settings.register_profile("timedrun", deadline=None)
+    hypothesis.settings.load_profile("timedrun")
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     forked_python.install()
     config.add_cleanup(lambda: shutil.rmtree(forked_python.ENVIRONMENTS))

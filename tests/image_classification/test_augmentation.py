@@ -57,7 +57,7 @@ def _measures(boxes: npt.NDArray[np.int64]) -> list[npt.NDArray[np.float64]]:
 
 
 @given(st.integers(1, 3000), st.integers(1, 3000), st.integers(0, 1000))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_every_box_is_inside_its_image_and_a_function_of_its_own_draws(height: int, width: int, epoch: int) -> None:
     sizes, draws = np.array([[height, width], [7, 9], [height, width]]), _drawn(3, epoch)
     boxes = augmentation.random_resized_crop_boxes(sizes, draws)
@@ -90,7 +90,7 @@ def test_boxes_are_those_of_the_formula_worked_by_hand() -> None:
 
 
 @given(st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_scaled_boxes_cover_the_same_share_of_a_stored_image_to_half_a_pixel(data: st.DataObject) -> None:
     original = np.array(data.draw(st.tuples(st.integers(1, 900), st.integers(1, 900))))
     stored = np.array(data.draw(st.tuples(st.integers(1, 900), st.integers(1, 900))))

@@ -44,7 +44,7 @@ class Counted:
         self.closed += 1
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(count=st.integers(0, 9), depth=st.integers(0, 5))
 def test_batches_come_as_they_are_and_in_order_at_any_depth(count: int, depth: int) -> None:
     source = Counted(count)

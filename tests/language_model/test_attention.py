@@ -57,7 +57,7 @@ def written_out(q: Tensor, k: Tensor, v: Tensor, rows: slice) -> Tensor:
 
 @pytest.mark.parametrize("name", ON_CPU)
 @given(data=st.data(), padded=st.booleans())
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 def test_each_sequence_attends_to_itself_only_forward_and_back(name: str, data: st.DataObject, padded: bool) -> None:
     lengths = data.draw(st.lists(st.integers(1, 9), min_size=1, max_size=7))
     lengths += [] if padded else data.draw(st.lists(st.just(0), max_size=2))
@@ -96,7 +96,7 @@ def test_kernels_get_every_row_in_exactly_one_piece() -> None:
 
 
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=7), st.sampled_from([0.0, 50.0, 800.0, 1e9]))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_groups_are_the_cheapest_of_all_ways_to_cut_the_sorted_lengths(lengths: list[int], call_cost: float) -> None:
     def cost(found: list[list[int]]) -> float:
         return sum(len(group) * max(lengths[i] for i in group) ** 2 + call_cost for group in found)

@@ -25,7 +25,7 @@ def sequences(lengths: list[int], seed: int = 0) -> MaskedSequences:
 LENGTHS = st.lists(st.integers(5, 24), min_size=1, max_size=9)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(LENGTHS, st.booleans(), st.sampled_from([1, 8, 128]))
 def test_every_token_has_the_position_of_its_sequence(lengths: list[int], padded: bool, multiple: int) -> None:
     given_ = sequences(lengths)
@@ -58,7 +58,7 @@ def test_filler_rows_are_a_sequence_of_their_own() -> None:
     assert full.lengths.tolist() == [25, 7, 0]  # as many sequences as a batch that had to be filled up
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(st.integers(5, 512), min_size=1, max_size=64), st.integers(1, 8))
 def test_balanced_parts_are_a_partition_of_equal_sizes(lengths: list[int], parts: int) -> None:
     dealt = balanced_parts(np.array(lengths), parts)

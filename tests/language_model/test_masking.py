@@ -40,7 +40,7 @@ def test_counts_are_the_reference_rule() -> None:
     assert prediction_counts(np.array([5]), replace(DATA, masked_fraction=0.9)).tolist() == [2]  # all words
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.lists(st.integers(5, 130), min_size=1, max_size=12), st.integers(0, 2**31))
 def test_only_words_are_predicted_and_other_tokens_are_unchanged(lengths: list[int], seed: int) -> None:
     plain = sequences(lengths, seed)

@@ -289,7 +289,7 @@ def spoiled(records: Records, seed: int, edits: int) -> list[str]:
     return lines
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, suppress_health_check=list(HealthCheck))
 @given(flaw=st.sampled_from(sorted(FATAL)), seed=st.integers(0, 2**32), edits=st.integers(0, 12))
 def test_what_failed_never_passes_whatever_else_is_edited(tmp_path_factory, flaw, seed, edits):
     records = good_log()

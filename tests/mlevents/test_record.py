@@ -74,7 +74,7 @@ LINE = st.one_of(
 )
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
 @given(lines=st.lists(LINE, max_size=12), separator=st.sampled_from([b"\n", b"\r\n", b"\r", b""]))
 def test_no_content_makes_reading_or_checking_fail(tmp_path_factory, lines, separator):
     path = tmp_path_factory.mktemp("fuzz") / "result_0.txt"
@@ -137,7 +137,7 @@ def test_a_prefix_before_the_record_is_no_problem_and_text_of_any_encoding_is_ke
     assert record.problems == () and record.value("eval_accuracy") == "Zürich"
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(record=RECORD, ending=st.sampled_from(["", " ", "}", "x"]), quick=st.booleans())
 def test_the_quick_way_reads_a_line_as_the_full_way_does(record, ending, quick):
     if quick:

@@ -81,7 +81,7 @@ def by_torch(pixels: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:
     return resized[0].permute(1, 2, 0).numpy()
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @for_all(
     part=st.lists(st.integers(0, len(SIZES) - 1), min_size=1, max_size=20),
     epoch=st.integers(1, 1000),

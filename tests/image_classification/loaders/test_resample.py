@@ -51,7 +51,7 @@ def most_off(images: Pixels, boxes: NDArray[np.int64], flips: NDArray[np.bool_],
     return int(np.abs(np.stack(wanted).astype(int) - made).max())
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.integers(0, 2**32),
     st.integers(1, 90),

@@ -114,7 +114,7 @@ def test_a_decompression_bomb_is_corrupt(monkeypatch: pytest.MonkeyPatch) -> Non
         inspect(ITEM, 0, encoded(RGB))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.sampled_from([encoded(RGB), with_orientation(3), encoded(RGB, "PNG", "P"), encoded(RGB, "WEBP")]),
     st.lists(st.tuples(st.floats(0, 1, exclude_max=True), st.integers(0, 255)), min_size=1, max_size=6),

@@ -90,7 +90,7 @@ def test_an_image_too_large_for_the_format_is_named() -> None:
         beton.encode_beton(image, StoreConfig(size=0), "train")  # type: ignore[arg-type]
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @for_all(st.lists(st.integers(1, 64), max_size=40), st.integers(0, 200))
 def test_images_are_in_order_disjoint_and_never_cross_a_page(sizes: list[int], begin: int) -> None:
     found, end = beton.allocate(np.array(sizes, dtype=np.int64), begin, 64)

@@ -21,7 +21,7 @@ SIDES = st.integers(1, 40)
 SIZES = [(1, 9), (30, 17), (12, 12), (9, 1), (20, 31), (13, 40), (25, 14)]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @for_all(st.lists(st.tuples(SIDES, SIDES), min_size=1, max_size=7), st.sampled_from(["short_side", "square"]))
 def test_images_of_any_size_come_back_resized_as_pillow_does(sizes: list[tuple[int, int]], shape: str) -> None:
     config = StoreConfig(format="raw", size=12, shape=shape)  # type: ignore[arg-type]

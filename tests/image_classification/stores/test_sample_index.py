@@ -15,7 +15,7 @@ NAMES = st.text("a/. \té\n漢\U0001f600", max_size=20)
 IMAGES = st.lists(st.tuples(NAMES, st.integers(0, 2**31 - 1), st.integers(0, 2**40)), min_size=1, max_size=20)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(IMAGES)
 def test_names_labels_and_bytes_come_back(images: list[tuple[str, int, int]]) -> None:
     names, labels, sizes = (list(column) for column in zip(*images, strict=True))

@@ -28,7 +28,7 @@ def run(minutes: float, samples: float, share: float = 1.0) -> RunParts:
 RUNS = st.lists(st.builds(run, st.floats(1e-3, 1e4), st.floats(1, 1e12), SHARES), min_size=2, max_size=6)
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(RUNS, RUNS)
 def test_the_product_of_the_factors_is_the_ratio_for_both_means(slow, fast):
     geometric = decompose(slow, fast, paired=False)

@@ -235,7 +235,7 @@ def test_what_is_odd_about_a_set_is_remarked(written, change, words):
     assert any(words in note for note in result.notes)
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_damaged_logs_are_handled(tmp_path_factory, written, data):
     folder = written(tmp_path_factory.mktemp("set"))

@@ -76,7 +76,7 @@ def test_a_flipped_bit_anywhere_in_an_index_is_noticed_except_where_nothing_is_r
     assert unnoticed <= {*range(meta, meta + 13), *range(footer, footer + 40)}
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(cut=st.floats(0, 1, exclude_max=True))
 def test_a_truncated_index_is_refused_wherever_it_ends(tmp_path_factory: pytest.TempPathFactory, cut: float) -> None:
     prefix = tmp_path_factory.mktemp("bundle") / "model"

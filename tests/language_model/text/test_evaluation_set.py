@@ -14,7 +14,7 @@ from language_model.text.vocabulary import SpecialIds
 SPECIAL = SpecialIds(pad=0, unk=1, cls=2, sep=3, mask=4)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.integers(1, 300), st.integers(1, 300), st.integers(1, 80), st.floats(0.01, 1), st.integers(0, 10**6))
 def test_masks_restore_and_spare_special_ids(first: int, second: int, most: int, fraction: float, seed: int) -> None:
     tokens = [2, *range(100, 100 + first), 3, *range(500, 500 + second), 3]

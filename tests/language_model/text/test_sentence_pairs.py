@@ -34,7 +34,7 @@ def origin(documents: Corpus) -> dict[int, int]:
     return {token: number for number, document in enumerate(documents) for part in document for token in part}
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(corpora(), st.integers(8, 64), st.integers(0, 10**6), st.sampled_from([0.0, 0.1, 1.0]))
 def test_segments_are_runs_of_text_within_the_length(documents: Corpus, longest: int, seed: int, short: float) -> None:
     options = TextSettings(max_length=longest, short_sequence_probability=short)
@@ -51,7 +51,7 @@ def test_segments_are_runs_of_text_within_the_length(documents: Corpus, longest:
             assert home[first[0]] == index
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(corpora(), st.integers(0, 10**6))
 def test_no_text_is_lost_where_nothing_must_be_cut(documents: Corpus, seed: int) -> None:
     for index, document in enumerate(documents):
@@ -88,7 +88,7 @@ def test_a_tenth_of_the_documents_have_a_random_short_target() -> None:
     assert abs(share - 0.1) < 4 * (0.09 / len(lengths)) ** 0.5
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.integers(1, 80), st.integers(1, 80), st.integers(2, 100), st.integers(0, 10**6))
 def test_cutting_shortens_the_longer_at_both_ends_and_no_further(a: int, b: int, longest: int, seed: int) -> None:
     first, second = cut(array("I", range(a)), array("I", range(1000, 1000 + b)), longest, Random(seed))
@@ -105,7 +105,7 @@ def test_cutting_takes_from_the_front_as_often_as_from_the_back() -> None:
     assert abs(fronts - 5000) < 4 * (50 * 200 * 0.25) ** 0.5
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(corpora(), st.integers(8, 64), st.integers(0, 10**6))
 def test_sequences_are_cls_first_sep_second_sep(documents: Corpus, longest: int, seed: int) -> None:
     options = TextSettings(max_length=longest)

@@ -260,7 +260,7 @@ POINTS = st.lists(
 SKETCH = st.frozensets(st.integers(0, 40), max_size=6)
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(st.tuples(POINTS, SKETCH), max_size=4),
     st.lists(st.tuples(st.integers(0, 3), st.integers(0, 14))),

@@ -183,7 +183,7 @@ FILES = st.dictionaries(
 )
 
 
-@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(first=FILES, second=FILES)
 @example(first={"train.py": b"rate = 1\n"}, second={"train.py": b"rate = 2\n"})
 @example(first={"new.py": b""}, second={"new ä.py": b""})
