@@ -209,6 +209,7 @@ _RULES: Final[tuple[Callable[[CheckedRun], Iterable[Finding]], ...]] = (
     plausibility.schedule,
     plausibility.throughput,
     plausibility.record_time,
+    plausibility.date,
     plausibility.epoch_duration,
 )
 # What needs no fact about the benchmark, such as whether checkpoints are evaluated after the clock.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from statistics import median
 from typing import Final
 
@@ -10,6 +12,7 @@ from mlevents import keys
 from mlevents.checks.check_context import CheckedRun
 from mlevents.evaluations import progress_of
 from mlevents.event import Event, Finding, Level, is_number
+from mlevents.rounds import FIRST_RUN_MS, LAST_TIME_MS, MLPERF_RULESETS, round_of_path
 from mlevents.summary import intervals
 
 # Lengths of the learning rate's schedule.
@@ -20,10 +23,10 @@ FAR_BEYOND: Final = 1.5  # times the schedule; runs of the published rounds end 
 AHEAD: Final = 1.1  # times the logged throughput; successful runs of the published rounds reach 1.02 times
 HURRIED: Final = 0.5  # of the median epoch; epochs of the published rounds last 0.9 of it or more
 FEWEST_EPOCHS: Final = 4
-# Seconds of the fastest run of any scale in MLCommons' rounds v2.0 to v5.1, measured on their logs.
+# Seconds of the fastest run of any scale in MLCommons' rounds v1.0 to v5.1, measured on their logs.
 FASTEST: Final = (
-    {"bert": 6.7, "resnet": 11.0, "unet3d": 31.2, "ssd": 43.2, "rnnt": 87.3, "maskrcnn": 87.6, "minigo": 10_236.7}
-    | {"dlrm": 101.7, "dlrm_dcnv2": 40.6, "stable_diffusion": 45.6, "rgat": 46.0, "gnn": 51.9, "retinanet": 82.8}
+    {"bert": 6.7, "resnet": 11.0, "unet3d": 31.2, "ssd": 18.7, "rnnt": 87.3, "maskrcnn": 87.6, "minigo": 817.6}
+    | {"dlrm": 37.0, "dlrm_dcnv2": 40.6, "stable_diffusion": 45.6, "rgat": 46.0, "gnn": 51.9, "retinanet": 82.8}
     | {"llama2_70b_lora": 21.9, "gpt3": 206.4, "llama31_8b": 282.2, "llama31_405b": 598.3, "flux1": 710.0}
 )
 RECORD: Final = 0.5  # of the fastest run; newer hardware halves the record of a benchmark in a round or two
@@ -126,6 +129,24 @@ def record_time(run: CheckedRun) -> Iterator[Finding]:
             f"accelerators or fewer, took {fastest:,.1f} s: the times, the data or the benchmark are not what they say"
         )
         yield run.finding("warning", "record-time", message, run.record.stopped)
+
+
+def date(run: CheckedRun) -> Iterator[Finding]:
+    """Report a run that began in the future, or after the closing of the round that its folder names.
+
+    No published log of v1.0 to v5.1 did; runs older than their round are common."""
+    started = run.record.started
+    if started is None or not FIRST_RUN_MS <= started.time_ms < LAST_TIME_MS:
+        return
+    began = datetime.fromtimestamp(started.time_ms / 1e3, UTC)
+    name = round_of_path(run.record.path.absolute())
+    rules = MLPERF_RULESETS[name] if name else None
+    if began.timestamp() > time.time() + 86_400:
+        message = f"the run began on {began:%Y-%m-%d}, a day that has not come: the clock or the times are wrong"
+        yield run.finding("warning", "date", message, started)
+    elif rules and f"{began:%Y-%m}" > rules.last_month:
+        message = f"the run began on {began:%Y-%m-%d}, but {rules.round}, which its folder names, closed in "
+        yield run.finding("warning", "date", message + rules.last_month, started)
 
 
 def epoch_duration(run: CheckedRun) -> Iterator[Finding]:

@@ -1,6 +1,7 @@
 """The strict checks find each broken rule, at its line, and leave a good log alone."""
 
 from collections.abc import Callable
+from datetime import datetime
 
 import pytest
 
@@ -267,6 +268,29 @@ def test_a_run_far_faster_than_any_published_one_is_a_warning(records, write, st
     assert ("record-time" in found(write, records, level="warning")) is warned
 
 
+@pytest.mark.parametrize(
+    ("folder", "day", "words"),
+    [
+        ("v2.0/Org/results/box/resnet", "2022-05-30", ""),
+        (
+            "v2.0/Org/results/box/resnet",
+            "2022-06-02",
+            "2022-06-02, but v2.0, which its folder names, closed",
+        ),
+        ("v2.0/Org/results/box/resnet", "2021-03-01", ""),  # older runs are handed in
+        ("own", "2024-06-02", ""),
+        ("own", "2199-01-01", "2199-01-01, a day that has not come"),
+    ],
+)
+def test_a_run_after_its_round_or_in_the_future_is_a_warning(records, write, tmp_path, folder, day, words):
+    moved = datetime.fromisoformat(f"{day}T12:00Z").timestamp() * 1e3 - named(records, "run_start")["time_ms"]
+    for record in records:
+        record["time_ms"] += int(moved)
+    (tmp_path / folder).mkdir(parents=True)
+    messages = [f.message for f in check(write(records, f"{folder}/result_0.txt")).findings if f.rule == "date"]
+    assert messages == [] if not words else words in messages[0]
+
+
 def test_starts_and_stops_may_be_points_in_time_as_in_published_logs(records, write):
     for record in records:
         record["event_type"] = "POINT_IN_TIME"
@@ -468,6 +492,6 @@ def test_a_time_with_another_number_of_digits_is_named_and_nothing_else_is_said_
     named(records, key)["time_ms"] = int(named(records, key)["time_ms"] * factor)
     (finding,) = (x for x in check(write(records)).findings if x.rule != "evaluation-interval")
     assert (finding.level, finding.rule) == ("warning", "time-digits")
-    assert finding.message.startswith(f"time_ms of {key} is 18000")
+    assert finding.message.startswith(f"time_ms of {key} is 17600")
     assert finding.message.endswith("the log's other times have 13 digits")
     assert ("too many" in finding.message) == (factor > 1)
