@@ -87,7 +87,7 @@ def system_readme(result: ResultFolder, source: Path, modules: Sequence[Path], p
 {table([result.score]).rstrip()}
 ```
 
-Config `{result.score.config_name or "unnamed"}`, {result.ranks} rank{"s" if result.ranks > 1 else ""}; methods:
+Config `{result.score.label or result.score.config_name or "unnamed"}`, {result.ranks} rank{"s" if result.ranks > 1 else ""}; methods:
 {"; ".join(result.methods) or "none"}.
 Container image: {_joined(result.recorded("image_digest"))}. Data: {_joined(result.recorded("data"))}.
 All settings of run N, including the seed, are in `runs/run_N/config.json`; installed versions are in `environment.txt`.
