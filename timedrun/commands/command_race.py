@@ -214,7 +214,9 @@ def at_budgets(
         raise UsageError(f"a sweep needs --budgets, such as 100,200,400, and the word {BUDGET} in each command.")
     swept = {f"{letter}_{text}": (letter, text) for letter in sides for text in texts}
     at_end = {letter: not side.waits_for_stop for letter, side in sides.items()}
-    budgets = {name: Budget(curve=labels[letter], ratio=float(text), text=text) for name, (letter, text) in swept.items()}
+    budgets = {
+        name: Budget(curve=labels[letter], ratio=float(text), text=text) for name, (letter, text) in swept.items()
+    }
     return {
         name: replace(sides[letter], name=name, budget=text, to_end=at_end[letter])
         for name, (letter, text) in swept.items()

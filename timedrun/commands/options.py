@@ -424,7 +424,7 @@ def add_export(parser: ArgumentParser) -> None:
 
 def add_explore(parser: ArgumentParser) -> None:
     add = parser.add_argument
-    add("paths", nargs="+", type=resolved, metavar="PATH", help="log, result set, or folder of several, such as a round")
+    add("paths", nargs="+", type=resolved, metavar="PATH", help="log, result set, or folder of several or a round")
     add("--out", type=Path, required=True, metavar="FILE", help="the .html file to write")
     add("--title", help="heading of the page (default: the paths' names)")
     of = f"{PRICE_HELP}; with SYSTEM=, of those whose name or hardware matches a pattern such as '*H100*' (repeat"

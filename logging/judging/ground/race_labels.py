@@ -65,7 +65,7 @@ def resolved(path: str) -> str:
 def near(path: Path) -> str:
     """Return " Did you mean ...?" for a path that does not exist, by what its folder holds, "" if no name is near."""
     beside = [entry.name for entry in path.parent.iterdir()] if path.parent.is_dir() else []
-    found = nearest(path.name, [*labels_in(path.parent).values(), *beside])
+    found = nearest(path.name, [*labels_in(path.parent).values(), *beside], cutoff=0.6)
     return found.replace("mean ", f"mean {path.parent}/", 1) if path.parent != Path() else found
 
 

@@ -111,7 +111,7 @@ def _draw_gains(axes: Any, curves: Sequence[Comparison]) -> None:
     axes.set_xlabel("difference of quality at equal time, 95 % interval", fontsize=9)
     axes.set_title("Gain over the baseline's curve", fontsize=11, loc="left")
     for place, ratio in enumerate(ratios):
-        axes.plot([], [], MARKERS[place % 7], color=GREY, markersize=4.5, label=f"schedule {lengths[ratio]}")
+        axes.plot([], [], MARKERS[place % 7], color=GREY, markersize=4.5, label=f"length {lengths[ratio]}")
     axes.legend(fontsize=7.5, frameon=False, loc="best")
     _style(axes, "x")
 
