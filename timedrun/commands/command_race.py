@@ -7,6 +7,7 @@ import tomllib
 from argparse import ArgumentParser, ArgumentTypeError, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
+from itertools import product
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,8 +23,8 @@ from timedrun.commands.options import above_zero, add_rounds, add_verdict, at_le
 from timedrun.race import race_file
 from timedrun.race.checkouts import WORKTREE, Revision, checked_out, differences, revisions
 from timedrun.race.command_run import CommandRun
-from timedrun.race.command_side import BUDGET, CommandSide
-from timedrun.race.race_file import COMMANDS, CONTROL, Budget, Comparison, Race, Turn, paths_of
+from timedrun.race.command_side import CommandSide
+from timedrun.race.race_file import BUDGET, COMMANDS, CONTROL, Budget, Comparison, Race, Turn, paths_of
 from timedrun.race.schedule import FINE, schedule
 from timedrun.run.verdict import verdict_of
 
@@ -166,8 +167,8 @@ def new_race(arguments: Namespace) -> tuple[Path, Race]:
     changed = [line for side in slower if named for line in differences(Path(arguments.repo), named[side], named[last])]
     budgets: dict[str, Budget] = {}
     if verb == "sweep":
-        commands, slower = sides, []
-        sides, budgets = at_budgets(commands, labels, arguments.budgets)
+        sides, budgets = at_budgets(sides, labels, arguments.budgets)
+        slower = []
         named = {name: named[letter] for name in sides if (letter := name.partition("_")[0]) in named}
         labels = {name: budget.label for name, budget in budgets.items()}
     if arguments.control:
@@ -212,15 +213,13 @@ def at_budgets(
     there are no budgets, or a command does not get them."""
     if not texts or any(BUDGET not in side.command for side in sides.values()):
         raise UsageError(f"a sweep needs --budgets, such as 100,200,400, and the word {BUDGET} in each command.")
-    swept = {f"{letter}_{text}": (letter, text) for letter in sides for text in texts}
-    at_end = {letter: not side.waits_for_stop for letter, side in sides.items()}
-    budgets = {
-        name: Budget(curve=labels[letter], ratio=float(text), text=text) for name, (letter, text) in swept.items()
-    }
-    return {
-        name: replace(sides[letter], name=name, budget=text, to_end=at_end[letter])
-        for name, (letter, text) in swept.items()
-    }, budgets
+    swept: dict[str, CommandSide] = {}
+    budgets: dict[str, Budget] = {}
+    for (letter, side), text in product(sides.items(), texts):
+        name, command = f"{letter}_{text}", side.command.replace(BUDGET, text)
+        swept[name] = replace(side, name=name, command=command, to_end=not side.waits_for_stop)
+        budgets[name] = Budget(curve=labels[letter], ratio=float(text), text=text)
+    return swept, budgets
 
 
 def sides_of(arguments: Namespace) -> tuple[dict[str, tuple[str, str]], dict[str, Revision]]:

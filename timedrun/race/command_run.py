@@ -25,7 +25,7 @@ from mlevents.rounds.own_rules import as_recorded
 from mlevents.runlog import RunLog, Scalar
 from timedrun.distributed.stop_signals import handled
 from timedrun.provenance import command_system, source
-from timedrun.race.command_side import BUDGET, CommandSide, Reading
+from timedrun.race.command_side import CommandSide, Reading
 from timedrun.run.blocks import Outcome
 from timedrun.run.load_counters import LoadCounters, log_load
 
@@ -139,7 +139,7 @@ class CommandRun:
     def _start(self, log: RunLog) -> subprocess.Popen[bytes]:
         """Start the process, and its clock unless a line does."""
         seed = str(self.side.seed)
-        command = self.side.command.replace("{seed}", seed).replace(BUDGET, self.side.budget)
+        command = self.side.command.replace("{seed}", seed)
         stdio.stage(f"{self.label}: {command}")
         if self.side.minutes:
             self._deadline = self._monotonic() + 60 * self.side.minutes

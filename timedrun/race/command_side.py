@@ -16,8 +16,6 @@ from mlevents.rounds.ruleset import BenchmarkRules
 from timedrun.race.race_file import COMMANDS
 
 MLLOG: Final = "mllog"
-BUDGET: Final = "{budget}"
-"""Stands for the budget in a command of a sweep."""
 JSON: Final = "json:"
 UNITS: Final = {"seconds": 1.0, "ms": 1e-3, "minutes": 60.0}
 """Names of the group of a pattern of reported times, and the unit in seconds."""
@@ -61,8 +59,6 @@ class CommandSide:
     """Environment variable with the seed."""
     to_end: bool = False
     """Without `stop`, the clock stops when the process ends, whatever the quality."""
-    budget: str = ""
-    """Text in place of `{budget}` in the command."""
     minutes: float = 0.0
     """Longest time of the process; 0: no limit."""
     seed: int = 0

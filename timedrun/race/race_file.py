@@ -16,6 +16,8 @@ from judging.ground.result_files import ResultPaths, read_json, write_json
 
 COMMANDS: Final = "command"
 """What stands for a benchmark in a race of commands."""
+BUDGET: Final = "{budget}"
+"""Stands for the budget in a command of a sweep."""
 CONTROL: Final = "control"
 """Folder of the first side's repetition."""
 ALONE: Final = ", alone"
@@ -64,7 +66,7 @@ class Budget:
     @property
     def label(self) -> str:
         """Of a side that is a command."""
-        filled = self.curve.replace("{budget}", self.text)
+        filled = self.curve.replace(BUDGET, self.text)
         return filled if filled != self.curve else f"{filled} {self.text}"
 
 

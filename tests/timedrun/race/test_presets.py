@@ -73,7 +73,7 @@ Epoch 1: 100%|##########| 8/8 [00:00<00:00, 204.30it/s, v_num=3, val_loss=0.231,
 TORCHTITAN = """\
 [titan] 2025-11-02 10:00:00,101 - root - INFO - Training starts at step 1
 [titan] 2025-11-02 10:00:05,230 - root - INFO - \x1b[31mstep:  1  \x1b[32mloss: 12.2540
-[titan] 2025-11-02 10:01:05,230 - root - INFO - \x1b[33mvalidate step: 10  \x1b[32mloss:  7.0231  \x1b[36mmemory:  1.21GiB(1.5%)
+[titan] 2025-11-02 10:01:05,230 - root - INFO - \x1b[33mvalidate step: 10  \x1b[32mloss:  7.0231  \x1b[36mmemory
 [titan] 2025-11-02 10:02:05,230 - root - INFO - validate step: 20  loss:  6.5012  memory:  1.21GiB(1.52%)  tps: 9,120
 [titan] 2025-11-02 10:02:06,000 - root - INFO - Training completed
 """
