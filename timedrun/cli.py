@@ -48,8 +48,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not words:
         top.print_help(sys.stderr)
         return int(ExitCode.USAGE)
-    if words[:2] == ["race", "command"]:
-        return called("race", lambda: command_race_of(words[2:]))
+    if words[1:2] == ["command"] and words[0] in ("race", "run", "sweep"):
+        return called(words[0], lambda: command_race_of(words[0], words[2:]))
     helps = {"-h", "--help"} & {*words[3:]}
     if helps and words[0] in SHOW_SETTINGS and not any(word.startswith("-") for word in words[1:3]):
         arguments, rest = top.parse_known_args([word for word in words if word not in helps])
@@ -78,11 +78,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     return called(verb, call)
 
 
-def command_race_of(words: Sequence[str]) -> int:
-    """Race commands, which needs no torch."""
+def command_race_of(verb: str, words: Sequence[str]) -> int:
+    """Race, run or sweep commands, which needs no torch."""
     from timedrun.commands.command_race import command_race, parsed
 
-    return int(command_race(parsed(words)))
+    return int(command_race(parsed(verb, words)))
 
 
 def called(verb: str, function: Callable[[], int]) -> int:

@@ -108,12 +108,12 @@ def _reached(room: str, rooms: Mapping[str, set[str]]) -> set[str]:
 
 def verbs_and_options() -> tuple[int, int]:
     """Return the number of verbs of the command line and of their options, each verb's own counted."""
-    from timedrun.commands.command_race import command_parser
+    from timedrun.commands.command_race import VERBS, command_parser
     from timedrun.commands.parser import parser
 
     (verbs,) = (action for action in parser()._actions if isinstance(action, argparse._SubParsersAction))
     ignored = {"-h", "--help", "--json"}
-    parsers = [*verbs.choices.values(), command_parser()]
+    parsers = [*verbs.choices.values(), *map(command_parser, VERBS)]
     options = [action for verb in parsers for action in verb._actions if not ignored & {*action.option_strings}]
     return len(verbs.choices), len(options)
 

@@ -31,7 +31,15 @@ def test_a_module_of_the_check_and_score_path_imports_nothing_heavy(module: str)
 
 @pytest.mark.parametrize(
     "words",
-    [["--help"], ["run", "--help"], ["race", "--help"], ["list"], ["list", "methods"], ["completion", "bash"]],
+    [
+        ["--help"],
+        ["run", "--help"],
+        ["race", "--help"],
+        ["sweep", "command", "--help"],
+        ["list"],
+        ["list", "methods"],
+        ["completion", "bash"],
+    ],
 )
 def test_help_and_list_import_nothing_heavy(words: list[str]) -> None:
     probe = (

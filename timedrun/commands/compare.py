@@ -13,6 +13,7 @@ from judging.comparison.compare import ALLOWABLE, compare_sets, pairs_of
 from judging.comparison.speedup_ratio import NotComparable, Ratio
 from judging.ground import stdio
 from judging.ground.errors import ExitCode, UsageError
+from judging.ground.race_labels import raced_together, side_at
 from judging.pages.score_table import NOTICE
 from judging.pages.table import Table, number
 from judging.scoring.cost import Cost, cost
@@ -20,7 +21,6 @@ from judging.scoring.decomposition import Decomposition, TimeParts
 from judging.scoring.interval import Interval, as_values
 from judging.scoring.run_set import only_set
 from mlevents.terminal_escape import printable
-from timedrun.race.race_file import raced_together
 
 
 def compare(arguments: argparse.Namespace) -> ExitCode:
@@ -28,7 +28,10 @@ def compare(arguments: argparse.Namespace) -> ExitCode:
     if strange := sorted(set(arguments.allow) - set(ALLOWABLE)):
         raise UsageError(f"--allow takes {', '.join(ALLOWABLE)}, not {', '.join(strange)}.")
     stdio.stage("timedrun compare: reading both sets")
-    sets = [only_set(Path(name)) for name in (arguments.first, arguments.second)]
+    if len(arguments.sets) not in (2, 3):
+        raise UsageError(f"compare takes two sets, or a race and two of its sides, not {len(arguments.sets)} paths.")
+    *race, first, second = arguments.sets
+    sets = [only_set(side_at(Path(race[0]), name) if race else Path(name)) for name in (first, second)]
     paired = arguments.paired
     notes: tuple[str, ...] = ()
     if paired is None and (paired := raced_together(*(runs[0].path.parent for runs in sets))):

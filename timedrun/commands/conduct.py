@@ -11,11 +11,12 @@ from typing import Any
 from judging.comparison.sequential import FIRST_LOOK
 from judging.ground import stdio
 from judging.ground.errors import ExitCode, UsageError
+from judging.ground.race_labels import RACE_FILE
 from mlevents.mlcommons import checker_version
 from timedrun.commands.check import check_paths
 from timedrun.race import race_file
 from timedrun.race.decision import EXIT_CODES, KeepIf
-from timedrun.race.race_file import CONTROL, RACE_FILE, Race, Turn
+from timedrun.race.race_file import CONTROL, Race, Turn
 from timedrun.race.report import Report
 from timedrun.race.schedule import Start, plan_again, run_all, settle
 from timedrun.race.sweep_report import SweepReport

@@ -9,6 +9,7 @@ from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError, BooleanOptiona
 from collections.abc import Callable
 from pathlib import Path
 
+from judging.ground.race_labels import resolved
 from timedrun.distributed.launch_env import KUBERNETES, LAUNCHERS
 
 RULESET_HELP = "ruleset such as 2.0.0, 2.0 or v2.0 (default: by the round's folder, else by benchmark and date)"
@@ -30,7 +31,7 @@ def at_least(least: float, kind: type[int] | type[float] = int) -> Callable[[str
 positive, not_negative_int = at_least(1), at_least(0)
 
 
-def _above_zero(text: str) -> float:
+def above_zero(text: str) -> float:
     if not 0 < (value := float(text)) < math.inf:
         raise ArgumentTypeError(f"{text} is not a finite number above 0")
     return value
@@ -148,9 +149,9 @@ def add_preflight(parser: ArgumentParser) -> None:
     parser.add_argument("--ruleset", type=ruleset, help=RULESET_HELP)
     _add_path(parser, "--answers", "answers for the system description")
     memory = "estimate the memory of a step, and the largest micro-batch, for a GPU of GIB (default: this machine's)"
-    parser.add_argument("--memory", type=_above_zero, nargs="?", const=0.0, metavar="GIB", help=memory)
+    parser.add_argument("--memory", type=above_zero, nargs="?", const=0.0, metavar="GIB", help=memory)
     rate = "samples per second over all ranks: report the time of a run at this speed"
-    parser.add_argument("--throughput", type=_above_zero, default=0.0, metavar="SAMPLES", help=rate)
+    parser.add_argument("--throughput", type=above_zero, default=0.0, metavar="SAMPLES", help=rate)
 
 
 def add_race(parser: ArgumentParser) -> None:
@@ -186,9 +187,9 @@ def add_sweep(parser: ArgumentParser) -> None:
     _add_config(parser, several=True)
     _add_launch(parser, "runs/<benchmark>/sweep_N")
     lengths = "lengths of the schedules, as multiples of the configs' own (default 0.5 1)"
-    parser.add_argument("--ratios", nargs="+", type=_above_zero, default=[0.5, 1.0], metavar="RATIO", help=lengths)
+    parser.add_argument("--ratios", nargs="+", type=above_zero, default=[0.5, 1.0], metavar="RATIO", help=lengths)
     further = "further lengths of the baseline"
-    parser.add_argument("--baseline-ratios", nargs="+", type=_above_zero, default=[], metavar="RATIO", help=further)
+    parser.add_argument("--baseline-ratios", nargs="+", type=above_zero, default=[], metavar="RATIO", help=further)
     parser.add_argument("--base", metavar="CONFIG", help="the baseline (default: the first config)")
     more = "also the first config less each method, and --base, or it without methods, plus each"
     parser.add_argument("--ablate", action="store_true", help=more)
@@ -208,7 +209,7 @@ def add_rounds(parser: ArgumentParser, runs: int) -> None:
 
 
 def add_check(parser: ArgumentParser) -> None:
-    parser.add_argument("paths", nargs="+", metavar="PATH", help="log, folder of logs or package")
+    parser.add_argument("paths", nargs="+", type=resolved, metavar="PATH", help="log, folder of logs or package")
     parser.add_argument("--ruleset", type=ruleset, help=RULESET_HELP)
     parser.add_argument("--official", action=BooleanOptionalAction, default=True, help="also run MLCommons' checkers")
     parser.add_argument("--by", choices=("rule", "submitter"), help="group findings by rule or submitter")
@@ -216,7 +217,7 @@ def add_check(parser: ArgumentParser) -> None:
 
 
 def add_score(parser: ArgumentParser) -> None:
-    parser.add_argument("paths", nargs="+", metavar="PATH", help="log, folder of logs, package or round")
+    parser.add_argument("paths", nargs="+", type=resolved, metavar="PATH", help="log, folder of logs, package or round")
     parser.add_argument("--ruleset", type=ruleset, help=RULESET_HELP)
     parser.add_argument("--csv", metavar="FILE", help="also write the scores to FILE, one row per set")
     parser.add_argument("--price", type=price, metavar="USD", help=f"also show the cost: {PRICE_HELP}")
@@ -240,7 +241,7 @@ def add_referee(parser: ArgumentParser) -> None:
     add("--vocabulary", type=positive, required=True, metavar="N", help="number of token ids")
     add("--context", type=positive, required=True, metavar="N", help="tokens of a row that is asked about")
     reach = "validation loss to reach; of several runs the mean, with p < 0.01"
-    add("--target", type=_above_zero, metavar="NATS", help=reach)
+    add("--target", type=above_zero, metavar="NATS", help=reach)
     several = "examinations, each with other seeds (default: 1); one with a breach ends the series"
     add("--runs", type=positive, default=1, metavar="N", help=several)
     other = "another submission, such as a record: examine both in turns and compare their times"
@@ -254,14 +255,14 @@ def add_referee(parser: ArgumentParser) -> None:
         ("late", 10, "limit of work between hand-over and first answer, beyond a tenth of the training time"),
     ):
         help_text = f"{text} (default: {default})"
-        add(f"--{name}-seconds", type=_above_zero, default=default, metavar="S", help=help_text)
-    add("--memory", type=_above_zero, default=32.0, metavar="GIB", help="limit of memory (default: 32)")
+        add(f"--{name}-seconds", type=above_zero, default=default, metavar="S", help=help_text)
+    add("--memory", type=above_zero, default=32.0, metavar="GIB", help="limit of memory (default: 32)")
     add("--processes", type=positive, default=512, metavar="N", help="limit of processes and threads")
     add("--rows", type=at_least(8), default=512, metavar="N", help="rows of validation tokens (default: 512)")
     near = "largest total variation distance of answers that must be equal (default: 0.001 on cpu, else 0.02)"
-    add("--tolerance", type=_above_zero, metavar="D", help=near)
+    add("--tolerance", type=above_zero, metavar="D", help=near)
     more = "nats by which the loss on renumbered tokens may be higher (default: 0.05)"
-    add("--margin", type=_above_zero, default=0.05, metavar="NATS", help=more)
+    add("--margin", type=above_zero, default=0.05, metavar="NATS", help=more)
     fixed = "token ids that keep their number in the renumbered text, such as the one between documents"
     add("--fixed", type=not_negative_int, nargs="+", default=[], metavar="ID", help=fixed)
     add("--seed", type=not_negative_int, help="seed of all draws (default: random, and reported)")
@@ -285,8 +286,8 @@ def add_forecast(parser: ArgumentParser) -> None:
 
 
 def add_compare(parser: ArgumentParser) -> None:
-    parser.add_argument("first", metavar="FIRST", help="result set")
-    parser.add_argument("second", metavar="SECOND", help="result set")
+    both = "two result sets, or a race and two of its sides by label, folder or letter"
+    parser.add_argument("sets", nargs="+", type=resolved, metavar="SET", help=both)
     pairing = parser.add_mutually_exclusive_group()
     paired = "pair result_N with result_N of interleaved runs (default for two sides of one race)"
     pairing.add_argument("--paired", action="store_true", default=None, help=paired)
@@ -299,7 +300,7 @@ def add_compare(parser: ArgumentParser) -> None:
 
 def add_tradeoff(parser: ArgumentParser) -> None:
     add = parser.add_argument
-    add("paths", nargs="+", metavar="PATH", help="folder of a sweep, or result set")
+    add("paths", nargs="+", type=resolved, metavar="PATH", help="folder of a sweep, or result set")
     add("--baseline", metavar="LABEL", help="curve to compare with (default: the sweep's, or the first)")
     elsewhere = "extrapolate the times to another machine: output there of `timedrun profile --json`, one file a curve"
     elsewhere += " (default LABEL: the curve of the profiled config)"
@@ -314,7 +315,7 @@ def add_system(parser: ArgumentParser) -> None:
 
 
 def add_package(parser: ArgumentParser) -> None:
-    parser.add_argument("sets", nargs="+", metavar="RESULTS", help="folder written by run or race")
+    parser.add_argument("sets", nargs="+", type=resolved, metavar="RESULTS", help="folder written by run or race")
     parser.add_argument("--out", required=True, help="folder to create")
     parser.add_argument("--submitter", help="submitter (default: the organization in the logs)")
     parser.add_argument("--ruleset", type=ruleset, help=RULESET_HELP)
@@ -389,7 +390,7 @@ def add_auto(parser: ArgumentParser) -> None:
     parser.add_argument("--epochs", type=positive, default=0, help="-O2: budget (default: the config's own schedule)")
     tried = "further changes to measure, such as 'precision bf16' or 'data.loader raw'"
     parser.add_argument("--try", nargs="+", default=[], dest="tried", metavar="CHANGE", help=tried)
-    parser.add_argument("--minutes", type=_above_zero, default=10.0, help="time limit of the search (default 10)")
+    parser.add_argument("--minutes", type=above_zero, default=10.0, help="time limit of the search (default 10)")
     _add_resources(parser)
     _add_path(parser, "--out", "file of the chosen config (default: <config>_auto.json)")
 
@@ -403,19 +404,19 @@ def add_reproduce(parser: ArgumentParser) -> None:
 
 
 def add_plot(parser: ArgumentParser) -> None:
-    parser.add_argument("sets", nargs="+", metavar="PATH", help="result set, or folder of several")
+    parser.add_argument("sets", nargs="+", type=resolved, metavar="PATH", help="result set, or folder of several")
     parser.add_argument("--out", help="a .png, .svg or .pdf file (default: <PATH>/<WHAT>_over_time.png of one folder)")
     what = ("quality", "loss", "throughput")
     parser.add_argument("--what", choices=what, default=what[0], help="values to plot (default: quality)")
 
 
 def add_report(parser: ArgumentParser) -> None:
-    parser.add_argument("path", metavar="PATH", help="folder of a race, a sweep or result sets")
+    parser.add_argument("path", type=resolved, metavar="PATH", help="folder of a race, a sweep or result sets")
     parser.add_argument("--out", metavar="FILE", help="an .html file (default: <PATH>/report.html)")
 
 
 def add_export(parser: ArgumentParser) -> None:
-    parser.add_argument("paths", nargs="+", metavar="PATH", help="log, result set, or folder of several")
+    parser.add_argument("paths", nargs="+", type=resolved, metavar="PATH", help="log, result set, or folder of several")
     kinds = parser.add_mutually_exclusive_group(required=True)
     kinds.add_argument("--csv", type=path, metavar="FILE", help="file with one row per logged value")
     kinds.add_argument("--tensorboard", type=path, metavar="DIR", help="folder of event files, one folder per run")
@@ -423,7 +424,7 @@ def add_export(parser: ArgumentParser) -> None:
 
 def add_explore(parser: ArgumentParser) -> None:
     add = parser.add_argument
-    add("paths", nargs="+", metavar="PATH", help="log, result set, or folder of several, such as a round")
+    add("paths", nargs="+", type=resolved, metavar="PATH", help="log, result set, or folder of several or a round")
     add("--out", type=Path, required=True, metavar="FILE", help="the .html file to write")
     add("--title", help="heading of the page (default: the paths' names)")
     of = f"{PRICE_HELP}; with SYSTEM=, of those whose name or hardware matches a pattern such as '*H100*' (repeat"

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from judging.ground.errors import ExitCode, UsageError
+from judging.ground.race_labels import label_of
 from judging.pages import plot as plots
 from judging.scoring.run_set import is_packaged, sets_at
 from mlevents.summary import RunSummary
-from timedrun.race.race_file import labels_at
 
 
 def plot(arguments: argparse.Namespace) -> ExitCode:
@@ -36,7 +36,7 @@ def labelled_sets(paths: Sequence[str]) -> dict[str, list[RunSummary]]:
             if content not in seen:
                 seen.add(content)
                 folder = records[0].path.parent
-                label = labels_at(folder).get(folder.name) or records[0].config_name
+                label = label_of(folder) or records[0].config_name
                 label = label or (system if is_packaged(folder.resolve(), [benchmark]) else folder.name)
                 sets[f"{label} ({folder})" if label in sets else label] = records
     return sets

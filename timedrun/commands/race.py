@@ -48,7 +48,7 @@ def race_of_configs(arguments: argparse.Namespace, rest: list[str], new: Callabl
     folder, planned = (Path(known), race_file.load(Path(known))) if known else new(arguments, rest)
     if planned.benchmark == COMMANDS:
         option = "resume" if arguments.resume else "report"
-        raise UsageError(f"{known} is a race of commands: `timedrun race {COMMANDS} --{option} {known}`.")
+        raise UsageError(f"{known} is a race of commands: `timedrun {planned.verb} {COMMANDS} --{option} {known}`.")
     if known and arguments.benchmark not in (None, planned.benchmark):
         raise UsageError(f"{known} is a race of {planned.benchmark}, not of {arguments.benchmark}; nothing was run.")
     if arguments.resume:  # code of the working directory runs only if the user names it, not for a name in race.json

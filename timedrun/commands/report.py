@@ -12,6 +12,7 @@ from judging.checking.check_report import result_lines
 from judging.ground import stdio
 from judging.ground.atomic_file import replace_text
 from judging.ground.errors import ExitCode, UsageError
+from judging.ground.race_labels import RACE_FILE
 from judging.ground.result_files import existing, read_json
 from judging.pages import score_table
 from judging.pages.plot_tradeoff import plot_tradeoff
@@ -34,7 +35,7 @@ def report(arguments: argparse.Namespace) -> ExitCode:
         raise UsageError(f"--out {out}: the report is an .html file; nothing was written.")
     stdio.stage("timedrun report: checks")
     figures: dict[str, str] = {}
-    recorded = path / race_file.RACE_FILE
+    recorded = path / RACE_FILE
     with_plan = recorded.is_file() and "race" in read_json(recorded)  # some of results/ have no schedule
     findings = of_race(path, figures) if with_plan else of_sets(path)
     stdio.stage("timedrun report: figures")

@@ -84,6 +84,8 @@ class CommandRun:
                 self._log_settings(log)
                 process = self._process = self._start(log)
                 self._read(process, log)
+                if self.side.to_end and self._evaluations and not (process.returncode or self._late or self._received):
+                    self._stop_clock(log)
                 reason = self._reason(process.returncode, started=log.started)
             except OSError as error:
                 reason = f"{error.strerror or error} ({error.filename or self.paths.side})"
@@ -188,7 +190,7 @@ class CommandRun:
         """Yield the lines of output, copied to `output`, each at the time `_now`, until the process has ended and its
         pipe is empty. A carriage return ends a line as well: progress bars write it."""
         assert process.stdout is not None
-        rest, exited = b"", math.inf
+        rest, exited, ended = b"", math.inf, self._now
         with selectors.DefaultSelector() as selector, process.stdout as pipe:
             selector.register(pipe, selectors.EVENT_READ)
             while self._now <= exited + REST_SECONDS and (exited == math.inf or selector.get_map()):
@@ -198,8 +200,10 @@ class CommandRun:
                     kill(process, signal.SIGKILL if self._late or self._received else signal.SIGTERM)
                     self._deadline, self._late = self._now + END_SECONDS, True
                 if not ready:
-                    exited = self._now if exited == math.inf and process.poll() is not None else exited
+                    if exited == math.inf and process.poll() is not None:
+                        exited = ended = self._now
                     continue
+                ended = self._now
                 data = os.read(pipe.fileno(), 1 << 16)
                 output.write(data)
                 *whole, rest = re.split(rb"[\r\n]+", rest + data)
@@ -208,6 +212,7 @@ class CommandRun:
                 yield from (line.decode(errors="replace") for line in whole if line)
                 if not data:
                     selector.unregister(pipe)
+        self._now = ended  # not that of waiting for what a process left behind might print
 
     def _start_clock(self, log: RunLog) -> None:
         self._load.begin()
@@ -247,7 +252,9 @@ class CommandRun:
             log.start(keys.BLOCK_START, first_epoch_num=number + 1, epoch_count=1)
 
     def _stop_clock(self, log: RunLog) -> None:
-        """Log the end of the run, and before it the time that the command reported last."""
+        """Log the end of the run, and before it that of its block and the time that the command reported last."""
+        if self.side.waits_for_stop:
+            log.end(keys.BLOCK_STOP, first_epoch_num=self._evaluations + 1)
         if self._reported is not None:
             log.event(keys.REPORTED_SECONDS, self._reported)
         if self._quality is not None and self.side.reached(self._quality):

@@ -57,6 +57,8 @@ class CommandSide:
     """Pattern of the time that the command reports itself, with a group `seconds`, `ms` or `minutes`."""
     seed_variable: str = "SEED"
     """Environment variable with the seed."""
+    to_end: bool = False
+    """Without `stop`, the clock stops when the process ends, whatever the quality."""
     minutes: float = 0.0
     """Longest time of the process; 0: no limit."""
     seed: int = 0
@@ -91,7 +93,7 @@ class CommandSide:
     @property
     def waits_for_stop(self) -> bool:
         """True if a line of output stops the clock."""
-        return bool(self.stop) or self.quality == MLLOG
+        return bool(self.stop) or self.to_end or self.quality == MLLOG
 
     def reached(self, quality: float) -> bool:
         """Return True if `quality` is that of the target or better."""
@@ -109,8 +111,6 @@ class CommandSide:
         evaluations = self._evaluations()
 
         def read(line: str) -> Iterator[Reading]:
-            if start and start.search(line):
-                yield Reading("start")
             if reported and (match := reported.search(line)):
                 unit = next(name for name in UNITS if name in match.groupdict())
                 if (seconds := _number(match[unit])) is not None:
@@ -118,6 +118,8 @@ class CommandSide:
             yield from evaluations(line)
             if stop and stop.search(line):
                 yield Reading("stop")
+            if start and start.search(line):  # last: what the line says is of before
+                yield Reading("start")
 
         return read
 

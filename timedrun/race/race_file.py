@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from string import ascii_lowercase
 from typing import Any, Final, Literal
 
 import cattrs
 
 from judging.ground.errors import TimedrunError, UsageError
+from judging.ground.race_labels import RACE_FILE
 from judging.ground.result_files import ResultPaths, read_json, write_json
 
-RACE_FILE: Final = "race.json"
 COMMANDS: Final = "command"
 """What stands for a benchmark in a race of commands."""
+BUDGET: Final = "{budget}"
+"""Stands for the budget in a command of a sweep."""
 CONTROL: Final = "control"
 """Folder of the first side's repetition."""
 ALONE: Final = ", alone"
@@ -59,7 +59,15 @@ class Budget:
     curve: str
     """Label of the config that the side is a length of."""
     ratio: float
-    """Length of the schedule, as a multiple of the config's."""
+    """Length of the schedule, as a multiple of the config's; of a command, its budget."""
+    text: str = ""
+    """Budget of a command, as typed."""
+
+    @property
+    def label(self) -> str:
+        """Of a side that is a command."""
+        filled = self.curve.replace(BUDGET, self.text)
+        return filled if filled != self.curve else f"{filled} {self.text}"
 
 
 @dataclass(kw_only=True)
@@ -102,6 +110,11 @@ class Race:
         return sorted(turns, key=lambda turn: turn.number)
 
     @property
+    def verb(self) -> str:
+        """The verb that planned a race of commands."""
+        return "sweep" if self.budgets else "run" if len(self.racing) == 1 else "race"
+
+    @property
     def racing(self) -> dict[str, str]:
         """Label of each side by its folder, without the control."""
         return {side: label for side, label in self.sides.items() if side != self.control}
@@ -126,11 +139,6 @@ def load(folder: Path) -> Race:
         raise UsageError(f"{folder / RACE_FILE}: {'; '.join(cattrs.transform_error(error))}.") from None
 
 
-def letters(count: int) -> list[str]:
-    """Return the letters of as many sides: a to z, then 27, 28 ..."""
-    return [*ascii_lowercase, *(str(number) for number in range(27, count + 1))][:count]
-
-
 def paths_of(folder: Path, turn: Turn) -> ResultPaths:
     return ResultPaths(folder / turn.side, turn.number)
 
@@ -145,19 +153,3 @@ def locked(folder: Path) -> Iterator[None]:
             yield
     except Timeout:
         raise TimedrunError(f"{folder}: this race is still running; wait until it has finished, or end it.") from None
-
-
-def raced_together(first: Path, second: Path) -> bool:
-    """Return True if two folders of logs are sides of one race."""
-    first, second = first.absolute(), second.absolute()
-    return first.parent == second.parent and first != second and {first.name, second.name} <= labels_at(first).keys()
-
-
-def labels_at(side: Path) -> dict[str, str]:
-    """Return the labels of the race whose race.json is next to the folder `side`, by folder; empty if there is none."""
-    try:
-        values = json.loads((side.absolute().parent / RACE_FILE).read_text())
-        sides = values["race"]["sides"] if "race" in values else {name: name for name in values["runs_seconds"]}
-        return {name: str(label) for name, label in sides.items()}
-    except (OSError, ValueError, LookupError, TypeError, AttributeError):
-        return {}

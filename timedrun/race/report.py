@@ -242,7 +242,7 @@ class Report:
         ]
         rest = {side: label for side, label in self.race.sides.items() if side not in [side for _, side, _ in rows]}
         last = self.race.comparisons[0].fast if self.race.comparisons else ""
-        caption = "Time to train (unverified), interleaved runs on this machine."
+        caption = f"Time to train (unverified), {'interleaved ' * (len(self.sets) > 1)}runs on this machine."
         if self.race.ablation:
             caption += (
                 " Speed-up by a method, from pairs of runs: of the full config over the one without it, and of it alone"
@@ -254,6 +254,8 @@ class Report:
         header = ["config", f"speed-up [{100 * self.confidence:.4g} %]", verdict, "reached", "median", "range"]
         header.append("by medians")
         cells = [self.row(*row) for row in [*rows, *((label, side, None) for side, label in rest.items())]]
+        if not self.race.comparisons:
+            header, *cells = ([row[0], *row[3:6]] for row in (header, *cells))
         return caption, Table(header, cells)
 
     def row(self, name: str, side: str, comparison: Comparison | None) -> list[str]:
@@ -334,7 +336,9 @@ class Report:
         lines += ["", *(f"problem     {printable(problem)}" for problem in self.problems)]
         made = {"package": self.package, "figure": self.figure}
         lines += [f"{name:<11} {words}" for name, words in made.items() if words]
-        return [*lines, f"logs        {self.folder}/<config>/result_N.txt; all numbers are in race.json"]
+        folders = [f"{side} ({label})" for side, label in self.race.sides.items() if side != label]
+        lines += [printable(f"folders     {', '.join(folders)}")] if folders else []
+        return [*lines, f"logs        {self.folder}/<folder>/result_N.txt; all numbers are in race.json"]
 
 
 def seconds(run: RunSummary) -> float | None:

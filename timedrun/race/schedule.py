@@ -18,6 +18,8 @@ from timedrun.run.verdict import verdict_of
 MOST_FAILURES: Final = 3
 """Failures in a row that end a side."""
 
+FINE: Final = (ExitCode.OK, ExitCode.TARGET_NOT_REACHED)
+"""Exit codes of a run that has finished."""
 MISSING: Final = "its log is missing; put it back and use --report"
 
 Start = Callable[[Turn, str], tuple[int, int]]
@@ -76,9 +78,8 @@ def run_all(
 def _outcome(paths: ResultPaths, code: int | None, interrupted: bool) -> tuple[Status, str]:
     """Return the status of a run and its reason from its exit code, None if unknown, or else from its log: a failure
     of the process after the end of the run does not undo it."""
-    fine = (ExitCode.OK, ExitCode.TARGET_NOT_REACHED)
     logged = verdict_of(paths) if paths.log.is_file() else None
-    if code in fine or (logged and logged.code in fine):
+    if code in FINE or (logged and logged.code in FINE):
         return "finished", ""
     how = "its process was killed" if code is None else f"exit code {code}"
     words = f"; {logged.words}" if logged else f"; it wrote no log, see {paths.folder}"

@@ -9,10 +9,11 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 
 from judging.ground.errors import UsageError
+from judging.ground.race_labels import letters
 from timedrun.benchmark import Benchmark
 from timedrun.config import RunConfig, digest
 from timedrun.config_choice import FILE, config_of, with_change
-from timedrun.race.race_file import ALONE, Comparison, letters
+from timedrun.race.race_file import ALONE, Comparison
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,11 +10,12 @@ from typing import Final
 from judging.comparison.tradeoff import Comparison, Curve, compare_curves
 from judging.ground.config_values import flatten
 from judging.ground.errors import UsageError
+from judging.ground.race_labels import RACE_FILE, label_of
 from judging.ground.result_files import ResultPaths, read_json
 from judging.scoring.run_set import sets_at
 from mlevents.record import read
 from mlevents.summary import RunSummary, summarize
-from timedrun.race.race_file import RACE_FILE, Race, labels_at, load, paths_of
+from timedrun.race.race_file import Race, load, paths_of
 
 WARM_UPS: Final = ("schedule.warmup_epochs", "schedule.warmup_steps")
 COUPLED: Final = ("sgd", "adam")
@@ -27,23 +28,30 @@ def curves_at(paths: Iterable[Path]) -> list[Curve]:
     baseline, comes first. Raises UsageError if a path holds no runs, or two runs of a curve and budget have one seed.
     """
     budgets_of: Budgets = {}
+    races: list[Race] = []
     for path in paths:
         race = load(path) if (path / RACE_FILE).is_file() else None
         if race is not None and race.budgets:
             _add_race(budgets_of, race, path)
+            races.append(race)
             continue
         for (_, system, _), runs in sets_at(path):
             folder = runs[0].path.parent
-            label = labels_at(folder).get(folder.name) or runs[0].config_name or system
+            label = label_of(folder) or runs[0].config_name or system
             _add(budgets_of, label, 1.0, runs)
-    return [Curve(label=label, budgets=budgets) for label, budgets in budgets_of.items()]
+    return _curves(budgets_of, races)
 
 
 def curves_of(race: Race, folder: Path) -> list[Curve]:
     """Return the curves of the finished runs of a sweep."""
     budgets_of: Budgets = {}
     _add_race(budgets_of, race, folder)
-    return [Curve(label=label, budgets=budgets) for label, budgets in budgets_of.items()]
+    return _curves(budgets_of, [race])
+
+
+def _curves(budgets_of: Budgets, races: Iterable[Race]) -> list[Curve]:
+    numbers = {budget.curve for race in races for budget in race.budgets.values() if budget.text}
+    return [Curve(label=label, budgets=of, unit="x" * (label not in numbers)) for label, of in budgets_of.items()]
 
 
 def _add_race(budgets: Budgets, race: Race, folder: Path) -> None:
@@ -59,7 +67,7 @@ def _add(budgets: Budgets, label: str, ratio: float, runs: Iterable[RunSummary])
         seed = run.seed if run.seed is not None else -len(by_seed) - 1
         if seed in by_seed:
             both = f"{run.path} and {by_seed[seed].path}"
-            raise UsageError(f"{both} are runs of {label} x{ratio:g} with seed {seed}; pass one.")
+            raise UsageError(f"{both} are runs of {label} at budget {ratio:g} with seed {seed}; pass one.")
         if run.minutes is not None and run.minutes > 0 and run.final_quality is not None:
             by_seed[seed] = run
     if not by_seed:

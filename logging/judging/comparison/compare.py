@@ -15,6 +15,7 @@ from typing import Any, Final
 from judging.comparison.speedup_ratio import Difference, NotComparable, Ratio, compare, decompose
 from judging.ground.config_values import differing
 from judging.ground.errors import TimedrunError
+from judging.ground.race_labels import label_of
 from judging.ground.result_files import read_json
 from judging.scoring.decomposition import Decomposition, RunParts, decomposition, run_parts, training_caveats
 from judging.scoring.recorded_run import RecordedRun, differences, recorded_run_of
@@ -133,7 +134,10 @@ def _number(path: Path) -> int:
 
 
 def _set_names(slow: Path, fast: Path) -> tuple[str, str]:
-    """Return the lowest folders in which two paths differ, or "the first set" and "the second set"."""
+    """Return the labels of sides of a race, else the lowest folders in which two paths differ, or "the first set" and
+    "the second set"."""
+    if slow.parent != fast.parent and (first := label_of(slow.parent)) and (second := label_of(fast.parent)):
+        return first, second
     parts = zip(reversed(slow.absolute().parts[:-1]), reversed(fast.absolute().parts[:-1]), strict=False)
     return next(((a, b) for a, b in parts if a != b), ("the first set", "the second set"))
 

@@ -29,10 +29,12 @@ Points = Sequence[tuple[float, float]]
 
 @dataclass(frozen=True, kw_only=True)
 class Curve:
-    """Runs of one config by budget, the length of its schedule as a multiple of its own, and by seed."""
+    """Runs of one config by budget, the length of its schedule as a multiple of its own or a number, and by seed."""
 
     label: str
     budgets: Mapping[float, Mapping[int, RunSummary]]
+    unit: str = "x"
+    """Before a budget in tables: "x" of a multiple, "" of a number."""
     extrapolated: str = ""
     """Machine and file of the profile from which the times were extrapolated; "" if they were measured."""
     hourly: Cost | None = None
@@ -68,8 +70,15 @@ class Gain:
     """True if no other point is as good in less time."""
     usd: float | None = None
     """Cost of `minutes`, None without a price."""
+    unit: str = "x"
+    """Of its curve."""
     extrapolated: bool = False
     """True if the time was extrapolated from a profile of other hardware."""
+
+    @property
+    def length(self) -> str:
+        """Return the budget as text."""
+        return f"{self.unit}{self.ratio:.12g}"
 
     @property
     def verdict(self) -> str:
@@ -94,7 +103,7 @@ class Comparison:
     @property
     def verdict(self) -> str:
         """Return the verdict on the whole curve in words."""
-        words = {f"x{gain.ratio:g}": gain.verdict for gain in self.gains}
+        words = {gain.length: gain.verdict for gain in self.gains}
         if len({*words.values()}) == 1:
             only = next(iter(words.values()))
             return f"{only} at each budget" if only in ("better", "worse") and len(words) > 1 else only
@@ -156,6 +165,7 @@ def _gain(curve: Curve, ratio: float, baseline: Curve | None, sign: float, best:
         reach=reach,
         frontier=(minutes, quality) in best,
         usd=curve.hourly.usd and curve.hourly.usd * minutes / 60 if curve.hourly else None,
+        unit=curve.unit,
         extrapolated=bool(curve.extrapolated),
     )
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from judging.ground.atomic_file import replace_text
 from judging.ground.errors import DataFolderMissing, TimedrunError, UsageError
+from judging.ground.race_labels import near
 from mlevents.event import json_fault
 from mlevents.package_checker.files import LARGEST_JSON
 from mlevents.record import read, result_files
@@ -150,9 +151,17 @@ def read_text(path: Path, longest: int = LARGEST_JSON) -> str:
 
 
 def require_log(path: Path) -> None:
-    """Raise UsageError, with the message of `check`, if `path` is a file without an MLPerf log, such as an archive."""
+    """Raise UsageError, with the message of `check`, if `path` is a file without an MLPerf log, such as an archive, or
+    does not exist."""
+    if not path.exists():
+        raise missing(path)
     if path.is_file() and not (record := read(path)).events:
         raise UsageError(f"{path}: {record.problems[-1].message}.")
+
+
+def missing(path: Path) -> UsageError:
+    """Return the error of a path that does not exist."""
+    return UsageError(f"{path} does not exist; name a log, a folder of logs or a package.{near(path)}")
 
 
 def existing(path: Path) -> list[Path]:
@@ -160,4 +169,4 @@ def existing(path: Path) -> list[Path]:
     try:
         return result_files(path)
     except FileNotFoundError:
-        raise UsageError(f"{path} does not exist; name a log, a folder of logs or a package.") from None
+        raise missing(path) from None

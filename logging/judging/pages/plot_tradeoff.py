@@ -97,7 +97,8 @@ def _draw_gains(axes: Any, curves: Sequence[Comparison]) -> None:
     if not rows:
         axes.set_axis_off()
         return
-    ratios = sorted({gain.ratio for curve in rows for gain in curve.gains})
+    lengths = {gain.ratio: gain.length for curve in rows for gain in curve.gains}
+    ratios = sorted(lengths)
     for row, curve in enumerate(rows):
         for gain in curve.gains:
             if gain.quality_at_equal_time is not None:
@@ -110,7 +111,7 @@ def _draw_gains(axes: Any, curves: Sequence[Comparison]) -> None:
     axes.set_xlabel("difference of quality at equal time, 95 % interval", fontsize=9)
     axes.set_title("Gain over the baseline's curve", fontsize=11, loc="left")
     for place, ratio in enumerate(ratios):
-        axes.plot([], [], MARKERS[place % 7], color=GREY, markersize=4.5, label=f"schedule x{ratio:g}")
+        axes.plot([], [], MARKERS[place % 7], color=GREY, markersize=4.5, label=f"length {lengths[ratio]}")
     axes.legend(fontsize=7.5, frameon=False, loc="best")
     _style(axes, "x")
 

@@ -78,10 +78,12 @@ def table(scores: Sequence[Score], *, detailed: bool = False, width: int | None 
 
 def rows(scores: Sequence[Score], width: int | None = None) -> Table:
     """Return the table of scores, with fewer and shorter columns if it does not fit `width`."""
-    identity = ("submitter", "system", "benchmark")
+    identity = ("submitter", "system", "benchmark", "label")
     names = {field: distinct([getattr(score, field) for score in scores]) for field in identity}
     if len({*names["submitter"]}) < 2:
         del names["submitter"]
+    if not any(names["label"]):
+        del names["label"]
     header = [*names, "runs", "score", "95 % of the mean"]
     cells = [[*name, *_row(score)] for *name, score in zip(*names.values(), scores, strict=True)]
     if width is not None and Table(header, cells).width > width:
@@ -94,7 +96,8 @@ def rows(scores: Sequence[Score], width: int | None = None) -> Table:
 def details(score: Score) -> list[str]:
     """Format everything known of one set as lines."""
     rules = f"rules {score.ruleset}" if score.ruleset else "no rules"
-    about = f"{printable(score.division)}, {printable(score.dataset)}, {rules}"
+    side = f"{printable(score.label)}, " if score.label else ""
+    about = f"{side}{printable(score.division)}, {printable(score.dataset)}, {rules}"
     lines = [f"{printable(score.submitter)} {_name(score)} ({about})"]
 
     def line(name: str, text: str) -> None:

@@ -54,7 +54,7 @@ def cells(gain: Gain, *, is_baseline: bool = False) -> list[str]:
     """Return the cells of a point: length, quality, time, both gains, verdict."""
     spread = "" if gain.quality_deviation is None else f" ± {gain.quality_deviation:.4f}"
     return [
-        f"x{gain.ratio:g}",
+        gain.length,
         f"{gain.quality:.4f}{spread}{' *' if gain.frontier else ''}",
         "~" * gain.extrapolated + time(gain.minutes * 60),
         *(("-", "-", "baseline") if is_baseline else gained(gain)),

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import StatisticsError, fmean, geometric_mean, median, stdev
 
+from judging.ground.race_labels import label_of
 from judging.ground.stdio import progress
 from judging.scoring.announced_runs import ledger_findings
 from judging.scoring.clocks import Clocks, clocks
@@ -39,6 +40,7 @@ class ScoredSet:
     dataset: str
     demonstration: bool
     config_name: str
+    label: str  # of a side of a race, "" of another set
     target: float | None
     runs_needed: int | None
     unit: str  # of the progress: "epoch", "samples" or another unit of the benchmark
@@ -266,6 +268,7 @@ def score_set(
         ),
         demonstration=runs.demonstration,
         config_name=_joined((run.config_name for run in summaries), ""),
+        label=label_of(summaries[0].path.parent),
         target=next((t for run in (*finished, *summaries) if (t := target(run, ruleset)) is not None), None),
         runs_needed=rules.runs if rules and not runs.demonstration else None,
         unit=rules.unit if rules else "",

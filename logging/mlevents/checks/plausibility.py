@@ -53,8 +53,13 @@ def single_evaluation(run: CheckedRun) -> Iterator[Finding]:
 
 
 def instant_evaluations(run: CheckedRun) -> Iterator[Finding]:
-    """Report evaluations that take no time, unless their times may be those of checkpoints evaluated later."""
-    if run.record.is_demonstration or (run.benchmark is not None and run.benchmark.offline_evaluation):
+    """Report evaluations that take no time, unless their times may be those of checkpoints evaluated later, or that of
+    the line in which a command printed them."""
+    if (
+        run.record.is_demonstration
+        or run.record.first(keys.COMMAND)
+        or (run.benchmark is not None and run.benchmark.offline_evaluation)
+    ):
         return
     start: Event | None = None
     instant = []

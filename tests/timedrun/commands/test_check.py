@@ -5,9 +5,9 @@ from timedrun.commands.check import check_paths
 
 
 def test_a_round_without_rules_is_said_once_a_submission(tmp_path):
-    (tmp_path / "training_results_v1.1/Org/systems").mkdir(parents=True)
+    (tmp_path / "training_results_v0.7/Org/systems").mkdir(parents=True)
     for number in range(3):
-        path = tmp_path / f"training_results_v1.1/Org/results/System/resnet/result_{number}.txt"
+        path = tmp_path / f"training_results_v0.7/Org/results/System/resnet/result_{number}.txt"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("\n".join(lines_of(good_records(seed=number))))
     for given, kind in ((tmp_path, "package"), (path, "log")):

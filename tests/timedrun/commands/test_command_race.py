@@ -17,6 +17,13 @@ for step in range(1, 5):
     time.sleep(0.05 * factor + 0.007 * seed)
     print(f"step:{step} val_loss:{4.0 / step + 0.001 * seed:.4f}")
 """
+SWEPT = """
+import sys, time
+budget, factor = int(sys.argv[1]), float(sys.argv[2])
+time.sleep(0.005 * budget * factor)
+print(f"loss:{1 / budget}")
+time.sleep(0.1)
+"""
 READ = ["--quality", r"step:(?P<step>\d+) val_loss:(?P<quality>[0-9.]+)", "--target", "1.1", "--lower"]
 
 
@@ -112,6 +119,63 @@ def test_a_race_ends_when_it_is_decided(train: str, capsys: pytest.CaptureFixtur
     assert "timedrun race command --report race" in capsys.readouterr().err
 
 
+@pytest.mark.processes
+def test_a_race_that_sigterm_ends_keeps_what_has_finished_and_goes_on(train: str) -> None:
+    kill = f"test -e once || {{ touch once; kill -TERM $PPID; sleep 60; }}; {train} 1"
+    assert main(["race", "command", f"{train} 1", kill, *READ, "--runs", "2", "--results", "race"]) == 143
+    report = json.loads(Path("race/race.json").read_text())
+    assert [turn["status"] for turn in report["race"]["turns"]] == ["finished", "interrupted", "planned", "planned"]
+    assert len(report["runs_seconds"][report["race"]["sides"]["a"]]) == 1
+    assert main(["race", "command", "--resume", "race"]) == 0
+    report = json.loads(Path("race/race.json").read_text())
+    assert [len(times) for times in report["runs_seconds"].values()] == [2, 2]
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "words"),
+    [
+        ("{train} 1", 0, "target reached in "),
+        ("echo val_loss:3", 3, "target not reached: last 3.0000"),
+        ("{train} x", 1, "the command ended with exit code 1"),
+        ("exit 3", 1, "the command ended with exit code 3"),
+        ("echo", 1, "has a quality as --quality"),
+        ("kill -TERM $PPID; sleep 60", 143, "interrupted by SIGTERM"),
+    ],
+)
+def test_one_command_is_run_and_its_end_is_the_exit_code(
+    command: str, code: int, words: str, train: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = command.replace("{train}", train)
+    read = ["--quality", "val_loss:([0-9.]+)", *READ[2:]]
+    assert main(["run", "command", line, *read, "--results", "run"]) == code
+    assert words in (said := capsys.readouterr()).err and "speed-up" not in said.out
+    assert Path("run/a/result_0.txt").is_file()
+    assert main(["race", "command", "--report", "run"]) == 2
+    assert "timedrun run command --report run" in capsys.readouterr().err
+
+
+def test_commands_are_swept_over_budgets_to_their_end(train: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("train.py").write_text(SWEPT)
+    train = shlex.join([sys.executable, "train.py"])
+    sides = f"sides = [{{command = '{train} {{budget}} 1', label = 'base'}}, '{train} {{budget}} 4']\nruns = 2\n"
+    Path("sweep.toml").write_text(sides + "quality = 'loss:(.*)'\nlower = true\nbudgets = [40, 10, 20]\n")
+    assert main(["sweep", "command", "sweep.toml", "--results", "sweep"]) == 0
+    printed = capsys.readouterr().out
+    assert "strict: 12 of 12 logs pass" in printed and "a_10 (base 10)" in printed
+    (base, other) = json.loads(Path("sweep/race.json").read_text())["tradeoff"]["curves"]
+    assert [gain["ratio"] for gain in base["gains"]] == [10, 20, 40] and base["label"] == "base"
+    assert [round(gain["quality"], 3) for gain in base["gains"]] == [0.1, 0.05, 0.025]
+    for curve, factor in ((base, 1), (other, 4)):  # a line after the last quality is still on the clock
+        for gain in curve["gains"]:
+            assert 60 * gain["minutes"] >= 0.005 * factor * gain["ratio"] + 0.1
+    assert main(["tradeoff", "sweep", "--baseline", "base", "--out", "figure.png"]) == 0
+    rows = [line.removeprefix("base").split() for line in capsys.readouterr().out.splitlines() if "baseline" in line]
+    assert [row[0] for row in rows] == ["10", "20", "40"] and Path("figure.png").is_file()
+    assert main(["explore", "sweep", "--out", "page.html"]) == 0
+    assert '"config":"base 20"' in Path("page.html").read_text()
+    assert main(["sweep", "command", "--report", "sweep"]) == 0
+
+
 def test_a_file_holds_a_race_and_the_command_line_comes_first(train: str) -> None:
     sides = f"sides = ['{train} 1', {{command = '{train} 0.5', label = 'half'}}]\nruns = 5\n"
     Path("race.toml").write_text(sides + "metric = 'loss'\nquality = 'val_loss:(.*)'\ntarget = 1.1\nlower = true\n")
@@ -146,3 +210,27 @@ def test_what_is_no_race_is_refused_before_the_first_run(
     assert main(["race", "command", *words]) == 2
     assert said in capsys.readouterr().err
     assert not Path("runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["run", "command", "a", "b", *READ], "`run command` takes one command, here are 2"),
+        (["run", "command", "a"], "give --quality or --preset"),
+        (["sweep", "command", "a {budget}", *READ], "a sweep needs --budgets"),
+        (["sweep", "command", "a", *READ, "--budgets", "1,2"], "the word {budget} in each command"),
+        (["race", "command", "a", "b", "--preset", "airbanch"], "Did you mean airbench?"),
+    ],
+)
+def test_what_is_no_run_or_sweep_is_refused(
+    words: list[str], said: str, train: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words) == 2
+    assert said in capsys.readouterr().err
+    assert not Path("runs").exists()
+
+
+@pytest.mark.parametrize("budgets", ["1,1", "0", "x"])
+def test_budgets_are_different_numbers_above_zero(budgets: str) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["sweep", "command", "a {budget}", *READ, "--budgets", budgets])

@@ -44,7 +44,8 @@ def test_a_run_is_a_log_with_command_seed_environment_and_both_times(tmp_path: P
     assert (log.value(keys.COMMAND), log.seed) == (script, 7)
     assert (tmp_path / "set" / "run_0" / "output.txt").read_text().splitlines()[-1] == "loss:0.1"
     assert "unknown, the command does not begin with a Python" in (tmp_path / "set/run_0/environment.txt").read_text()
-    assert [str(finding) for finding in check(log.path).findings if finding.level == "error"] == []
+    findings = check(log.path).findings
+    assert [str(finding) for finding in findings if finding.level == "error" or "evaluation" in finding.rule] == []
 
 
 def test_lines_start_and_stop_the_clock_and_the_last_quality_counts(tmp_path: Path) -> None:
@@ -88,6 +89,15 @@ def test_processes_that_a_command_leaves_are_ended_and_not_waited_for(tmp_path: 
         while left.status() != psutil.STATUS_ZOMBIE:  # where no one waits for it, as in a container
             assert time.monotonic() - began < 20
             time.sleep(0.01)
+
+
+def test_a_clock_to_the_end_is_that_of_the_process_and_not_of_what_it_leaves(tmp_path: Path) -> None:
+    assert run(tmp_path / "set", "echo loss:0.5; sleep 0.3; echo loss:3; sleep 60 &", to_end=True) == (0, 0)
+    log = read(tmp_path / "set" / "result_0.txt")
+    assert reason(tmp_path / "set") == "target not reached" and log.final_quality == 3
+    assert log.minutes is not None and 0.3 <= 60 * log.minutes < 0.9
+    assert run(tmp_path / "other", "echo loss:0.5; exit 4", to_end=True)[0] == 4
+    assert "exit code 4" in reason(tmp_path / "other")
 
 
 def test_a_signal_is_passed_on_and_the_run_is_interrupted(tmp_path: Path) -> None:

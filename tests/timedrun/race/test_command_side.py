@@ -32,6 +32,7 @@ def test_a_line_says_what_it_says(quality: str, line: str, readings: list[Readin
 def test_start_stop_and_the_reported_time_are_read_in_their_order() -> None:
     read = side("loss=(.*?),", start="warm", stop="done", reported=r"(?P<ms>\d+) ms").reader()
     assert list(read("warm")) == [Reading("start")]
+    assert list(read("loss=3.0, warm")) == [Reading("quality", 3.0), Reading("start")]  # which is of before the start
     assert list(read("loss=2.0, 250 ms, done")) == [Reading("reported", 0.25), Reading("quality", 2.0), Reading("stop")]
 
 

@@ -111,7 +111,7 @@ def test_a_baseline_of_one_budget_is_warned_of(sweep: Callable[..., Race], tmp_p
 
 def test_two_runs_of_one_seed_are_refused(sweep: Callable[..., Race], tmp_path: Path) -> None:
     sweep()
-    with pytest.raises(UsageError, match="are runs of baseline x0.5 with seed 0; pass one"):
+    with pytest.raises(UsageError, match="are runs of baseline at budget 0.5 with seed 0; pass one"):
         curves_at([tmp_path, tmp_path])
 
 

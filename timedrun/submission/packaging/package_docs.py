@@ -80,6 +80,7 @@ def package_readme(
 def system_readme(result: ResultFolder, source: Path, modules: Sequence[Path], provenance: Mapping[str, Any]) -> str:
     """Return README.md of one system: how to repeat its runs, and an index of the benchmark's modules."""
     kind = "demonstration" if result.score.demonstration else "results"
+    config = result.score.label or result.score.config_name or "unnamed"
     index = {file.relative_to(source).as_posix(): _docstring(file) for file in modules}
     return f"""# {result.system}: {result.benchmark} on {result.score.dataset} ({kind}, unverified)
 
@@ -87,7 +88,7 @@ def system_readme(result: ResultFolder, source: Path, modules: Sequence[Path], p
 {table([result.score]).rstrip()}
 ```
 
-Config `{result.score.config_name or "unnamed"}`, {result.ranks} rank{"s" if result.ranks > 1 else ""}; methods:
+Config `{config}`, {result.ranks} rank{"s" if result.ranks > 1 else ""}; methods:
 {"; ".join(result.methods) or "none"}.
 Container image: {_joined(result.recorded("image_digest"))}. Data: {_joined(result.recorded("data"))}.
 All settings of run N, including the seed, are in `runs/run_N/config.json`; installed versions are in `environment.txt`.

@@ -48,10 +48,7 @@ def explored_sets(paths: Sequence[Path], prices: Prices = (), *, show_progress: 
     with unpacked(paths) as places:
         for path in places.paths:
             require_log(path)
-        try:
-            folders = log_folders([*places.paths, *places.archives])
-        except FileNotFoundError as error:
-            raise UsageError(f"{error}.") from None
+        folders = log_folders([*places.paths, *places.archives])
         if not folders:
             raise UsageError(f"no result_*.txt found in {', '.join(map(str, paths))}.")
         read = progress(folders.items(), "sets read", shown=show_progress)
@@ -155,7 +152,7 @@ def _set(
         "benchmark": score.benchmark,
         "division": score.division,
         "dataset": score.dataset,
-        "config": score.config_name,
+        "config": score.label or score.config_name,
         "hardware": hardware,
         "reason": score.reason or "",
         "metric": rules.metric if rules else "quality",

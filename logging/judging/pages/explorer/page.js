@@ -13,6 +13,7 @@ function refresh() {
 }
 
 addSelect("level", "Show", [["set", "sets of runs"], ["run", "single runs"]]);
+if (sets.every(row => row.minutes === null)) selects.level.value = "run";  // as of a sweep, whose runs end with their budget
 for (const [field, title] of FILTERS) addSelect(field, title);
 addSelect("baseline", "Baseline");
 addSelect("measure", "Vertical axis");

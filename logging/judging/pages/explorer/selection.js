@@ -102,6 +102,7 @@ function select() {
     selects.baseline.value = bases.find(row => /baseline$/.test(row.config))?.id || "";
   }
   const known = Object.keys(MEASURES).filter(name => rows.some(row => row[name] !== null));
+  if (!known.length) known.push("quality");  // of sets that all missed their target
   fill("measure", known.map(name => [name, name === "quality" ? `Quality: ${rows[0].metric}` : MEASURES[name][0]]));
   const anew = chosen.task !== rows[0]?.benchmark + rows[0]?.dataset;
   if (anew) {

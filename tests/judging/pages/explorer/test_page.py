@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from mlevents import keys
 from timedrun import cli
 
 PROGRAM = shutil.which("chromium") or shutil.which("google-chrome") or shutil.which("chrome")
@@ -228,3 +229,14 @@ def test_links_open_their_card_and_the_keyboard_opens_and_closes_it(page, chromi
     chromium.until("!document.getElementById('card').open")
     assert chromium.run("document.activeElement.textContent") == "digits_methods"
     assert chromium.errors == []
+
+
+@pytest.mark.processes
+def test_sets_without_a_time_as_those_of_a_sweep_are_shown_as_single_runs(chromium, tmp_path, write_run):
+    for number in range(2):
+        write_run(tmp_path / "a_100", number, status="aborted", **{keys.CONFIG_NAME: "a_100"})
+    assert cli.main(["explore", str(tmp_path / "a_100"), "--out", str(tmp_path / "page.html")]) == 0
+    chromium.open(tmp_path / "page.html")
+    assert chromium.run(ROWS) == ["a_100: result_0.txt", "a_100: result_1.txt"] and chromium.errors == []
+    chromium.run(f"{CHOOSE}('level', 'set')")
+    assert chromium.run(ROWS) == ["a_100"] and chromium.errors == []

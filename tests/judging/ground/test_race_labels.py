@@ -1,0 +1,62 @@
+"""The name that a race's table shows is a name that the other verbs take, and show."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from judging.ground.race_labels import resolved
+from tests.judging.conftest import Printed, Told, WriteSet
+
+LABELS = {"digits_baseline-d0f80677": "baseline+sam", "digits_baseline": "python train/x.py --lr 1", "control": "b"}
+
+
+@pytest.fixture
+def race(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write_set: WriteSet) -> str:
+    """A race of two sides and a control, in the working folder."""
+    monkeypatch.chdir(tmp_path)
+    for place, side in enumerate(LABELS):
+        write_set(Path("race") / side, [time - place for time in (10, 11, 12.1, 13, 14)], platform=f"1xCPU-{side}")
+    Path("race/race.json").write_text(json.dumps({"race": {"sides": LABELS}}))
+    return "race"
+
+
+@pytest.mark.parametrize(
+    ("typed", "folder"),
+    [
+        ("race/baseline+sam", "race/digits_baseline-d0f80677"),
+        ("race/a", "race/digits_baseline-d0f80677"),
+        ("race/python train/x.py --lr 1/result_0.txt", "race/digits_baseline/result_0.txt"),
+        ("race/b", "race/control"),  # a label counts more than a letter
+        ("race/digits_baseline", "race/digits_baseline"),
+        ("race/none", "race/none"),
+        ("race", "race"),
+    ],
+)
+def test_a_path_may_have_a_label_or_a_letter(race: str, typed: str, folder: str) -> None:
+    assert resolved(typed) == folder
+
+
+def test_sides_are_compared_by_label_folder_or_letter_and_shown_by_label(race: str, printed: Printed) -> None:
+    for sides in (["baseline+sam", "digits_baseline"], ["a", "python train/x.py --lr 1"]):
+        said = printed("compare", race, *sides)
+        assert "python train/x.py --lr 1 is faster: 1.09x as fast as baseline+sam (" in said
+        assert "paired by run number, as sides of one race" in said
+    assert "fast as baseline+sam (" in printed("compare", "race/a", "race/digits_baseline")
+
+
+def test_scores_and_the_explorer_show_labels(race: str, printed: Printed, told: Told) -> None:
+    assert {score["label"] for score in told("score", race)} == {*LABELS.values()}
+    assert "baseline+sam" in printed("score", race)
+    printed("explore", race, "--out", "page.html")
+    assert '"config":"baseline+sam"' in Path("page.html").read_text()
+
+
+def test_a_name_that_is_none_is_answered_with_the_near_one(race: str, refused: Printed) -> None:
+    said = refused("compare", race, "baseline+san", "a")
+    assert "race has no side 'baseline+san'. Did you mean baseline+sam? Sides: a (baseline+sam), b (python" in said
+    for verb in (["score"], ["check"], ["tradeoff"], ["explore", "--out", "page.html"]):
+        assert "race/baseline-sam does not exist" in (said := refused(*verb, "race/baseline-sam"))
+        assert "Did you mean race/baseline+sam?" in said
+    assert "holds no race.json" in refused("compare", "race/digits_baseline", "a", "b")
+    assert "not 1 paths" in refused("compare", race)

@@ -1,0 +1,150 @@
+"""Each preset reads the output of its script, in the form in which that prints it: start, quality, stop, own time."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from judging.ground.errors import UsageError
+from timedrun.commands.command_race import parsed, presets
+from timedrun.race.command_side import CommandSide, Reading
+
+MODDED_NANOGPT = """\
+Running Python 3.12.7 and PyTorch 2.10.0 compiled for CUDA 12.8
+Compiling model and warming up kernels (~7 minutes on first execution)
+step:0/1555 val_loss:10.8301 train_time:0ms step_avg:0.03ms
+step:1/1555 train_time:79ms step_avg:78.99ms
+step:250/1555 val_loss:4.4962 train_time:17306ms step_avg:69.22ms
+step:1555/1555 val_loss:3.2779 train_time:98406ms step_avg:63.28ms
+"""
+NANOCHAT = """\
+Total number of training tokens: 471,859,200
+Step 00000 | Validation bpb: 3.301984
+step 00000/00900 (0.00%) | loss: 11.090355 | dt: 24876.11ms | total time: 0.00m
+step 00042/00900 (4.67%) | loss: 7.431298 | dt: 502.71ms | total time: 0.25m | eta: 7.2m
+Step 00250 | Validation bpb: 1.163207
+Step 00250 | CORE metric: 0.0614
+Total training time: 7.50m
+Minimum validation bpb: 0.975310
+"""
+AIRBENCH = """\
+---------------------------------------------------------------------------------------------------------------
+|  run     |  epoch  |  train_loss  |  val_loss  |  train_acc  |  val_acc  |  tta_val_acc  |  total_time_seconds  |
+---------------------------------------------------------------------------------------------------------------
+|  warmup  |      0  |      2.4021  |    2.3044  |     0.1064  |   0.0993  |               |              9.1042  |
+|          |   eval  |      2.3068  |    2.3031  |     0.1182  |   0.1009  |       0.1012  |             14.8310  |
+---------------------------------------------------------------------------------------------------------------
+|       0  |      0  |      1.6021  |    1.3117  |     0.5234  |   0.6418  |               |              0.3744  |
+|          |      9  |      0.9344  |    0.9716  |     0.9502  |   0.9348  |               |              3.6120  |
+|          |   eval  |      0.9344  |    0.9716  |     0.9502  |   0.9348  |       0.9407  |              3.8291  |
+---------------------------------------------------------------------------------------------------------------
+|       1  |      0  |      1.6113  |    1.2983  |     0.5195  |   0.6502  |               |              0.3741  |
+"""
+AIRBENCH_MUON = """\
+|  run     |  epoch  |  train_acc  |  val_acc  |  tta_val_acc  |  time_seconds  |
+|          |   eval  |     0.1094  |   0.1001  |       0.0998  |        3.1110  |
+|          |   eval  |     0.9616  |   0.9338  |       0.9402  |        2.5920  |
+"""
+TRANSFORMERS_5 = """\
+Loading weights: 100%|##########| 199/199 [00:00<00:00, 904.11it/s]
+  0%|          | 0/16 [00:00<?, ?it/s]
+{'loss': '0.6581', 'grad_norm': '2.271', 'learning_rate': '6.25e-06', 'epoch': '1.875'}
+  0%|          | 0/8 [00:00<?, ?it/s]\x1b[A
+\x1b[A{'eval_loss': '0.6852', 'eval_runtime': '0.0029', 'eval_samples_per_second': '2.192e+04', 'epoch': '2'}
+{'train_runtime': '62.7', 'train_samples_per_second': '2040', 'train_loss': '0.6856', 'epoch': '2'}
+"""
+TRANSFORMERS_4 = """\
+  0%|          | 0/16 [00:00<?, ?it/s]
+{'eval_loss': 3.1e-05, 'eval_runtime': 0.0029, 'eval_samples_per_second': 21920.4, 'epoch': 2.0}
+{'train_runtime': 62.7, 'train_samples_per_second': 2040.0, 'train_loss': 0.6856, 'epoch': 2.0}
+"""
+LIGHTNING = """\
+Sanity Checking DataLoader 0: 100%|##########| 2/2 [00:00<00:00, 210.11it/s]
+Epoch 0:   0%|          | 0/8 [00:00<?, ?it/s]
+Epoch 0: 100%|##########| 8/8 [00:00<00:00, 322.40it/s]
+Validation DataLoader 0: 100%|##########| 8/8 [00:00<00:00, 901.77it/s]
+Epoch 0: 100%|##########| 8/8 [00:00<00:00, 201.14it/s, val_loss=0.512]
+Epoch 1:  50%|#####     | 4/8 [00:00<00:00, 310.02it/s, val_loss=0.512]
+Epoch 1: 100%|##########| 8/8 [00:00<00:00, 204.30it/s, v_num=3, val_loss=0.231, val_acc=0.91]
+`Trainer.fit` stopped: `max_epochs=2` reached.
+       Validate metric             DataLoader 0
+        val_loss            0.23104503750801086
+\u2502         val_loss          \u2502    0.23104503750801086    \u2502
+"""
+TORCHTITAN = """\
+[titan] 2025-11-02 10:00:00,101 - root - INFO - Training starts at step 1
+[titan] 2025-11-02 10:00:05,230 - root - INFO - \x1b[31mstep:  1  \x1b[32mloss: 12.2540
+[titan] 2025-11-02 10:01:05,230 - root - INFO - \x1b[33mvalidate step: 10  \x1b[32mloss:  7.0231  \x1b[36mmemory
+[titan] 2025-11-02 10:02:05,230 - root - INFO - validate step: 20  loss:  6.5012  memory:  1.21GiB(1.52%)  tps: 9,120
+[titan] 2025-11-02 10:02:06,000 - root - INFO - Training completed
+"""
+
+
+def quality(value: float, step: int | None = None) -> Reading:
+    return Reading("quality", value, step)
+
+
+def own(seconds: float) -> Reading:
+    return Reading("reported", seconds)
+
+
+START, STOP = Reading("start"), Reading("stop")
+WARM_UP, LAST = [own(14.831), quality(0.1012), STOP, START], [own(3.8291), quality(0.9407), STOP, START]
+MUON = [own(3.111), quality(0.0998), STOP, START, own(2.592), quality(0.9402), STOP, START]
+OUTPUTS: dict[str, tuple[str, list[Reading]]] = {
+    "modded-nanogpt": (
+        MODDED_NANOGPT,
+        [
+            *(own(0), quality(10.8301, 0), START),
+            *(own(17.306), quality(4.4962, 250), own(98.406), quality(3.2779, 1555)),
+        ],
+    ),
+    "nanochat": (
+        NANOCHAT,
+        [quality(3.301984, 0), START, own(0), own(15), quality(1.163207, 250), own(450)],
+    ),
+    "airbench": (AIRBENCH, [*WARM_UP, *LAST]),
+    "airbench of muon": (AIRBENCH_MUON, MUON),
+    "transformers": (TRANSFORMERS_5, [START, START, quality(0.6852), own(62.7)]),
+    "transformers before version 5": (TRANSFORMERS_4, [START, quality(3.1e-05), own(62.7)]),
+    "lightning": (LIGHTNING, [START, quality(0.512), quality(0.231), *[quality(0.23104503750801086)] * 2]),
+    "torchtitan": (TORCHTITAN, [START, quality(7.0231, 10), quality(6.5012, 20)]),
+}
+
+
+def readings(words: list[str], output: str) -> Iterator[Reading]:
+    """Yield what a race with the options `words` reads of `output`."""
+    arguments = parsed("race", ["a", "b", "--target", "1", *words])
+    settings = {name: getattr(arguments, name) for name in ("quality", "start", "stop", "reported")}
+    given = {name: value for name, value in settings.items() if value is not None}
+    read = CommandSide(name="a", command="train", target=1.0, **given).reader()
+    for line in output.splitlines():
+        yield from read(line)
+
+
+@pytest.mark.parametrize("script", OUTPUTS)
+def test_a_preset_reads_the_output_of_its_script(script: str) -> None:
+    output, expected = OUTPUTS[script]
+    found = list(readings(["--preset", script.partition(" ")[0]], output))
+    assert [reading.kind for reading in found] == [reading.kind for reading in expected]
+    assert [reading.value for reading in found] == pytest.approx([reading.value for reading in expected])
+    assert [reading.step for reading in found] == [reading.step for reading in expected]
+
+
+def test_every_preset_has_an_output_here() -> None:
+    assert presets().keys() == {script.partition(" ")[0] for script in OUTPUTS}
+
+
+def test_an_option_beside_a_preset_counts_and_a_quality_brings_its_own_direction() -> None:
+    given = parsed("race", ["--preset", "modded-nanogpt"])
+    assert (given.lower, given.metric) == (True, "val_loss")
+    given = parsed("run", ["--preset", "modded-nanogpt", "--metric", "loss", "--start", ""])
+    assert (given.lower, given.metric, given.start) == (True, "loss", "")
+    given = parsed("sweep", ["--preset", "modded-nanogpt", "--quality", "acc=(.*)"])
+    assert (given.quality, given.lower, given.metric) == ("acc=(.*)", None, None) and "val_loss" in given.start
+
+
+def test_an_unknown_preset_is_answered_with_the_near_one() -> None:
+    with pytest.raises(
+        UsageError, match=r"no preset 'modded_nanogpt'. Did you mean modded-nanogpt\? Presets: modded-nanogpt, "
+    ):
+        parsed("race", ["--preset", "modded_nanogpt"])
