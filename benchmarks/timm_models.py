@@ -102,7 +102,8 @@ def outcomes(name: str) -> Iterator[tuple[str, str]]:
     torch.manual_seed(0)
     with torch.device("meta"):
         shape = timm.create_model(name)
-    sized = hasattr(shape, "patch_embed") or type(shape).__name__ == "MaxxVit"
+    embeds = hasattr(shape, "patch_embed") or hasattr(getattr(shape, "stem", None), "img_size")  # MLP-Mixer's is a stem
+    sized = embeds or type(shape).__name__ == "MaxxVit"
     size = 64
     plain = timm.create_model(name, num_classes=4, **({"img_size": size} if sized else {}))
     for parameter in plain.parameters():
