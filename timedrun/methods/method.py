@@ -154,7 +154,8 @@ PLACES = (
 @dataclass(frozen=True, kw_only=True)
 class Method:
     """Published speed-up method with its hyper-parameters; holds no state of a run. A subclass becomes a frozen
-    dataclass; it names itself, its stage and its hooks in `class X(Method, name=..., stage=..., hooks=...)`."""
+    dataclass; it names itself (default: `module:X`), its stage and its hooks in `class X(Method, name=..., stage=...,
+    hooks=...)`."""
 
     name: ClassVar[str] = ""
     stage: ClassVar[Stage] = Stage.MODEL
@@ -169,7 +170,8 @@ class Method:
     _hooks: ClassVar[type[Hooks]] = Hooks
 
     def __init_subclass__(cls, name: str = "", stage: Stage | None = None, hooks: type[Hooks] | None = None) -> None:
-        cls.name, cls.stage, cls._hooks = name or cls.name, cls.stage if stage is None else stage, hooks or cls._hooks
+        cls.name = name or f"{cls.__module__}:{cls.__qualname__}"
+        cls.stage, cls._hooks = cls.stage if stage is None else stage, hooks or cls._hooks
         dataclass(frozen=True, kw_only=True)(cls)
 
     def __post_init__(self) -> None:
