@@ -26,7 +26,7 @@ from timedrun.race.race_file import COMMANDS, CONTROL, Comparison, Race, Turn, p
 from timedrun.race.schedule import schedule
 from timedrun.race.sides import Side, ablation, sides_of
 from timedrun.run.worker import LaunchOptions
-from timedrun.storage.method_sources import changes_naming
+from timedrun.storage.method_sources import changes_naming, own_methods, require_source
 from timedrun.training import number_formats
 
 OPTIONS = ("ranks", "threads", "data_folder", "checkpoint_minutes", "restarts", "emulated_precision", "answers")
@@ -60,6 +60,9 @@ def race_of_configs(arguments: argparse.Namespace, rest: list[str], new: Callabl
         raise UsageError(f"{known} is a race of {planned.benchmark}, not of {arguments.benchmark}; nothing was run.")
     if arguments.resume:  # code of the working directory runs only if the user names it, not for a name in race.json
         find(planned.benchmark, working_directory=arguments.benchmark is not None)
+        for side in planned.sides:
+            for reference, sha256 in own_methods(read_json(side_file(folder, side))).items():
+                require_source(reference, sha256)
     for name, value in planned.options.items():
         if name != "data_folder" or value is not None:
             setattr(arguments, name, value)

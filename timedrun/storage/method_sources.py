@@ -65,7 +65,7 @@ def source_file(module: str, *, working_directory: bool = False) -> Path | None:
     return next((file for file in files if file.suffix == ".py" and file.is_file()), None)
 
 
-def read(reference: str, sha256: str | None = None) -> tuple[Path, str]:
+def require_source(reference: str, sha256: str | None = None) -> tuple[Path, str]:
     """Return the file that defines the method and its SHA-256. A method that the user did not name comes from a file
     of settings, which names nothing in the working directory.
 
@@ -83,7 +83,7 @@ def read(reference: str, sha256: str | None = None) -> tuple[Path, str]:
         if here is not None:
             hint = (
                 f"{here} is in the working directory, from which a file imports nothing: read it, then name the method"
-                f" yourself (FILE.json+{reference}), or set PYTHONPATH."
+                f" yourself (+{reference}), or set PYTHONPATH."
             )
         elif module.endswith(".py"):
             hint = f"Name the module without .py: {module.removesuffix('.py')}:{name}."
