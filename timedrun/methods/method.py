@@ -202,6 +202,11 @@ class Method:
         """Elapsed fraction of a run before which the method has no effect."""
         return 0.0
 
+    @property
+    def steps_needed(self) -> int:
+        """Return the optimizer steps after which the method first has an effect."""
+        return 1
+
     def model(self, model: nn.Module) -> tuple[nn.Module, str]:
         """Change the model before the optimizer is built; return it and a description of the change ("": none).
 
