@@ -23,8 +23,7 @@ from mlevents import record
 from mlevents.summary import summarize
 from timedrun.benchmark import find
 from timedrun.commands.child_run import run_child, run_command
-from timedrun.storage.method_sources import own_methods, source_file
-from timedrun.submission.packaging.package_scripts import OWN_METHODS
+from timedrun.storage.method_sources import OWN_METHODS, own_methods, source_file
 from timedrun.submission.reproduction import reproduce as recomputed
 from timedrun.submission.reproduction.claims import read_claims
 from timedrun.submission.reproduction.reproduce_run import compare_runs

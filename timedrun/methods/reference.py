@@ -65,7 +65,7 @@ def class_of(name: str, sha256: str | None = None) -> type[Method]:
         )
     if reference in _known and sha256 in (None, _known[reference][1]):
         return _known[reference][0]
-    path, digest = method_sources.require_source(reference, sha256)
+    path, digest, _ = method_sources.require_source(reference, sha256)
     module, _, attribute = reference.partition(":")
     if reference in method_sources.named_by_user():
         put_here_last()

@@ -18,6 +18,8 @@ from timedrun.storage.benchmark_folders import added_by_us
 REFERENCE: Final = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*", re.ASCII)
 SHA256: Final = "source_sha256"
 """Entry of a method in a dumped config: the digest of its source file."""
+OWN_METHODS: Final = "own_methods"
+"""Folder of a package's source, for the import path, with the methods of no package that it has anyway."""
 _named: dict[str, None] = {}
 
 
@@ -65,9 +67,9 @@ def source_file(module: str, *, working_directory: bool = False) -> Path | None:
     return next((file for file in files if file.suffix == ".py" and file.is_file()), None)
 
 
-def require_source(reference: str, sha256: str | None = None) -> tuple[Path, str]:
-    """Return the file that defines the method and its SHA-256. A method that the user did not name comes from a file
-    of settings, which names nothing in the working directory.
+def require_source(reference: str, sha256: str | None = None) -> tuple[Path, str, ast.ClassDef]:
+    """Return the file that defines the method, its SHA-256 and the class in it. A method that the user did not name
+    comes from a file of settings, which names nothing in the working directory.
 
     Raises UsageError if there is no module, it defines no such class, or it is not the source of `sha256`.
     """
@@ -99,6 +101,6 @@ def require_source(reference: str, sha256: str | None = None) -> tuple[Path, str
         classes = [node for node in ast.parse(raw).body if isinstance(node, ast.ClassDef) and node.bases]
     except (SyntaxError, ValueError, RecursionError) as error:
         raise UsageError(f"{path} is not Python ({error}); nothing was run.") from None
-    if name not in [node.name for node in classes]:
+    if (defined := next((node for node in classes if node.name == name), None)) is None:
         raise UsageError(f"{path} defines no class {name} with a base class, such as Method; nothing was run.")
-    return path, digest
+    return path, digest, defined

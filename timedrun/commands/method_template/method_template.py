@@ -20,7 +20,7 @@ class _SlowWeights(Hooks):
 
     @torch.no_grad()
     def after_step(self, model: nn.Module, step: int) -> None:
-        weights = list(model.parameters())
+        weights: list[Tensor] = list(model.parameters())
         if self.slow is None:
             self.slow = [weight.clone() for weight in weights]
         if step % self._interval == 0:

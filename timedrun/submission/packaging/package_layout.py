@@ -20,10 +20,10 @@ from mlevents.package_checker.files import MANIFEST
 from mlevents.rounds import Ruleset
 from timedrun.provenance.source import git, provenance
 from timedrun.storage.benchmark_folders import nearby, package_places
-from timedrun.storage.method_sources import source_file
+from timedrun.storage.method_sources import OWN_METHODS, source_file
 from timedrun.submission.packaging import package_docs, package_scripts
 from timedrun.submission.packaging.archive import digests
-from timedrun.submission.packaging.package_scripts import IMPLEMENTATION, OWN_METHODS
+from timedrun.submission.packaging.package_scripts import IMPLEMENTATION
 from timedrun.submission.packaging.result_folder import ResultFolder
 from timedrun.submission.packaging.safe_files import PackageError, content, copy, refuse_colliding, refuse_name, write
 

@@ -6,11 +6,10 @@ import re
 import tomllib
 from pathlib import Path
 
+from timedrun.storage.method_sources import OWN_METHODS
 from timedrun.submission.packaging.result_folder import ResultFolder
 
 IMPLEMENTATION = "timedrun"
-OWN_METHODS = "own_methods"
-"""Folder for the import path, in the source, with the methods that are neither timedrun's nor the benchmark's."""
 NOT_FOR_RUNNING = ("dev", "report")
 """Extras of pyproject.toml that runs do not use."""
 
