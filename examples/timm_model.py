@@ -48,9 +48,11 @@ def main() -> dict[str, float]:
     images, labels = data()
     settings = {"pretrained": False, "in_chans": 1, "num_classes": CLASSES}
     resnet = timm.create_model("test_resnet", **settings)
-    resnet_speed = stack(ChannelsLast(), BlurPool(), ProgressiveResizing(delay=0.2), LogBias(), EMA(half_life=15))
+    resnet_speed = stack(
+        ChannelsLast(), BlurPool(), ProgressiveResizing(delay=0.2), LogBias(), EMA(half_life=15, update_interval=3)
+    )
     vit = timm.create_model("test_vit", img_size=32, dynamic_img_size=True, **settings)  # for ProgressiveResizing
-    vit_speed = stack(ProgressiveResizing(delay=0.2, increment=16), LogBias(), EMA(half_life=15))
+    vit_speed = stack(ProgressiveResizing(delay=0.2, increment=16), LogBias(), EMA(half_life=15, update_interval=3))
     accuracies = {}
     for name, model, speed in (("test_resnet", resnet, resnet_speed), ("test_vit", vit, vit_speed)):
         accuracies[name] = train(model, speed, images, labels)

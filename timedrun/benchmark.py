@@ -23,9 +23,9 @@ from timedrun.storage.benchmark_folders import (
     folders_in,
     installed,
     nearby,
-    on_path,
     package_text,
     parts_of,
+    put_here_last,
     put_shipped_first,
 )
 
@@ -220,8 +220,8 @@ def find(name: str, *, working_directory: bool = False) -> Benchmark:
     if top in SHIPPED and top not in sys.modules:
         put_shipped_first(top)
     here = Path.cwd()
-    if working_directory and any(folder.name == top for folder in folders_in(here)) and not on_path(here):
-        sys.path.append(str(here))  # last, so that nothing in it hides a module
+    if working_directory and any(folder.name == top for folder in folders_in(here)):
+        put_here_last()
     package_name, spec_name, configs = parts_of(name)
     text = package_text(package_name)
     if not text or "SPEC" not in text:

@@ -21,7 +21,7 @@ TAKE_OVERRIDES: Final = ("show", "prepare", "run", "preflight", "race", "sweep",
 """Verbs for which arguments that argparse does not know are config overrides, parsed by tyro."""
 
 REPLACED: Final = {
-    "--with": "CONFIG+METHOD, such as 'baseline+ema(half_life=8)'",
+    "--with": "CONFIG+METHOD, such as 'baseline+ema(half_life=40)'",
     "--without": "CONFIG-METHOD, such as methods-blurpool",
     "--only": "CONFIG+METHOD on a config that has no others, such as baseline+blurpool+label_smoothing",
 }

@@ -14,7 +14,8 @@ import tyro
 
 from judging.ground.config_values import differing, digest_of, flatten
 from judging.ground.errors import TimedrunError, UsageError
-from timedrun.methods import REGISTRY, Method
+from timedrun.methods import Method
+from timedrun.methods.reference import recorded, reference_of, take_class
 from timedrun.training.optim import OptimizerConfig as OptimizerConfig
 
 
@@ -116,7 +117,7 @@ Config = TypeVar("Config", bound=RunConfig)
 _converter = cattrs.Converter(forbid_extra_keys=True)
 _converter.register_unstructure_hook_func(
     lambda kind: isinstance(kind, type) and issubclass(kind, Method),
-    lambda method: {"method": method.name, **dataclasses.asdict(method)},
+    lambda method: {**recorded(method), **dataclasses.asdict(method)},
 )
 _converter.register_structure_hook_func(
     lambda kind: kind is Method,
@@ -142,10 +143,7 @@ for _kind, _accepted in {bool: (bool,), int: (int,), float: (float, int), str: (
 
 def _method(values: Any) -> Method:
     given = dict(values) if isinstance(values, dict) else {"method": values}
-    name = given.pop("method", None)
-    if not isinstance(name, str) or name not in REGISTRY:
-        raise UsageError(f"there is no method {name!r}; methods: {', '.join(REGISTRY)}")
-    return _converter.structure(given, REGISTRY[name])
+    return _converter.structure(given, take_class(given))
 
 
 def method_of(values: dict[str, Any]) -> Method:
@@ -212,7 +210,11 @@ def override(config: Config, arguments: Sequence[str], *, prog: str = "") -> Con
         else:
             words.append(word)
     # One flag group for each method by name: tyro would address members of a tuple by position.
-    methods = make_dataclass("methods", [(m.name, type(m), field(default=m)) for m in config.methods], frozen=True)
+    groups = [
+        (f"method_{at}", Annotated[type(m), tyro.conf.arg(name=reference_of(type(m)))], field(default=m))
+        for at, m in enumerate(config.methods)
+    ]
+    methods = make_dataclass("methods", groups, frozen=True)
     rest = replace(config, methods=())
     everything = make_dataclass(
         "everything",
@@ -226,7 +228,7 @@ def override(config: Config, arguments: Sequence[str], *, prog: str = "") -> Con
     parsed: Any = tyro.cli(
         everything, args=words, prog=prog or None, description=about, config=(tyro.conf.SuppressFixed,)
     )
-    chosen = tuple(getattr(parsed.methods, m.name) for m in config.methods)
+    chosen = tuple(getattr(parsed.methods, name) for name, *_ in groups)
     changed: Config = replace(parsed.config, methods=chosen)
     return changed
 

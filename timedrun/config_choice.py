@@ -1,15 +1,16 @@
 """Configs as a command line names them: a name or a file, followed by methods that are added and left out.
 
-methods    digits_methods-blurpool    baseline+ema(half_life=8)-label_smoothing    my.json+ema
+methods    digits_methods-blurpool    baseline+ema(half_life=40)-label_smoothing    my.json+my_module:MyMethod
 """
 
 from __future__ import annotations
 
 import ast
+import json
 import re
 import shlex
 from collections.abc import Sequence
-from dataclasses import MISSING, fields, replace
+from dataclasses import MISSING, asdict, fields, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,13 +20,17 @@ from judging.ground.result_files import read_json
 from timedrun.benchmark import Benchmark
 from timedrun.config import Config, RunConfig, SubmissionConfig, digest, load, method_of, override
 from timedrun.methods import REGISTRY, Method
+from timedrun.methods.reference import class_of, full, reference_of
+from timedrun.storage.method_sources import REFERENCE, name_by_user
 from timedrun.training import number_formats
 
 FILE: Final = ".json"
 PATH: Final = re.compile(r".*[/\\](?=[^/\\]*\.json(?:[+-]|$))")
 """Folders of a config file in a word of a command line."""
 NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,99}", re.ASCII)
-SHAPE: Final = "give NAME or FILE, then +METHOD, +METHOD(field=value,...) or -METHOD"
+SHAPE: Final = "give NAME or FILE, then +METHOD, +METHOD(field=value,...) or -METHOD; METHOD is a name or module:Class"
+_COLON: Final = ".__class__."
+"""Stands for the colon of module:Class in Python's syntax."""
 
 Change = tuple[str, str, dict[str, Any]]
 """"+" or "-", the name of a method, and the fields given for it."""
@@ -101,16 +106,20 @@ def changes_of(text: str) -> list[Change]:
     """Parse changes such as "+ema(half_life=8)-blurpool". Raise UsageError for any other text."""
     changes: list[Change] = []
     try:
-        node = ast.parse(f"_{text}", mode="eval").body
+        marked = re.sub(r"(?<=[+-])([\w.]+):(?=\w)", rf"\1{_COLON}", text)
+        node = ast.parse(f"_{marked}", mode="eval").body
         while isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub):
             method: ast.expr = node.right
             given: list[ast.keyword] = []
             if isinstance(node.op, ast.Add) and isinstance(method, ast.Call) and not method.args:
                 given, method = method.keywords, method.func
-            if not isinstance(method, ast.Name) or any(keyword.arg is None for keyword in given):
+            name = ast.unparse(method).replace(_COLON, ":")
+            if not (isinstance(method, ast.Name) or REFERENCE.fullmatch(name)) or None in [key.arg for key in given]:
                 raise ValueError
+            if isinstance(method, ast.Attribute):
+                name_by_user(name)
             values = {keyword.arg or "": _value(keyword.value) for keyword in given}
-            changes.insert(0, ("+" if isinstance(node.op, ast.Add) else "-", method.id, values))
+            changes.insert(0, ("+" if isinstance(node.op, ast.Add) else "-", name, values))
             node = node.left
         if not isinstance(node, ast.Name) or node.id != "_":
             raise ValueError
@@ -138,18 +147,18 @@ def with_text(config: Config, text: str) -> Config:
 
 def with_change(config: Config, change: Change) -> Config:
     """Return `config` with a method left out, added at its place in the order of REGISTRY, or, if the config has it,
-    with the given fields changed."""
-    sign, name, given = change
-    has = {method.name: method for method in config.methods}
+    with the given fields changed; one that timedrun does not ship comes last."""
+    sign, typed, given = change
+    name, has = full(typed), {reference_of(type(method)): method for method in config.methods}
     if sign == "-" and name not in has:
         names = ", ".join(has) or "none"
         raise UsageError(f"config {config.name} has no method '{name}'.{nearest(name, has)} It has: {names}.")
     if sign == "-":
-        return replace(config, methods=tuple(method for method in config.methods if method.name != name))
-    kind = REGISTRY.get(name)
-    if kind is None:
-        raise UsageError(f"there is no method '{name}'.{nearest(name, REGISTRY)} Methods: {', '.join(REGISTRY)}.")
+        return replace(config, methods=tuple(method for method in config.methods if method != has[name]))
+    kind = class_of(name)
     if name in has and not given:
+        if name not in REGISTRY:  # named so that the file may name it
+            return config
         raise UsageError(f"config {config.name} has the method {name} already; give fields to change: {_fields(kind)}.")
     known = [field.name for field in fields(kind)]
     for field in given.keys() - set(known):
@@ -160,11 +169,16 @@ def with_change(config: Config, change: Change) -> Config:
     if missing:
         raise UsageError(f"method {name} needs {', '.join(missing)}: give +{name}({missing[0]}=...).")
     has[name] = method_of({"method": name, **values})
-    order, kept = list(REGISTRY), [method.name for method in config.methods]
+    order, kept = [*REGISTRY, *has], [reference_of(type(method)) for method in config.methods]
     if name not in kept:
-        later = [other for other in kept if order.index(other) > order.index(name)]
+        later = [other for other in kept if name in REGISTRY and order.index(other) > order.index(name)]
         kept.insert(kept.index(later[0]) if later else len(kept), name)
     return replace(config, methods=tuple(has[name] for name in kept))
+
+
+def with_method(config: Config, method: Method) -> Config:
+    """Return `config` with `method` at its place."""
+    return with_change(config, ("+", reference_of(type(method)), json.loads(json.dumps(asdict(method)))))
 
 
 def _fields(kind: type[Method]) -> str:

@@ -2,16 +2,20 @@
 
 import re
 import shlex
+import sys
 import tomllib
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+import torch
+from torch import nn
 
 from timedrun import cli
 from timedrun.analysis import own_step
 from timedrun.commands.parser import VERBS, parser
 from timedrun.commands.run import settings_of
+from timedrun.methods import stack
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [
@@ -47,7 +51,11 @@ def refusal(words: list[str]) -> str:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_every_command_line_in_a_block_is_accepted(page: str) -> None:
+def test_every_command_line_in_a_block_is_accepted(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if page == "docs/own_method.md":  # whose first command writes the method of the others
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(sys, "path", [*sys.path])
+        assert cli.main(["new", "method", "my_method"]) == 0
     lines = re.findall(r"^ {4,}(?:\$ )?timedrun ([^>\n]*)", page_text(page), flags=re.MULTILINE)
     whole = [re.sub(r"(?<=\S)\.\.\.", "", line.replace(" ... ", " image_classification methods ")) for line in lines]
     commands = [shlex.split(line, comments=True) for line in whole]
@@ -107,6 +115,20 @@ def test_a_recipe_on_an_own_model_works_as_printed(torchvision: ModuleType) -> N
     names: dict[str, object] = {}
     exec(code, names)
     assert "ema: 2 updates of the moving average" in names["speed"].report  # type: ignore[attr-defined]
+
+
+def test_an_own_method_works_as_printed() -> None:
+    code = re.findall(r"```python\n(.*?)```", page_text("docs/own_method.md"), flags=re.DOTALL)[0]
+    names: dict[str, object] = {"__name__": __name__}
+    exec(code, names)
+    net, speed = nn.Linear(3, 2), stack(names["MyMethod"](gain=0.5))  # type: ignore[operator]
+    weight = net.weight.clone()
+    torch.testing.assert_close(speed.model(net).weight, weight * 0.5)
+    speed.before_step(net, 0, 0.0)
+    net(torch.randn(4, 3)).square().sum().backward()
+    speed.gradients(net)
+    speed.verify()
+    torch.testing.assert_close(net.weight.grad.sum(1), torch.zeros(2))  # type: ignore[union-attr]
 
 
 def test_a_choice_for_an_own_training_step_works_as_printed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -70,7 +70,7 @@ def test_a_script_quotes_every_expansion(script):
 
 def test_the_scripts_of_a_package_quote_every_expansion(tmp_path):
     class Set:
-        package_name, ranks, threads = "image_classification", 2, 4
+        package_name, ranks, threads, own_methods = "image_classification", 2, 4, {"my_module:MyMethod": "0"}
 
         class _Run:
             number, side = 0, Path("run_0")

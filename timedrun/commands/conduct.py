@@ -20,6 +20,7 @@ from timedrun.race.race_file import CONTROL, Race, Turn
 from timedrun.race.report import Report
 from timedrun.race.schedule import Start, plan_again, run_all, settle
 from timedrun.race.sweep_report import SweepReport
+from timedrun.storage.method_sources import named_by_user
 
 
 def conduct(arguments: argparse.Namespace, folder: Path, planned: Race, start: Start) -> ExitCode:
@@ -30,7 +31,8 @@ def conduct(arguments: argparse.Namespace, folder: Path, planned: Race, start: S
             if getattr(arguments, name, None) not in (None, 0, False):
                 option = f"--{name.replace('_', '-')}"
                 raise UsageError(f"--resume and --report take the plan from race.json; leave out {option}.")
-    again = f"timedrun {arguments.verb} {planned.benchmark} --resume {folder}"
+    methods = "".join(f" +{reference}" for reference in named_by_user())
+    again = f"timedrun {arguments.verb} {planned.benchmark}{methods} --resume {folder}"
     with race_file.locked(folder):
         missing = missing_parts(planned)
         settle(planned, folder)

@@ -52,6 +52,7 @@ def _list_methods(as_json: bool) -> ExitCode:
         for name, stage in stages.items()
         if name in cards
     ]
+    rows += method_cards.installed_rows()
     if as_json:
         print(json.dumps(rows, indent=2))
         return ExitCode.OK

@@ -63,7 +63,8 @@ CONFIG_HELP = """
 configs:
   CONFIG is the name of a config (`timedrun list`), or a JSON file as `timedrun
   show --json` prints it. +METHOD, +METHOD(field=value,...) and
-  -METHOD after it add, change and leave out methods.
+  -METHOD after it add, change and leave out methods; your own is module:Class
+  (`timedrun new method NAME`).
   Each setting is an option, too: `timedrun show BENCHMARK CONFIG` lists the
   settings, `timedrun run BENCHMARK CONFIG --help` their options.
   A config with changed settings is named after them, as in
@@ -74,7 +75,7 @@ configs:
 examples:
   timedrun run image_classification methods
   timedrun run image_classification methods-blurpool --runs 5
-  timedrun run image_classification 'baseline+ema(half_life=8)' --seed 7
+  timedrun run image_classification 'baseline+ema(half_life=40)' --seed 7
   timedrun run image_classification methods --optimizer.peak-lr 0.4
   timedrun show image_classification methods --json > my.json
   timedrun run image_classification my.json --global-batch 32 --name small
@@ -87,8 +88,8 @@ def add_list(parser: ArgumentParser) -> None:
 
 
 def add_new(parser: ArgumentParser) -> None:
-    parser.add_argument("kind", choices=("benchmark",), help="what to write")
-    parser.add_argument("name", help="name of the new package, such as my_benchmark")
+    parser.add_argument("kind", choices=("benchmark", "method"), help="what to write")
+    parser.add_argument("name", help="name of the new package or module, such as my_benchmark")
     parser.add_argument("--out", type=Path, default=Path(), metavar="FOLDER", help="where (default: here)")
 
 

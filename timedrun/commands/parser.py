@@ -27,7 +27,7 @@ VERBS: Final = {
         "prepare": "prepare, check or index a dataset",
         "preflight": "check a config, this machine, and the log and package of a dry run",
         "sweep": "run configs at several lengths of their schedules, for curves of quality against time",
-        "new": "write a benchmark to start from",
+        "new": "write a benchmark or a method to start from",
         "bench": "measure data loaders, or training steps of configs: throughput, MFU, memory",
         "auto": "choose the fastest settings of a config on this machine, by measured steps",
         "profile": "measure where the time of a config's steps goes, and the bottleneck",

@@ -11,12 +11,13 @@ from typing import Any
 
 from judging.ground import ledger, stdio
 from judging.ground.errors import ExitCode, PreflightError, UsageError
-from judging.ground.result_files import ResultPaths, make_new_folder, new_folder, write_json
+from judging.ground.result_files import ResultPaths, make_new_folder, new_folder, read_json, write_json
 from mlevents.rounds import MLPERF_RULESETS
 from timedrun.benchmark import Benchmark, find
 from timedrun.commands.child_run import run_child, run_command
 from timedrun.commands.conduct import conduct, side_file, verdict_options
 from timedrun.config import dump
+from timedrun.config_choice import changes_of
 from timedrun.distributed.launch_env import LaunchEnv
 from timedrun.preflight import checks
 from timedrun.provenance.system_answers import read_answers
@@ -25,6 +26,7 @@ from timedrun.race.race_file import COMMANDS, CONTROL, Comparison, Race, Turn, p
 from timedrun.race.schedule import schedule
 from timedrun.race.sides import Side, ablation, sides_of
 from timedrun.run.worker import LaunchOptions
+from timedrun.storage.method_sources import changes_naming, own_methods, require_source
 from timedrun.training import number_formats
 
 OPTIONS = ("ranks", "threads", "data_folder", "checkpoint_minutes", "restarts", "emulated_precision", "answers")
@@ -43,8 +45,13 @@ def race_of_configs(arguments: argparse.Namespace, rest: list[str], new: Callabl
     known = arguments.resume or arguments.report
     if not known and not (arguments.benchmark and arguments.configs):
         raise UsageError("name a benchmark and configs, or the folder of a race with --resume or --report.")
-    if known and (arguments.configs or rest):
-        raise UsageError("--resume and --report take the plan from race.json; leave out configs and overrides.")
+    if known and (rest or not all(word.startswith("+") for word in arguments.configs)):
+        raise UsageError(
+            "--resume and --report take the plan from race.json; leave out configs and overrides, but name methods of"
+            " the working directory (+module:Class)."
+        )
+    for word in arguments.configs if known else ():
+        changes_of(word)
     folder, planned = (Path(known), race_file.load(Path(known))) if known else new(arguments, rest)
     if planned.benchmark == COMMANDS:
         option = "resume" if arguments.resume else "report"
@@ -53,12 +60,16 @@ def race_of_configs(arguments: argparse.Namespace, rest: list[str], new: Callabl
         raise UsageError(f"{known} is a race of {planned.benchmark}, not of {arguments.benchmark}; nothing was run.")
     if arguments.resume:  # code of the working directory runs only if the user names it, not for a name in race.json
         find(planned.benchmark, working_directory=arguments.benchmark is not None)
+        for side in planned.sides:
+            for reference, sha256 in own_methods(read_json(side_file(folder, side))).items():
+                require_source(reference, sha256)
     for name, value in planned.options.items():
         if name != "data_folder" or value is not None:
             setattr(arguments, name, value)
 
     def start(turn: Turn, label: str) -> tuple[int, int]:
-        config, paths = str(side_file(folder, turn.side)), paths_of(folder, turn)
+        file, paths = side_file(folder, turn.side), paths_of(folder, turn)
+        config = f"{file}{changes_naming(read_json(file))}"
         command = run_command(arguments, planned.benchmark, config, results=paths, label=label, ranks=arguments.ranks)
         code, _, interrupted = run_child([*command, "--seed", str(turn.seed)])
         return code, interrupted

@@ -23,6 +23,7 @@ from mlevents import record
 from mlevents.summary import summarize
 from timedrun.benchmark import find
 from timedrun.commands.child_run import run_child, run_command
+from timedrun.storage.method_sources import OWN_METHODS, own_methods, source_file
 from timedrun.submission.reproduction import reproduce as recomputed
 from timedrun.submission.reproduction.claims import read_claims
 from timedrun.submission.reproduction.reproduce_run import compare_runs
@@ -110,6 +111,9 @@ def run_one(arguments: argparse.Namespace, run: RecordedRun, folder: Path, label
         find(str(settings["benchmark"]))  # not in the working directory: the result names it, not the user
     except UsageError as error:
         return str(error).removesuffix("."), False
+    for reference in own_methods(settings):
+        if problem := method_problem(reference, Path(arguments.path)):
+            return problem, False
     paths = ResultPaths(folder, run.number)
     threads = arguments.threads or recorded_threads(run) or 0
     if not arguments.threads and threads > (os.cpu_count() or 1):
@@ -129,3 +133,18 @@ def run_one(arguments: argparse.Namespace, run: RecordedRun, folder: Path, label
             f" {run.config.name} and pass that to `timedrun run {settings['benchmark']}`, which is a different run."
         )
     return f"the run ended with exit code {code}: {output or 'no output'}{hint}", False
+
+
+def method_problem(reference: str, package: Path) -> str:
+    """Return why the source of a result's method is not imported, with the package's copy of it, or ""."""
+    module = reference.partition(":")[0]
+    if source_file(module):
+        return ""
+    place = module.replace(".", "/")
+    copies = sorted(copy for end in (".py", "/__init__.py") for copy in package.rglob(f"{OWN_METHODS}/{place}{end}"))
+    read = f" Its copy is {copies[0]}: read it" if copies else " Get its source and read it"
+    folder = next(parent for parent in copies[0].parents if parent.name == OWN_METHODS) if copies else "its folder"
+    return (
+        f"its method {reference} is not on the import path, and a result's code is not run unasked.{read}; to run it,"
+        f" set PYTHONPATH={folder}"
+    )

@@ -30,8 +30,14 @@ class _Steps(TrainerCallback):
     def __init__(self, speed: Stack) -> None:
         self._speed = speed
 
-    def on_train_begin(self, *states: Any, **given: Any) -> None:
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **given: Any
+    ) -> None:
         self._speed.require_in(given["optimizer"])
+        self._speed.require_reach(1 - 1 / state.max_steps, state.max_steps)
+
+    def on_train_end(self, *states: Any, **given: Any) -> None:
+        self._speed.verify()
 
     def on_pre_optimizer_step(self, *states: Any, **given: Any) -> None:
         self._speed.gradients(given["model"])
@@ -50,7 +56,8 @@ class MethodsTrainer(Trainer):
     `speed.evaluation`. Checkpoints hold the training weights and, in methods.pt, the methods' state for a resumption.
 
     Raises ValueError for methods that repeat a step's passes (`backward`) if gradients are accumulated: the Trainer
-    runs each of its batches on its own.
+    runs each of its batches on its own. `train` raises NoEffect for a method that its steps cannot reach, before the
+    first one, or that changed nothing, after the last.
     """
 
     def __init__(self, speed: Stack, *args: Any, **kwargs: Any) -> None:

@@ -37,7 +37,8 @@ class MethodsCallback(Callback):
 
     The module applies `speed.model` to its network and passes each training batch to `speed.batch` itself. Methods that
     repeat a step's passes (`backward`) need a MethodsModule without gradient accumulation; its `training_step` then
-    runs again, batch included.
+    runs again, batch included. `fit` raises NoEffect for a method that its steps cannot reach, before the first one, or
+    that changed nothing, after the last.
     """
 
     def __init__(self, speed: Stack) -> None:
@@ -57,6 +58,15 @@ class MethodsCallback(Callback):
                 ) from None
         for optimizer in trainer.optimizers:
             self._speed.require_in(optimizer)
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if not trainer.fast_dev_run:  # type: ignore[attr-defined]  # a trial of the loop
+            steps = trainer.estimated_stepping_batches
+            self._speed.require_reach(1 - 1 / steps, steps)
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if not trainer.fast_dev_run:  # type: ignore[attr-defined]
+            self._speed.verify()
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, index: int) -> None:
         if trainer.global_step > self._begun:  # not before each micro-batch

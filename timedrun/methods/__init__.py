@@ -33,6 +33,8 @@ from timedrun.methods.low_precision_norm import LowPrecisionLayerNorm as LowPrec
 from timedrun.methods.method import Hooks as Hooks
 from timedrun.methods.method import Method as Method
 from timedrun.methods.method import NoEffect as NoEffect
+from timedrun.methods.method import Position as Position
+from timedrun.methods.method import Stage as Stage
 from timedrun.methods.mixup import MixUp as MixUp
 from timedrun.methods.mixup import mixup as mixup
 from timedrun.methods.no_op_model import NoOpModel as NoOpModel

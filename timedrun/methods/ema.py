@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -167,3 +168,15 @@ class EMA(Method, name="ema", stage=Stage.WEIGHTS, hooks=_EMAHooks):
     def check(self) -> None:
         self.require("half_life", self.half_life > 0, "above 0 steps")
         self.require("update_interval", self.update_interval >= 1, "1 step or more")
+        if self.update_interval > self.half_life:
+            warnings.warn(
+                f"{self.name}: an update every {self.update_interval} steps (update_interval) with a half-life of"
+                f" {self.half_life:g} keeps {2 ** (-self.update_interval / self.half_life):.0%} of the average each"
+                f" time, and a run of fewer than {self.update_interval} steps has none: give"
+                f" update_interval={max(1, int(self.half_life / 4))}",
+                stacklevel=4,
+            )
+
+    @property
+    def steps_needed(self) -> int:
+        return self.update_interval

@@ -154,7 +154,8 @@ PLACES = (
 @dataclass(frozen=True, kw_only=True)
 class Method:
     """Published speed-up method with its hyper-parameters; holds no state of a run. A subclass becomes a frozen
-    dataclass; it names itself, its stage and its hooks in `class X(Method, name=..., stage=..., hooks=...)`."""
+    dataclass; it names itself (default: `module:X`), its stage and its hooks in `class X(Method, name=..., stage=...,
+    hooks=...)`."""
 
     name: ClassVar[str] = ""
     stage: ClassVar[Stage] = Stage.MODEL
@@ -169,7 +170,8 @@ class Method:
     _hooks: ClassVar[type[Hooks]] = Hooks
 
     def __init_subclass__(cls, name: str = "", stage: Stage | None = None, hooks: type[Hooks] | None = None) -> None:
-        cls.name, cls.stage, cls._hooks = name or cls.name, cls.stage if stage is None else stage, hooks or cls._hooks
+        cls.name = name or f"{cls.__module__}:{cls.__qualname__}"
+        cls.stage, cls._hooks = cls.stage if stage is None else stage, hooks or cls._hooks
         dataclass(frozen=True, kw_only=True)(cls)
 
     def __post_init__(self) -> None:
@@ -199,6 +201,11 @@ class Method:
     def acts_from(self) -> float:
         """Elapsed fraction of a run before which the method has no effect."""
         return 0.0
+
+    @property
+    def steps_needed(self) -> int:
+        """Return the optimizer steps after which the method first has an effect."""
+        return 1
 
     def model(self, model: nn.Module) -> tuple[nn.Module, str]:
         """Change the model before the optimizer is built; return it and a description of the change ("": none).

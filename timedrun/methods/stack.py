@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -83,9 +84,14 @@ class Stack:
         """Return the hooks of each method that acts at `place`, by the method's name."""
         return {name: hooks for name, hooks in self._hooks.items() if hooks in self._at[place]}
 
-    def require_reach(self, progress: float) -> None:
-        """Raise NoEffect for a method that has no effect before `progress`, that of the run's last step."""
+    def require_reach(self, progress: float, steps: float = math.inf) -> None:
+        """Raise NoEffect for a method that has no effect before `progress`, that of the last of the run's `steps`."""
         for method in self.methods:
+            if method.steps_needed > steps:
+                raise NoEffect(
+                    f"{method.name} has its first effect after {method.steps_needed} optimizer steps, but the run has"
+                    f" {steps:g}; have it act earlier, or train longer"
+                )
             if method.acts_from > progress:
                 raise NoEffect(
                     f"{method.name} acts from {method.acts_from:g} of the run on, but the last step begins at "

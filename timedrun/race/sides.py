@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 
 from judging.ground.errors import UsageError
 from judging.ground.race_labels import letters
 from timedrun.benchmark import Benchmark
 from timedrun.config import RunConfig, digest
-from timedrun.config_choice import FILE, config_of, with_change
+from timedrun.config_choice import FILE, config_of, with_method
 from timedrun.race.race_file import ALONE, Comparison
 
 
@@ -77,13 +76,14 @@ def ablation(full: Side, base: Side | None) -> tuple[list[Side], list[Comparison
     first, last = folder(full), folder(bare)
     comparisons = [Comparison(row="all methods, left out", slow=last, fast=first)]
     for method in methods:
-        config = replace(full.config, name=f"{first}-{method.name}", methods=tuple(m for m in methods if m != method))
+        name = f"{first}-{method.name.replace(':', '.')}"
+        config = replace(full.config, name=name, methods=tuple(m for m in methods if m != method))
         slow = folder(Side(label=config.name, config=config))
         comparisons.append(Comparison(row=f"{method.name}, left out", slow=slow, fast=first))
     for method in methods:
         if method.name not in [own.name for own in bare.config.methods]:
-            config = with_change(bare.config, ("+", method.name, json.loads(json.dumps(asdict(method)))))
-            config = replace(config, name=f"{last}+{method.name}")
+            config = with_method(bare.config, method)
+            config = replace(config, name=f"{last}+{method.name.replace(':', '.')}")
             fast = folder(Side(label=config.name, config=config))
             comparisons.append(Comparison(row=f"{method.name}{ALONE}", slow=last, fast=fast))
     return list(sides.values()), comparisons

@@ -21,6 +21,7 @@ from timedrun.config import RunConfig, dump
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.provenance import source, system
 from timedrun.storage.benchmark_folders import ROOT
+from timedrun.storage.method_sources import own_methods
 
 IMAGE_DIGEST = "TIMEDRUN_IMAGE_DIGEST"
 """Environment variable with the digest of the container's image, which a process inside the container cannot know."""
@@ -96,6 +97,7 @@ def write(settings: RunConfig, paths: ResultPaths, ranks: ProcessGroup, platform
     write_json(paths.system, describe(settings, ranks, platform))
     paths.environment.write_text(system.environment())
     source = at_start(ROOT, ranks.world_size, ranks.device.type)
+    source["methods"] = own_methods(dump(settings))
     write_json(paths.provenance, source | {"command": command, "data": None, "final_state": None})
 
 

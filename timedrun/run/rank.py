@@ -21,6 +21,7 @@ from timedrun.config import RunConfig
 from timedrun.distributed import parent_death_signal, status_files
 from timedrun.distributed.launch_env import STATUS_FILES
 from timedrun.run.worker import LaunchOptions, execute
+from timedrun.storage import method_sources
 
 MODULE: Final = "timedrun.run.rank"
 
@@ -32,6 +33,7 @@ def dump_job(benchmark: Benchmark, settings: RunConfig, options: LaunchOptions) 
         "config_type": f"{type(settings).__module__}:{type(settings).__qualname__}",
         "config": config.dump(settings),
         "options": cattrs.unstructure(options),
+        "methods": method_sources.named_by_user(),
     }
     return json.dumps(job)
 
@@ -41,6 +43,8 @@ def main() -> NoReturn:
     parent_death_signal.obey_environment()
     job = json.loads((Path(os.environ[STATUS_FILES]) / "job.json").read_text())
     benchmark = find(job["benchmark"], working_directory=True)  # as the launcher, whose user named it
+    for reference in job["methods"]:
+        method_sources.name_by_user(reference)
     settings = config.load(pkgutil.resolve_name(job["config_type"]), job["config"])
     run_rank(benchmark, settings, cattrs.structure(job["options"], LaunchOptions))
 

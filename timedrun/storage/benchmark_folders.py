@@ -21,6 +21,7 @@ SHARED: Final = {
 }
 """Timedrun's own benchmarks that train by the modules of another, by the name in configs: that package, and its
 BenchmarkSpec and its module of configs that are theirs."""
+_added: set[str] = set()
 
 
 def nearby() -> dict[str, Path]:
@@ -79,6 +80,19 @@ def put_shipped_first(top: str) -> None:
     places = spec.submodule_search_locations or () if spec is not None else ()
     if (ROOT / top).is_dir() and not any(os.path.samefile(place, ROOT / top) for place in places):
         sys.path.insert(0, str(ROOT))
+
+
+def put_here_last() -> None:
+    """Let modules of the working directory, of which the user named one, be found after all others."""
+    here = os.path.realpath(os.getcwd())
+    if not on_path(Path(here)):
+        sys.path.append(here)
+        _added.add(here)
+
+
+def added_by_us(path: Path, top: str) -> bool:
+    """Return True if `path`, the source of module `top` or below it, is found only because of `put_here_last`."""
+    return any(os.path.realpath(path).startswith((f"{folder}/{top}.", f"{folder}/{top}/")) for folder in _added)
 
 
 def on_path(folder: Path) -> bool:

@@ -1,5 +1,6 @@
-"""Methods that repeat the passes of a step, in the Trainers of transformers and Lightning."""
+"""Methods that repeat the passes of a step or do nothing, in the Trainers of transformers and Lightning."""
 
+from contextlib import nullcontext
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -8,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from timedrun.methods import Hooks, Method, stack
+from timedrun.methods import EMA, Hooks, Method, NoEffect, stack
 from timedrun.methods.method import Compute, Position
 
 CALLS: list[str] = []
@@ -24,9 +25,16 @@ class TwiceHooks(Hooks):
     def gradients(self, model: nn.Module, at: Position) -> None:
         CALLS.append("gradients")
 
+    def effect(self) -> str:
+        return f"{len(CALLS)} calls"
+
 
 class Twice(Method, name="twice", hooks=TwiceHooks):
     """A method that runs the passes twice."""
+
+
+class Idle(Method, name="idle"):
+    """A method that changes nothing."""
 
 
 class Net(nn.Module):
@@ -110,3 +118,69 @@ def test_lightning_repeats_a_step_of_a_methods_module_and_refuses_others() -> No
         fit(Other)
     with pytest.raises(ValueError, match="accumulate no gradients"):
         fit(Module, accumulate_grad_batches=2)
+
+
+@pytest.mark.parametrize(("interval", "steps", "words"), [(20, 3, "first effect after 20 optimizer steps"), (2, 3, "")])
+def test_transformers_trainer_refuses_an_average_that_its_steps_do_not_reach(
+    interval: int, steps: int, words: str, tmp_path: Path
+) -> None:
+    transformers = pytest.importorskip("transformers")
+    pytest.importorskip("accelerate")
+    from timedrun.integrations.hugging_face import MethodsTrainer
+
+    arguments = transformers.TrainingArguments(
+        output_dir=str(tmp_path), max_steps=steps, report_to="none", disable_tqdm=True, use_cpu=True
+    )
+    speed = stack(EMA(half_life=40, update_interval=interval))
+    model, data = Net(), [{"pixel_values": torch.ones(1)}] * 8
+    trainer = MethodsTrainer(speed, speed.model(model), arguments, train_dataset=data)
+    with pytest.raises(NoEffect, match=words) if words else nullcontext():
+        trainer.train()
+    assert bool(model.passes) is not bool(words)  # it is refused before the first step
+
+
+def test_transformers_trainer_says_at_its_end_that_a_method_changed_nothing(tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    pytest.importorskip("accelerate")
+    from timedrun.integrations.hugging_face import MethodsTrainer
+
+    arguments = transformers.TrainingArguments(
+        output_dir=str(tmp_path), max_steps=3, report_to="none", disable_tqdm=True, use_cpu=True
+    )
+    speed, model = stack(Idle()), Net()
+    trainer = MethodsTrainer(speed, speed.model(model), arguments, train_dataset=[{"pixel_values": torch.ones(1)}] * 8)
+    with pytest.raises(NoEffect, match="changed nothing in this run: idle"):
+        trainer.train()
+    assert model.passes == 3
+
+
+@pytest.mark.parametrize(
+    ("method", "words"),
+    [(EMA(half_life=40), "first effect after 20 optimizer steps"), (None, "nothing in this run: idle")],
+)
+def test_lightning_says_which_method_changes_nothing(method: Any, words: str) -> None:
+    pl = pytest.importorskip("pytorch_lightning")
+    from timedrun.integrations.lightning import MethodsCallback
+
+    class Module(pl.LightningModule):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = Net()
+
+        def training_step(self, batch: Tensor, index: int) -> Tensor:
+            return self.net(batch)["loss"]  # type: ignore[no-any-return]
+
+        def configure_optimizers(self) -> torch.optim.Optimizer:
+            return torch.optim.SGD(self.net.parameters(), lr=0.1)
+
+    def fit(**given: Any) -> int:
+        module = Module()
+        pl.Trainer(
+            accelerator="cpu", callbacks=[MethodsCallback(stack(method or Idle()))], logger=False,
+            enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False, **given,
+        ).fit(module, torch.utils.data.DataLoader(torch.ones(6, 1), batch_size=2))  # type: ignore[arg-type]  # fmt: skip
+        return module.net.passes
+
+    with pytest.raises(NoEffect, match=words):
+        fit(max_epochs=1)
+    assert fit(fast_dev_run=True) == 1  # a trial of the loop, whose methods have no time to act

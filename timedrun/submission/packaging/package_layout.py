@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,11 +20,12 @@ from mlevents.package_checker.files import MANIFEST
 from mlevents.rounds import Ruleset
 from timedrun.provenance.source import git, provenance
 from timedrun.storage.benchmark_folders import nearby, package_places
+from timedrun.storage.method_sources import OWN_METHODS, source_file
 from timedrun.submission.packaging import package_docs, package_scripts
 from timedrun.submission.packaging.archive import digests
 from timedrun.submission.packaging.package_scripts import IMPLEMENTATION
 from timedrun.submission.packaging.result_folder import ResultFolder
-from timedrun.submission.packaging.safe_files import copy, refuse_colliding, refuse_name, write
+from timedrun.submission.packaging.safe_files import PackageError, content, copy, refuse_colliding, refuse_name, write
 
 FOLDERS = ("timedrun", "logging", "mlevents", "judging", "scripts")
 """Folders that every benchmark needs; those of `logging` are at the top if timedrun was installed from a wheel."""
@@ -47,6 +49,8 @@ def write_tree(
         files: dict[str, Path] = {}
         for name in dict.fromkeys(result.package_name for result in of_benchmark):
             files |= source_files(source, name)
+        for result in of_benchmark:
+            files |= method_files(result, files)
         refuse_colliding(files)
         for place, file in files.items():
             refuse_name(place, file)
@@ -164,6 +168,36 @@ def source_files(source: Path, benchmark: str) -> dict[str, Path]:
         if link := next((path for path in (file, *folders) if path.is_symlink()), None):
             raise TimedrunError(f"{link}: the source holds a symbolic link ({name}); a package may contain only files.")
     return dict(sorted(files.items()))
+
+
+def method_files(result: ResultFolder, others: Mapping[str, Path]) -> dict[str, Path]:
+    """Return the source of each method of the runs that is in no package of `others`, by its path in the package: its
+    module or, for one in a package, all of that. Nothing is imported.
+
+    Raise PackageError unless it is on the import path or in the working directory, as it was in the runs.
+    """
+    files: dict[str, Path] = {}
+    for reference, sha256 in result.own_methods.items():
+        module = reference.partition(":")[0]
+        top, *below = module.split(".")
+        path = source_file(module, working_directory=True)
+        if path is None:
+            raise PackageError(
+                f"{result.folder}: its method {reference} is neither on the import path nor in the working directory,"
+                " so its source cannot be packaged. Package where the runs were made."
+            )
+        if hashlib.sha256(content(path)).hexdigest() != sha256:
+            raise PackageError(
+                f"{path} was changed after the runs in {result.folder} (they recorded SHA-256 {sha256}), so the package"
+                " would hold other code. Restore it, or run again."
+            )
+        if any(name.startswith(f"{top}/") for name in others):
+            continue
+        packaged = bool(below) or path.stem == "__init__"
+        root = path.parents[len(below) + (path.stem == "__init__")]
+        found = _below(root, (top,), ()) if packaged else [(path.name, path)]
+        files |= {f"{OWN_METHODS}/{name}": file for name, file in found}
+    return files
 
 
 def uncommitted(source: Path, files: Mapping[str, Path]) -> list[str]:

@@ -6,6 +6,7 @@ import re
 import tomllib
 from pathlib import Path
 
+from timedrun.storage.method_sources import OWN_METHODS
 from timedrun.submission.packaging.result_folder import ResultFolder
 
 IMPLEMENTATION = "timedrun"
@@ -38,7 +39,7 @@ def datasets_script(result: ResultFolder) -> str:
     config = f'"$here/runs/{result.paths[0].side.name}/config.json"'
     return _script(
         "One-time check or indexing of the dataset; the first argument is its folder, if it needs one.",
-        _PATH,
+        *_path(result),
         f'python -m timedrun prepare {result.package_name} {config} ${{1:+--data-folder "$1"}}',
     )
 
@@ -49,7 +50,7 @@ def run_script(result: ResultFolder) -> str:
     threads = f" --threads {result.threads}" if result.threads else ""
     return _script(
         "Repeats the runs of this system, each from the config of the run that it repeats.",
-        _PATH,
+        *_path(result),
         ': "${1:?usage: run_and_time.sh NEW_FOLDER [DATA_FOLDER]}"',
         'mkdir -p "$1"',
         'out="$(cd "$1" && pwd)"',
@@ -68,6 +69,11 @@ _PATH = (
     "export PYTHONDONTWRITEBYTECODE=1  # keep the package unchanged\n"
     f'export PYTHONPATH="$here/../{IMPLEMENTATION}:$here/../{IMPLEMENTATION}/logging${{PYTHONPATH:+:$PYTHONPATH}}"'
 )
+
+
+def _path(result: ResultFolder) -> list[str]:
+    own = f'export PYTHONPATH="$here/../{IMPLEMENTATION}/{OWN_METHODS}:$PYTHONPATH"'
+    return [_PATH, own] if result.own_methods else [_PATH]
 
 
 def _script(purpose: str, *lines: str) -> str:

@@ -21,6 +21,7 @@ from mlevents.record import RunRecord, natural, read, result_files
 from mlevents.summary import SHARED, summarize
 from timedrun.benchmark import find
 from timedrun.config import dump
+from timedrun.storage.method_sources import own_methods
 from timedrun.submission.packaging.described_system import agreed_description, differences, json_object
 from timedrun.submission.packaging.safe_files import (
     PackageError,
@@ -74,6 +75,11 @@ class ResultFolder:
     @property
     def methods(self) -> list[str]:
         return [str(event.value) for event in self.records[0].all(keys.METHOD)]
+
+    @property
+    def own_methods(self) -> dict[str, str | None]:
+        """Methods that timedrun does not ship, `module:Class`, each with the SHA-256 of its source when it ran."""
+        return own_methods(self.configs[0])
 
     @cached_property
     def baseline(self) -> tuple[str, list[tuple[str, object, object]]] | None:

@@ -1,0 +1,246 @@
+"""Methods that timedrun does not ship: named by the user from anywhere, by a file only as recorded and installed."""
+
+import hashlib
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from judging.ground.errors import ExitCode, UsageError
+from timedrun.benchmark import find
+from timedrun.cli import main
+from timedrun.config import RunConfig, digest, dump, load
+from timedrun.config_choice import config_of
+from timedrun.distributed.launch_env import module_command
+from timedrun.methods import reference
+from timedrun.race.sides import ablation, sides_of
+from timedrun.storage import benchmark_folders, method_sources
+
+SOURCE = '''
+import pathlib
+
+from timedrun.methods import EMA, Method
+
+pathlib.Path("imported").touch()
+
+
+class Halved(Method):
+    """Halve the weights."""
+
+    rate: float = 0.5
+
+    def model(self, model):
+        for weight in model.parameters():
+            weight.data.mul_(self.rate)
+        return model, "halved"
+
+
+class Alike(Method, name="ema"):
+    pass
+
+
+class Slower(EMA):
+    pass
+
+
+class NoMethod(dict):
+    pass
+
+
+def function():
+    pass
+'''
+OWN = "own_module_of_test:Halved"
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The working directory, which is not on the import path, with a module of methods."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry not in ("", str(tmp_path))])
+    monkeypatch.setattr(reference, "_known", {})
+    monkeypatch.setattr(method_sources, "_named", {})
+    monkeypatch.setattr(benchmark_folders, "_added", set())
+    (tmp_path / "own_module_of_test.py").write_text(SOURCE)
+    before = set(sys.modules)
+    yield tmp_path
+    for name in set(sys.modules) - before:
+        if name.startswith(("own_module_of_test", "own_benchmark_of_test")):
+            del sys.modules[name]
+
+
+def forget(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Be another process, which was told nothing."""
+    sys.modules.pop("own_module_of_test", None)
+    reference._known.clear()
+    method_sources._named.clear()
+    benchmark_folders._added.clear()
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry != str(Path.cwd())])
+    Path("imported").unlink(missing_ok=True)
+
+
+def named(text: str, *overrides: str) -> RunConfig:
+    return config_of(find("image_classification"), text, None, overrides)
+
+
+def last(config: RunConfig) -> dict[str, Any]:
+    entry: dict[str, Any] = dump(config)["methods"][-1]
+    return entry
+
+
+def test_a_method_is_added_changed_and_left_out_by_its_module_and_class(here: Path) -> None:
+    config = named(f"baseline+{OWN}(rate=0.1)")
+    assert last(config) == {"method": OWN, "source_sha256": last(config)["source_sha256"], "rate": 0.1}
+    assert config.methods[-1].name == OWN
+    assert last(named(f"baseline+{OWN}", f"--methods.{OWN}.rate", "0.2"))["rate"] == 0.2
+    assert last(named(f"baseline+{OWN}+ema"))["method"] == OWN  # after those of timedrun
+    assert digest(named(f"baseline+{OWN}-{OWN}")) == digest(named("baseline"))
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("+own_module_of_test:Halvd", "own_module_of_test.py defines no class Halvd"),
+        ("+own_module_of_test:function", "defines no class function"),
+        ("+own_module_of_test:NoMethod", "is not a timedrun.methods.Method"),
+        ("+own_module_of_test:Alike", "calls itself 'ema', as a method of timedrun"),
+        ("+own_module_of_test.py:Halved", "Name the module without .py"),
+        ("+own_modul_of_test:Halved", "no module 'own_modul_of_test' is on the import path"),
+        ("+own_module_of_test.Halved", "cannot read the changes"),
+        ("+own_module_of_test:Halved.x", "cannot read the changes"),
+        ("+own_module_of_test:Halved(rat=1)", "has no field 'rat'. Did you mean rate?"),
+        ("-own_module_of_test:Halved", "has no method"),
+    ],
+)
+def test_what_is_no_method_is_refused_in_words(text: str, words: str, here: Path) -> None:
+    with pytest.raises(UsageError) as refused:
+        named(f"baseline{text}")
+    assert words in str(refused.value)
+
+
+@pytest.mark.parametrize(("broken", "words"), [("def (", "is not Python"), ("1 / 0\n" + SOURCE, "ZeroDivisionError")])
+def test_a_module_that_cannot_be_imported_is_refused_with_its_error(broken: str, words: str, here: Path) -> None:
+    (here / "own_module_of_test.py").write_text(broken)
+    with pytest.raises(UsageError, match=words):
+        named(f"baseline+{OWN}")
+
+
+def test_a_file_imports_nothing_from_the_working_directory_unless_the_user_names_the_method(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = named(f"baseline+{OWN}(rate=0.1)")
+    (here / "my.json").write_text(json.dumps(dump(config)))
+    forget(monkeypatch)
+    with pytest.raises(UsageError, match="is in the working directory, from which a file imports nothing"):
+        named("my.json")
+    (here / "another_module_of_test.py").write_text(SOURCE)
+    with pytest.raises(UsageError, match="from which a file imports nothing"):
+        named("my.json+another_module_of_test:Halved")
+    assert not (here / "imported").exists()
+    assert dump(named(f"my.json+{OWN}")) == dump(config)
+    forget(monkeypatch)
+    monkeypatch.syspath_prepend(here)
+    assert dump(named("my.json")) == dump(config)
+
+
+def test_a_file_gets_the_source_that_it_was_written_with_or_nothing(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = named(f"baseline+{OWN}")
+    values = dump(config)
+    (here / "own_module_of_test.py").write_text(SOURCE + "\n# edited\n")
+    assert dump(config) == values  # of this process, which imported it before
+    forget(monkeypatch)
+    monkeypatch.syspath_prepend(here)
+    with pytest.raises(UsageError, match="is not the source with which .* was recorded"):
+        load(type(config), values)
+    assert not (here / "imported").exists()
+    edited = named(f"baseline+{OWN}")
+    assert digest(edited) != digest(config) and edited.name != config.name  # a set of its own
+    del values["methods"][-1]["source_sha256"]
+    assert load(type(config), values).methods == edited.methods
+
+
+def test_a_subclass_of_a_method_of_timedrun_has_a_name_of_its_own(here: Path) -> None:
+    slower = named("baseline+own_module_of_test:Slower").methods[-1]
+    assert slower.name == "own_module_of_test:Slower"
+
+
+def test_an_ablation_leaves_an_own_method_out_in_folders_that_can_be_named(here: Path) -> None:
+    (full,) = sides_of(find("image_classification"), [f"baseline+{OWN}+ema"], None, [])
+    sides, _ = ablation(full, None)
+    assert f"{full.config.name}-own_module_of_test.Halved" in [side.config.name for side in sides]
+
+
+def test_entry_points_give_methods_short_names(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    entries = [EntryPoint("halved", OWN, "timedrun.methods"), EntryPoint("gone", "absent:X", "timedrun.methods")]
+    monkeypatch.setattr(method_sources, "entry_points", lambda group: entries)
+    monkeypatch.syspath_prepend(here)
+    config = named("baseline+halved(rate=0.1)")
+    assert last(config)["method"] == OWN and digest(named("baseline+halved-halved")) == digest(named("baseline"))
+    assert main(["list", "methods", "--json"]) == ExitCode.OK
+    rows = {row["method"]: row for row in json.loads(capsys.readouterr().out)}
+    assert (rows["halved"]["stage"], rows["halved"]["summary"]) == ("model", f"{OWN}: Halve the weights.")
+    assert "no module 'absent'" in rows["gone"]["summary"]
+
+
+def timedrun(*words: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(module_command("timedrun", *words), capture_output=True, text=True, timeout=100)
+
+
+@pytest.mark.processes
+def test_a_method_written_by_new_is_raced_packaged_and_run_again_only_if_its_copy_is_named(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["new", "method", "own_module_of_test_new"]) == ExitCode.OK
+    assert "baseline+own_module_of_test_new:OwnModuleOfTestNew" in capsys.readouterr().out
+    assert main(["new", "method", "own_module_of_test_new"]) == ExitCode.USAGE
+    own = "own_module_of_test_new:OwnModuleOfTestNew"
+    assert "emplate" not in (here / "own_module_of_test_new.py").read_text()
+    done = timedrun("run", "image_classification", f"smoke+{own}", "--data", "synthetic", "--threads", "1", "--ranks",
+                    "2", "--runs", "5", "--results", "set")  # fmt: skip
+    assert done.returncode == ExitCode.OK, done.stderr
+    provenance = json.loads((here / "set/run_0/provenance.json").read_text())
+    source = here / "own_module_of_test_new.py"
+    assert provenance["methods"] == {own: hashlib.sha256(source.read_bytes()).hexdigest()}
+    assert f'"value": "{own}"' in (here / "set/result_0.txt").read_text()
+
+    text = source.read_text()
+    source.write_text(text + "# edited\n")
+    assert main(["package", "set", "--out", "edited"]) == ExitCode.ERROR
+    assert "was changed after the runs" in capsys.readouterr().err
+    source.write_text(text)
+    assert main(["package", "set", "--out", "package"]) == ExitCode.OK
+    (copy,) = (here / "package").rglob("own_methods/own_module_of_test_new.py")
+    assert copy.read_text() == text
+
+    forget(monkeypatch)
+    sys.modules.pop("own_module_of_test_new", None)
+    again = ["reproduce", "package", "--run", "--runs", "1", "--threads", "1", "--results"]
+    assert main([*again, "first"]) == ExitCode.ERROR
+    assert f"set PYTHONPATH={copy.parent.relative_to(here)}" in capsys.readouterr().out
+    source.unlink()
+    monkeypatch.setenv("PYTHONPATH", str(copy.parent), prepend=":")
+    monkeypatch.syspath_prepend(copy.parent)
+    assert main([*again, "second"]) == ExitCode.OK, capsys.readouterr()
+
+
+@pytest.mark.processes
+def test_a_method_in_the_folder_of_an_own_benchmark_needs_no_registration(here: Path) -> None:
+    assert main(["new", "benchmark", "own_benchmark_of_test"]) == ExitCode.OK
+    folder = here / "own_benchmark_of_test"
+    shutil.move(here / "own_module_of_test.py", folder / "speed.py")
+    configs = (folder / "configs.py").read_text().replace("methods = (", "methods = (Halved(), ")
+    (folder / "configs.py").write_text(configs.replace("@dataclass", "from .speed import Halved\n\n\n@dataclass", 1))
+    done = timedrun("race", "own_benchmark_of_test", "baseline", "methods", "--runs", "1", "--results", "race")
+    assert done.returncode == ExitCode.OK, done.stderr
+    assert '"own_benchmark_of_test.speed:Halved"' in (here / "race/sides/spirals_methods.json").read_text()
+    assert (here / "race/spirals_methods/result_0.txt").exists()

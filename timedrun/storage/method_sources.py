@@ -1,0 +1,106 @@
+"""Methods that timedrun does not ship, named `module:Class`: what the user named, and their sources, none imported."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import importlib.util
+import re
+import sys
+from collections.abc import Mapping
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any, Final
+
+from judging.ground.errors import UsageError
+from timedrun.storage.benchmark_folders import added_by_us
+
+REFERENCE: Final = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*", re.ASCII)
+SHA256: Final = "source_sha256"
+"""Entry of a method in a dumped config: the digest of its source file."""
+OWN_METHODS: Final = "own_methods"
+"""Folder of a package's source, for the import path, with the methods of no package that it has anyway."""
+_named: dict[str, None] = {}
+
+
+def installed() -> dict[str, str]:
+    """Return the methods behind entry points of the group `timedrun.methods`, `module:Class` by name."""
+    return {entry.name: entry.value for entry in sorted(entry_points(group="timedrun.methods"), key=lambda e: e.name)}
+
+
+def name_by_user(reference: str) -> None:
+    """Record that the user named the method: its module may come from the working directory."""
+    _named[reference] = None
+
+
+def named_by_user() -> list[str]:
+    return list(_named)
+
+
+def own_methods(values: Mapping[str, Any]) -> dict[str, str | None]:
+    """Return the methods `module:Class` of a dumped config, each with the digest of its source, if it is recorded."""
+    listed = values.get("methods")
+    entries = [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
+    return {
+        entry["method"]: entry.get(SHA256) for entry in entries if REFERENCE.fullmatch(str(entry.get("method", "")))
+    }
+
+
+def changes_naming(values: Mapping[str, Any]) -> str:
+    """Return what has to follow the file of a dumped config on a command line, so that its methods which the user named
+    here are named there: "+module:Class" each."""
+    return "".join(f"+{reference}" for reference in own_methods(values) if reference in _named)
+
+
+def source_file(module: str, *, working_directory: bool = False) -> Path | None:
+    """Return the source of `module` on the import path, or else in the working directory, without importing it or its
+    parents; None if there is none."""
+    top, *below = module.split(".")
+    try:
+        spec = importlib.util.find_spec(top)
+    except ValueError:  # a module without a file, such as __main__
+        spec = None
+    places = [Path(place, *below) for place in (spec and spec.submodule_search_locations) or ()]
+    files = [Path(spec.origin)] if spec and spec.origin and not below else []
+    places += [Path.cwd().joinpath(top, *below)] if working_directory else []
+    files += [file for place in places for file in (place.with_suffix(".py"), place / "__init__.py")]
+    return next((file for file in files if file.suffix == ".py" and file.is_file()), None)
+
+
+def require_source(reference: str, sha256: str | None = None) -> tuple[Path, str, ast.ClassDef]:
+    """Return the file that defines the method, its SHA-256 and the class in it. A method that the user did not name
+    comes from a file of settings, which names nothing in the working directory.
+
+    Raises UsageError if there is no module, it defines no such class, or it is not the source of `sha256`.
+    """
+    module, _, name = reference.partition(":")
+    top = module.partition(".")[0]
+    named = top in {known.partition(":")[0].partition(".")[0] for known in _named}
+    path = source_file(module, working_directory=named)
+    if path is not None and not named and top not in sys.modules and added_by_us(path, top):
+        path = None
+    if path is None:
+        here = source_file(module, working_directory=True)
+        hint = "Run this in the folder that holds it, set PYTHONPATH to that folder, or install it."
+        if here is not None:
+            hint = (
+                f"{here} is in the working directory, from which a file imports nothing: read it, then name the method"
+                f" yourself (+{reference}), or set PYTHONPATH."
+            )
+        elif module.endswith(".py"):
+            hint = f"Name the module without .py: {module.removesuffix('.py')}:{name}."
+        raise UsageError(f"{reference}: no module '{module}' is on the import path; nothing was run. {hint}")
+    raw = path.read_bytes()
+    digest = hashlib.sha256(raw).hexdigest()
+    if sha256 not in (None, digest):
+        raise UsageError(
+            f"{path} is not the source with which {reference} was recorded (SHA-256 {str(sha256)[:16]}, now"
+            f" {digest[:16]}); nothing was run. Restore it, or take {SHA256} out of the config to use it as it is."
+        )
+    try:
+        classes = [node for node in ast.parse(raw).body if isinstance(node, ast.ClassDef) and node.bases]
+    except (SyntaxError, ValueError, RecursionError) as error:
+        raise UsageError(f"{path} is not Python ({error}); nothing was run.") from None
+    if (defined := next((node for node in classes if node.name == name), None)) is None:
+        raise UsageError(f"{path} defines no class {name} with a base class, such as Method; nothing was run.")
+    return path, digest, defined
