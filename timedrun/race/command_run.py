@@ -6,13 +6,14 @@ import contextlib
 import math
 import os
 import re
-import selectors
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from types import FrameType
 from typing import BinaryIO, Final
 
@@ -188,30 +189,37 @@ class CommandRun:
 
     def _lines(self, process: subprocess.Popen[bytes], output: BinaryIO) -> Iterator[str]:
         """Yield the lines of output, copied to `output`, each at the time `_now`, until the process has ended and its
-        pipe is empty. A carriage return ends a line as well: progress bars write it."""
+        pipe is empty. A carriage return ends a line as well: progress bars write it.
+
+        A thread reads, so that lines have the times of their arrival, and the pipe does not fill, while lines before
+        them are logged."""
         assert process.stdout is not None
-        rest, exited, ended = b"", math.inf, self._now
-        with selectors.DefaultSelector() as selector, process.stdout as pipe:
-            selector.register(pipe, selectors.EVENT_READ)
-            while self._now <= exited + REST_SECONDS and (exited == math.inf or selector.get_map()):
-                ready = selector.select(POLL_SECONDS)
-                self._now = self._monotonic()
-                if self._now > self._deadline:
-                    kill(process, signal.SIGKILL if self._late or self._received else signal.SIGTERM)
-                    self._deadline, self._late = self._now + END_SECONDS, True
-                if not ready:
-                    if exited == math.inf and process.poll() is not None:
-                        exited = ended = self._now
-                    continue
-                ended = self._now
+        pipe, received = process.stdout, SimpleQueue[tuple[float, bytes]]()
+
+        def receive() -> None:
+            data = b" "
+            while data:
                 data = os.read(pipe.fileno(), 1 << 16)
-                output.write(data)
-                *whole, rest = re.split(rb"[\r\n]+", rest + data)
-                if not data or len(rest) > LONGEST_LINE:
-                    whole, rest = [*whole, rest], b""
-                yield from (line.decode(errors="replace") for line in whole if line)
-                if not data:
-                    selector.unregister(pipe)
+                received.put((self._monotonic(), data))
+
+        threading.Thread(target=receive, daemon=True).start()
+        rest, open_, exited, ended = b"", True, math.inf, self._now
+        while (now := self._monotonic()) <= exited + REST_SECONDS and (exited == math.inf or open_):
+            if now > self._deadline:
+                kill(process, signal.SIGKILL if self._late or self._received else signal.SIGTERM)
+                self._deadline, self._late = now + END_SECONDS, True
+            try:
+                self._now, data = received.get(timeout=POLL_SECONDS)
+            except Empty:
+                if exited == math.inf and process.poll() is not None:
+                    exited = ended = self._monotonic()
+                continue
+            ended, open_ = self._now, bool(data)
+            output.write(data)
+            *whole, rest = re.split(rb"[\r\n]+", rest + data)
+            if not data or len(rest) > LONGEST_LINE:
+                whole, rest = [*whole, rest], b""
+            yield from (line.decode(errors="replace") for line in whole if line)
         self._now = ended  # not that of waiting for what a process left behind might print
 
     def _start_clock(self, log: RunLog) -> None:

@@ -17,9 +17,10 @@ from judging.ground.result_files import ResultPaths
 from mlevents import keys
 from mlevents.checks.log_check import check
 from mlevents.record import read
+from mlevents.runlog import RunLog
 from timedrun.race import command_run
 from timedrun.race.command_run import CommandRun
-from timedrun.race.command_side import CommandSide
+from timedrun.race.command_side import CommandSide, Reading
 
 
 def run(folder: Path, command: str, **settings: object) -> tuple[int, int]:
@@ -78,6 +79,21 @@ def test_a_run_without_a_time_says_why(
     monkeypatch.setattr(command_run, "END_SECONDS", 0.3)
     run(tmp_path / "set", script, **settings)
     assert words in reason(tmp_path / "set")
+
+
+def test_a_command_is_not_blocked_while_its_lines_are_logged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    take = CommandRun._take
+
+    def slow(self: CommandRun, log: RunLog, reading: Reading) -> None:
+        while not (tmp_path / "printed").exists():
+            assert time.monotonic() - began < 20
+            time.sleep(0.01)
+        take(self, log, reading)
+
+    monkeypatch.setattr(CommandRun, "_take", slow)
+    began = time.monotonic()
+    text = "print('loss:0.5'); print('x' * 10**6, flush=True)"  # more than a pipe holds
+    assert run(tmp_path / "set", f'{sys.executable} -c "{text}"; touch {tmp_path}/printed') == (0, 0)
 
 
 def test_processes_that_a_command_leaves_are_ended_and_not_waited_for(tmp_path: Path) -> None:
