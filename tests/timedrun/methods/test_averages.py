@@ -1,6 +1,7 @@
 """EMA and SWA: the averages themselves, and that training weights never notice them."""
 
 import copy
+import warnings
 from typing import Any
 
 import pytest
@@ -249,3 +250,11 @@ def test_half_precision_is_averaged_in_float32() -> None:
         speed.before_step(model, step, step / 4)
         speed.after_step(model)
     assert speed.state_dict()["swa"]["mean"]["weight"].item() == pytest.approx(sum(values) / 3, abs=1e-6)
+
+
+def test_an_average_that_is_updated_less_than_once_in_a_half_life_is_pointed_out():
+    with pytest.warns(UserWarning, match=r"every 20 steps .* half-life of 8 keeps 18% .* give update_interval=2"):
+        EMA(half_life=8)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        EMA(half_life=8, update_interval=2)
