@@ -2,9 +2,9 @@
 
 Usage: python benchmarks/command_overhead.py [--rounds 12] [--lines 400] [--json FILE]
 
-The script hashes a fixed amount of memory between its lines; each line says when it was printed. Reported are the
-harness's processor time as a share of the script's, the delay from printing a line to its time in the log, and the
-ratio of the script's wall times.
+The script hashes a fixed amount of memory between its lines, which are evaluations and say when they were printed.
+Reported are the ratio of its wall times, the processor time of the harness for a line and for a run without any, most
+of it before the script starts, and the delay from printing a line to its time in the log.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from timedrun.race.command_run import OUTPUT, CommandRun
 from timedrun.race.command_side import CommandSide
 
 SCRIPT: Final = """
-import hashlib, time
+import hashlib, sys, time
 block, start = bytes(1 << 20), time.perf_counter()
-for line in range({lines}):
+for line in range(int(sys.argv[1])):
     for _ in range(24): hashlib.sha256(block).digest()
-    print(f"line {{line}} quality 0.5 at {{time.time():.6f}}", flush=True)
-print(f"took {{time.perf_counter() - start:.6f}}", flush=True)
+    print(f"line {line} quality 0.5 at {time.time():.6f}", flush=True)
+print(f"took {time.perf_counter() - start:.6f}", flush=True)
 """
 
 
@@ -41,16 +41,20 @@ def took(output: str) -> float:
     return float(re.findall(r"^took ([\d.]+)", output, flags=re.MULTILINE)[0])
 
 
-def alone(script: Path) -> dict[str, float]:
+def alone(script: Path, lines: int) -> dict[str, float]:
     """Run the script with its output in a pipe that is only emptied."""
-    return {"alone_seconds": took(subprocess.run([sys.executable, script], capture_output=True, text=True).stdout)}
+    return {
+        "alone_seconds": took(
+            subprocess.run([sys.executable, script, str(lines)], capture_output=True, text=True).stdout
+        )
+    }
 
 
-def read(script: Path, folder: Path) -> dict[str, float]:
+def read(script: Path, lines: int, folder: Path) -> dict[str, float]:
     """Run the script as a side of a race."""
     side = CommandSide(
         name="overhead",
-        command=f"{sys.executable} {script}",
+        command=f"{sys.executable} {script} {lines}",
         quality=r"line (?P<step>\d+) quality (?P<quality>[\d.]+)",
         target=1.0,
     )
@@ -79,10 +83,18 @@ def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
     arguments = parser.parse_args(argv)
     rows: list[dict[str, float]] = []
     with TemporaryDirectory() as folder:
-        (script := Path(folder) / "script.py").write_text(SCRIPT.format(lines=arguments.lines))
+        (script := Path(folder) / "script.py").write_text(SCRIPT)
         for number in range(arguments.rounds):
-            runs = [lambda: alone(script), lambda: read(script, Path(folder) / f"set_{number}")]  # noqa: B023
-            rows.append({name: value for run in runs[:: 1 if number % 2 else -1] for name, value in run().items()})
+            order = ("alone", "read") if number % 2 else ("read", "alone")
+            parts = {
+                name: alone(script, arguments.lines)
+                if name == "alone"
+                else read(script, arguments.lines, Path(folder) / f"lines_{number}")
+                for name in order
+            }
+            least = read(script, 1, Path(folder) / f"line_{number}")["harness_seconds"]
+            cost = 1e3 * (parts["read"]["harness_seconds"] - least) / (arguments.lines - 1)
+            rows.append(parts["alone"] | parts["read"] | {"harness_alone_seconds": least, "line_ms": cost})
     ratios = sorted(row["read_seconds"] / row["alone_seconds"] for row in rows)
     quartiles = statistics.quantiles(ratios, n=4)
     result = {
@@ -90,14 +102,16 @@ def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
         "rounds": rows,
         "median_ratio": statistics.median(ratios),
         "quartiles": [quartiles[0], quartiles[2]],
-        "median_share": statistics.median(row["harness_seconds"] / row["read_seconds"] for row in rows),
+        "median_line_ms": statistics.median(row["line_ms"] for row in rows),
+        "median_harness_alone_seconds": statistics.median(row["harness_alone_seconds"] for row in rows),
         "median_delay_ms": statistics.median(row["median_delay_ms"] for row in rows),
         "longest_delay_ms": max(row["longest_delay_ms"] for row in rows),
     }
     print(
         f"{arguments.lines} lines in {statistics.median(row['alone_seconds'] for row in rows):.2f} s; read / alone:"
-        f" median {result['median_ratio']:.4f}, quartiles {quartiles[0]:.4f} to {quartiles[2]:.4f}; harness:"
-        f" {100 * result['median_share']:.3f} % of the run in processor time; delay of a line:"
+        f" median {result['median_ratio']:.4f}, quartiles {quartiles[0]:.4f} to {quartiles[2]:.4f}; processor time of"
+        f" the harness: {result['median_line_ms']:.2f} ms an evaluation, {result['median_harness_alone_seconds']:.2f} s"
+        f" a run; delay of a line:"
         f" median {result['median_delay_ms']:.2f} ms, longest {result['longest_delay_ms']:.2f} ms"
     )
     if arguments.json:
