@@ -88,7 +88,8 @@ def _parts(run: CheckedRun, rules: BenchmarkRules, evaluations: list[Event]) -> 
 
 
 def value_range(run: CheckedRun) -> Iterator[Finding]:
-    """Report eval_accuracy values that are not finite numbers, or exceed 1 where higher is better, up to a target of at most 1."""
+    """Report eval_accuracy values that are not finite numbers, or exceed 1 where the target does not and higher is
+    better."""
     rules = run.benchmark
     if rules is not None and rules.parts:
         return  # the required keys of the round bound each part
