@@ -132,6 +132,9 @@ def _value(node: ast.expr) -> Any:
     """Return a literal; a bare word is a string, or a truth value."""
     if isinstance(node, ast.Name):
         return {"true": True, "false": False}.get(node.id, node.id)
+    for part in ast.walk(node):
+        if isinstance(part, ast.Constant) and isinstance(part.value, str):
+            part.value = part.value.replace(_COLON, ":")
     value = ast.literal_eval(node)
     return list(value) if isinstance(value, tuple) else value
 

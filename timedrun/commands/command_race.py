@@ -4,7 +4,7 @@ command` is such a race of one side, `timedrun sweep command` one of command lin
 from __future__ import annotations
 
 import tomllib
-from argparse import ArgumentParser, ArgumentTypeError, Namespace, RawDescriptionHelpFormatter
+from argparse import ArgumentParser, ArgumentTypeError, BooleanOptionalAction, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from itertools import product
@@ -48,7 +48,7 @@ source and the machine's load.
       --quality 'val_loss:([0-9.]+)' --target 3.28 --lower --runs 8
   timedrun race command --at main --at my-branch --quality json:accuracy --target 0.94 -- python train.py
   timedrun run command 'torchrun --nproc_per_node 8 train_gpt.py' --preset modded-nanogpt --target 3.28
-  timedrun sweep command 'python train.py --steps {budget}' --budgets 100,200,400 --quality json:accuracy
+  timedrun sweep command 'python train.py --steps {budget}' --budgets 100,200,400 --quality json:accuracy --target 0.94
 
 A file of TOML may hold the options, with `sides` as a list of command lines or of {command, label}.
 """
@@ -67,8 +67,8 @@ def command_parser(verb: str = "race") -> ArgumentParser:
     add("sides", nargs="*", metavar="COMMAND", help="command line of a side, or a file of TOML with the whole race")
     add("--preset", metavar="NAME", help=f"read the output of a known script: {', '.join(presets())}")
     add("--quality", help="regular expression of an evaluation with a group for its value; json:KEY; or mllog")
-    add("--target", type=float, help="quality at which the clock stops; of a sweep only recorded (default: 1, or 0)")
-    add("--lower", action="store_true", default=None, help="lower quality is better")
+    add("--target", type=float, help="quality at which the clock stops; of a sweep only recorded")
+    add("--lower", action=BooleanOptionalAction, help="lower quality is better")
     add("--metric", help="name of the quality in tables (default: quality)")
     add("--start", metavar="PATTERN", help="line at which the clock starts (default: the process's start)")
     add("--stop", metavar="PATTERN", help="line at which the clock stops (default: the target is reached)")
@@ -151,10 +151,9 @@ def side_of(folder: Path, name: str) -> CommandSide:
 def new_race(arguments: Namespace) -> tuple[Path, Race]:
     """Plan a race of commands, find what can be found before it, and write its folder."""
     verb = arguments.verb
-    if arguments.target is None and verb == "sweep":
-        arguments.target = 0.0 if arguments.lower else 1.0
     if arguments.quality is None or arguments.target is None:
-        raise UsageError("give --quality or --preset, what is read of the output, and --target, where the clock stops.")
+        stops = "which a sweep records" if verb == "sweep" else "where the clock stops"
+        raise UsageError(f"give --quality or --preset, what is read of the output, and --target, {stops}.")
     settings = {name: value for name in SETTINGS if (value := getattr(arguments, name)) is not None}
     labelled, named = sides_of(arguments)
     if verb == "race" and len(labelled) < 2:
@@ -269,7 +268,8 @@ def read_race(path: Path, verb: str) -> tuple[list[str], list[tuple[str, str]]]:
         values: Mapping[str, Any] = tomllib.loads(path.read_text())
     except (OSError, ValueError) as error:
         raise UsageError(f"{path}: {error}.") from None
-    known = {action.dest for action in command_parser(verb)._actions} - {"help", "json", "resume", "report"}
+    parser = command_parser(verb)
+    known = {action.dest for action in parser._actions} - {"help", "json", "resume", "report"}
     if unknown := values.keys() - known:
         raise UsageError(f"{path}: no option {', '.join(sorted(unknown))}; a race has {', '.join(sorted(known))}.")
     words: list[str] = []
@@ -279,7 +279,10 @@ def read_race(path: Path, verb: str) -> tuple[list[str], list[tuple[str, str]]]:
         for item in value if isinstance(value, list) else [value]:
             if name != "sides":
                 option = f"--{name.replace('_', '-')}"
-                words += [option] * item if isinstance(item, bool) else [f"{option}={item}"]
+                flags = (
+                    [option] if item else [f"--no-{name}"] if f"--no-{name}" in parser._option_string_actions else []
+                )
+                words += flags if isinstance(item, bool) else [f"{option}={item}"]
             elif isinstance(item, str):
                 sides.append((item, item))
             elif isinstance(item, dict) and isinstance(command := item.get("command"), str):

@@ -57,7 +57,7 @@ def new(arguments: argparse.Namespace) -> ExitCode:
         return ExitCode.OK
     top = folder.parent if arguments.kind == "benchmark" else folder
     where = "" if top.resolve() == Path.cwd() else f", in {top}"
-    print(f"Wrote {folder}: {', '.join(files)}")
+    print(f"Wrote {'' if folder == Path() else f'{folder}: '}{', '.join(files)}")
     print(f"next{where}:\n" + "\n".join(f"    {command}" for command in commands))
     return ExitCode.OK
 

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import os
 import sys
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from importlib.util import spec_from_file_location
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
 from judging.ground.errors import UsageError, nearest
@@ -15,6 +19,28 @@ from timedrun.storage.benchmark_folders import put_here_last
 
 _known: dict[str, tuple[type[Method], str]] = {}
 """Classes that this process uses, with the digest of their source when it was imported: a later edit is not in them."""
+
+
+class VerifiedSource(SourceFileLoader):
+    """Finder and loader of one module from a source of known digest. Bytecode beside the source, which may be that of
+    other code, is not read.
+
+    Raises ImportError if the source is another one by now.
+    """
+
+    def __init__(self, module: str, path: Path, sha256: str) -> None:
+        super().__init__(module, str(path))
+        self.sha256 = sha256
+
+    def find_spec(self, module: str, path: object = None, target: object = None) -> ModuleSpec | None:
+        return spec_from_file_location(module, self.path, loader=self) if module == self.name else None
+
+    def get_code(self, module: str) -> CodeType:
+        raw = self.get_data(self.path)
+        if hashlib.sha256(raw).hexdigest() != self.sha256:
+            raise ImportError("it was changed while it was imported")
+        code: CodeType = self.source_to_code(raw, self.path)
+        return code
 
 
 def reference_of(kind: type[Method]) -> str:
@@ -69,12 +95,25 @@ def class_of(name: str, sha256: str | None = None) -> type[Method]:
     module, _, attribute = reference.partition(":")
     if reference in method_sources.named_by_user():
         put_here_last()
+    source = VerifiedSource(module, path, digest)
+    sys.meta_path.insert(0, source)
     try:
-        kind = getattr(importlib.import_module(module), attribute)
+        imported = importlib.import_module(module)
+        kind = getattr(imported, attribute)
     except Exception as error:
         raise UsageError(f"{path} cannot be imported ({type(error).__name__}: {error}); nothing was run.") from error
+    finally:
+        sys.meta_path.remove(source)
+    origin = getattr(imported.__spec__, "origin", None)
+    if os.path.realpath(origin or "") != os.path.realpath(path):
+        raise UsageError(
+            f"{reference} was imported from {origin}, not from {path}, whose SHA-256 would be recorded; nothing was"
+            " run. Rename one of the two modules."
+        )
     if not isinstance(kind, type) or not issubclass(kind, Method):
         raise UsageError(f"{reference} in {path} is not a timedrun.methods.Method; nothing was run.")
+    if REGISTRY.get(kind.name) is kind:
+        raise UsageError(f"{reference} is timedrun's own method; write '{kind.name}'.")
     if kind.name in REGISTRY:
         raise UsageError(f"{reference} calls itself '{kind.name}', as a method of timedrun; leave out name=... there.")
     _known[reference] = kind, digest

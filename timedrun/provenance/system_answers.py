@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from judging.ground.errors import UsageError, nearest
-from judging.ground.result_files import read_text, write_json
+from judging.ground.file_kind import read_text
+from judging.ground.result_files import write_json
 from mlevents.event import json_fault
 from mlevents.package_checker.system_description import KEYS, OPTIONAL_KEYS, unanswered
 

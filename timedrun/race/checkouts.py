@@ -18,7 +18,10 @@ from timedrun.provenance.source import git
 
 WORKTREE: Final = "worktree"
 """Names the repository's own working tree, with its changes that are in no commit."""
-LOCKED: Final = re.compile(r"(^|/)([^/]*\.(lock|toml)|(requirements|constraints)[^/]*\.txt|environment\.ya?ml)$")
+LOCKED: Final = re.compile(
+    r"(^|/)((pyproject|pixi)\.toml|setup\.(py|cfg)|Pipfile|Dockerfile|[\w-]+\.lock|environment\.ya?ml"
+    r"|(requirements|constraints)[^/]*\.txt)$"
+)
 """Files that fix what is installed."""
 MOST_NAMED: Final = 5
 

@@ -6,6 +6,7 @@ import contextlib
 import math
 import os
 import re
+import select
 import signal
 import subprocess
 import threading
@@ -13,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
-from queue import Empty, SimpleQueue
+from queue import Empty, Full, Queue
 from types import FrameType
 from typing import BinaryIO, Final
 
@@ -33,6 +34,7 @@ from timedrun.run.load_counters import LoadCounters, log_load
 OUTPUT: Final = "output.txt"
 """What the command printed, in the folder of its run."""
 LONGEST_LINE: Final = 1 << 20  # bytes
+MOST_READ: Final = 1 << 10  # blocks of 64 KiB that were read and not yet logged
 POLL_SECONDS: Final = 0.1
 END_SECONDS: Final = 10.0  # from SIGTERM to SIGKILL
 REST_SECONDS: Final = 1.0  # for output after the command's end, while a process that it left holds the pipe
@@ -193,34 +195,53 @@ class CommandRun:
 
         A thread reads, so that lines have the times of their arrival, and the pipe does not fill, while lines before
         them are logged."""
-        assert process.stdout is not None
-        pipe, received = process.stdout, SimpleQueue[tuple[float, bytes]]()
-
-        def receive() -> None:
-            data = b" "
-            while data:
-                data = os.read(pipe.fileno(), 1 << 16)
-                received.put((self._monotonic(), data))
-
-        threading.Thread(target=receive, daemon=True).start()
-        rest, open_, exited, ended = b"", True, math.inf, self._now
-        while (now := self._monotonic()) <= exited + REST_SECONDS and (exited == math.inf or open_):
-            if now > self._deadline:
-                kill(process, signal.SIGKILL if self._late or self._received else signal.SIGTERM)
-                self._deadline, self._late = now + END_SECONDS, True
-            try:
-                self._now, data = received.get(timeout=POLL_SECONDS)
-            except Empty:
+        received, stop = Queue[tuple[float, bytes]](MOST_READ), threading.Event()
+        reader = threading.Thread(target=self._receive, args=(process.stdout, received, stop), daemon=True)
+        reader.start()
+        rest, closed, exited = b"", math.inf, math.inf
+        try:
+            while math.inf in (closed, exited):
+                now = self._monotonic()
+                if now > self._deadline:
+                    kill(process, signal.SIGKILL if self._late or self._received else signal.SIGTERM)
+                    self._deadline, self._late = now + END_SECONDS, True
                 if exited == math.inf and process.poll() is not None:
-                    exited = ended = self._monotonic()
-                continue
-            ended, open_ = self._now, bool(data)
-            output.write(data)
-            *whole, rest = re.split(rb"[\r\n]+", rest + data)
-            if not data or len(rest) > LONGEST_LINE:
-                whole, rest = [*whole, rest], b""
-            yield from (line.decode(errors="replace") for line in whole if line)
-        self._now = ended  # not that of waiting for what a process left behind might print
+                    exited = now
+                if now > exited + REST_SECONDS:
+                    break
+                with contextlib.suppress(Empty):
+                    self._now, data = received.get(timeout=POLL_SECONDS)
+                    if self._now > exited + REST_SECONDS:
+                        break
+                    output.write(data)
+                    *whole, rest = re.split(rb"[\r\n]+", rest + data)
+                    if not data:
+                        closed = self._now
+                    if len(rest) > LONGEST_LINE:
+                        whole, rest = [*whole, rest], b""
+                    yield from (line.decode(errors="replace") for line in whole if line)
+            if rest:
+                yield rest.decode(errors="replace")
+        finally:
+            stop.set()
+            reader.join()
+        # Not that of what a process left behind printed; the end of the pipe is exact, if it is that of the process.
+        self._now = closed if exited - REST_SECONDS < closed < exited else exited
+
+    def _receive(self, pipe: BinaryIO, received: Queue[tuple[float, bytes]], stop: threading.Event) -> None:
+        """Put what arrives in `pipe` into `received`, with its time, until its end or `stop`."""
+        data = b" "
+        poller = select.poll()
+        with pipe:
+            poller.register(pipe, select.POLLIN)
+            while data and not stop.is_set():
+                if poller.poll(1000 * POLL_SECONDS):
+                    data = os.read(pipe.fileno(), 1 << 16)
+                    at = self._monotonic()
+                    while not stop.is_set():
+                        with contextlib.suppress(Full):
+                            received.put((at, data), timeout=POLL_SECONDS)
+                            break
 
     def _start_clock(self, log: RunLog) -> None:
         self._load.begin()

@@ -91,8 +91,9 @@ def put_here_last() -> None:
 
 
 def added_by_us(path: Path, top: str) -> bool:
-    """Return True if `path`, the source of module `top` or below it, is found only because of `put_here_last`."""
-    return any(os.path.realpath(path).startswith((f"{folder}/{top}.", f"{folder}/{top}/")) for folder in _added)
+    """Return True if `path`, the source of module `top` or below it, is found only because of `put_here_last`, a link
+    there to a file elsewhere, too."""
+    return any(str(path).startswith((f"{folder}/{top}.", f"{folder}/{top}/")) for folder in _added)
 
 
 def on_path(folder: Path) -> bool:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from judging.ground.errors import UsageError
-from timedrun.storage.benchmark_folders import added_by_us
+from timedrun.storage.benchmark_folders import added_by_us, package_places
 
 REFERENCE: Final = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*", re.ASCII)
 SHA256: Final = "source_sha256"
@@ -21,6 +21,8 @@ SHA256: Final = "source_sha256"
 OWN_METHODS: Final = "own_methods"
 """Folder of a package's source, for the import path, with the methods of no package that it has anyway."""
 _named: dict[str, None] = {}
+_only_named: set[str] = set()
+"""Top-level modules that this process had not imported, for its benchmark, when a method of theirs was named."""
 
 
 def installed() -> dict[str, str]:
@@ -39,7 +41,7 @@ def named_by_user() -> list[str]:
 
 def own_methods(values: Mapping[str, Any]) -> dict[str, str | None]:
     """Return the methods `module:Class` of a dumped config, each with the digest of its source, if it is recorded."""
-    listed = values.get("methods")
+    listed = values.get("methods") if isinstance(values, dict) else None
     entries = [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
     return {
         entry["method"]: entry.get(SHA256) for entry in entries if REFERENCE.fullmatch(str(entry.get("method", "")))
@@ -63,7 +65,7 @@ def source_file(module: str, *, working_directory: bool = False) -> Path | None:
     places = [Path(place, *below) for place in (spec and spec.submodule_search_locations) or ()]
     files = [Path(spec.origin)] if spec and spec.origin and not below else []
     places += [Path.cwd().joinpath(top, *below)] if working_directory else []
-    files += [file for place in places for file in (place.with_suffix(".py"), place / "__init__.py")]
+    files += [file for place in places for file in (place / "__init__.py", place.with_suffix(".py"))]
     return next((file for file in files if file.suffix == ".py" and file.is_file()), None)
 
 
@@ -75,9 +77,12 @@ def require_source(reference: str, sha256: str | None = None) -> tuple[Path, str
     """
     module, _, name = reference.partition(":")
     top = module.partition(".")[0]
-    named = top in {known.partition(":")[0].partition(".")[0] for known in _named}
+    named = reference in _named
+    if named and top not in sys.modules:
+        _only_named.add(top)
     path = source_file(module, working_directory=named)
-    if path is not None and not named and top not in sys.modules and added_by_us(path, top):
+    theirs = top in sys.modules and top not in _only_named  # a module of the benchmark, which the user named
+    if path is not None and not named and not theirs and added_by_us(path, top):
         path = None
     if path is None:
         here = source_file(module, working_directory=True)
@@ -89,6 +94,8 @@ def require_source(reference: str, sha256: str | None = None) -> tuple[Path, str
             )
         elif module.endswith(".py"):
             hint = f"Name the module without .py: {module.removesuffix('.py')}:{name}."
+        elif module == top and package_places(top) is not None:
+            raise UsageError(f"{reference}: module '{module}' has no Python source, so no run can record it.")
         raise UsageError(f"{reference}: no module '{module}' is on the import path; nothing was run. {hint}")
     raw = path.read_bytes()
     digest = hashlib.sha256(raw).hexdigest()

@@ -11,7 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from judging.ground.result_files import read_text
+from judging.ground.file_kind import read_text
 from judging.pages.score_table import table
 from judging.scoring.score import Score, score_set
 from mlevents.event import Finding, is_number, listed, short

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from judging.ground.errors import UsageError
-from judging.ground.result_files import read_text
+from judging.ground.file_kind import read_text
 from judging.scoring.run_set import SetName
 from mlevents.event import json_fault, short
 from mlevents.rounds import BENCHMARK_DATASET

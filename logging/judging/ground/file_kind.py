@@ -1,13 +1,16 @@
-"""Files that are something else than their name says, known by their first bytes."""
+"""Files that are something else than their name says, known by their first bytes; plain files."""
 
 from __future__ import annotations
 
+import os
 import re
+import stat
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from judging.ground.errors import DataError
+from mlevents.package_checker.files import LARGEST_JSON
 
 BEGINNING: Final = 1024
 """Bytes of a file that tell."""
@@ -36,3 +39,15 @@ def require_own_kind(path: Path) -> None:
                 kind = other_kind(file.read(BEGINNING))
     if kind:
         raise DataError(f"{path} is {kind}; nothing was read.")
+
+
+def read_text(path: Path, longest: int = LARGEST_JSON) -> str:
+    """Read the plain file `path`. A pipe is not opened, since it might never end. Raises ValueError if it has more than
+    `longest` bytes, is not UTF-8 or not a regular file; OSError if it cannot be read."""
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise ValueError("not a regular file")
+    with open(path, "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > longest:
+            raise ValueError(f"more than {longest:,} bytes")
+        return file.read(size).decode("utf-8")  # allocates as much at once

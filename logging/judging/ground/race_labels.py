@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from string import ascii_lowercase
 from typing import Final
 
+from judging.ground.atomic_file import is_inside
 from judging.ground.errors import UsageError, nearest
+from judging.ground.file_kind import read_text
 
 RACE_FILE: Final = "race.json"
 
@@ -18,12 +21,13 @@ def letters(count: int) -> list[str]:
 
 
 def labels_in(race: Path) -> dict[str, str]:
-    """Return the labels in the race.json of the folder `race` by the folder of their side; empty if there is none."""
+    """Return the labels in the race.json of the folder `race` by the folder of their side; empty if there is none.
+    A side that is no folder of the race is left out."""
     try:
-        values = json.loads((race / RACE_FILE).read_text())
+        values = json.loads(read_text(race / RACE_FILE))
         sides = values["race"]["sides"] if "race" in values else {name: name for name in values["runs_seconds"]}
-        return {name: str(label) for name, label in sides.items()}
-    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        return {name: str(label) for name, label in sides.items() if is_inside(name) and "/" not in name}
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return {}
 
 
@@ -54,9 +58,10 @@ def side_at(race: Path, name: str) -> Path:
 
 def resolved(path: str) -> str:
     """Return `path` with the folder of a side where it has the side's label or letter, as RACE/LABEL/result_0.txt."""
-    for place in () if Path(path).exists() else range(1, len(path)):
+    for place in () if os.path.exists(path) else range(1, len(path)):
         race, rest = Path(path[:place]), path[place + 1 :]
-        for name, side in _names(labels_in(race) if path[place] == "/" else {}).items():
+        names = _names(labels_in(race) if path[place] == "/" else {})
+        for name, side in sorted(names.items(), key=lambda pair: -len(pair[0])):  # "lr/2" before "lr"
             if rest == name or rest.startswith(f"{name}/"):
                 return f"{race / side}{rest.removeprefix(name)}"
     return path
@@ -70,6 +75,6 @@ def near(path: Path) -> str:
 
 
 def _names(labels: dict[str, str]) -> dict[str, str]:
-    """Return the folder of each side by letter, folder and label, of which the last counts most."""
+    """Return the folder of each side by letter, label and folder, of which the last counts most."""
     by_letter = dict(zip(letters(len(labels)), labels, strict=True))
-    return by_letter | {side: side for side in labels} | {label: side for side, label in labels.items()}
+    return by_letter | {label: side for side, label in labels.items()} | {side: side for side in labels}

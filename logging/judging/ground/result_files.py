@@ -8,7 +8,6 @@ import itertools
 import json
 import os
 import re
-import stat
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,9 +15,9 @@ from typing import Any
 
 from judging.ground.atomic_file import replace_text
 from judging.ground.errors import DataFolderMissing, TimedrunError, UsageError
+from judging.ground.file_kind import read_text
 from judging.ground.race_labels import near
 from mlevents.event import json_fault
-from mlevents.package_checker.files import LARGEST_JSON
 from mlevents.record import read, result_files
 from mlevents.rounds import RULESETS
 
@@ -136,18 +135,6 @@ def read_json(path: Path) -> Any:
         return json.loads(read_text(path))
     except (OSError, ValueError, RecursionError) as error:
         raise TimedrunError(f"{path}: cannot be read as JSON ({json_fault(error)}).") from None
-
-
-def read_text(path: Path, longest: int = LARGEST_JSON) -> str:
-    """Read the plain file `path`. A pipe is not opened, since it might never end. Raises ValueError if it has more than
-    `longest` bytes, is not UTF-8 or not a regular file; OSError if it cannot be read."""
-    if not stat.S_ISREG(path.stat().st_mode):
-        raise ValueError("not a regular file")
-    with open(path, "rb") as file:
-        size = os.fstat(file.fileno()).st_size
-        if size > longest:
-            raise ValueError(f"more than {longest:,} bytes")
-        return file.read(size).decode("utf-8")  # allocates as much at once
 
 
 def require_log(path: Path) -> None:

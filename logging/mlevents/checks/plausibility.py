@@ -137,7 +137,8 @@ def record_time(run: CheckedRun) -> Iterator[Finding]:
 
 
 def date(run: CheckedRun) -> Iterator[Finding]:
-    """Report a run that began in the future, or after the closing of the round that its folder names.
+    """Report a run that began in the future, or after the closing of the round that its folder names, which
+    demonstrations are not runs of.
 
     No published log of v1.0 to v5.1 did; runs older than their round are common."""
     started = run.record.started
@@ -149,7 +150,7 @@ def date(run: CheckedRun) -> Iterator[Finding]:
     if began.timestamp() > time.time() + 86_400:
         message = f"the run began on {began:%Y-%m-%d}, a day that has not come: the clock or the times are wrong"
         yield run.finding("warning", "date", message, started)
-    elif rules and f"{began:%Y-%m}" > rules.last_month:
+    elif rules and not run.record.is_demonstration and f"{began:%Y-%m}" > rules.last_month:
         message = f"the run began on {began:%Y-%m-%d}, but {rules.round}, which its folder names, closed in "
         yield run.finding("warning", "date", message + rules.last_month, started)
 

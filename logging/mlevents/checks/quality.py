@@ -88,11 +88,13 @@ def _parts(run: CheckedRun, rules: BenchmarkRules, evaluations: list[Event]) -> 
 
 
 def value_range(run: CheckedRun) -> Iterator[Finding]:
-    """Report eval_accuracy values that are not finite numbers, or exceed 1 where higher is better."""
+    """Report eval_accuracy values that are not finite numbers, or exceed 1 where the target does not and higher is
+    better."""
     rules = run.benchmark
     if rules is not None and rules.parts:
         return  # the required keys of the round bound each part
-    highest = 1.0 if rules is not None and rules.direction == ">=" else math.inf  # a loss has no upper end
+    fraction = rules is not None and rules.direction == ">=" and rules.target <= 1
+    highest = 1.0 if fraction else math.inf  # a loss has no upper end
     wrong = [e for e in run.record.all(keys.EVAL_ACCURACY) if not (is_number(e.value) and 0 <= e.value <= highest)]
     if wrong:
         value = wrong[0].value

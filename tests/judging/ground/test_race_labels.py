@@ -1,11 +1,13 @@
 """The name that a race's table shows is a name that the other verbs take, and show."""
 
 import json
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from judging.ground.race_labels import resolved
+from judging.ground.race_labels import labels_in, resolved, side_at
 from tests.judging.conftest import Printed, Told, WriteSet
 
 LABELS = {"digits_baseline-d0f80677": "baseline+sam", "digits_baseline": "python train/x.py --lr 1", "control": "b"}
@@ -60,3 +62,37 @@ def test_a_name_that_is_none_is_answered_with_the_near_one(race: str, refused: P
         assert "Did you mean race/baseline+sam?" in said
     assert "holds no race.json" in refused("compare", "race/digits_baseline", "a", "b")
     assert "not 1 paths" in refused("compare", race)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda path: path.write_text('{"race": {"sides": {"a": ' + "[" * 100_000),
+        lambda path: path.write_bytes(b"\xff"),
+        lambda path: os.truncate(os.open(path, os.O_CREAT | os.O_WRONLY), 33 << 20),
+        os.mkfifo,
+        Path.mkdir,
+    ],
+)
+def test_a_race_file_that_is_none_has_no_labels(tmp_path: Path, make: Callable[[Path], object]) -> None:
+    make(tmp_path / "race.json")
+    assert labels_in(tmp_path) == {}
+
+
+def test_the_whole_label_counts_and_a_folders_own_name_most(tmp_path: Path) -> None:
+    def sides(labels: dict[str, str]) -> Path:
+        (tmp_path / "race.json").write_text(json.dumps({"race": {"sides": labels}}))
+        return tmp_path
+
+    race = sides({"one": "lr", "two": "lr/2"})
+    typed = {"lr": "one", "lr/2": "two", "lr/2/result_0.txt": "two/result_0.txt", "lr/3": "one/3"}
+    assert {name: resolved(f"{race}/{name}") for name in typed} == {k: f"{race}/{v}" for k, v in typed.items()}
+    race = sides({"a": "b", "b": "a", "../..": "up", "/etc": "root", "": "none", "x/y": "deep", ".": "here"})
+    assert {name: side_at(race, name).name for name in "ab"} == {"a": "a", "b": "b"}
+    assert resolved(f"{race}/a/result_0.txt") == f"{race}/a/result_0.txt"
+    assert [*labels_in(race)] == ["a", "b"] and resolved(f"{race}/up") == f"{race}/up"
+
+
+def test_a_path_that_is_too_long_is_none(race: str) -> None:
+    long = f"{race}/{'x' * 5000}"
+    assert resolved(long) == long

@@ -282,13 +282,19 @@ def test_a_run_far_faster_than_any_published_one_is_a_warning(records, write, st
         ("own", "2199-01-01", "2199-01-01, a day that has not come"),
     ],
 )
-def test_a_run_after_its_round_or_in_the_future_is_a_warning(records, write, tmp_path, folder, day, words):
+def test_a_run_after_its_round_or_in_the_future_is_a_warning(
+    records, demonstration, write, tmp_path, folder, day, words
+):
     moved = datetime.fromisoformat(f"{day}T12:00Z").timestamp() * 1e3 - named(records, "run_start")["time_ms"]
     for record in records:
         record["time_ms"] += int(moved)
     (tmp_path / folder).mkdir(parents=True)
     messages = [f.message for f in check(write(records, f"{folder}/result_0.txt")).findings if f.rule == "date"]
     assert messages == [] if not words else words in messages[0]
+    for record in demonstration:  # which is of no round
+        record["time_ms"] += int(moved)
+    messages = [f.message for f in check(write(demonstration, f"{folder}/result_0.txt")).findings if f.rule == "date"]
+    assert len(messages) == words.endswith("not come")
 
 
 def test_starts_and_stops_may_be_points_in_time_as_in_published_logs(records, write):

@@ -47,6 +47,11 @@ def test_a_log_is_judged_by_the_rules_it_records(report):
     assert "target-reached" in of_level(missed)
 
 
+@pytest.mark.parametrize(("target", "accuracy", "errors"), [(20, 21.5, set()), (0.75, 21.5, {"quality-range"})])
+def test_a_quality_above_one_is_in_range_where_the_target_is(target, accuracy, errors, report):
+    assert of_level(report(rules=as_recorded(WINE) | {"target": target}, eval_accuracy=accuracy)) == errors
+
+
 @pytest.mark.parametrize("benchmark", ["resnet", "gpt_125m"])
 def test_no_log_sets_the_rules_of_a_benchmark_that_a_ruleset_has(benchmark, report):
     found = report(benchmark, as_recorded(WINE) | {"target": 0.1})

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from timedrun.cli import main
+from timedrun.commands.command_race import parsed
 
 SCRIPT = """
 import os, sys, time
@@ -158,7 +159,7 @@ def test_commands_are_swept_over_budgets_to_their_end(train: str, capsys: pytest
     Path("train.py").write_text(SWEPT)
     train = shlex.join([sys.executable, "train.py"])
     sides = f"sides = [{{command = '{train} {{budget}} 1', label = 'base'}}, '{train} {{budget}} 4']\nruns = 2\n"
-    Path("sweep.toml").write_text(sides + "quality = 'loss:(.*)'\nlower = true\nbudgets = [40, 10, 20]\n")
+    Path("sweep.toml").write_text(sides + "quality = 'loss:(.*)'\ntarget = 0\nlower = true\nbudgets = [40, 10, 20]\n")
     assert main(["sweep", "command", "sweep.toml", "--results", "sweep"]) == 0
     printed = capsys.readouterr().out
     assert "strict: 12 of 12 logs pass" in printed and "a_10 (base 10)" in printed
@@ -181,6 +182,12 @@ def test_a_file_holds_a_race_and_the_command_line_comes_first(train: str) -> Non
     Path("race.toml").write_text(sides + "metric = 'loss'\nquality = 'val_loss:(.*)'\ntarget = 1.1\nlower = true\n")
     assert main(["race", "command", "race.toml", "--runs", "2", "--results", "race"]) == 0
     assert list(json.loads(Path("race/race.json").read_text())["runs_seconds"]) == ["a: 1", "half"]
+
+
+@pytest.mark.parametrize(("words", "lower"), [([], False), (["--lower"], True)])
+def test_a_file_says_that_higher_is_better_whatever_the_preset_says(words: list[str], lower: bool, train: str) -> None:
+    Path("race.toml").write_text("sides = ['a', 'b']\npreset = 'modded-nanogpt'\nlower = false\n")
+    assert parsed("race", ["race.toml", *words]).lower is lower
 
 
 @pytest.mark.parametrize(
@@ -219,6 +226,7 @@ def test_what_is_no_race_is_refused_before_the_first_run(
         (["run", "command", "a"], "give --quality or --preset"),
         (["sweep", "command", "a {budget}", *READ], "a sweep needs --budgets"),
         (["sweep", "command", "a", *READ, "--budgets", "1,2"], "the word {budget} in each command"),
+        (["sweep", "command", "a {budget}", *READ[:2], "--budgets", "1,2"], "--target, which a sweep records"),
         (["race", "command", "a", "b", "--preset", "airbanch"], "Did you mean airbench?"),
     ],
 )

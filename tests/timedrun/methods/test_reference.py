@@ -2,11 +2,15 @@
 
 import hashlib
 import json
+import os
+import pickle
+import py_compile
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from importlib.metadata import EntryPoint
+from importlib.util import cache_from_source
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +70,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry not in ("", str(tmp_path))])
     monkeypatch.setattr(reference, "_known", {})
     monkeypatch.setattr(method_sources, "_named", {})
+    monkeypatch.setattr(method_sources, "_only_named", set())
     monkeypatch.setattr(benchmark_folders, "_added", set())
     (tmp_path / "own_module_of_test.py").write_text(SOURCE)
     before = set(sys.modules)
@@ -80,6 +85,7 @@ def forget(monkeypatch: pytest.MonkeyPatch) -> None:
     sys.modules.pop("own_module_of_test", None)
     reference._known.clear()
     method_sources._named.clear()
+    method_sources._only_named.clear()
     benchmark_folders._added.clear()
     monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry != str(Path.cwd())])
     Path("imported").unlink(missing_ok=True)
@@ -116,6 +122,8 @@ def test_a_method_is_added_changed_and_left_out_by_its_module_and_class(here: Pa
         ("+own_module_of_test:Halved.x", "cannot read the changes"),
         ("+own_module_of_test:Halved(rat=1)", "has no field 'rat'. Did you mean rate?"),
         ("-own_module_of_test:Halved", "has no method"),
+        ("+os:PathLike", "module 'os' has no Python source"),
+        ("+timedrun.methods.ema:EMA", "is timedrun's own method; write 'ema'"),
     ],
 )
 def test_what_is_no_method_is_refused_in_words(text: str, words: str, here: Path) -> None:
@@ -147,6 +155,85 @@ def test_a_file_imports_nothing_from_the_working_directory_unless_the_user_names
     forget(monkeypatch)
     monkeypatch.syspath_prepend(here)
     assert dump(named("my.json")) == dump(config)
+
+
+@pytest.mark.parametrize("place", ["own_module_of_test.py", "own_module_of_test", "own_module_of_test/part.py"])
+def test_nor_through_a_link_or_beside_another_method_that_the_user_named(
+    place: str, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (elsewhere := here / "elsewhere").mkdir()
+    shutil.move(here / "own_module_of_test.py", elsewhere / "__init__.py")
+    (here / place).parent.mkdir(exist_ok=True)
+    (here / place).symlink_to(elsewhere if "." not in place else elsewhere / "__init__.py")
+    own = OWN.replace("own_module_of_test", place.removesuffix(".py").replace("/", "."))
+    (here / "my.json").write_text(json.dumps(dump(named(f"baseline+{own}"))))
+    forget(monkeypatch)
+    (here / "own_module_of_test_2.py").write_text(SOURCE.replace("imported", "named"))
+    named("baseline+own_module_of_test_2:Halved")
+    for module in [name for name in sys.modules if name.startswith("own_module_of_test.")]:
+        monkeypatch.delitem(sys.modules, module)
+    with pytest.raises(UsageError, match="from which a file imports nothing"):
+        named("my.json")
+    assert not (here / "imported").exists()
+
+
+def test_another_method_of_the_module_is_no_consent(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (here / "my.json").write_text(json.dumps(dump(named(f"baseline+{OWN}"))))
+    forget(monkeypatch)
+    with pytest.raises(UsageError, match=f"name the method yourself .\\+{OWN}"):
+        named("my.json+own_module_of_test:Slower")
+    named("baseline+own_module_of_test:Slower")  # which imports the module
+    with pytest.raises(UsageError, match=f"name the method yourself .\\+{OWN}"):
+        named("my.json")
+
+
+def test_the_digest_is_of_the_package_that_python_prefers_to_a_module(here: Path) -> None:
+    (here / "own_module_of_test_both").mkdir()
+    source = here / "own_module_of_test_both/__init__.py"
+    source.write_text(SOURCE)
+    (here / "own_module_of_test_both.py").write_text(SOURCE + "# other")
+    (here / "own_module_of_test_of").mkdir()
+    shutil.copytree(source.parent, here / "own_module_of_test_of/both")
+    shutil.copy(here / "own_module_of_test_both.py", here / "own_module_of_test_of/both.py")
+    for module in ("own_module_of_test_both", "own_module_of_test_of.both"):
+        entry = last(named(f"baseline+{module}:Halved"))
+        assert entry["source_sha256"] == hashlib.sha256(source.read_bytes()).hexdigest()
+
+
+@pytest.mark.parametrize("mode", [py_compile.PycInvalidationMode.UNCHECKED_HASH, None])
+def test_the_source_of_the_digest_runs_and_not_bytecode_beside_it(
+    mode: py_compile.PycInvalidationMode | None, here: Path
+) -> None:
+    source = here / "own_module_of_test_2.py"  # of another name than pytest rewrites
+    source.write_text(SOURCE.replace("0.5", "0.9"))
+    cached = py_compile.compile(str(source), cache_from_source(str(source)), invalidation_mode=mode)
+    before = source.stat()
+    source.write_text(SOURCE)
+    os.utime(source, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert cached and Path(cached).is_file()
+    method = named("baseline+own_module_of_test_2:Halved").methods[-1]
+    assert vars(method)["rate"] == 0.5
+    assert pickle.loads(pickle.dumps(method)) == method
+
+
+def test_a_module_that_puts_another_in_its_place_is_refused(here: Path) -> None:
+    (package := here / "own_module_of_test_of").mkdir()
+    (package / "__init__.py").write_text(
+        "import sys, own_module_of_test\nsys.modules[__name__ + '.part'] = own_module_of_test"
+    )
+    (package / "part.py").write_text(SOURCE + "# other")
+    with pytest.raises(UsageError, match=r"imported from .*own_module_of_test\.py, not from .*part\.py"):
+        named("baseline+own_module_of_test_of.part:Halved")
+
+
+def test_a_colon_in_a_value_stays_one(here: Path) -> None:
+    (here / "own_module_of_test.py").write_text(SOURCE.replace("rate: float = 0.5", "note: str = ''"))
+    assert last(named(f"baseline+{OWN}(note='a+b:c')"))["note"] == "a+b:c"
+
+
+@pytest.mark.parametrize("values", [[], "text", None, {"methods": [[]]}])
+def test_what_is_no_config_has_no_methods(values: Any) -> None:
+    assert method_sources.own_methods(values) == {}
 
 
 def test_a_file_gets_the_source_that_it_was_written_with_or_nothing(
@@ -201,7 +288,9 @@ def test_a_method_written_by_new_is_raced_packaged_and_run_again_only_if_its_cop
     here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["new", "method", "own_module_of_test_new"]) == ExitCode.OK
-    assert "baseline+own_module_of_test_new:OwnModuleOfTestNew" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "baseline+own_module_of_test_new:OwnModuleOfTestNew" in printed
+    assert printed.startswith("Wrote own_module_of_test_new.py")
     assert main(["new", "method", "own_module_of_test_new"]) == ExitCode.USAGE
     own = "own_module_of_test_new:OwnModuleOfTestNew"
     assert "emplate" not in (here / "own_module_of_test_new.py").read_text()

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from judging.ground.errors import PreflightError, UsageError
-from timedrun.race.checkouts import WORKTREE, checked_out, differences, revisions
+from timedrun.race.checkouts import LOCKED, WORKTREE, checked_out, differences, revisions
 
 
 def git(folder: Path, *words: str) -> str:
@@ -70,3 +70,12 @@ def test_no_repository_a_failed_build_and_missing_data_are_refused(repository: P
         with pytest.raises(PreflightError, match=words), checked_out(repository, sides, **options):
             pass
     assert len(git(repository, "worktree", "list").splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "fixes"),
+    [("uv.lock", True), ("pyproject.toml", True), ("docs/requirements-dev.txt", True), ("my.pyproject.toml", False)]
+    + [("results/.lock", False), ("results/.ledger.jsonl.lock", False), ("methods/cards/mixup.toml", False)],
+)
+def test_files_that_fix_what_is_installed_are_known_by_their_names(name: str, fixes: bool) -> None:
+    assert bool(LOCKED.search(name)) == fixes

@@ -107,6 +107,23 @@ def test_processes_that_a_command_leaves_are_ended_and_not_waited_for(tmp_path: 
             time.sleep(0.01)
 
 
+@pytest.mark.parametrize("session", ["", "setsid "])
+def test_what_a_left_process_prints_is_neither_waited_for_nor_read(tmp_path: Path, session: str) -> None:
+    began, threads = time.monotonic(), threading.active_count()
+    printing = "i=0; while [ $i -lt 900 ]; do i=$((i+1)); sleep 0.01; echo loss:3; done; echo loss:0.5"
+    left = f"({session}sh -c '{printing}' &)"
+    assert run(tmp_path / "set", f"echo loss:2; {left}; printf loss:4", to_end=True)[0] == 0
+    assert time.monotonic() - began < 8 and threading.active_count() == threads
+    log = read(tmp_path / "set" / "result_0.txt")
+    assert log.minutes is not None and 60 * log.minutes < 2 and log.quality[0].value == 2
+    assert all(point.value > 1 for point in log.quality)
+
+
+def test_the_last_line_of_a_command_needs_no_end(tmp_path: Path) -> None:
+    assert run(tmp_path / "set", "(setsid sleep 3 &); printf loss:0.5") == (0, 0)
+    assert read(tmp_path / "set" / "result_0.txt").final_quality == 0.5
+
+
 def test_a_clock_to_the_end_is_that_of_the_process_and_not_of_what_it_leaves(tmp_path: Path) -> None:
     assert run(tmp_path / "set", "echo loss:0.5; sleep 0.3; echo loss:3; sleep 60 &", to_end=True) == (0, 0)
     log = read(tmp_path / "set" / "result_0.txt")

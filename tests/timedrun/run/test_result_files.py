@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from judging.ground import ledger, result_files
+from judging.ground import file_kind, ledger, result_files
 from judging.ground.errors import TimedrunError
 from judging.ground.result_files import ResultPaths
 from mlevents import keys, record
@@ -71,9 +71,9 @@ def test_a_result_that_another_process_writes_is_not_taken_and_is_free_when_that
 def test_a_file_above_the_limit_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "text"
     path.write_text("12345")
-    assert result_files.read_text(path, longest=5) == "12345"
+    assert file_kind.read_text(path, longest=5) == "12345"
     with pytest.raises(ValueError, match="more than 4 bytes"):
-        result_files.read_text(path, longest=4)
+        file_kind.read_text(path, longest=4)
 
 
 @pytest.mark.parametrize(

@@ -171,11 +171,14 @@ def source_files(source: Path, benchmark: str) -> dict[str, Path]:
 
 
 def method_files(result: ResultFolder, others: Mapping[str, Path]) -> dict[str, Path]:
-    """Return the source of each method of the runs that is in no package of `others`, by its path in the package: its
-    module or, for one in a package, all of that. Nothing is imported.
+    """Return the source of each method of the runs that is not among `others`, by its path in the package: its module
+    or, for one in a package, all of that. Nothing is imported.
 
-    Raise PackageError unless it is on the import path or in the working directory, as it was in the runs.
+    Raise PackageError unless it is on the import path or in the working directory, as it was in the runs, and has
+    another name than what is packaged anyway.
     """
+    theirs = {file.resolve() for file in others.values()}
+    tops = {*FOLDERS, *(name.partition("/")[0] for name in others)}
     files: dict[str, Path] = {}
     for reference, sha256 in result.own_methods.items():
         module = reference.partition(":")[0]
@@ -186,13 +189,23 @@ def method_files(result: ResultFolder, others: Mapping[str, Path]) -> dict[str, 
                 f"{result.folder}: its method {reference} is neither on the import path nor in the working directory,"
                 " so its source cannot be packaged. Package where the runs were made."
             )
+        if sha256 is None:
+            raise PackageError(
+                f"{result.folder}: its config has no SHA-256 of the source of {reference}, so nothing shows that {path}"
+                " is what ran. Run again."
+            )
         if hashlib.sha256(content(path)).hexdigest() != sha256:
             raise PackageError(
                 f"{path} was changed after the runs in {result.folder} (they recorded SHA-256 {sha256}), so the package"
                 " would hold other code. Restore it, or run again."
             )
-        if any(name.startswith(f"{top}/") for name in others):
+        if path.resolve() in theirs:
             continue
+        if top in tops:
+            raise PackageError(
+                f"{path}, the source of {reference}, is not among the files of '{top}' that are packaged anyway, beside"
+                " which none of that name could be imported. Rename its module, or let git track it, and run again."
+            )
         packaged = bool(below) or path.stem == "__init__"
         root = path.parents[len(below) + (path.stem == "__init__")]
         found = _below(root, (top,), ()) if packaged else [(path.name, path)]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from judging.ground.errors import TimedrunError
-from judging.ground.result_files import read_text
+from judging.ground.file_kind import read_text
 from mlevents.event import json_fault
 from mlevents.package_checker.files import MANIFEST
 from timedrun.submission.packaging.archive import digests

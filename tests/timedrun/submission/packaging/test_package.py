@@ -8,7 +8,8 @@ import subprocess
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from mlperf_logging.repo_checker import repo_checker
@@ -20,7 +21,8 @@ from timedrun.cli import main
 from timedrun.submission.packaging import package as packages
 from timedrun.submission.packaging import package_layout
 from timedrun.submission.packaging.package import PackageError, PackageReport
-from timedrun.submission.packaging.package_layout import source_files
+from timedrun.submission.packaging.package_layout import method_files, source_files
+from timedrun.submission.packaging.result_folder import ResultFolder
 
 MakeSet = Callable[..., Path]
 Packaged = Callable[..., PackageReport]
@@ -232,6 +234,32 @@ def test_the_source_of_a_nested_benchmark_has_the_modules_of_its_parents() -> No
     files = source_files(Path(__file__).parents[4], "language_model.gpt")
     assert {"language_model/gpt/train.py", "language_model/model.py", "timedrun/cli.py"} <= files.keys()
     assert not any(name.startswith("image_classification/") for name in files)
+
+
+@pytest.mark.parametrize(
+    ("digest", "words"),
+    [
+        ("right", "not among the files of 'scripts'"),
+        (None, "has no SHA-256 of"),
+        ("0" * 64, "was changed after the runs"),
+    ],
+)
+def test_the_source_of_a_method_is_packaged_or_refused_where_a_folder_has_its_modules_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, digest: str | None, words: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    source = tmp_path / "scripts/own_method.py"
+    source.parent.mkdir()
+    source.write_text("class Own(Method): ...")
+    right = hashlib.sha256(source.read_bytes()).hexdigest()
+
+    def packaged(others: dict[str, Path], digest: str | None = right) -> dict[str, Path]:
+        result = SimpleNamespace(folder=Path("set"), own_methods={"scripts.own_method:Own": digest})
+        return method_files(cast(ResultFolder, result), others)
+
+    assert packaged({"scripts/own_method.py": source}) == {}
+    with pytest.raises(PackageError, match=words):
+        packaged({"scripts/test.sh": tmp_path / "test.sh"}, right if digest == "right" else digest)
 
 
 def _sparse(path: Path) -> None:
