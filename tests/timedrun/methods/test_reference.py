@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from judging.ground.errors import ExitCode, UsageError
+from tests.forked_python import STARTED
 from timedrun.benchmark import find
 from timedrun.cli import main
 from timedrun.config import RunConfig, digest, dump, load
@@ -30,7 +31,6 @@ SOURCE = '''
 import pathlib
 
 from timedrun.methods import EMA, Method
-from tests.forked_python import STARTED
 
 pathlib.Path("imported").touch()
 
