@@ -43,11 +43,8 @@ def took(output: str) -> float:
 
 def alone(script: Path, lines: int) -> dict[str, float]:
     """Run the script with its output in a pipe that is only emptied."""
-    return {
-        "alone_seconds": took(
-            subprocess.run([sys.executable, script, str(lines)], capture_output=True, text=True).stdout
-        )
-    }
+    done = subprocess.run([sys.executable, script, str(lines)], capture_output=True, text=True, check=True)
+    return {"alone_seconds": took(done.stdout)}
 
 
 def read(script: Path, lines: int, folder: Path) -> dict[str, float]:
@@ -85,16 +82,13 @@ def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
     with TemporaryDirectory() as folder:
         (script := Path(folder) / "script.py").write_text(SCRIPT)
         for number in range(arguments.rounds):
-            order = ("alone", "read") if number % 2 else ("read", "alone")
-            parts = {
-                name: alone(script, arguments.lines)
-                if name == "alone"
-                else read(script, arguments.lines, Path(folder) / f"lines_{number}")
-                for name in order
-            }
-            least = read(script, 1, Path(folder) / f"line_{number}")["harness_seconds"]
-            cost = 1e3 * (parts["read"]["harness_seconds"] - least) / (arguments.lines - 1)
-            rows.append(parts["alone"] | parts["read"] | {"harness_alone_seconds": least, "line_ms": cost})
+            folders = [Path(folder) / f"lines_{number}", Path(folder) / f"line_{number}"]
+            bare = alone(script, arguments.lines) if number % 2 else {}
+            timed = read(script, arguments.lines, folders[0])
+            bare = bare or alone(script, arguments.lines)
+            least = read(script, 1, folders[1])["harness_seconds"]
+            cost = 1e3 * (timed["harness_seconds"] - least) / (arguments.lines - 1)
+            rows.append(bare | timed | {"harness_alone_seconds": least, "line_ms": cost})
     ratios = sorted(row["read_seconds"] / row["alone_seconds"] for row in rows)
     quartiles = statistics.quantiles(ratios, n=4)
     result = {

@@ -125,7 +125,8 @@ def numbering(run: CheckedRun) -> Iterator[Finding]:
         from_one = in_epochs and key in COUNTED_FROM_ONE and name != keys.SAMPLES_COUNT
         first = events[0].metadata[name] if from_one and events else 1
         counted = key == keys.EPOCH_START or run.record.first(keys.EPOCH_START) is None
-        if first >= 2 and counted and run.benchmark is not None and run.benchmark.from_first_epoch:
+        lacking = run.benchmark is not None and run.benchmark.from_first_epoch and first > run.benchmark.first_block
+        if lacking and counted:
             message = f"{key} counts from {first}; the rules number epochs from 1, so the log lacks earlier ones"
             yield run.finding("error", "epoch-numbering", message, events[0])
         elif first != 1:

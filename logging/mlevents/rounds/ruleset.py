@@ -155,6 +155,7 @@ class BenchmarkRules:
     offline_evaluation: bool = False
     cache_clear_by_time: bool = False  # the reference's logger and the script that clears caches share no file position
     from_first_epoch: bool = True  # False: training continues from a checkpoint whose epochs were counted
+    first_block: float = 1  # largest number of the first epoch or block
     ends_in_evaluation: bool = False  # the reference's last evaluation has no eval_stop
     parts: Mapping[str, PartTarget] = field(default_factory=dict)
     # All parts in one eval_accuracy event, or each in its own with its name in the metadata "metric".

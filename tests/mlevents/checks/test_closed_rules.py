@@ -83,3 +83,27 @@ def test_the_division_comes_before_init_stop_where_it_sets_the_limit_of_initiali
     records[at]["time_ms"] = records[stop]["time_ms"]
     records.insert(stop, records.pop(at))
     assert [f.level for f in check_record(record_of(records), name) if f.rule == "submission-order"] == [level]
+
+
+@pytest.mark.parametrize(("name", "seconds", "warned"), [("1.1.0", 15, False), ("1.1.0", 9, True), ("2.0.0", 20, True)])
+def test_a_record_time_is_that_of_the_detector_of_the_round(name, seconds, warned):
+    records = log_of(name, "ssd", "closed")
+    start = next(record["time_ms"] for record in records if record["key"] == keys.RUN_START)
+    for record in records:
+        after = record["time_ms"] - start
+        record["time_ms"] = start + (after * seconds * 1000 // (records[-1]["time_ms"] - start) if after > 0 else after)
+    records[-1]["time_ms"] = start + seconds * 1000
+    assert ("record-time" in {f.rule for f in check_record(record_of(records), name)}) == warned
+
+
+@pytest.mark.parametrize(
+    ("benchmark", "optimizer", "first", "wrong"),
+    [("dlrm", None, 1.05, False), ("dlrm", None, 1.1, True), ("resnet", "lars", 1.05, True)],
+)
+def test_only_dlrm_counts_its_first_block_by_a_fraction(benchmark, optimizer, first, wrong):
+    records = [r for r in log_of("1.1.0", benchmark, "closed", optimizer) if not r["key"].startswith("epoch_")]
+    for record in records:
+        if record["metadata"].get("first_epoch_num") == 1:
+            record["metadata"]["first_epoch_num"] = first
+    found = [f for f in check_record(record_of(records), "1.1.0") if "counts from" in f.message and f.level == "error"]
+    assert bool(found) == wrong
