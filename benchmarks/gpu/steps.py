@@ -1,7 +1,7 @@
 """Training steps of configs on a GPU: loss and gradients against a reference first, then times in turns.
 
 Usage: python -m benchmarks.gpu.steps CASE [CONFIG ...] --out results/gpu/DATE-GPU [--data-folder FOLDER] [--tiny]
-           [--positions 0.1 0.5 0.9] [--chunks 3] [OVERRIDE ...]
+           [--positions 0.1 0.5 0.9] [--chunks 3] [--chunk 3] [--skip 3] [--compared] [OVERRIDE ...]
 
 CASE: bert, BERT-Large from transformers' eager model to timedrun's, each rung with the speed-ups of the one before;
 images, ResNet-50 on resident images; fineweb, GPT-2 124M. CONFIG: a label of the case (default: all), or a config as
@@ -295,15 +295,20 @@ def main() -> None:
     options.add_argument("case", choices=CASES)
     options.add_argument("--data-folder", type=Path, help="prepared text, or token shards")
     options.add_argument("--positions", type=float, nargs="+", default=[0.1, 0.5, 0.9], help="fractions of the run")
-    options.add_argument("--chunks", type=int, default=3, help="chunks of 3 steps at each position (default 3)")
+    options.add_argument("--chunks", type=int, default=3, help="chunks of steps at each position (default 3)")
+    options.add_argument("--chunk", type=int, default=3, help="steps of a chunk (default 3)")
+    options.add_argument("--skip", type=int, default=3, help="steps before a chunk, not measured (default 3)")
+    options.add_argument("--compared", action="store_true", help="time only: an earlier call compared these configs")
     given, rest = options.parse_known_args()
     case, chosen = CASES[given.case], list(takewhile(lambda word: not word.startswith("-"), rest))
     block = Block(f"steps_{given.case}", given)
     configs = configs_of(case, chosen, rest[len(chosen) :], block.tiny)
-    for label, config in configs.items():
+    block.values["compared"] = not given.compared
+    for label, config in configs.items() if not given.compared else ():
         compare(block, label, config)
     reference.cache_clear()
-    plan = StepPlan(positions=tuple(given.positions), chunks=given.chunks, chunk=3, skip=3, evaluate=False)
+    sizes = {"chunks": given.chunks, "chunk": given.chunk, "skip": given.skip}
+    plan = StepPlan(positions=tuple(given.positions), **sizes, evaluate=False)
     if block.tiny:
         plan = StepPlan(positions=(0.5,), chunks=2, chunk=1, skip=2, evaluate=False)
         # An emulated format is compared above, and slow.
