@@ -244,6 +244,8 @@ class ProfiledRun(TimedRun):
         position.step, position.samples = first, first * self.config.global_batch
         middle = min(1.0, (first + count / 2) / self.total_steps)
         self.found.append(PositionTimes(middle, first))
+        if len(self.found) == len(self.plan.positions):
+            self._initial = {}  # as large as model and optimizer, beside those of other configs on the device
         self.progress.stage(f"steps at {middle:.0%} of the schedule")
         self._prepare(self._modes[0])
         self._begun = stamp(self.ranks.device, self._monotonic)
