@@ -195,7 +195,7 @@ def cifar10_94_baseline() -> ImageRunConfig:
         name="cifar10_94_baseline",
         notes="Batch 512, Nesterov 0.9, decay 5e-4, a rate that rises linearly to 0.4 in 5 of 24 epochs and falls to 0,"
         " crops padded by 4: the numbers of David Page's cifar10-fast (dawn.py, 2018), on a ResNet-18 with 256 channels"
-        " in its last stage and without his cutout. Not run: it needs a GPU.",
+        " in its last stage and without his cutout. Never run to its end.",
         dataset="cifar10",
         global_batch=512,
         precision="bf16",
@@ -217,9 +217,10 @@ def cifar10_94_methods() -> ImageRunConfig:
         methods,
         name="cifar10_94_methods",
         notes="Numbers of airbench94's Muon version (Jordan 2024, arXiv 2404.00498), carried over to a mean loss. Its 8"
-        " epochs count on averaging over flipped and shifted test images, which no evaluation here does; 12 are a"
-        " guess. Left out: its decay of biases and head (2e-6 x the batch), and that the stem's bias stops after 3"
-        " epochs. Not run: it needs a GPU.",
+        " epochs count on averaging over flipped and shifted test images, which no evaluation here does. Left out: its"
+        " decay of biases and head (2e-6 x the batch), and that the stem's bias stops after 3 epochs. 94 % is not"
+        " reached: on an H100, two seeds each, 12 epochs ended at 93.1 and 93.5 %, 16 at 93.7 and 93.9 %, 20 at 93.7"
+        " and 93.8 % (results/gpu).",
         global_batch=2000,
         compile=True,
         cudnn_benchmark=True,

@@ -58,7 +58,7 @@ class StepPlan:
     """Last steps at each position, whose floating-point operations are counted."""
     evaluate: bool = True
     gated: bool = False
-    """Call `gate` before each chunk, and skip steps after it again."""
+    """Call `gate` before the warm-up and each chunk, and skip steps after it again."""
 
     def modes(self) -> list[Mode]:
         """Return the modes of the steps at one position."""
@@ -105,7 +105,7 @@ class ProfiledRun(TimedRun):
     """A run whose blocks and epochs are the steps of `plan`. It begins as a resumed run would, in the middle of the
     schedule, at each position from the state after warm-up; it ends with one evaluation.
 
-    gate: called before each chunk of a gated plan.
+    gate: called before the warm-up and before each chunk of a gated plan.
     """
 
     def __init__(
@@ -150,9 +150,22 @@ class ProfiledRun(TimedRun):
         self._reading = (0.0, 0.0, 0.0)
         self._used: list[tuple[float, ...]] = []  # by plain chunk, between two readings
         self._initial: dict[str, Any] = {}
+        self._built = False
+
+    def warm_up(self, *steps: Any, **batches: Any) -> None:
+        """Wait for this config's turn, then warm up."""
+        self._wait_once()
+        super().warm_up(*steps, **batches)
+
+    def _wait_once(self) -> None:
+        """Call `gate` when the model is built, before it computes: others build meanwhile."""
+        if self.plan.gated and not self._built:
+            self._built = True
+            self.gate()
 
     def start_clock(self, info: RunInfo, *, files: PathList = (), read_ahead_bytes: int | None = None) -> None:
         """Keep the state to begin each position with."""
+        self._wait_once()  # of a benchmark without warm-up
         self._started = self._monotonic()
         self._per_epoch = max(1, info["train_samples"] // self.config.global_batch)
         self._initial = self.train_state.state()

@@ -74,8 +74,8 @@ def step_times(
 ) -> tuple[dict[str, StepTimes], dict[str, str]]:
     """Measure steps of `configs` at the positions of `plan`, one chunk of each in turn, each time in a random order.
 
-    All configs are in memory at once, and one computes at a time. Each has a process of its own, so that none changes
-    the settings of torch for another, and one that fails leaves the others.
+    All configs are in memory at once; they are built together, and one computes at a time. Each has a process of its
+    own, so that none changes the settings of torch for another, and one that fails leaves the others.
 
     Args:
         threads: CPU threads of each; 0: torch's choice.
@@ -120,6 +120,10 @@ def step_times(
             process.start()
             there.close()
             running[name] = here, process
+        for name in list(running):
+            wait_for(name)  # until its model is built: that of all goes on at once
+        for name in list(running):
+            running[name][0].send(None)
             wait_for(name)  # its warm-up
         while running:
             for name in shuffled.sample(sorted(running), len(running)):
@@ -140,7 +144,8 @@ def _measure(
     threads: int,
     counted: int,
 ) -> None:
-    """Measure one config: send None and wait for the answer before each chunk; then send the times or the error."""
+    """Measure one config: send None and wait for the answer before its warm-up and each chunk; then send the times or
+    the error."""
 
     def take_turn() -> None:
         if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]

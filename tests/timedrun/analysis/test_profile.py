@@ -138,7 +138,7 @@ def test_a_planted_slow_loader_is_the_bottleneck_where_it_is_slow(config: RunCon
 def test_turns_of_other_configs_are_in_no_step(config: RunConfig) -> None:
     toy = Toy(config, IN_SAMPLES, StepPlan(positions=(0.0, 1.0), chunks=3, chunk=2, skip=2, timed=False, gated=True))
     run = toy.train(400)
-    assert toy.gates == 6
+    assert toy.gates == 1 + 6  # before the first step, then before each chunk
     assert [chunk for at in run.found for chunk in at.plain] == [pytest.approx([6.5, 6.5])] * 6
 
 
