@@ -14,7 +14,7 @@ from judging.comparison.tradeoff import direction
 from judging.ground import stdio
 from judging.ground.errors import ExitCode, UsageError, nearest
 from judging.pages.answer_table import as_json as answer_json
-from judging.pages.answer_table import best
+from judging.pages.answer_table import best, headline
 from judging.pages.answer_table import report as answer_report
 from judging.pages.score_table import NOTICE
 from judging.pages.tradeoff_table import as_json, grouped, report
@@ -61,11 +61,12 @@ def tradeoff(arguments: argparse.Namespace) -> ExitCode:
     stdio.stage("")
     if arguments.json:
         more = ({"figure": figure} if figure else {}) | ({"notes": notes} if notes else {})
-        print(json.dumps(as_json(comparisons) | more, indent=2))
+        print(json.dumps(as_json(comparisons) | {"answer": headline(curves)} | more, indent=2))
         return ExitCode.OK
     lines = report(comparisons, stdio.terminal_columns(sys.stdout))
     lines[-1:-1] = [stdio.fitted(f"note: {note}", 4) for note in notes]
-    stdio.show("\n".join([*lines, *[f"figure: {figure}"] * bool(figure)]))
+    answer = [stdio.fitted(headline(curves), 4)]
+    stdio.show("\n".join([*lines, *answer, *[f"figure: {figure}"] * bool(figure)]))
     return ExitCode.OK
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from statistics import fmean
 from typing import Any
 
-from judging.comparison.answers import Answer, Budget
+from judging.comparison.answers import Answer, Budget, at_quality
+from judging.comparison.tradeoff import Curve
 from judging.ground import stdio
 from judging.pages.score_table import NOTICE
 from judging.pages.table import Table
@@ -63,7 +65,7 @@ def table(answers: Sequence[Answer], asked: float | Budget, winner: Answer | Non
 
 def sentence(answers: Sequence[Answer], asked: float | Budget, winner: Answer | None) -> str:
     """Return the answer in words: the best config and its gain over the baseline, the first one."""
-    where = f"after {asked}" if isinstance(asked, Budget) else f"to {asked:g}"
+    where = f"after {asked}" if isinstance(asked, Budget) else f"to {asked:.4g}"
     if winner is None:
         return f"{where}: nothing was measured there, and nothing is extrapolated"
     parts = [
@@ -85,6 +87,17 @@ def _verdict(answer: Answer, gain: Interval, equal: float) -> str:
         return f" ({answer.seeds} seeds are too few for an interval)"
     shown = gain.verdict_against(equal, "above", "below")
     return "" if shown == "above" else f" ({shown})"
+
+
+def headline(curves: Sequence[Curve]) -> str:
+    """Return who is the first at the quality that the baseline, the first curve, has at its own length, or at the
+    longest measured one; "" if there is nothing to compare."""
+    if len(curves) < 2:
+        return ""
+    runs = curves[0].budgets.get(1.0) or curves[0].budgets[max(curves[0].budgets)]
+    quality = fmean(run.final_quality or 0.0 for run in runs.values())
+    answers = at_quality(curves, quality)
+    return sentence(answers, quality, best(answers))
 
 
 def report(answers: Sequence[Answer], asked: float | Budget, winner: Answer | None, width: int | None) -> list[str]:
