@@ -307,6 +307,12 @@ def add_tradeoff(parser: ArgumentParser) -> None:
     elsewhere += " (default LABEL: the curve of the profiled config)"
     add("--profile", nargs="+", default=[], metavar="[LABEL=]FILE", help=elsewhere)
     add("--price", type=price, metavar="USD", help=f"also show the cost: {PRICE_HELP}")
+    asked = parser.add_mutually_exclusive_group()
+    asked.add_argument(
+        "--quality", type=float, metavar="Q", help="answer when each config has this quality, and for how much"
+    )
+    bought = "answer which quality each config has after this time, or for this money: 90s, 20min, 4h, 20usd"
+    asked.add_argument("--budget", metavar="BUDGET", help=bought)
     add("--out", metavar="FILE", help="also plot the curves: a .png, .svg or .pdf file")
 
 

@@ -9,6 +9,8 @@ from typing import Final
 
 from judging.checking.check_report import CheckResult
 from judging.checking.verdicts import verdict
+from judging.ground import stdio
+from judging.pages.answer_table import headline
 from judging.pages.plot_tradeoff import plot_tradeoff
 from judging.pages.table import Table
 from judging.pages.tradeoff_table import as_json, captions, report, table, verdicts
@@ -29,6 +31,7 @@ class SweepReport(Report):
         baseline = next(iter(race.budgets.values())).curve
         measured = any(curve.label == baseline for curve in curves)
         self.found = (self.guarded("comparison failed", lambda: compared(curves)) if measured else None) or []
+        self.answer = headline(curves) if self.found else ""
 
     def make(self, check: Callable[[list[Path]], list[CheckResult]], no_package: str, no_figure: str) -> None:
         def check_logs(_: list[Path]) -> list[CheckResult]:
@@ -36,7 +39,7 @@ class SweepReport(Report):
 
         super().make(check_logs, no_package, no_figure)
         if self.found:
-            self.note("tradeoff", as_json(self.found))
+            self.note("tradeoff", as_json(self.found) | {"answer": self.answer})
 
     def required(self, logs: list[CheckResult]) -> list[CheckResult]:
         """Return the results of checks without the rules that a sweep's runs need not keep."""
@@ -52,11 +55,14 @@ class SweepReport(Report):
 
     def table(self, width: int | None) -> list[str]:
         """Return curves and verdicts as lines."""
-        return report(self.found, width) if self.found else self.verdicts
+        answer = [stdio.fitted(self.answer, 4)] * bool(self.answer)
+        return [*report(self.found, width), *answer] if self.found else self.verdicts
 
     @property
     def verdicts(self) -> list[str]:
-        return verdicts(self.found) if self.found else ["No run of the baseline finished: nothing is compared."]
+        if not self.found:
+            return ["No run of the baseline finished: nothing is compared."]
+        return [*[self.answer] * bool(self.answer), *verdicts(self.found)]
 
     def captioned(self) -> tuple[str, Table]:
         if not self.found:

@@ -74,6 +74,11 @@ class Gain:
     """Of its curve."""
     extrapolated: bool = False
     """True if the time was extrapolated from a profile of other hardware."""
+    beyond: str = ""
+    """Outside the baseline's times: "strictly better" than its shortest run, in time and quality, with each seed;
+    "strictly worse" than its longest; else "not comparable"."""
+    needs: float | None = None
+    """Length of the baseline that would take about this time, outside its times."""
 
     @property
     def length(self) -> str:
@@ -82,9 +87,9 @@ class Gain:
 
     @property
     def verdict(self) -> str:
-        """Return "better", "worse", "no difference shown", "too few seeds" or "not comparable"."""
+        """Return "better", "worse", "no difference shown", "too few seeds", or `beyond`."""
         if self.quality_at_equal_time is None:
-            return "not comparable"
+            return self.beyond or "not comparable"
         if self.quality_at_equal_time.bounds is None:
             return f"too few seeds ({self.seeds} < {LEAST_SEEDS})"
         return self.quality_at_equal_time.verdict_against(0, "better", "worse")
@@ -106,7 +111,7 @@ class Comparison:
         words = {gain.length: gain.verdict for gain in self.gains}
         if len({*words.values()}) == 1:
             only = next(iter(words.values()))
-            return f"{only} at each budget" if only in ("better", "worse") and len(words) > 1 else only
+            return only if len(words) == 1 or only.split()[-1] not in ("better", "worse") else f"{only} at each budget"
         crossing = "; the curves cross" if {"better", "worse"} <= {*words.values()} else ""
         return ", ".join(f"{word} at {ratio}" for ratio, word in words.items()) + crossing
 
@@ -144,7 +149,8 @@ def _gain(curve: Curve, ratio: float, baseline: Curve | None, sign: float, best:
     runs = curve.budgets[ratio]
     values = _values(runs, sign)
     minutes, quality = _middle(values)
-    equal_time = speed_up = reach = None
+    equal_time = speed_up = reach = needs = None
+    beyond = ""
     if baseline is not None:
         mean_points = baseline.mean_points(sign)
         reach = (mean_points[0][0] / minutes, mean_points[-1][0] / minutes)
@@ -154,6 +160,8 @@ def _gain(curve: Curve, ratio: float, baseline: Curve | None, sign: float, best:
         if pairs and all(other is not None for _, other in pairs):
             equal_time = Interval.of([own - other for own, other in pairs if other is not None], LEAST_SEEDS)
             speed_up = _speed_up(mean_points, minutes, equal_time)
+        else:
+            beyond, needs = _beyond(baseline, dict(zip(runs, values, strict=True)), minutes, sign)
     return Gain(
         ratio=ratio,
         seeds=len(runs),
@@ -167,7 +175,26 @@ def _gain(curve: Curve, ratio: float, baseline: Curve | None, sign: float, best:
         usd=curve.hourly.usd and curve.hourly.usd * minutes / 60 if curve.hourly else None,
         unit=curve.unit,
         extrapolated=bool(curve.extrapolated),
+        beyond=beyond,
+        needs=needs,
     )
+
+
+def _beyond(
+    baseline: Curve, points: Mapping[int, tuple[float, float]], minutes: float, sign: float
+) -> tuple[str, float | None]:
+    """Return the verdict on points, by seed, outside the baseline's times, and the length that would take `minutes`."""
+    curves = [(own, baseline.points(seed, sign)) for seed, own in points.items()]
+    verdict = "not comparable"
+    if all(curve for _, curve in curves):
+        if all(time < curve[0][0] and quality > curve[0][1] for (time, quality), curve in curves):
+            verdict = "strictly better"
+        if all(time > curve[-1][0] and quality < curve[-1][1] for (time, quality), curve in curves):
+            verdict = "strictly worse"
+    ends = sorted((_middle(_values(runs, sign))[0], ratio) for ratio, runs in baseline.budgets.items())
+    end, ratio = ends[0] if minutes < ends[0][0] else ends[-1]
+    outside = minutes < ends[0][0] or minutes > ends[-1][0]
+    return verdict, ratio * minutes / end if outside else None
 
 
 def _values(runs: Mapping[int, RunSummary], sign: float) -> list[tuple[float, float]]:

@@ -75,11 +75,12 @@ def time(seconds: float) -> str:
 
 def cost(gain: Gain) -> str:
     """Return the cost of a point in US dollars, "-" without a price."""
-    return (
-        "-"
-        if gain.usd is None
-        else "~" * gain.extrapolated + (f"${gain.usd:,.2f}" if gain.usd >= 1 else f"${gain.usd:.2g}")
-    )
+    return "-" if gain.usd is None else "~" * gain.extrapolated + dollars(gain.usd)
+
+
+def dollars(usd: float) -> str:
+    """Return US dollars as text."""
+    return f"${usd:,.2f}" if usd >= 1 else f"${usd:.2g}"
 
 
 def report(curves: Sequence[Comparison], width: int | None) -> list[str]:
@@ -97,6 +98,11 @@ def verdicts(curves: Sequence[Comparison]) -> list[str]:
         words = f"{curve.verdict}{' at extrapolated times' if curve.extrapolated else ''}"
         labels.setdefault(words, []).append(curve.label)
     lines += [stdio.fitted(f"{', '.join(own)}: {words}", 4) for words, own in labels.items()]
+    if needed := sorted({float(f"{gain.needs:.2g}") for curve in curves[1:] for gain in curve.gains if gain.needs}):
+        lengths = " ".join(f"{length:g}" for length in needed)
+        lines.append(
+            stdio.fitted(f"outside the baseline's times: a sweep with --baseline-ratios {lengths} compares", 4)
+        )
     return [*lines, *grouped("warning:", {curve.label: curve.warnings for curve in curves[1:]})]
 
 

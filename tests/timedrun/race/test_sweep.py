@@ -94,6 +94,7 @@ def test_the_report_has_curves_verdicts_and_warnings(sweep: Callable[..., Race],
     report.make(lambda paths: [], "for a sweep", "no matplotlib")
     text = "\n".join(report.table(120))
     assert "pays: better at each budget" in text and " * " in text and not report.failed
+    assert "to 0.7006: pays 28.3 s" in text and "; 1.43x [1.37, 1.49] sooner" in text.splitlines()[-1]
     written = json.loads((tmp_path / "race.json").read_text())["tradeoff"]
     assert written["baseline"] == "baseline" and [one["label"] for one in written["curves"]] == ["baseline", "pays"]
     gain = written["curves"][1]["gains"][1]
@@ -107,6 +108,22 @@ def test_a_baseline_of_one_budget_is_warned_of(sweep: Callable[..., Race], tmp_p
             turn.status = "failed"
     text = "\n".join(SweepReport(race, tmp_path).table(None))
     assert "warning: the baseline has one budget" in text and "not measured" in text
+
+
+def test_a_point_beyond_the_baselines_times_is_strictly_better_or_says_which_length_compares(
+    sweep: Callable[..., Race], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sweep(dominates={0.5: [(10.0, 0.9)] * 4}, quick={0.5: [(10.0, 0.5)] * 4}, slow={1.0: [(160.0, 0.6)] * 4})
+    curves = {curve.label: curve.verdict for curve in compare_curves(curves_at([tmp_path]))[1:]}
+    assert curves == {"dominates": "strictly better", "quick": "not comparable", "slow": "strictly worse"}
+    assert cli.main(["tradeoff", str(tmp_path)]) == 0
+    printed = capsys.readouterr().out
+    assert "outside the baseline's times: a sweep with --baseline-ratios 0.25 4 compares" in printed
+    assert cli.main(["tradeoff", str(tmp_path), "--quality", "0.65", "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["best"] == "dominates" and answer["answer"].startswith(
+        "to 0.65: dominates at most 10.0 s; baseline 28"
+    )
 
 
 def test_two_runs_of_one_seed_are_refused(sweep: Callable[..., Race], tmp_path: Path) -> None:

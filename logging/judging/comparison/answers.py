@@ -1,0 +1,163 @@
+"""Answers to the two questions of a trade-off: which config is the first at a quality, which the best at a budget."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from judging.comparison.tradeoff import LEAST_SEEDS, Curve, direction, minutes_to, quality_at
+from judging.ground.errors import UsageError
+from judging.scoring.interval import Interval
+
+MINUTES: Final = {"s": 1 / 60, "min": 1.0, "h": 60.0}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Budget:
+    """Time, or money, that a run may take."""
+
+    amount: float
+    unit: str
+    """s, min, h or usd."""
+
+    @classmethod
+    def parse(cls, text: str) -> Budget:
+        """Parse "4h", "90s", "20min" or "20usd". Raises UsageError for another text."""
+        found = re.fullmatch(r"([0-9]*\.?[0-9]+) ?(s|min|h|usd)", text)
+        if found is None or float(found[1]) == 0:
+            raise UsageError(f"a budget is a time or US dollars, such as 90s, 20min, 4h or 20usd; {text!r} is none.")
+        return cls(amount=float(found[1]), unit=found[2])
+
+    def minutes(self, curve: Curve) -> float | None:
+        """Return the minutes that the budget buys on the system of `curve`, None if that has no price."""
+        if self.unit in MINUTES:
+            return self.amount * MINUTES[self.unit]
+        hourly = curve.hourly.usd if curve.hourly else None
+        return 60 * self.amount / hourly if hourly else None
+
+    def __str__(self) -> str:
+        return f"${self.amount:,.2f}" if self.unit == "usd" else f"{self.amount:g} {self.unit}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """Answer for one curve. Between its measured points it is interpolated, seed by seed; beyond them there is none."""
+
+    label: str
+    seeds: int
+    minutes: Interval | None = None
+    """Geometric mean over the seeds of the time to the quality, or the budget's time; None: not measured."""
+    quality: Interval | None = None
+    """Mean over the seeds of the quality at the budget, as logged; None: not measured, or the quality is given."""
+    sooner: Interval | None = None
+    """How many times sooner than the baseline, over the seeds of both, a quality is reached."""
+    better: Interval | None = None
+    """Difference from the baseline's quality at the budget, over the seeds of both, positive if better."""
+    at_most: float | None = None
+    """Minutes of the shortest run, if all seeds have the quality by its end and some have it before."""
+    why: str = ""
+    """Why there is no answer."""
+    usd: float | None = None
+    extrapolated: bool = False
+    """True if the times are of a profile of other hardware."""
+
+
+def at_quality(curves: Sequence[Curve], quality: float) -> list[Answer]:
+    """Answer for each curve when it has `quality`; the first one is the baseline."""
+    sign = direction(run for curve in curves for runs in curve.budgets.values() for run in runs.values())
+    of_curves = [
+        {seed: minutes_to(curve.points(seed, sign), sign * quality) for seed in seeds(curve)} for curve in curves
+    ]
+    answers = []
+    for curve, times in zip(curves, of_curves, strict=True):
+        measured = all(0 < time < math.inf for time in times.values())
+        minutes = geometric([*times.values()]) if measured else None
+        bounded = not measured and all(time < math.inf for time in times.values())
+        shared = [seed for seed in times if seed in of_curves[0]] if measured and curve is not curves[0] else []
+        logs = [math.log(of_curves[0][seed] / times[seed]) for seed in shared if 0 < of_curves[0][seed] < math.inf]
+        answers.append(
+            Answer(
+                label=curve.label,
+                seeds=len(times),
+                minutes=minutes,
+                sooner=Interval.of(logs, LEAST_SEEDS).mapped(math.exp) if logs and len(logs) == len(shared) else None,
+                at_most=max(curve.mean_points(sign)[0][0], *times.values()) if bounded else None,
+                why="" if measured else _beyond(curve, times, sign),
+                usd=_usd(curve, minutes),
+                extrapolated=bool(curve.extrapolated),
+            )
+        )
+    return answers
+
+
+def at_budget(curves: Sequence[Curve], budget: Budget) -> list[Answer]:
+    """Answer for each curve which quality it has after `budget`; the first one is the baseline. Raises UsageError if
+    the budget is money and no curve has a price."""
+    sign = direction(run for curve in curves for runs in curve.budgets.values() for run in runs.values())
+    bought = [budget.minutes(curve) for curve in curves]
+    if not any(bought):
+        raise UsageError(f"a budget of {budget} needs the price of an hour; give it by --price.")
+    of_curves: list[dict[int, float | None]] = [
+        {seed: None if minutes is None else quality_at(curve.points(seed, sign), minutes) for seed in seeds(curve)}
+        for curve, minutes in zip(curves, bought, strict=True)
+    ]
+    answers = []
+    for curve, minutes, of_seed in zip(curves, bought, of_curves, strict=True):
+        values = [value for value in of_seed.values() if value is not None]
+        measured = len(values) == len(of_seed)
+        base = of_curves[0] if curve is not curves[0] else {}
+        pairs = [(value, base[seed]) for seed, value in of_seed.items() if seed in base]
+        gains = [own - other for own, other in pairs if own is not None and other is not None]
+        answers.append(
+            Answer(
+                label=curve.label,
+                seeds=len(of_seed),
+                minutes=None if minutes is None else Interval(minutes),
+                quality=Interval.of([sign * value for value in values], LEAST_SEEDS) if measured else None,
+                better=Interval.of(gains, LEAST_SEEDS) if gains and len(gains) == len(pairs) else None,
+                why="" if measured else _unmeasured(curve, minutes, sign),
+                usd=_usd(curve, None if minutes is None else Interval(minutes)),
+                extrapolated=bool(curve.extrapolated),
+            )
+        )
+    return answers
+
+
+def seeds(curve: Curve) -> list[int]:
+    """Return the seeds of a curve that have every one of its lengths: the points of another seed are another curve."""
+    of_lengths = [{*runs} for runs in curve.budgets.values()]
+    return sorted(set.intersection(*of_lengths)) or sorted(set.union(*of_lengths))
+
+
+def geometric(times: Sequence[float]) -> Interval:
+    """Return the geometric mean of `times` with its interval."""
+    return Interval.of([math.log(time) for time in times], LEAST_SEEDS).mapped(math.exp)
+
+
+def _usd(curve: Curve, minutes: Interval | None) -> float | None:
+    hourly = curve.hourly.usd if curve.hourly else None
+    return None if hourly is None or minutes is None else hourly * minutes.value / 60
+
+
+def _beyond(curve: Curve, times: dict[int, float], sign: float) -> str:
+    """Return why a quality is not among those measured."""
+    points, of = curve.mean_points(sign), f" by {sum(time < math.inf for time in times.values())} of {len(times)} seeds"
+    if all(time == math.inf for time in times.values()):
+        return f"not reached: at most {max(quality for _, quality in points) * sign:.4g} was measured"
+    if any(time == math.inf for time in times.values()):
+        return f"reached only{of}"
+    return f"in less than its shortest run, {points[0][0] * 60:.4g} s: a shorter one would show when"
+
+
+def _unmeasured(curve: Curve, minutes: float | None, sign: float) -> str:
+    """Return why the quality at a time is not known."""
+    if minutes is None:
+        return "its system has no price"
+    times, lengths = [time for time, _ in curve.mean_points(sign)], sorted(curve.budgets)
+    short = minutes < math.sqrt(times[0] * times[-1])
+    end, length, word = (times[0], lengths[0], "shortest") if short else (times[-1], lengths[-1], "longest")
+    wanted = f"a length of about {curve.unit}{length * minutes / end:.2g} would show it"
+    return f"not measured: its {word} run took {end * 60:.4g} s; {wanted}"
