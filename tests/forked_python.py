@@ -83,12 +83,12 @@ class ForkedPopen(subprocess.Popen[Any]):
 
 
 def forks(command: Any) -> bool:
-    """Return True for `python -m timedrun` and for a script of the tests; on a machine with a GPU, whose driver cannot
-    be used after a fork, for none."""
+    """Return True for `python -m timedrun`, for a script of the tests and for one in the working folder; on a machine
+    with a GPU, whose driver cannot be used after a fork, for none."""
     if not isinstance(command, list) or command[0] != sys.executable:
         return False
     words = [str(word) for word in command[1:] if word not in ("-P", "-u")]
-    script = words[0].startswith(f"{TESTS}{os.sep}")
+    script = words[0].startswith(f"{TESTS}{os.sep}") or (words[0].endswith(".py") and not os.path.isabs(words[0]))
     return (script or (words[0] == "-m" and words[1].partition(".")[0] == "timedrun")) and not import_modules()
 
 
@@ -158,7 +158,7 @@ def forget() -> None:
     """Undo what the tests and the parent have set in this process."""
     gc.freeze()
     atexit._clear()
-    faulthandler.disable()
+    faulthandler.enable(2)  # its file was pytest's
     signal.set_wakeup_fd(-1)
     for number in signal.valid_signals():
         if callable(signal.getsignal(number)):
@@ -211,7 +211,7 @@ CLIENT = """
 import json, os, socket, sys
 server = socket.socket(socket.AF_UNIX)
 server.connect({path!r})
-request = json.dumps([sys.argv[1:], dict(os.environ), os.getcwd()]).encode()
+request = json.dumps([{words} + sys.argv[1:], dict(os.environ), os.getcwd()]).encode()
 socket.send_fds(server, [b"-"], [0, 1, 2])
 server.sendall(request)
 server.shutdown(socket.SHUT_WR)
@@ -221,18 +221,21 @@ sys.exit(int(server.recv(9) or 1))
 
 @contextlib.contextmanager
 def forking_command(folder: Path) -> Iterator[None]:
-    """Make `folder`/timedrun, a command that has the process of the tests fork, for scripts of the shell."""
+    """Make the commands `timedrun` and `python` in `folder`, which have the process of the tests fork, for scripts of
+    the shell."""
     path = str(folder / "socket")
-    (folder / "timedrun").write_text(f"#!{sys.executable} -IS\n{CLIENT.format(path=path)}")
-    (folder / "timedrun").chmod(0o755)
+    for name, words in (("timedrun", ["-P", "-m", "timedrun"]), ("python", [])):
+        (folder / name).write_text(f"#!{sys.executable} -IS\n{CLIENT.format(path=path, words=words)}")
+        (folder / name).chmod(0o755)
 
     def answer(connection: socket.socket) -> None:
         with connection:
             _, streams, _, _ = socket.recv_fds(connection, 1, 3)
             words, environment, cwd = json.loads(connection.makefile("rb").read())
-            command = [sys.executable, "-P", "-m", "timedrun", *words]
             stdin, stdout, stderr = streams
-            process = subprocess.Popen(command, env=environment, cwd=cwd, stdin=stdin, stdout=stdout, stderr=stderr)
+            process = subprocess.Popen(
+                [sys.executable, *words], env=environment, cwd=cwd, stdin=stdin, stdout=stdout, stderr=stderr
+            )
             for stream in streams:
                 os.close(stream)
             connection.sendall(str(process.wait() % 256).encode())
