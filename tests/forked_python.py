@@ -157,6 +157,7 @@ def run(words: list[str], environment: dict[str, str], cwd: Any) -> NoReturn:
 def forget() -> None:
     """Undo what the tests and the parent have set in this process."""
     gc.freeze()
+    gc.unfreeze = lambda: None  # of the end of a run: the parent's garbage has threads of torch's, without them it aborts
     atexit._clear()
     faulthandler.enable(2)  # its file was pytest's
     signal.set_wakeup_fd(-1)
