@@ -7,6 +7,7 @@ environment asks for started processes: of a launcher that restarts ranks, which
 """
 
 import atexit
+import concurrent.futures.thread
 import contextlib
 import faulthandler
 import functools
@@ -83,13 +84,14 @@ class ForkedPopen(subprocess.Popen[Any]):
 
 
 def forks(command: Any) -> bool:
-    """Return True for `python -m timedrun`, for a script of the tests and for one in the working folder; on a machine
-    with a GPU, whose driver cannot be used after a fork, for none."""
+    """Return True for modules of timedrun, for code of timedrun's own after -P, for a script of the tests and
+    for one in the working folder; on a machine with a GPU, whose driver cannot be used after a fork, for none."""
     if not isinstance(command, list) or command[0] != sys.executable:
         return False
     words = [str(word) for word in command[1:] if word not in ("-P", "-u")]
     script = words[0].startswith(f"{TESTS}{os.sep}") or (words[0].endswith(".py") and not os.path.isabs(words[0]))
-    return (script or (words[0] == "-m" and words[1].partition(".")[0] == "timedrun")) and not import_modules()
+    module = words[0] == "-m" and words[1].partition(".")[0] == "timedrun"
+    return (script or module or command[1:3] == ["-P", "-c"]) and not import_modules()
 
 
 @functools.cache
@@ -130,6 +132,9 @@ def run(words: list[str], environment: dict[str, str], cwd: Any) -> NoReturn:
             if not safe_path:
                 sys.path.insert(0, os.getcwd())
             runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+        elif words[0] == "-c":
+            sys.argv, sys.path[:] = ["-c", *words[2:]], environment.get("PYTHONPATH", "").split(os.pathsep) + sys.path
+            exec(words[1], {"__name__": "__main__"})
         else:
             sys.argv = words
             sys.path.insert(0, os.path.dirname(words[0]))
@@ -157,7 +162,9 @@ def run(words: list[str], environment: dict[str, str], cwd: Any) -> NoReturn:
 def forget() -> None:
     """Undo what the tests and the parent have set in this process."""
     gc.freeze()
-    gc.unfreeze = lambda: None  # of the end of a run: the parent's garbage has threads of torch's, without them it aborts
+    gc.unfreeze = lambda: (
+        None
+    )  # of the end of a run: the parent's garbage has threads of torch's, without them it aborts
     atexit._clear()
     faulthandler.enable(2)  # its file was pytest's
     signal.set_wakeup_fd(-1)
@@ -185,6 +192,7 @@ def forget() -> None:
     forkserver._forkserver.__init__()
     resource_tracker._resource_tracker.__init__()
     multiprocessing.util._finalizer_registry.clear()
+    concurrent.futures.thread._threads_queues.clear()
     atexit.register(multiprocessing.util._exit_function)
     tempfile.tempdir = None
     random.seed()
