@@ -84,8 +84,8 @@ class ForkedPopen(subprocess.Popen[Any]):
 
 
 def forks(command: Any) -> bool:
-    """Return True for modules of timedrun, for code of timedrun's own after -P, for a script of the tests and
-    for one in the working folder; on a machine with a GPU, whose driver cannot be used after a fork, for none."""
+    """Return True for modules of timedrun, for code after -P, for a script of the tests and for one in the working
+    folder; on a machine with a GPU, whose driver cannot be used after a fork, for none."""
     if not isinstance(command, list) or command[0] != sys.executable:
         return False
     words = [str(word) for word in command[1:] if word not in ("-P", "-u")]
@@ -162,9 +162,8 @@ def run(words: list[str], environment: dict[str, str], cwd: Any) -> NoReturn:
 def forget() -> None:
     """Undo what the tests and the parent have set in this process."""
     gc.freeze()
-    gc.unfreeze = lambda: (
-        None
-    )  # of the end of a run: the parent's garbage has threads of torch's, without them it aborts
+    # A run's end unfreezes: the parent's garbage, such as a store, would then be freed without its threads, and abort.
+    gc.unfreeze = lambda: None
     atexit._clear()
     faulthandler.enable(2)  # its file was pytest's
     signal.set_wakeup_fd(-1)
