@@ -89,7 +89,7 @@ def forks(command: Any) -> bool:
     if not isinstance(command, list) or command[0] != sys.executable:
         return False
     words = [str(word) for word in command[1:] if word not in ("-P", "-u")]
-    script = words[0].startswith(f"{TESTS}{os.sep}") or (words[0].endswith(".py") and not os.path.isabs(words[0]))
+    script = words[0].startswith(f"{TESTS}{os.sep}") or (words[0].endswith(".py") and os.sep not in words[0])
     module = words[0] == "-m" and words[1].partition(".")[0] == "timedrun"
     return (script or module or command[1:3] == ["-P", "-c"]) and not import_modules()
 
