@@ -2,8 +2,7 @@
 
 A test that starts `python -m timedrun ...` gets a fork of the process of the tests, which has imported torch. It has
 the arguments, environment, working directory, streams, process group, parent and exit code that the started one would
-have, and so have the processes that it starts in turn; what tests patched and modules cached stays. `STARTED` in the
-environment asks for started processes: of a launcher that restarts ranks, which has threads of torch's by then.
+have, and so have the processes that it starts in turn; what tests patched and modules cached stays.
 """
 
 import atexit
@@ -41,7 +40,6 @@ IMPORTED = (
     *("timedrun.run.worker", "timedrun.commands.run", "timedrun.commands.race", "timedrun.commands.reproduce"),
 )
 
-STARTED = "TESTS_START_PYTHON"
 ENVIRONMENTS = Path(tempfile.mkdtemp(prefix="environments_of_forks_"))
 show_warning = warnings._showwarnmsg_impl  # pytest replaces it during a test
 
@@ -55,7 +53,7 @@ class ForkedPopen(subprocess.Popen[Any]):
         errread: int, errwrite: int, *rest: Any,
     ) -> None:  # fmt: skip
         environment = dict(os.environ if env is None else env)
-        if shell or STARTED in environment or not forks(args):
+        if shell or not forks(args):
             super()._execute_child(
                 args, executable, preexec_fn, close_fds, pass_fds, cwd, env, startupinfo, creationflags, shell, p2cread,
                 p2cwrite, c2pread, c2pwrite, errread, errwrite, *rest,
