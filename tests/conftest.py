@@ -44,9 +44,14 @@ def pytest_configure(config: pytest.Config) -> None:
     Examples have no deadlines: the machine may be busy."""
     hypothesis.settings.register_profile("timedrun", deadline=None)
     hypothesis.settings.load_profile("timedrun")
+    gc.disable()  # of no use while modules are imported, and a seventh of that time
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     forked_python.install()
     config.add_cleanup(lambda: shutil.rmtree(forked_python.ENVIRONMENTS))
+
+
+def pytest_collection_finish() -> None:
+    gc.enable()
 
 
 def pytest_runtest_setup() -> None:

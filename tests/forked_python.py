@@ -2,11 +2,11 @@
 
 A test that starts `python -m timedrun ...` gets a fork of the process of the tests, which has imported torch. It has
 the arguments, environment, working directory, streams, process group, parent and exit code that the started one would
-have, and so have the processes that it starts in turn; what tests patched and modules cached stays. `STARTED` in the
-environment asks for started processes: of a launcher that restarts ranks, which has threads of torch's by then.
+have, and so have the processes that it starts in turn; what tests patched and modules cached stays.
 """
 
 import atexit
+import concurrent.futures.thread
 import contextlib
 import faulthandler
 import functools
@@ -40,7 +40,6 @@ IMPORTED = (
     *("timedrun.run.worker", "timedrun.commands.run", "timedrun.commands.race", "timedrun.commands.reproduce"),
 )
 
-STARTED = "TESTS_START_PYTHON"
 ENVIRONMENTS = Path(tempfile.mkdtemp(prefix="environments_of_forks_"))
 show_warning = warnings._showwarnmsg_impl  # pytest replaces it during a test
 
@@ -54,7 +53,7 @@ class ForkedPopen(subprocess.Popen[Any]):
         errread: int, errwrite: int, *rest: Any,
     ) -> None:  # fmt: skip
         environment = dict(os.environ if env is None else env)
-        if shell or STARTED in environment or not forks(args):
+        if shell or not forks(args):
             super()._execute_child(
                 args, executable, preexec_fn, close_fds, pass_fds, cwd, env, startupinfo, creationflags, shell, p2cread,
                 p2cwrite, c2pread, c2pwrite, errread, errwrite, *rest,
@@ -83,13 +82,14 @@ class ForkedPopen(subprocess.Popen[Any]):
 
 
 def forks(command: Any) -> bool:
-    """Return True for `python -m timedrun` and for a script of the tests; on a machine with a GPU, whose driver cannot
-    be used after a fork, for none."""
+    """Return True for modules of timedrun, for code after -P, for a script of the tests and for one in the working
+    folder; on a machine with a GPU, whose driver cannot be used after a fork, for none."""
     if not isinstance(command, list) or command[0] != sys.executable:
         return False
     words = [str(word) for word in command[1:] if word not in ("-P", "-u")]
-    script = words[0].startswith(f"{TESTS}{os.sep}")
-    return (script or (words[0] == "-m" and words[1].partition(".")[0] == "timedrun")) and not import_modules()
+    script = words[0].startswith(f"{TESTS}{os.sep}") or (words[0].endswith(".py") and os.sep not in words[0])
+    module = words[0] == "-m" and words[1].partition(".")[0] == "timedrun"
+    return (script or module or command[1:3] == ["-P", "-c"]) and not import_modules()
 
 
 @functools.cache
@@ -130,6 +130,9 @@ def run(words: list[str], environment: dict[str, str], cwd: Any) -> NoReturn:
             if not safe_path:
                 sys.path.insert(0, os.getcwd())
             runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+        elif words[0] == "-c":
+            sys.argv, sys.path[:] = ["-c", *words[2:]], environment.get("PYTHONPATH", "").split(os.pathsep) + sys.path
+            exec(words[1], {"__name__": "__main__"})
         else:
             sys.argv = words
             sys.path.insert(0, os.path.dirname(words[0]))
@@ -157,8 +160,10 @@ def run(words: list[str], environment: dict[str, str], cwd: Any) -> NoReturn:
 def forget() -> None:
     """Undo what the tests and the parent have set in this process."""
     gc.freeze()
+    # A run's end unfreezes: the parent's garbage, such as a store, would then be freed without its threads, and abort.
+    gc.unfreeze = lambda: None
     atexit._clear()
-    faulthandler.disable()
+    faulthandler.enable(2)  # its file was pytest's
     signal.set_wakeup_fd(-1)
     for number in signal.valid_signals():
         if callable(signal.getsignal(number)):
@@ -184,6 +189,7 @@ def forget() -> None:
     forkserver._forkserver.__init__()
     resource_tracker._resource_tracker.__init__()
     multiprocessing.util._finalizer_registry.clear()
+    concurrent.futures.thread._threads_queues.clear()
     atexit.register(multiprocessing.util._exit_function)
     tempfile.tempdir = None
     random.seed()
@@ -211,7 +217,7 @@ CLIENT = """
 import json, os, socket, sys
 server = socket.socket(socket.AF_UNIX)
 server.connect({path!r})
-request = json.dumps([sys.argv[1:], dict(os.environ), os.getcwd()]).encode()
+request = json.dumps([{words} + sys.argv[1:], dict(os.environ), os.getcwd()]).encode()
 socket.send_fds(server, [b"-"], [0, 1, 2])
 server.sendall(request)
 server.shutdown(socket.SHUT_WR)
@@ -221,18 +227,21 @@ sys.exit(int(server.recv(9) or 1))
 
 @contextlib.contextmanager
 def forking_command(folder: Path) -> Iterator[None]:
-    """Make `folder`/timedrun, a command that has the process of the tests fork, for scripts of the shell."""
+    """Make the commands `timedrun` and `python` in `folder`, which have the process of the tests fork, for scripts of
+    the shell."""
     path = str(folder / "socket")
-    (folder / "timedrun").write_text(f"#!{sys.executable} -IS\n{CLIENT.format(path=path)}")
-    (folder / "timedrun").chmod(0o755)
+    for name, words in (("timedrun", ["-P", "-m", "timedrun"]), ("python", [])):
+        (folder / name).write_text(f"#!{sys.executable} -IS\n{CLIENT.format(path=path, words=words)}")
+        (folder / name).chmod(0o755)
 
     def answer(connection: socket.socket) -> None:
         with connection:
             _, streams, _, _ = socket.recv_fds(connection, 1, 3)
             words, environment, cwd = json.loads(connection.makefile("rb").read())
-            command = [sys.executable, "-P", "-m", "timedrun", *words]
             stdin, stdout, stderr = streams
-            process = subprocess.Popen(command, env=environment, cwd=cwd, stdin=stdin, stdout=stdout, stderr=stderr)
+            process = subprocess.Popen(
+                [sys.executable, *words], env=environment, cwd=cwd, stdin=stdin, stdout=stdout, stderr=stderr
+            )
             for stream in streams:
                 os.close(stream)
             connection.sendall(str(process.wait() % 256).encode())

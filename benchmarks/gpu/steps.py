@@ -106,7 +106,7 @@ CASES = {
         "--start random --data.eval-batch 28",
         "--device cpu --no-compile --warm-up-steps 1 --global-batch 8 --micro-batch 8 --max-samples 48000"
         " --architecture.layers 2 --architecture.hidden 64 --architecture.heads 4 --architecture.intermediate 256"
-        " --architecture.positions 64 --architecture.vocabulary 2048 --data.longest 64 --data.max-predictions 12"
+        " --architecture.positions 64 --architecture.vocabulary 1024 --data.longest 64 --data.max-predictions 12"
         " --data.eval-batch 8",
     ),
     "images": Case(

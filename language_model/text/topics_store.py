@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 import re
@@ -78,6 +79,7 @@ def prepared(longest: int, short_sequences: float = TextSettings.short_sequence_
     return folder
 
 
+@functools.cache
 def documents() -> dict[str, list[str]]:
     """Return the sentences of every section of the help topics by "topic: heading"; code and tables keep their lines.
 

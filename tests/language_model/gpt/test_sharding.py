@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from torch.multiprocessing.spawn import spawn
+from torch.multiprocessing.spawn import start_processes
 
 from language_model.gpt.build import build
 from language_model.gpt.configs import MUON, GptRunConfig
@@ -44,7 +44,8 @@ def test_two_sharded_ranks_have_the_losses_of_one_and_are_resumed_exactly(
     schedule, optimizer = replace(config.schedule, steps=8), replace(config.optimizer, peak_lr=3e-3)
     config = replace(config, schedule=schedule, optimizer=optimizer)
     trained(config, data_folder=store.folder)
-    spawn(on_rank, args=(replace(config, sharding="full"), store.folder, tmp_path), nprocs=2)  # type: ignore[no-untyped-call]
+    sharded = replace(config, sharding="full")
+    start_processes(on_rank, (sharded, store.folder, tmp_path), nprocs=2, start_method="fork")  # type: ignore[no-untyped-call]
     ranks = [json.loads((tmp_path / f"losses_{rank}.json").read_text()) for rank in (0, 1)]
     assert len(step_losses) == 8
     mean = [sum(both) / 2 for both in zip(*ranks, strict=True)]

@@ -6,8 +6,10 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
+import pytest
 import yaml
 from mlperf_logging.compliance_checker import mlp_compliance, mlp_parser
 
@@ -25,6 +27,11 @@ load = yaml.load  # the checker's own use of it is replaced below
 @functools.cache
 def parsed(text: str) -> Any:
     return load(text, yaml.BaseLoader)
+
+
+@functools.cache
+def compiled(text: str, mode: str) -> CodeType:
+    return compile(text, "<rule file>", mode)
 
 
 def entries(ruleset: str, file: str) -> dict[str, Entry]:
@@ -68,14 +75,14 @@ def repaired_checker(folder: Path) -> Path:
 
 @contextmanager
 def checker_in(folder: Path) -> Iterator[None]:
-    """MLCommons' checker reads the rule files of `folder`, each parsed once."""
-    was = mlp_compliance.__file__
-    mlp_compliance.__file__ = str(folder / "mlp_compliance.py")
-    mlp_compliance.yaml.load = lambda file, Loader: parsed(file.read())
-    try:
+    """MLCommons' checker reads the rule files of `folder`; each is parsed, and its code compiled, once."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(mlp_compliance, "__file__", str(folder / "mlp_compliance.py"))
+        patch.setattr(mlp_compliance.yaml, "load", lambda file, Loader: parsed(file.read()))
+        for name, run in (("eval", eval), ("exec", exec)):
+            called = functools.partial(lambda run, mode, text, *scopes: run(compiled(text, mode), *scopes), run, name)
+            patch.setattr(mlp_compliance, name, called, raising=False)
         yield
-    finally:
-        mlp_compliance.__file__, mlp_compliance.yaml.load = was, load
 
 
 def accepts(ruleset: str, records: list[Record]) -> bool:

@@ -16,7 +16,7 @@ import pytest
 
 from judging.ground.errors import ExitCode
 from mlevents import keys, record
-from tests.forked_python import STARTED, environment_of
+from tests.forked_python import environment_of
 from tests.timedrun.distributed.launched_ranks import free_port, until
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(240)]
@@ -153,10 +153,7 @@ def test_two_nodes_train_like_two_ranks_of_one_and_a_cut_link_is_reported_on_bot
     assert courses[0] == courses[1]
 
 
-def test_after_a_lost_rank_both_nodes_resume_the_run_with_the_number_of_rank_0(
-    nodes: Nodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(STARTED, "1")
+def test_after_a_lost_rank_both_nodes_resume_the_run_with_the_number_of_rank_0(nodes: Nodes, tmp_path: Path) -> None:
     for name in ("node0/results/run_0", "node1/results/run_0", "node1/results/run_6"):
         (tmp_path / name).mkdir(parents=True)
     options = ["--schedule.epochs", "6", "--evaluation.target", "0.9999", "--evaluation.every", "3", "--ranks", "2"]

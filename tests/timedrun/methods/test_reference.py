@@ -17,7 +17,6 @@ from typing import Any
 import pytest
 
 from judging.ground.errors import ExitCode, UsageError
-from tests.forked_python import STARTED
 from timedrun.benchmark import find
 from timedrun.cli import main
 from timedrun.config import RunConfig, digest, dump, load
@@ -324,10 +323,7 @@ def test_a_method_written_by_new_is_raced_packaged_and_run_again_only_if_its_cop
 
 
 @pytest.mark.processes
-def test_a_method_in_the_folder_of_an_own_benchmark_needs_no_registration(
-    here: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(STARTED, "1")  # late in a worker its forks for this race ended by SIGABRT, twice of two
+def test_a_method_in_the_folder_of_an_own_benchmark_needs_no_registration(here: Path) -> None:
     assert main(["new", "benchmark", "own_benchmark_of_test"]) == ExitCode.OK
     folder = here / "own_benchmark_of_test"
     shutil.move(here / "own_module_of_test.py", folder / "speed.py")
