@@ -99,10 +99,9 @@ def verdicts(curves: Sequence[Comparison]) -> list[str]:
         labels.setdefault(words, []).append(curve.label)
     lines += [stdio.fitted(f"{', '.join(own)}: {words}", 4) for words, own in labels.items()]
     if needed := sorted({float(f"{gain.needs:.2g}") for curve in curves[1:] for gain in curve.gains if gain.needs}):
-        lengths = " ".join(f"{length:g}" for length in needed)
-        lines.append(
-            stdio.fitted(f"outside the baseline's times: a sweep with --baseline-ratios {lengths} compares", 4)
-        )
+        option = "--baseline-ratios" if curves[0].gains[0].unit else "--budgets"
+        wanted = f"a sweep with {option} {' '.join(f'{length:g}' for length in needed)} compares"
+        lines.append(stdio.fitted(f"outside the times of {curves[0].label}: {wanted}", 4))
     return [*lines, *grouped("warning:", {curve.label: curve.warnings for curve in curves[1:]})]
 
 

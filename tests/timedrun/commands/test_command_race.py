@@ -169,7 +169,9 @@ def test_commands_are_swept_over_budgets_to_their_end(train: str, capsys: pytest
         for gain in curve["gains"]:
             assert 60 * gain["minutes"] >= 0.005 * factor * gain["ratio"] + 0.1
     assert main(["tradeoff", "sweep", "--baseline", "base", "--out", "figure.png"]) == 0
-    rows = [line.removeprefix("base").split() for line in capsys.readouterr().out.splitlines() if "baseline" in line]
+    printed = capsys.readouterr().out
+    rows = [line.removeprefix("base").split() for line in printed.splitlines() if "baseline" in line]
+    assert "outside the times of base: a sweep with --budgets" in printed
     assert [row[0] for row in rows] == ["10", "20", "40"] and Path("figure.png").is_file()
     assert main(["explore", "sweep", "--out", "page.html"]) == 0
     assert '"config":"base 20"' in Path("page.html").read_text()

@@ -118,7 +118,7 @@ def test_a_point_beyond_the_baselines_times_is_strictly_better_or_says_which_len
     assert curves == {"dominates": "strictly better", "quick": "not comparable", "slow": "strictly worse"}
     assert cli.main(["tradeoff", str(tmp_path)]) == 0
     printed = capsys.readouterr().out
-    assert "outside the baseline's times: a sweep with --baseline-ratios 0.25 4 compares" in printed
+    assert "outside the times of baseline: a sweep with --baseline-ratios 0.25 4 compares" in printed
     assert cli.main(["tradeoff", str(tmp_path), "--quality", "0.65", "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert answer["best"] == "dominates" and answer["answer"].startswith(
