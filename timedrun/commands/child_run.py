@@ -12,6 +12,7 @@ from typing import Final
 from judging.ground import stdio
 from judging.ground.result_files import ResultPaths
 from mlevents.terminal_escape import printable
+from timedrun.commands.warm_runs import ForkedRun, WarmParent
 from timedrun.distributed import parent_death_signal
 from timedrun.distributed.launch_env import module_command
 from timedrun.distributed.stop_signals import handled
@@ -34,16 +35,19 @@ def run_command(
     return [*command, "--data-folder", str(arguments.data_folder)] if arguments.data_folder else command
 
 
-def run_child(command: list[str], *, keep_output: bool = False) -> tuple[int, str, int]:
+def run_child(
+    command: list[str], *, keep_output: bool = False, parent: WarmParent | None = None
+) -> tuple[int, str, int]:
     """Run `command` to its end, its progress shown on standard error: line by line if `keep_output`. Return the exit
-    code, with `keep_output` the last lines of standard error, and whether a signal was received.
+    code, with `keep_output` the last lines of standard error, and whether a signal was received. A `parent` forks it
+    instead of a new Python, whose start takes longer than a short run.
 
     The child has a process group of its own, so that Ctrl-C reaches this process only, which forwards SIGINT, SIGTERM
     and SIGHUP and waits for the run to save and end. A second signal ends the run at once. Call it from the main
     thread.
     """
     received: list[int] = []
-    child: subprocess.Popen[str] | None = None
+    child: subprocess.Popen[str] | ForkedRun | None = None
 
     def forward(number: int, frame: FrameType | None) -> None:
         received.append(number)
@@ -53,6 +57,11 @@ def run_child(command: list[str], *, keep_output: bool = False) -> tuple[int, st
     last: deque[str] = deque(maxlen=LAST_LINES)
     previous = {number: signal.signal(number, forward) for number in handled()}
     try:
+        if parent is not None:
+            child = parent.fork(command[command.index("timedrun") + 1 :], 2)
+            if received:
+                child.send_signal(received[0])
+            return child.wait(), "", received[0] if received else 0
         with subprocess.Popen(
             command,
             env=parent_death_signal.environment(),

@@ -5,9 +5,12 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from judging.ground import ledger, stdio
 from judging.ground.errors import ExitCode, PreflightError, UsageError
@@ -16,6 +19,7 @@ from mlevents.rounds import MLPERF_RULESETS
 from timedrun.benchmark import Benchmark, find
 from timedrun.commands.child_run import run_child, run_command
 from timedrun.commands.conduct import conduct, side_file, verdict_options
+from timedrun.commands.warm_runs import WarmParent
 from timedrun.config import dump
 from timedrun.config_choice import changes_of
 from timedrun.distributed.launch_env import LaunchEnv
@@ -67,14 +71,19 @@ def race_of_configs(arguments: argparse.Namespace, rest: list[str], new: Callabl
         if name != "data_folder" or value is not None:
             setattr(arguments, name, value)
 
-    def start(turn: Turn, label: str) -> tuple[int, int]:
-        file, paths = side_file(folder, turn.side), paths_of(folder, turn)
-        config = f"{file}{changes_naming(read_json(file))}"
-        command = run_command(arguments, planned.benchmark, config, results=paths, label=label, ranks=arguments.ranks)
-        code, _, interrupted = run_child([*command, "--seed", str(turn.seed)])
-        return code, interrupted
+    with closing(WarmParent(planned.benchmark)) as parent:
 
-    return conduct(arguments, folder, planned, start)
+        def start(turn: Turn, label: str) -> tuple[int, int]:
+            file, paths = side_file(folder, turn.side), paths_of(folder, turn)
+            settings, ranks = read_json(file), arguments.ranks
+            config = f"{file}{changes_naming(settings)}"
+            command = run_command(arguments, planned.benchmark, config, results=paths, label=label, ranks=ranks)
+            on_cpu = settings["device"] == "cpu" or not torch.cuda.is_available()
+            forks = on_cpu and ranks == 1 and not arguments.restarts  # several ranks have a launcher
+            code, _, interrupted = run_child([*command, "--seed", str(turn.seed)], parent=parent if forks else None)
+            return code, interrupted
+
+        return conduct(arguments, folder, planned, start)
 
 
 def take_configs(arguments: argparse.Namespace, rest: list[str]) -> list[str]:

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -52,9 +53,9 @@ def test_an_interrupted_race_reports_the_finished_runs_and_is_continued(
     outcomes = [None, (75, "", signal.SIGTERM), None]
     monkeypatch.setenv("TIMEDRUN_DATA", str(tmp_path))
 
-    def run(command: list[str]) -> tuple[int, str, int]:
+    def run(command: list[str], **options: Any) -> tuple[int, str, int]:
         assert command[command.index("--data-folder") + 1] == str(tmp_path)
-        return outcomes.pop(0) or run_child(command)
+        return outcomes.pop(0) or run_child(command, **options)
 
     monkeypatch.setattr(race, "run_child", run)
     monkeypatch.setattr(conduct, "find_spec", lambda name: None)  # no matplotlib

@@ -1,0 +1,79 @@
+"""Runs forked from a process that has the imports: exit codes, signals, a lost parent."""
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import psutil
+import pytest
+
+from judging.ground.errors import ExitCode
+from timedrun.commands.child_run import run_child
+from timedrun.commands.warm_runs import WarmParent
+
+pytestmark = pytest.mark.processes
+LONG = ("--schedule.epochs", "3000", "--evaluation.first", "3000")
+
+
+@pytest.fixture
+def parent() -> Iterator[WarmParent]:
+    with closing(WarmParent("image_classification")) as parent:
+        yield parent
+
+
+def run_words(folder: Path, *overrides: str) -> list[str]:
+    command = ["run", "image_classification", "smoke", "--data", "synthetic", "--results", str(folder)]
+    return [*command, "--threads", "1", *overrides]
+
+
+def started(parent: WarmParent, words: list[str]) -> tuple[psutil.Process, psutil.Process]:
+    """Fork a run, and return its parent and its process once it trains."""
+    reading, writing = os.pipe()
+    parent.fork(words, writing)
+    os.close(writing)
+    with open(reading) as output:
+        next(line for line in output if "warm-up" in line)
+    (server,) = (child for child in psutil.Process().children() if child.children())
+    (run,) = server.children()
+    return server, run
+
+
+def test_each_run_has_its_own_exit_code_and_process_group_and_no_more_imports(
+    parent: WarmParent, tmp_path: Path
+) -> None:
+    def run(*overrides: str) -> int:
+        return run_child(["python", "-m", "timedrun", *run_words(tmp_path, *overrides)], parent=parent)[0]
+
+    assert run() == ExitCode.OK
+    (server,) = psutil.Process().children()
+    assert run("--no-such-option", "3") == ExitCode.USAGE
+    assert run("--results", str(tmp_path / "missed"), "--evaluation.target", "0.9999") == ExitCode.TARGET_NOT_REACHED
+    assert psutil.Process().children() == [server] and os.getpgid(server.pid) == server.pid
+
+
+def test_a_signal_reaches_the_run_which_ends_as_a_started_one(
+    parent: WarmParent, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def interrupt() -> None:
+        while "warm-up" not in "".join(said):
+            said.append(capfd.readouterr().err)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    said: list[str] = []
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    code, _, received = run_child(["python", "-m", "timedrun", *run_words(tmp_path, *LONG)], parent=parent)
+    thread.join()
+    assert (code, received) == (ExitCode.STOPPED_RESUMABLE, signal.SIGINT)
+
+
+def test_the_loss_of_the_parent_stops_its_run_and_the_next_run_has_another(parent: WarmParent, tmp_path: Path) -> None:
+    server, run = started(parent, run_words(tmp_path, *LONG))
+    assert os.getpgid(run.pid) == run.pid
+    server.kill()
+    psutil.wait_procs([run], timeout=60)
+    assert not run.is_running() and "stopped by signal" in (tmp_path / "result_0.txt").read_text()
+    assert parent.fork(["run", "image_classification", "no_such_config"], 2).wait() == ExitCode.USAGE
