@@ -28,7 +28,10 @@ from timedrun.race.race_file import BUDGET, COMMANDS, CONTROL, Budget, Compariso
 from timedrun.race.schedule import FINE, schedule
 from timedrun.run.verdict import verdict_of
 
-SETTINGS: Final = ("quality", "target", "lower", "metric", "start", "stop", "reported", "seed_variable", "minutes")
+SETTINGS: Final = (
+    *("quality", "target", "lower", "metric", "start", "stop", "stop_at_target", "reported", "seed_variable"),
+    "minutes",
+)
 """Options that are settings of every side."""
 LONGEST_LABEL: Final = 40
 """Characters of a command that is its own label; a longer one is labelled by its letter and the words of its own."""
@@ -72,6 +75,7 @@ def command_parser(verb: str = "race") -> ArgumentParser:
     add("--metric", help="name of the quality in tables (default: quality)")
     add("--start", metavar="PATTERN", help="line at which the clock starts (default: the process's start)")
     add("--stop", metavar="PATTERN", help="line at which the clock stops (default: the target is reached)")
+    add("--stop-at-target", action="store_true", help="end the command at the first evaluation that reaches the target")
     add(
         "--reported",
         metavar="PATTERN",

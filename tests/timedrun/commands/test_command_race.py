@@ -185,6 +185,19 @@ def test_a_file_holds_a_race_and_the_command_line_comes_first(train: str) -> Non
     assert list(json.loads(Path("race/race.json").read_text())["runs_seconds"]) == ["a: 1", "half"]
 
 
+@pytest.mark.parametrize("verb", ["run", "race", "sweep"])
+def test_commands_end_at_their_target_where_a_file_says_so(verb: str, train: str) -> None:
+    sides = {"run": ["echo loss:0.5; sleep 60"], "race": ["echo loss:0.5; sleep 60"] * 2}
+    swept = sides.get(verb, ["echo loss:{budget}; sleep 60"])
+    Path("file.toml").write_text(
+        f"sides = {json.dumps(swept)}\nquality = 'loss:(.*)'\ntarget = 1\nlower = true\nruns = 1\n"
+        "stop_at_target = true\n" + ("budgets = [0.5, 1]\n" if verb == "sweep" else "")
+    )
+    assert main([verb, "command", "file.toml", "--results", "race"]) == 0
+    turns = json.loads(Path("race/race.json").read_text())["race"]["turns"]
+    assert all(turn["status"] == "finished" and turn["seconds"] < 30 for turn in turns)
+
+
 @pytest.mark.parametrize(("words", "lower"), [([], False), (["--lower"], True)])
 def test_a_file_says_that_higher_is_better_whatever_the_preset_says(words: list[str], lower: bool, train: str) -> None:
     Path("race.toml").write_text("sides = ['a', 'b']\npreset = 'modded-nanogpt'\nlower = false\n")
