@@ -20,7 +20,8 @@ from mlevents.package_checker.files import MANIFEST
 from mlevents.rounds import Ruleset
 from timedrun.provenance.source import git, provenance
 from timedrun.storage.benchmark_folders import nearby, package_places
-from timedrun.storage.method_sources import OWN_METHODS, source_file
+from timedrun.storage.method_sources import OWN_METHODS, digest_of, named_files, source_file, source_root
+from timedrun.storage.method_sources import source_files as source_files_of
 from timedrun.submission.packaging import package_docs, package_scripts
 from timedrun.submission.packaging.archive import digests
 from timedrun.submission.packaging.package_scripts import IMPLEMENTATION
@@ -171,8 +172,8 @@ def source_files(source: Path, benchmark: str) -> dict[str, Path]:
 
 
 def method_files(result: ResultFolder, others: Mapping[str, Path]) -> dict[str, Path]:
-    """Return the source of each method of the runs that is not among `others`, by its path in the package: its module
-    or, for one in a package, all of that. Nothing is imported.
+    """Return the source of each method of the runs that is not among `others`, by its path in the package: its files
+    and, for one in a package, all of that. Nothing is imported.
 
     Raise PackageError unless it is on the import path or in the working directory, as it was in the runs, and has
     another name than what is packaged anyway.
@@ -194,10 +195,11 @@ def method_files(result: ResultFolder, others: Mapping[str, Path]) -> dict[str, 
                 f"{result.folder}: its config has no SHA-256 of the source of {reference}, so nothing shows that {path}"
                 " is what ran. Run again."
             )
-        if hashlib.sha256(content(path)).hexdigest() != sha256:
+        source = source_files_of(module, path)
+        if digest_of({name: hashlib.sha256(content(file)).hexdigest() for name, file in source.items()}) != sha256:
             raise PackageError(
-                f"{path} was changed after the runs in {result.folder} (they recorded SHA-256 {sha256}), so the package"
-                " would hold other code. Restore it, or run again."
+                f"{named_files(source)} was changed after the runs in {result.folder} (they recorded SHA-256 {sha256}),"
+                " so the package would hold other code. Restore it, or run again."
             )
         if path.resolve() in theirs:
             continue
@@ -207,9 +209,10 @@ def method_files(result: ResultFolder, others: Mapping[str, Path]) -> dict[str, 
                 " which none of that name could be imported. Rename its module, or let git track it, and run again."
             )
         packaged = bool(below) or path.stem == "__init__"
-        root = path.parents[len(below) + (path.stem == "__init__")]
-        found = _below(root, (top,), ()) if packaged else [(path.name, path)]
-        files |= {f"{OWN_METHODS}/{name}": file for name, file in found}
+        root = source_root(module, path)
+        found = dict(_below(root, (top,), ())) if packaged else {}
+        found |= {file.relative_to(root).as_posix(): file for file in source.values() if file.resolve() not in theirs}
+        files |= {f"{OWN_METHODS}/{name}": file for name, file in found.items()}
     return files
 
 
