@@ -111,6 +111,7 @@ CONFIG_DIGEST: Final = "config_digest"
 COMMAND: Final = "command"  # command line of a program that does not log itself; a harness read its output
 REPORTED_SECONDS: Final = "reported_seconds"  # the time that such a program printed itself, beside the harness's clock
 ENDED_AT_TARGET: Final = "ended_at_target"  # the harness ended such a program there; value: by which signal
+SOURCE_SHA256: Final = "source_sha256"  # of the files of such a program that the harness found and copied
 LEDGER_ENTRY: Final = "ledger_entry"  # SHA-256 of the line of the ledger that announced this run before its clock
 DATA_LOADER: Final = "data_loader"  # loader of training and evaluation samples; "memory" if they are held in memory
 DATA_STORE: Final = "data_store"  # storage format of the samples

@@ -146,10 +146,15 @@ def command_race(arguments: Namespace) -> ExitCode:
 
 def side_of(folder: Path, name: str) -> CommandSide:
     """Return the side that the race in `folder` recorded. Raises UsageError if it cannot be read."""
+    return side_in(side_file(folder, name))
+
+
+def side_in(file: Path) -> CommandSide:
+    """Return the settings of runs of a command in a file of JSON. Raises UsageError if it holds none."""
     try:
-        return cattrs.structure(read_json(side_file(folder, name)), CommandSide)
+        return cattrs.structure(read_json(file), CommandSide)
     except (cattrs.BaseValidationError, TypeError) as error:
-        raise UsageError(f"{side_file(folder, name)}: {'; '.join(cattrs.transform_error(error))}.") from None
+        raise UsageError(f"{file}: {'; '.join(cattrs.transform_error(error))}.") from None
 
 
 def new_race(arguments: Namespace) -> tuple[Path, Race]:
@@ -192,7 +197,9 @@ def new_race(arguments: Namespace) -> tuple[Path, Race]:
         budgets=budgets,
         differences=changed,
         **verdict_options(arguments, len(labelled)),
-        no_package="for commands",
+        no_package={"sweep": "for a sweep", "run": "for `run command`; give FOLDER/a to `timedrun package`"}.get(
+            verb, ""
+        ),
         turns=schedule(
             [side for side in sides if side != CONTROL],
             arguments.runs,

@@ -407,6 +407,8 @@ def add_reproduce(parser: ArgumentParser) -> None:
     _add_path(parser, "--claims", "claimed scores (default: those of the package's manifest)")
     parser.add_argument("--run", action="store_true", help="repeat the runs, each from its own config")
     parser.add_argument("--runs", type=positive, help="number of runs to repeat per set (default: all)")
+    where = "repeat recorded command lines, too, once you have read them, in FOLDER with their source and data"
+    parser.add_argument("--commands", type=Path, metavar="FOLDER", help=where)
     _add_launch(parser, "runs/reproduced/<name>_N", ranks=None)
 
 

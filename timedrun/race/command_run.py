@@ -28,8 +28,10 @@ from mlevents.runlog import RunLog, Scalar
 from timedrun.distributed.stop_signals import handled
 from timedrun.provenance import command_system, source
 from timedrun.race.command_side import CommandSide, Reading
+from timedrun.race.command_source import source_of
 from timedrun.run.blocks import Outcome
 from timedrun.run.load_counters import LoadCounters, log_load
+from timedrun.storage import source_copies
 
 OUTPUT: Final = "output.txt"
 """What the command printed, in the folder of its run."""
@@ -106,6 +108,7 @@ class CommandRun:
         """Announce the run, write the files next to its log, and log its settings."""
         side, paths = self.side, self.paths
         values, state = asdict(side), source.provenance(self.directory)
+        files = source_of(side.command, self.directory)
         digest, system = digest_of(values), command_system.name_of(side.name)
         entry = ledger.announce(
             paths.log,
@@ -120,6 +123,7 @@ class CommandRun:
         write_json(paths.system, command_system.describe(system))
         paths.environment.write_text(command_system.environment(side.command, self.directory))
         write_json(paths.provenance, {**state, "command": side.command})
+        source_copies.copy_into(paths.side, files)
         hold(paths)
         self._now = self._monotonic()
         log.event(keys.LEDGER_ENTRY, entry)
@@ -133,6 +137,7 @@ class CommandRun:
             keys.SUBMISSION_PLATFORM: system,
             keys.SUBMISSION_STATUS: command_system.STATUS,
             keys.COMMAND: side.command,
+            keys.SOURCE_SHA256: source_copies.digest(files),
             keys.SEED: side.seed,
             keys.QUALITY_TARGET: side.target,
             keys.CONFIG_NAME: side.name,

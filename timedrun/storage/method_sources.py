@@ -147,7 +147,8 @@ def require_source(reference: str, sha256: str | None = None) -> tuple[dict[str,
     if sha256 not in (None, now := digest_of(sha256s)):
         raise UsageError(
             f"{named_files(files)} is not the source with which {reference} was recorded (SHA-256"
-            f" {str(sha256)[:16]}, now {now[:16]}); nothing was run. Restore it, or take {SHA256} out of the config to use it as it is."
+            f" {str(sha256)[:16]}, now {now[:16]}); nothing was run. Restore it, or take {SHA256} out of the config to"
+            " use it as it is."
         )
     try:
         classes = [node for node in ast.parse(path.read_bytes()).body if isinstance(node, ast.ClassDef) and node.bases]

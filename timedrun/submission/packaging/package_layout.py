@@ -22,7 +22,8 @@ from timedrun.provenance.source import git, provenance
 from timedrun.storage.benchmark_folders import nearby, package_places
 from timedrun.storage.method_sources import OWN_METHODS, digest_of, named_files, source_file, source_root
 from timedrun.storage.method_sources import source_files as source_files_of
-from timedrun.submission.packaging import package_docs, package_scripts
+from timedrun.storage.source_copies import SOURCE
+from timedrun.submission.packaging import command_files, package_docs, package_scripts
 from timedrun.submission.packaging.archive import digests
 from timedrun.submission.packaging.package_scripts import IMPLEMENTATION
 from timedrun.submission.packaging.result_folder import ResultFolder
@@ -48,7 +49,7 @@ def write_tree(
         implementations = folder / "benchmarks" / benchmark / "implementations"
         of_benchmark = [result_set for result_set in sets if result_set.benchmark == benchmark]
         files: dict[str, Path] = {}
-        for name in dict.fromkeys(result.package_name for result in of_benchmark):
+        for name in dict.fromkeys(None if result.is_command else result.package_name for result in of_benchmark):
             files |= source_files(source, name)
         for result in of_benchmark:
             files |= method_files(result, files)
@@ -91,10 +92,14 @@ def _write_system(folder: Path, result: ResultFolder, source: Path, made_from: M
             files.append(run.provenance)
         for file in files:
             write(folder / "runs" / run.side.name / file.name, result.contents[file])
+    for name, raw in result.source.items():
+        write(folder / SOURCE / name, raw)
+    if result.is_command:
+        _text(folder / command_files.RUN_FILE, command_files.run_file(result.configs[0]))
     modules = sorted((source / result.package_name.replace(".", "/")).glob("*.py"))
     _text(folder / "README.md", package_docs.system_readme(result, source, modules, made_from))
     installed = environment.decode(errors="replace")
-    _text(folder / "setup.sh", package_scripts.setup_script(source, installed))
+    _text(folder / "setup.sh", package_scripts.setup_script(source, installed, all_of_it=result.is_command))
     _text(folder / "constraints.txt", package_scripts.constraints(installed))
     _text(folder / "init_datasets.sh", package_scripts.datasets_script(result))
     _text(folder / "run_and_time.sh", package_scripts.run_script(result))
@@ -151,8 +156,9 @@ def _json(to: Path, values: Mapping[str, Any]) -> None:
     _text(to, json.dumps(values, indent=2) + "\n")
 
 
-def source_files(source: Path, benchmark: str) -> dict[str, Path]:
-    """Return the files of timedrun and of the top-level package of `benchmark` by their path in the package, sorted.
+def source_files(source: Path, benchmark: str | None) -> dict[str, Path]:
+    """Return the files of timedrun and of the top-level package of `benchmark`, unless that is None, by their path in
+    the package, sorted.
 
     These are the files that git tracks below `source`, and Python files that it neither tracks nor ignores, since runs
     may have imported them; outside of git, all files except hidden ones and caches. A benchmark package from elsewhere
@@ -160,9 +166,9 @@ def source_files(source: Path, benchmark: str) -> dict[str, Path]:
 
     Raise TimedrunError if there is no package `benchmark` (an import name), or the source holds a symbolic link.
     """
-    place = benchmark.partition(".")[0]  # a nested benchmark imports modules of its parents
+    place = (benchmark or FOLDERS[0]).partition(".")[0]  # a nested benchmark imports modules of its parents
     files = dict(_below(source, (*FOLDERS, place), FILES))
-    if not any(name.startswith(f"{place}/") for name in files):
+    if benchmark and not any(name.startswith(f"{place}/") for name in files):
         files |= dict(_below(_import_root(source, benchmark), (place,), ()))
     for name, file in files.items():
         folders = [file.parents[level] for level in range(name.count("/"))]

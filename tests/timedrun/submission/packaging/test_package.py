@@ -53,6 +53,16 @@ def test_mlcommons_checkers_take_a_package_of_two_systems(
     assert json.loads(json.dumps(report.as_dict()))["official"]["verdict"] == "pass"
 
 
+def test_the_label_of_a_races_side_is_in_no_table_that_the_logs_are_compared_with(
+    tmp_path: Path, result_set: Path, packaged: Packaged
+) -> None:
+    sides = {result_set.name: "baseline+ema(half_life=40)`"}
+    (tmp_path / "race.json").write_text(json.dumps({"race": {"sides": sides}}))
+    report = packaged(result_set, check=True)
+    assert "Config `baseline+ema(half_life=40)'`" in (implementation(report) / "README.md").read_text()
+    assert [finding.message for finding in report.findings if finding.rule == "figures"] == []
+
+
 def test_layout_and_manifest_are_those_of_the_rules(tmp_path: Path, result_set: Path, packaged: Packaged) -> None:
     report = packaged(result_set)
     folder = report.folder
