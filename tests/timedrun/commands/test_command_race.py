@@ -5,6 +5,7 @@ import json
 import os
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tomllib
@@ -14,7 +15,9 @@ import pytest
 
 from mlevents.record import read
 from timedrun.cli import main
+from timedrun.commands import conduct
 from timedrun.commands.command_race import parsed
+from timedrun.race.race_file import Race, Turn
 from timedrun.race.report import Report
 
 SCRIPT = """
@@ -137,6 +140,21 @@ def test_a_race_that_sigterm_ends_keeps_what_has_finished_and_goes_on(train: str
     assert main(["race", "command", "--resume", "race"]) == 0
     report = json.loads(Path("race/race.json").read_text())
     assert [len(times) for times in report["runs_seconds"].values()] == [2, 2]
+
+
+def test_sigterm_between_two_runs_ends_with_the_report_of_what_has_finished(
+    train: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def end(planned: Race, folder: Path, last: Turn) -> None:
+        if last.status == "finished":
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(conduct, "end_if_decided", end)
+    assert main(["race", "command", f"{train} 1", f"{train} 1", *READ, "--runs", "2", "--results", "race"]) == 143
+    printed = capsys.readouterr()
+    assert "1 of 1" in printed.out and "continue with `timedrun race command --resume race`" in printed.err
+    report = json.loads(Path("race/race.json").read_text())
+    assert [turn["status"] for turn in report["race"]["turns"]] == ["finished", "planned", "planned", "planned"]
 
 
 @pytest.mark.parametrize(
