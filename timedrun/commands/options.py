@@ -95,7 +95,9 @@ def add_new(parser: ArgumentParser) -> None:
 
 def add_show(parser: ArgumentParser) -> None:
     _add_config(parser, optional=True, named=True)
-    parser.description = f"{parser.description}; `timedrun show method NAME`: the card of a method"
+    parser.description = (
+        f"{parser.description}; `timedrun show method NAME`: the card of a method, or of your module:Class"
+    )
     parser.add_argument("--diff", nargs=2, metavar="CONFIG", help="show only the settings in which these two differ")
 
 

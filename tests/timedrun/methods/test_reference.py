@@ -341,6 +341,67 @@ def test_entry_points_give_methods_short_names(
     assert "no module 'absent'" in rows["gone"]["summary"]
 
 
+CARDED = '''
+import dataclasses
+
+from own_module_of_test_help import Base
+from timedrun.methods import EMA, Hooks, Method, Stage
+
+
+class _Counting(Hooks):
+    saved = ("steps",)
+
+    def gradients(self, model, at):
+        pass
+
+
+class Halved(Base, stage=Stage.STEP, hooks=_Counting):
+    """Halve the gradients.
+
+    Twice.
+    """
+
+    clashes = {"sam": "both halve"}
+    rate: float = 0.5
+    names: tuple = dataclasses.field(default_factory=lambda: ("a",))
+    kind: str
+
+    def model(self, model):
+        return model, ""
+
+
+class Bare(EMA):
+    pass
+'''
+
+
+def test_show_prints_what_the_class_of_an_own_method_says(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (here / "own_module_of_test.py").write_text(CARDED)
+    helper = here / "own_module_of_test_help.py"
+    helper.write_text("from timedrun.methods import Method\n\nclass Base(Method):\n    steps: int = 3\n")
+    assert main(["show", "method", OWN, "--json"]) == ExitCode.OK
+    shown = json.loads(capsys.readouterr().out)
+    assert shown.pop("source") == f"{here}/own_module_of_test.py (with own_module_of_test_help.py)"
+    assert shown.pop("sha256") == method_sources.digest_of(
+        method_sources.digests_of({"own_module_of_test": here / "own_module_of_test.py", helper.stem: helper})
+    )
+    assert shown == {
+        "method": OWN,
+        "title": "Halve the gradients.",
+        "summary": "Twice.",
+        "stage": "step",
+        "places": "model, gradients",
+        "hooks": "_Counting, saved: steps",
+        "settings": "steps: int = 3, rate: float = 0.5, names: tuple = ('a',), kind: str (required)",
+        "clashes": "sam: both halve",
+    }
+    assert main(["show", "method", "own_module_of_test:Bare"]) == ExitCode.OK
+    printed = capsys.readouterr().out
+    assert "after_step, evaluation" in printed and "update_interval: int = 20" in printed and "(*" not in printed
+    assert main(["show", "method", "own_module_of_test:Gone"]) == ExitCode.USAGE
+    assert "defines no class Gone" in capsys.readouterr().err
+
+
 def timedrun(*words: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(module_command("timedrun", *words), capture_output=True, text=True, timeout=100)
 
