@@ -15,6 +15,7 @@ from timedrun.distributed.process_group import ProcessGroup
 from timedrun.methods import Stack, stack
 from timedrun.training.batch_plan import BatchPlan
 from timedrun.training.optim import build_optimizer
+from timedrun.training.sampling import step_count
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,9 @@ def build(config: ImageRunConfig, ranks: ProcessGroup, facts: DataFacts, device:
     """
     methods = stack(*config.methods, seed=config.seed, rank=ranks.rank)
     batches = max(1, facts.train_samples // config.global_batch)
-    methods.require_reach(config.progress(config.total_epochs, (batches - 1) / batches))
+    steps = max(1, step_count(facts.train_samples, config.global_batch, drop_last=config.data.drop_last))
+    last = config.progress(config.total_epochs, (batches - 1) / batches)
+    methods.require_reach(last, config.total_epochs * steps)
     with device if device.type == "meta" else nullcontext():
         model = methods.model(build_model(config.model, config.seed)).to(device)
     return Parts(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -54,7 +55,8 @@ def build(config: BertRunConfig, ranks: ProcessGroup, facts: TextFacts, device: 
         model.load_weights(weights)
         initial_weights = weights_sha256(weights)
     methods = stack(*config.methods, seed=config.seed, rank=ranks.rank, places=PLACES)
-    methods.require_reach(1 - config.global_batch / config.max_samples)
+    steps = math.ceil(config.max_samples / config.global_batch)
+    methods.require_reach(1 - config.global_batch / config.max_samples, steps)
     seed_everything(stream_seed(config.seed, "methods"))  # layers that methods add draw from the global generator
     methods.model(model)
     model.to(device)

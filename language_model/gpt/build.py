@@ -46,7 +46,8 @@ def build(config: GptRunConfig, ranks: ProcessGroup, facts: TokenFacts, device: 
     or acts only after the last step."""
     batch = BatchPlan.of(config.global_batch, config.micro_batch, ranks.world_size)
     methods = stack(*config.methods, seed=config.seed, rank=ranks.rank, places=PLACES)
-    methods.require_reach(min(1.0, (math.ceil(config.total_samples / config.global_batch) - 1) / config.schedule.steps))
+    steps = math.ceil(config.total_samples / config.global_batch)
+    methods.require_reach(min(1.0, (steps - 1) / config.schedule.steps), steps)
     with torch.device("meta" if device.type == "meta" else "cpu"):  # weights are the same on every device
         model = methods.model(build_model(config.model, config.seed))
     precision = Precision(config.precision, device)

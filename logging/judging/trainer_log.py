@@ -67,6 +67,8 @@ TOLD: Final = frozenset(
 )
 """Strict checks whose findings are told during the run."""
 ENDED_BY: Final = (signal.SIGTERM, signal.SIGHUP)
+GRACE_SECONDS: Final = 5.0
+"""From a signal to the end of a process whose main thread is not in Python, as in a collective whose peer is gone."""
 MINUTE, HOUR = 60.0, 3600.0  # of an imagined run
 
 
@@ -102,7 +104,9 @@ class MLPerfRun:
         self._evaluating = False
         self._evaluations = 0
         self._told: set[str] = set()
-        self._handlers: dict[signal.Signals, Any] = {}
+        self._handlers: dict[int, Any] = {}
+        self._wakeup = -1
+        self._closed = threading.Event()
         wall = time.time() - monotonic()  # a wall clock that is set during the run does not change its time
         self._log = RunLog(path, clock=lambda: wall + monotonic())
         self._log.event(keys.CACHE_CLEAR, settings.get(keys.CACHE_CLEAR, False))
@@ -181,15 +185,25 @@ class MLPerfRun:
         if not self._log.started:
             reason = f"the clock was never started; {reason}"
         self._log.close(reason=reason)
-        for number, handler in self._handlers.items():
-            signal.signal(number, handler)
-        self._handlers.clear()
+        self._closed.set()
+        self._leave_signals()
 
     def __enter__(self) -> Self:
-        if threading.current_thread() is threading.main_thread():
+        if self.path is not None and threading.current_thread() is threading.main_thread():
             for number in ENDED_BY:
                 if signal.getsignal(number) is signal.SIG_DFL:
                     self._handlers[number] = signal.signal(number, self._die)
+            reader, writer = os.pipe2(os.O_CLOEXEC)
+            os.set_blocking(writer, False)
+            other = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+            if other == -1:
+                self._wakeup = writer
+                threading.Thread(target=self._watch, args=(reader,), daemon=True).start()
+            else:  # of an event loop, which is in Python
+                signal.set_wakeup_fd(other)
+                for descriptor in (reader, writer):
+                    os.close(descriptor)
+            _entered.append(self)
         return self
 
     def __exit__(
@@ -207,6 +221,27 @@ class MLPerfRun:
             self.close(f"interrupted by {signal.Signals(number).name}")
         finally:
             os.kill(os.getpid(), number)
+
+    def _watch(self, reader: int) -> None:
+        """Abort the run and exit on a signal that the main thread does not come to handle."""
+        with open(reader, "rb", buffering=0) as pipe:
+            while number := pipe.read(1):
+                if number[0] in self._handlers and not self._closed.wait(GRACE_SECONDS):
+                    try:
+                        self._log.close(reason=f"interrupted by {signal.Signals(number[0]).name}")
+                    finally:
+                        os._exit(128 + number[0])
+
+    def _leave_signals(self) -> None:
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
+        self._handlers.clear()
+        if self._wakeup != -1:
+            signal.set_wakeup_fd(-1)
+            os.close(self._wakeup)
+            self._wakeup = -1
+        if self in _entered:
+            _entered.remove(self)
 
     def _advance(self, progress: Mapping[str, float]) -> None:
         unit = self.benchmark.unit
@@ -256,6 +291,18 @@ class MLPerfRun:
             if finding.rule in TOLD and finding.rule not in self._told:
                 self._told.add(finding.rule)
                 warnings.warn(f"{self.path}: {finding.rule}: {finding.message}", stacklevel=3)
+
+
+_entered: list[MLPerfRun] = []
+"""Runs whose signals this process handles."""
+
+
+def _leave_signals_to_the_parent() -> None:
+    for run in tuple(_entered):
+        run._leave_signals()
+
+
+os.register_at_fork(after_in_child=_leave_signals_to_the_parent)
 
 
 def mlperf_run(benchmark: str, *, round: str, out: str | os.PathLike[str], **settings: Any) -> MLPerfRun:

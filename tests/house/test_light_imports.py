@@ -20,6 +20,7 @@ HEAVY = ("torch", "numpy", "scipy", "pandas", "yaml", "matplotlib", "transformer
         "timedrun.commands.explore",
         "timedrun.commands.score",
         "timedrun.commands.reproduce",
+        "timedrun.submission.packaging.package",
     ],
 )
 def test_a_module_of_the_check_and_score_path_imports_nothing_heavy(module: str) -> None:

@@ -318,6 +318,7 @@ def recipe_run(config: configs.ImageRunConfig) -> configs.ImageRunConfig:
         micro_batch=4,
         precision="fp32",
         model=replace(config.model, layers=(1, 1), widths=(16, 32), classes=2),
+        methods=tuple(replace(m, update_interval=2) if isinstance(m, methods.EMA) else m for m in config.methods),
         data=data,
         evaluation=replace(config.evaluation, target=0.999),
         max_epochs=2,

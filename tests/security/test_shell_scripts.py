@@ -71,18 +71,24 @@ def test_a_script_quotes_every_expansion(script):
 def test_the_scripts_of_a_package_quote_every_expansion(tmp_path):
     class Set:
         package_name, ranks, threads, own_methods = "image_classification", 2, 4, {"my_module:MyMethod": "0"}
+        is_command, configs = False, ({"seed": 1},)
 
         class _Run:
             number, side = 0, Path("run_0")
 
         paths = (_Run,)
 
+    class SetOfACommand(Set):
+        is_command = True
+
     value: object = Set
+    command: object = SetOfACommand
     (tmp_path / "pyproject.toml").write_text('[project.optional-dependencies]\nvision = ["pillow>=10"]\n')
     scripts = [
-        package_scripts.setup_script(tmp_path, "pillow==11\n"),
+        package_scripts.setup_script(tmp_path, "pillow==11\n", all_of_it=True),
         package_scripts.datasets_script(value),  # type: ignore[arg-type]
         package_scripts.run_script(value),  # type: ignore[arg-type]
+        package_scripts.run_script(command),  # type: ignore[arg-type]
     ]
     assert all(script.count('"$') + script.count('"${') > 1 for script in scripts)
     assert not [expansion for script in scripts for expansion in unquoted(script)]

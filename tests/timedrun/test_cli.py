@@ -211,6 +211,19 @@ def test_a_failed_run_of_several_is_reported_and_the_worst_exit_code_returned(
     assert len(seen) == 3
 
 
+@pytest.mark.parametrize(("ended", "code"), [(0, 143), (3, 143), (75, 75)])
+def test_a_signal_between_two_of_several_runs_ends_them_with_its_code(
+    ended: int, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def child(command: list[str]) -> tuple[int, str, int]:
+        os.kill(os.getpid(), signal.SIGTERM)
+        return ended, "", signal.SIGTERM if ended == 75 else 0
+
+    monkeypatch.setattr("timedrun.commands.run.run_child", child)
+    assert main(["run", *SMOKE, "--results", str(tmp_path / "set"), "--runs", "3"]) == code
+    assert "0 of 1 runs reached the target; 2 not started" in capsys.readouterr().out
+
+
 @contextmanager
 def started(folder: Path, *arguments: object, launcher: tuple[str, ...] = ()) -> Iterator[subprocess.Popen[str]]:
     """`timedrun run` with two ranks in a process group of its own, which is killed afterwards."""

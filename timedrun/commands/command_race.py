@@ -28,7 +28,10 @@ from timedrun.race.race_file import BUDGET, COMMANDS, CONTROL, Budget, Compariso
 from timedrun.race.schedule import FINE, schedule
 from timedrun.run.verdict import verdict_of
 
-SETTINGS: Final = ("quality", "target", "lower", "metric", "start", "stop", "reported", "seed_variable", "minutes")
+SETTINGS: Final = (
+    *("quality", "target", "lower", "metric", "start", "stop", "stop_at_target", "reported", "seed_variable"),
+    "minutes",
+)
 """Options that are settings of every side."""
 LONGEST_LABEL: Final = 40
 """Characters of a command that is its own label; a longer one is labelled by its letter and the words of its own."""
@@ -72,6 +75,7 @@ def command_parser(verb: str = "race") -> ArgumentParser:
     add("--metric", help="name of the quality in tables (default: quality)")
     add("--start", metavar="PATTERN", help="line at which the clock starts (default: the process's start)")
     add("--stop", metavar="PATTERN", help="line at which the clock stops (default: the target is reached)")
+    add("--stop-at-target", action="store_true", help="end the command at the first evaluation that reaches the target")
     add(
         "--reported",
         metavar="PATTERN",
@@ -142,10 +146,15 @@ def command_race(arguments: Namespace) -> ExitCode:
 
 def side_of(folder: Path, name: str) -> CommandSide:
     """Return the side that the race in `folder` recorded. Raises UsageError if it cannot be read."""
+    return side_in(side_file(folder, name))
+
+
+def side_in(file: Path) -> CommandSide:
+    """Return the settings of runs of a command in a file of JSON. Raises UsageError if it holds none."""
     try:
-        return cattrs.structure(read_json(side_file(folder, name)), CommandSide)
+        return cattrs.structure(read_json(file), CommandSide)
     except (cattrs.BaseValidationError, TypeError) as error:
-        raise UsageError(f"{side_file(folder, name)}: {'; '.join(cattrs.transform_error(error))}.") from None
+        raise UsageError(f"{file}: {'; '.join(cattrs.transform_error(error))}.") from None
 
 
 def new_race(arguments: Namespace) -> tuple[Path, Race]:
@@ -188,7 +197,9 @@ def new_race(arguments: Namespace) -> tuple[Path, Race]:
         budgets=budgets,
         differences=changed,
         **verdict_options(arguments, len(labelled)),
-        no_package="for commands",
+        no_package={"sweep": "for a sweep", "run": "for `run command`; give FOLDER/a to `timedrun package`"}.get(
+            verb, ""
+        ),
         turns=schedule(
             [side for side in sides if side != CONTROL],
             arguments.runs,

@@ -95,7 +95,9 @@ def add_new(parser: ArgumentParser) -> None:
 
 def add_show(parser: ArgumentParser) -> None:
     _add_config(parser, optional=True, named=True)
-    parser.description = f"{parser.description}; `timedrun show method NAME`: the card of a method"
+    parser.description = (
+        f"{parser.description}; `timedrun show method NAME`: the card of a method, or of your module:Class"
+    )
     parser.add_argument("--diff", nargs=2, metavar="CONFIG", help="show only the settings in which these two differ")
 
 
@@ -407,6 +409,8 @@ def add_reproduce(parser: ArgumentParser) -> None:
     _add_path(parser, "--claims", "claimed scores (default: those of the package's manifest)")
     parser.add_argument("--run", action="store_true", help="repeat the runs, each from its own config")
     parser.add_argument("--runs", type=positive, help="number of runs to repeat per set (default: all)")
+    where = "repeat recorded command lines, too, once you have read them, in FOLDER with their source and data"
+    parser.add_argument("--commands", type=Path, metavar="FOLDER", help=where)
     _add_launch(parser, "runs/reproduced/<name>_N", ranks=None)
 
 

@@ -19,11 +19,18 @@ from judging.scoring.recorded_run import (
     recorded_runs,
     recorded_threads,
 )
-from mlevents import record
+from mlevents import keys, record
 from mlevents.summary import summarize
 from timedrun.benchmark import find
 from timedrun.commands.child_run import run_child, run_command
+from timedrun.commands.command_race import side_in
+from timedrun.race.command_run import CommandRun
+from timedrun.race.command_source import source_of
+from timedrun.race.race_file import COMMANDS
+from timedrun.race.schedule import FINE
+from timedrun.run.verdict import verdict_of
 from timedrun.storage.method_sources import OWN_METHODS, own_methods, source_file
+from timedrun.storage.source_copies import SOURCE, copies_in, digest
 from timedrun.submission.reproduction import reproduce as recomputed
 from timedrun.submission.reproduction.claims import read_claims
 from timedrun.submission.reproduction.reproduce_run import compare_runs
@@ -40,6 +47,8 @@ def reproduce(arguments: argparse.Namespace) -> ExitCode:
     require_log(path)
     if arguments.run:
         return run_again(arguments, path)
+    if arguments.commands:
+        raise UsageError("--commands applies to repeated runs only; add --run.")
     claims = read_claims(arguments.claims) if arguments.claims else None
     reproduction = recomputed.reproduce(path, claims)
     if not reproduction.figures or not existing(path):
@@ -104,6 +113,8 @@ def run_one(arguments: argparse.Namespace, run: RecordedRun, folder: Path, label
     unless this machine has fewer cores than threads; return why that failed, or "", and whether a signal interrupted
     it."""
     settings = read_json(run.config)
+    if settings["benchmark"] == COMMANDS:
+        return run_command_again(run, ResultPaths(folder, run.number), arguments.commands, label)
     ranks = arguments.ranks or recorded_ranks(provenance_of(run))
     if ranks > (limit := max(MAX_RANKS, os.cpu_count() or 1)) and not arguments.ranks:
         return f"it recorded {ranks} ranks, above the limit of {limit} without --ranks; set --ranks", False
@@ -133,6 +144,29 @@ def run_one(arguments: argparse.Namespace, run: RecordedRun, folder: Path, label
             f" {run.config.name} and pass that to `timedrun run {settings['benchmark']}`, which is a different run."
         )
     return f"the run ended with exit code {code}: {output or 'no output'}{hint}", False
+
+
+def run_command_again(run: RecordedRun, paths: ResultPaths, given: Path | None, label: str) -> tuple[str, bool]:
+    """Repeat a run of a command in the folder that the user has `given`, if that holds the source which it recorded;
+    return as `run_one`."""
+    side, original = side_in(run.config), record.read(run.log)
+    source = next((folder for folder in (run.side, run.shared) if (folder / SOURCE).is_dir()), run.side)
+    if given is None:
+        return (
+            f"its command is not run unasked: {side.command}. Read it and its source ({source / SOURCE}), then give"
+            " --commands FOLDER, which holds that source and its data",
+            False,
+        )
+    found = source_of(side.command, given)
+    if digest(found) != original.value(keys.SOURCE_SHA256):
+        copies = copies_in(source)
+        names = sorted(name for name in found | copies if found.get(name) != copies.get(name))
+        named = f" ({', '.join(names)})" if names else ""
+        return f"{given} does not hold the source of that run{named}; its copies are in {source / SOURCE}", False
+    runs = original.own_rules.runs if original.own_rules else 1
+    _, interrupted = CommandRun(side, paths, runs=runs, label=label, directory=given).run()
+    verdict = verdict_of(paths)
+    return "" if verdict.code in FINE else verdict.words, bool(interrupted)
 
 
 def method_problem(reference: str, package: Path) -> str:

@@ -26,7 +26,7 @@ from timedrun.distributed import status_files
 from timedrun.distributed.launch_env import LaunchEnv, module_command
 from timedrun.preflight import checks
 from timedrun.race.race_file import Race, Turn, paths_of
-from timedrun.race.schedule import run_all
+from timedrun.race.schedule import FINE, run_all
 from timedrun.run import launch
 from timedrun.run.rank import run_rank
 from timedrun.run.result_set import next_seed, recorded_configs, repeated_seed
@@ -131,7 +131,7 @@ def run_several(config: RunConfig, folder: Path, argv: list[str], runs: int, *, 
 
     turns = [Turn(side=folder.name, number=0, seed=0) for _ in range(runs)]
     race = Race(benchmark=config.benchmark, runs=runs, sides={folder.name: config.name}, turns=turns)
-    run_all(race, folder.parent, start, take_next, verb="run")
+    interrupted = run_all(race, folder.parent, start, take_next, verb="run")
     rows, verdicts = [], []
     for turn, code in zip(turns, exits, strict=False):  # the others were not started
         paths = paths_of(folder.parent, turn)
@@ -154,6 +154,8 @@ def run_several(config: RunConfig, folder: Path, argv: list[str], runs: int, *, 
         if done:
             stdio.next_command("score", folder)
     codes = [ExitCode(code) if code in set(ExitCode) else ExitCode.ERROR for code in exits]
+    if interrupted and len(exits) < runs and {*codes[-1:]} <= {*FINE}:  # between two runs
+        codes.append(ExitCode(128 + interrupted))
     severity = (ExitCode.OK, ExitCode.TARGET_NOT_REACHED, ExitCode.STOPPED_RESUMABLE)
     return max(codes, key=lambda code: severity.index(code) if code in severity else len(severity))
 

@@ -11,12 +11,15 @@ from judging.ground import stdio
 from judging.ground.config_values import flatten
 from judging.ground.errors import ExitCode, UsageError
 from judging.pages.table import Table
+from mlevents.terminal_escape import printable
 from timedrun.benchmark import find
 from timedrun.commands.run import settings_of
 from timedrun.config import difference, digest, dump
 from timedrun.config_choice import config_of
-from timedrun.methods.card import find_card, rows
+from timedrun.methods.card import find_card, own_rows, rows
+from timedrun.methods.reference import full
 from timedrun.storage.method_cards import WORDS
+from timedrun.storage.method_sources import REFERENCE
 
 
 def show(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
@@ -58,13 +61,15 @@ def _show_method(name: str, as_json: bool) -> ExitCode:
     """Print the card of a method or setting, as wide as the terminal."""
     if name == "baseline":  # the default of the second word
         raise UsageError("`timedrun show method NAME` requires a name; `timedrun list methods` lists them.")
-    card = find_card(name)
+    own = REFERENCE.fullmatch(reference := full(name))
+    facts = own_rows(reference) if own else [("title", (card := find_card(name)).title), *rows(card)]
     if as_json:
-        print(json.dumps({"method": name, "title": card.title, **dict(rows(card))}, indent=2))
+        print(json.dumps({"method": name, **dict(facts)}, indent=2))
     else:
         # Printed plainly: what is green in a verdict means nothing in a card.
         stdio.stage("")
-        print("\n".join(Table([name, card.title], rows(card)).lines(stdio.terminal_columns(sys.stdout))))
+        table = Table([name, facts[0][1]], [list(map(printable, fact)) for fact in facts[1:]])
+        print("\n".join(table.lines(stdio.terminal_columns(sys.stdout))))
     return ExitCode.OK
 
 

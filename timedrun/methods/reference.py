@@ -6,6 +6,8 @@ import hashlib
 import importlib
 import os
 import sys
+from collections.abc import Mapping
+from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from importlib.util import spec_from_file_location
 from pathlib import Path
@@ -22,8 +24,8 @@ _known: dict[str, tuple[type[Method], str]] = {}
 
 
 class VerifiedSource(SourceFileLoader):
-    """Finder and loader of one module from a source of known digest. Bytecode beside the source, which may be that of
-    other code, is not read.
+    """Loader of a module from a source of known digest. Bytecode beside the source, which may be that of other code, is
+    not read.
 
     Raises ImportError if the source is another one by now.
     """
@@ -31,9 +33,6 @@ class VerifiedSource(SourceFileLoader):
     def __init__(self, module: str, path: Path, sha256: str) -> None:
         super().__init__(module, str(path))
         self.sha256 = sha256
-
-    def find_spec(self, module: str, path: object = None, target: object = None) -> ModuleSpec | None:
-        return spec_from_file_location(module, self.path, loader=self) if module == self.name else None
 
     def get_code(self, module: str) -> CodeType:
         raw = self.get_data(self.path)
@@ -43,6 +42,17 @@ class VerifiedSource(SourceFileLoader):
         return code
 
 
+class VerifiedSources(MetaPathFinder):
+    """Finder of modules in `files` of the digests `sha256s`, both by module."""
+
+    def __init__(self, files: Mapping[str, Path], sha256s: Mapping[str, str]) -> None:
+        self.loaders = {name: VerifiedSource(name, path, sha256s[name]) for name, path in files.items()}
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
+        loader = self.loaders.get(name)
+        return spec_from_file_location(name, loader.path, loader=loader) if loader else None
+
+
 def reference_of(kind: type[Method]) -> str:
     """Return the name of a method's class in configs."""
     return kind.name if REGISTRY.get(kind.name) is kind else f"{kind.__module__}:{kind.__qualname__}"
@@ -50,7 +60,7 @@ def reference_of(kind: type[Method]) -> str:
 
 def recorded(method: Method) -> dict[str, Any]:
     """Return the entries that name the method in a dumped config: "method" and, of one that timedrun does not ship, the
-    SHA-256 of its source file. Raise UsageError if it has none."""
+    SHA-256 of its source. Raise UsageError if it has none."""
     kind = type(method)
     reference = reference_of(kind)
     if reference in REGISTRY:
@@ -59,7 +69,8 @@ def recorded(method: Method) -> dict[str, Any]:
         file = getattr(sys.modules[kind.__module__], "__file__", None)
         if file is None:
             raise UsageError(f"{reference} has no source file, so no run can record it; define it in a module.")
-        _known[reference] = kind, hashlib.sha256(Path(file).read_bytes()).hexdigest()
+        sources = method_sources.source_files(kind.__module__, Path(file))
+        _known[reference] = kind, method_sources.digest_of(method_sources.digests_of(sources))
     return {"method": reference, method_sources.SHA256: _known[reference][1]}
 
 
@@ -91,19 +102,20 @@ def class_of(name: str, sha256: str | None = None) -> type[Method]:
         )
     if reference in _known and sha256 in (None, _known[reference][1]):
         return _known[reference][0]
-    path, digest, _ = method_sources.require_source(reference, sha256)
+    files, sha256s, _ = method_sources.require_source(reference, sha256)
     module, _, attribute = reference.partition(":")
+    path = files[module]
     if reference in method_sources.named_by_user():
         put_here_last()
-    source = VerifiedSource(module, path, digest)
-    sys.meta_path.insert(0, source)
+    sources = VerifiedSources(files, sha256s)
+    sys.meta_path.insert(0, sources)
     try:
         imported = importlib.import_module(module)
         kind = getattr(imported, attribute)
     except Exception as error:
         raise UsageError(f"{path} cannot be imported ({type(error).__name__}: {error}); nothing was run.") from error
     finally:
-        sys.meta_path.remove(source)
+        sys.meta_path.remove(sources)
     origin = getattr(imported.__spec__, "origin", None)
     if os.path.realpath(origin or "") != os.path.realpath(path):
         raise UsageError(
@@ -116,5 +128,5 @@ def class_of(name: str, sha256: str | None = None) -> type[Method]:
         raise UsageError(f"{reference} is timedrun's own method; write '{kind.name}'.")
     if kind.name in REGISTRY:
         raise UsageError(f"{reference} calls itself '{kind.name}', as a method of timedrun; leave out name=... there.")
-    _known[reference] = kind, digest
+    _known[reference] = kind, method_sources.digest_of(sha256s)
     return kind

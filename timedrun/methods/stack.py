@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -84,7 +83,7 @@ class Stack:
         """Return the hooks of each method that acts at `place`, by the method's name."""
         return {name: hooks for name, hooks in self._hooks.items() if hooks in self._at[place]}
 
-    def require_reach(self, progress: float, steps: float = math.inf) -> None:
+    def require_reach(self, progress: float, steps: float) -> None:
         """Raise NoEffect for a method that has no effect before `progress`, that of the last of the run's `steps`."""
         for method in self.methods:
             if method.steps_needed > steps:

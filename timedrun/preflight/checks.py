@@ -23,7 +23,7 @@ from timedrun.benchmark import Benchmark
 from timedrun.config import RunConfig, plain
 from timedrun.distributed.launch_env import LaunchEnv
 from timedrun.distributed.process_group import ProcessGroup, choose_device, require_warm_up_for_ddp
-from timedrun.methods import EMA, stack
+from timedrun.methods import EMA, NoEffect, stack
 from timedrun.preflight import dry_run
 from timedrun.run import checkpoint_manager
 from timedrun.run.load_counters import busy_seconds
@@ -53,8 +53,14 @@ def check(benchmark: Benchmark, config: RunConfig, options: LaunchOptions, place
 
     place: the launch environment of the first rank on this machine.
     """
+    bytes_of_checkpoints, idle = 0, list[str]()
+    try:
+        bytes_of_checkpoints = checkpoint_bytes(benchmark, config, options, place)
+    except NoEffect as error:
+        idle = [f"{error}."]
     failures = [
         *settings_problems(benchmark, config, place.world_size),
+        *idle,
         *launch_problems(config, options),
         *device_problems(config, place.local_world_size, emulation=options.emulated_precision),
         *data_problems(benchmark, config, place.world_size, options.data_folder),
@@ -63,7 +69,7 @@ def check(benchmark: Benchmark, config: RunConfig, options: LaunchOptions, place
         *result_problems(
             options.paths,
             options.resume,
-            checkpoints=checkpoint_bytes(benchmark, config, options, place),
+            checkpoints=bytes_of_checkpoints,
             writes_log=place.rank == 0,
         ),
         *log_problems(benchmark, config),
@@ -124,10 +130,12 @@ def launch_problems(config: RunConfig, options: LaunchOptions) -> list[str]:
 def checkpoint_bytes(benchmark: Benchmark, config: RunConfig, options: LaunchOptions, place: LaunchEnv) -> int:
     """Return the bytes that checkpoints on this node need: the fp32 model and the copies that optimizer and moving
     average keep, saved once for all ranks of a node, times the files that exist at once. 0 if the size of the model is
-    not known."""
+    not known. Raises NoEffect for a method that this run gives nothing to do."""
     try:
         ranks = ProcessGroup(0, place.world_size, 0, torch.device("cpu"))
         plan = benchmark.plan(config, ranks, options.data_folder)
+    except NoEffect:
+        raise
     except (TimedrunError, ValueError, RuntimeError, OSError):  # the other checks name the cause
         return 0
     parameters = plan.run_info.get("hyperparameters", {}).get("model_parameters", 0)

@@ -9,7 +9,7 @@ import re
 import stat
 import subprocess
 from collections.abc import Iterable
-from pathlib import Path
+from pathlib import Path, PurePath
 
 SourceState = dict[str, str | bool | None]
 
@@ -23,8 +23,9 @@ def provenance(root: Path) -> SourceState:
 
     Outside git, as in a container image, they are read from COMMIT_FILE.
 
-    "dirty" is True if a tracked file below `root` was changed or there is an untracked Python file: the code is then
-    not the commit's. A folder inside a repository that does not track it (an environment's site-packages) is unknown.
+    "dirty" is True if a tracked file below `root` was changed or there is an untracked Python file, other than copies
+    that a run or a package holds: the code is then not the commit's. A folder inside a repository that does not track
+    it (an environment's site-packages) is unknown.
 
     "difference" is None if the tree is clean, else a SHA-256 of the names and content of those files, or of all Python
     files below `root` if git does not know them. Equal commits with equal differences are equal code.
@@ -36,10 +37,20 @@ def provenance(root: Path) -> SourceState:
     up = git(root, "rev-parse", "--show-cdup")
     if status is None or up is None:
         return {"commit": commit.strip(), "dirty": "unknown", "difference": "unknown"}
+    top = root / up.strip()
     entries = [entry for entry in status.split("\0") if not entry.startswith("??") or entry.endswith(".py")]
-    names = [entry[3:] for entry in entries if entry]  # relative to the top of the repository
-    difference = _digest(root / up.strip(), names) if names else None
+    names = [entry[3:] for entry in entries if entry and not (entry.startswith("??") and _is_copy(top, entry[3:]))]
+    difference = _digest(top, names) if names else None
     return {"commit": commit.strip(), "dirty": bool(names), "difference": difference}
+
+
+def _is_copy(top: Path, name: str) -> bool:
+    """Return True for a file in the results of a run, or in a package, below `top`."""
+    return any(
+        (re.fullmatch(r"run_\d+", folder.name) and (top / folder / "config.json").is_file())
+        or all((top / folder / part).exists() for part in ("manifest.json", "systems", "results"))
+        for folder in PurePath(name).parents
+    )
 
 
 def git(root: Path, *arguments: str) -> str | None:

@@ -28,8 +28,10 @@ from mlevents.runlog import RunLog, Scalar
 from timedrun.distributed.stop_signals import handled
 from timedrun.provenance import command_system, source
 from timedrun.race.command_side import CommandSide, Reading
+from timedrun.race.command_source import source_of
 from timedrun.run.blocks import Outcome
 from timedrun.run.load_counters import LoadCounters, log_load
+from timedrun.storage import source_copies
 
 OUTPUT: Final = "output.txt"
 """What the command printed, in the folder of its run."""
@@ -75,6 +77,8 @@ class CommandRun:
         self._process: subprocess.Popen[bytes] | None = None
         self._deadline = math.inf
         self._late = False
+        self._ending = False
+        """The command was asked to end; at `_deadline` it is killed."""
 
     def run(self) -> tuple[int, int]:
         """Run the command to its end. Return its exit code, and the signal that ended it, or 0. Raises TimedrunError if
@@ -87,7 +91,7 @@ class CommandRun:
                 self._log_settings(log)
                 process = self._process = self._start(log)
                 self._read(process, log)
-                if self.side.to_end and self._evaluations and not (process.returncode or self._late or self._received):
+                if self.side.to_end and self._evaluations and not (process.returncode or self._ending):
                     self._stop_clock(log)
                 reason = self._reason(process.returncode, started=log.started)
             except OSError as error:
@@ -97,12 +101,14 @@ class CommandRun:
                 self._now = self._monotonic()
                 log.close(reason=reason)
                 ledger.close(self.paths.log)
-        return process.returncode, self._received[0] if self._received else 0
+        at_target = log.stopped and self.side.stop_at_target and self._ending and not self._received
+        return 0 if at_target else process.returncode, self._received[0] if self._received else 0
 
     def _log_settings(self, log: RunLog) -> None:
         """Announce the run, write the files next to its log, and log its settings."""
         side, paths = self.side, self.paths
         values, state = asdict(side), source.provenance(self.directory)
+        files = source_of(side.command, self.directory)
         digest, system = digest_of(values), command_system.name_of(side.name)
         entry = ledger.announce(
             paths.log,
@@ -117,6 +123,7 @@ class CommandRun:
         write_json(paths.system, command_system.describe(system))
         paths.environment.write_text(command_system.environment(side.command, self.directory))
         write_json(paths.provenance, {**state, "command": side.command})
+        source_copies.copy_into(paths.side, files)
         hold(paths)
         self._now = self._monotonic()
         log.event(keys.LEDGER_ENTRY, entry)
@@ -130,6 +137,7 @@ class CommandRun:
             keys.SUBMISSION_PLATFORM: system,
             keys.SUBMISSION_STATUS: command_system.STATUS,
             keys.COMMAND: side.command,
+            keys.SOURCE_SHA256: source_copies.digest(files),
             keys.SEED: side.seed,
             keys.QUALITY_TARGET: side.target,
             keys.CONFIG_NAME: side.name,
@@ -163,10 +171,8 @@ class CommandRun:
         """Pass signals on to the command, the second as SIGKILL."""
 
         def receive(number: int, frame: FrameType | None) -> None:
-            if self._process is not None:
-                kill(self._process, signal.SIGKILL if self._received else signal.Signals(number))
+            self._end(signal.SIGKILL if self._received else signal.Signals(number))
             self._received.append(number)
-            self._deadline = min(self._deadline, self._monotonic() + END_SECONDS)
 
         previous = {number: signal.signal(number, receive) for number in handled()}
         try:
@@ -174,6 +180,13 @@ class CommandRun:
         finally:
             for number, handler in previous.items():
                 signal.signal(number, handler)
+
+    def _end(self, number: signal.Signals = signal.SIGTERM) -> None:
+        """Ask the command to end by a signal to its process group, which is killed END_SECONDS later."""
+        if self._process is not None:
+            kill(self._process, number)
+        left = self._deadline if self._ending else math.inf
+        self._deadline, self._ending = min(left, self._monotonic() + END_SECONDS), True
 
     def _read(self, process: subprocess.Popen[bytes], log: RunLog) -> None:
         """Log what the command prints until it has ended; then kill what it left."""
@@ -202,16 +215,19 @@ class CommandRun:
         try:
             while math.inf in (closed, exited):
                 now = self._monotonic()
-                if now > self._deadline:
-                    kill(process, signal.SIGKILL if self._late or self._received else signal.SIGTERM)
-                    self._deadline, self._late = now + END_SECONDS, True
+                if now > self._deadline and self._ending:
+                    kill(process, signal.SIGKILL)
+                elif now > self._deadline:
+                    self._late = True
+                    self._end()
                 if exited == math.inf and process.poll() is not None:
                     exited = now
-                if now > exited + REST_SECONDS:
+                last = max(exited + REST_SECONDS, self._deadline if self._ending else 0)  # for others of its group
+                if now > last:
                     break
                 with contextlib.suppress(Empty):
                     self._now, data = received.get(timeout=POLL_SECONDS)
-                    if self._now > exited + REST_SECONDS:
+                    if self._now > last:
                         break
                     output.write(data)
                     *whole, rest = re.split(rb"[\r\n]+", rest + data)
@@ -275,15 +291,25 @@ class CommandRun:
         log.end(keys.EVAL_STOP, epoch_num=number)
         log_load(log, [self._load.block()], epoch_num=number)
         stdio.message(f"{self.label}: evaluation {number}: {self.side.metric} {reading.value:g}")
-        if self.side.reached(reading.value) and not self.side.waits_for_stop:
-            self._stop_clock(log)
+        reached = self.side.reached(reading.value)
+        if reached and self.side.stop_at_target:
+            log.event(keys.ENDED_AT_TARGET, signal.SIGTERM.name)
+            self._log_end(log)
+            self._end()
+            stdio.message(f"{self.label}: target reached; the command is ended, as --stop-at-target asks")
+        elif reached and not self.side.waits_for_stop:
+            self._log_end(log)
         else:
             log.start(keys.BLOCK_START, first_epoch_num=number + 1, epoch_count=1)
 
     def _stop_clock(self, log: RunLog) -> None:
-        """Log the end of the run, and before it that of its block and the time that the command reported last."""
-        if self.side.waits_for_stop:
+        """Log the end of the run and of its block, where a line or the process's end stops the clock."""
+        if not log.stopped:
             log.end(keys.BLOCK_STOP, first_epoch_num=self._evaluations + 1)
+            self._log_end(log)
+
+    def _log_end(self, log: RunLog) -> None:
+        """Log the end of the run, and before it the time that the command reported last."""
         if self._reported is not None:
             log.event(keys.REPORTED_SECONDS, self._reported)
         if self._quality is not None and self.side.reached(self._quality):

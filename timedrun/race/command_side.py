@@ -59,6 +59,8 @@ class CommandSide:
     """Environment variable with the seed."""
     to_end: bool = False
     """Without `stop`, the clock stops when the process ends, whatever the quality."""
+    stop_at_target: bool = False
+    """The first evaluation that reaches the target stops the clock, whatever else would, and ends the command."""
     minutes: float = 0.0
     """Longest time of the process; 0: no limit."""
     seed: int = 0

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import Final
+from types import FrameType
+from typing import Any, Final
 
 from judging.ground import stdio
 from judging.ground.errors import ExitCode
 from judging.ground.result_files import ResultPaths, hold, new_folder
+from timedrun.distributed.stop_signals import handled
 from timedrun.race.race_file import CONTROL, Race, Status, Turn, paths_of
 from timedrun.run.progress import duration
 from timedrun.run.verdict import verdict_of
@@ -46,33 +51,61 @@ def schedule(
 def run_all(
     race: Race, folder: Path, start: Start, note: Note, verb: str = "race", clock: Callable[[], float] = time.monotonic
 ) -> int:
-    """Run every planned turn, with a call of `note` before and after each; return the signal that ended them, or 0.
-    A run that fails is noted, and the others go on; the rest of a side is left out after `MOST_FAILURES` in a row."""
-    for place, turn in enumerate(race.turns, 1):
-        if turn.status != "planned":
-            continue
-        of_side = [other.status for other in race.turns if other.side == turn.side]
-        done = [status for status in of_side if status in ("finished", "failed")]
-        if done[-MOST_FAILURES:] == ["failed"] * MOST_FAILURES:
-            turn.status, turn.why = "left out", f"{MOST_FAILURES} runs in a row failed"
+    """Run every planned turn, with a call of `note` before and after each; return the signal that ended them, in a run
+    or between two, or 0. A run that fails is noted, and the others go on; the rest of a side is left out after
+    `MOST_FAILURES` in a row."""
+    with _noted_signals() as received:
+        for place, turn in enumerate(race.turns, 1):
+            if received:
+                break
+            if turn.status != "planned":
+                continue
+            of_side = [other.status for other in race.turns if other.side == turn.side]
+            done = [status for status in of_side if status in ("finished", "failed")]
+            if done[-MOST_FAILURES:] == ["failed"] * MOST_FAILURES:
+                turn.status, turn.why = "left out", f"{MOST_FAILURES} runs in a row failed"
+                note(turn)
+                continue
+            label = race.sides[turn.side]
+            turn.status, turn.session = "running", race.session
             note(turn)
-            continue
-        label = race.sides[turn.side]
-        turn.status, turn.session = "running", race.session
-        note(turn)
-        said = f"timedrun {verb}: run {place}/{len(race.turns)}, {label}"
-        stdio.message(f"{said}, seed {turn.seed}{_left(race)}")
-        began = clock()
-        number = sum(other.side == turn.side for other in race.turns[:place])
-        code, interrupted = start(turn, f"{label} {number}/{race.runs}")
-        turn.seconds = clock() - began
-        turn.status, turn.why = _outcome(paths_of(folder, turn), code, bool(interrupted))
-        note(turn)
-        if turn.why:
-            stdio.message(f"{said}, {turn.status}: {turn.why}")
-        if interrupted:
-            return interrupted
-    return 0
+            said = f"timedrun {verb}: run {place}/{len(race.turns)}, {label}"
+            stdio.message(f"{said}, seed {turn.seed}{_left(race)}")
+            if received:
+                turn.status = "planned"
+                note(turn)
+                break
+            began = clock()
+            number = sum(other.side == turn.side for other in race.turns[:place])
+            code, interrupted = start(turn, f"{label} {number}/{race.runs}")
+            turn.seconds = clock() - began
+            turn.status, turn.why = _outcome(paths_of(folder, turn), code, bool(interrupted))
+            note(turn)
+            if turn.why:
+                stdio.message(f"{said}, {turn.status}: {turn.why}")
+            if interrupted:
+                return interrupted
+    return received[0] if received else 0
+
+
+@contextlib.contextmanager
+def _noted_signals() -> Iterator[list[int]]:
+    """Yield the signals that come between runs, which have handlers of their own; the second one is the caller's."""
+    received: list[int] = []
+
+    def receive(number: int, frame: FrameType | None) -> None:
+        if received:
+            signal.signal(number, previous[number])
+            os.kill(os.getpid(), number)
+        else:
+            received.append(number)
+
+    previous: dict[int, Any] = {number: signal.signal(number, receive) for number in handled()}
+    try:
+        yield received
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
 
 
 def _outcome(paths: ResultPaths, code: int | None, interrupted: bool) -> tuple[Status, str]:

@@ -1,23 +1,30 @@
-"""Methods that timedrun does not ship, named `module:Class`: what the user named, and their sources, none imported."""
+"""Methods that timedrun does not ship, named `module:Class`: what the user named, and their sources, none imported.
+
+The source of a method is the file that defines it and the modules of its folder that this imports, directly or not."""
 
 from __future__ import annotations
 
 import ast
 import hashlib
 import importlib.util
+import json
 import re
 import sys
+import sysconfig
 from collections.abc import Mapping
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Final
 
 from judging.ground.errors import UsageError
-from timedrun.storage.benchmark_folders import added_by_us, package_places
+from timedrun.storage.benchmark_folders import SHIPPED, added_by_us, package_places
+from timedrun.storage.local_imports import with_imports
 
 REFERENCE: Final = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*", re.ASCII)
 SHA256: Final = "source_sha256"
-"""Entry of a method in a dumped config: the digest of its source file."""
+"""Entry of a method in a dumped config: the digest of its source."""
+OURS: Final = ("timedrun", "judging", "mlevents", "referee", *SHIPPED)
+"""Packages of the source that a run records anyway."""
 OWN_METHODS: Final = "own_methods"
 """Folder of a package's source, for the import path, with the methods of no package that it has anyway."""
 _named: dict[str, None] = {}
@@ -69,9 +76,47 @@ def source_file(module: str, *, working_directory: bool = False) -> Path | None:
     return next((file for file in files if file.suffix == ".py" and file.is_file()), None)
 
 
-def require_source(reference: str, sha256: str | None = None) -> tuple[Path, str, ast.ClassDef]:
-    """Return the file that defines the method, its SHA-256 and the class in it. A method that the user did not name
-    comes from a file of settings, which names nothing in the working directory.
+def source_root(module: str, path: Path) -> Path:
+    """Return the folder from which `module`, whose file is `path`, is imported."""
+    return path.parents[module.count(".") + (path.stem == "__init__")]
+
+
+def source_files(module: str, path: Path) -> dict[str, Path]:
+    """Return the files of the source of a method in `module`, whose file is `path`, by the names of their modules. Of a
+    folder of installed libraries only the method's own package belongs to it."""
+    top = module.partition(".")[0]
+    root = source_root(module, path.absolute())
+    alone = _is_of_libraries(root)
+
+    def find(name: str) -> Path | None:
+        of = name.partition(".")[0]
+        if of in OURS or (alone and of != top):
+            return None
+        file = source_file(name, working_directory=True)
+        return file if file is not None and file.absolute().is_relative_to(root) else None
+
+    return {module: path} if top in OURS else with_imports({module: path}, find)
+
+
+def _is_of_libraries(folder: Path) -> bool:
+    return folder.name in ("site-packages", "dist-packages") or str(folder) in sysconfig.get_paths().values()
+
+
+def digests_of(files: Mapping[str, Path]) -> dict[str, str]:
+    return {module: hashlib.sha256(path.read_bytes()).hexdigest() for module, path in files.items()}
+
+
+def digest_of(sha256s: Mapping[str, str]) -> str:
+    """Return the digest of a source by those of its files: its one file's, or that of all with their modules' names."""
+    if len(sha256s) == 1:
+        return next(iter(sha256s.values()))
+    return hashlib.sha256(json.dumps(sorted(sha256s.items())).encode()).hexdigest()
+
+
+def require_source(reference: str, sha256: str | None = None) -> tuple[dict[str, Path], dict[str, str], ast.ClassDef]:
+    """Return the files of the method's source, the one that defines it first, their SHA-256s, both by module, and the
+    class. A method that the user did not name comes from a file of settings, which names nothing in the working
+    directory.
 
     Raises UsageError if there is no module, it defines no such class, or it is not the source of `sha256`.
     """
@@ -97,17 +142,24 @@ def require_source(reference: str, sha256: str | None = None) -> tuple[Path, str
         elif module == top and package_places(top) is not None:
             raise UsageError(f"{reference}: module '{module}' has no Python source, so no run can record it.")
         raise UsageError(f"{reference}: no module '{module}' is on the import path; nothing was run. {hint}")
-    raw = path.read_bytes()
-    digest = hashlib.sha256(raw).hexdigest()
-    if sha256 not in (None, digest):
+    files = source_files(module, path)
+    sha256s = digests_of(files)
+    if sha256 not in (None, now := digest_of(sha256s)):
         raise UsageError(
-            f"{path} is not the source with which {reference} was recorded (SHA-256 {str(sha256)[:16]}, now"
-            f" {digest[:16]}); nothing was run. Restore it, or take {SHA256} out of the config to use it as it is."
+            f"{named_files(files)} is not the source with which {reference} was recorded (SHA-256"
+            f" {str(sha256)[:16]}, now {now[:16]}); nothing was run. Restore it, or take {SHA256} out of the config to"
+            " use it as it is."
         )
     try:
-        classes = [node for node in ast.parse(raw).body if isinstance(node, ast.ClassDef) and node.bases]
+        classes = [node for node in ast.parse(path.read_bytes()).body if isinstance(node, ast.ClassDef) and node.bases]
     except (SyntaxError, ValueError, RecursionError) as error:
         raise UsageError(f"{path} is not Python ({error}); nothing was run.") from None
     if (defined := next((node for node in classes if node.name == name), None)) is None:
         raise UsageError(f"{path} defines no class {name} with a base class, such as Method; nothing was run.")
-    return path, digest, defined
+    return files, sha256s, defined
+
+
+def named_files(files: Mapping[str, Path]) -> str:
+    """Return a source in words: its first file, and the others' names."""
+    first, *rest = files.values()
+    return f"{first} (with {', '.join(path.name for path in rest)})" if rest else str(first)

@@ -13,6 +13,7 @@ from typing import Any, Final
 from judging.ground.atomic_file import replace_text
 from judging.ground.config_values import flatten
 from judging.ground.errors import TimedrunError, UsageError
+from judging.ground.race_labels import label_of
 from judging.ground.result_files import existing, read_json, require_log
 from judging.pages.curves import points
 from judging.pages.score_table import NOTICE, inert
@@ -41,6 +42,11 @@ class Run:
     summary: RunSummary
 
     @property
+    def config(self) -> str:
+        """The label of its side of a race, or else the name of its config."""
+        return label_of(self.record.path.parent) or self.summary.config_name or ""
+
+    @property
     def parameters(self) -> dict[str, str]:
         """The settings of the run's config.json, or else the hyperparameters that its log names."""
         config = recorded_run_of(self.record.path).config
@@ -63,7 +69,7 @@ class Run:
         named = {
             "benchmark": run.benchmark,
             "dataset": run.dataset,
-            "config": run.config_name,
+            "config": self.config,
             "submitter": run.organization,
             "system": run.platform,
             "status": run.status or "unfinished",
@@ -99,7 +105,7 @@ def write_csv(runs: Iterator[Run], out: Path) -> int:
     for run in runs:
         count += 1
         log = run.summary
-        about = [inert(run.name), inert(log.config_name or ""), log.seed, inert(log.status or "unfinished"), False]
+        about = [inert(run.name), inert(run.config), log.seed, inert(log.status or "unfinished"), False]
         for at in points(run.record):
             writer.writerow([*about, at.minutes, at.step, at.samples, at.epoch, inert(at.kind), at.value])
         for kind, value in run.totals.items():

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from judging.pages.curves import points
+from judging.pages.export import runs_at
 from mlevents.record import read
 from tests.judging.conftest import WriteRun
 from tests.mlevents.conftest import event
@@ -45,6 +46,15 @@ def test_csv_has_a_row_per_value_and_the_time_to_train(log, tmp_path, printed):
     assert [float(r["value"]) for r in rows if r["kind"] == "quality"] == [0.5, 0.96]
     totals = {row["kind"]: float(row["value"]) for row in rows[-2:]}
     assert totals == {"time_to_train_minutes": pytest.approx(2.0), "speedrun_minutes": pytest.approx(1.8)}
+
+
+def test_a_side_of_a_race_has_its_label_as_on_other_pages(log, tmp_path, printed):
+    (log.parents[1] / "race.json").write_text(json.dumps({"race": {"sides": {"toy": "=python train.py 2"}}}))
+    printed("export", log, "--csv", tmp_path / "values.csv")
+    with open(tmp_path / "values.csv", newline="") as file:
+        assert {row["config"] for row in csv.DictReader(file)} == {"'=python train.py 2"}
+    (run,) = runs_at([log])
+    assert run.tags["timedrun.config"] == "=python train.py 2"
 
 
 def test_progress_in_samples_is_no_epoch(tmp_path, write_run):

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from judging.scoring.olympic import as_summarized, mean_interval, median_window, milliseconds, olympic
+from judging.scoring.olympic import as_summarized, mean_interval, median_window, milliseconds, olympic, select_runs
+from mlevents.rounds.own_rules import benchmark_rules
 
 TIME = st.floats(0.01, 1e4)
 RUNS = st.lists(st.one_of(TIME, TIME, TIME, st.none()), min_size=1, max_size=14)
@@ -72,3 +73,9 @@ def test_minutes_are_the_summarizers_to_the_last_bit_and_means_have_the_digits_o
     assert (0.1 + 0.2 + 0.3) / 3 == 0.20000000000000004 != math.fsum([0.1, 0.2, 0.3]) / 3  # as sum() since 3.12
     of_two = median_window([1.0, 1.0, 1.0, 9.0, 9.0], [0, 1, 2, 3, 4], runs=4, dropped=1)
     assert of_two == (1, 2, 3, 4), "the slower one in the middle"
+
+
+def test_rules_of_ones_own_that_ask_for_two_runs_give_no_score_for_their_number():
+    rules = benchmark_rules("own", dataset="data", metric="accuracy", target=1.0, runs=2)
+    selected = select_runs([], [1.0, 2.0], rules, demonstration=False, windows=False)
+    assert selected.reason == "it has 2 runs, and the olympic mean needs at least 3"

@@ -1,15 +1,24 @@
 """`timedrun race command`: any script is raced, logged, compared, continued, and refused with a reason."""
 
+import contextlib
 import json
+import os
 import shlex
+import shutil
+import signal
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
+from mlevents.record import read
 from timedrun.cli import main
+from timedrun.commands import conduct
 from timedrun.commands.command_race import parsed
+from timedrun.race.race_file import Race, Turn
+from timedrun.race.report import Report
 
 SCRIPT = """
 import os, sys, time
@@ -33,6 +42,7 @@ def train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """The command line of a script, but for its factor of time; the working folder is empty."""
     (tmp_path / "work").mkdir()
     monkeypatch.chdir(tmp_path / "work")
+    monkeypatch.setattr(Report, "make_package", lambda report: None)  # `packaged` has one, and it takes 2 s
     (tmp_path / "train.py").write_text(SCRIPT)
     return shlex.join([sys.executable, str(tmp_path / "train.py")])
 
@@ -132,6 +142,21 @@ def test_a_race_that_sigterm_ends_keeps_what_has_finished_and_goes_on(train: str
     assert [len(times) for times in report["runs_seconds"].values()] == [2, 2]
 
 
+def test_sigterm_between_two_runs_ends_with_the_report_of_what_has_finished(
+    train: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def end(planned: Race, folder: Path, last: Turn) -> None:
+        if last.status == "finished":
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(conduct, "end_if_decided", end)
+    assert main(["race", "command", f"{train} 1", f"{train} 1", *READ, "--runs", "2", "--results", "race"]) == 143
+    printed = capsys.readouterr()
+    assert "1 of 1" in printed.out and "continue with `timedrun race command --resume race`" in printed.err
+    report = json.loads(Path("race/race.json").read_text())
+    assert [turn["status"] for turn in report["race"]["turns"]] == ["finished", "planned", "planned", "planned"]
+
+
 @pytest.mark.parametrize(
     ("command", "code", "words"),
     [
@@ -183,6 +208,93 @@ def test_a_file_holds_a_race_and_the_command_line_comes_first(train: str) -> Non
     Path("race.toml").write_text(sides + "metric = 'loss'\nquality = 'val_loss:(.*)'\ntarget = 1.1\nlower = true\n")
     assert main(["race", "command", "race.toml", "--runs", "2", "--results", "race"]) == 0
     assert list(json.loads(Path("race/race.json").read_text())["runs_seconds"]) == ["a: 1", "half"]
+
+
+@pytest.fixture(scope="module")
+def raced(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a race of two commands in it, whose script imports a module."""
+    (folder := tmp_path_factory.mktemp("raced")).joinpath("train.py").write_text("import model\n" + SCRIPT)
+    folder.joinpath("model.py").write_text("print('a model')\n")
+    words = [f"{sys.executable} train.py 0.1", f"{sys.executable} train.py 2", *READ, "--stop-at-target", "--runs", "3"]
+    with contextlib.chdir(folder):
+        assert main(["race", "command", *words, "--results", "race"]) == 0
+    return folder
+
+
+@pytest.fixture
+def packaged(raced: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The package of that race, in a copy of its folder, which is the working folder."""
+    monkeypatch.chdir(shutil.copytree(raced, tmp_path / "raced"))
+    return Path("race/package/unaffiliated")
+
+
+def test_commands_are_packaged_with_their_source_checked_scored_and_recomputed(packaged: Path) -> None:
+    assert json.loads(Path("race/race.json").read_text())["package"]["strict"] == "pass"
+    systems = packaged / "benchmarks/command/implementations"
+    (a, b) = sorted(path for path in systems.iterdir() if path.name != "timedrun")
+    assert {path.name for path in (a / "source").iterdir()} == {"train.py", "model.py"}
+    assert (systems / "timedrun/timedrun/race/command_run.py").is_file()
+    assert not (systems / "timedrun/image_classification").exists()
+    assert tomllib.loads((b / "run.toml").read_text())["sides"] == [f"{sys.executable} train.py 2"]
+    assert f"{sys.executable} train.py 0.1" in (a / "README.md").read_text()
+    assert main(["check", "--no-official", str(packaged)]) == 0
+    assert main(["score", str(packaged)]) == 0
+    assert main(["reproduce", str(packaged)]) == 0
+    (packaged / "results" / a.name / "command/result_0.txt").write_text("")
+    assert main(["check", "--no-official", str(packaged)]) == 1
+
+
+def test_a_package_repeats_its_commands_by_its_script(packaged: Path) -> None:
+    system = next((packaged / "benchmarks/command/implementations").glob("*-b"))
+    subprocess.run(["bash", str(system / "run_and_time.sh"), "again"], check=True, env=os.environ)
+    assert [read(Path(f"again/a/result_{number}.txt")).seed for number in range(3)] == [1, 2, 3]
+    assert not [*(packaged.rglob("__pycache__"))]
+
+
+def test_a_recorded_command_runs_only_where_the_user_says_and_only_with_its_source(
+    packaged: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    again = ["reproduce", str(packaged), "--run", "--runs", "1", "--results"]
+    assert main([*again, "first"]) == 1
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"its command is not run unasked: {sys.executable} train.py 0.1. Read it and its source" in said
+    assert "give --commands FOLDER" in said and not list(Path("first").rglob("result_*"))
+    Path("work").mkdir()
+    shutil.copy("train.py", "work")
+    assert main([*again, "second", "--commands", "work"]) == 1
+    assert "work does not hold the source of that run (model.py)" in " ".join(capsys.readouterr().out.split())
+    shutil.copy("model.py", "work")
+    assert main([*again, "third", "--commands", "work"]) == 0, capsys.readouterr()
+    assert len(list(Path("third").rglob("result_0.txt"))) == 2
+    assert main(["reproduce", str(packaged), "--commands", "work"]) == 2
+
+
+def test_a_set_whose_source_was_changed_is_not_packaged(packaged: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (copy := Path("race/a/run_1/source/model.py")).write_text("")
+    assert main(["package", "race/a", "--out", "edited"]) == 1
+    assert "race/a/run_1/source: not what the run recorded" in capsys.readouterr().err
+    copy.write_text("print('a model')\n")
+    assert main(["package", "race/a", "--out", "right"]) == 0
+    config = json.loads((file := Path("race/a/run_1/config.json")).read_text())
+    file.write_text(json.dumps(config | {"seed": "2; rm -r ."}))
+    assert main(["package", "race/a", "--out", "unsafe"]) == 1
+    assert "not the settings of the command in result_1.txt" in capsys.readouterr().err
+    file.write_text(json.dumps(config))
+    shutil.rmtree("race/a/run_1/source")
+    assert main(["package", "race/a", "--out", "missing"]) == 1
+
+
+@pytest.mark.parametrize("verb", ["run", "race", "sweep"])
+def test_commands_end_at_their_target_where_a_file_says_so(verb: str, train: str) -> None:
+    sides = {"run": ["echo loss:0.5; sleep 60"], "race": ["echo loss:0.5; sleep 60"] * 2}
+    swept = sides.get(verb, ["echo loss:{budget}; sleep 60"])
+    Path("file.toml").write_text(
+        f"sides = {json.dumps(swept)}\nquality = 'loss:(.*)'\ntarget = 1\nlower = true\nruns = 1\n"
+        "stop_at_target = true\n" + ("budgets = [0.5, 1]\n" if verb == "sweep" else "")
+    )
+    assert main([verb, "command", "file.toml", "--results", "race"]) == 0
+    turns = json.loads(Path("race/race.json").read_text())["race"]["turns"]
+    assert all(turn["status"] == "finished" and turn["seconds"] < 30 for turn in turns)
 
 
 @pytest.mark.parametrize(("words", "lower"), [([], False), (["--lower"], True)])

@@ -82,7 +82,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def forget(monkeypatch: pytest.MonkeyPatch) -> None:
     """Be another process, which was told nothing."""
-    sys.modules.pop("own_module_of_test", None)
+    for name in [name for name in sys.modules if name.startswith("own_module_of_test")]:
+        del sys.modules[name]
     reference._known.clear()
     method_sources._named.clear()
     method_sources._only_named.clear()
@@ -254,6 +255,67 @@ def test_a_file_gets_the_source_that_it_was_written_with_or_nothing(
     assert load(type(config), values).methods == edited.methods
 
 
+HELPED = "from own_module_of_test_help import RATE\nimport json, torch, timedrun.methods\n" + SOURCE.replace(
+    "0.5", "RATE"
+)
+
+
+def test_modules_of_its_folder_that_a_method_imports_belong_to_its_digest(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (here / "own_module_of_test.py").write_text(HELPED)
+    (here / "own_module_of_test_help.py").write_text("from own_module_of_test_more import *\n")
+    (here / "own_module_of_test_more.py").write_text("def rate():\n    import own_module_of_test_late\n\nRATE = 0.25")
+    (here / "own_module_of_test_late.py").write_text("import own_module_of_test_help  # again")
+    (here / "own_module_of_test_other.py").write_text("RATE = 1")
+    files = ["own_module_of_test", *(f"own_module_of_test_{name}" for name in ("help", "late", "more"))]
+    assert sorted(method_sources.source_files("own_module_of_test", here / "own_module_of_test.py")) == files
+    config = named(f"baseline+{OWN}")
+    assert vars(config.methods[-1])["rate"] == 0.25
+    values = dump(config)
+    for name in files[1:]:
+        source = (here / f"{name}.py").read_text()
+        (here / f"{name}.py").write_text(source + "\n")
+        forget(monkeypatch)
+        method_sources.name_by_user(OWN)
+        with pytest.raises(UsageError, match="is not the source with which .* was recorded"):
+            load(type(config), values)
+        assert digest(named(f"baseline+{OWN}")) != digest(config)
+        (here / f"{name}.py").write_text(source)
+    forget(monkeypatch)
+    assert dump(named(f"baseline+{OWN}")) == values
+
+
+def test_in_a_package_relative_imports_count_and_beside_libraries_nothing_else(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (package := here / "own_module_of_test_of/deep").mkdir(parents=True)
+    for place in (here / "own_module_of_test_of/base.py", package / "__init__.py", package / "near.py"):
+        place.write_text("")
+    (package / "part.py").write_text("from ..base import x\nfrom . import near\nimport own_module_of_test\n")
+    part, top = "own_module_of_test_of.deep.part", "own_module_of_test_of"
+    deep = {part, f"{top}.base", f"{top}.deep", f"{top}.deep.near"}
+    assert {*method_sources.source_files(part, package / "part.py")} == deep | {"own_module_of_test"}
+    monkeypatch.setattr(method_sources, "_is_of_libraries", lambda folder: True)
+    assert {*method_sources.source_files(part, package / "part.py")} == deep
+    (here / "own_module_of_test.py").write_text(HELPED)
+    (here / "own_module_of_test_help.py").touch()
+    assert {*method_sources.source_files("own_module_of_test", here / "own_module_of_test.py")} == {
+        "own_module_of_test"
+    }
+
+
+def test_the_source_of_an_imported_module_runs_and_not_bytecode_beside_it(here: Path) -> None:
+    (here / "own_module_of_test.py").write_text(HELPED)
+    helper = here / "own_module_of_test_help.py"
+    helper.write_text("RATE = 0.9")
+    py_compile.compile(str(helper), cache_from_source(str(helper)), invalidation_mode=None)
+    before = helper.stat()
+    helper.write_text("RATE = 0.5")
+    os.utime(helper, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert vars(named(f"baseline+{OWN}").methods[-1])["rate"] == 0.5
+
+
 def test_a_subclass_of_a_method_of_timedrun_has_a_name_of_its_own(here: Path) -> None:
     slower = named("baseline+own_module_of_test:Slower").methods[-1]
     assert slower.name == "own_module_of_test:Slower"
@@ -277,6 +339,67 @@ def test_entry_points_give_methods_short_names(
     rows = {row["method"]: row for row in json.loads(capsys.readouterr().out)}
     assert (rows["halved"]["stage"], rows["halved"]["summary"]) == ("model", f"{OWN}: Halve the weights.")
     assert "no module 'absent'" in rows["gone"]["summary"]
+
+
+CARDED = '''
+import dataclasses
+
+from own_module_of_test_help import Base
+from timedrun.methods import EMA, Hooks, Method, Stage
+
+
+class _Counting(Hooks):
+    saved = ("steps",)
+
+    def gradients(self, model, at):
+        pass
+
+
+class Halved(Base, stage=Stage.STEP, hooks=_Counting):
+    """Halve the gradients.
+
+    Twice.
+    """
+
+    clashes = {"sam": "both halve"}
+    rate: float = 0.5
+    names: tuple = dataclasses.field(default_factory=lambda: ("a",))
+    kind: str
+
+    def model(self, model):
+        return model, ""
+
+
+class Bare(EMA):
+    pass
+'''
+
+
+def test_show_prints_what_the_class_of_an_own_method_says(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (here / "own_module_of_test.py").write_text(CARDED)
+    helper = here / "own_module_of_test_help.py"
+    helper.write_text("from timedrun.methods import Method\n\nclass Base(Method):\n    steps: int = 3\n")
+    assert main(["show", "method", OWN, "--json"]) == ExitCode.OK
+    shown = json.loads(capsys.readouterr().out)
+    assert shown.pop("source") == f"{here}/own_module_of_test.py (with own_module_of_test_help.py)"
+    assert shown.pop("sha256") == method_sources.digest_of(
+        method_sources.digests_of({"own_module_of_test": here / "own_module_of_test.py", helper.stem: helper})
+    )
+    assert shown == {
+        "method": OWN,
+        "title": "Halve the gradients.",
+        "summary": "Twice.",
+        "stage": "step",
+        "places": "model, gradients",
+        "hooks": "_Counting, saved: steps",
+        "settings": "steps: int = 3, rate: float = 0.5, names: tuple = ('a',), kind: str (required)",
+        "clashes": "sam: both halve",
+    }
+    assert main(["show", "method", "own_module_of_test:Bare"]) == ExitCode.OK
+    printed = capsys.readouterr().out
+    assert "after_step, evaluation" in printed and "update_interval: int = 20" in printed and "(*" not in printed
+    assert main(["show", "method", "own_module_of_test:Gone"]) == ExitCode.USAGE
+    assert "defines no class Gone" in capsys.readouterr().err
 
 
 def timedrun(*words: str) -> "subprocess.CompletedProcess[str]":

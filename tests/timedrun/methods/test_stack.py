@@ -13,6 +13,9 @@ from torch import Tensor, nn
 from judging.ground.errors import TimedrunError
 from tests.timedrun.methods.small_run import TOKENS, SmallRun, TokenRun, example
 from timedrun import methods
+from timedrun.benchmark import find
+from timedrun.config_choice import config_of
+from timedrun.distributed.process_group import ProcessGroup
 from timedrun.methods import EMA, REGISTRY, Hooks, LabelSmoothing, Method, NoEffect, ProgressiveResizing, stack
 from timedrun.methods.method import Compute, Position, Stage
 
@@ -120,10 +123,29 @@ def test_every_method_that_did_nothing_keeps_a_run_from_counting(name: str) -> N
 )
 def test_a_method_that_acts_after_the_last_step_is_refused_before_the_first(method: Method) -> None:
     speed = stack(methods.ChannelsLast(), method)
-    speed.require_reach(method.acts_from)
+    speed.require_reach(method.acts_from, 10)
     words = f"{method.name} acts from 0.[59] of the run on, but the last step begins at 0.4"
     with pytest.raises(NoEffect, match=words):
-        speed.require_reach(0.4)
+        speed.require_reach(0.4, 10)
+
+
+@pytest.mark.parametrize(
+    ("name", "config", "settings", "steps"),
+    [
+        ("image_classification", "digits_baseline", "--max-epochs 2 --global-batch 100 --micro-batch 100", 16),
+        ("language_model", "topics_baseline", "--max-samples 950 --global-batch 100 --micro-batch 100", 10),
+        ("language_model.gpt", "shakespeare_baseline", "--max-samples 950 --global-batch 100 --micro-batch 100", 10),
+    ],
+)
+def test_an_average_that_no_step_of_a_run_updates_is_refused_before_its_clock(
+    name: str, config: str, settings: str, steps: int
+) -> None:
+    benchmark, alone = find(name), ProcessGroup(0, 1, 0, torch.device("cpu"))
+    changed = config_of(benchmark, config, None, settings.split())
+    benchmark.plan(replace(changed, methods=(EMA(half_life=4000, update_interval=steps),)), alone, None)
+    words = f"ema has its first effect after {steps + 1} optimizer steps, but the run has {steps};"
+    with pytest.raises(NoEffect, match=words):
+        benchmark.plan(replace(changed, methods=(EMA(half_life=4000, update_interval=steps + 1),)), alone, None)
 
 
 def test_an_empty_stack_changes_nothing_and_is_content() -> None:

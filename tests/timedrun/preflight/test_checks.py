@@ -79,6 +79,13 @@ def test_checkpoints_of_a_node_need_room_once(tmp_path: Path, monkeypatch: pytes
     assert "200 MiB free, but a run needs 259 MiB, 195 MiB of them for checkpoints" in failure
 
 
+def test_a_method_that_a_run_gives_nothing_to_do_is_named_before_anything_is_written(tmp_path: Path) -> None:
+    config = replace(synthetic_smoke(), methods=(EMA(half_life=4000, update_interval=17), LabelSmoothing()))
+    (problem,) = failures(config, tmp_path)
+    assert problem.startswith("ema has its first effect after 17 optimizer steps, but the run has 16")
+    assert not [*tmp_path.iterdir()]
+
+
 def test_restarts_need_checkpoints_and_an_open_division(tmp_path: Path) -> None:
     config = synthetic_smoke()
     closed = replace(config, submission=replace(config.submission, division="closed"))

@@ -166,6 +166,23 @@ def test_changed_or_added_code_makes_the_tree_dirty(repository: Path, name: str)
     assert source.provenance(repository)["dirty"] is True
 
 
+@pytest.mark.parametrize(
+    ("files", "dirty"),
+    [
+        (["race/a/run_0/config.json", "race/a/run_0/source/model.py"], False),
+        (["race/package/X/manifest.json", "race/package/X/systems/a.json", "race/package/X/results/a/b/result_0.txt",
+          "race/package/X/benchmarks/b/implementations/timedrun/cli.py"], False),
+        (["race/a/run_0/source/model.py"], True),
+        (["manifest.json", "results/a.py"], True),
+    ],
+)  # fmt: skip
+def test_copies_of_source_beside_results_are_no_source(repository: Path, files: list[str], dirty: bool) -> None:
+    for name in files:
+        (repository / name).parent.mkdir(parents=True, exist_ok=True)
+        (repository / name).touch()
+    assert source.provenance(repository)["dirty"] is dirty
+
+
 def difference_with(repository: Path, files: Mapping[str, bytes | None]) -> object:
     """That of the repository's own commit with `files` as they are here, None for one that is deleted."""
     _git(repository, "reset", "-q", "--hard")

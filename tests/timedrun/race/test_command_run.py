@@ -133,6 +133,36 @@ def test_a_clock_to_the_end_is_that_of_the_process_and_not_of_what_it_leaves(tmp
     assert "exit code 4" in reason(tmp_path / "other")
 
 
+@pytest.mark.parametrize(
+    ("settings", "status"),
+    [({}, keys.SUCCESS), ({"to_end": True}, keys.SUCCESS), ({"stop": "end"}, keys.SUCCESS), ({"target": 0.1}, None)],
+)
+def test_a_command_that_is_to_end_at_its_target_is_ended_there(
+    tmp_path: Path, settings: dict[str, object], status: str | None
+) -> None:
+    command = "echo loss:3; echo loss:0.5" + ("; sleep 60; echo end" if status else "")
+    assert run(tmp_path / "set", command, stop_at_target=True, **settings) == (0, 0)
+    log = read(tmp_path / "set" / "result_0.txt")
+    assert log.status == (status or keys.ABORTED) and log.value(keys.ENDED_AT_TARGET) == (
+        status and signal.SIGTERM.name
+    )
+    assert log.minutes is not None and 60 * log.minutes < 20 and [point.value for point in log.quality] == [3, 0.5]
+    assert status is None or all(finding.level != "error" for finding in check(log.path).findings)
+
+
+def test_the_whole_group_of_a_command_that_is_ended_has_the_grace_and_not_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command_run, "REST_SECONDS", 0.05)
+    saving = f"(trap 'sleep 0.3; touch {tmp_path}/saved; exit' TERM; echo loss:0.5; while :; do sleep 0.02; done); :"
+    assert run(tmp_path / "set", saving, stop_at_target=True) == (0, 0)
+    assert (tmp_path / "saved").exists()
+    monkeypatch.setattr(command_run, "END_SECONDS", 0.2)
+    began = time.monotonic()
+    assert run(tmp_path / "deaf", "(trap '' TERM; echo loss:0.5; sleep 60); :", stop_at_target=True) == (0, 0)
+    assert time.monotonic() - began < 20
+
+
 def test_a_signal_is_passed_on_and_the_run_is_interrupted(tmp_path: Path) -> None:
     timer = threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT))
     timer.start()

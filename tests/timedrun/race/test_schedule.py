@@ -1,6 +1,8 @@
 """Sides of a race, the order of its runs, failures among them, and its continuation after a stop."""
 
 import json
+import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -116,6 +118,35 @@ def test_a_failed_run_is_noted_and_three_in_a_row_end_their_side(
     said = capsys.readouterr().err
     assert "run 1/10, config a, seed 1\n" in said and "run 2/10, config b, seed 1, about 4 min left\n" in said
     assert f"run 2/10, config b, failed: exit code 1; it wrote no log, see {tmp_path / 'b'}" in said
+
+
+@pytest.mark.parametrize(("at", "finished"), [("finished", 1), ("running", 0)])
+def test_a_signal_between_two_runs_ends_them_and_a_second_one_is_the_callers(
+    tmp_path: Path, plan: Plan, write_run: WriteRun, at: str, finished: int
+) -> None:
+    received: list[int] = []
+
+    def start(turn: Turn, label: str) -> tuple[int, int]:
+        write_run(tmp_path / str(twice) / turn.side, turn.number)
+        return 0, 0
+
+    def note(turn: Turn) -> None:
+        if turn.status == at:
+            os.kill(os.getpid(), signal.SIGTERM)
+            assert not received
+            if twice:
+                os.kill(os.getpid(), signal.SIGTERM)
+
+    before = signal.signal(signal.SIGTERM, lambda number, frame: received.append(number))
+    try:
+        for twice in (False, True):
+            race = plan(runs=2)
+            assert run_all(race, tmp_path / str(twice), start, note) == signal.SIGTERM
+            statuses = [turn.status for turn in race.turns]
+            assert statuses == ["finished"] * finished + ["planned"] * (4 - finished)
+            assert received == [signal.SIGTERM] * twice
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def test_a_log_that_ended_counts_however_its_process_did(tmp_path: Path, plan: Plan, write_run: WriteRun) -> None:

@@ -22,6 +22,8 @@ def build(config: Config, device: torch.device) -> tuple[nn.Module, torch.optim.
     torch.manual_seed(config.seed)
     places = ("before_step", "batch", "after_step", "evaluation")  # those that train.py calls
     width, methods = config.hidden, stack(*config.methods, seed=config.seed, places=places)
+    steps = config.total_epochs * (TRAIN // config.global_batch)
+    methods.require_reach(1 - 1 / config.total_epochs, steps)  # a method that acts later would do nothing
     with device:
         layers = [nn.Linear(2, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 2)]
         model = methods.model(nn.Sequential(*layers))

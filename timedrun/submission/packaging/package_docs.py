@@ -6,6 +6,7 @@ import ast
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,16 @@ from judging.pages.table import Table
 from mlevents import keys
 from mlevents.rounds import MLPERF_RULESETS, Ruleset, rulesets_of
 from mlevents.terminal_escape import printable
+from timedrun.storage.source_copies import SOURCE
+from timedrun.submission.packaging.command_files import run_file
 from timedrun.submission.packaging.package_scripts import IMPLEMENTATION
 from timedrun.submission.packaging.result_folder import NONE_RECORDED, ResultFolder
 
+OF_ITS_MODEL = (
+    *("starting_weights_filename", "weight_transformations", "weight_data_types", "input_data_types"),
+    "precision",
+)
+"""Keys of an implementation's description that only its source answers where that is a command."""
 TRADEMARK = "MLPerf is a trademark of the MLCommons Association."
 
 
@@ -58,7 +66,7 @@ def package_readme(
 {kind}
 
 ```
-{table([runs.score for runs in sets]).rstrip()}
+{_scores(sets)}
 ```
 
 - `results/<system>/<benchmark>/result_N.txt`: the log of each run, unchanged.
@@ -80,12 +88,19 @@ def package_readme(
 def system_readme(result: ResultFolder, source: Path, modules: Sequence[Path], provenance: Mapping[str, Any]) -> str:
     """Return README.md of one system: how to repeat its runs, and an index of the benchmark's modules."""
     kind = "demonstration" if result.score.demonstration else "results"
-    config = result.score.label or result.score.config_name or "unnamed"
+    config = printable(result.score.label or result.score.config_name or "unnamed").replace("`", "'")
     index = {file.relative_to(source).as_posix(): _docstring(file) for file in modules}
+    code = (
+        f"The code of data preparation, model, initialisation, optimizer and evaluation is in\n`../{IMPLEMENTATION}/`."
+    )
+    folder = "[FOLDER]" if result.is_command else "[DATA_FOLDER]"
+    if result.is_command:
+        names = ", ".join(f"`{name}`" for name in result.source) or "none: it names no script"
+        code = f"The source of the command, as far as timedrun found it, is in `{SOURCE}/` ({names}); timedrun runs it."
     return f"""# {result.system}: {result.benchmark} on {result.score.dataset} ({kind}, unverified)
 
 ```
-{table([result.score]).rstrip()}
+{_scores([result])}
 ```
 
 Config `{config}`, {result.ranks} rank{"s" if result.ranks > 1 else ""}; methods:
@@ -95,11 +110,10 @@ All settings of run N, including the seed, are in `runs/run_N/config.json`; inst
 
 {_settings(result)}
     bash setup.sh                                     # once: install the source and the versions of the runs
-    bash init_datasets.sh [DATA_FOLDER]               # once: check or index the data
-    bash run_and_time.sh NEW_FOLDER [DATA_FOLDER]     # repeat the {len(result.records)} runs, results in NEW_FOLDER
+    bash init_datasets.sh {folder:<27} # once: check or index the data
+    bash run_and_time.sh NEW_FOLDER {folder:<17} # repeat the {len(result.records)} runs, results in NEW_FOLDER
 
-The code of data preparation, model, initialisation, optimizer and evaluation is in
-`../{IMPLEMENTATION}/`. {_source_text(provenance)}
+{code} {_source_text(provenance)}
 
 {chr(10).join(f"- `{name}`: {text}" for name, text in index.items() if text)}
 """
@@ -134,6 +148,7 @@ def implementation_description(result: ResultFolder, provenance: Mapping[str, An
         "global_batch_size": result.records[0].value(keys.GLOBAL_BATCH_SIZE),
         "ranks": result.ranks,
         "source": dict(provenance),
+        **(dict.fromkeys(OF_ITS_MODEL, "of the command, see its source") if result.is_command else {}),
     }
 
 
@@ -154,6 +169,11 @@ def origin(result: ResultFolder) -> dict[str, Any]:
             dict.fromkeys(hashlib.sha256(result.contents[run.environment]).hexdigest() for run in result.paths)
         ),
     }
+
+
+def _scores(sets: Sequence[ResultFolder]) -> str:
+    """Return the table of scores as the logs alone yield it: the label of a race's side is beside them."""
+    return table([replace(runs.score, label="") for runs in sets]).rstrip()
 
 
 def _source_text(provenance: Mapping[str, Any]) -> str:
@@ -195,7 +215,11 @@ def _announced(sets: Sequence[ResultFolder]) -> str:
 
 
 def _settings(result: ResultFolder) -> str:
-    """Return all settings in which the runs of a set differ from the benchmark's baseline on the same data, as text."""
+    """Return all settings in which the runs of a set differ from the benchmark's baseline on the same data, or those of
+    a command, as text."""
+    if result.is_command:
+        text = "\n".join(map(printable, run_file(result.configs[0]).splitlines())).replace("`", "'")
+        return f"The command, and what timedrun reads of its output:\n\n```\n{text}\n```\n"
     if result.baseline is None:
         return f"`{result.package_name}` has no baseline on {result.score.dataset} to compare the settings with.\n"
     name, rows = result.baseline

@@ -20,8 +20,10 @@ from mlevents.package_checker.files import MANIFEST
 from mlevents.rounds import Ruleset
 from timedrun.provenance.source import git, provenance
 from timedrun.storage.benchmark_folders import nearby, package_places
-from timedrun.storage.method_sources import OWN_METHODS, source_file
-from timedrun.submission.packaging import package_docs, package_scripts
+from timedrun.storage.method_sources import OWN_METHODS, digest_of, named_files, source_file, source_root
+from timedrun.storage.method_sources import source_files as source_files_of
+from timedrun.storage.source_copies import SOURCE
+from timedrun.submission.packaging import command_files, package_docs, package_scripts
 from timedrun.submission.packaging.archive import digests
 from timedrun.submission.packaging.package_scripts import IMPLEMENTATION
 from timedrun.submission.packaging.result_folder import ResultFolder
@@ -47,7 +49,7 @@ def write_tree(
         implementations = folder / "benchmarks" / benchmark / "implementations"
         of_benchmark = [result_set for result_set in sets if result_set.benchmark == benchmark]
         files: dict[str, Path] = {}
-        for name in dict.fromkeys(result.package_name for result in of_benchmark):
+        for name in dict.fromkeys(None if result.is_command else result.package_name for result in of_benchmark):
             files |= source_files(source, name)
         for result in of_benchmark:
             files |= method_files(result, files)
@@ -90,10 +92,14 @@ def _write_system(folder: Path, result: ResultFolder, source: Path, made_from: M
             files.append(run.provenance)
         for file in files:
             write(folder / "runs" / run.side.name / file.name, result.contents[file])
+    for name, raw in result.source.items():
+        write(folder / SOURCE / name, raw)
+    if result.is_command:
+        _text(folder / command_files.RUN_FILE, command_files.run_file(result.configs[0]))
     modules = sorted((source / result.package_name.replace(".", "/")).glob("*.py"))
     _text(folder / "README.md", package_docs.system_readme(result, source, modules, made_from))
     installed = environment.decode(errors="replace")
-    _text(folder / "setup.sh", package_scripts.setup_script(source, installed))
+    _text(folder / "setup.sh", package_scripts.setup_script(source, installed, all_of_it=result.is_command))
     _text(folder / "constraints.txt", package_scripts.constraints(installed))
     _text(folder / "init_datasets.sh", package_scripts.datasets_script(result))
     _text(folder / "run_and_time.sh", package_scripts.run_script(result))
@@ -150,8 +156,9 @@ def _json(to: Path, values: Mapping[str, Any]) -> None:
     _text(to, json.dumps(values, indent=2) + "\n")
 
 
-def source_files(source: Path, benchmark: str) -> dict[str, Path]:
-    """Return the files of timedrun and of the top-level package of `benchmark` by their path in the package, sorted.
+def source_files(source: Path, benchmark: str | None) -> dict[str, Path]:
+    """Return the files of timedrun and of the top-level package of `benchmark`, unless that is None, by their path in
+    the package, sorted.
 
     These are the files that git tracks below `source`, and Python files that it neither tracks nor ignores, since runs
     may have imported them; outside of git, all files except hidden ones and caches. A benchmark package from elsewhere
@@ -159,9 +166,9 @@ def source_files(source: Path, benchmark: str) -> dict[str, Path]:
 
     Raise TimedrunError if there is no package `benchmark` (an import name), or the source holds a symbolic link.
     """
-    place = benchmark.partition(".")[0]  # a nested benchmark imports modules of its parents
+    place = (benchmark or FOLDERS[0]).partition(".")[0]  # a nested benchmark imports modules of its parents
     files = dict(_below(source, (*FOLDERS, place), FILES))
-    if not any(name.startswith(f"{place}/") for name in files):
+    if benchmark and not any(name.startswith(f"{place}/") for name in files):
         files |= dict(_below(_import_root(source, benchmark), (place,), ()))
     for name, file in files.items():
         folders = [file.parents[level] for level in range(name.count("/"))]
@@ -171,8 +178,8 @@ def source_files(source: Path, benchmark: str) -> dict[str, Path]:
 
 
 def method_files(result: ResultFolder, others: Mapping[str, Path]) -> dict[str, Path]:
-    """Return the source of each method of the runs that is not among `others`, by its path in the package: its module
-    or, for one in a package, all of that. Nothing is imported.
+    """Return the source of each method of the runs that is not among `others`, by its path in the package: its files
+    and, for one in a package, all of that. Nothing is imported.
 
     Raise PackageError unless it is on the import path or in the working directory, as it was in the runs, and has
     another name than what is packaged anyway.
@@ -194,10 +201,11 @@ def method_files(result: ResultFolder, others: Mapping[str, Path]) -> dict[str, 
                 f"{result.folder}: its config has no SHA-256 of the source of {reference}, so nothing shows that {path}"
                 " is what ran. Run again."
             )
-        if hashlib.sha256(content(path)).hexdigest() != sha256:
+        source = source_files_of(module, path)
+        if digest_of({name: hashlib.sha256(content(file)).hexdigest() for name, file in source.items()}) != sha256:
             raise PackageError(
-                f"{path} was changed after the runs in {result.folder} (they recorded SHA-256 {sha256}), so the package"
-                " would hold other code. Restore it, or run again."
+                f"{named_files(source)} was changed after the runs in {result.folder} (they recorded SHA-256 {sha256}),"
+                " so the package would hold other code. Restore it, or run again."
             )
         if path.resolve() in theirs:
             continue
@@ -207,9 +215,10 @@ def method_files(result: ResultFolder, others: Mapping[str, Path]) -> dict[str, 
                 " which none of that name could be imported. Rename its module, or let git track it, and run again."
             )
         packaged = bool(below) or path.stem == "__init__"
-        root = path.parents[len(below) + (path.stem == "__init__")]
-        found = _below(root, (top,), ()) if packaged else [(path.name, path)]
-        files |= {f"{OWN_METHODS}/{name}": file for name, file in found}
+        root = source_root(module, path)
+        found = dict(_below(root, (top,), ())) if packaged else {}
+        found |= {file.relative_to(root).as_posix(): file for file in source.values() if file.resolve() not in theirs}
+        files |= {f"{OWN_METHODS}/{name}": file for name, file in found.items()}
     return files
 
 

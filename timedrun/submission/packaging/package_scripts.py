@@ -7,6 +7,7 @@ import tomllib
 from pathlib import Path
 
 from timedrun.storage.method_sources import OWN_METHODS
+from timedrun.submission.packaging import command_files
 from timedrun.submission.packaging.result_folder import ResultFolder
 
 IMPLEMENTATION = "timedrun"
@@ -14,8 +15,9 @@ NOT_FOR_RUNNING = ("dev", "report")
 """Extras of pyproject.toml that runs do not use."""
 
 
-def setup_script(source: Path, environment: str) -> str:
-    """Return setup.sh, which installs the packaged source with the extras whose requirements the runs had."""
+def setup_script(source: Path, environment: str, *, all_of_it: bool) -> str:
+    """Return setup.sh, which installs the packaged source with the extras whose requirements the runs had; `all_of_it`:
+    and all else that they had, as a command may import it."""
     project, wanted = source / "pyproject.toml", f'"{IMPLEMENTATION}"'
     if project.is_file():
         extras = _extras(project, environment)
@@ -23,6 +25,7 @@ def setup_script(source: Path, environment: str) -> str:
     return _script(
         "One-time set-up: installs the source of these runs, and its requirements in the versions of the runs.",
         f'python -m pip install --constraint "$here/constraints.txt" {wanted}',
+        *(['python -m pip install --requirement "$here/constraints.txt"'] if all_of_it else []),
     )
 
 
@@ -36,6 +39,8 @@ def constraints(environment: str) -> str:
 
 def datasets_script(result: ResultFolder) -> str:
     """Return init_datasets.sh, which checks or indexes the dataset."""
+    if result.is_command:
+        return _script("Nothing is checked here.", 'echo "the command finds its data by itself, see README.md"')
     config = f'"$here/runs/{result.paths[0].side.name}/config.json"'
     return _script(
         "One-time check or indexing of the dataset; the first argument is its folder, if it needs one.",
@@ -48,6 +53,9 @@ def run_script(result: ResultFolder) -> str:
     """Return run_and_time.sh, which repeats every run from its own config, in order."""
     numbers = " ".join(str(run.number) for run in result.paths)
     threads = f" --threads {result.threads}" if result.threads else ""
+    if result.is_command:
+        lines = command_files.run_lines(len(result.paths), result.configs[0]["seed"])
+        return _script("Repeats the runs of this system's command.", *_path(result), *lines)
     return _script(
         "Repeats the runs of this system, each from the config of the run that it repeats.",
         *_path(result),

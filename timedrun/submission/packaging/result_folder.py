@@ -20,8 +20,8 @@ from mlevents import keys
 from mlevents.record import RunRecord, natural, read, result_files
 from mlevents.summary import SHARED, summarize
 from timedrun.benchmark import find
-from timedrun.config import dump
 from timedrun.storage.method_sources import own_methods
+from timedrun.submission.packaging.command_files import recorded_source
 from timedrun.submission.packaging.described_system import agreed_description, differences, json_object
 from timedrun.submission.packaging.safe_files import (
     PackageError,
@@ -49,12 +49,18 @@ class ResultFolder:
     description: dict[str, Any]  # system description of the first run, in MLPerf's keys
     configs: list[dict[str, Any]]
     provenances: list[dict[str, Any]]  # source, image and data of each run; {} if it recorded none
+    source: dict[str, bytes]  # of a command, by path
     power: list[Path]  # readings: power/result_N/node_0.txt
     score: Score
     left_out: list[str]  # names of logs that are not packaged, if there are more runs than a submission has
     ledger: bytes | None  # in which its runs were announced; all of it, since parts would not show that none is missing
     announced: list[str]  # which of the announced runs these are, and what contradicts the ledger
     notes: list[str]
+
+    @property
+    def is_command(self) -> bool:
+        """True if the runs are of a command, whose source is in `source`, and of no benchmark's config."""
+        return self.records[0].first(keys.COMMAND) is not None
 
     @property
     def package_name(self) -> str:
@@ -85,6 +91,8 @@ class ResultFolder:
     def baseline(self) -> tuple[str, list[tuple[str, object, object]]] | None:
         """Name of the benchmark's baseline on this data, and the settings in which these runs differ from it, as
         (name, value of the baseline, value here); None if it has none."""
+        from timedrun.config import dump  # imports torch, which a race of commands does without
+
         config = self.configs[0]
         try:
             baseline = find(self.package_name).config("baseline", str(config.get("dataset")))
@@ -158,6 +166,7 @@ def open_results(folder: Path, ruleset: str | None = None) -> ResultFolder:
         description=descriptions[0],
         configs=configs,
         provenances=provenances,
+        source=recorded_source(records, paths, configs) if records[0].first(keys.COMMAND) else {},
         power=_power(folder, records),
         score=score,
         left_out=left_out,

@@ -18,6 +18,8 @@ from judging.ground.errors import TimedrunError
 from mlevents import keys
 from tests.timedrun.submission.conftest import edit, implementation, probe_python
 from timedrun.cli import main
+from timedrun.storage import method_sources
+from timedrun.storage.method_sources import digest_of, digests_of
 from timedrun.submission.packaging import package as packages
 from timedrun.submission.packaging import package_layout
 from timedrun.submission.packaging.package import PackageError, PackageReport
@@ -49,6 +51,16 @@ def test_mlcommons_checkers_take_a_package_of_two_systems(
     assert f"strict check: {report.strict}" in report.text and report.findings
     assert all(not Path(finding.path or "").is_absolute() for finding in report.findings)
     assert json.loads(json.dumps(report.as_dict()))["official"]["verdict"] == "pass"
+
+
+def test_the_label_of_a_races_side_is_in_no_table_that_the_logs_are_compared_with(
+    tmp_path: Path, result_set: Path, packaged: Packaged
+) -> None:
+    sides = {result_set.name: "baseline+ema(half_life=40)`"}
+    (tmp_path / "race.json").write_text(json.dumps({"race": {"sides": sides}}))
+    report = packaged(result_set, check=True)
+    assert "Config `baseline+ema(half_life=40)'`" in (implementation(report) / "README.md").read_text()
+    assert [finding.message for finding in report.findings if finding.rule == "figures"] == []
 
 
 def test_layout_and_manifest_are_those_of_the_rules(tmp_path: Path, result_set: Path, packaged: Packaged) -> None:
@@ -260,6 +272,27 @@ def test_the_source_of_a_method_is_packaged_or_refused_where_a_folder_has_its_mo
     assert packaged({"scripts/own_method.py": source}) == {}
     with pytest.raises(PackageError, match=words):
         packaged({"scripts/test.sh": tmp_path / "test.sh"}, right if digest == "right" else digest)
+
+
+def test_modules_that_a_method_imports_from_its_folder_are_packaged_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folders = {}
+    for number in (1, 2):
+        (tmp_path / f"in_{number}").mkdir()
+        monkeypatch.chdir(tmp_path / f"in_{number}")
+        own = Path.cwd() / f"own_method_{number}.py"
+        own.write_text("import own_help\nclass Own(Method): ...")
+        (Path.cwd() / "own_help.py").write_text(f"# {number}")
+        sha256 = digest_of(digests_of(method_sources.source_files(own.stem, own)))
+        result = SimpleNamespace(folder=Path("set"), own_methods={f"own_method_{number}:Own": sha256})
+        folders[number] = cast(ResultFolder, result)
+        names = {f"own_methods/{name}.py": Path.cwd() / f"{name}.py" for name in (own.stem, "own_help")}
+        assert method_files(folders[number], {}) == names
+        assert list(method_files(folders[number], {"own_help.py": Path("own_help.py")})) == [f"own_methods/{own.name}"]
+    (Path.cwd() / "own_help.py").write_text("# edited")
+    with pytest.raises(PackageError, match=r"own_method_2.py \(with own_help.py\) was changed after the runs"):
+        method_files(folders[2], {})
 
 
 def _sparse(path: Path) -> None:
