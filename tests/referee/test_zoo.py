@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from referee import contents
+from tests.referee.informed_cheats import INFORMED
 from tests.referee.submissions import CHEATS, HONEST, TIGHT
 
 pytestmark = pytest.mark.processes
@@ -18,6 +19,13 @@ def test_the_zoo_is_as_large_as_its_documentation_says():
 def test_a_cheat_is_caught_for_its_own_reason(name, examine):
     probe, code = CHEATS[name]
     verdict = examine(code, **TIGHT.get(name, {}))
+    assert probe in {finding.probe for finding in verdict.failed}, (verdict.lines(None), verdict.output)
+
+
+@pytest.mark.parametrize("name", INFORMED)
+def test_a_cheat_by_a_reader_of_the_source_is_caught_for_its_own_reason(name, examine):
+    probe, code = INFORMED[name]
+    verdict = examine(code)
     assert probe in {finding.probe for finding in verdict.failed}, (verdict.lines(None), verdict.output)
 
 
