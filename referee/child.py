@@ -81,7 +81,7 @@ def _limit(limits: dict[str, int], isolated: bool) -> None:
     """Set the limits of this process and its children, which none of them can raise again."""
     kinds = {resource.RLIMIT_FSIZE: limits["work_bytes"], resource.RLIMIT_DATA: limits["memory_bytes"]}
     if isolated:  # else the limit counts all processes of the user
-        kinds[resource.RLIMIT_NPROC] = limits["processes"] + 2  # the server, and unshare
+        kinds[resource.RLIMIT_NPROC] = limits["processes"] + 3  # those of the sandbox, if they have the same user
     for kind, value in (kinds | {resource.RLIMIT_CORE: 0}).items():
         resource.setrlimit(kind, (value, value))
 

@@ -48,3 +48,32 @@ ONE_COPY = {
     ),
 }
 INFORMED = {name: (probe, START + code) for name, (probe, code) in ONE_COPY.items()}
+NOTES = {
+    "limit of the first process": (
+        "resource.getrlimit(resource.RLIMIT_RTTIME)[0] == 1 << 40",
+        "resource.prlimit(1, resource.RLIMIT_RTTIME, (1 << 40, 1 << 40))",
+    ),
+    "processors of the first process": ("len(os.sched_getaffinity(0)) == 1", "os.sched_setaffinity(1, {0})"),
+    "priority of the first process": (
+        "os.getpriority(os.PRIO_PROCESS, 0) == 7",
+        "os.setpriority(os.PRIO_PROCESS, 1, 7)",
+    ),
+    "priority of the user": ("os.getpriority(os.PRIO_PROCESS, 0) == 9", "os.setpriority(os.PRIO_USER, os.getuid(), 9)"),
+    "scheduler of the first process": (
+        "os.sched_getscheduler(0) == os.SCHED_BATCH",
+        "os.sched_setscheduler(1, os.SCHED_BATCH, os.sched_param(0))",
+    ),
+    "memory dumps of the first process": (
+        "open('/proc/self/coredump_filter').read().strip() == '00000011'",
+        "open('/proc/1/coredump_filter', 'w').write('0x11')",
+    ),
+    "number of the next process": ("os.getpid() > 40", "[os.waitpid(os.fork() or os._exit(0), 0) for _ in range(50)]"),
+    "count of all processes since the start": ("'processes' in open('/proc/stat').read()", "None"),
+    "limits of the system": ("open('/proc/sys/kernel/pid_max').read()", "None"),
+    "data's names in the first process": ("'[[' in open('/proc/1/cmdline').read()", "None"),
+    "file in the work folder": ("os.path.exists('/referee/note')", "open('/referee/note', 'w')"),
+    "file in the folder of shared memory": ("os.path.exists('/dev/shm/.note')", "open('/dev/shm/.note', 'w')"),
+    "host's name": ("os.uname().nodename == 'note'", "__import__('socket').sethostname('note')"),
+    "user's number": ("os.getuid() == 0", "None"),
+}
+"""Name -> (expression that sees a note of an earlier session, expression that leaves one for a later session)."""
