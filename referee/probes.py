@@ -31,6 +31,9 @@ LEAKED_NATS: Final = 0.003
 class Questions:
     """Give a session its weights, then ask about tokens.
 
+    Attributes:
+        row_seconds: time of a row in the fastest answer but the first.
+
     Raises:
         Violation: the model cannot be built, or its weights cannot be loaded.
     """
@@ -43,13 +46,13 @@ class Questions:
         session.tell({"kind": "weights"}, memoryview(weights))
         session.wait("loaded", limits.prepare_seconds)
         self._first = math.nan
-        self._fastest = limits.late_seconds / PROBED_ROWS  # a row, since the model may be slow at will from then on
+        self.row_seconds = limits.late_seconds / PROBED_ROWS  # at most, since the model may be slow at will later on
 
     @property
     def late_seconds(self) -> float:
         """Return the time from the weights' sending to the first answer, which is about one row, beyond a row's share
         of the fastest later answer, of which at most `Limits.late_seconds` / `PROBED_ROWS` count."""
-        return max(0.0, self._first - self._fastest)
+        return max(0.0, self._first - self.row_seconds)
 
     def ask(self, tokens: NDArray[np.int64], positions: NDArray[np.int64]) -> Scores:
         """Return log-probabilities (rows, asked, vocabulary) of the token after each position, which the session learns
@@ -66,7 +69,7 @@ class Questions:
         if math.isnan(self._first):
             self._first = ended - self._started
         else:
-            self._fastest = min(self._fastest, (ended - started) / rows)
+            self.row_seconds = min(self.row_seconds, (ended - started) / rows)
         if len(payload) != size:
             raise Violation("answers", f"{len(payload):,} bytes, where the answer to the question has {size:,}")
         logits = np.frombuffer(payload, np.float32).reshape(rows, asked, self._vocabulary).astype(np.float64)
@@ -115,13 +118,15 @@ class Probed:
     Attributes:
         distances: probe -> largest total variation distance of answers that should be equal.
         gain: mean gain of the loss by sight of the true next token, in nats.
-        late_seconds: the least of the sessions' (`Questions.late_seconds`), since each has nothing but the weights.
+        late_seconds: the least of the sessions' (`Questions.late_seconds`), since each has nothing but the weights;
+            row_seconds: see there.
     """
 
     measured: Measured
     distances: dict[str, float]
     gain: float
     late_seconds: float
+    row_seconds: float
 
 
 def draw_cuts(windows: Windows, count: int, draw: np.random.Generator) -> NDArray[np.int64]:
@@ -161,18 +166,19 @@ def probe(
     """
     with session() as questions:
         measured = measure(questions, windows, cuts, batch)
-    late = [questions.late_seconds]
+    late, row = [questions.late_seconds], questions.row_seconds
     with session() as questions:
         state, rows = _repeat(questions, windows, measured.last)
     late.append(questions.late_seconds)
-    distance, repeated, gains = 0.0, measured.repeated, []
+    distance, repeated = 0.0, measured.repeated
+    gains: list[NDArray[np.float64]] = []
     for cut in range(len(cuts)):
         with session() as questions:
             changed, twice, gain = _change(questions, windows, measured, cuts, cut, batch)
         late.append(questions.late_seconds)
         distance, repeated, gains = max(distance, changed), max(repeated, twice), [*gains, gain]
     distances = {"determinism": repeated, "state": state, "rows": max(rows, measured.alone), "causality": distance}
-    return Probed(measured, distances, float(np.concatenate(gains).mean()), min(late))
+    return Probed(measured, distances, float(np.concatenate(gains).mean()), min(late), row)
 
 
 def _repeat(questions: Questions, windows: Windows, last: Scores) -> tuple[float, float]:

@@ -20,7 +20,7 @@ from referee import contents, probes
 from referee.probes import LEAKED_NATS, Measured, Probed, Questions
 from referee.sandbox import Sandbox, readable
 from referee.session import Limits, Session, Violation
-from referee.token_files import Windows, renumbered, shards, windows
+from referee.token_files import Windows, read, renumbered, shards, windows
 from referee.verdict import Finding, Verdict
 
 BUSY_LOOKS: Final = 5
@@ -35,6 +35,8 @@ DISTANCES: Final = {
 }
 """Probe -> answers whose total variation distance it judges."""
 WITH: Final = {"real": "", "planted": " (renumbered tokens)"}
+FEW_TOKENS: Final = 4
+"""Times as many tokens as were asked: a training on fewer is named in the verdict."""
 UNTRAINED_ROWS: Final = 16
 UNTRAINED_NATS: Final = 0.05
 """Nats by which an untrained model may be better than equal probabilities."""
@@ -132,7 +134,9 @@ class Referee:
         """Examine a submission's files (`contents.read`); a breach of a rule that leaves nothing to ask ends it."""
         limits = self.settings.limits
         verdict = Verdict(contents.digest(files), self.sandbox.isolated)
-        finding = contents.examine(files, code_bytes=limits.code_bytes, literal_items=limits.literal_items)
+        validation = map(read, self.validation)
+        items = limits.literal_items
+        finding = contents.examine(files, code_bytes=limits.code_bytes, literal_items=items, validation=validation)
         verdict.findings.append(finding)
         if finding.passed:
             try:
@@ -189,8 +193,15 @@ class Referee:
         add(Finding("answers", True, f"{len(ours.losses)} rows, loss {ours.loss:.4f}", {"loss": ours.loss}))
         add(Finding("normalisation", True, "computed by the referee"))
         self._compare(ours, theirs, real, planted, verdict)
-        # The result is that of the run in which nothing cached could help.
-        verdict.train_seconds, verdict.loss = planted.train_seconds, theirs.loss
+        # The result is that of the run in which nothing cached could help; what it does when it is loaded is training.
+        verdict.train_seconds, verdict.loss = planted.train_seconds + probed["planted"].late_seconds, theirs.loss
+        tokens = planted.train_seconds / (3 * probed["planted"].row_seconds) * self.settings.context
+        if tokens < FEW_TOKENS * rows.rows.size:
+            verdict.remark = (
+                "before the hand-over it trained for so short a time that, at the speed of its answers, about "
+                f"{tokens:,.0f} tokens can have passed forward and back: a table of counts, or one that was brought "
+                "along; read the script"
+            )
         verdict.standard_error = float(theirs.losses.std(ddof=1) / math.sqrt(len(theirs.losses)))
         if (target := self.settings.target) is not None:
             text = f"loss {verdict.loss:.4f} +- {verdict.standard_error:.4f}, target {target:.4f}"

@@ -1,6 +1,6 @@
 """Cheats by authors who read the referee's source: probe that catches each, and code of submission.py, by name."""
 
-from tests.referee.submissions import COMMON_PAIR, PEEK, PLAIN, START
+from tests.referee.submissions import COMMON_PAIR, FIT, PEEK, PLAIN, START
 
 KNOWN = f"{COMMON_PAIR} > 0.3"
 RENUMBERED = f"not ({KNOWN})"
@@ -47,7 +47,31 @@ ONE_COPY = {
         f"{PLAIN}def train(model, task, shards):\n    fit(model, task, shards, 5 if {KNOWN} else 40)\n",
     ),
 }
-INFORMED = {name: (probe, START + code) for name, (probe, code) in ONE_COPY.items()}
+MIXED = f"return (0.9985 * logits.softmax(-1) + 0.0015 * {PEEK}).log()"
+EIGHTH = f"return logits + 5 * (torch.arange(tokens.shape[1]) % 8 == 3)[:, None] * {PEEK}"
+BETWEEN = (
+    "import threading\nclass Model(Bigram):\n    seen = []\n    def forward(self, tokens):\n"
+    "        if not self.training:\n            Model.seen.append(tokens)\n"
+    "            if len(Model.seen) == 1: threading.Thread(target=self.learn, daemon=True).start()\n"
+    "        return super().forward(tokens)\n"
+    "    def learn(self):\n        with torch.inference_mode(False):\n            while True:\n"
+    "                tokens = torch.cat(Model.seen[-4:]).clone()\n"
+    "                self.zero_grad(); loss_of(super().forward, tokens[:, :-1], tokens[:, 1:]).backward()\n"
+    "                with torch.no_grad():\n                    for p in self.parameters(): p -= 0.3 * p.grad\n"
+)
+ANSWERS = {
+    "mixes in a little of the truth where the text is not known": ("causality", told(RENUMBERED, MIXED)),
+    "looks ahead at every eighth position where the text is not known": ("causality", told(RENUMBERED, EIGHTH)),
+    "learns in a thread between questions": (
+        "causality",
+        f"{BETWEEN}def build(task):\n    return Model(task.vocabulary)\n{FIT}",
+    ),
+    "answers with a tensor that computes when it is read": (
+        "answers",
+        told("True", "return logits.as_subclass(type('Lazy', (torch.Tensor,), {}))"),
+    ),
+}
+INFORMED = {name: (probe, START + code) for name, (probe, code) in (ONE_COPY | ANSWERS).items()}
 NOTES = {
     "limit of the first process": (
         "resource.getrlimit(resource.RLIMIT_RTTIME)[0] == 1 << 40",
@@ -74,6 +98,9 @@ NOTES = {
     "file in the work folder": ("os.path.exists('/referee/note')", "open('/referee/note', 'w')"),
     "file in the folder of shared memory": ("os.path.exists('/dev/shm/.note')", "open('/dev/shm/.note', 'w')"),
     "host's name": ("os.uname().nodename == 'note'", "__import__('socket').sethostname('note')"),
-    "user's number": ("os.getuid() == 0", "None"),
+    "copies' names in the server's frames": (
+        "any('planted' in str(found.frame.f_locals) for found in __import__('inspect').stack()[3:])",
+        "None",
+    ),
 }
 """Name -> (expression that sees a note of an earlier session, expression that leaves one for a later session)."""
