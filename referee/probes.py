@@ -113,7 +113,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Probed:
-    """What the probes found of one training's weights.
+    """Findings of the probes on one training's weights.
 
     Attributes:
         distances: probe -> largest total variation distance of answers that should be equal.

@@ -125,28 +125,15 @@ class Sandbox:
         work = WORK if isolated else os.path.join(self._folder.name, "work")
         command = [sys.executable, "-m", "referee.server", str(other.fileno())]
         environment = {"PATH": PATH, "HOME": work, "TMPDIR": work, "USER": "referee", "LANG": "C.UTF-8"}
-        environment |= {
-            "PYTHONPATH": os.fspath(PACKAGE.parent),
-            "PYTHONDONTWRITEBYTECODE": "1",
-            "VIRTUAL_ENV": sys.prefix,
-        }
+        environment |= {"PYTHONPATH": os.fspath(PACKAGE.parent), "PYTHONDONTWRITEBYTECODE": "1"}
+        environment["VIRTUAL_ENV"] = sys.prefix
         kept = ("CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH", "OMP_NUM_THREADS")
         environment |= {name: os.environ[name] for name in kept if name in os.environ}
         if isolated:
             if missing := [tool for tool in TOOLS if shutil.which(tool, path=PATH) is None]:
                 self._refuse(f"{' and '.join(missing)} not found; install util-linux 2.33 or newer")
             user = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
-            spaces = [
-                "--mount",
-                "--net",
-                "--ipc",
-                "--uts",
-                "--pid",
-                "--fork",
-                "--kill-child",
-                "--propagation",
-                "private",
-            ]
+            spaces = ["--mount", "--pid", "--fork", "--kill-child", "--propagation", "private"]
             script = f"{mounts(self._folder.name, data)}\nexec {shlex.join(command)}"
             command = ["unshare", *user, *spaces, "sh", "-c", script]
         else:
@@ -169,18 +156,10 @@ class Sandbox:
             self._refuse(self._errors.read()[-2000:].decode(errors="replace").strip() or "it ended without a message")
 
     def _arguments(self, data: Mapping[str, Sequence[Shard]], work: str, work_bytes: int) -> dict[str, Any]:
-        options = {
-            name: [
-                [
-                    f"/data/{name}{number}" if self.isolated else os.fspath(shard.path),
-                    shard.offset,
-                    shard.count,
-                    shard.dtype,
-                ]
-                for number, shard in enumerate(shards)
-            ]
-            for name, shards in data.items()
-        }
+        options: dict[str, list[list[Any]]] = {}
+        for name, shards in data.items():
+            paths = [f"/data/{name}{n}" if self.isolated else os.fspath(s.path) for n, s in enumerate(shards)]
+            options[name] = [[path, s.offset, s.count, s.dtype] for path, s in zip(paths, shards, strict=True)]
         # Of the machine a session sees nothing in /proc: its counters could be read as notes. A GPU's driver needs it.
         shown = "hidepid=invisible" if any(Path("/dev").glob("nvidia*")) else "hidepid=invisible,subset=pid"
         told = {"isolated": self.isolated, "root": os.geteuid() == 0, "proc": shown}

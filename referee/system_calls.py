@@ -10,58 +10,31 @@ from typing import Final
 
 MACHINES: Final = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1)}
 """Machine -> AUDIT_ARCH value, and the place of its number in the tables below."""
+# fmt: off
 REFUSED: Final = {
-    # Kernel objects that outlive their process, or memory that is counted for none.
-    "shmget": (29, 194),
-    "semget": (64, 190),
-    "msgget": (68, 186),
-    "mq_open": (240, 180),
-    "add_key": (248, 217),
-    "request_key": (249, 218),
-    "keyctl": (250, 219),
-    "memfd_create": (319, 279),
-    "memfd_secret": (447, 447),
-    # Namespaces, in which a process is root again, and mounts.
-    "unshare": (272, 97),
-    "setns": (308, 268),
-    "clone3": (435, 435),  # its flags are in memory, which a filter cannot read; libraries fall back to clone
-    "mount": (165, 40),
-    "umount2": (166, 39),
-    "pivot_root": (155, 41),
-    "open_tree": (428, 428),
-    "move_mount": (429, 429),
-    "fsopen": (430, 430),
-    "fsconfig": (431, 431),
-    "fsmount": (432, 432),
-    "fspick": (433, 433),
-    "mount_setattr": (442, 442),
+    # Kernel objects that outlive their process, and memory that is counted for none.
+    "shmget": (29, 194), "semget": (64, 190), "msgget": (68, 186), "mq_open": (240, 180), "add_key": (248, 217),
+    "request_key": (249, 218), "keyctl": (250, 219), "memfd_create": (319, 279), "memfd_secret": (447, 447),
+    # Namespaces, in which a process is root again, and mounts. The flags of clone3 are in memory, which a filter cannot
+    # read; libraries fall back to clone.
+    "unshare": (272, 97), "setns": (308, 268), "clone3": (435, 435), "mount": (165, 40), "umount2": (166, 39),
+    "pivot_root": (155, 41), "open_tree": (428, 428), "move_mount": (429, 429), "fsopen": (430, 430),
+    "fsconfig": (431, 431), "fsmount": (432, 432), "fspick": (433, 433), "mount_setattr": (442, 442),
     # Priorities of other processes.
-    "setpriority": (141, 140),
-    "ioprio_set": (251, 30),
+    "setpriority": (141, 140), "ioprio_set": (251, 30),
     # Which pages of the system's files are in memory.
-    "fadvise64": (221, 223),
-    "readahead": (187, 213),
-    "mincore": (27, 232),
-    "cachestat": (451, 451),
-    "preadv2": (327, 286),
-    "pwritev2": (328, 287),
-    "process_madvise": (440, 440),
-    # Calls that run others past the filter, and what reads the kernel's counters.
-    "io_uring_setup": (425, 425),
-    "io_uring_enter": (426, 426),
-    "io_uring_register": (427, 427),
-    "bpf": (321, 280),
-    "perf_event_open": (298, 241),
-    "userfaultfd": (323, 282),
+    "fadvise64": (221, 223), "readahead": (187, 213), "mincore": (27, 232), "cachestat": (451, 451),
+    "preadv2": (327, 286), "pwritev2": (328, 287), "process_madvise": (440, 440),
+    # Ways past the filter, and the kernel's counters.
+    "io_uring_setup": (425, 425), "io_uring_enter": (426, 426), "io_uring_register": (427, 427),
+    "bpf": (321, 280), "perf_event_open": (298, 241), "userfaultfd": (323, 282),
 }
 OWN: Final = {
-    "prlimit64": (302, 261),
-    "sched_setparam": (142, 118),
-    "sched_setscheduler": (144, 119),
-    "sched_setaffinity": (203, 122),
-    "sched_setattr": (314, 274),
+    "prlimit64": (302, 261), "sched_setparam": (142, 118), "sched_setscheduler": (144, 119),
+    "sched_setaffinity": (203, 122), "sched_setattr": (314, 274),
 }
 """Calls that a thread may use on itself, as process 0, and on no other."""
+# fmt: on
 CLONE: Final = (56, 220)
 NEW_NAMESPACES: Final = 0x7E02_0000
 """Flags of clone that make namespaces: CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET."""
