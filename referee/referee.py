@@ -37,6 +37,10 @@ DISTANCES: Final = {
 WITH: Final = {"real": "", "planted": " (renumbered tokens)"}
 FEW_TOKENS: Final = 4
 """Times as many tokens as were asked: a training on fewer is named in the verdict."""
+UNCACHED: Final = (
+    "the system's files do not fit into half of the free memory: a session can leave notes for a later one by reading "
+    "them"
+)
 UNTRAINED_ROWS: Final = 16
 UNTRAINED_NATS: Final = 0.05
 """Nats by which an untrained model may be better than equal probabilities."""
@@ -138,6 +142,8 @@ class Referee:
         items = limits.literal_items
         finding = contents.examine(files, code_bytes=limits.code_bytes, literal_items=items, validation=validation)
         verdict.findings.append(finding)
+        if self.sandbox.isolated and not self.sandbox.cached:
+            verdict.findings.append(Finding("sandbox", True, UNCACHED))
         if finding.passed:
             try:
                 self._examine(files, verdict)

@@ -17,7 +17,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self
@@ -67,6 +67,26 @@ def readable() -> list[Path]:
     """Return the folders that submitted code can read besides those of the system."""
     prefixes = {Path(sys.prefix).resolve(), Path(sys.base_prefix).resolve(), Path(sys.prefix), PACKAGE}
     return sorted(path for path in prefixes if not path.is_relative_to("/usr"))
+
+
+def read_ahead(folders: Iterable[Path]) -> bool:
+    """Read all files below `folders` into the page cache, where a session's reading of one then leaves no trace that
+    another could see by the time of its own; return False if they would take half of the memory that is available."""
+    room = psutil.virtual_memory().available // 2
+    for folder in folders:
+        for _, _, names, where in os.fwalk(folder):
+            for name in names:
+                try:
+                    file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=where)
+                except OSError:  # a link, or a file that submitted code cannot read either
+                    continue
+                with open(file, "rb", buffering=0) as opened:
+                    room -= os.fstat(file).st_size
+                    with contextlib.suppress(OSError):  # not a regular file
+                        os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_WILLNEED)
+            if room < 0:
+                return False
+    return True
 
 
 def mounts(root: str, data: Mapping[str, Sequence[Shard]]) -> str:
@@ -148,6 +168,8 @@ class Sandbox:
             start_new_session=True,
         )
         other.close()
+        system = [path for path in map(Path, SYSTEM) if path.is_dir() and not path.is_symlink()]
+        self.cached = isolated and read_ahead([*system, *readable()])
         self.control.settimeout(READY_SECONDS)
         with contextlib.suppress(OSError):  # it has ended; the reply says so
             self.control.send(json.dumps(self._arguments(data, work, work_bytes)).encode())
