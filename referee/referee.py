@@ -217,11 +217,14 @@ class Referee:
         """Return the findings on the answers of each training's weights, of each probe the worst; late work may take
         `more_seconds` beyond its limit."""
         tolerance, findings = self.settings.tolerance, []
+        kinds = [kind for kind in WITH if kind in probed]
         for name, what in DISTANCES.items():
-            kind, value = max(((kind, one.distances[name]) for kind, one in probed.items()), key=lambda pair: pair[1])
+            kind = max(kinds, key=lambda kind: probed[kind].distances[name])
+            value = probed[kind].distances[name]
             text = f"{what} differ by {value:.2g} in total variation{WITH[kind]}, of {tolerance:g} allowed"
             findings.append(Finding(name, value <= tolerance, text, {"distance": value, "tolerance": tolerance}))
-        kind, gain = max(((kind, one.gain) for kind, one in probed.items()), key=lambda pair: pair[1])
+        kind = max(kinds, key=lambda kind: probed[kind].gain)
+        gain = probed[kind].gain
         text = f"sight of the next token lowers the loss by {gain:.2g} nats{WITH[kind]}, of {LEAKED_NATS} allowed"
         findings.append(Finding("causality", gain <= LEAKED_NATS, text, {"gain_nats": gain}))
         late = max(one.late_seconds for one in probed.values())

@@ -5,7 +5,7 @@ import pytest
 
 from tests.house import structure
 
-LINES = {"judge": 15_920, "referee": 2_160, "trainer": 38_850, "tests": 41_560}
+LINES = {"judge": 15_920, "referee": 2_140, "trainer": 38_850, "tests": 41_510}
 ROOMS = {
     "mlevents": structure.Graph(17, 10, 48, 0),
     "judging": structure.Graph(7, 5, 10, 0),
