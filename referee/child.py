@@ -81,7 +81,7 @@ def _limit(limits: dict[str, int], isolated: bool) -> None:
     """Set the limits of this process and its children, which none of them can raise again."""
     kinds = {resource.RLIMIT_FSIZE: limits["work_bytes"], resource.RLIMIT_DATA: limits["memory_bytes"]}
     if isolated:  # else the limit counts all processes of the user
-        kinds[resource.RLIMIT_NPROC] = limits["processes"] + 2  # the server, and unshare
+        kinds[resource.RLIMIT_NPROC] = limits["processes"] + 3  # those of the sandbox, if they have the same user
     for kind, value in (kinds | {resource.RLIMIT_CORE: 0}).items():
         resource.setrlimit(kind, (value, value))
 
@@ -111,7 +111,9 @@ def _answer(connection: socket.socket, model: nn.Module, task: contract.Task) ->
     while True:
         question, text = channel.receive(connection)
         tokens = torch.frombuffer(text, dtype=torch.int64).reshape(question["rows"], -1).to(task.device)
-        positions = torch.tensor(question["positions"], device=task.device)  # (rows, asked)
         values, normalised = contract.answered(model, tokens, task.vocabulary)
+        channel.send(connection, {"kind": "computed"})
+        _, places = channel.receive(connection)  # not before: the model does not know where it is asked
+        positions = torch.frombuffer(places, dtype=torch.int64).reshape(len(tokens), -1).to(task.device)
         asked = values.gather(1, positions[..., None].expand(-1, -1, task.vocabulary)).float().cpu().contiguous()
         channel.send(connection, {"kind": "answer", "log": normalised}, asked.numpy().tobytes())

@@ -6,11 +6,14 @@ import ast
 import hashlib
 import warnings
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+
+from numpy.typing import NDArray
 
 from judging.ground.errors import UsageError
+from referee import known_text
 from referee.verdict import Finding
 
 FILE: Final = "submission.py"
@@ -51,8 +54,10 @@ def digest(files: dict[str, bytes]) -> str:
     return sha256.hexdigest()
 
 
-def examine(files: dict[str, bytes], *, code_bytes: int, literal_items: int) -> Finding:
-    """Find data in the files: other kinds of files, too many bytes, long literals."""
+def examine(
+    files: dict[str, bytes], *, code_bytes: int, literal_items: int, validation: Iterable[NDArray[Any]] = ()
+) -> Finding:
+    """Find data in the files: other kinds of files, too many bytes, long literals, text of the validation tokens."""
     total = sum(map(len, files.values()))
     reasons = [f"{name} is not code or a config" for name in files if Path(name).suffix not in TEXT]
     if total > code_bytes:
@@ -64,6 +69,9 @@ def examine(files: dict[str, bytes], *, code_bytes: int, literal_items: int) -> 
             reasons += [f"{name}{reason}" for reason in _long_literals(text, literal_items)]
         elif len(text) > literal_items:
             reasons.append(f"{name} has {len(text):,} bytes, of {literal_items:,} allowed for a config")
+    if not reasons and (held := known_text.windows_held(files, validation)) > known_text.ALLOWED:
+        known, most = (count * known_text.WINDOW for count in (held, known_text.ALLOWED))
+        reasons.append(f"the files hold about {known:,} tokens of the validation data, of {most:,} allowed")
     if reasons:
         return Finding("contents", False, "; ".join(reasons[:5]), {"bytes": total})
     return Finding("contents", True, f"{len(files)} files, {total:,} bytes", {"bytes": total})

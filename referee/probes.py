@@ -5,7 +5,10 @@ All arithmetic on answers is done here, outside of the process with submitted co
 
 from __future__ import annotations
 
+import math
 import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,7 +17,6 @@ from numpy.typing import NDArray
 
 from referee.session import Limits, Session, Violation
 from referee.token_files import Windows
-from referee.verdict import Finding
 
 Scores = NDArray[np.float64]
 NORMALISATION_TOLERANCE: Final = 1e-3
@@ -30,7 +32,7 @@ class Questions:
     """Give a session its weights, then ask about tokens.
 
     Attributes:
-        seconds: from the weights' sending to the first answer, then of each later answer.
+        row_seconds: time of a row in the fastest answer but the first.
 
     Raises:
         Violation: the model cannot be built, or its weights cannot be loaded.
@@ -43,26 +45,31 @@ class Questions:
         self._started = time.monotonic()
         session.tell({"kind": "weights"}, memoryview(weights))
         session.wait("loaded", limits.prepare_seconds)
-        self.seconds: list[float] = []
+        self._first = math.nan
+        self.row_seconds = limits.late_seconds / PROBED_ROWS  # at most, since the model may be slow at will later on
 
     @property
     def late_seconds(self) -> float:
-        """Return the time to the first answer, beyond that of the fastest later one.
-
-        Of an answer's time at most `Limits.late_seconds` count, since the model may be slow at will from then on.
-        """
-        return self.seconds[0] - min([*self.seconds[1:], self._limits.late_seconds])
+        """Return the time from the weights' sending to the first answer, which is about one row, beyond a row's share
+        of the fastest later answer, of which at most `Limits.late_seconds` / `PROBED_ROWS` count."""
+        return max(0.0, self._first - self.row_seconds)
 
     def ask(self, tokens: NDArray[np.int64], positions: NDArray[np.int64]) -> Scores:
-        """Return log-probabilities (rows, asked, vocabulary) of the token after each position. Raises Violation if the
-        answer is late, has numbers that are not finite, or claims a wrong normalisation."""
+        """Return log-probabilities (rows, asked, vocabulary) of the token after each position, which the session learns
+        when it has computed all. Raises Violation if the answer is late, has numbers that are not finite, or claims a
+        wrong normalisation."""
         rows, asked = positions.shape
-        question = {"rows": rows, "positions": positions.tolist()}
-        started = time.monotonic() if self.seconds else self._started
-        self._session.tell(question, tokens.astype(np.int64).tobytes())
+        started = time.monotonic()
+        self._session.tell({"rows": rows}, tokens.astype(np.int64).tobytes())
+        self._session.wait("computed", self._limits.answer_seconds)
+        self._session.tell({"kind": "positions"}, positions.astype(np.int64).tobytes())
         size = rows * asked * self._vocabulary * 4
         header, payload = self._session.wait("answer", self._limits.answer_seconds, size)
-        self.seconds.append(time.monotonic() - started)
+        ended = time.monotonic()
+        if math.isnan(self._first):
+            self._first = ended - self._started
+        else:
+            self.row_seconds = min(self.row_seconds, (ended - started) / rows)
         if len(payload) != size:
             raise Violation("answers", f"{len(payload):,} bytes, where the answer to the question has {size:,}")
         logits = np.frombuffer(payload, np.float32).reshape(rows, asked, self._vocabulary).astype(np.float64)
@@ -89,15 +96,14 @@ class Measured:
         losses: (rows,) mean loss of a row, in nats.
         last: (probed rows, asked, vocabulary) answers to the last rows.
         at_cuts: (cuts, rows, vocabulary) float32 answers at the cuts.
-        repeated: distance between two answers to the first question.
-        late_seconds: see `Questions`.
+        repeated: distance between two answers to one question; alone: of the first row alone and among others.
     """
 
     losses: NDArray[np.float64]
     last: Scores
     at_cuts: NDArray[np.float32]
     repeated: float
-    late_seconds: float
+    alone: float
 
     @property
     def loss(self) -> float:
@@ -105,95 +111,121 @@ class Measured:
         return float(self.losses.mean())
 
 
+@dataclass(frozen=True)
+class Probed:
+    """Findings of the probes on one training's weights.
+
+    Attributes:
+        distances: probe -> largest total variation distance of answers that should be equal.
+        gain: mean gain of the loss by sight of the true next token, in nats.
+        late_seconds: the least of the sessions' (`Questions.late_seconds`), since each has nothing but the weights;
+            row_seconds: see there.
+    """
+
+    measured: Measured
+    distances: dict[str, float]
+    gain: float
+    late_seconds: float
+    row_seconds: float
+
+
 def draw_cuts(windows: Windows, count: int, draw: np.random.Generator) -> NDArray[np.int64]:
-    """Return `count` cuts of each row as (count, rows) indices of its positions, of which the last is none."""
-    rows, asked = windows.positions.shape
-    return np.stack([draw.permutation(asked - 1)[:count] for _ in range(rows)], axis=1)
+    """Return `count` cuts of each row as (count, rows) indices of its positions, of which the context's last, after
+    which there is no text, is none."""
+    asked, last = windows.positions.shape[1], windows.futures.shape[1] - 1
+    return np.stack([draw.permutation(asked - (row[-1] == last))[:count] for row in windows.positions], axis=1)
 
 
 def measure(questions: Questions, windows: Windows, cuts: NDArray[np.int64], batch: int) -> Measured:
-    """Compute the loss of every row, asked in questions of `batch` rows; the first question is asked twice."""
+    """Compute the loss of every row, asked in questions of `batch` rows, after a question about the first row alone;
+    the first of `batch` rows is asked twice."""
     inputs, positions, targets = windows.rows[:, :-1], windows.positions, windows.targets
     losses: list[NDArray[np.float64]] = []
     kept: list[NDArray[np.float32]] = []
+    alone = questions.ask(inputs[:1], positions[:1])
     answer = earlier = questions.ask(inputs[:batch], positions[:batch])
     for start in range(0, len(inputs), batch):
         rows = slice(start, start + batch)
         answer = questions.ask(inputs[rows], positions[rows])
         if start == 0:
-            repeated = difference(answer, earlier)
+            repeated, apart = difference(answer, earlier), difference(answer[:1], alone)
         losses.append(-np.take_along_axis(answer, targets[rows][..., None], axis=-1)[..., 0].mean(axis=-1))
         kept.append(_at(answer, cuts[:, rows]).astype(np.float32))
-    late = questions.late_seconds
-    return Measured(np.concatenate(losses), answer, np.concatenate(kept, axis=1), repeated, late)
+    return Measured(np.concatenate(losses), answer, np.concatenate(kept, axis=1), repeated, apart)
 
 
-@dataclass(frozen=True)
-class Probe:
-    """Questions whose answers must equal those of `measured`.
+def probe(
+    session: Callable[[], AbstractContextManager[Questions]], windows: Windows, cuts: NDArray[np.int64], batch: int
+) -> Probed:
+    """Ask all questions about one training's weights, in one session after another.
 
-    Attributes:
-        measured: answers to the rows of `windows`, asked in questions of `batch` rows.
+    Args:
+        session: starts one that has the weights.
         cuts: (cuts, rows) as `draw_cuts` returns them.
-        tolerance: largest total variation distance between answers that should be equal.
+        batch: rows of a question.
     """
+    with session() as questions:
+        measured = measure(questions, windows, cuts, batch)
+    late, row = [questions.late_seconds], questions.row_seconds
+    with session() as questions:
+        state, rows = _repeat(questions, windows, measured.last)
+    late.append(questions.late_seconds)
+    distance, repeated = 0.0, measured.repeated
+    gains: list[NDArray[np.float64]] = []
+    for cut in range(len(cuts)):
+        with session() as questions:
+            changed, twice, gain = _change(questions, windows, measured, cuts, cut, batch)
+        late.append(questions.late_seconds)
+        distance, repeated, gains = max(distance, changed), max(repeated, twice), [*gains, gain]
+    distances = {"determinism": repeated, "state": state, "rows": max(rows, measured.alone), "causality": distance}
+    return Probed(measured, distances, float(np.concatenate(gains).mean()), min(late), row)
 
-    windows: Windows
-    measured: Measured
-    cuts: NDArray[np.int64]
-    batch: int
-    tolerance: float
 
-    def repeat(self, questions: Questions) -> list[Finding]:
-        """Ask the last rows as the first question of a session, then one of them alone, then half with other rows."""
-        last = self.measured.last
-        count, half = len(last), len(last) // 2
-        rows, positions = self.windows.rows[-count:, :-1], self.windows.positions[-count:]
-        first = difference(questions.ask(rows, positions), last)
-        alone = slice(half, half + 1)
-        apart = difference(questions.ask(rows[alone], positions[alone]), last[alone])
-        company = np.concatenate([self.windows.futures[:half], rows[half:]])
-        apart = max(apart, difference(questions.ask(company, positions)[half:], last[half:]))
-        return [
-            judged("state", first, self.tolerance, "answers as a session's first and as its last"),
-            judged("rows", apart, self.tolerance, "a row's answers alone and among other rows"),
-        ]
+def _repeat(questions: Questions, windows: Windows, last: Scores) -> tuple[float, float]:
+    """Ask one of the last rows alone, then all of them, which were a session's last question, then half with others.
 
-    def change(self, questions: Questions, cut: int) -> tuple[float, NDArray[np.float64]]:
-        """Ask what `measure` asked, in the same order and form, with other text after cut number `cut` of each row.
+    Returns:
+        tuple: distances of answers as a session's first and as its last, and of rows alone and among other rows.
+    """
+    count, half = len(last), len(last) // 2
+    rows, positions = windows.rows[-count:, :-1], windows.positions[-count:]
+    alone = slice(half, half + 1)
+    apart = difference(questions.ask(rows[alone], positions[alone]), last[alone])
+    first = difference(questions.ask(rows, positions), last)
+    company = np.concatenate([windows.futures[:half], rows[half:]])
+    return first, max(apart, difference(questions.ask(company, positions)[half:], last[half:]))
 
-        The session never sees a row whole, so that neither its state nor the number of the question tells it apart.
 
-        Returns:
-            tuple: the largest distance between answers at the cuts, and (rows,) the gain of the loss there, in nats,
-            by sight of the true next token.
-        """
-        cuts = self.cuts[cut]
-        ends = np.take_along_axis(self.windows.positions, cuts[:, None], axis=1)
-        others = np.roll(self.windows.futures, cut, axis=0)
-        later = np.arange(others.shape[1]) > ends
-        inputs = np.where(later, others, self.windows.rows[:, :-1])
-        targets = np.take_along_axis(self.windows.targets, cuts[:, None], axis=1)
-        worst, gains = 0.0, []
-        for start in [0, *range(0, len(inputs), self.batch)]:
-            rows = slice(start, start + self.batch)
-            (answer,) = _at(questions.ask(inputs[rows], self.windows.positions[rows]), cuts[None, rows])
-            whole = self.measured.at_cuts[cut, rows].astype(np.float64)
-            worst = max(worst, difference(answer, whole))
-            likely = np.exp([np.take_along_axis(scores, targets[rows], axis=-1)[:, 0] for scores in (whole, answer)])
-            gains.append(np.diff(np.log(np.maximum(likely, 1e-12)), axis=0)[0])
-        return worst, -np.concatenate(gains[1:])
+def _change(
+    questions: Questions, windows: Windows, measured: Measured, cuts: NDArray[np.int64], cut: int, batch: int
+) -> tuple[float, float, NDArray[np.float64]]:
+    """Ask what `measure` asked, in the same order and form, with other text after cut number `cut` of each row.
+
+    The session never sees a row whole, so that neither its state nor the number of the question tells it apart.
+
+    Returns:
+        tuple: the largest distance between answers at the cuts, that of two answers to one question, and (rows,) the
+        gain of the loss at the cuts, in nats, by sight of the true next token.
+    """
+    of_rows = cuts[cut]
+    ends = np.take_along_axis(windows.positions, of_rows[:, None], axis=1)
+    others = np.roll(windows.futures, cut, axis=0)
+    inputs = np.where(np.arange(others.shape[1]) > ends, others, windows.rows[:, :-1])
+    targets = np.take_along_axis(windows.targets, of_rows[:, None], axis=1)
+    worst, gains, answers = 0.0, [], []
+    for rows in [slice(1), slice(batch), *(slice(start, start + batch) for start in range(0, len(inputs), batch))]:
+        (answer,) = _at(questions.ask(inputs[rows], windows.positions[rows]), of_rows[None, rows])
+        answers.append(answer)
+        whole = measured.at_cuts[cut, rows].astype(np.float64)
+        worst = max(worst, difference(answer, whole))
+        likely = np.exp([np.take_along_axis(scores, targets[rows], axis=-1)[:, 0] for scores in (whole, answer)])
+        gains.append(np.diff(np.log(np.maximum(likely, 1e-12)), axis=0)[0])
+    return worst, difference(*answers[1:3]), -np.concatenate(gains[2:])
 
 
 def _at(answer: Scores, cuts: NDArray[np.int64]) -> Scores:
     """Return the answers (cuts, rows, vocabulary) at the indices `cuts`, (cuts, rows), of `answer`'s positions."""
     return answer[np.arange(len(answer)), cuts]
-
-
-def judged(name: str, value: float, tolerance: float, what: str) -> Finding:
-    """Return the finding on a total variation distance."""
-    text = f"{what} differ by {value:.2g} in total variation, of {tolerance:g} allowed"
-    return Finding(name, value <= tolerance, text, {"distance": value, "tolerance": tolerance})
 
 
 def question_rows(asked: int, vocabulary: int) -> int:

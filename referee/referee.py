@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,17 +17,30 @@ import numpy as np
 
 from judging.ground.errors import UsageError
 from referee import contents, probes
-from referee.probes import LEAKED_NATS, Measured, Probe, Questions
+from referee.probes import LEAKED_NATS, Measured, Probed, Questions
 from referee.sandbox import Sandbox, readable
 from referee.session import Limits, Session, Violation
-from referee.token_files import Windows, renumbered, shards, windows
+from referee.token_files import Windows, read, renumbered, shards, windows
 from referee.verdict import Finding, Verdict
 
 BUSY_LOOKS: Final = 5
 BUSY_SECONDS: Final = 0.08
 BUSY_SHARE: Final = 0.5
 """Share of looks above which a session that has handed over its weights is still at work."""
-CHANGED: Final = "answers before changed tokens"
+DISTANCES: Final = {
+    "determinism": "two answers to one question",
+    "state": "answers as a session's first and as its last",
+    "rows": "a row's answers alone and among other rows",
+    "causality": "answers before changed tokens",
+}
+"""Probe -> answers whose total variation distance it judges."""
+WITH: Final = {"real": "", "planted": " (renumbered tokens)"}
+FEW_TOKENS: Final = 4
+"""Times as many tokens as were asked: a training on fewer is named in the verdict."""
+UNCACHED: Final = (
+    "the system's files do not fit into half of the free memory: a session can leave notes for a later one by reading "
+    "them"
+)
 UNTRAINED_ROWS: Final = 16
 UNTRAINED_NATS: Final = 0.05
 """Nats by which an untrained model may be better than equal probabilities."""
@@ -41,8 +55,8 @@ class Examination:
         limits: limits of time, memory and size.
         rows: largest number of rows of validation tokens.
         tolerance: largest total variation distance between answers that should be equal.
-        margin: nats by which the loss with renumbered tokens may be higher; time_ratio: the same of the time, beyond
-            time_grace seconds.
+        margin: nats by which the loss with renumbered tokens may differ; time_ratio: factor by which the time may be
+            longer, beyond time_grace seconds.
         target: loss to reach, in nats; None for no target.
         fixed: token ids that keep their numbers, such as the one between documents.
         seed: seed of questions, renumbering and of the seeds that the submission gets.
@@ -80,7 +94,8 @@ class Referee:
     Args:
         train: file or folder of training tokens.
         validation: file or folder of validation tokens, which never enters the sandbox as a file.
-        folder: folder for the renumbered copy of the training tokens, as large as they are.
+        folder: folder for two copies of the training tokens, with their own numbers and renumbered. A submission is
+            trained on each; neither their form, their names nor their order tells them apart.
         isolated: see `Sandbox`.
 
     Raises:
@@ -103,10 +118,13 @@ class Referee:
         if both := [shard.path for shard in real if any(shard.path.samefile(other.path) for other in self.validation)]:
             raise UsageError(f"{both[0]} is in the training and in the validation data. Nothing was run.")
         self._windows()  # raises before the copy is made
-        data = {"real": real, "planted": renumbered(real, self.numbers, folder, "planted")}
+        numbers = {"real": np.arange(settings.vocabulary), "planted": self.numbers}
+        order = draw.permutation(sorted(numbers))
+        self._copies = {str(kind): f"copy{number}_" for number, kind in enumerate(order)}
+        data = {name: renumbered(real, numbers[kind], folder, name) for kind, name in self._copies.items()}
         self.sandbox = Sandbox(data, work_bytes=settings.limits.work_bytes, isolated=isolated)
-        for shard in data["planted"]:  # the server has them open; a referee that is killed leaves no copy
-            shard.path.unlink()
+        for shard in (shard for copies in data.values() for shard in copies):  # the server has them open; a referee
+            shard.path.unlink()  # that is killed leaves no copy
 
     def __enter__(self) -> Referee:
         """Return the referee."""
@@ -120,8 +138,12 @@ class Referee:
         """Examine a submission's files (`contents.read`); a breach of a rule that leaves nothing to ask ends it."""
         limits = self.settings.limits
         verdict = Verdict(contents.digest(files), self.sandbox.isolated)
-        finding = contents.examine(files, code_bytes=limits.code_bytes, literal_items=limits.literal_items)
+        validation = map(read, self.validation)
+        items = limits.literal_items
+        finding = contents.examine(files, code_bytes=limits.code_bytes, literal_items=items, validation=validation)
         verdict.findings.append(finding)
+        if self.sandbox.isolated and not self.sandbox.cached:
+            verdict.findings.append(Finding("sandbox", True, UNCACHED))
         if finding.passed:
             try:
                 self._examine(files, verdict)
@@ -141,7 +163,7 @@ class Referee:
         )
 
     def _examine(self, files: dict[str, bytes], verdict: Verdict) -> None:
-        names = ["real", "planted"]
+        names = [*self._copies]
         self._draw.shuffle(names)  # the submission cannot know which of its runs counts
         trained = {name: self._train(files, name, verdict) for name in names}
         real, planted = trained["real"], trained["planted"]
@@ -156,46 +178,59 @@ class Referee:
         rows = self._windows()  # of each examination: the error of this sample is in the spread of several
         batch = probes.question_rows(rows.positions.shape[1], self.settings.vocabulary)
         cuts = probes.draw_cuts(rows, probes.CUTS, self._draw)
-
-        def measure(weights: bytearray, asked: Windows) -> Measured:
-            with self._questions(files, weights, verdict) as questions:
-                return probes.measure(questions, asked, cuts[:, : len(asked.rows)], batch)
-
-        measured = measure(real.weights, rows)
-        add(Finding("answers", True, f"{len(measured.losses)} rows, loss {measured.loss:.4f}", {"loss": measured.loss}))
-        add(Finding("normalisation", True, "computed by the referee"))
-        add(probes.judged("determinism", measured.repeated, self.settings.tolerance, "two answers to one question"))
-        probe = Probe(rows, measured, cuts, batch, self.settings.tolerance)
-        with self._questions(files, real.weights, verdict) as questions:
-            verdict.findings += probe.repeat(questions)
-        late = [measured.late_seconds, questions.late_seconds]
-        changed = []
-        for cut in range(len(cuts)):
-            with self._questions(files, real.weights, verdict) as questions:
-                changed.append(probe.change(questions, cut))
-            late.append(questions.late_seconds)
-        add(probes.judged("causality", max(worst for worst, _ in changed), self.settings.tolerance, CHANGED))
-        gain = float(np.concatenate([gains for _, gains in changed]).mean())
-        text = f"sight of the next token lowers the loss by {gain:.2g} nats, of {LEAKED_NATS} allowed"
-        add(Finding("causality", gain <= LEAKED_NATS, text, {"gain_nats": gain}))
-
+        of_kind = {"real": rows, "planted": rows.renumbered(self.numbers)}
+        probed: dict[str, Probed] = {}
+        earlier = len(verdict.findings)
+        for name in names:
+            if verdict.failed:  # a breach ends the examination
+                return
+            session = partial(self._questions, files, trained[name].weights, verdict)
+            probed[name] = probes.probe(session, of_kind[name], cuts, batch)
+            verdict.findings[earlier:] = self._held(probed, 0.1 * real.train_seconds)
         few = Windows(rows.rows[:UNTRAINED_ROWS], rows.positions[:UNTRAINED_ROWS], rows.futures[:UNTRAINED_ROWS])
-        untrained = measure(real.untrained, few).loss
+        with self._questions(files, trained[names[0]].untrained, verdict) as questions:
+            untrained = probes.measure(questions, few, cuts[:, :UNTRAINED_ROWS], batch).loss
         uniform = math.log(self.settings.vocabulary)
         text = f"loss {untrained:.4f} before training; equal probabilities have {uniform:.4f}"
         add(Finding("untrained", untrained >= uniform - UNTRAINED_NATS, text, {"loss": untrained}))
-        theirs = measure(planted.weights, Windows(self.numbers[rows.rows], rows.positions, self.numbers[rows.futures]))
-        late.append(theirs.late_seconds)
-        allowed = self.settings.limits.late_seconds + 0.1 * real.train_seconds
-        text = f"{max(late):.2f} s to the first answer, beyond a later answer's time, of {allowed:.2f} s allowed"
-        add(Finding("late work", max(late) <= allowed, text, {"seconds": max(late)}))
-        self._compare(measured, theirs, real, planted, verdict)
-        # The result is that of the run in which nothing cached could help.
-        verdict.train_seconds, verdict.loss = planted.train_seconds, theirs.loss
+        if verdict.failed:
+            return
+        ours, theirs = probed["real"].measured, probed["planted"].measured
+        add(Finding("answers", True, f"{len(ours.losses)} rows, loss {ours.loss:.4f}", {"loss": ours.loss}))
+        add(Finding("normalisation", True, "computed by the referee"))
+        self._compare(ours, theirs, real, planted, verdict)
+        # The result is that of the run in which nothing cached could help; what it does when it is loaded is training.
+        verdict.train_seconds, verdict.loss = planted.train_seconds + probed["planted"].late_seconds, theirs.loss
+        tokens = planted.train_seconds / (3 * probed["planted"].row_seconds) * self.settings.context
+        if tokens < FEW_TOKENS * rows.rows.size:
+            verdict.remark = (
+                "before the hand-over it trained for so short a time that, at the speed of its answers, about "
+                f"{tokens:,.0f} tokens can have passed forward and back: a table of counts, or one that was brought "
+                "along; read the script"
+            )
         verdict.standard_error = float(theirs.losses.std(ddof=1) / math.sqrt(len(theirs.losses)))
         if (target := self.settings.target) is not None:
             text = f"loss {verdict.loss:.4f} +- {verdict.standard_error:.4f}, target {target:.4f}"
             add(Finding("target", verdict.loss <= target, text, {"loss": verdict.loss}))
+
+    def _held(self, probed: dict[str, Probed], more_seconds: float) -> list[Finding]:
+        """Return the findings on the answers of each training's weights, of each probe the worst; late work may take
+        `more_seconds` beyond its limit."""
+        tolerance, findings = self.settings.tolerance, []
+        kinds = [kind for kind in WITH if kind in probed]
+        for name, what in DISTANCES.items():
+            kind = max(kinds, key=lambda kind: probed[kind].distances[name])
+            value = probed[kind].distances[name]
+            text = f"{what} differ by {value:.2g} in total variation{WITH[kind]}, of {tolerance:g} allowed"
+            findings.append(Finding(name, value <= tolerance, text, {"distance": value, "tolerance": tolerance}))
+        kind = max(kinds, key=lambda kind: probed[kind].gain)
+        gain = probed[kind].gain
+        text = f"sight of the next token lowers the loss by {gain:.2g} nats{WITH[kind]}, of {LEAKED_NATS} allowed"
+        findings.append(Finding("causality", gain <= LEAKED_NATS, text, {"gain_nats": gain}))
+        late = max(one.late_seconds for one in probed.values())
+        allowed = self.settings.limits.late_seconds + more_seconds
+        text = f"{late:.2f} s to the first answer, beyond a later answer's time, of {allowed:.2f} s allowed"
+        return [*findings, Finding("late work", late <= allowed, text, {"seconds": late})]
 
     def _compare(self, ours: Measured, theirs: Measured, real: Trained, planted: Trained, verdict: Verdict) -> None:
         """Add the findings on loss and time with renumbered tokens."""
@@ -203,7 +238,8 @@ class Referee:
         noise = float(np.std(theirs.losses - ours.losses, ddof=1)) / math.sqrt(len(ours.losses))
         allowed = self.settings.margin + 3 * noise
         text = f"loss {theirs.loss:.4f} with renumbered tokens: {more:+.4f}, of {allowed:.4f} allowed"
-        verdict.findings.append(Finding("planted data", more <= allowed, text, {"more_nats": more, "allowed": allowed}))
+        passed = abs(more) <= allowed
+        verdict.findings.append(Finding("planted data", passed, text, {"more_nats": more, "allowed": allowed}))
         limit = real.train_seconds * self.settings.time_ratio + self.settings.time_grace
         text = f"{planted.train_seconds:.2f} s with renumbered tokens, {real.train_seconds:.2f} s without"
         passed = planted.train_seconds <= limit
@@ -234,7 +270,7 @@ class Referee:
             _, untrained = session.wait("built", limits.prepare_seconds, limits.weights_bytes)
             session.stage = "training"
             released = time.monotonic()
-            self.sandbox.give_data(name)
+            self.sandbox.give_data(self._copies[name])
             _, weights = session.wait("trained", limits.budget_seconds, limits.weights_bytes)
             received = time.monotonic()
             session.stage = "hand-over"

@@ -2,7 +2,8 @@
 
 The root is an empty folder in memory into which only the programs, Python, this package and the training data are
 mounted, read-only; the home, the validation data and all other files are absent. Set up with util-linux (`unshare`,
-`mount`, `pivot_root`, `setpriv`). Files of the submission are sent over a socket, not mounted.
+`mount`, `pivot_root`), for all sessions; the server gives each namespaces of its own. Files of the submission are sent
+over a socket, not mounted.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self
@@ -25,17 +26,15 @@ import psutil
 
 from judging.ground.errors import TimedrunError
 
-TOOLS: Final = ("unshare", "mount", "umount", "pivot_root", "setpriv", "sh")
+TOOLS: Final = ("unshare", "mount", "umount", "pivot_root", "sh")
 PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 SYSTEM: Final = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/usr")
-FILES: Final = ("/etc/ld.so.cache", "/etc/alternatives", "/sys/devices/system")
+FILES: Final = ("/etc/ld.so.cache", "/etc/alternatives", "/sys/devices/system/cpu")
 DEVICES: Final = ("null", "zero", "full", "random", "urandom")
 WORK: Final = "/referee"
 """Working folder of isolated code. `/tmp` is a link to it, unless the environment itself is in `/tmp`."""
 PACKAGE: Final = Path(__file__).resolve().parent
 READY_SECONDS: Final = 120.0
-USERS: Final = 61000
-"""First user id that submitted code runs as if the referee is started by root, plus the process id modulo 1000."""
 
 
 class SandboxUnavailable(TimedrunError):
@@ -70,7 +69,27 @@ def readable() -> list[Path]:
     return sorted(path for path in prefixes if not path.is_relative_to("/usr"))
 
 
-def mounts(root: str, data: Mapping[str, Sequence[Shard]], work_bytes: int) -> str:
+def read_ahead(folders: Iterable[Path]) -> bool:
+    """Read all files below `folders` into the page cache, where a session's reading of one then leaves no trace that
+    another could see by the time of its own; return False if they would take half of the memory that is available."""
+    room = psutil.virtual_memory().available // 2
+    for folder in folders:
+        for _, _, names, where in os.fwalk(folder):
+            for name in names:
+                try:
+                    file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=where)
+                except OSError:  # a link, or a file that submitted code cannot read either
+                    continue
+                with open(file, "rb", buffering=0) as opened:
+                    room -= os.fstat(file).st_size
+                    with contextlib.suppress(OSError):  # not a regular file
+                        os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_WILLNEED)
+            if room < 0:
+                return False
+    return True
+
+
+def mounts(root: str, data: Mapping[str, Sequence[Shard]]) -> str:
     """Return the shell commands that build the sandbox's root in the folder `root` and enter it."""
     lines = ["set -e", f"export PATH={PATH}"]
     lines.append(f"mount -t tmpfs -o mode=755,size=16m tmpfs {shlex.quote(root)} && cd {shlex.quote(root)}")
@@ -96,7 +115,7 @@ def mounts(root: str, data: Mapping[str, Sequence[Shard]], work_bytes: int) -> s
             bind(shard.path.resolve(), f"/data/{name}{number}")
     lines += [
         f"mkdir -p .{WORK} proc put_old && ln -s {WORK} dev/shm && mount -t proc proc proc",
-        f"mount -t tmpfs -o mode=1777,nosuid,nodev,size={work_bytes} tmpfs .{WORK}",
+        f"mount -t tmpfs -o mode=755,nosuid,nodev,size=1m tmpfs .{WORK}",  # the server's; a session has its own
         f"[ -e tmp ] || ln -s {WORK} tmp",
         "pivot_root . put_old && cd / && umount -l /put_old && rmdir /put_old",
         "mount -o remount,bind,ro,nosuid,nodev /",
@@ -124,32 +143,18 @@ class Sandbox:
         self._errors = open(Path(self._folder.name, "errors"), "w+b")  # noqa: SIM115 - closed in __exit__
         self.control, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         work = WORK if isolated else os.path.join(self._folder.name, "work")
-        arguments = self._arguments(data, work, other.fileno())
-        command = [sys.executable, "-m", "referee.server", json.dumps(arguments)]
+        command = [sys.executable, "-m", "referee.server", str(other.fileno())]
         environment = {"PATH": PATH, "HOME": work, "TMPDIR": work, "USER": "referee", "LANG": "C.UTF-8"}
-        environment |= {
-            "PYTHONPATH": os.fspath(PACKAGE.parent),
-            "PYTHONDONTWRITEBYTECODE": "1",
-            "VIRTUAL_ENV": sys.prefix,
-        }
+        environment |= {"PYTHONPATH": os.fspath(PACKAGE.parent), "PYTHONDONTWRITEBYTECODE": "1"}
+        environment["VIRTUAL_ENV"] = sys.prefix
         kept = ("CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH", "OMP_NUM_THREADS")
         environment |= {name: os.environ[name] for name in kept if name in os.environ}
         if isolated:
             if missing := [tool for tool in TOOLS if shutil.which(tool, path=PATH) is None]:
                 self._refuse(f"{' and '.join(missing)} not found; install util-linux 2.33 or newer")
             user = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
-            spaces = [
-                "--mount",
-                "--net",
-                "--ipc",
-                "--uts",
-                "--pid",
-                "--fork",
-                "--kill-child",
-                "--propagation",
-                "private",
-            ]
-            script = f"{mounts(self._folder.name, data, work_bytes)}\nexec {shlex.join(command)}"
+            spaces = ["--mount", "--pid", "--fork", "--kill-child", "--propagation", "private"]
+            script = f"{mounts(self._folder.name, data)}\nexec {shlex.join(command)}"
             command = ["unshare", *user, *spaces, "sh", "-c", script]
         else:
             os.mkdir(work)
@@ -163,31 +168,24 @@ class Sandbox:
             start_new_session=True,
         )
         other.close()
+        system = [path for path in map(Path, SYSTEM) if path.is_dir() and not path.is_symlink()]
+        self.cached = isolated and read_ahead([*system, *readable()])
         self.control.settimeout(READY_SECONDS)
+        with contextlib.suppress(OSError):  # it has ended; the reply says so
+            self.control.send(json.dumps(self._arguments(data, work, work_bytes)).encode())
         if self._reply() != "ready":
             self._errors.seek(0)
             self._refuse(self._errors.read()[-2000:].decode(errors="replace").strip() or "it ended without a message")
 
-    def _arguments(self, data: Mapping[str, Sequence[Shard]], work: str, control: int) -> dict[str, Any]:
-        drop: list[str] = []
-        if self.isolated:
-            drop = ["setpriv", "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs"]
-            if os.geteuid() == 0:
-                number = USERS + os.getpid() % 1000
-                drop += [f"--reuid={number}", f"--regid={number}", "--clear-groups"]
-        options = {
-            name: [
-                [
-                    f"/data/{name}{number}" if self.isolated else os.fspath(shard.path),
-                    shard.offset,
-                    shard.count,
-                    shard.dtype,
-                ]
-                for number, shard in enumerate(shards)
-            ]
-            for name, shards in data.items()
-        }
-        return {"data": options, "drop": drop, "control": control, "work": work, "isolated": self.isolated}
+    def _arguments(self, data: Mapping[str, Sequence[Shard]], work: str, work_bytes: int) -> dict[str, Any]:
+        options: dict[str, list[list[Any]]] = {}
+        for name, shards in data.items():
+            paths = [f"/data/{name}{n}" if self.isolated else os.fspath(s.path) for n, s in enumerate(shards)]
+            options[name] = [[path, s.offset, s.count, s.dtype] for path, s in zip(paths, shards, strict=True)]
+        # Of the machine a session sees nothing in /proc: its counters could be read as notes. A GPU's driver needs it.
+        shown = "hidepid=invisible" if any(Path("/dev").glob("nvidia*")) else "hidepid=invisible,subset=pid"
+        told = {"isolated": self.isolated, "root": os.geteuid() == 0, "proc": shown}
+        return {"data": options, "work": work, "work_bytes": work_bytes, **told}
 
     def _refuse(self, reason: str) -> None:
         self.__exit__()
@@ -222,14 +220,18 @@ class Sandbox:
         return self._reply() == "clean"
 
     def tally(self) -> Tally:
-        """Return the number and memory of the session's processes and threads, of which the server is none."""
+        """Return the number and memory of the session's processes and threads, of which the server and the first of
+        the session's namespace are none."""
         try:
             processes = psutil.Process(self.process.pid).children(recursive=True)
         except psutil.NoSuchProcess:
             processes = []
+        server = processes.pop(0).pid if self.isolated and processes else None
         states, memory = "", 0
-        for process in processes[1:] if self.isolated else processes:  # the first of an isolated tree is the server
+        for process in processes:
             with contextlib.suppress(psutil.Error, OSError):
+                if process.ppid() == server:
+                    continue
                 size = process.memory_info()
                 memory += size.rss - size.shared
                 for thread in Path(f"/proc/{process.pid}/task").iterdir():

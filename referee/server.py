@@ -1,17 +1,19 @@
-"""First process of the sandbox: imports torch, holds the training data, forks one process per session, ends them all.
+"""First process of the sandbox: imports torch, holds the training data, forks a session into namespaces of its own.
 
 It never runs submitted code. The data are opened where they are mounted, then the mount is removed, so that a
-submission has them only from the moment at which the referee starts the clock.
+submission has them only from the moment at which the referee starts the clock. A session has its own process numbers,
+network, kernel objects, work folder and, if the referee is root, user: it sees no process and no file of another.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import fcntl
 import importlib
 import json
 import os
-import platform
+import secrets
 import signal
 import socket
 import struct
@@ -19,71 +21,95 @@ import subprocess
 import sys
 from typing import Any, Final
 
-MESSAGE_BYTES: Final = 1 << 12
-ARCHITECTURES: Final = {
-    "x86_64": (0xC000003E, {"shmget": 29, "semget": 64, "msgget": 68, "mq_open": 240, "keyctl": 250}),
-    "aarch64": (0xC00000B7, {"mq_open": 180, "msgget": 186, "semget": 190, "shmget": 194, "keyctl": 219}),
-}
-"""Machine -> AUDIT_ARCH value, and numbers of the calls that open kernel objects which outlive their process."""
+from referee import system_calls
+
+MESSAGE_BYTES: Final = 1 << 17
+USERS: Final = range(61_000, 65_000)
+"""User ids, of which each session gets one by lot if the referee is started by root."""
+NEW_NAMESPACES: Final = 0x6C02_0000
+"""CLONE_NEWNS, NEWUTS, NEWIPC, NEWPID and NEWNET."""
 Shards = dict[str, list[list[Any]]]
 """Data set's name -> [descriptor, offset in bytes, tokens, dtype] of each shard."""
 
 
-def open_data(arguments: dict[str, Any]) -> None:
-    """Open the data, remove their mount, drop every capability and start again as the server."""
-    shards: Shards = {}
-    for name, value in arguments["data"].items():
-        shards[name] = [[os.open(path, os.O_RDONLY), *rest] for path, *rest in value]
-    for shard in (shard for of_name in shards.values() for shard in of_name):
-        os.set_inheritable(shard[0], True)
-    prefix: list[str] = arguments["drop"]
-    if prefix:
-        subprocess.run(["umount", "-l", "/data"], check=True)
-    rest = json.dumps({**arguments, "data": shards, "drop": None})
-    command = [*prefix, sys.executable, "-m", "referee.server", rest]
-    os.execvp(command[0], command)
+def _called(name: str, *values: Any) -> None:
+    """Call a function of the C library. Raises OSError if it fails."""
+    if getattr(ctypes.CDLL(None, use_errno=True), name)(*values) < 0:
+        raise OSError(ctypes.get_errno(), f"{name}: {os.strerror(ctypes.get_errno())}")
 
 
 def set_dumpable(allowed: bool) -> None:
-    """Allow or forbid processes of the same user to read this one's memory and descriptors (prctl, PR_SET_DUMPABLE).
+    """Allow or forbid processes of the same user to read this one's memory and descriptors (prctl, PR_SET_DUMPABLE)."""
+    _called("prctl", 4, ctypes.c_ulong(allowed), 0, 0, 0)
+
+
+def enter_namespaces(work: str, work_bytes: int, user: int | None, shown: str) -> None:
+    """Leave this process for one that is the first of new namespaces, with an empty work folder and a loopback.
+
+    Args:
+        user: owner of the folder `work`, which holds at most `work_bytes`; None for this one.
+        shown: options of /proc.
 
     Raises:
         OSError: the kernel refused.
     """
-    if ctypes.CDLL(None, use_errno=True).prctl(4, ctypes.c_ulong(allowed), 0, 0, 0):
-        raise OSError(ctypes.get_errno(), "the kernel refused to protect the server's memory (prctl)")
+    _called("unshare", NEW_NAMESPACES)
+    if os.fork():
+        os._exit(0)
+    _called("mount", b"proc", b"/proc", b"proc", ctypes.c_ulong(0xE), shown.encode())
+    owner = "" if user is None else f",uid={user},gid={user}"
+    options = f"mode=700,size={work_bytes}{owner}"
+    _called("mount", b"tmpfs", work.encode(), b"tmpfs", ctypes.c_ulong(0x6), options.encode())
+    with socket.socket() as any_socket:
+        fcntl.ioctl(any_socket, 0x8914, struct.pack("16sh14x", b"lo", 1))  # SIOCSIFFLAGS, IFF_UP
 
 
-def forbid_lasting_objects() -> None:
-    """Forbid the calls in `ARCHITECTURES`, through which a session could leave notes for a later one (seccomp).
-
-    They, and those of another architecture, fail with ENOSYS. Keys are reached by `keyctl` alone: it also forbids
-    add_key and request_key, the two numbers before it. Raises OSError if the kernel refused, or the machine is of
-    another architecture."""
-    machine = platform.machine()
-    if machine not in ARCHITECTURES:
-        raise OSError(f"no table of system calls for {machine}; {' and '.join(ARCHITECTURES)} have one")
-    architecture, calls = ARCHITECTURES[machine]
-    numbers = [*calls.values(), calls["keyctl"] - 1, calls["keyctl"] - 2]
-    load, equal, at_least, end = 0x20, 0x15, 0x35, 0x06
-    lines = [(load, 0, 0, 4), (equal, 0, len(numbers) + 3, architecture), (load, 0, 0, 0)]
-    lines.append((at_least, len(numbers) + 1, 0, 0x40000000))  # x32, a second numbering of x86_64
-    lines += [(equal, left, 0, number) for left, number in zip(range(len(numbers), 0, -1), numbers, strict=True)]
-    lines += [(end, 0, 0, 0x7FFF0000), (end, 0, 0, 0x00050000 | 38)]  # allow; ENOSYS
-    code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *line) for line in lines))
-    program = ctypes.create_string_buffer(struct.pack("HP", len(lines), ctypes.addressof(code)))
-    if ctypes.CDLL(None, use_errno=True).prctl(22, ctypes.c_ulong(2), program, 0, 0):
-        raise OSError(ctypes.get_errno(), "the kernel refused to filter system calls (prctl)")
+def drop_rights(user: int | None) -> None:
+    """Give up every capability, now and for programs that are started, and become `user`."""
+    _called("prctl", 38, ctypes.c_ulong(1), 0, 0, 0)  # PR_SET_NO_NEW_PRIVS
+    for capability in range(64):
+        with contextlib.suppress(OSError):  # numbers that this kernel does not have
+            _called("prctl", 24, ctypes.c_ulong(capability), 0, 0, 0)  # PR_CAPBSET_DROP
+    if user is not None:
+        os.setgroups([])
+        os.setresgid(user, user, user)
+        os.setresuid(user, user, user)
+    _called("capset", struct.pack("Ii", 0x2008_0522, 0), bytes(24))
 
 
-def serve(control: socket.socket, shards: Shards, work: str, isolated: bool) -> None:
+def first_process(work: int) -> None:
+    """Reap the processes of a session's namespace until that numbered `work` ends, and with this one all others."""
+    with contextlib.suppress(ChildProcessError):
+        while os.wait()[0] != work:
+            pass
+    os._exit(0)
+
+
+def serve(control: socket.socket, arguments: dict[str, Any], shards: Shards) -> None:
     """Obey the referee until it closes `control`."""
     from referee import child  # torch, which takes seconds: once, here, for all sessions
 
     importlib.import_module("torch._dynamo")  # which optimizers import when they are made
+    importlib.import_module("torch").cpu._is_avx2_supported()  # reads files that a session does not see
+
+    isolated, work = arguments["isolated"], arguments["work"]
+
+    def enter() -> int | None:
+        user = secrets.choice(USERS) if arguments["root"] else None
+        enter_namespaces(work, arguments["work_bytes"], user, arguments["proc"])
+        return user
 
     os.umask(0o077)
-    set_dumpable(False)  # its memory and descriptors are closed to submitted code, which has the same user
+    set_dumpable(False)  # its memory and descriptors are closed to submitted code without a sandbox
+    if isolated:
+        tried = os.fork()
+        if tried == 0:
+            enter()
+            system_calls.program(os.uname().machine)
+            os._exit(0)
+        os.waitpid(tried, 0)
+        if os.wait()[1]:
+            return  # what was refused is on standard error
     control.send(b"ready")
     gate, running = None, 0
     while True:
@@ -99,10 +125,17 @@ def serve(control: socket.socket, shards: Shards, work: str, isolated: bool) -> 
                         os.close(shard[0])
                     control.close()
                     gate.close()
-                    set_dumpable(True)
                     if isolated:
-                        forbid_lasting_objects()
+                        user = enter()
+                        if code := os.fork():
+                            drop_rights(None)
+                            first_process(code)
+                        drop_rights(user)
+                        system_calls.forbid()
+                    set_dumpable(True)
                     child.run(socket.socket(fileno=descriptors[0]), inside, descriptors[1], work, isolated)
+                if isolated:
+                    os.waitpid(running, 0)  # it has left for the first process of the session
                 inside.close()
                 for descriptor in descriptors:
                     os.close(descriptor)
@@ -113,7 +146,7 @@ def serve(control: socket.socket, shards: Shards, work: str, isolated: bool) -> 
                     socket.send_fds(gate, [described], [descriptor for descriptor, *_ in of_name])
             case ["end"]:
                 _end(running)
-                control.send(b"clean" if _wiped(work) else b"dirty")
+                control.send(b"clean" if isolated or _wiped(work) else b"dirty")
     _end(running)
 
 
@@ -138,12 +171,17 @@ def _wiped(work: str) -> bool:
 
 
 def main() -> None:
-    """Run as `python -m referee.server ARGUMENTS`, with JSON of data, drop, control, work and isolated."""
-    arguments = json.loads(sys.argv[1])
-    if arguments["drop"] is not None:
-        open_data(arguments)
-    control = socket.socket(fileno=arguments["control"])  # of type SOCK_SEQPACKET
-    serve(control, arguments["data"], arguments["work"], arguments["isolated"])
+    """Run as `python -m referee.server DESCRIPTOR` of a socket of type SOCK_SEQPACKET, whose first message is JSON of
+    data, work, work_bytes, isolated, root and proc: a session can read the command line."""
+    control = socket.socket(fileno=int(sys.argv[1]))
+    arguments = json.loads(control.recv(MESSAGE_BYTES))
+    shards = {
+        name: [[os.open(path, os.O_RDONLY), *rest] for path, *rest in of_name]
+        for name, of_name in arguments.pop("data").items()
+    }
+    if arguments["isolated"]:
+        subprocess.run(["umount", "-l", "/data"], check=True)
+    serve(control, arguments, shards)
     os._exit(0)  # torch's modules would be collected first
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,7 +60,8 @@ def read(place: Shard) -> Tokens:
 
 
 def renumbered(sources: Sequence[Shard], numbers: NDArray[np.int64], folder: Path, name: str) -> list[Shard]:
-    """Write copies of shards whose token t is `numbers[t]`. Raises DataError if a token is not in the vocabulary."""
+    """Write copies of shards whose token t is `numbers[t]`: of the tokens alone and of no date, so that copies with
+    other numbers are equal in form. Raises DataError if a token is not in the vocabulary."""
     copies = []
     for index, source in enumerate(sources):
         copy = folder / f"{name}{index}"
@@ -70,6 +72,7 @@ def renumbered(sources: Sequence[Shard], numbers: NDArray[np.int64], folder: Pat
                 if int(chunk.max()) >= len(numbers) or int(chunk.min()) < 0:
                     raise DataError(f"{source.path}: token {chunk.max()} where the vocabulary is {len(numbers)}")
                 file.write(numbers[chunk].astype(tokens.dtype).tobytes())
+        os.utime(copy, (0, 0))
         copies.append(Shard(copy, 0, source.count, source.dtype))
     return copies
 
@@ -92,6 +95,10 @@ class Windows:
     def targets(self) -> NDArray[np.int64]:
         """Return the token after each position, (windows, asked)."""
         return np.take_along_axis(self.rows, self.positions + 1, axis=1)
+
+    def renumbered(self, numbers: NDArray[np.int64]) -> Windows:
+        """Return the same rows, whose token t is `numbers[t]`."""
+        return Windows(numbers[self.rows], self.positions, numbers[self.futures])
 
 
 def windows(

@@ -46,9 +46,11 @@ class Verdict:
         digest: SHA-256 of the submission's files.
         isolated: True if the code ran in the sandbox.
         findings: findings of the probes that were run.
-        train_seconds: from the data's release to the receipt of the weights; None if that was not reached.
+        train_seconds: from the data's release to the receipt of the weights, and late work; None if that was not
+            reached.
         loss: mean loss of the validation tokens that were asked about, in nats; standard_error of that mean.
         output: last bytes that the submission printed.
+        remark: what a reader should know of an accepted submission; empty if there is nothing.
     """
 
     digest: str
@@ -58,6 +60,7 @@ class Verdict:
     loss: float | None = None
     standard_error: float | None = None
     output: str = ""
+    remark: str = ""
 
     @property
     def failed(self) -> list[Finding]:
@@ -78,14 +81,15 @@ class Verdict:
         if self.failed:
             return f"rejected: {', '.join(dict.fromkeys(finding.probe for finding in self.failed))}{where}"
         loss = f"loss {self.loss:.4f} +- {self.standard_error:.4f}"
-        return f"accepted: {loss} in {self.train_seconds:.2f} s of training{where}"
+        remark = self.remark and f"; but {self.remark}"
+        return f"accepted: {loss} in {self.train_seconds:.2f} s of training{remark}{where}"
 
     def as_json(self) -> dict[str, Any]:
         """Return the verdict as JSON."""
         findings = [asdict(finding) for finding in self.findings]
         shown = {"accepted": not self.failed, "isolated": self.isolated, "submission_sha256": self.digest}
         measured = {"train_seconds": self.train_seconds, "loss": self.loss, "standard_error": self.standard_error}
-        return {**shown, **measured, "findings": findings, "output": self.output}
+        return {**shown, **measured, "findings": findings, "remark": self.remark, "output": self.output}
 
     def lines(self, width: int | None) -> list[str]:
         """Return a table of all probes and the verdict."""

@@ -41,6 +41,14 @@ def token_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="session", autouse=True)
+def unread() -> Iterator[None]:
+    """Leave the system's files where they are: to read them all takes seconds for each sandbox."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("referee.sandbox.read_ahead", lambda folders: True)
+        yield
+
+
 @pytest.fixture(scope="session")
 def referee(token_files: Path) -> Iterator[Referee]:
     """Return a referee whose sandbox is shared. Its looks at a session that has handed over its weights are quick."""

@@ -7,7 +7,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from referee.server import ARCHITECTURES
+from referee.system_calls import CLONE, MACHINES, OWN, REFUSED
+from tests.referee.informed_cheats import NOTES
 
 pytestmark = pytest.mark.processes
 START = "import os, sys, time\nfrom base import *\ndef build(task):\n    return Bigram(task.vocabulary)\n"
@@ -27,15 +28,16 @@ HOSTILE = {
         "for _ in range(4): os.fork()\n    found = bytearray(os.urandom(1 << 20)) * 300\n    time.sleep(60)",
         "bytes of memory, of 2,147,483,648 allowed",
     ),
+    "takes memory that no process has": ("os.memfd_create('found')", "Function not implemented"),
     "hangs": ("time.sleep(60)", "longer than 2 s"),
     "spins, deaf to signals": (
         "import signal\n    for n in (2, 15): signal.signal(n, signal.SIG_IGN)\n    while True: pass",
         "longer than 2 s",
     ),
     "kills itself": ("os.kill(os.getpid(), 9)", "ended without an answer"),
-    "kills all it can reach": ("try: os.kill(-1, 9)\n    except ProcessLookupError: time.sleep(60)", "longer than 2 s"),
+    "kills all it can reach": ("try: os.kill(-1, 9)\n    except OSError: time.sleep(60)", "longer than 2 s"),
     "stops the server and its parent": (
-        "os.kill(1, 9)\n    os.kill(1, 19)\n    os._exit(0)",
+        "for number in (9, 19):\n        try: os.kill(1, number)\n        except OSError: pass\n    os._exit(0)",
         "ended without an answer",
     ),
     "writes to the host": ("open('/usr/x', 'w')", "Error"),
@@ -71,18 +73,33 @@ def test_a_hostile_build_or_answer_is_ended_too(name, stage, examine):
     assert (finding.probe, reason in finding.reason) == (stage, True), finding
 
 
-def test_a_session_cannot_leave_notes_in_the_kernel_for_a_later_one(examine):
-    numbers = ARCHITECTURES[platform.machine()][1]
+def test_a_session_cannot_call_what_lasts_beyond_it_or_reaches_other_processes(examine):
+    column = MACHINES[platform.machine()][1]
     body = (
-        f"import ctypes\n    calls = {numbers}\n"
-        "    wanted = {'shmget': (7, 64, 0o1600), 'semget': (7, 1, 0o1600), 'msgget': (7, 0o1600), "
-        "'mq_open': (b'notes', 0o102, 0o600, None), 'keyctl': (0, -4, 1)}\n"
-        "    libc = ctypes.CDLL(None, use_errno=True)\n"
-        "    found = [(libc.syscall(calls[name], *rest), ctypes.get_errno()) for name, rest in wanted.items()]\n"
-        "    raise ValueError(f'{sorted(wanted) == sorted(calls)} {set(found)}')"
+        "import ctypes\n    libc = ctypes.CDLL(None, use_errno=True)\n"
+        "    def refused(*call): return libc.syscall(*call) == -1 and ctypes.get_errno() == 38\n"
+        f"    found = [name for name, number in {[(name, of[column]) for name, of in REFUSED.items()]}"
+        " if not refused(number, 0, 0, 0, 0, 0, 0)]\n"
+        f"    found += [number for number in {[of[column] for of in OWN.values()]}"
+        " if not refused(number, 1, 7, 0, 0)]\n"
+        f"    found += [flag for flag in range(17, 31) if {0x7E02_0000} >> flag & 1"
+        f" if not refused({CLONE[column]}, 1 << flag | 17, 0, 0, 0, 0)]\n"
+        "    os.sched_setaffinity(0, os.sched_getaffinity(0))\n    raise ValueError(f'allowed: {found}')"
     )
     (finding,) = examine(f"{START}def train(model, task, shards):\n    {body}\n").failed
-    assert "ValueError: True {(-1, 38)} " in finding.reason, finding.reason
+    assert "ValueError: allowed: [] " in finding.reason, finding.reason
+
+
+def test_a_session_leaves_no_note_for_a_later_one(examine):
+    lines = [f"    note({name!r}, lambda: {seen}, lambda: {leave})\n" for name, (seen, leave) in NOTES.items()]
+    code = START.replace("def build", "import resource\ndef build", 1).replace(
+        "    return",
+        "    found = []\n    def note(name, seen, leave):\n        try:\n            if seen(): found.append(name)\n"
+        "        except OSError: pass\n        try: leave()\n        except OSError: pass\n"
+        f"{''.join(lines)}    if found: raise ValueError(f'seen: {{found}}')\n    return",
+    )
+    verdict = examine(f"{code}def train(model, task, shards):\n    fit(model, task, shards)\n")
+    assert not verdict.failed, verdict.lines(None)
 
 
 def test_files_that_forbid_their_removal_are_removed(examine):
@@ -96,12 +113,12 @@ def test_files_that_forbid_their_removal_are_removed(examine):
 
 def test_a_session_sees_no_network_no_other_process_and_no_file_of_the_host(examine, token_files):
     body = (
-        "routes = open('/proc/net/route').readlines()[1:]\n"
+        "routes = open('/proc/self/net/route').readlines()[1:]\n"
         "    processes = [name for name in os.listdir('/proc') if name.isdigit()]\n"
         "    seen = [name for name in ('VALIDATION', '/etc/passwd', '/home', '/data/real0') if os.path.exists(name)]\n"
         "    capabilities = [line for line in open('/proc/self/status') if line.startswith('CapEff')][0].split()[1]\n"
         "    raise ValueError(f'{routes} {len(processes)} {seen} {int(capabilities, 16)}')"
     )
     (finding,) = examine(f"{START}def train(model, task, shards):\n    {body}\n").failed
-    assert "ValueError: [] 2 [] 0 " in finding.reason, finding.reason
+    assert "ValueError: [] 1 [] 0 " in finding.reason, finding.reason
     assert (token_files / "validation.npy").exists()

@@ -106,6 +106,28 @@ def test_both_kinds_of_token_files_are_read_and_renumbered_alike(tmp_path):
         assert (read(shard) == tokens).all() and (np.argsort(numbers)[read(copy)] == tokens).all()
 
 
+@pytest.mark.parametrize("kind", ["npy", "bin"])
+def test_the_two_copies_that_a_submission_is_trained_on_are_equal_in_form(kind, token_files, tmp_path, monkeypatch):
+    tokens = np.load(token_files / "train.npy")
+    write_shard(tmp_path / "train.bin", tokens)
+    np.save(tmp_path / "train.npy", tokens)
+    first, made = set(), []
+
+    def sandboxed(data, **_):
+        made[:] = [(name, of_name) for name, of_name in data.items()]
+        forms = [
+            (len(name), shard.offset, shard.count, shard.dtype, *(getattr(shard.path.stat(), f) for f in FORM))
+            for name, (shard,) in data.items()
+        ]
+        assert forms[0] == forms[1]
+        first.add((read(made[0][1][0]) == tokens).all() == (min(data) == made[0][0]))
+
+    monkeypatch.setattr("referee.referee.Sandbox", sandboxed)
+    for seed in range(8):
+        Referee(Examination(64, 32, seed=seed), tmp_path / f"train.{kind}", token_files / "validation.npy", tmp_path)
+    assert first == {True, False}  # neither name nor order of writing says which is which
+
+
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
@@ -130,6 +152,7 @@ def test_rows_do_not_overlap_and_positions_are_a_sample_where_answers_would_be_l
     assert (found.targets == np.take_along_axis(found.rows, found.positions, 1) + 1).all()
 
 
+FORM = ("st_mode", "st_size", "st_mtime_ns", "st_uid", "st_dev", "st_nlink")
 LOSSES = [3.2761, 3.2790, 3.2784, 3.2769, 3.2775]
 
 

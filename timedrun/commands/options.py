@@ -264,12 +264,12 @@ def add_referee(parser: ArgumentParser) -> None:
     add("--rows", type=at_least(8), default=512, metavar="N", help="rows of validation tokens (default: 512)")
     near = "largest total variation distance of answers that must be equal (default: 0.001 on cpu, else 0.02)"
     add("--tolerance", type=above_zero, metavar="D", help=near)
-    more = "nats by which the loss on renumbered tokens may be higher (default: 0.05)"
+    more = "nats by which the loss on renumbered tokens may differ (default: 0.05)"
     add("--margin", type=above_zero, default=0.05, metavar="NATS", help=more)
     fixed = "token ids that keep their number in the renumbered text, such as the one between documents"
     add("--fixed", type=not_negative_int, nargs="+", default=[], metavar="ID", help=fixed)
     add("--seed", type=not_negative_int, help="seed of all draws (default: random, and reported)")
-    scratch = "folder for a renumbered copy of the training tokens (default: the system's temporary folder)"
+    scratch = "folder for two copies of the training tokens (default: the system's temporary folder)"
     _add_path(parser, "--scratch", scratch)
     unsafe = "run the code as a plain process with all of your rights; the verdict says so"
     add("--no-sandbox", action="store_true", help=unsafe)

@@ -1,0 +1,64 @@
+"""Validation text in a submission's files, in whatever symbols, is found; code and quotations are not."""
+
+import base64
+import lzma
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from referee import contents
+from referee.known_text import ALLOWED, windows_held
+from tests.referee.conftest import text
+from tests.referee.submissions import CHEATS, HONEST
+from tests.referee.test_zoo import STYLES
+
+VALIDATION = text(3200, 2)
+OTHER = np.random.default_rng(3).permutation(64)[VALIDATION]  # other numbers for the same text
+LETTERS = "".join(chr(48 + token) for token in OTHER)
+PACKED = {
+    "letters": repr(LETTERS),
+    "letters from the middle of the text": repr(LETTERS[777:]),
+    "short texts": "[" + ", ".join(repr(LETTERS[n : n + 50]) for n in range(0, 3200, 50)) + "]",
+    "words": repr(" ".join(f"w{token}" for token in OTHER)),
+    "numbers": repr(OTHER.tolist()),
+    "negative numbers": repr((-OTHER).tolist()),
+    "bytes": repr(OTHER.astype("<u1").tobytes()),
+    "pairs of bytes": repr(OTHER.astype("<u2").tobytes()),
+    "hexadecimal": repr(OTHER.astype("<u1").tobytes().hex()),
+    "base 64": repr(base64.b64encode(OTHER.astype("<u2").tobytes()).decode()),
+    "packed base 85": repr(base64.b85encode(zlib.compress(OTHER.astype("<u1").tobytes())).decode()),
+    "packed otherwise": repr(base64.b64encode(lzma.compress(LETTERS.encode()))),
+}
+LIMITS = {"code_bytes": 1 << 20, "literal_items": 20_000}
+
+
+@pytest.mark.parametrize("name", PACKED)
+def test_validation_text_that_is_known_by_heart_is_found(name):
+    found = contents.examine({"submission.py": f"TEXT = {PACKED[name]}\n".encode()}, **LIMITS, validation=[VALIDATION])
+    assert not found.passed and "tokens of the validation data, of 1,024 allowed" in found.reason
+    assert int(found.reason.split()[4].replace(",", "")) > 2000
+
+
+def test_validation_text_in_a_config_is_found():
+    files = {"submission.py": b"", "text.json": repr(OTHER.tolist()).encode(), "text.txt": LETTERS.encode()}
+    assert windows_held(files, [VALIDATION]) > ALLOWED
+
+
+def test_scripts_and_a_quotation_hold_no_validation_text():
+    codes = [*HONEST.values(), *(code for probe, code in CHEATS.values() if probe != "contents")]
+    folders = [contents.read(STYLES / style, 1 << 20) for style in ("speed_run", "chat")]
+    for files in [
+        *folders,
+        *({"submission.py": code.encode()} for code in codes),
+        {"a.py": Path(__file__).read_bytes()},
+    ]:
+        assert windows_held(files, [VALIDATION]) == 0
+    quoted = {"submission.py": repr(LETTERS[:1000]).encode()}
+    assert contents.examine(quoted, **LIMITS, validation=[VALIDATION]).passed
+
+
+def test_a_regular_pattern_is_no_text():
+    files = {"submission.py": repr([n % 7 for n in range(4000)]).encode()}
+    assert windows_held(files, [np.arange(4000, dtype=np.uint16) % 7, np.zeros(4000, np.uint16)]) == 0
