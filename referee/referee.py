@@ -16,11 +16,12 @@ from typing import Any, Final
 import numpy as np
 
 from judging.ground.errors import UsageError
-from referee import contents, probes
+from referee import contents, probes, training_time
 from referee.probes import LEAKED_NATS, Measured, Probed, Questions
 from referee.sandbox import Sandbox, readable
 from referee.session import Limits, Session, Violation
 from referee.token_files import Windows, read, renumbered, shards, windows
+from referee.training_time import Allowance, TrainingTime
 from referee.verdict import Finding, Verdict
 
 BUSY_LOOKS: Final = 5
@@ -79,12 +80,12 @@ class Examination:
 
 @dataclass(frozen=True)
 class Trained:
-    """Weights before and after training, and the time from the data's release to the receipt of the weights."""
+    """Weights before and after training, and the times of both."""
 
     untrained: bytearray
     weights: bytearray
     prepare_seconds: float
-    train_seconds: float
+    time: TrainingTime
     busy: float
 
 
@@ -170,7 +171,7 @@ class Referee:
         add = verdict.findings.append
         slowest = max(training.prepare_seconds for training in trained.values())
         add(Finding("preparation", True, f"{slowest:.2f} s before the clock", {"seconds": slowest}))
-        add(Finding("training", True, f"{real.train_seconds:.2f} s", {"seconds": real.train_seconds}))
+        add(Finding("training", True, f"{real.time.seconds:.2f} s", {"seconds": real.time.seconds}))
         busy = max(training.busy for training in trained.values())
         text = f"at work at {busy:.0%} of the looks after the weights were received, of {BUSY_SHARE:.0%} allowed"
         add(Finding("hand-over", busy <= BUSY_SHARE, text, {"share": busy}))
@@ -186,7 +187,7 @@ class Referee:
                 return
             session = partial(self._questions, files, trained[name].weights, verdict)
             probed[name] = probes.probe(session, of_kind[name], cuts, batch)
-            verdict.findings[earlier:] = self._held(probed, 0.1 * real.train_seconds)
+            verdict.findings[earlier:] = self._held(probed, 0.1 * real.time.seconds)
         few = Windows(rows.rows[:UNTRAINED_ROWS], rows.positions[:UNTRAINED_ROWS], rows.futures[:UNTRAINED_ROWS])
         with self._questions(files, trained[names[0]].untrained, verdict) as questions:
             untrained = probes.measure(questions, few, cuts[:, :UNTRAINED_ROWS], batch).loss
@@ -198,10 +199,18 @@ class Referee:
         ours, theirs = probed["real"].measured, probed["planted"].measured
         add(Finding("answers", True, f"{len(ours.losses)} rows, loss {ours.loss:.4f}", {"loss": ours.loss}))
         add(Finding("normalisation", True, "computed by the referee"))
-        self._compare(ours, theirs, real, planted, verdict)
+        self._compare(ours, theirs, verdict)
+
+        def again() -> tuple[TrainingTime, TrainingTime]:
+            self._draw.shuffle(names)
+            times = {name: self._train(files, name, verdict).time for name in names}
+            return times["planted"], times["real"]
+
+        allowance = Allowance(self.settings.time_ratio, self.settings.time_grace)
+        add(training_time.judged(allowance, (planted.time, real.time), again))
         # The result is that of the run in which nothing cached could help; what it does when it is loaded is training.
-        verdict.train_seconds, verdict.loss = planted.train_seconds + probed["planted"].late_seconds, theirs.loss
-        tokens = planted.train_seconds / (3 * probed["planted"].row_seconds) * self.settings.context
+        verdict.train_seconds, verdict.loss = planted.time.seconds + probed["planted"].late_seconds, theirs.loss
+        tokens = planted.time.seconds / (3 * probed["planted"].row_seconds) * self.settings.context
         if tokens < FEW_TOKENS * rows.rows.size:
             verdict.remark = (
                 "before the hand-over it trained for so short a time that, at the speed of its answers, about "
@@ -232,18 +241,14 @@ class Referee:
         text = f"{late:.2f} s to the first answer, beyond a later answer's time, of {allowed:.2f} s allowed"
         return [*findings, Finding("late work", late <= allowed, text, {"seconds": late})]
 
-    def _compare(self, ours: Measured, theirs: Measured, real: Trained, planted: Trained, verdict: Verdict) -> None:
-        """Add the findings on loss and time with renumbered tokens."""
+    def _compare(self, ours: Measured, theirs: Measured, verdict: Verdict) -> None:
+        """Add the finding on the loss with renumbered tokens."""
         more = theirs.loss - ours.loss
         noise = float(np.std(theirs.losses - ours.losses, ddof=1)) / math.sqrt(len(ours.losses))
         allowed = self.settings.margin + 3 * noise
         text = f"loss {theirs.loss:.4f} with renumbered tokens: {more:+.4f}, of {allowed:.4f} allowed"
         passed = abs(more) <= allowed
         verdict.findings.append(Finding("planted data", passed, text, {"more_nats": more, "allowed": allowed}))
-        limit = real.train_seconds * self.settings.time_ratio + self.settings.time_grace
-        text = f"{planted.train_seconds:.2f} s with renumbered tokens, {real.train_seconds:.2f} s without"
-        passed = planted.train_seconds <= limit
-        verdict.findings.append(Finding("planted data", passed, text, {"seconds": planted.train_seconds}))
 
     @contextmanager
     def _session(self, files: dict[str, bytes], role: str, verdict: Verdict) -> Iterator[Session]:
@@ -269,13 +274,15 @@ class Referee:
         with self._session(files, "train", verdict) as session:
             _, untrained = session.wait("built", limits.prepare_seconds, limits.weights_bytes)
             session.stage = "training"
+            load = session.load()
             released = time.monotonic()
             self.sandbox.give_data(self._copies[name])
             _, weights = session.wait("trained", limits.budget_seconds, limits.weights_bytes)
             received = time.monotonic()
             session.stage = "hand-over"
+            duration = TrainingTime.between(load, session.load(), received - released)
             busy = session.busy_share(BUSY_LOOKS, BUSY_SECONDS)
-        return Trained(untrained, weights, released - started, received - released, busy)
+        return Trained(untrained, weights, released - started, duration, busy)
 
     @contextmanager
     def _questions(self, files: dict[str, bytes], weights: bytearray, verdict: Verdict) -> Iterator[Questions]:

@@ -53,14 +53,17 @@ class Shard:
 
 @dataclass(frozen=True)
 class Tally:
-    """Processes and threads of a session, those that run or wait for a core, and memory.
+    """Processes and threads of a session, those that run or wait for a core, memory, and CPU seconds.
 
-    A page of memory that several processes share counts for each of them.
+    A page of memory that several processes share counts for each of them. `waited` has each thread's seconds of waiting
+    for a core (schedstat of proc), by its number.
     """
 
     tasks: int
     running: int
     memory_bytes: int
+    cpu_seconds: float
+    waited: dict[int, float]
 
 
 def readable() -> list[Path]:
@@ -227,16 +230,20 @@ class Sandbox:
         except psutil.NoSuchProcess:
             processes = []
         server = processes.pop(0).pid if self.isolated and processes else None
-        states, memory = "", 0
+        states, memory, cpu = "", 0, 0.0
+        waited: dict[int, float] = {}
         for process in processes:
             with contextlib.suppress(psutil.Error, OSError):
+                cpu += sum(process.cpu_times()[:4])  # its own and those of its ended children
                 if process.ppid() == server:
                     continue
                 size = process.memory_info()
                 memory += size.rss - size.shared
                 for thread in Path(f"/proc/{process.pid}/task").iterdir():
                     states += (thread / "stat").read_text().rpartition(")")[2][1]
-        return Tally(len(states), states.count("R"), memory)
+                    with contextlib.suppress(OSError):  # a kernel that does not account for waits
+                        waited[int(thread.name)] = int((thread / "schedstat").read_text().split()[1]) / 1e9
+        return Tally(len(states), states.count("R"), memory, cpu, waited)
 
     def memory_bytes(self) -> int:
         """Return the memory of all processes of the sandbox, in which a page of several counts once."""
