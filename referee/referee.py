@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import math
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,7 +21,7 @@ from referee import contents, probes, training_time
 from referee.probes import LEAKED_NATS, Measured, Probed, Questions
 from referee.sandbox import Sandbox, readable
 from referee.session import Limits, Session, Violation
-from referee.token_files import Windows, read, renumbered, shards, windows
+from referee.token_files import MOST_IDS, Windows, read, renumbered, shards, windows
 from referee.training_time import Allowance, TrainingTime
 from referee.verdict import Finding, Verdict
 
@@ -89,28 +90,43 @@ class Trained:
     busy: float
 
 
+def finite(measured: Measured) -> Measured:
+    """Return `measured`. Raises Violation if the loss is infinite."""
+    if infinite := int(np.isinf(measured.losses).sum()):
+        where = f"in {infinite} of {len(measured.losses)} rows"
+        text = f"probability 0 for a token that occurred, {where}: the loss is infinite; give every token a small one"
+        raise Violation("answers", text)
+    return measured
+
+
 class Referee:
     """Examine submissions on one task; a context manager that holds the sandbox.
 
     Args:
         train: file or folder of training tokens.
         validation: file or folder of validation tokens, which never enters the sandbox as a file.
-        folder: folder for two copies of the training tokens, with their own numbers and renumbered. A submission is
-            trained on each; neither their form, their names nor their order tells them apart.
+        folder: folder for two copies of the training tokens, with their own numbers and renumbered; None for the system's.
+            A submission is trained on each; neither their form, their names nor their order tells them apart.
         isolated: see `Sandbox`.
 
     Raises:
-        UsageError: the submission could read the validation data, or would be trained on them.
+        UsageError: the submission could read the validation data, or would be trained on them; there is no such device.
         SandboxUnavailable: the machine cannot isolate a process.
     """
 
     def __init__(
-        self, settings: Examination, train: Path, validation: Path, folder: Path, *, isolated: bool = True
+        self, settings: Examination, train: Path, validation: Path, folder: Path | None, *, isolated: bool = True
     ) -> None:
         self.settings = settings
         for seen in [Path("/usr"), *readable()]:
             if isolated and validation.resolve().is_relative_to(seen):
                 raise UsageError(f"{validation} is in {seen}, which submissions can read; move it. Nothing was run.")
+        if settings.vocabulary > MOST_IDS:
+            text = f"at most {MOST_IDS:,} can be asked about, since an answer has a number for each id"
+            raise UsageError(f"--vocabulary {settings.vocabulary:,}: {text}. Nothing was run.")
+        if beyond := [str(token) for token in settings.fixed if token >= settings.vocabulary]:
+            text = f"there are {settings.vocabulary} ids, 0 to {settings.vocabulary - 1}. Nothing was run."
+            raise UsageError(f"--fixed {' and '.join(beyond)}: {text}")
         self._draw = draw = np.random.default_rng(settings.seed)
         free = np.setdiff1d(np.arange(settings.vocabulary), settings.fixed)
         self.numbers = np.arange(settings.vocabulary)
@@ -122,10 +138,11 @@ class Referee:
         numbers = {"real": np.arange(settings.vocabulary), "planted": self.numbers}
         order = draw.permutation(sorted(numbers))
         self._copies = {str(kind): f"copy{number}_" for number, kind in enumerate(order)}
-        data = {name: renumbered(real, numbers[kind], folder, name) for kind, name in self._copies.items()}
-        self.sandbox = Sandbox(data, work_bytes=settings.limits.work_bytes, isolated=isolated)
-        for shard in (shard for copies in data.values() for shard in copies):  # the server has them open; a referee
-            shard.path.unlink()  # that is killed leaves no copy
+        with tempfile.TemporaryDirectory(prefix="timedrun_referee_", dir=folder) as place:
+            data = {name: renumbered(real, numbers[kind], Path(place), name) for kind, name in self._copies.items()}
+            limit = settings.limits.work_bytes
+            self.sandbox = Sandbox(data, device=settings.device, work_bytes=limit, isolated=isolated)
+        # The server has the copies open: a referee that is killed leaves none.
 
     def __enter__(self) -> Referee:
         """Return the referee."""
@@ -187,6 +204,7 @@ class Referee:
                 return
             session = partial(self._questions, files, trained[name].weights, verdict)
             probed[name] = probes.probe(session, of_kind[name], cuts, batch)
+            finite(probed[name].measured)
             verdict.findings[earlier:] = self._held(probed, 0.1 * real.time.seconds)
         few = Windows(rows.rows[:UNTRAINED_ROWS], rows.positions[:UNTRAINED_ROWS], rows.futures[:UNTRAINED_ROWS])
         with self._questions(files, trained[names[0]].untrained, verdict) as questions:
@@ -221,6 +239,9 @@ class Referee:
         if (target := self.settings.target) is not None:
             text = f"loss {verdict.loss:.4f} +- {verdict.standard_error:.4f}, target {target:.4f}"
             add(Finding("target", verdict.loss <= target, text, {"loss": verdict.loss}))
+        elif verdict.loss >= uniform:
+            text = f"loss {verdict.loss:.4f}, no better than before training: equal probabilities have {uniform:.4f}"
+            add(Finding("target", False, text, {"loss": verdict.loss}))
 
     def _held(self, probed: dict[str, Probed], more_seconds: float) -> list[Finding]:
         """Return the findings on the answers of each training's weights, of each probe the worst; late work may take

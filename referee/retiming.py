@@ -14,7 +14,7 @@ from referee.series import Series
 
 @dataclass(frozen=True)
 class Retiming:
-    """Examinations of a submission and of a record in turns; a breach by either ends both series, an interruption too."""
+    """Examinations of a submission and of a record in turns; a breach by either ends both series."""
 
     submission: Series
     record: Series

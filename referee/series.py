@@ -74,6 +74,9 @@ class Series:
     @property
     def reason(self) -> str:
         """Return why the target is not reached; empty if it is reached or not tested."""
+        if self.target is None:
+            missed = (finding.reason for verdict in self.finished for finding in verdict.failed)
+            return next(missed, "")  # a loss worse than that of equal probabilities
         test = self.test
         if isinstance(test, NotTestable):
             return str(test)
@@ -111,7 +114,8 @@ class Series:
         if self.undecided:
             return f"run {self.verdicts.index(self.undecided) + 1}: {self.undecided.sentence}; {measured}"
         if self.reason:
-            return f"rejected: target {self.target:.4f}, {measured}: {self.reason}{where}"
+            target = f"target {self.target:.4f}, " if self.target is not None else ""
+            return f"rejected: {target}{measured}: {self.reason}{where}"
         reached = ""
         if test := self._tested:
             reached = f"; target {self.target:.4f} reached with p = {test.p_t:.2g} ({test.p_sign:.2g} by the sign test)"

@@ -90,6 +90,8 @@ class Verdict:
         if self.exit_code is ExitCode.INCONCLUSIVE and (finding := self.undecided):
             return f"undecided: {finding.probe}: {finding.reason}{where}"
         if self.failed:
+            if self.exit_code is ExitCode.TARGET_NOT_REACHED:
+                where = f": {self.failed[0].reason}{where}"
             return f"rejected: {', '.join(dict.fromkeys(finding.probe for finding in self.failed))}{where}"
         loss = f"loss {self.loss:.4f} +- {self.standard_error:.4f}"
         remark = self.remark and f"; but {self.remark}"

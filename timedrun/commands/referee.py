@@ -8,9 +8,7 @@ import json
 import secrets
 import signal
 import sys
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 
 from judging.comparison.speedup_ratio import LEAST_PAIRS
 from judging.ground import stdio
@@ -99,9 +97,8 @@ def referee(arguments: argparse.Namespace) -> ExitCode:
 
     with (
         ended_by_signals(),
-        tempfile.TemporaryDirectory(prefix="timedrun_referee_", dir=arguments.scratch) as folder,
         Referee(
-            settings, arguments.train, arguments.validation, Path(folder), isolated=not arguments.no_sandbox
+            settings, arguments.train, arguments.validation, arguments.scratch, isolated=not arguments.no_sandbox
         ) as judge,
     ):
         turns = [(number, place) for number in range(arguments.runs) for place in range(len(files))]
