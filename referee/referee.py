@@ -142,7 +142,7 @@ class Referee:
             data = {name: renumbered(real, numbers[kind], Path(place), name) for kind, name in self._copies.items()}
             limit = settings.limits.work_bytes
             self.sandbox = Sandbox(data, device=settings.device, work_bytes=limit, isolated=isolated)
-        # The server has the copies open: a referee that is killed leaves none.
+        self.sandbox.wait()  # without the copies, which the server has open: a referee that is killed leaves none
 
     def __enter__(self) -> Referee:
         """Return the referee."""

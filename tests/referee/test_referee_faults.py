@@ -89,7 +89,7 @@ def test_a_device_that_the_machine_has_not_blames_no_script(device, token_files,
     files = ["--train", str(token_files / "train.npy"), "--validation", str(token_files / "validation.npy")]
     task = ["--vocabulary", "64", "--context", "32", "--no-sandbox", "--device", device]
     assert cli.main(["referee", str(tmp_path), *files, *task]) == 2
-    assert f"--device {device}" in (said := capsys.readouterr()).err and "rejected" not in said.out
+    assert f"--device: {device}: " in (said := capsys.readouterr()).err and "rejected" not in said.out
 
 
 FIT = (
@@ -134,11 +134,11 @@ START_REFEREE = """
 import sys
 from pathlib import Path
 from referee.referee import Examination, Referee
+from referee.sandbox import Sandbox
+Sandbox.wait = lambda self: print("open", flush=True) or sys.stdin.read()  # torch is being imported
 folder, tokens, isolated = map(Path, sys.argv[1:4])
 data = tokens / "train.npy", tokens / "validation.npy", folder
-judge = Referee(Examination(64, 32), *data, isolated=isolated.name == "isolated")
-print("ready", flush=True)
-sys.stdin.read()
+Referee(Examination(64, 32), *data, isolated=isolated.name == "isolated")
 """
 
 
@@ -149,7 +149,7 @@ def test_a_killed_referee_leaves_no_process_and_no_folder(isolated, token_files,
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
     command = [sys.executable, "-c", START_REFEREE, str(tmp_path), str(token_files), isolated]
     with subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as started:
-        assert started.stdout is not None and started.stdout.readline() == b"ready\n"
+        assert started.stdout is not None and started.stdout.readline() == b"open\n"
         left = psutil.Process(started.pid).children(recursive=True)
         started.kill()
     assert left and not psutil.wait_procs(left, timeout=20)[1]
