@@ -105,8 +105,8 @@ class Referee:
     Args:
         train: file or folder of training tokens.
         validation: file or folder of validation tokens, which never enters the sandbox as a file.
-        folder: folder for two copies of the training tokens, with their own numbers and renumbered; None for the system's.
-            A submission is trained on each; neither their form, their names nor their order tells them apart.
+        folder: folder for two copies of the training tokens, with their own numbers and renumbered; None for the
+            system's. A submission is trained on each; neither form, names nor order tells them apart.
         isolated: see `Sandbox`.
 
     Raises:
