@@ -58,6 +58,7 @@ def enter_namespaces(work: str, work_bytes: int, user: int | None, shown: str) -
     _called("unshare", NEW_NAMESPACES)
     if os.fork():
         os._exit(0)
+    socket.sethostname("localhost")  # of the new namespace; gloo asks for the address of the host's name
     _called("mount", b"proc", b"/proc", b"proc", ctypes.c_ulong(0xE), shown.encode())
     owner = "" if user is None else f",uid={user},gid={user}"
     options = f"mode=700,size={work_bytes}{owner}"
