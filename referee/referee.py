@@ -54,6 +54,7 @@ class Examination:
 
     Attributes:
         vocabulary, context, device, threads: the task, as the submission gets it.
+        ranks: processes of a training, as torchrun starts them; 0 for one without torchrun's environment.
         limits: limits of time, memory and size.
         rows: largest number of rows of validation tokens.
         tolerance: largest total variation distance between answers that should be equal.
@@ -68,6 +69,7 @@ class Examination:
     context: int
     device: str = "cpu"
     threads: int = 1
+    ranks: int = 0
     limits: Limits = Limits()
     rows: int = 512
     tolerance: float = 1e-3
@@ -275,7 +277,7 @@ class Referee:
     def _session(self, files: dict[str, bytes], role: str, verdict: Verdict) -> Iterator[Session]:
         settings = self.settings
         limits = settings.limits
-        order: dict[str, Any] = {"role": role, "threads": settings.threads}
+        order: dict[str, Any] = {"role": role, "threads": settings.threads, "ranks": settings.ranks}
         seed = int(self._draw.integers(1 << 31))
         task = {"vocabulary": settings.vocabulary, "context": settings.context, "device": settings.device, "seed": seed}
         order["task"] = task | {"budget_seconds": limits.budget_seconds}

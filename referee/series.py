@@ -126,25 +126,15 @@ class Series:
         test = self._tested
         shown = {"accepted": self.exit_code is ExitCode.OK, "losses": self.losses, "train_seconds": self.seconds}
         statistics = {"target": self.target, "p_t": test and test.p_t, "p_sign": test and test.p_sign}
-        return {
-            **shown,
-            **statistics,
-            "verdict": self.sentence,
-            "runs": [verdict.as_json() for verdict in self.verdicts],
-        }
+        runs = [verdict.as_json() for verdict in self.verdicts]
+        return {**shown, **statistics, "verdict": self.sentence, "runs": runs}
 
     def lines(self, width: int | None) -> list[str]:
         """Return a table of the finished runs, the probes of one that is not accepted, and the verdict."""
-        rows = [
-            [
-                str(number),
-                f"{verdict.loss:.4f}",
-                f"{verdict.standard_error:.4f}",
-                f"{verdict.train_seconds:.2f}",
-                "undecided" if verdict.undecided else "pass",
-            ]
-            for number, verdict in enumerate(self.finished, 1)
-        ]
+        rows = []
+        for number, of in enumerate(self.finished, 1):
+            numbers = f"{number} {of.loss:.4f} {of.standard_error:.4f} {of.train_seconds:.2f}"
+            rows.append([*numbers.split(), "undecided" if of.undecided else "pass"])
         table = Table(["run", "loss", "standard error", "train s", "probes"], rows).lines(width)
         shown = self.breach or self.undecided
         return [*(table if rows else []), *(shown.lines(width)[:-1] if shown else [""]), self.sentence]

@@ -75,9 +75,9 @@ def examine(referee: Referee, token_files: Path, tmp_path: Path) -> Callable[...
         code = code.replace("VALIDATION", str(token_files / "validation.npy"))
         (tmp_path / "submission.py").write_text(code)
         before = referee.settings
-        grace = changes.pop("time_grace", before.time_grace)
+        grace, ranks = changes.pop("time_grace", before.time_grace), changes.pop("ranks", 0)
         limits = dataclasses.replace(before.limits, **changes)
-        referee.settings = dataclasses.replace(before, limits=limits, time_grace=grace)
+        referee.settings = dataclasses.replace(before, limits=limits, time_grace=grace, ranks=ranks)
         try:
             return referee.examine(contents.read(tmp_path, limits.code_bytes))
         finally:

@@ -67,6 +67,7 @@ def referee(arguments: argparse.Namespace) -> ExitCode:
         arguments.context,
         device=arguments.device,
         threads=arguments.threads,
+        ranks=arguments.ranks,
         limits=Limits(
             prepare_seconds=arguments.prepare_seconds,
             budget_seconds=arguments.budget_seconds,
