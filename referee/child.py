@@ -11,6 +11,7 @@ import resource
 import socket
 import sys
 import traceback
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn, cast
 
@@ -18,7 +19,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from referee import channel, contract
+from referee import channel, contract, ranks
 
 LONGEST_TEXT = 4000
 """Characters of an error that are reported."""
@@ -34,6 +35,7 @@ def run(connection: socket.socket, gate: socket.socket, output: int, work: str, 
         work: folder for the submission's files, the only one that can be written.
     """
     stage = "preparation"
+    rank = ranks.Rank(0, gate, [], connection)
     try:
         os.setsid()
         null = os.open(os.devnull, os.O_RDONLY)
@@ -48,18 +50,27 @@ def run(connection: socket.socket, gate: socket.socket, output: int, work: str, 
         for name, text in json.loads(files).items():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_bytes(base64.b64decode(text))
-        torch.set_num_threads(order["threads"])
         task = contract.Task(**order["task"])
+        training = order["role"] == "train"
+        if (count := order["ranks"]) and training:
+            rank = ranks.start(count, connection, gate)
+            task = replace(task, device=f"cuda:{rank.number}" if task.device == "cuda" else task.device)
+        elif count:
+            os.environ.update(ranks.environment(0, 1) | {"MASTER_PORT": "0"})
+        torch.set_num_threads(max(1, order["threads"] // (count if training and count else 1)))
         torch.manual_seed(task.seed)
         module = contract.load(folder)
         model = contract.built(module, task)
-        training = order["role"] == "train"
-        channel.send(connection, {"kind": "built"}, _state(model) if training else b"")
+        rank.meet()
+        if rank.number == 0:
+            channel.send(connection, {"kind": "built"}, _state(model) if training else b"")
         if training:
-            shards = _shards(gate)
+            shards = _shards(rank)
             stage = "training"
             model = contract.trained(module, model, task, shards)
-            channel.send(connection, {"kind": "trained"}, _state(model))
+            rank.meet()
+            if rank.number == 0:
+                channel.send(connection, {"kind": "trained"}, _state(model))
             connection.recv(1)  # until the referee ends this process
         else:
             stage = "answers"
@@ -68,8 +79,9 @@ def run(connection: socket.socket, gate: socket.socket, output: int, work: str, 
         lines = traceback.format_exception_only(error)[-1].strip()
         place = traceback.extract_tb(error.__traceback__)[-1]
         where = "" if isinstance(error, contract.ContractError) else f" ({Path(place.filename).name}:{place.lineno})"
-        report = {"kind": "error", "stage": stage, "text": f"{lines}{where}"[:LONGEST_TEXT]}
-        channel.send(connection, report)
+        which = f"rank {rank.number}: " if rank.reports is not connection else ""
+        report = {"kind": "error", "stage": stage, "text": f"{which}{lines}{where}"[:LONGEST_TEXT]}
+        channel.send(rank.reports, report)
         traceback.print_exc()
     finally:
         sys.stdout.flush()
@@ -92,9 +104,11 @@ def _state(model: nn.Module) -> memoryview:
     return file.getbuffer()
 
 
-def _shards(gate: socket.socket) -> list[np.ndarray[Any, Any]]:
+def _shards(rank: ranks.Rank) -> list[np.ndarray[Any, Any]]:
     """Wait for the clock's start and return the training data, mapped read-only."""
-    text, descriptors, _, _ = socket.recv_fds(gate, 1 << 20, 250)
+    text, descriptors, _, _ = socket.recv_fds(rank.gate, 1 << 20, 250)
+    for other in rank.others:
+        socket.send_fds(other, [text], descriptors)
     shards = []
     for descriptor, (offset, count, dtype) in zip(descriptors, json.loads(text), strict=True):
         mapped = mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import os
 import warnings
 import zlib
 from collections.abc import Iterable, Iterator
@@ -50,7 +51,7 @@ def digest(files: dict[str, bytes]) -> str:
     """Return the SHA-256 of names and contents."""
     sha256 = hashlib.sha256()
     for name, text in files.items():
-        sha256.update(f"{name}\0{len(text)}\0".encode() + text)
+        sha256.update(os.fsencode(name) + f"\0{len(text)}\0".encode() + text)
     return sha256.hexdigest()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import math
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,11 +17,12 @@ from typing import Any, Final
 import numpy as np
 
 from judging.ground.errors import UsageError
-from referee import contents, probes
+from referee import contents, probes, training_time
 from referee.probes import LEAKED_NATS, Measured, Probed, Questions
 from referee.sandbox import Sandbox, readable
 from referee.session import Limits, Session, Violation
-from referee.token_files import Windows, read, renumbered, shards, windows
+from referee.token_files import MOST_IDS, Windows, read, renumbered, shards, windows
+from referee.training_time import Allowance, TrainingTime
 from referee.verdict import Finding, Verdict
 
 BUSY_LOOKS: Final = 5
@@ -52,6 +54,7 @@ class Examination:
 
     Attributes:
         vocabulary, context, device, threads: the task, as the submission gets it.
+        ranks: processes of a training, as torchrun starts them; 0 for one without torchrun's environment.
         limits: limits of time, memory and size.
         rows: largest number of rows of validation tokens.
         tolerance: largest total variation distance between answers that should be equal.
@@ -66,6 +69,7 @@ class Examination:
     context: int
     device: str = "cpu"
     threads: int = 1
+    ranks: int = 0
     limits: Limits = Limits()
     rows: int = 512
     tolerance: float = 1e-3
@@ -79,13 +83,22 @@ class Examination:
 
 @dataclass(frozen=True)
 class Trained:
-    """Weights before and after training, and the time from the data's release to the receipt of the weights."""
+    """Weights before and after training, and the times of both."""
 
     untrained: bytearray
     weights: bytearray
     prepare_seconds: float
-    train_seconds: float
+    time: TrainingTime
     busy: float
+
+
+def finite(measured: Measured) -> Measured:
+    """Return `measured`. Raises Violation if the loss is infinite."""
+    if infinite := int(np.isinf(measured.losses).sum()):
+        where = f"in {infinite} of {len(measured.losses)} rows"
+        text = f"probability 0 for a token that occurred, {where}: the loss is infinite; give every token a small one"
+        raise Violation("answers", text)
+    return measured
 
 
 class Referee:
@@ -94,22 +107,28 @@ class Referee:
     Args:
         train: file or folder of training tokens.
         validation: file or folder of validation tokens, which never enters the sandbox as a file.
-        folder: folder for two copies of the training tokens, with their own numbers and renumbered. A submission is
-            trained on each; neither their form, their names nor their order tells them apart.
+        folder: folder for two copies of the training tokens, with their own numbers and renumbered; None for the
+            system's. A submission is trained on each; neither form, names nor order tells them apart.
         isolated: see `Sandbox`.
 
     Raises:
-        UsageError: the submission could read the validation data, or would be trained on them.
+        UsageError: the submission could read the validation data, or would be trained on them; there is no such device.
         SandboxUnavailable: the machine cannot isolate a process.
     """
 
     def __init__(
-        self, settings: Examination, train: Path, validation: Path, folder: Path, *, isolated: bool = True
+        self, settings: Examination, train: Path, validation: Path, folder: Path | None, *, isolated: bool = True
     ) -> None:
         self.settings = settings
         for seen in [Path("/usr"), *readable()]:
             if isolated and validation.resolve().is_relative_to(seen):
                 raise UsageError(f"{validation} is in {seen}, which submissions can read; move it. Nothing was run.")
+        if settings.vocabulary > MOST_IDS:
+            text = f"at most {MOST_IDS:,} can be asked about, since an answer has a number for each id"
+            raise UsageError(f"--vocabulary {settings.vocabulary:,}: {text}. Nothing was run.")
+        if beyond := [str(token) for token in settings.fixed if token >= settings.vocabulary]:
+            text = f"there are {settings.vocabulary} ids, 0 to {settings.vocabulary - 1}. Nothing was run."
+            raise UsageError(f"--fixed {' and '.join(beyond)}: {text}")
         self._draw = draw = np.random.default_rng(settings.seed)
         free = np.setdiff1d(np.arange(settings.vocabulary), settings.fixed)
         self.numbers = np.arange(settings.vocabulary)
@@ -121,10 +140,11 @@ class Referee:
         numbers = {"real": np.arange(settings.vocabulary), "planted": self.numbers}
         order = draw.permutation(sorted(numbers))
         self._copies = {str(kind): f"copy{number}_" for number, kind in enumerate(order)}
-        data = {name: renumbered(real, numbers[kind], folder, name) for kind, name in self._copies.items()}
-        self.sandbox = Sandbox(data, work_bytes=settings.limits.work_bytes, isolated=isolated)
-        for shard in (shard for copies in data.values() for shard in copies):  # the server has them open; a referee
-            shard.path.unlink()  # that is killed leaves no copy
+        with tempfile.TemporaryDirectory(prefix="timedrun_referee_", dir=folder) as place:
+            data = {name: renumbered(real, numbers[kind], Path(place), name) for kind, name in self._copies.items()}
+            limit = settings.limits.work_bytes
+            self.sandbox = Sandbox(data, device=settings.device, work_bytes=limit, isolated=isolated)
+        self.sandbox.wait()  # without the copies, which the server has open: a referee that is killed leaves none
 
     def __enter__(self) -> Referee:
         """Return the referee."""
@@ -170,7 +190,7 @@ class Referee:
         add = verdict.findings.append
         slowest = max(training.prepare_seconds for training in trained.values())
         add(Finding("preparation", True, f"{slowest:.2f} s before the clock", {"seconds": slowest}))
-        add(Finding("training", True, f"{real.train_seconds:.2f} s", {"seconds": real.train_seconds}))
+        add(Finding("training", True, f"{real.time.seconds:.2f} s", {"seconds": real.time.seconds}))
         busy = max(training.busy for training in trained.values())
         text = f"at work at {busy:.0%} of the looks after the weights were received, of {BUSY_SHARE:.0%} allowed"
         add(Finding("hand-over", busy <= BUSY_SHARE, text, {"share": busy}))
@@ -186,7 +206,8 @@ class Referee:
                 return
             session = partial(self._questions, files, trained[name].weights, verdict)
             probed[name] = probes.probe(session, of_kind[name], cuts, batch)
-            verdict.findings[earlier:] = self._held(probed, 0.1 * real.train_seconds)
+            finite(probed[name].measured)
+            verdict.findings[earlier:] = self._held(probed, 0.1 * real.time.seconds)
         few = Windows(rows.rows[:UNTRAINED_ROWS], rows.positions[:UNTRAINED_ROWS], rows.futures[:UNTRAINED_ROWS])
         with self._questions(files, trained[names[0]].untrained, verdict) as questions:
             untrained = probes.measure(questions, few, cuts[:, :UNTRAINED_ROWS], batch).loss
@@ -198,10 +219,18 @@ class Referee:
         ours, theirs = probed["real"].measured, probed["planted"].measured
         add(Finding("answers", True, f"{len(ours.losses)} rows, loss {ours.loss:.4f}", {"loss": ours.loss}))
         add(Finding("normalisation", True, "computed by the referee"))
-        self._compare(ours, theirs, real, planted, verdict)
+        self._compare(ours, theirs, verdict)
+
+        def again() -> tuple[TrainingTime, TrainingTime]:
+            self._draw.shuffle(names)
+            times = {name: self._train(files, name, verdict).time for name in names}
+            return times["planted"], times["real"]
+
+        allowance = Allowance(self.settings.time_ratio, self.settings.time_grace)
+        add(training_time.judged(allowance, (planted.time, real.time), again))
         # The result is that of the run in which nothing cached could help; what it does when it is loaded is training.
-        verdict.train_seconds, verdict.loss = planted.train_seconds + probed["planted"].late_seconds, theirs.loss
-        tokens = planted.train_seconds / (3 * probed["planted"].row_seconds) * self.settings.context
+        verdict.train_seconds, verdict.loss = planted.time.seconds + probed["planted"].late_seconds, theirs.loss
+        tokens = planted.time.seconds / (3 * probed["planted"].row_seconds) * self.settings.context
         if tokens < FEW_TOKENS * rows.rows.size:
             verdict.remark = (
                 "before the hand-over it trained for so short a time that, at the speed of its answers, about "
@@ -212,6 +241,9 @@ class Referee:
         if (target := self.settings.target) is not None:
             text = f"loss {verdict.loss:.4f} +- {verdict.standard_error:.4f}, target {target:.4f}"
             add(Finding("target", verdict.loss <= target, text, {"loss": verdict.loss}))
+        elif verdict.loss >= uniform:
+            text = f"loss {verdict.loss:.4f}, no better than before training: equal probabilities have {uniform:.4f}"
+            add(Finding("target", False, text, {"loss": verdict.loss}))
 
     def _held(self, probed: dict[str, Probed], more_seconds: float) -> list[Finding]:
         """Return the findings on the answers of each training's weights, of each probe the worst; late work may take
@@ -232,24 +264,20 @@ class Referee:
         text = f"{late:.2f} s to the first answer, beyond a later answer's time, of {allowed:.2f} s allowed"
         return [*findings, Finding("late work", late <= allowed, text, {"seconds": late})]
 
-    def _compare(self, ours: Measured, theirs: Measured, real: Trained, planted: Trained, verdict: Verdict) -> None:
-        """Add the findings on loss and time with renumbered tokens."""
+    def _compare(self, ours: Measured, theirs: Measured, verdict: Verdict) -> None:
+        """Add the finding on the loss with renumbered tokens."""
         more = theirs.loss - ours.loss
         noise = float(np.std(theirs.losses - ours.losses, ddof=1)) / math.sqrt(len(ours.losses))
         allowed = self.settings.margin + 3 * noise
         text = f"loss {theirs.loss:.4f} with renumbered tokens: {more:+.4f}, of {allowed:.4f} allowed"
         passed = abs(more) <= allowed
         verdict.findings.append(Finding("planted data", passed, text, {"more_nats": more, "allowed": allowed}))
-        limit = real.train_seconds * self.settings.time_ratio + self.settings.time_grace
-        text = f"{planted.train_seconds:.2f} s with renumbered tokens, {real.train_seconds:.2f} s without"
-        passed = planted.train_seconds <= limit
-        verdict.findings.append(Finding("planted data", passed, text, {"seconds": planted.train_seconds}))
 
     @contextmanager
     def _session(self, files: dict[str, bytes], role: str, verdict: Verdict) -> Iterator[Session]:
         settings = self.settings
         limits = settings.limits
-        order: dict[str, Any] = {"role": role, "threads": settings.threads}
+        order: dict[str, Any] = {"role": role, "threads": settings.threads, "ranks": settings.ranks}
         seed = int(self._draw.integers(1 << 31))
         task = {"vocabulary": settings.vocabulary, "context": settings.context, "device": settings.device, "seed": seed}
         order["task"] = task | {"budget_seconds": limits.budget_seconds}
@@ -269,13 +297,15 @@ class Referee:
         with self._session(files, "train", verdict) as session:
             _, untrained = session.wait("built", limits.prepare_seconds, limits.weights_bytes)
             session.stage = "training"
+            load = session.load()
             released = time.monotonic()
             self.sandbox.give_data(self._copies[name])
             _, weights = session.wait("trained", limits.budget_seconds, limits.weights_bytes)
             received = time.monotonic()
             session.stage = "hand-over"
+            duration = TrainingTime.between(load, session.load(), received - released)
             busy = session.busy_share(BUSY_LOOKS, BUSY_SECONDS)
-        return Trained(untrained, weights, released - started, received - released, busy)
+        return Trained(untrained, weights, released - started, duration, busy)
 
     @contextmanager
     def _questions(self, files: dict[str, bytes], weights: bytearray, verdict: Verdict) -> Iterator[Questions]:

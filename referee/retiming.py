@@ -21,16 +21,18 @@ class Retiming:
 
     @cached_property
     def ratio(self) -> Ratio | None:
-        """Return the ratio of the training times, record / submission, from pairs; None after a breach."""
-        if self.submission.breach or self.record.breach:
+        """Return the ratio of the training times, record / submission, from pairs; None unless both have all."""
+        if any(series.breach or series.unfinished for series in (self.submission, self.record)):
             return None
         ratio = compare(self.record.seconds, self.submission.seconds, paired=True)
         return replace(ratio, slow="the record", fast="the submission")
 
     @property
     def exit_code(self) -> ExitCode:
-        """Return that of the submission, or ERROR after a breach by the record."""
-        return ExitCode.ERROR if self.record.breach else self.submission.exit_code
+        """Return that of the submission, ERROR after a breach by the record, or INCONCLUSIVE if that is undecided."""
+        if self.record.breach:
+            return ExitCode.ERROR
+        return self.submission.exit_code or (ExitCode.INCONCLUSIVE if self.record.undecided else ExitCode.OK)
 
     def as_json(self) -> dict[str, Any]:
         """Return the verdict as JSON."""

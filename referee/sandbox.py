@@ -24,7 +24,8 @@ from typing import Any, Final, Self
 
 import psutil
 
-from judging.ground.errors import TimedrunError
+from judging.ground.errors import TimedrunError, UsageError
+from referee.channel import NO_DEVICE
 
 TOOLS: Final = ("unshare", "mount", "umount", "pivot_root", "sh")
 PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -53,14 +54,17 @@ class Shard:
 
 @dataclass(frozen=True)
 class Tally:
-    """Processes and threads of a session, those that run or wait for a core, and memory.
+    """Processes and threads of a session, those that run or wait for a core, memory, and CPU seconds.
 
-    A page of memory that several processes share counts for each of them.
+    A page of memory that several processes share counts for each of them. `waited` has each thread's seconds of waiting
+    for a core (schedstat of proc), by its number.
     """
 
     tasks: int
     running: int
     memory_bytes: int
+    cpu_seconds: float
+    waited: dict[int, float]
 
 
 def readable() -> list[Path]:
@@ -109,6 +113,7 @@ def mounts(root: str, data: Mapping[str, Sequence[Shard]]) -> str:
         bind(path, path)
     for device in [*(Path("/dev", name) for name in DEVICES), *sorted(Path("/dev").glob("nvidia*"))]:
         bind(device, device, "remount,bind,nosuid")
+    lines += ["mkdir -p etc", "echo 127.0.0.1 localhost >etc/hosts", "echo hosts: files >etc/nsswitch.conf"]
     lines.append("mkdir data && mount -t tmpfs -o mode=755,size=16m tmpfs data")  # removed by the server
     for name, shards in data.items():
         for number, shard in enumerate(shards):
@@ -128,19 +133,26 @@ class Sandbox:
 
     Args:
         data: shards of each data set that sessions can be given.
+        device: torch's name of a device that must be there.
         work_bytes: size of the only folder that can be written, in memory.
         isolated: False runs submitted code with all rights of the user; for machines without namespaces.
 
     Raises:
         SandboxUnavailable: the machine cannot isolate a process; the message says why and what to do.
+        UsageError: torch cannot use the device.
     """
 
     def __init__(
-        self, data: Mapping[str, Sequence[Shard]], *, work_bytes: int = 1 << 30, isolated: bool = True
+        self,
+        data: Mapping[str, Sequence[Shard]],
+        *,
+        device: str = "cpu",
+        work_bytes: int = 1 << 30,
+        isolated: bool = True,
     ) -> None:
         self.isolated = isolated
         self._folder = tempfile.TemporaryDirectory(prefix="timedrun_referee_")
-        self._errors = open(Path(self._folder.name, "errors"), "w+b")  # noqa: SIM115 - closed in __exit__
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed in __exit__
         self.control, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         work = WORK if isolated else os.path.join(self._folder.name, "work")
         command = [sys.executable, "-m", "referee.server", str(other.fileno())]
@@ -172,8 +184,25 @@ class Sandbox:
         self.cached = isolated and read_ahead([*system, *readable()])
         self.control.settimeout(READY_SECONDS)
         with contextlib.suppress(OSError):  # it has ended; the reply says so
-            self.control.send(json.dumps(self._arguments(data, work, work_bytes)).encode())
-        if self._reply() != "ready":
+            self.control.send(json.dumps(self._arguments(data, work, work_bytes) | {"device": device}).encode())
+        self._wait_for("open")
+        if isolated:  # the server's root is mounted elsewhere now; a referee that is killed leaves no folder
+            self._folder.cleanup()
+
+    def wait(self) -> None:
+        """Wait until the server can start sessions; the files of the data may be gone."""
+        self._wait_for("ready")
+
+    def _wait_for(self, message: str) -> None:
+        try:
+            reply = self._reply()
+        except BaseException:  # a signal
+            self.__exit__()
+            raise
+        if reply.startswith(NO_DEVICE):
+            self.__exit__()
+            raise UsageError(f"--device: {reply.removeprefix(NO_DEVICE)}. No submitted code was run.")
+        if reply != message:
             self._errors.seek(0)
             self._refuse(self._errors.read()[-2000:].decode(errors="replace").strip() or "it ended without a message")
 
@@ -196,7 +225,7 @@ class Sandbox:
 
     def _reply(self) -> str:
         try:
-            return self.control.recv(100).decode()
+            return self.control.recv(1 << 12).decode(errors="replace")
         except OSError:  # a time-out, or the server has ended
             return ""
 
@@ -227,16 +256,20 @@ class Sandbox:
         except psutil.NoSuchProcess:
             processes = []
         server = processes.pop(0).pid if self.isolated and processes else None
-        states, memory = "", 0
+        states, memory, cpu = "", 0, 0.0
+        waited: dict[int, float] = {}
         for process in processes:
             with contextlib.suppress(psutil.Error, OSError):
+                cpu += sum(process.cpu_times()[:4])  # its own and those of its ended children
                 if process.ppid() == server:
                     continue
                 size = process.memory_info()
                 memory += size.rss - size.shared
                 for thread in Path(f"/proc/{process.pid}/task").iterdir():
                     states += (thread / "stat").read_text().rpartition(")")[2][1]
-        return Tally(len(states), states.count("R"), memory)
+                    with contextlib.suppress(OSError):  # a kernel that does not account for waits
+                        waited[int(thread.name)] = int((thread / "schedstat").read_text().split()[1]) / 1e9
+        return Tally(len(states), states.count("R"), memory, cpu, waited)
 
     def memory_bytes(self) -> int:
         """Return the memory of all processes of the sandbox, in which a page of several counts once."""

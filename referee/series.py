@@ -19,35 +19,52 @@ class Series:
     """Examinations of one submission, each with other seeds; those after one with a breach are not run.
 
     Args:
-        verdicts: verdicts of two or more examinations without a target, or of those up to the first with a breach.
+        verdicts: verdicts of the examinations that ended, without a target: up to the first with a breach.
         target: loss in nats that the mean must reach with p < 0.01 by a one-sided t test; None for no target.
+        planned: number of examinations, of which an interruption can leave some; None for as many as there are.
     """
 
     verdicts: list[Verdict]
     target: float | None
+    planned: int | None = None
 
     @property
     def breach(self) -> Verdict | None:
         """Return the verdict that rejects the submission, whatever its loss; None if there is none."""
-        return next((verdict for verdict in self.verdicts if verdict.failed), None)
+        return next((verdict for verdict in self.verdicts if verdict.exit_code is ExitCode.ERROR), None)
+
+    @property
+    def finished(self) -> list[Verdict]:
+        """Return the verdicts that do not reject the submission."""
+        return [verdict for verdict in self.verdicts if verdict.exit_code is not ExitCode.ERROR]
+
+    @property
+    def undecided(self) -> Verdict | None:
+        """Return a verdict with a finding that is neither for nor against the submission, if there is one."""
+        return next((verdict for verdict in self.verdicts if verdict.undecided), None)
+
+    @property
+    def unfinished(self) -> bool:
+        """Return True if examinations were planned that have not ended."""
+        return len(self.verdicts) < (self.planned or 0)
 
     @property
     def losses(self) -> list[float]:
-        """Return the validation loss of each examination that got so far, in nats."""
-        return [verdict.loss for verdict in self.verdicts if verdict.loss is not None]
+        """Return the validation loss of each finished examination, in nats."""
+        return [verdict.loss for verdict in self.finished if verdict.loss is not None]
 
     @property
     def seconds(self) -> list[float]:
-        """Return the training time of each examination that got so far."""
-        return [verdict.train_seconds for verdict in self.verdicts if verdict.train_seconds is not None]
+        """Return the training time of each finished examination."""
+        return [verdict.train_seconds for verdict in self.finished if verdict.train_seconds is not None]
 
     @cached_property
     def test(self) -> TargetTest | NotTestable | None:
-        """Return the test of the mean loss against the target, None without a target or after a breach.
+        """Return the test of the mean loss against the target, None without a target and where runs are missing.
 
         There is none of equal losses either, such as those of a submission that does not use its seed.
         """
-        if self.target is None or self.breach:
+        if self.target is None or self.breach or self.unfinished:
             return None
         try:
             return target_test(self.losses, self.target, higher_is_better=False)
@@ -57,6 +74,9 @@ class Series:
     @property
     def reason(self) -> str:
         """Return why the target is not reached; empty if it is reached or not tested."""
+        if self.target is None:
+            missed = (finding.reason for verdict in self.finished for finding in verdict.failed)
+            return next(missed, "")  # a loss worse than that of equal probabilities
         test = self.test
         if isinstance(test, NotTestable):
             return str(test)
@@ -71,22 +91,31 @@ class Series:
 
     @property
     def exit_code(self) -> ExitCode:
-        """Return OK if the submission is accepted, TARGET_NOT_REACHED if only the target fails, else ERROR."""
+        """Return OK if the submission is accepted, ERROR after a breach, INCONCLUSIVE if examinations are undecided or
+        missing, TARGET_NOT_REACHED if only the target fails."""
         if self.breach:
             return ExitCode.ERROR
+        if self.undecided or self.unfinished:
+            return ExitCode.INCONCLUSIVE
         return ExitCode.TARGET_NOT_REACHED if self.reason else ExitCode.OK
 
     @property
     def sentence(self) -> str:
         """Return the verdict as one line."""
-        if self.breach:
-            return f"run {self.verdicts.index(self.breach) + 1}: {self.breach.sentence}"
         where = "" if all(verdict.isolated for verdict in self.verdicts) else "; NOT ISOLATED"
-        measured = (
-            f"mean loss {_mean(self.losses, 4)} in {_mean(self.seconds, 2)} s of training, {len(self.verdicts)} runs"
-        )
+        count = len(self.finished)
+        runs = f"{count} run{'s' * (count != 1)}"
+        measured = f"mean loss {_mean(self.losses, 4)} in {_mean(self.seconds, 2)} s of training, {runs}"
+        if self.breach:
+            others = f"; before: {measured}" if count else ""
+            return f"run {self.verdicts.index(self.breach) + 1}: {self.breach.sentence}{others}"
+        if self.unfinished:
+            return f"unfinished, {count} of {self.planned} runs: {measured}{where}"
+        if self.undecided:
+            return f"run {self.verdicts.index(self.undecided) + 1}: {self.undecided.sentence}; {measured}"
         if self.reason:
-            return f"rejected: target {self.target:.4f}, {measured}: {self.reason}{where}"
+            target = f"target {self.target:.4f}, " if self.target is not None else ""
+            return f"rejected: {target}{measured}: {self.reason}{where}"
         reached = ""
         if test := self._tested:
             reached = f"; target {self.target:.4f} reached with p = {test.p_t:.2g} ({test.p_sign:.2g} by the sign test)"
@@ -97,31 +126,22 @@ class Series:
         test = self._tested
         shown = {"accepted": self.exit_code is ExitCode.OK, "losses": self.losses, "train_seconds": self.seconds}
         statistics = {"target": self.target, "p_t": test and test.p_t, "p_sign": test and test.p_sign}
-        return {
-            **shown,
-            **statistics,
-            "verdict": self.sentence,
-            "runs": [verdict.as_json() for verdict in self.verdicts],
-        }
+        runs = [verdict.as_json() for verdict in self.verdicts]
+        return {**shown, **statistics, "verdict": self.sentence, "runs": runs}
 
     def lines(self, width: int | None) -> list[str]:
-        """Return a table of the runs, or the probes of the one with a breach, and the verdict."""
-        if self.breach:
-            return [*self.breach.lines(width)[:-1], self.sentence]
-        rows = [
-            [
-                str(number),
-                f"{verdict.loss:.4f}",
-                f"{verdict.standard_error:.4f}",
-                f"{verdict.train_seconds:.2f}",
-                "pass",
-            ]
-            for number, verdict in enumerate(self.verdicts, 1)
-        ]
-        header = ["run", "loss", "standard error", "train s", "probes"]
-        return [*Table(header, rows).lines(width), "", self.sentence]
+        """Return a table of the finished runs, the probes of one that is not accepted, and the verdict."""
+        rows = []
+        for number, of in enumerate(self.finished, 1):
+            numbers = f"{number} {of.loss:.4f} {of.standard_error:.4f} {of.train_seconds:.2f}"
+            rows.append([*numbers.split(), "undecided" if of.undecided else "pass"])
+        table = Table(["run", "loss", "standard error", "train s", "probes"], rows).lines(width)
+        shown = self.breach or self.undecided
+        return [*(table if rows else []), *(shown.lines(width)[:-1] if shown else [""]), self.sentence]
 
 
 def _mean(values: list[float], digits: int) -> str:
-    """Return the mean with its 95 % interval by Student's t."""
+    """Return the mean with its 95 % interval by Student's t, if there is one of so few values."""
+    if len(values) < 2:
+        return f"{values[0]:.{digits}f}" if values else "not known"
     return f"{fmean(values):.{digits}f} +- {mean_margin(values):.{digits}f}"

@@ -14,6 +14,7 @@ import importlib
 import json
 import os
 import secrets
+import shutil
 import signal
 import socket
 import struct
@@ -22,6 +23,7 @@ import sys
 from typing import Any, Final
 
 from referee import system_calls
+from referee.channel import NO_DEVICE
 
 MESSAGE_BYTES: Final = 1 << 17
 USERS: Final = range(61_000, 65_000)
@@ -56,6 +58,7 @@ def enter_namespaces(work: str, work_bytes: int, user: int | None, shown: str) -
     _called("unshare", NEW_NAMESPACES)
     if os.fork():
         os._exit(0)
+    socket.sethostname("localhost")  # of the new namespace; gloo asks for the address of the host's name
     _called("mount", b"proc", b"/proc", b"proc", ctypes.c_ulong(0xE), shown.encode())
     owner = "" if user is None else f",uid={user},gid={user}"
     options = f"mode=700,size={work_bytes}{owner}"
@@ -85,6 +88,27 @@ def first_process(work: int) -> None:
     os._exit(0)
 
 
+def refused(device: str) -> str:
+    """Return why torch cannot use a device, "" if it can.
+
+    It is tried in another process: sessions forked from one that has opened a GPU could not use it.
+    """
+    import torch
+
+    reading, writing = os.pipe()
+    if os.fork() == 0:
+        try:
+            torch.zeros(1, device=device).cpu()
+        except BaseException as error:
+            os.write(writing, (str(error).partition("\n")[0] or type(error).__name__).encode()[:1000])
+        finally:
+            os._exit(0)
+    os.close(writing)
+    os.wait()
+    with open(reading, "rb") as file:
+        return file.read().decode(errors="replace")
+
+
 def serve(control: socket.socket, arguments: dict[str, Any], shards: Shards) -> None:
     """Obey the referee until it closes `control`."""
     from referee import child  # torch, which takes seconds: once, here, for all sessions
@@ -110,7 +134,9 @@ def serve(control: socket.socket, arguments: dict[str, Any], shards: Shards) -> 
         os.waitpid(tried, 0)
         if os.wait()[1]:
             return  # what was refused is on standard error
-    control.send(b"ready")
+    device = arguments["device"]
+    reason = "" if device == "cpu" else refused(device)
+    control.send(f"{NO_DEVICE}{device}: {reason}".encode() if reason else b"ready")
     gate, running = None, 0
     while True:
         text, descriptors, _, _ = socket.recv_fds(control, MESSAGE_BYTES, 2)
@@ -172,7 +198,7 @@ def _wiped(work: str) -> bool:
 
 def main() -> None:
     """Run as `python -m referee.server DESCRIPTOR` of a socket of type SOCK_SEQPACKET, whose first message is JSON of
-    data, work, work_bytes, isolated, root and proc: a session can read the command line."""
+    data, work, work_bytes, isolated, root, proc and device: a session can read the command line."""
     control = socket.socket(fileno=int(sys.argv[1]))
     arguments = json.loads(control.recv(MESSAGE_BYTES))
     shards = {
@@ -181,7 +207,12 @@ def main() -> None:
     }
     if arguments["isolated"]:
         subprocess.run(["umount", "-l", "/data"], check=True)
-    serve(control, arguments, shards)
+    try:
+        control.send(b"open")
+        serve(control, arguments, shards)
+    finally:
+        if not arguments["isolated"]:  # in memory of the sandbox otherwise
+            shutil.rmtree(os.path.dirname(arguments["work"]), ignore_errors=True)
     os._exit(0)  # torch's modules would be collected first
 
 

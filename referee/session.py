@@ -9,9 +9,12 @@ import time
 from dataclasses import dataclass
 from typing import Final, Self
 
+import psutil
+
 from referee import channel
 from referee.channel import Header, MalformedMessage
 from referee.sandbox import Sandbox
+from referee.training_time import Load
 
 POLL_SECONDS: Final = 0.05
 COUNT_SECONDS: Final = 0.25
@@ -79,6 +82,7 @@ class Session:
         self.output = b""
         self._output_bytes = 0
         self._counted = 0.0
+        self._waited: dict[int, float] = {}
         self._reading, writing = os.pipe()
         try:
             self._connection = sandbox.fork(writing)
@@ -163,6 +167,7 @@ class Session:
             return
         self._counted = time.monotonic()
         tally = self._sandbox.tally()
+        self._waited |= tally.waited
         if tally.tasks >= self._limits.processes:
             raise Violation(
                 self.stage,
@@ -171,6 +176,13 @@ class Session:
         largest = self._limits.memory_bytes
         if tally.memory_bytes > largest and (used := self._sandbox.memory_bytes()) > largest:
             raise Violation(self.stage, f"used {used:,} bytes of memory, of {largest:,} allowed, and was ended")
+
+    def load(self) -> Load:
+        """Return the CPU seconds of the session and of the machine, and the threads' waits so far."""
+        tally = self._sandbox.tally()
+        self._waited |= tally.waited
+        machine = psutil.cpu_times()
+        return Load(tally.cpu_seconds, sum(machine[:8]) - machine.idle - machine.iowait, dict(self._waited))
 
     def busy_share(self, looks: int, seconds: float) -> float:
         """Return the share of `looks` at which a thread of the session runs or waits for a core."""

@@ -17,12 +17,21 @@ from referee.sandbox import Shard
 
 Tokens = NDArray[Any]
 CHUNK: Final = 1 << 22
+MOST_IDS: Final = 1 << 22
+"""Token ids of a vocabulary: an answer has a number for each of them, at eight positions in each of four rows."""
 
 
 def shard(path: Path) -> Shard:
     """Return the place of the tokens in a file. Raises DataError if the file is of neither kind, empty or truncated."""
+    if not path.is_file():  # reading a pipe would wait for its writer
+        raise DataError(f"{path} is not a plain file; no token was read")
     if path.suffix == ".npy":
-        row = np.load(path, mmap_mode="r", allow_pickle=False)
+        try:
+            row: np.memmap[Any, Any] = np.lib.format.open_memmap(path, mode="r")
+        except OSError:
+            raise
+        except Exception as error:  # of any type, by what is wrong with the header
+            raise DataError(f"{path} is no whole .npy file of numbers: {error}; no token was read") from error
         if row.ndim != 1 or row.dtype.kind not in "iu" or not row.size:
             raise DataError(f"{path}: {row.dtype} of shape {row.shape}, not a row of integers; no token was read")
         return Shard(path, row.offset, row.size, row.dtype.str)

@@ -30,12 +30,13 @@ PROBES: Final = {
 
 @dataclass(frozen=True)
 class Finding:
-    """Finding of one probe."""
+    """Finding of one probe; `undecided` if neither pass nor breach was shown."""
 
     probe: str
     passed: bool
     reason: str
     numbers: dict[str, float] = field(default_factory=dict)
+    undecided: bool = False
 
 
 @dataclass
@@ -65,20 +66,32 @@ class Verdict:
     @property
     def failed(self) -> list[Finding]:
         """Return the findings against the submission."""
-        return [finding for finding in self.findings if not finding.passed]
+        return [finding for finding in self.findings if not finding.passed and not finding.undecided]
+
+    @property
+    def undecided(self) -> Finding | None:
+        """Return a finding that is neither for nor against the submission, if there is one."""
+        return next((finding for finding in self.findings if finding.undecided), None)
 
     @property
     def exit_code(self) -> ExitCode:
-        """Return OK if the submission is accepted, TARGET_NOT_REACHED if only the target fails, else ERROR."""
+        """Return OK if the submission is accepted, INCONCLUSIVE if a finding is undecided and nothing but the target
+        fails, TARGET_NOT_REACHED if only the target fails, else ERROR."""
         if any(finding.probe != "target" for finding in self.failed):
             return ExitCode.ERROR
+        if self.undecided:
+            return ExitCode.INCONCLUSIVE
         return ExitCode.TARGET_NOT_REACHED if self.failed else ExitCode.OK
 
     @property
     def sentence(self) -> str:
         """Return the verdict as one line."""
         where = "" if self.isolated else "; NOT ISOLATED: the code had all rights of the user, and could see all data"
+        if self.exit_code is ExitCode.INCONCLUSIVE and (finding := self.undecided):
+            return f"undecided: {finding.probe}: {finding.reason}{where}"
         if self.failed:
+            if self.exit_code is ExitCode.TARGET_NOT_REACHED:
+                where = f": {self.failed[0].reason}{where}"
             return f"rejected: {', '.join(dict.fromkeys(finding.probe for finding in self.failed))}{where}"
         loss = f"loss {self.loss:.4f} +- {self.standard_error:.4f}"
         remark = self.remark and f"; but {self.remark}"
@@ -87,7 +100,7 @@ class Verdict:
     def as_json(self) -> dict[str, Any]:
         """Return the verdict as JSON."""
         findings = [asdict(finding) for finding in self.findings]
-        shown = {"accepted": not self.failed, "isolated": self.isolated, "submission_sha256": self.digest}
+        shown = {"accepted": self.exit_code is ExitCode.OK, "isolated": self.isolated, "submission_sha256": self.digest}
         measured = {"train_seconds": self.train_seconds, "loss": self.loss, "standard_error": self.standard_error}
         return {**shown, **measured, "findings": findings, "remark": self.remark, "output": self.output}
 
@@ -98,6 +111,7 @@ class Verdict:
         for name, statement in PROBES.items():
             failed = [finding for finding in of[name] if not finding.passed]
             if of[name] or name not in ("sandbox", "target"):
-                state = "FAIL" if failed else "pass" if of[name] else "not run"
+                breach = any(not finding.undecided for finding in failed)
+                state = "FAIL" if breach else "undecided" if failed else "pass" if of[name] else "not run"
                 rows.append([name, state, "; ".join(finding.reason for finding in failed or of[name]) or statement])
         return [*Table(["probe", "result", "reason"], rows).lines(width), "", self.sentence]

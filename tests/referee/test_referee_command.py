@@ -1,9 +1,12 @@
 """`timedrun referee`: exit codes, reports of one and of several examinations, and refusals before any code is run."""
 
+import dataclasses
 import json
 import re
+import signal
 import tempfile
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -121,6 +124,7 @@ def test_the_two_copies_that_a_submission_is_trained_on_are_equal_in_form(kind, 
         ]
         assert forms[0] == forms[1]
         first.add((read(made[0][1][0]) == tokens).all() == (min(data) == made[0][0]))
+        return Mock()
 
     monkeypatch.setattr("referee.referee.Sandbox", sandboxed)
     for seed in range(8):
@@ -194,7 +198,8 @@ def test_a_target_that_is_missed_by_chance_or_cannot_be_tested_says_so(losses, r
 def test_without_a_target_the_interval_is_the_result_and_one_breach_rejects_the_submission():
     assert series(LOSSES, None).exit_code is ExitCode.OK and "target" not in series(LOSSES, None).sentence
     judged = Series([verdict(3.1), verdict(3.0, passed=False)], 3.28)
-    assert (judged.exit_code, judged.sentence) == (ExitCode.ERROR, "run 2: rejected: causality")
+    assert judged.exit_code is ExitCode.ERROR
+    assert judged.sentence == "run 2: rejected: causality; before: mean loss 3.1000 in 10.00 s of training, 1 run"
     assert "FAIL" in "\n".join(judged.lines(None)) and judged.lines(None)[-1] == judged.sentence
 
 
@@ -207,6 +212,58 @@ def test_a_record_is_beaten_by_pairs_and_a_breach_of_either_ends_it():
     assert judged.exit_code is ExitCode.OK and "the submission is faster" in judged.lines(None)[-2]
     ended = Retiming(Series(fast, None), Series([verdict(3.2, passed=False)], None))
     assert (ended.exit_code, ended.ratio, ended.lines(None)[-1]) == (ExitCode.ERROR, None, Series(fast, None).sentence)
+
+
+@pytest.mark.parametrize("breach_by", [0, 1])
+@pytest.mark.parametrize("before", [0, 1, 3])
+def test_a_breach_by_either_keeps_what_was_finished(breach_by, before):
+    kept = [verdict(3.27 + n / 100, 10.0) for n in range(before)]
+    both = [Series(kept, None, 5), Series([*kept, verdict(3.2, passed=False)], None, 5)]
+    judged = Retiming(both[1 - breach_by], both[breach_by])
+    assert (judged.exit_code, judged.ratio) == (ExitCode.ERROR, None)
+    assert [series.losses for series in both] == [[of.loss for of in kept]] * 2
+    shown = "\n".join(judged.lines(None))
+    assert f"run {before + 1}: rejected: causality" in shown and f"unfinished, {before} of 5 runs" in shown
+    assert shown.count("3.2700") >= 2 * min(before, 1) and json.dumps(judged.as_json())
+
+
+def test_an_undecided_run_leaves_a_series_undecided_and_its_losses_stand():
+    unsure = dataclasses.replace(verdict(3.27), findings=[Finding("planted data", False, "times vary", undecided=True)])
+    judged = Series([verdict(3.26), unsure], None, 2)
+    assert (judged.exit_code, judged.losses) == (ExitCode.INCONCLUSIVE, [3.26, 3.27])
+    assert judged.sentence.startswith("run 2: undecided: planted data: times vary; mean loss 3.2650")
+    assert Retiming(series(LOSSES, None), judged).exit_code is ExitCode.INCONCLUSIVE
+
+
+@pytest.mark.parametrize(("ended_by", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGINT, 130)])
+def test_a_signal_leaves_no_folder_and_the_report_of_what_was_finished(ended_by, code, token_files, tmp_path, capsys):
+    class Judge:
+        """Referee that is ended in its second examination."""
+
+        def __init__(self, *_: object, **__: object) -> None:
+            self.examined = 0
+
+        def __enter__(self) -> "Judge":
+            return self
+
+        def __exit__(self, *_: object) -> None: ...
+
+        def examine(self, files: dict[str, bytes]) -> Verdict:
+            self.examined += 1
+            if self.examined == 2:
+                signal.raise_signal(ended_by)
+            return verdict(3.27)
+
+    (tmp_path / "scratch").mkdir()
+    write_plain(tmp_path)
+    handlers = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("timedrun.commands.referee.Referee", Judge)
+        line = command(tmp_path, token_files, "--runs", "4", "--scratch", str(tmp_path / "scratch"))
+        assert cli.main(line) == code
+    assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)] == handlers
+    assert "unfinished, 1 of 4 runs: mean loss 3.2700" in capsys.readouterr().out
+    assert not [*(tmp_path / "scratch").iterdir()]
 
 
 @pytest.mark.processes

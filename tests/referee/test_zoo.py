@@ -7,12 +7,13 @@ import pytest
 from referee import contents
 from tests.referee.informed_cheats import INFORMED
 from tests.referee.submissions import CHEATS, HAND_OVER_TEXT, HONEST, LAZY, START, TIGHT
+from tests.referee.unusual_submissions import UNUSUAL
 
 pytestmark = pytest.mark.processes
 
 
 def test_the_zoo_is_as_large_as_its_documentation_says():
-    assert len(CHEATS) > 70 and len(HONEST) > 40
+    assert len(CHEATS) > 70 and len(HONEST) + len(UNUSUAL) > 55
 
 
 @pytest.mark.parametrize("name", CHEATS)
@@ -47,9 +48,9 @@ def test_a_table_that_trains_in_no_time_is_named(examine):
     assert not verdict.failed and "so short a time" in verdict.sentence, verdict.sentence
 
 
-@pytest.mark.parametrize("name", HONEST)
+@pytest.mark.parametrize("name", [*HONEST, *UNUSUAL])
 def test_an_honest_submission_is_accepted(name, examine):
-    verdict = examine(HONEST[name], **TIGHT.get(name, {}))
+    verdict = examine((HONEST | UNUSUAL)[name], **TIGHT.get(name, {}))
     assert not verdict.failed, (verdict.lines(None), verdict.output)
     assert verdict.loss is not None and verdict.loss < 2.6
 

@@ -251,6 +251,8 @@ def add_referee(parser: ArgumentParser) -> None:
     _add_path(parser, "--against", other)
     add("--device", default="cpu", help="torch's name of the device (default: cpu)")
     add("--threads", type=positive, default=os.cpu_count() or 1, help="CPU threads (default: all)")
+    launched = "train in N processes with torchrun's environment (default: one process without it)"
+    add("--ranks", type=positive, default=0, metavar="N", help=launched)
     for name, default, text in (
         ("prepare", 900, "limit of imports and build, before the clock"),
         ("budget", 3600, "limit of the training"),

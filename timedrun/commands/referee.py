@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import secrets
+import signal
 import sys
-import tempfile
-from pathlib import Path
+from collections.abc import Iterator
 
 from judging.comparison.speedup_ratio import LEAST_PAIRS
 from judging.ground import stdio
-from judging.ground.errors import ExitCode, UsageError
+from judging.ground.errors import ExitCode, TimedrunError, UsageError
 from mlevents.terminal_escape import printable
 from referee import contents
 from referee.referee import Examination, Referee
@@ -20,9 +21,40 @@ from referee.series import Series
 from referee.session import Limits
 from referee.verdict import Verdict
 
+ENDING = (signal.SIGTERM, signal.SIGHUP)
+
+
+class Ended(TimedrunError):
+    """Signal that ends an examination."""
+
+
+@contextlib.contextmanager
+def ended_by_signals() -> Iterator[None]:
+    """Raise Ended on the first signal of `ENDING`, so that processes and folders are removed, and ignore later ones; a
+    signal that is ignored from the start, as nohup(1) has it, stays so."""
+
+    def end(number: int, _: object) -> None:
+        for each in before:
+            signal.signal(each, signal.SIG_IGN)
+        error = Ended(f"ended by {signal.Signals(number).name}; the submission's processes and files were removed")
+        error.exit_code = ExitCode(128 + number)
+        raise error
+
+    before = {number: now for number in ENDING if (now := signal.getsignal(number)) is not signal.SIG_IGN}
+    for number in before:
+        signal.signal(number, end)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
 
 def referee(arguments: argparse.Namespace) -> ExitCode:
-    """Print the verdict; exit code 0 if accepted, 1 if rejected, 3 if only the target was not reached."""
+    """Print the verdict; exit code 0 if accepted, 1 if rejected, 3 if only the target was not reached, 4 if undecided.
+
+    An interruption ends it after the report of the examinations that have finished.
+    """
     submissions = [path for path in (arguments.submission, arguments.against) if path is not None]
     for path in (*submissions, arguments.train, arguments.validation):
         if not path.exists():
@@ -35,6 +67,7 @@ def referee(arguments: argparse.Namespace) -> ExitCode:
         arguments.context,
         device=arguments.device,
         threads=arguments.threads,
+        ranks=arguments.ranks,
         limits=Limits(
             prepare_seconds=arguments.prepare_seconds,
             budget_seconds=arguments.budget_seconds,
@@ -52,25 +85,34 @@ def referee(arguments: argparse.Namespace) -> ExitCode:
     )
     files = [contents.read(path, settings.limits.code_bytes) for path in submissions]
     stdio.stage("timedrun referee: starting the sandbox")
+    verdicts: list[list[Verdict]] = [[] for _ in files]
+
+    def report() -> ExitCode:
+        series = [Series(of_one, arguments.target, arguments.runs) for of_one in verdicts]
+        verdict = Retiming(*series) if len(series) > 1 else series[0] if arguments.runs > 1 else verdicts[0][0]
+        if arguments.json:
+            print(json.dumps({**verdict.as_json(), "seed": seed}, indent=2))
+        else:
+            stdio.show("\n".join(map(printable, verdict.lines(stdio.terminal_columns(sys.stdout)))))
+        return verdict.exit_code
+
     with (
-        tempfile.TemporaryDirectory(prefix="timedrun_referee_", dir=arguments.scratch) as folder,
+        ended_by_signals(),
         Referee(
-            settings, arguments.train, arguments.validation, Path(folder), isolated=not arguments.no_sandbox
+            settings, arguments.train, arguments.validation, arguments.scratch, isolated=not arguments.no_sandbox
         ) as judge,
     ):
-        verdicts: list[list[Verdict]] = [[] for _ in files]
         turns = [(number, place) for number in range(arguments.runs) for place in range(len(files))]
         for turn, (number, place) in enumerate(turns, 1):
             of = f" (examination {turn} of {len(turns)})" if len(turns) > 1 else ""
             stdio.stage(f"timedrun referee: training twice, then asking{of}")
             each = place if number % 2 == 0 else -1 - place  # who goes first changes from round to round
-            verdicts[each].append(judge.examine(files[each]))
-            if verdicts[each][-1].failed:
+            try:
+                verdicts[each].append(judge.examine(files[each]))
+            except BaseException:
+                if any(verdicts):
+                    report()
+                raise
+            if verdicts[each][-1].exit_code is ExitCode.ERROR:
                 break
-    series = [Series(of_one, arguments.target) for of_one in verdicts]
-    verdict = verdicts[0][0] if len(turns) == 1 else series[0] if len(series) == 1 else Retiming(*series)
-    if arguments.json:
-        print(json.dumps({**verdict.as_json(), "seed": seed}, indent=2))
-    else:
-        stdio.show("\n".join(map(printable, verdict.lines(stdio.terminal_columns(sys.stdout)))))
-    return verdict.exit_code
+    return report()

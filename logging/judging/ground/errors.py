@@ -18,7 +18,7 @@ class ExitCode(IntEnum):
     USAGE = 2
     TARGET_NOT_REACHED = 3
     RANK_LOST = 4
-    INCONCLUSIVE = 4  # of a race with --keep-if
+    INCONCLUSIVE = 4  # of a race with --keep-if, and of a referee
     STOPPED_RESUMABLE = 75
     HUNG_UP = 129
     INTERRUPTED = 130

@@ -1,0 +1,116 @@
+"""Time of a training beside other load, and the comparison of times with renumbered tokens and without."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Final
+
+from judging.comparison.speedup_ratio import LEAST_PAIRS, Ratio, compare
+from referee.verdict import Finding
+
+MOST_PAIRS: Final = 5
+"""Further pairs of trainings after an excess, beyond which times that vary are undecided."""
+
+
+@dataclass(frozen=True)
+class Load:
+    """CPU seconds of a session and of the whole machine so far, and the seconds that each thread waited for a core."""
+
+    own: float
+    machine: float
+    waited: dict[int, float]
+
+
+@dataclass(frozen=True)
+class TrainingTime:
+    """Time from the data's release to the receipt of the weights, all in seconds.
+
+    Attributes:
+        seconds: wall time.
+        cpu_seconds: CPU time of the session's processes.
+        waited_seconds: run-queue delay (Linux schedstat) of the thread that waited longest for a core.
+        others_seconds: CPU time of all other processes of the machine.
+        processors: those of the machine.
+    """
+
+    seconds: float
+    cpu_seconds: float
+    waited_seconds: float
+    others_seconds: float
+    processors: int
+
+    @classmethod
+    def between(cls, start: Load, end: Load, seconds: float) -> TrainingTime:
+        """Return the time of `seconds` at whose start and end the load was read."""
+        own = max(0.0, end.own - start.own)
+        waited = max((total - start.waited.get(thread, 0.0) for thread, total in end.waited.items()), default=0.0)
+        return cls(seconds, own, waited, max(0.0, end.machine - start.machine - own), os.cpu_count() or 1)
+
+    def __str__(self) -> str:
+        waits = f" - {self.delay:.2f} s of waits for other processes)" if self.delay > 0.05 * self.seconds else ""
+        return f"{'(' * bool(waits)}{self.seconds:.2f} s{waits}"
+
+    @property
+    def delay(self) -> float:
+        """Return the wait that other processes explain: a script's own threads can wait for each other as well."""
+        return min(self.waited_seconds, self.others_seconds)
+
+    @property
+    def undelayed(self) -> float:
+        """Return the wall time without `delay`."""
+        return max(self.seconds - self.delay, 1e-3)
+
+
+Pair = tuple[TrainingTime, TrainingTime]
+"""Times of a training with renumbered tokens and of one without."""
+
+
+@dataclass(frozen=True)
+class Allowance:
+    """Longest time with renumbered tokens: `ratio` times the time without, and `grace` seconds."""
+
+    ratio: float
+    grace: float
+
+    def of(self, real: TrainingTime) -> float:
+        """Return the limit, in seconds."""
+        return self.ratio * real.undelayed + self.grace
+
+
+def judged(allowed: Allowance, first: Pair, again: Callable[[], Pair]) -> Finding:
+    """Return the finding on the times of a pair.
+
+    If they exceed the limit, so many further pairs decide until the 95 % interval of time / limit is on one side of 1;
+    the first is left out, since an excess chose it. Waits that other processes explain are taken off before.
+
+    Args:
+        again: trains twice more and returns the times.
+    """
+    planted, real = first
+    limit = allowed.of(real)
+    text = f"{planted} with renumbered tokens, of {limit:.2f} s allowed: {allowed.ratio:g} x {real} without + "
+    text += f"{allowed.grace:g} s"
+    both = {"planted": planted, "real": real}
+    numbers = {f"{name}_{key}": value for name, of in both.items() for key, value in asdict(of).items()}
+    if planted.undelayed <= limit:
+        return Finding("planted data", True, text, {"seconds": planted.seconds, **numbers})
+    pairs = [again() for _ in range(LEAST_PAIRS)]
+    while (ratio := excess(allowed, pairs)).verdict == "no difference shown" and len(pairs) < MOST_PAIRS:
+        pairs.append(again())
+    times = [time for pair in [first, *pairs] for time in pair]
+    share = sum(time.others_seconds for time in times) / sum(time.seconds * time.processors for time in times)
+    text += f"; in {len(pairs)} more pairs {ratio.text('')} times what is allowed; "
+    text += f"other processes used {100 * share:.0f} % of the processors"
+    undecided = ratio.verdict == "no difference shown"
+    if undecided:
+        text += "; repeat the examination where less other work runs"
+    numbers |= {"ratio": ratio.value, "low": ratio.low or 0.0, "high": ratio.high or 0.0, "others_share": share}
+    passed = ratio.verdict == "slower"  # that is, less than what is allowed
+    return Finding("planted data", passed, text, {"seconds": planted.seconds, **numbers}, undecided)
+
+
+def excess(allowed: Allowance, pairs: Sequence[Pair]) -> Ratio:
+    """Return the ratio of the times with renumbered tokens to their limits."""
+    return compare([of.undelayed for of, _ in pairs], [allowed.of(of) for _, of in pairs], paired=True)
