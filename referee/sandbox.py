@@ -180,8 +180,6 @@ class Sandbox:
             start_new_session=True,
         )
         other.close()
-        system = [path for path in map(Path, SYSTEM) if path.is_dir() and not path.is_symlink()]
-        self.cached = isolated and read_ahead([*system, *readable()])
         self.control.settimeout(READY_SECONDS)
         with contextlib.suppress(OSError):  # it has ended; the reply says so
             self.control.send(json.dumps(self._arguments(data, work, work_bytes) | {"device": device}).encode())
@@ -191,6 +189,8 @@ class Sandbox:
 
     def wait(self) -> None:
         """Wait until the server can start sessions; the files of the data may be gone."""
+        system = [path for path in map(Path, SYSTEM) if path.is_dir() and not path.is_symlink()]
+        self.cached = self.isolated and read_ahead([*system, *readable()])
         self._wait_for("ready")
 
     def _wait_for(self, message: str) -> None:

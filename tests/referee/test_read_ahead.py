@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 
@@ -43,7 +44,7 @@ def test_too_little_memory_is_said_in_the_verdict(tmp_path, token_files, monkeyp
     (tmp_path / "a").write_bytes(bytes(1 << 16))
     monkeypatch.setattr(sandbox.psutil, "virtual_memory", lambda: SimpleNamespace(available=1 << 16))
     assert not real_read_ahead([tmp_path])
-    monkeypatch.setattr("referee.referee.Sandbox", lambda *_, **__: SimpleNamespace(isolated=True, cached=False))
+    monkeypatch.setattr("referee.referee.Sandbox", lambda *_, **__: Mock(isolated=True, cached=False))
     made = Referee(Examination(64, 32), token_files / "train.npy", token_files / "validation.npy", tmp_path)
     verdict = made.examine({"submission.py": b"def"})
     assert "leave notes" in next(found.reason for found in verdict.findings if found.probe == "sandbox")
