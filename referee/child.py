@@ -127,7 +127,11 @@ def _answer(connection: socket.socket, model: nn.Module, task: contract.Task) ->
         tokens = torch.frombuffer(text, dtype=torch.int64).reshape(question["rows"], -1).to(task.device)
         values, normalised = contract.answered(model, tokens, task.vocabulary)
         channel.send(connection, {"kind": "computed"})
-        _, places = channel.receive(connection)  # not before: the model does not know where it is asked
+        asks, places = channel.receive(connection)  # not before: the model does not know where it is asked
         positions = torch.frombuffer(places, dtype=torch.int64).reshape(len(tokens), -1).to(task.device)
+        if asks["kind"] == "targets":
+            losses = nn.functional.cross_entropy(values.mT.float(), positions, reduction="none")
+            channel.send(connection, {"kind": "answer"}, losses.cpu().contiguous().numpy().tobytes())
+            continue
         asked = values.gather(1, positions[..., None].expand(-1, -1, task.vocabulary)).float().cpu().contiguous()
         channel.send(connection, {"kind": "answer", "log": normalised}, asked.numpy().tobytes())

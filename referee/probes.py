@@ -54,6 +54,16 @@ class Questions:
         of the fastest later answer, of which at most `Limits.late_seconds` / `PROBED_ROWS` count."""
         return max(0.0, self._first - self.row_seconds)
 
+    def losses(self, tokens: NDArray[np.int64], targets: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Return the losses (rows, context) that the session computes itself of the `targets`. Raises Violation."""
+        self._session.tell({"rows": len(tokens)}, tokens.astype(np.int64).tobytes())
+        self._session.wait("computed", self._limits.answer_seconds)
+        self._session.tell({"kind": "targets"}, targets.astype(np.int64).tobytes())
+        _, payload = self._session.wait("answer", self._limits.answer_seconds, 4 * targets.size)
+        if len(payload) != 4 * targets.size or not np.isfinite(found := np.frombuffer(payload, np.float32)).all():
+            raise Violation("prefix", "losses that are not finite, or not one for each token")
+        return found.reshape(targets.shape)
+
     def ask(self, tokens: NDArray[np.int64], positions: NDArray[np.int64]) -> Scores:
         """Return log-probabilities (rows, asked, vocabulary) of the token after each position, which the session learns
         when it has computed all. Raises Violation if the answer is late, has numbers that are not finite, or claims a

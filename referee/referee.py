@@ -17,7 +17,7 @@ from typing import Any, Final
 import numpy as np
 
 from judging.ground.errors import UsageError
-from referee import contents, probes, training_time
+from referee import contents, prefix, probes, training_time
 from referee.probes import LEAKED_NATS, Measured, Probed, Questions
 from referee.sandbox import Sandbox, readable
 from referee.session import Limits, Session, Violation
@@ -60,6 +60,7 @@ class Examination:
         tolerance: largest total variation distance between answers that should be equal.
         margin: nats by which the loss with renumbered tokens may differ; time_ratio: factor by which the time may be
             longer, beyond time_grace seconds.
+        prefix: first tokens of the validation text whose loss is reported too, as the speed runs do; 0 for none.
         target: loss to reach, in nats; None for no target.
         fixed: token ids that keep their numbers, such as the one between documents.
         seed: seed of questions, renumbering and of the seeds that the submission gets.
@@ -76,6 +77,7 @@ class Examination:
     margin: float = 0.05
     time_ratio: float = 1.25
     time_grace: float = 2.0
+    prefix: int = 0
     target: float | None = None
     fixed: tuple[int, ...] = ()
     seed: int = 0
@@ -237,6 +239,16 @@ class Referee:
                 f"{tokens:,.0f} tokens can have passed forward and back: a table of counts, or one that was brought "
                 "along; read the script"
             )
+        if self.settings.prefix:
+            session = partial(self._questions, files, planted.weights, verdict)
+            all_rows = self.numbers[prefix.first_rows(self.validation, self.settings.context, self.settings.prefix)]
+            with session() as questions:
+                claimed = prefix.losses(questions, all_rows, batch)
+            chosen, checked = prefix.sample(all_rows, of_kind["planted"], self._draw)
+            full = probes.probe(session, checked, probes.draw_cuts(checked, probes.CUTS, self._draw), batch)
+            held = self._held({"planted": full}, 0.1 * real.time.seconds)
+            verdict.findings += [finding for finding in held if not finding.passed]
+            add(prefix.judged(claimed, chosen, checked, full.measured))
         verdict.standard_error = float(theirs.losses.std(ddof=1) / math.sqrt(len(theirs.losses)))
         if (target := self.settings.target) is not None:
             text = f"loss {verdict.loss:.4f} +- {verdict.standard_error:.4f}, target {target:.4f}"

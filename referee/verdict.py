@@ -21,6 +21,7 @@ PROBES: Final = {
     "state": "earlier questions do not change later answers",
     "rows": "other rows of a batch do not change a row's answers",
     "causality": "later tokens do not change earlier answers",
+    "prefix": "the loss over the beginning of the text is that of its full answers",
     "planted data": "with renumbered tokens it learns as much, in the same time",
     "sandbox": "the sandbox holds",
     "target": "the validation loss reaches the target",
@@ -110,7 +111,7 @@ class Verdict:
         rows = []
         for name, statement in PROBES.items():
             failed = [finding for finding in of[name] if not finding.passed]
-            if of[name] or name not in ("sandbox", "target"):
+            if of[name] or name not in ("sandbox", "target", "prefix"):
                 breach = any(not finding.undecided for finding in failed)
                 state = "FAIL" if breach else "undecided" if failed else "pass" if of[name] else "not run"
                 rows.append([name, state, "; ".join(finding.reason for finding in failed or of[name]) or statement])

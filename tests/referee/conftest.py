@@ -76,8 +76,9 @@ def examine(referee: Referee, token_files: Path, tmp_path: Path) -> Callable[...
         (tmp_path / "submission.py").write_text(code)
         before = referee.settings
         grace, ranks = changes.pop("time_grace", before.time_grace), changes.pop("ranks", 0)
+        prefix = changes.pop("prefix", 0)
         limits = dataclasses.replace(before.limits, **changes)
-        referee.settings = dataclasses.replace(before, limits=limits, time_grace=grace, ranks=ranks)
+        referee.settings = dataclasses.replace(before, limits=limits, time_grace=grace, ranks=ranks, prefix=prefix)
         try:
             return referee.examine(contents.read(tmp_path, limits.code_bytes))
         finally:

@@ -251,6 +251,9 @@ def add_referee(parser: ArgumentParser) -> None:
     _add_path(parser, "--against", other)
     add("--device", default="cpu", help="torch's name of the device (default: cpu)")
     add("--threads", type=positive, default=os.cpu_count() or 1, help="CPU threads (default: all)")
+    first = "also report the loss over the first TOKENS of the validation text (default: none; without a number: "
+    first += "10,485,760, as the GPT speed runs)"
+    add("--prefix", type=positive, nargs="?", default=0, const=10_485_760, metavar="TOKENS", help=first)
     launched = "train in N processes with torchrun's environment (default: one process without it)"
     add("--ranks", type=positive, default=0, metavar="N", help=launched)
     for name, default, text in (

@@ -79,6 +79,7 @@ def referee(arguments: argparse.Namespace) -> ExitCode:
         rows=arguments.rows,
         tolerance=arguments.tolerance or (1e-3 if arguments.device == "cpu" else 2e-2),
         margin=arguments.margin,
+        prefix=arguments.prefix,
         target=arguments.target if arguments.runs == 1 else None,  # of several runs, the mean must reach it
         fixed=tuple(arguments.fixed),
         seed=seed,
