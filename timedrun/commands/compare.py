@@ -16,7 +16,7 @@ from judging.ground.errors import ExitCode, UsageError
 from judging.ground.race_labels import raced_together, side_at
 from judging.pages.score_table import NOTICE
 from judging.pages.table import Table, number
-from judging.scoring.cost import Cost, cost
+from judging.scoring.cost import Cost, cost, prices_of
 from judging.scoring.decomposition import Decomposition, TimeParts
 from judging.scoring.interval import Interval, as_values
 from judging.scoring.run_set import only_set
@@ -53,8 +53,8 @@ def compare(arguments: argparse.Namespace) -> ExitCode:
         return error.exit_code
     if len(arguments.price) > 2:
         raise UsageError("--price takes one price for both sets, or one of each set.")
-    prices, times = arguments.price * (3 - len(arguments.price)), (ratio.minutes_slow, ratio.minutes_fast)
-    priced = zip(sets, times, prices, strict=False)
+    prices, times = prices_of(arguments.price, arguments.prices), (ratio.minutes_slow, ratio.minutes_fast)
+    priced = zip(sets, times, prices * (3 - len(prices)), strict=False)
     costs = [cost(runs[0].path, minutes, price) for runs, minutes, price in priced]
     if arguments.json:
         header = {"compared": True, "verified": False, "notice": NOTICE, "sentence": ratio.sentence}

@@ -99,7 +99,8 @@ def at_budget(curves: Sequence[Curve], budget: Budget) -> list[Answer]:
     sign = direction(run for curve in curves for runs in curve.budgets.values() for run in runs.values())
     bought = [budget.minutes(curve) for curve in curves]
     if not any(bought):
-        raise UsageError(f"a budget of {budget} needs the price of an hour; give it by --price.")
+        why = next((f": {curve.hourly.reason}" for curve in curves if curve.hourly), "; give it by --price")
+        raise UsageError(f"a budget of {budget} needs the price of an hour{why}.")
     of_curves: list[dict[int, float | None]] = [
         {seed: None if minutes is None else quality_at(curve.points(seed, sign), minutes) for seed in seeds(curve)}
         for curve, minutes in zip(curves, bought, strict=True)

@@ -128,19 +128,25 @@ class Rates:
 
 def extrapolated(
     curves: Sequence[Curve], given: Sequence[tuple[str, Rates]], price: Price | None = None
-) -> tuple[list[Curve], list[str]]:
-    """Return the curves with the times of the machine that the profiles are of, and notes on what was left out.
+) -> dict[str, tuple[list[Curve], list[str]]]:
+    """Return, for each machine that profiles are of, the curves with its times, and notes on what was left out.
 
     Args:
         given: profiles, each with the label of its curve; "": the curve of the config that it names.
-        price: of that machine.
+        price: of each machine.
 
     Raises:
-        UsageError: the profiles are of several machines, two are of one curve, or one is of none.
+        UsageError: two profiles of a machine are of one curve, or one is of none.
     """
-    machines = {rates.hardware for _, rates in given}
-    if len(machines) > 1:
-        raise UsageError(f"extrapolate to one machine at a time, not to {'; '.join(sorted(machines))}.")
+    of_machines: dict[str, list[tuple[str, Rates]]] = {}
+    for label, rates in given:
+        of_machines.setdefault(rates.hardware or "another machine", []).append((label, rates))
+    return {machine: _on_machine(curves, machine, profiles, price) for machine, profiles in of_machines.items()}
+
+
+def _on_machine(
+    curves: Sequence[Curve], hardware: str, given: Sequence[tuple[str, Rates]], price: Price | None
+) -> tuple[list[Curve], list[str]]:
     of: dict[str, Rates] = {}
     labels = [curve.label for curve in curves]
     for label, rates in given:
@@ -154,7 +160,6 @@ def extrapolated(
                 f"{rates.file}: the curve of {label or rates.config} {why}; name it as LABEL={rates.file}."
             )
         of[matching[0]] = rates
-    hardware = machines.pop() or "another machine"
     shifted = []
     for curve in curves:
         if (found_rates := of.get(curve.label)) is not None:
