@@ -315,7 +315,9 @@ def add_tradeoff(parser: ArgumentParser) -> None:
     asked.add_argument(
         "--quality", type=float, metavar="Q", help="answer when each config has this quality, and for how much"
     )
-    bought = "answer which quality each config has after this time, or for this money: 90s, 20min, 4h, 20usd"
+    bought = (
+        "answer which quality each config has after this time, or for this money or energy: 90s, 20min, 4h, 20usd, 3kWh"
+    )
     asked.add_argument("--budget", metavar="BUDGET", help=bought)
     add("--out", metavar="FILE", help="also plot the curves: a .png, .svg or .pdf file")
 

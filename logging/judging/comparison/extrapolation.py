@@ -28,6 +28,7 @@ MOST_WAITING: Final = 0.1
 LENGTH: Final = re.compile(r"_x([0-9]+(?:[.][0-9]+)?)$")
 """End of the name of a sweep's config: length of its schedule, as a multiple of the config's own."""
 MAX_NAMED: Final = 8  # curves in a message
+NO_ENERGY: Final = "a profile of other hardware has no energy"
 
 
 def over_schedule(progress: Sequence[float], values: Sequence[float], until: float = 1.0) -> float:
@@ -174,7 +175,9 @@ def _on_machine(
             }
             hourly = None if price is None else cost_on(found_rates.system, 60.0, price)
             where = f"{hardware} ({found_rates.file})"
-            shifted.append(replace(curve, budgets=budgets, extrapolated=where, hourly=hourly))
+            shifted.append(
+                replace(curve, budgets=budgets, extrapolated=where, hourly=hourly, joules={}, energy=NO_ENERGY)
+            )
     notes = [
         f"{rates.file}: measured while its thread waited for a core for {waited:.0%} of the time, so times are too long"
         for rates in of.values()

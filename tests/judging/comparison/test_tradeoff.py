@@ -120,6 +120,7 @@ def test_each_machine_of_several_has_its_own_times_costs_and_answers(results, to
     assert (l4["machine"], t4["machine"]) == ("cuda, NVIDIA L4", "cuda, Tesla T4")
     seconds = [60 * curve["gains"][0]["minutes"] for machine in (l4, t4) for curve in machine["curves"]]
     assert seconds == pytest.approx([30 * 0.1 + 6, 30 * 0.05 + 6, 30 * 0.4 + 6, 30 * 0.2 + 6])
+    assert {curve["energy_unknown"] for curve in t4["curves"]} == {"a profile of other hardware has no energy"}
     assert t4["curves"][0]["gains"][0]["usd"] == pytest.approx(18 / 3600 * 0.526)
     assert all(curve["gains"][0]["extrapolated"] for machine in (l4, t4) for curve in machine["curves"])
     said = printed(*words, "--budget", "18s")
