@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -59,6 +60,7 @@ class LoadCounters:
         self._threads: ThreadTimes = {}
         self._waited = self._package_joules = 0.0
         self._packages: dict[Path, tuple[float, float]] = {}
+        self._lost = False
         self._before: Reading = {}
         self._probes: dict[tuple[str, ...], Probe] = {
             ("seconds", "capacity_seconds"): self._time,
@@ -78,6 +80,11 @@ class LoadCounters:
     def begin(self) -> None:
         """Read the counters from which the next block counts."""
         self._before = self._read()
+
+    def keep_up(self) -> None:
+        """Read the counters that wrap around, within a block."""
+        with suppress(OSError, ValueError):  # the reading at the end of the block says why
+            self._package_energy()
 
     def block(self) -> tuple[str, Reading]:
         """Return the identity of this machine's boot and the counters since the last call."""
@@ -146,19 +153,19 @@ class LoadCounters:
 
     def _package_energy(self) -> Sequence[float]:
         """Return the energy of the processor packages, without memory, since the first call (RAPL, by powercap.rst).
-        Raises OSError if there is none, or if a counter may have wrapped around twice since the last call."""
-        now, late = self._monotonic(), 0.0
+        Raises OSError if there is none, or if a counter may have wrapped around twice between two calls."""
+        now = self._monotonic()
         zones = [path for path in self._powercap.glob("intel-rapl:*") if _text(path / "name").startswith("package")]
         for zone in zones:
             joules, most = (int(_text(zone / f"{name}_uj")) / 1e6 for name in ("energy", "max_energy_range"))
             before, then = self._packages.get(zone, (joules, now))
             self._packages[zone] = joules, now
-            late = max(late, now - then - most / PACKAGE_WATTS)
+            self._lost |= now - then > most / PACKAGE_WATTS
             self._package_joules += joules - before + (most if joules < before else 0.0)
         if not zones:
             raise OSError("the kernel shows no energy of a processor package (RAPL)")
-        if late > 0:
-            raise OSError("blocks are so long that an energy counter (RAPL) may wrap around twice in one")
+        if self._lost:
+            raise OSError("read so rarely that an energy counter (RAPL) may have wrapped around twice in between")
         return (self._package_joules,)
 
     @cached_property

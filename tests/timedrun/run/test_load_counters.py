@@ -140,8 +140,14 @@ def test_the_energy_of_the_processors_is_that_of_their_packages_also_where_a_cou
     assert counters.block()[1]["cpu_joules"] == pytest.approx(43.3 + 200 + 50)
     machine.zone("intel-rapl:0", 250.0)
     assert counters.block()[1]["cpu_joules"] == pytest.approx(50)
-    machine.now += 262_144 / 500  # long enough for a second time around
-    assert "may wrap around twice" in str(counters.block()[1]["cpu_joules"])
+    for joules in (150.0, 100.0):  # within one block a counter wraps around twice
+        machine.now += 500
+        machine.zone("intel-rapl:0", joules)
+        counters.keep_up()
+    assert counters.block()[1]["cpu_joules"] == pytest.approx(2 * 262_143.3 + 100 - 250)
+    machine.now += 525
+    counters.keep_up()
+    assert "may have wrapped around twice" in str(counters.block()[1]["cpu_joules"])
 
 
 def test_the_energy_of_the_processors_is_unknown_with_a_reason(machine: Machine) -> None:
@@ -238,7 +244,10 @@ def test_a_run_logs_the_load_of_every_block_before_it_stops_and_no_failed_readin
 
     for name in ("cpu_seconds", "thread_times") if fails else ():
         monkeypatch.setattr(load_counters, name, fail)
+    kept_up: list[int] = []
+    monkeypatch.setattr(LoadCounters, "keep_up", lambda counters: kept_up.append(1))
     log = finished(make_run(load=machine.counters()))
+    assert kept_up, "counters that wrap around are read within blocks"
     loads = log.all(keys.MACHINE_LOAD)
     assert [event.metadata["epoch_num"] for event in loads] == [2, 4]
     assert log.status == keys.SUCCESS and all(event in log.timed for event in loads)
