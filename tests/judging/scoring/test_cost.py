@@ -51,10 +51,10 @@ def test_every_list_price_is_dated_and_has_its_source():
     [
         ("NVIDIA H100 80GB HBM3", "8", 55.04, "AWS p5.48xlarge"),  # the name that torch has
         ("NVIDIA H100 80GB HBM3", "2", 2 * 3.49, "RunPod"),
-        ("NVIDIA A100-SXM4-40GB", "1", 3.67, "GCP a2-highgpu-1g"),
+        ("NVIDIA A100-SXM4-40GB", "1", 3.6734, "GCP a2-highgpu-1g"),
         ("NVIDIA A100 80GB PCIe", "4", 14.692, "Azure NC96ads"),
         ("NVIDIA H200", "8", 63.296, "AWS p5en"),
-        ("NVIDIA B200-SXM-180GB", "8", 113.93, "AWS p6-b200"),
+        ("NVIDIA B200-SXM-180GB", "8", 113.9328, "AWS p6-b200"),
         ("AMD Instinct MI300X 192GB HBM3", "8", 48.0, "Azure ND96isr_MI300X"),
         ("NVIDIA L4", "1", 0.8048, "AWS g6.xlarge"),
         ("Tesla T4", "4", 3.912, "AWS g4dn.12xlarge"),
