@@ -45,6 +45,26 @@ def shares(blocks: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     return {text: max(0.0, total[part] / total[whole]) for text, (part, whole) in known.items()}
 
 
+def joules(record: RunRecord) -> tuple[dict[str, float], str]:
+    """Return the joules of a run from its clock's start to its last evaluation by what used them, "gpu" or "cpu" (all
+    processors of the machine), and why others are not known; "" if the log does not say."""
+    events = [event for event in record.all(keys.MACHINE_LOAD) if isinstance(event.value, dict)]
+    if any("nodes" in event.metadata for event in events):
+        return {}, "the log has the load of one of its machines"
+    if events and record.first(keys.RESUMED) is not None:
+        return {}, "the run was interrupted, and what it used meanwhile is not in the log"
+    known, why = {}, []
+    for name in ("gpu", "cpu"):
+        key = f"{name}_joules"
+        values = [float(value) for event in events if is_number(value := event.value.get(key)) and value >= 0]
+        if len(values) == len(events) and sum(values) > 0:
+            known[name] = sum(values)
+            continue
+        reasons = [event.metadata.get("unknown") for event in events]
+        why += [f"{key}: {reason[key]}" for reason in reasons if isinstance(reason, dict) and key in reason][:1]
+    return known, "; ".join(why)
+
+
 def disturbances(record: RunRecord) -> tuple[str, ...]:
     """Return texts of the loads that disturbed a run, in numbers; empty if none did or its log has none."""
     blocks = [event.value for event in record.all(keys.MACHINE_LOAD) if isinstance(event.value, dict)]

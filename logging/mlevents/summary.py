@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from mlevents import cold_start, keys
 from mlevents.event import Event, is_number
-from mlevents.machine_load import disturbances
+from mlevents.machine_load import disturbances, joules
 from mlevents.record import QualityPoint, RunRecord
 from mlevents.rounds import BenchmarkRules
 
@@ -81,6 +81,8 @@ class RunSummary:
     converged_at: Mapping[str, float] = field(default_factory=dict)
     hyperparameters: Mapping[str, Any] = field(default_factory=dict)  # values of the keys of HYPERPARAMETERS
     disturbances: tuple[str, ...] = ()  # by other load of the machine, which this project's runs log
+    joules: Mapping[str, float] = field(default_factory=dict)  # of the "gpu"s and "cpu"s; also logged by them
+    unmeasured: str = ""  # why joules are not known
     unreadable: int = 0  # records that are not JSON
     own_rules: BenchmarkRules | None = None  # of a benchmark that no ruleset has
     train_samples: float | None = None  # samples of an epoch
@@ -103,6 +105,7 @@ def summarize(record: RunRecord) -> RunSummary:
     cleared, resident = record.value(keys.CACHE_CLEAR), record.value(keys.PAGE_CACHE_RESIDENT)
     seeds = (event.value for event in record.all(keys.SEED))
     train_samples = record.value(keys.TRAIN_SAMPLES)
+    used, unmeasured = joules(record)
     training = next((event for event in record.timed if event.key in (keys.BLOCK_START, keys.EPOCH_START)), None)
     return RunSummary(
         path=record.path,
@@ -150,6 +153,8 @@ def summarize(record: RunRecord) -> RunSummary:
             if HYPERPARAMETERS.search(key)
         },
         disturbances=disturbances(record),
+        joules=used,
+        unmeasured=unmeasured,
         block_minutes=_block_minutes(record),
         steps=_steps(record),
     )

@@ -103,6 +103,16 @@ def summaries(folder: Path) -> list[RunSummary]:
     return [summarize(read(path)) for path in result_files(folder)]
 
 
+def log_loads(path: Path, *blocks: dict[str, Any], lacks: dict[str, str] | None = None, **metadata: Any) -> Path:
+    """Write the loads of the blocks of a run into its log, before its end."""
+    *lines, stop = path.read_text().splitlines(keepends=True)
+    event = json.loads(stop.partition(":::MLLOG ")[2]) | {"key": keys.MACHINE_LOAD, "event_type": "POINT_IN_TIME"}
+    event["metadata"] = {"epoch_num": 1, **({"unknown": lacks} if lacks else {}), **metadata}
+    loads = [f":::MLLOG {json.dumps(event | {'value': block})}\n" for block in blocks]
+    path.write_text("".join([*lines, *loads, stop]))
+    return path
+
+
 @pytest.fixture
 def answered(capsys: pytest.CaptureFixture[str]) -> Answered:
     """Runs a command, which must exit with `code`, and returns its output and its words on standard error."""

@@ -8,6 +8,8 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
+from statistics import fmean
+from typing import Any
 
 from judging.comparison.compare import ALLOWABLE, compare_sets, pairs_of
 from judging.comparison.speedup_ratio import NotComparable, Ratio
@@ -16,10 +18,12 @@ from judging.ground.errors import ExitCode, UsageError
 from judging.ground.race_labels import raced_together, side_at
 from judging.pages.score_table import NOTICE
 from judging.pages.table import Table, number
-from judging.scoring.cost import Cost, cost
+from judging.scoring.cost import Cost, cost, prices_of
 from judging.scoring.decomposition import Decomposition, TimeParts
 from judging.scoring.interval import Interval, as_values
+from judging.scoring.power import energy_text, shared_energy
 from judging.scoring.run_set import only_set
+from mlevents.run_status import reached
 from mlevents.terminal_escape import printable
 
 
@@ -53,23 +57,34 @@ def compare(arguments: argparse.Namespace) -> ExitCode:
         return error.exit_code
     if len(arguments.price) > 2:
         raise UsageError("--price takes one price for both sets, or one of each set.")
-    prices, times = arguments.price * (3 - len(arguments.price)), (ratio.minutes_slow, ratio.minutes_fast)
-    priced = zip(sets, times, prices, strict=False)
+    prices, times = prices_of(arguments.price, arguments.prices), (ratio.minutes_slow, ratio.minutes_fast)
+    priced = zip(sets, times, prices * (3 - len(prices)), strict=False)
     costs = [cost(runs[0].path, minutes, price) for runs, minutes, price in priced]
+    successful = [[run for run in runs if reached(run)] for runs in sets]
+    what, used = shared_energy(sum(successful, []))
+    joules = [fmean(used[run.path] for run in runs) for runs in successful] if used else None
     if arguments.json:
         header = {"compared": True, "verified": False, "notice": NOTICE, "sentence": ratio.sentence}
         header |= {"verdict": ratio.verdict, "portable_score": ratio.portable and [*vars(ratio.portable).values()]}
         stdio.stage("")
-        shown = {"costs": [asdict(of_set) for of_set in costs]} if costs else {}
+        shown: dict[str, Any] = {"costs": [asdict(of_set) for of_set in costs]} if costs else {}
+        shown |= {"energy": {"of": what, "joules": joules}} if what else {}
         print(json.dumps(header | as_values(ratio) | shown, indent=2))
     else:
         width = stdio.terminal_columns(sys.stdout)
-        stdio.show("\n".join(stdio.fitted(line, 4) for line in report(ratio, width, costs)))
+        stdio.show("\n".join(stdio.fitted(line, 4) for line in report(ratio, width, costs, what, joules)))
     return ExitCode.OK
 
 
-def report(ratio: Ratio, width: int | None, costs: Sequence[Cost] = ()) -> list[str]:
-    """Return the comparison as lines; those of its table are within `width` columns."""
+def report(
+    ratio: Ratio,
+    width: int | None,
+    costs: Sequence[Cost] = (),
+    energy: str = "",
+    joules: Sequence[float] | None = None,
+) -> list[str]:
+    """Return the comparison as lines; those of its table are within `width` columns. `joules` are the mean energies of
+    the sets, `energy` what they are of, or why there are none."""
     lines = [ratio.sentence]
     if ratio.portable:
         lines.append(f"Portable score: {ratio.portable_text} (unverified).")
@@ -81,6 +96,11 @@ def report(ratio: Ratio, width: int | None, costs: Sequence[Cost] = ()) -> list[
         lines.append(f"Cost of the {name} set's geometric mean time: {of_set}.")
     if len(costs) == 2 and costs[0].usd and costs[1].usd:
         lines.append(f"The first costs {costs[0].usd / costs[1].usd:.3g}x as much as the second (unverified).")
+    if joules:
+        first, second = map(energy_text, joules)
+        lines.append(f"Energy of {energy}: {first} and {second} (means), {joules[0] / joules[1]:.3g}x (unverified).")
+    elif energy:
+        lines.append(f"Energy: not measured: {energy}.")
     if ratio.quality_slow is not None and ratio.quality_fast is not None:
         wanted = f", target {ratio.target:g}" if ratio.target is not None else ""
         lines.append(f"Final quality {ratio.quality_slow:.5f} and {ratio.quality_fast:.5f} (geometric means{wanted}).")

@@ -11,12 +11,15 @@ from judging.ground.atomic_file import replace_text
 from judging.ground.errors import ExitCode
 from judging.pages.explorer.explored_sets import explored_sets
 from judging.pages.explorer.page import as_page
+from judging.scoring.cost import prices_of
 
 
 def explore(arguments: argparse.Namespace) -> ExitCode:
     paths = [Path(name) for name in arguments.paths]
+    listed = prices_of([price for _, price in arguments.price], arguments.prices)
+    prices = [*zip([pattern for pattern, _ in arguments.price] or ["*"], listed, strict=False)]
     stdio.stage(f"timedrun explore: reading the logs of {', '.join(map(str, paths))}", terminal_only=False)
-    sets = explored_sets(paths, arguments.price, show_progress=not arguments.json)
+    sets = explored_sets(paths, prices, show_progress=not arguments.json)
     title = arguments.title or f"Training results: {', '.join(path.resolve().name for path in paths)}"
     stdio.stage(f"timedrun explore: writing {arguments.out}", terminal_only=False)
     replace_text(arguments.out, as_page(sets, title))

@@ -8,12 +8,13 @@ import re
 from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError, BooleanOptionalAction, RawDescriptionHelpFormatter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from judging.ground.race_labels import resolved
 from timedrun.distributed.launch_env import KUBERNETES, LAUNCHERS
 
 RULESET_HELP = "ruleset such as 2.0.0, 2.0 or v2.0 (default: by the round's folder, else by benchmark and date)"
-PRICE_HELP = 'US dollars per hour of the system, or "list" for a dated list price, if one is known'
+PRICE_HELP = 'US dollars per hour of the system, or "list" (list:TEXT: of offers with TEXT) for a dated list price'
 
 
 def at_least(least: float, kind: type[int] | type[float] = int) -> Callable[[str], float]:
@@ -38,8 +39,8 @@ def above_zero(text: str) -> float:
 
 
 def price(text: str) -> float | str:
-    """Parse US dollars per hour, or "list" for list prices."""
-    return text if text == "list" else at_least(0.001, float)(text)
+    """Parse US dollars per hour, or "list" or "list:TEXT" for list prices."""
+    return text if re.fullmatch("list(:.+)?", text) else at_least(0.001, float)(text)
 
 
 def system_price(text: str) -> tuple[str, float | str]:
@@ -223,7 +224,7 @@ def add_score(parser: ArgumentParser) -> None:
     parser.add_argument("paths", nargs="+", type=resolved, metavar="PATH", help="log, folder of logs, package or round")
     parser.add_argument("--ruleset", type=ruleset, help=RULESET_HELP)
     parser.add_argument("--csv", metavar="FILE", help="also write the scores to FILE, one row per set")
-    parser.add_argument("--price", type=price, metavar="USD", help=f"also show the cost: {PRICE_HELP}")
+    _add_price(parser, f"also show the cost: {PRICE_HELP}")
     fixed = "test that the mean of runs of one fixed length reaches QUALITY; exit code 1 unless every set's does"
     parser.add_argument("--target-test", type=float, metavar="QUALITY", help=fixed)
 
@@ -302,8 +303,7 @@ def add_compare(parser: ArgumentParser) -> None:
     pairing.add_argument("--unpaired", action="store_false", dest="paired", help="compare the sets without pairs")
     kinds = "compare despite differences of this kind: hardware, data, target"
     parser.add_argument("--allow", nargs="+", default=[], metavar="KIND", help=kinds)
-    of = f"also show the costs, of both sets or of each: {PRICE_HELP}"
-    parser.add_argument("--price", type=price, nargs="+", default=[], metavar="USD", help=of)
+    _add_price(parser, f"also show the costs, of both sets or of each: {PRICE_HELP}", nargs="+", default=[])
 
 
 def add_tradeoff(parser: ArgumentParser) -> None:
@@ -313,12 +313,14 @@ def add_tradeoff(parser: ArgumentParser) -> None:
     elsewhere = "extrapolate the times to another machine: output there of `timedrun profile --json`, one file a curve"
     elsewhere += " (default LABEL: the curve of the profiled config)"
     add("--profile", nargs="+", default=[], metavar="[LABEL=]FILE", help=elsewhere)
-    add("--price", type=price, metavar="USD", help=f"also show the cost: {PRICE_HELP}")
+    _add_price(parser, f"also show the cost: {PRICE_HELP}")
     asked = parser.add_mutually_exclusive_group()
     asked.add_argument(
         "--quality", type=float, metavar="Q", help="answer when each config has this quality, and for how much"
     )
-    bought = "answer which quality each config has after this time, or for this money: 90s, 20min, 4h, 20usd"
+    bought = (
+        "answer which quality each config has after this time, or for this money or energy: 90s, 20min, 4h, 20usd, 3kWh"
+    )
     asked.add_argument("--budget", metavar="BUDGET", help=bought)
     add("--out", metavar="FILE", help="also plot the curves: a .png, .svg or .pdf file")
 
@@ -445,7 +447,13 @@ def add_explore(parser: ArgumentParser) -> None:
     add("--title", help="heading of the page (default: the paths' names)")
     of = f"{PRICE_HELP}; with SYSTEM=, of those whose name or hardware matches a pattern such as '*H100*' (repeat"
     of += " the option; the first that is known counts)"
-    add("--price", type=system_price, action="append", default=[], metavar="[SYSTEM=]USD", help=of)
+    _add_price(parser, of, type=system_price, action="append", default=[], metavar="[SYSTEM=]USD")
+
+
+def _add_price(parser: ArgumentParser, text: str, **kind: Any) -> None:
+    of_one: dict[str, Any] = {"type": price, "metavar": "USD", "help": text}
+    parser.add_argument("--price", **of_one | kind)
+    parser.add_argument("--prices", metavar="FILE", help="list prices of your own, in place of timedrun's")
 
 
 def _add_config(parser: ArgumentParser, *, several: bool = False, optional: bool = False, named: bool = False) -> None:

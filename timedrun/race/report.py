@@ -23,6 +23,7 @@ from judging.pages.score_table import NOTICE
 from judging.pages.table import Table
 from judging.scoring.clocks import Clocks, clocks, start_up
 from judging.scoring.interval import Interval, as_values
+from judging.scoring.power import energy_text, shared_energy
 from mlevents.record import read
 from mlevents.rounds.own_rules import BEYOND_MLPERF, NOT_APPLICABLE
 from mlevents.run_status import reached
@@ -72,6 +73,7 @@ class Report:
                 | {"verdict": ratio.verdict, "row": comparison.row}
                 for comparison, ratio in self.ratios.items()
             },
+            "energy": {"of": self.energy[0], "joules": self.energy[1]},
             "control": as_values(self.control) if self.control else None,
             "verdicts": [],
             "package": self.race.report.get("package", ""),
@@ -212,6 +214,13 @@ class Report:
         }
 
     @property
+    def energy(self) -> tuple[str, dict[str, list[float]]]:
+        """Return what the joules of the runs are of, or why there are none, and those of each side, by its label."""
+        successful = {self.race.sides[side]: [run for run in runs if reached(run)] for side, runs in self.sets.items()}
+        what, used = shared_energy(sum(successful.values(), []))
+        return what, {label: [used[run.path] for run in runs] for label, runs in successful.items() if used}
+
+    @property
     def doubtful(self) -> bool:
         """True if a check failed: such logs are no evidence."""
         return self.package_failed or any(result.failed for result in self.checked)
@@ -300,6 +309,11 @@ class Report:
             if times and steps:
                 alone = f"{median(times):.3g} s of training alone (the speedrun's clock)"
                 lines.append(f"clocks      {label}: {alone}, {median(steps):,.0f} steps (medians)")
+        what, joules = self.energy
+        used = {label: energy_text(median(of_side)) for label, of_side in joules.items() if of_side}
+        lines += [f"energy      {label}: {text} of {what} (median)" for label, text in used.items()]
+        if what and not joules:
+            lines.append(printable(f"energy      not measured: {what}"))
         lines += filter(None, [start_up(sum(self.sets.values(), []))])
         lines += map(printable, self.race.differences)
         for ratio in self.ratios.values():

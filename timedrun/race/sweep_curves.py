@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from judging.comparison.tradeoff import Comparison, Curve, compare_curves
+from judging.comparison.tradeoff import Comparison, Curve, compare_curves, with_energy
 from judging.ground.config_values import flatten
 from judging.ground.errors import UsageError
 from judging.ground.race_labels import RACE_FILE, label_of
@@ -51,7 +51,8 @@ def curves_of(race: Race, folder: Path) -> list[Curve]:
 
 def _curves(budgets_of: Budgets, races: Iterable[Race]) -> list[Curve]:
     numbers = {budget.curve for race in races for budget in race.budgets.values() if budget.text}
-    return [Curve(label=label, budgets=of, unit="x" * (label not in numbers)) for label, of in budgets_of.items()]
+    curves = [Curve(label=label, budgets=of, unit="x" * (label not in numbers)) for label, of in budgets_of.items()]
+    return with_energy(curves)
 
 
 def _add_race(budgets: Budgets, race: Race, folder: Path) -> None:

@@ -1,5 +1,5 @@
 """Counters of other load during a run: CPU time of others, waits for a core, throttling, memory pressure, GPUs; and of
-the energy of the run's GPUs.
+the energy of the run's GPUs and the machine's processors.
 
 The kernel integrates them, so they are read when the clock starts and at the end of each block: no thread samples.
 """
@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -29,6 +30,9 @@ Reading = dict[str, float | str]
 Probe = Callable[[], Sequence[float]]
 GAUGES: Final = ("gpu_sm_mhz", "gpu_shared_blocks")
 """Values at the end of a block: the driver does not integrate them."""
+PACKAGE_WATTS: Final = 500.0
+"""Assumed never to be exceeded by a processor package for minutes: an energy counter wraps around at most once within
+its range divided by this power."""
 OF_RANKS: Final[Mapping[str, Callable[[Sequence[float]], float]]] = {
     **dict.fromkeys(("own_seconds", "waited_seconds", "gpu_joules"), sum),
     **dict.fromkeys(("gpu_slowed_seconds", "gpu_shared_blocks"), max),
@@ -48,12 +52,15 @@ class LoadCounters:
         *,
         proc: Path = Path("/proc"),
         cgroup: Path = Path("/sys/fs/cgroup"),
+        powercap: Path = Path("/sys/class/powercap"),
     ) -> None:
-        self._monotonic, self._proc, self._cgroup = monotonic, proc, cgroup
+        self._monotonic, self._proc, self._cgroup, self._powercap = monotonic, proc, cgroup, powercap
         self._boot, self._processors = boot_id(), os.cpu_count() or 1
         self._children: list[int] = []
         self._threads: ThreadTimes = {}
-        self._waited = 0.0
+        self._waited = self._package_joules = 0.0
+        self._packages: dict[Path, tuple[float, float]] = {}
+        self._lost = False
         self._before: Reading = {}
         self._probes: dict[tuple[str, ...], Probe] = {
             ("seconds", "capacity_seconds"): self._time,
@@ -63,6 +70,7 @@ class LoadCounters:
             ("waited_seconds",): self._waited_seconds,
             ("periods", "throttled_periods"): self._throttling,
             ("memory_stalled_seconds",): self._memory_pressure,
+            ("cpu_joules",): self._package_energy,
         }
         if device is not None and device.type == "cuda":
             self._device = device
@@ -72,6 +80,11 @@ class LoadCounters:
     def begin(self) -> None:
         """Read the counters from which the next block counts."""
         self._before = self._read()
+
+    def keep_up(self) -> None:
+        """Read the counters that wrap around, within a block."""
+        with suppress(OSError, ValueError):  # the reading at the end of the block says why
+            self._package_energy()
 
     def block(self) -> tuple[str, Reading]:
         """Return the identity of this machine's boot and the counters since the last call."""
@@ -138,6 +151,23 @@ class LoadCounters:
         """Return the time in which a task of the control group, else of the machine, stalled (psi.rst)."""
         return (int(self._pressure_file.read_text().splitlines()[0].rpartition("total=")[2]) / 1e6,)
 
+    def _package_energy(self) -> Sequence[float]:
+        """Return the energy of the processor packages, without memory, since the first call (RAPL, by powercap.rst).
+        Raises OSError if there is none, or if a counter may have wrapped around twice between two calls."""
+        now = self._monotonic()
+        zones = [path for path in self._powercap.glob("intel-rapl:*") if _text(path / "name").startswith("package")]
+        for zone in zones:
+            joules, most = (int(_text(zone / f"{name}_uj")) / 1e6 for name in ("energy", "max_energy_range"))
+            before, then = self._packages.get(zone, (joules, now))
+            self._packages[zone] = joules, now
+            self._lost |= now - then > most / PACKAGE_WATTS
+            self._package_joules += joules - before + (most if joules < before else 0.0)
+        if not zones:
+            raise OSError("the kernel shows no energy of a processor package (RAPL)")
+        if self._lost:
+            raise OSError("read so rarely that an energy counter (RAPL) may have wrapped around twice in between")
+        return (self._package_joules,)
+
     @cached_property
     def _nvml(self) -> tuple[Any, Any]:
         import pynvml as nvml  # type: ignore[import-not-found,import-untyped,unused-ignore]
@@ -160,6 +190,10 @@ class LoadCounters:
         """Return the energy that the GPU has used since its driver was loaded; NVML has it from Volta on."""
         nvml, handle = self._nvml
         return (nvml.nvmlDeviceGetTotalEnergyConsumption(handle) / 1e3,)
+
+
+def _text(file: Path) -> str:
+    return file.read_text().strip()
 
 
 def busy_seconds() -> Sequence[float]:

@@ -386,6 +386,8 @@ class TimedRun:
         now = self._monotonic()
         if self.state.wall_clock is not None:
             self.state.wall_clock.check(step)
+        if self._load is not None:
+            self._load.keep_up()
         minutes = self.state.minutes_before + ((now - self._started) / 60 if self._started is not None else 0.0)
         over_budget = 0 < self.config.budget_minutes < minutes
         # All that the ranks have to agree on is one collective, which acts on every rank after the same step.

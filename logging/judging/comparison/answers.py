@@ -11,28 +11,38 @@ from typing import Final
 from judging.comparison.tradeoff import LEAST_SEEDS, Curve, direction, minutes_to, quality_at
 from judging.ground.errors import UsageError
 from judging.scoring.interval import Interval
+from judging.scoring.power import energy_text
 
 MINUTES: Final = {"s": 1 / 60, "min": 1.0, "h": 60.0}
+JOULES: Final = {"J": 1.0, "Wh": 3.6e3, "kWh": 3.6e6}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Budget:
-    """Time, or money, that a run may take."""
+    """Time, money or energy that a run may take."""
 
     amount: float
     unit: str
-    """s, min, h or usd."""
+    """s, min, h, usd, J, Wh or kWh."""
 
     @classmethod
     def parse(cls, text: str) -> Budget:
-        """Parse "4h", "90s", "20min" or "20usd". Raises UsageError for another text."""
-        found = re.fullmatch(r"([0-9]*\.?[0-9]+) ?(s|min|h|usd)", text)
+        """Parse "4h", "90s", "20min", "20usd" or "3kWh". Raises UsageError for another text."""
+        found = re.fullmatch(r"([0-9]*\.?[0-9]+) ?(s|min|h|usd|J|Wh|kWh)", text)
         if found is None or float(found[1]) == 0:
-            raise UsageError(f"a budget is a time or US dollars, such as 90s, 20min, 4h or 20usd; {text!r} is none.")
+            kinds = "a time, US dollars or an energy, such as 90s, 20min, 4h, 20usd or 3kWh"
+            raise UsageError(f"a budget is {kinds}; {text!r} is none.")
         return cls(amount=float(found[1]), unit=found[2])
 
-    def minutes(self, curve: Curve) -> float | None:
-        """Return the minutes that the budget buys on the system of `curve`, None if that has no price."""
+    @property
+    def is_energy(self) -> bool:
+        return self.unit in JOULES
+
+    def bought(self, curve: Curve) -> float | None:
+        """Return the minutes that the budget buys on the system of `curve`, or its joules, as runs of `curve` are
+        measured; None if that has no price, or no energy."""
+        if self.is_energy:
+            return self.amount * JOULES[self.unit] if curve.joules else None
         if self.unit in MINUTES:
             return self.amount * MINUTES[self.unit]
         hourly = curve.hourly.usd if curve.hourly else None
@@ -61,6 +71,10 @@ class Answer:
     why: str = ""
     """Why there is no answer."""
     usd: float | None = None
+    joules: float | None = None
+    """Energy until the quality, or of the budget; geometric mean over the seeds. None: not measured."""
+    energy: str = ""
+    """What the joules are of."""
     extrapolated: bool = False
     """True if the times are of a profile of other hardware."""
 
@@ -87,6 +101,8 @@ def at_quality(curves: Sequence[Curve], quality: float) -> list[Answer]:
                 at_most=max(curve.mean_points(sign)[0][0], *times.values()) if bounded else None,
                 why="" if measured else _beyond(curve, times, sign),
                 usd=_usd(curve, minutes),
+                joules=_joules_to(curve, sign, sign * quality) if measured else None,
+                energy=curve.energy if curve.joules else "",
                 extrapolated=bool(curve.extrapolated),
             )
         )
@@ -95,21 +111,32 @@ def at_quality(curves: Sequence[Curve], quality: float) -> list[Answer]:
 
 def at_budget(curves: Sequence[Curve], budget: Budget) -> list[Answer]:
     """Answer for each curve which quality it has after `budget`; the first one is the baseline. Raises UsageError if
-    the budget is money and no curve has a price."""
+    the budget is money and no curve has a price, or energy and no curve has that."""
     sign = direction(run for curve in curves for runs in curve.budgets.values() for run in runs.values())
-    bought = [budget.minutes(curve) for curve in curves]
+    bought = [budget.bought(curve) for curve in curves]
+    if not any(bought) and budget.is_energy:
+        why = next((f": {curve.energy}" for curve in curves if curve.energy), "")
+        raise UsageError(f"a budget of {budget} needs the energy of every run, and not all logs have it{why}.")
     if not any(bought):
-        raise UsageError(f"a budget of {budget} needs the price of an hour; give it by --price.")
+        why = next((f": {curve.hourly.reason}" for curve in curves if curve.hourly), "; give it by --price")
+        raise UsageError(f"a budget of {budget} needs the price of an hour{why}.")
     of_curves: list[dict[int, float | None]] = [
-        {seed: None if minutes is None else quality_at(curve.points(seed, sign), minutes) for seed in seeds(curve)}
-        for curve, minutes in zip(curves, bought, strict=True)
+        {
+            seed: None if amount is None else quality_at(curve.points(seed, sign, budget.is_energy), amount)
+            for seed in seeds(curve)
+        }
+        for curve, amount in zip(curves, bought, strict=True)
     ]
     answers = []
-    for curve, minutes, of_seed in zip(curves, bought, of_curves, strict=True):
+    for curve, amount, of_seed in zip(curves, bought, of_curves, strict=True):
         values = [value for value in of_seed.values() if value is not None]
         measured = len(values) == len(of_seed)
         base = of_curves[0] if curve is not curves[0] else {}
         pairs = [(value, base[seed]) for seed, value in of_seed.items() if seed in base]
+        minutes, joules = (amount, None) if not budget.is_energy else (None, amount)
+        if measured and amount is not None and curve.joules:
+            other = _between(curve, amount, budget.is_energy)
+            minutes, joules = (other, joules) if budget.is_energy else (minutes, other)
         gains = [own - other for own, other in pairs if own is not None and other is not None]
         answers.append(
             Answer(
@@ -118,8 +145,10 @@ def at_budget(curves: Sequence[Curve], budget: Budget) -> list[Answer]:
                 minutes=None if minutes is None else Interval(minutes),
                 quality=Interval.of([sign * value for value in values], LEAST_SEEDS) if measured else None,
                 better=Interval.of(gains, LEAST_SEEDS) if gains and len(gains) == len(pairs) else None,
-                why="" if measured else _unmeasured(curve, minutes, sign),
+                why="" if measured else _unmeasured(curve, amount, sign, budget.is_energy),
                 usd=_usd(curve, None if minutes is None else Interval(minutes)),
+                joules=joules,
+                energy=curve.energy if curve.joules else "",
                 extrapolated=bool(curve.extrapolated),
             )
         )
@@ -142,6 +171,27 @@ def _usd(curve: Curve, minutes: Interval | None) -> float | None:
     return None if hourly is None or minutes is None else hourly * minutes.value / 60
 
 
+def _joules_to(curve: Curve, sign: float, quality: float) -> float | None:
+    """Return the energy until a quality that all seeds reach between measured points, None without energies."""
+    if not curve.joules:
+        return None
+    used = [minutes_to(curve.points(seed, sign, joules=True), quality) for seed in seeds(curve)]
+    return geometric(used).value if all(0 < joules < math.inf for joules in used) else None
+
+
+def _between(curve: Curve, amount: float, is_energy: bool) -> float | None:
+    """Return the minutes in which runs use `amount` joules, or the joules that they use in `amount` minutes: of each
+    seed, linear between the logarithms of its measured lengths."""
+    found = []
+    for seed in seeds(curve):
+        runs = [runs[seed] for runs in curve.budgets.values() if seed in runs]
+        pairs = [(run.minutes or 0.0, curve.joules[run.path]) for run in runs]
+        points = sorted((b, math.log(a)) if is_energy else (a, math.log(b)) for a, b in pairs)
+        found.append(quality_at(points, amount))
+    known = [math.exp(value) for value in found if value is not None]
+    return geometric(known).value if len(known) == len(found) else None
+
+
 def _beyond(curve: Curve, times: dict[int, float], sign: float) -> str:
     """Return why a quality is not among those measured."""
     points, of = curve.mean_points(sign), f" by {sum(time < math.inf for time in times.values())} of {len(times)} seeds"
@@ -152,12 +202,12 @@ def _beyond(curve: Curve, times: dict[int, float], sign: float) -> str:
     return f"in less than its shortest run, {points[0][0] * 60:.4g} s: a shorter one would show when"
 
 
-def _unmeasured(curve: Curve, minutes: float | None, sign: float) -> str:
-    """Return why the quality at a time is not known."""
-    if minutes is None:
-        return "its system has no price"
-    times, lengths = [time for time, _ in curve.mean_points(sign)], sorted(curve.budgets)
-    short = minutes < math.sqrt(times[0] * times[-1])
-    end, length, word = (times[0], lengths[0], "shortest") if short else (times[-1], lengths[-1], "longest")
-    wanted = f"a length of about {curve.unit}{length * minutes / end:.2g} would show it"
-    return f"not measured: its {word} run took {end * 60:.4g} s; {wanted}"
+def _unmeasured(curve: Curve, amount: float | None, sign: float, is_energy: bool) -> str:
+    """Return why the quality at a time, or an energy, is not known."""
+    if amount is None:
+        return "its energy is not known" if is_energy else "its system has no price"
+    ends, lengths = [end for end, _ in curve.mean_points(sign, is_energy)], sorted(curve.budgets)
+    short = amount < math.sqrt(ends[0] * ends[-1])
+    end, length, word = (ends[0], lengths[0], "shortest") if short else (ends[-1], lengths[-1], "longest")
+    wanted = f"a length of about {curve.unit}{length * amount / end:.2g} would show it"
+    return f"not measured: its {word} run took {energy_text(end) if is_energy else f'{end * 60:.4g} s'}; {wanted}"

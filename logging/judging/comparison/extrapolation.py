@@ -28,6 +28,7 @@ MOST_WAITING: Final = 0.1
 LENGTH: Final = re.compile(r"_x([0-9]+(?:[.][0-9]+)?)$")
 """End of the name of a sweep's config: length of its schedule, as a multiple of the config's own."""
 MAX_NAMED: Final = 8  # curves in a message
+NO_ENERGY: Final = "a profile of other hardware has no energy"
 
 
 def over_schedule(progress: Sequence[float], values: Sequence[float], until: float = 1.0) -> float:
@@ -128,19 +129,25 @@ class Rates:
 
 def extrapolated(
     curves: Sequence[Curve], given: Sequence[tuple[str, Rates]], price: Price | None = None
-) -> tuple[list[Curve], list[str]]:
-    """Return the curves with the times of the machine that the profiles are of, and notes on what was left out.
+) -> dict[str, tuple[list[Curve], list[str]]]:
+    """Return, for each machine that profiles are of, the curves with its times, and notes on what was left out.
 
     Args:
         given: profiles, each with the label of its curve; "": the curve of the config that it names.
-        price: of that machine.
+        price: of each machine.
 
     Raises:
-        UsageError: the profiles are of several machines, two are of one curve, or one is of none.
+        UsageError: two profiles of a machine are of one curve, or one is of none.
     """
-    machines = {rates.hardware for _, rates in given}
-    if len(machines) > 1:
-        raise UsageError(f"extrapolate to one machine at a time, not to {'; '.join(sorted(machines))}.")
+    of_machines: dict[str, list[tuple[str, Rates]]] = {}
+    for label, rates in given:
+        of_machines.setdefault(rates.hardware or "another machine", []).append((label, rates))
+    return {machine: _on_machine(curves, machine, profiles, price) for machine, profiles in of_machines.items()}
+
+
+def _on_machine(
+    curves: Sequence[Curve], hardware: str, given: Sequence[tuple[str, Rates]], price: Price | None
+) -> tuple[list[Curve], list[str]]:
     of: dict[str, Rates] = {}
     labels = [curve.label for curve in curves]
     for label, rates in given:
@@ -154,7 +161,6 @@ def extrapolated(
                 f"{rates.file}: the curve of {label or rates.config} {why}; name it as LABEL={rates.file}."
             )
         of[matching[0]] = rates
-    hardware = machines.pop() or "another machine"
     shifted = []
     for curve in curves:
         if (found_rates := of.get(curve.label)) is not None:
@@ -169,7 +175,9 @@ def extrapolated(
             }
             hourly = None if price is None else cost_on(found_rates.system, 60.0, price)
             where = f"{hardware} ({found_rates.file})"
-            shifted.append(replace(curve, budgets=budgets, extrapolated=where, hourly=hourly))
+            shifted.append(
+                replace(curve, budgets=budgets, extrapolated=where, hourly=hourly, joules={}, energy=NO_ENERGY)
+            )
     notes = [
         f"{rates.file}: measured while its thread waited for a core for {waited:.0%} of the time, so times are too long"
         for rates in of.values()

@@ -10,13 +10,15 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from statistics import fmean, stdev
 from typing import Final
 
 from judging.ground.errors import UsageError
 from judging.scoring.cost import Cost
 from judging.scoring.interval import Interval
+from judging.scoring.power import shared_energy
 from mlevents.run_status import rules_of
 from mlevents.summary import RunSummary
 
@@ -40,14 +42,21 @@ class Curve:
     hourly: Cost | None = None
     """Price of an hour of the system."""
 
-    def points(self, seed: int, sign: float) -> Points:
-        """Return the points of one seed; a lower-is-better quality has `sign` -1."""
-        runs = [runs[seed] for runs in self.budgets.values() if seed in runs]
-        return sorted((run.minutes or 0.0, sign * (run.final_quality or 0.0)) for run in runs)
+    joules: Mapping[Path, float] = field(default_factory=dict)
+    """Energy of each run by its path; {} if it is not known of every run of every curve."""
+    energy: str = ""
+    """What the joules are of, or why there are none."""
 
-    def mean_points(self, sign: float) -> Points:
-        """Return the means over the seeds; times are geometric means."""
-        return sorted(_middle(_values(runs, sign)) for runs in self.budgets.values())
+    def points(self, seed: int, sign: float, joules: bool = False) -> Points:
+        """Return the points of one seed; a lower-is-better quality has `sign` -1. With `joules`, energy is in the place
+        of time."""
+        runs = [runs[seed] for runs in self.budgets.values() if seed in runs]
+        return sorted(_values(runs, sign, self.joules if joules else None))
+
+    def mean_points(self, sign: float, joules: bool = False) -> Points:
+        """Return the means over the seeds; times and energies are geometric means."""
+        used = self.joules if joules else None
+        return sorted(_middle(_values(runs.values(), sign, used)) for runs in self.budgets.values())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +79,8 @@ class Gain:
     """True if no other point is as good in less time."""
     usd: float | None = None
     """Cost of `minutes`, None without a price."""
+    joules: float | None = None
+    """Geometric mean of the energy, None if it is not known."""
     unit: str = "x"
     """Of its curve."""
     extrapolated: bool = False
@@ -104,6 +115,8 @@ class Comparison:
     warnings: Sequence[str] = field(default=())
     extrapolated: str = ""
     hourly: Cost | None = None
+    energy: str = ""
+    """What the joules of the gains are of, or why there are none."""
 
     @property
     def verdict(self) -> str:
@@ -114,6 +127,13 @@ class Comparison:
             return only if len(words) == 1 or only.split()[-1] not in ("better", "worse") else f"{only} at each budget"
         crossing = "; the curves cross" if {"better", "worse"} <= {*words.values()} else ""
         return ", ".join(f"{word} at {ratio}" for ratio, word in words.items()) + crossing
+
+
+def with_energy(curves: Sequence[Curve]) -> list[Curve]:
+    """Return the curves with the energy of their runs, of what was measured in all of them."""
+    runs = [run for curve in curves for of_seeds in curve.budgets.values() for run in of_seeds.values()]
+    energy, joules = shared_energy(runs)
+    return [replace(curve, energy=energy, joules=joules) for curve in curves]
 
 
 def direction(runs: Iterable[RunSummary]) -> float:
@@ -141,13 +161,14 @@ def compare_curves(curves: Sequence[Curve]) -> list[Comparison]:
         gains = [
             _gain(curve, ratio, None if curve is baseline else baseline, sign, best) for ratio in sorted(curve.budgets)
         ]
-        results.append(Comparison(label=curve.label, gains=gains, extrapolated=curve.extrapolated, hourly=curve.hourly))
+        facts = {"extrapolated": curve.extrapolated, "energy": curve.energy}
+        results.append(Comparison(label=curve.label, gains=gains, hourly=curve.hourly, **facts))
     return results
 
 
 def _gain(curve: Curve, ratio: float, baseline: Curve | None, sign: float, best: set[tuple[float, float]]) -> Gain:
     runs = curve.budgets[ratio]
-    values = _values(runs, sign)
+    values = _values(runs.values(), sign)
     minutes, quality = _middle(values)
     equal_time = speed_up = reach = needs = None
     beyond = ""
@@ -173,6 +194,7 @@ def _gain(curve: Curve, ratio: float, baseline: Curve | None, sign: float, best:
         reach=reach,
         frontier=(minutes, quality) in best,
         usd=curve.hourly.usd and curve.hourly.usd * minutes / 60 if curve.hourly else None,
+        joules=_middle(_values(runs.values(), sign, curve.joules))[0] if curve.joules else None,
         unit=curve.unit,
         extrapolated=bool(curve.extrapolated),
         beyond=beyond,
@@ -191,14 +213,16 @@ def _beyond(
             verdict = "strictly better"
         if all(time > curve[-1][0] and quality < curve[-1][1] for (time, quality), curve in curves):
             verdict = "strictly worse"
-    ends = sorted((_middle(_values(runs, sign))[0], ratio) for ratio, runs in baseline.budgets.items())
+    ends = sorted((_middle(_values(runs.values(), sign))[0], ratio) for ratio, runs in baseline.budgets.items())
     end, ratio = ends[0] if minutes < ends[0][0] else ends[-1]
     outside = minutes < ends[0][0] or minutes > ends[-1][0]
     return verdict, ratio * minutes / end if outside else None
 
 
-def _values(runs: Mapping[int, RunSummary], sign: float) -> list[tuple[float, float]]:
-    return [(run.minutes or 0.0, sign * (run.final_quality or 0.0)) for run in runs.values()]
+def _values(
+    runs: Iterable[RunSummary], sign: float, joules: Mapping[Path, float] | None = None
+) -> list[tuple[float, float]]:
+    return [(joules[run.path] if joules else run.minutes or 0.0, sign * (run.final_quality or 0.0)) for run in runs]
 
 
 def _middle(values: Points) -> tuple[float, float]:

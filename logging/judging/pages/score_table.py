@@ -11,6 +11,7 @@ from dataclasses import asdict
 from typing import Final
 
 from judging.pages.table import Table, number
+from judging.scoring.power import KINDS
 from judging.scoring.score import Score
 from judging.scoring.target_test import LEVEL, POWER, TargetTest
 from mlevents.terminal_escape import printable, shortened
@@ -152,8 +153,11 @@ def details(score: Score) -> list[str]:
     outside = [("initialization", score.init_minutes), ("gap before run_start", score.gap_minutes)]
     if texts := [f"{what} {minutes:.3f} min" for what, minutes in outside if minutes is not None]:
         line("untimed", ", ".join(texts))
-    if score.energy_joules is not None:
-        line("energy", f"{score.energy_joules:,.0f} J ({UNVERIFIED})")
+    energies = zip(KINDS.values(), (score.energy_joules, score.gpu_joules, score.cpu_joules), strict=True)
+    if texts := [f"{joules:,.0f} J of the {what}" for what, joules in energies if joules is not None]:
+        line("energy", f"{', '.join(texts)} ({UNVERIFIED})")
+    if score.unmeasured:
+        line("energy", f"not measured: {printable(score.unmeasured)}")
     for note in score.notes:
         line("note", printable(note))
     return lines

@@ -11,6 +11,7 @@ from judging.ground import stdio
 from judging.pages.score_table import NOTICE
 from judging.pages.table import Table
 from judging.scoring.interval import as_values
+from judging.scoring.power import energy_text
 from mlevents.terminal_escape import shortened
 
 HEADER = ("config", "length", "quality", "time", "at equal time", "same quality", "verdict")
@@ -36,7 +37,7 @@ def captions(curves: Sequence[Comparison]) -> list[str]:
 
 def table(curves: Sequence[Comparison]) -> Table:
     """Return the table, a row for each point; `curves[0]` is the baseline."""
-    priced = any(curve.hourly for curve in curves)
+    priced, energy = any(curve.hourly for curve in curves), next(filter(None, map(energy_of, curves)), "")
     rows = []
     for curve in curves:
         for place, gain in enumerate(curve.gains):
@@ -44,9 +45,9 @@ def table(curves: Sequence[Comparison]) -> Table:
                 shortened(curve.label, LONGEST_LABEL) if place == 0 else "",
                 *cells(gain, is_baseline=curve is curves[0]),
             ]
-            row[4:4] = [cost(gain)] if priced else []
+            row[4:4] = ([cost(gain)] if priced else []) + ([used(gain)] if energy else [])
             rows.append(row)
-    header = [*HEADER[:4], *["cost"] * priced, *HEADER[4:]]
+    header = [*HEADER[:4], *["cost"] * priced, *[f"energy of {energy}"] * bool(energy), *HEADER[4:]]
     return Table(header, rows)
 
 
@@ -78,6 +79,16 @@ def cost(gain: Gain) -> str:
     return "-" if gain.usd is None else "~" * gain.extrapolated + dollars(gain.usd)
 
 
+def energy_of(curve: Comparison) -> str:
+    """Return what the energy of a curve's points is of, "" without any."""
+    return curve.energy if any(gain.joules is not None for gain in curve.gains) else ""
+
+
+def used(gain: Gain) -> str:
+    """Return the energy of a point, "-" if it is not known."""
+    return "-" if gain.joules is None else energy_text(gain.joules)
+
+
 def dollars(usd: float) -> str:
     """Return US dollars as text."""
     return f"${usd:,.2f}" if usd >= 1 else f"${usd:.2g}"
@@ -93,6 +104,9 @@ def verdicts(curves: Sequence[Comparison]) -> list[str]:
     """Return the verdict on each curve, with what restricts it, as lines."""
     lines = grouped("time: extrapolated to", {curve.label: [curve.extrapolated] for curve in curves})
     lines += grouped("cost:", {curve.label: [price_of(curve)] for curve in curves})
+    lines += grouped(
+        "energy: not measured:", {curve.label: [curve.energy * (not energy_of(curve))] for curve in curves}
+    )
     labels: dict[str, list[str]] = {}
     for curve in curves[1:]:
         words = f"{curve.verdict}{' at extrapolated times' if curve.extrapolated else ''}"
@@ -134,6 +148,9 @@ def as_json(curves: Sequence[Comparison]) -> dict[str, Any]:
         verdict = {"verdict": curve.verdict, "warnings": list(curve.warnings)} if curve is not curves[0] else {}
         where = {"extrapolated": curve.extrapolated} if curve.extrapolated else {}
         price = {"price": price_of(curve)} if curve.hourly else {}
-        values.append({"label": curve.label, **where, **price, "gains": gains, **verdict})
+        energy = (
+            {"energy": curve.energy} if energy_of(curve) else {"energy_unknown": curve.energy} if curve.energy else {}
+        )
+        values.append({"label": curve.label, **where, **price, **energy, "gains": gains, **verdict})
     said = {"extrapolated": EXTRAPOLATED} if any(curve.extrapolated for curve in curves) else {}
     return {"verified": False, "notice": NOTICE, **said, "baseline": curves[0].label, "curves": values}

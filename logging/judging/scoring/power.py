@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -19,6 +20,10 @@ MIN_READINGS: Final = 60  # power_measurement.adoc, "Measure max(a run, 60 power
 
 class PowerError(ValueError):
     """Error raised for power files without a valid measurement; the message names the file and what it lacks."""
+
+
+KINDS: Final = {"system": "system", "gpu": "GPUs", "cpu": "processors"}
+"""What used the energy: by power files the system, by counters in a log its GPUs and processors, and nothing else."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +59,34 @@ def set_energies(
         return []
     notes += dict.fromkeys(note for energy in known for note in energy.notes)
     return [energy.joules if energy else None for energy in measured]
+
+
+def joules_of(run: RunSummary) -> dict[str, float]:
+    """Return the joules of a run by the keys of `KINDS`, as far as power files and log have them."""
+    measured = dict(run.joules)
+    if run.minutes is not None and run.started_ms is not None and (run.path.parent / "power").is_dir():
+        with suppress(PowerError):
+            measured["system"] = run_energy(run.path, started_ms=run.started_ms, minutes=run.minutes).joules
+    return measured
+
+
+def shared_energy(runs: Sequence[RunSummary]) -> tuple[str, dict[Path, float]]:
+    """Return what the energies that all runs have are of, and the joules of each by its path: of the system if all have
+    power files, else of GPUs and processors. "", or the reason if the logs give one, and {} if there is none."""
+    measured = {run.path: joules_of(run) for run in runs}
+    shared = set.intersection(*map(set, measured.values())) if measured else set()
+    kinds = ["system"] if "system" in shared else [kind for kind in KINDS if kind in shared]
+    if not kinds:
+        return next((run.unmeasured for run in runs if run.unmeasured), ""), {}
+    joules = {path: sum(known[kind] for kind in kinds) for path, known in measured.items()}
+    return " and ".join(KINDS[kind] for kind in kinds), joules
+
+
+def energy_text(joules: float) -> str:
+    """Return joules as text, larger ones in watt-hours or kilowatt-hours."""
+    if joules >= 3.6e6:
+        return f"{joules / 3.6e6:,.2f} kWh"
+    return f"{joules / 3.6e3:.4g} Wh" if joules >= 1e4 else f"{joules:,.4g} J"
 
 
 def run_energy(result: Path, *, started_ms: float, minutes: float) -> RunEnergy:

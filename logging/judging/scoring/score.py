@@ -75,6 +75,10 @@ class SetTimes:
     parts: TimeParts | None
     energies: list[float | None]
     energy_joules: float | None
+    # Of the GPUs and of the processors, by counters in the logs; why they are not known, if the logs say it.
+    gpu_joules: float | None = None
+    cpu_joules: float | None = None
+    unmeasured: str = ""
     cost: Cost | None = None  # of the score, if a price was asked for
 
 
@@ -321,6 +325,8 @@ def _times(runs: _Runs, factor: float | None, converged: Convergence | None, not
         calm = [minutes[i] for i in selected.chosen if names[i] not in runs.disturbances]
         quiet = olympic(calm, runs.rules.dropped)
     timed = selected.averaged or [i for i in selected.chosen if minutes[i] is not None]
+    counted = [[used for i in timed if (used := runs.summaries[i].joules.get(kind))] for kind in ("gpu", "cpu")]
+    gpu, cpu = (added(of) / len(of) * scale if of and len(of) == len(timed) else None for of in counted)
     parts = [part for i in timed if (part := run_parts(runs.summaries[i], runs.rules)) is not None]
     unit = shared_unit(parts) if parts and len(parts) == len(timed) else None
     return SetTimes(
@@ -340,6 +346,9 @@ def _times(runs: _Runs, factor: float | None, converged: Convergence | None, not
         parts=time_parts(parts, unit) if unit else None,
         energies=energies,
         energy_joules=added(joules) / len(joules) * scale if joules else None,
+        gpu_joules=gpu,
+        cpu_joules=cpu,
+        unmeasured=next((run.unmeasured for run in runs.summaries if run.unmeasured), ""),
     )
 
 

@@ -2,7 +2,8 @@
 
 import math
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +20,10 @@ from judging.scoring.cost import Cost
 class Run:
     minutes: float
     final_quality: float
+
+    @property
+    def path(self) -> Path:
+        return Path(f"{self.minutes}")
 
 
 @pytest.fixture(autouse=True)
@@ -103,6 +108,43 @@ def test_money_buys_time_on_each_configs_own_system() -> None:
         at_budget([BASE], Budget.parse("1usd"))
     with pytest.raises(UsageError, match="'4 days' is none"):
         Budget.parse("4 days")
+
+
+def powered(curve: Curve, watts: float) -> Curve:
+    """The curve of runs whose GPUs draw `watts`, and half as much after eight minutes: energy is not linear in time."""
+    runs: list[Any] = [run for runs in curve.budgets.values() for run in runs.values()]
+    joules = {run.path: 60 * watts * (run.minutes if run.minutes <= 8 else 8 + (run.minutes - 8) / 2) for run in runs}
+    return replace(curve, joules=joules, energy="GPUs")
+
+
+def test_an_energy_buys_the_time_in_which_a_run_uses_it_and_is_interpolated_as_time_is() -> None:
+    exact = powered(curve("base", {0.5: 4.0, 1.0: 8.0, 2.0: 16.0}), 500.0)
+    (answer,) = at_budget([exact], Budget.parse("0.05 kWh"))
+    share = math.log(0.05 * 3.6e6 / 120_000) / math.log(2)  # between 4 min and 120 kJ, and 8 min and 240 kJ
+    assert answer.quality is not None and answer.quality.value == pytest.approx((2 + share) / 10)
+    assert answer.minutes is not None and answer.minutes.value == pytest.approx(4 * 2**share)
+    (answer,) = at_budget([exact], Budget.parse("12min"))
+    assert answer.joules == pytest.approx(240_000 * 1.5 ** (math.log(12 / 8) / math.log(2))), "360 kJ at 16 min"
+    (answer,) = at_quality([exact], 0.35)
+    assert answer.joules == pytest.approx(240_000 * 1.5**0.5) and answer.energy == "GPUs"
+    assert "to 0.35: base 11.3 min [11.3 min, 11.3 min], 81.65 Wh of GPUs" in sentence([answer], 0.35, answer)
+
+
+def test_an_energy_answers_for_the_thrifty_config_though_it_is_slow_and_says_what_was_not_measured() -> None:
+    hungry, thrifty = (
+        powered(curve("base", {0.5: 4.0, 2.0: 16.0}), 500.0),
+        powered(curve("thrifty", {1.0: 4.0, 2.0: 16.0}), 300.0),
+    )
+    asked = Budget.parse("200000J")
+    answers = at_budget([hungry, thrifty], asked)
+    winner = best(answers)
+    assert winner is not None and winner.label == "thrifty" and winner.better is not None and winner.better.value > 0
+    lines = "\n".join(report(answers, asked, winner, 120))
+    assert "quality for 200000 J" in lines and "energy of GPUs" in lines
+    late = at_budget([hungry, thrifty], Budget.parse("1kWh"))
+    assert "its longest run took 100 Wh; a length of about x20 would show it" in late[0].why
+    with pytest.raises(UsageError, match="needs the energy of every run, and not all logs have it: OSError"):
+        at_budget([replace(BASE, energy="OSError")], asked)
 
 
 def test_intervals_hold_the_truth_in_nineteen_of_twenty() -> None:

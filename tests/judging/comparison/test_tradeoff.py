@@ -49,6 +49,7 @@ def test_the_interval_is_students_t():
 
 
 SLOWER = [{"progress": 0.0, "seconds_per_step": 0.1}, {"progress": 1.0, "seconds_per_step": 0.3}]
+ONE_NODE = {"accelerators_per_node": "1", "number_of_nodes": "1"}
 SMALL = {keys.DATASET: "digits", keys.TRAIN_SAMPLES: 650, keys.QUALITY_TARGET: 0.75}
 
 
@@ -106,6 +107,31 @@ def test_extrapolated_times_are_marked_in_table_and_figure_and_measured_ones_are
     assert "Open markers" not in here and "US dollars" not in here
 
 
+def test_each_machine_of_several_has_its_own_times_costs_and_answers(results, told, printed, refused):
+    here = {"device": "cuda", "system": {"accelerator_model_name": "NVIDIA L4", **ONE_NODE}}
+    there = {"device": "cuda", "system": {"accelerator_model_name": "Tesla T4", **ONE_NODE}}
+    files = []
+    for folder, machine, seconds in (("l4", here, 0.1), ("t4", there, 0.4)):
+        for config, share in (("base", 1.0), ("method", 0.5)):
+            file = Path(profile(config, seconds * share, **machine))
+            files.append(str(file.rename(f"{folder}_{file}")))
+    words = ("tradeoff", "base", "method", "--profile", *files, "--price", "list")
+    l4, t4 = told(*words)["machines"]
+    assert (l4["machine"], t4["machine"]) == ("cuda, NVIDIA L4", "cuda, Tesla T4")
+    seconds = [60 * curve["gains"][0]["minutes"] for machine in (l4, t4) for curve in machine["curves"]]
+    assert seconds == pytest.approx([30 * 0.1 + 6, 30 * 0.05 + 6, 30 * 0.4 + 6, 30 * 0.2 + 6])
+    assert {curve["energy_unknown"] for curve in t4["curves"]} == {"a profile of other hardware has no energy"}
+    assert t4["curves"][0]["gains"][0]["usd"] == pytest.approx(18 / 3600 * 0.526)
+    assert all(curve["gains"][0]["extrapolated"] for machine in (l4, t4) for curve in machine["curves"])
+    said = printed(*words, "--budget", "18s")
+    assert "On cuda, NVIDIA L4, extrapolated:" in said and "On cuda, Tesla T4, extrapolated:" in said
+    assert "time: extrapolated to cuda, Tesla T4 (t4_base.json) (of base)" in said
+    assert [machine["budget"] for machine in told(*words, "--budget", "18s")["machines"]] == ["18 s", "18 s"]
+    assert "Draw each" in refused(*words, "--out", "all.svg")
+    unpriced = profile("base", device="cuda", system={"accelerator_model_name": "Rare", **ONE_NODE})
+    assert "no list price is known for 1 x Rare" in refused(*words[:4], unpriced, *words[-2:], "--budget", "1usd")
+
+
 @pytest.mark.parametrize(
     ("values", "message"),
     [
@@ -115,10 +141,8 @@ def test_extrapolated_times_are_marked_in_table_and_figure_and_measured_ones_are
         ({"positions": []}, "needs positions"),
         ({"schedule": {"steps": 0}}, "needs positions from 0 to 1, steps"),
         ({"global_batch": 32}, "has a global batch of 64, base.json another one"),
-        ({"config": "method", "device": "cuda"}, "one machine at a time"),
     ],
 )
 def test_what_cannot_be_extrapolated_is_refused(results, values, message, refused, printed):
-    profiles = [profile("base", **values), *([profile("method")] if "device" in values else [])]
-    assert message in refused("tradeoff", "base", "method", "--profile", *profiles)
+    assert message in refused("tradeoff", "base", "method", "--profile", profile("base", **values))
     assert printed("tradeoff", "base", "method", "--profile", f"base={profile('other')}")

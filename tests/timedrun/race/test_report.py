@@ -11,6 +11,7 @@ import pytest
 
 from judging.ground.errors import ExitCode, TimedrunError, UsageError
 from judging.pages import plot
+from tests.judging.conftest import log_loads
 from timedrun.commands.report import report
 from timedrun.race import race_file
 from timedrun.race.race_file import Race
@@ -36,6 +37,18 @@ def test_the_table_leads_with_the_paired_ratio_and_its_verdict(race: Race, tmp_p
     assert written["runs_seconds"] == {"config a": [40.0, 44.0, 41.0], "config b": [20.0, 21.0, 20.5]}
     assert written["ratios"]["config a / config b"]["verdict"] == "faster"
     assert "range" not in report.table(80)[1]  # fits a small terminal
+
+
+def test_the_energy_of_each_side_is_stated_or_why_it_is_not_known(race: Race, tmp_path: Path) -> None:
+    for side, joules in (("a", 120.0), ("b", 40.0)):
+        for log in (tmp_path / side).glob("result_*.txt"):
+            log_loads(log, {"cpu_joules": joules})
+    _, text = made(race, tmp_path)
+    assert "energy      config a: 120 J of processors (median)" in text and "config b: 40 J of" in text
+    written = json.loads((tmp_path / "race.json").read_text())["energy"]
+    assert written == {"of": "processors", "joules": {"config a": [120] * 3, "config b": [40] * 3}}
+    log_loads(tmp_path / "a" / "result_0.txt", {}, lacks={"cpu_joules": "OSError: none"})
+    assert "energy      not measured: cpu_joules: OSError: none" in made(race, tmp_path)[1]
 
 
 def test_too_few_pairs_have_no_interval_and_a_failed_run_no_partner(race: Race, tmp_path: Path) -> None:

@@ -11,11 +11,15 @@ from typing import Any
 import pytest
 
 from image_classification.configs import ImageRunConfig, cifar10_resnet8_baseline, digits_baseline
+from judging.comparison import answers
 from judging.comparison.tradeoff import compare_curves
 from judging.ground.errors import UsageError
-from judging.pages import plot_tradeoff
+from judging.pages import plot_tradeoff, tradeoff_table
 from language_model.configs import topics_baseline
 from language_model.gpt.configs import openwebtext_methods
+from mlevents.record import read
+from mlevents.summary import summarize
+from tests.judging.conftest import log_loads
 from timedrun import cli
 from timedrun.analysis.profiled_run import StepPlan
 from timedrun.analysis.step_times import StepTimes
@@ -99,6 +103,23 @@ def test_the_report_has_curves_verdicts_and_warnings(sweep: Callable[..., Race],
     assert written["baseline"] == "baseline" and [one["label"] for one in written["curves"]] == ["baseline", "pays"]
     gain = written["curves"][1]["gains"][1]
     assert gain["speed_up"]["high"] is None and gain["reach"][1] == pytest.approx(2.0)  # beyond the longest baseline
+
+
+def test_a_sweep_has_the_energy_of_each_point_and_answers_for_an_energy(
+    sweep: Callable[..., Race], tmp_path: Path
+) -> None:
+    sweep(pays=runs(better=0.05))
+    for log in tmp_path.glob("*/result_*.txt"):
+        log_loads(log, {"gpu_joules": 100 * (summarize(read(log)).minutes or 0.0)})
+    curves = curves_at([tmp_path])
+    gain = compare_curves(curves)[1].gains[0]
+    assert gain.joules == pytest.approx(100 * gain.minutes)
+    minutes = 1.2 * curves[0].mean_points(1.0)[0][0]
+    asked = [answers.Budget.parse(text) for text in (f"{60 * minutes:.9f}s", f"{100 * minutes:.9f}J")]
+    by_time, by_energy = (answers.at_budget(curves, budget) for budget in asked)
+    values = [[answer.quality and answer.quality.value for answer in found] for found in (by_time, by_energy)]
+    assert values[0] == pytest.approx(values[1]) and None not in values[0]
+    assert "energy of GPUs" in "\n".join(tradeoff_table.report(compared(curves), None))
 
 
 def test_a_baseline_of_one_budget_is_warned_of(sweep: Callable[..., Race], tmp_path: Path) -> None:

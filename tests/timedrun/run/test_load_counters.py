@@ -24,7 +24,7 @@ class Machine:
     """A simulated kernel: files of /proc and of control groups, and a clock."""
 
     def __init__(self, folder: Path) -> None:
-        self.proc, self.cgroup = folder / "proc", folder / "cgroup"
+        self.proc, self.cgroup, self.powercap = folder / "proc", folder / "cgroup", folder / "powercap"
         self.now = 100.0
         self.own = 50.0
 
@@ -52,8 +52,13 @@ class Machine:
             text = f"usage_usec 1\nnr_periods 100\nnr_throttled {count}\n" if count >= 0 else "usage_usec 1\n"
             self.write(self.cgroup / folder.replace("__", "/") / "cpu.stat", text)
 
+    def zone(self, name: str, joules: float, *, kind: str = "package-0", most: float = 262_143.3) -> None:
+        """Write the energy counter of a powercap zone, which wraps around at `most` joules."""
+        for file, text in (("name", kind), ("energy_uj", joules * 1e6), ("max_energy_range_uj", most * 1e6)):
+            self.write(self.powercap / name / file, f"{text if file == 'name' else int(float(text))}\n")
+
     def counters(self) -> LoadCounters:
-        return LoadCounters(CPU, lambda: self.now, proc=self.proc, cgroup=self.cgroup)
+        return LoadCounters(CPU, lambda: self.now, proc=self.proc, cgroup=self.cgroup, powercap=self.powercap)
 
 
 def logged(folder: Path, *blocks: list[tuple[str, Reading]]) -> list[Event]:
@@ -75,6 +80,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     simulated.thread(1, 1.0)
     simulated.pressure(1_000_000)
     simulated.groups("0::/\n", unified=-1)
+    simulated.zone("intel-rapl:0", 1000.0)
     return simulated
 
 
@@ -87,9 +93,11 @@ def test_a_block_counts_what_was_used_since_the_block_before(machine: Machine) -
     machine.thread(2, 0.25)  # started since
     machine.thread(77, 2.0, process="77")
     machine.pressure(1_250_000)
+    machine.zone("intel-rapl:0", 1125.0)
     assert counters.block()[1] == pytest.approx(
         {"seconds": 10.0, "capacity_seconds": 20.0, "busy_seconds": 18.0, "stolen_seconds": 0.5, "own_seconds": 6.0}
         | {"waited_seconds": 2.75, "periods": 0, "throttled_periods": 0, "memory_stalled_seconds": 0.25}
+        | {"cpu_joules": 125.0}
     )
     shutil.rmtree(machine.proc / "self" / "task" / "2")  # an ended thread takes nothing back
     machine.thread(1, 1.75, children="77")
@@ -117,9 +125,43 @@ def test_throttling_and_pressure_are_the_runs_groups(machine: Machine, lines: st
     assert (found["throttled_periods"], found["memory_stalled_seconds"]) == (5, pytest.approx(0.4))
 
 
+def test_the_energy_of_the_processors_is_that_of_their_packages_also_where_a_counter_wraps_around(
+    machine: Machine,
+) -> None:
+    for name, kind in (("intel-rapl:0:0", "core"), ("intel-rapl:0:1", "dram"), ("intel-rapl:2", "psys")):
+        machine.zone(name, 1.0, kind=kind)
+    machine.zone("intel-rapl:0", 262_100.0)
+    machine.zone("intel-rapl:1", 10.0, kind="package-1")
+    counters = machine.counters()
+    counters.begin()
+    machine.zone("intel-rapl:0", 200.0)  # wrapped around at 262,143.3
+    machine.zone("intel-rapl:1", 60.0, kind="package-1")
+    machine.zone("intel-rapl:0:0", 9_000.0, kind="core")
+    assert counters.block()[1]["cpu_joules"] == pytest.approx(43.3 + 200 + 50)
+    machine.zone("intel-rapl:0", 250.0)
+    assert counters.block()[1]["cpu_joules"] == pytest.approx(50)
+    for joules in (150.0, 100.0):  # within one block a counter wraps around twice
+        machine.now += 500
+        machine.zone("intel-rapl:0", joules)
+        counters.keep_up()
+    assert counters.block()[1]["cpu_joules"] == pytest.approx(2 * 262_143.3 + 100 - 250)
+    machine.now += 525
+    counters.keep_up()
+    assert "may have wrapped around twice" in str(counters.block()[1]["cpu_joules"])
+
+
+def test_the_energy_of_the_processors_is_unknown_with_a_reason(machine: Machine) -> None:
+    (machine.powercap / "intel-rapl:0" / "energy_uj").unlink()
+    (machine.powercap / "intel-rapl:0" / "energy_uj").mkdir()  # cannot be read, by root neither
+    counters = machine.counters()
+    counters.begin()
+    assert str(counters.block()[1]["cpu_joules"]).startswith("IsADirectoryError")
+
+
 def test_what_a_system_lacks_is_unknown_with_a_reason_and_logged_as_such(tmp_path: Path, machine: Machine) -> None:
     for folder in ("self", "pressure"):
         (machine.proc / folder).rename(tmp_path / folder)
+    machine.powercap.rename(tmp_path / "none")
     counters = machine.counters()
     counters.begin()
     machine.stat(user=1100, idle=500)
@@ -129,7 +171,8 @@ def test_what_a_system_lacks_is_unknown_with_a_reason_and_logged_as_such(tmp_pat
     assert event.value == {"seconds": 0.0, "capacity_seconds": 0.0, "own_seconds": 0.0}
     absent = ("busy_seconds", "stolen_seconds", "periods", "throttled_periods", "memory_stalled_seconds")
     assert event.metadata["unknown"] == dict.fromkeys(absent, "FileNotFoundError: No such file or directory") | {
-        "waited_seconds": "OSError: the kernel does not account for waits of threads (schedstat)"
+        "waited_seconds": "OSError: the kernel does not account for waits of threads (schedstat)",
+        "cpu_joules": "OSError: the kernel shows no energy of a processor package (RAPL)",
     }
 
 
@@ -201,7 +244,10 @@ def test_a_run_logs_the_load_of_every_block_before_it_stops_and_no_failed_readin
 
     for name in ("cpu_seconds", "thread_times") if fails else ():
         monkeypatch.setattr(load_counters, name, fail)
+    kept_up: list[int] = []
+    monkeypatch.setattr(LoadCounters, "keep_up", lambda counters: kept_up.append(1))
     log = finished(make_run(load=machine.counters()))
+    assert kept_up, "counters that wrap around are read within blocks"
     loads = log.all(keys.MACHINE_LOAD)
     assert [event.metadata["epoch_num"] for event in loads] == [2, 4]
     assert log.status == keys.SUCCESS and all(event in log.timed for event in loads)

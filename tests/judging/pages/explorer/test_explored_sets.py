@@ -12,6 +12,7 @@ import pytest
 from judging.ground.errors import UsageError
 from judging.pages.explorer import log_archives
 from judging.pages.explorer.explored_sets import explored_sets
+from judging.scoring.cost import prices_of
 from mlevents.event import MARK
 from timedrun import cli
 from timedrun.commands.options import system_price
@@ -48,7 +49,8 @@ def test_a_set_has_the_score_that_the_command_of_its_card_prints(results, monkey
 
 
 def test_a_package_has_its_round_hardware_and_the_first_price_that_matches_and_a_missed_set_its_reason(results):
-    prices = [system_price(text) for text in ("*H100*=1", "*A100*=list", "*CPU*=list", "99")]
+    given = [system_price(text) for text in ("*H100*=1", "*A100*=list", "*CPU*=list", "99")]
+    prices = [(pattern, *prices_of([price], None)) for pattern, price in given]
     sets = explored_sets([results], prices)
     box, baseline = (next(item for item in sets if item["system"] == name) for name in ("box", "1xCPU-baseline"))
     assert (box["round"], box["submitter"], box["accelerators"]) == ("v2.0", "Example Inc", 16)
