@@ -41,4 +41,4 @@ def test_a_rank_that_dies_leaves_an_aborted_log(tmp_path: Path) -> None:
     assert codes(tmp_path, "dies") == [1, 9]
     stopped = read(tmp_path / "result_0.txt").stopped
     assert stopped is not None and stopped.metadata[keys.STATUS] == keys.ABORTED
-    assert "Connection closed by peer" in str(stopped.metadata["reason"])
+    assert "by peer" in str(stopped.metadata["reason"])  # a connection closed or reset
