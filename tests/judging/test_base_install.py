@@ -83,9 +83,7 @@ def test_verbs_that_judge_work_without_torch(timedrun, make_set, published_sampl
         assert done.returncode == code and not said and done.stdout, (words, done.stdout, done.stderr)
 
 
-@pytest.mark.parametrize(
-    "words", [["run", "image_classification", "methods"], ["doctor"], ["package", "runs", "--out", "package"]]
-)
+@pytest.mark.parametrize("words", [["run", "image_classification", "methods"], ["doctor"], ["system"]])
 def test_a_verb_that_trains_names_the_extra(timedrun, tmp_path, words):
     done = run(timedrun, *words, folder=tmp_path)
     assert done.returncode == 2 and done.stderr.endswith("pip install 'timedrun[train]'.\n"), done.stderr

@@ -5,6 +5,7 @@ import json
 import re
 import signal
 import tempfile
+from contextlib import ExitStack
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -257,7 +258,9 @@ def test_a_signal_leaves_no_folder_and_the_report_of_what_was_finished(ended_by,
     (tmp_path / "scratch").mkdir()
     write_plain(tmp_path)
     handlers = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)]
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, ExitStack() as undo:
+        # A shell starts what it does not wait for with SIGINT ignored.
+        undo.callback(signal.signal, signal.SIGINT, signal.signal(signal.SIGINT, signal.default_int_handler))
         patch.setattr("timedrun.commands.referee.Referee", Judge)
         line = command(tmp_path, token_files, "--runs", "4", "--scratch", str(tmp_path / "scratch"))
         assert cli.main(line) == code
