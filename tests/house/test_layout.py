@@ -79,10 +79,12 @@ def test_imports_go_down_only(folder: str, forbidden: set[str]) -> None:
 
 
 def test_no_imports_go_in_a_circle() -> None:
+    circle: list[str] = []
     try:
-        list(TopologicalSorter(structure.imports()).static_order())
+        TopologicalSorter(structure.imports()).prepare()
     except CycleError as error:
-        pytest.fail(f"import circle: {' <- '.join(error.args[1])}")
+        circle = error.args[1]
+    assert circle == []
 
 
 def test_the_top_of_timedrun_has_few_modules() -> None:

@@ -40,7 +40,7 @@ def run_child(
 ) -> tuple[int, str, int]:
     """Run `command` to its end, its progress shown on standard error: line by line if `keep_output`. Return the exit
     code, with `keep_output` the last lines of standard error, and whether a signal was received. A `parent` forks it
-    instead of a new Python, whose start takes longer than a short run.
+    instead of a new Python, whose start takes longer than a short run; its output is then shown and not kept.
 
     The child has a process group of its own, so that Ctrl-C reaches this process only, which forwards SIGINT, SIGTERM
     and SIGHUP and waits for the run to save and end. A second signal ends the run at once. Call it from the main
@@ -58,6 +58,7 @@ def run_child(
     previous = {number: signal.signal(number, forward) for number in handled()}
     try:
         if parent is not None:
+            assert not keep_output
             child = parent.fork(command[command.index("timedrun") + 1 :], 2)
             if received:
                 child.send_signal(received[0])

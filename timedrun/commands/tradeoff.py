@@ -12,7 +12,7 @@ from typing import Any
 
 from judging.comparison.answers import Budget, at_budget, at_quality
 from judging.comparison.extrapolation import Rates, extrapolated
-from judging.comparison.tradeoff import Comparison, Curve, direction
+from judging.comparison.tradeoff import Comparison, Curve, direction, runs_of
 from judging.ground import stdio
 from judging.ground.errors import ExitCode, UsageError, nearest
 from judging.pages.answer_table import as_json as answer_json
@@ -50,11 +50,12 @@ def tradeoff(arguments: argparse.Namespace) -> ExitCode:
         if asked is None:
             answer = headline(of_machine)
             known = as_json(comparisons) | {"answer": answer}
-            text = [*report(comparisons, stdio.terminal_columns(sys.stdout)), stdio.fitted(answer, 4)]
+            text = [*report(comparisons, stdio.terminal_columns(sys.stdout)), *[stdio.fitted(answer, 4)] * bool(answer)]
         else:
             known, text = _answered(of_machine, comparisons, asked)
         values.append(known | ({"notes": notes} if notes else {}))
-        text[-2:-2] = [stdio.fitted(f"note: {note}", 4) for note in notes]
+        before_notice = text.index(NOTICE)
+        text[before_notice:before_notice] = [stdio.fitted(f"note: {note}", 4) for note in notes]
         lines += [*([""] * bool(lines) + [f"On {machine}, extrapolated:"] if len(machines) > 1 else []), *text]
     figure = ""
     if arguments.out:
@@ -77,8 +78,7 @@ def _answered(
 ) -> tuple[dict[str, Any], list[str]]:
     """Return the answer for each curve as values and as lines."""
     answers = at_budget(curves, asked) if isinstance(asked, Budget) else at_quality(curves, asked)
-    runs = [run for curve in curves for of_seeds in curve.budgets.values() for run in of_seeds.values()]
-    winner = best(answers, lower_is_better=direction(runs) < 0)
+    winner = best(answers, lower_is_better=direction(runs_of(curves)) < 0)
     lines = answer_report(answers, asked, winner, stdio.terminal_columns(sys.stdout))
     lines[-2:-2] = [
         *grouped("time: extrapolated to", {curve.label: [curve.extrapolated] for curve in curves}),

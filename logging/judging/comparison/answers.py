@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from judging.comparison.tradeoff import LEAST_SEEDS, Curve, direction, minutes_to, quality_at
+from judging.comparison.tradeoff import LEAST_SEEDS, Curve, direction, minutes_to, quality_at, runs_of
 from judging.ground.errors import UsageError
 from judging.scoring.interval import Interval
 from judging.scoring.power import energy_text
@@ -23,12 +23,12 @@ class Budget:
 
     amount: float
     unit: str
-    """s, min, h, usd, J, Wh or kWh."""
+    """Key of MINUTES or JOULES, or usd."""
 
     @classmethod
     def parse(cls, text: str) -> Budget:
         """Parse "4h", "90s", "20min", "20usd" or "3kWh". Raises UsageError for another text."""
-        found = re.fullmatch(r"([0-9]*\.?[0-9]+) ?(s|min|h|usd|J|Wh|kWh)", text)
+        found = re.fullmatch(rf"([0-9]*\.?[0-9]+) ?({'|'.join([*MINUTES, 'usd', *JOULES])})", text)
         if found is None or float(found[1]) == 0:
             kinds = "a time, US dollars or an energy, such as 90s, 20min, 4h, 20usd or 3kWh"
             raise UsageError(f"a budget is {kinds}; {text!r} is none.")
@@ -69,19 +69,19 @@ class Answer:
     at_most: float | None = None
     """Minutes of the shortest run, if all seeds have the quality by its end and some have it before."""
     why: str = ""
-    """Why there is no answer."""
+    """Reason for no answer."""
     usd: float | None = None
     joules: float | None = None
     """Energy until the quality, or of the budget; geometric mean over the seeds. None: not measured."""
     energy: str = ""
-    """What the joules are of."""
+    """Measured part of the system."""
     extrapolated: bool = False
     """True if the times are of a profile of other hardware."""
 
 
 def at_quality(curves: Sequence[Curve], quality: float) -> list[Answer]:
     """Answer for each curve when it has `quality`; the first one is the baseline."""
-    sign = direction(run for curve in curves for runs in curve.budgets.values() for run in runs.values())
+    sign = direction(runs_of(curves))
     of_curves = [
         {seed: minutes_to(curve.points(seed, sign), sign * quality) for seed in seeds(curve)} for curve in curves
     ]
@@ -100,7 +100,7 @@ def at_quality(curves: Sequence[Curve], quality: float) -> list[Answer]:
                 sooner=Interval.of(logs, LEAST_SEEDS).mapped(math.exp) if logs and len(logs) == len(shared) else None,
                 at_most=max(curve.mean_points(sign)[0][0], *times.values()) if bounded else None,
                 why="" if measured else _beyond(curve, times, sign),
-                usd=_usd(curve, minutes),
+                usd=_usd(curve, minutes.value if minutes else None),
                 joules=_joules_to(curve, sign, sign * quality) if measured else None,
                 energy=curve.energy if curve.joules else "",
                 extrapolated=bool(curve.extrapolated),
@@ -112,7 +112,7 @@ def at_quality(curves: Sequence[Curve], quality: float) -> list[Answer]:
 def at_budget(curves: Sequence[Curve], budget: Budget) -> list[Answer]:
     """Answer for each curve which quality it has after `budget`; the first one is the baseline. Raises UsageError if
     the budget is money and no curve has a price, or energy and no curve has that."""
-    sign = direction(run for curve in curves for runs in curve.budgets.values() for run in runs.values())
+    sign = direction(runs_of(curves))
     bought = [budget.bought(curve) for curve in curves]
     if not any(bought) and budget.is_energy:
         why = next((f": {curve.energy}" for curve in curves if curve.energy), "")
@@ -146,7 +146,7 @@ def at_budget(curves: Sequence[Curve], budget: Budget) -> list[Answer]:
                 quality=Interval.of([sign * value for value in values], LEAST_SEEDS) if measured else None,
                 better=Interval.of(gains, LEAST_SEEDS) if gains and len(gains) == len(pairs) else None,
                 why="" if measured else _unmeasured(curve, amount, sign, budget.is_energy),
-                usd=_usd(curve, None if minutes is None else Interval(minutes)),
+                usd=_usd(curve, minutes),
                 joules=joules,
                 energy=curve.energy if curve.joules else "",
                 extrapolated=bool(curve.extrapolated),
@@ -166,9 +166,9 @@ def geometric(times: Sequence[float]) -> Interval:
     return Interval.of([math.log(time) for time in times], LEAST_SEEDS).mapped(math.exp)
 
 
-def _usd(curve: Curve, minutes: Interval | None) -> float | None:
+def _usd(curve: Curve, minutes: float | None) -> float | None:
     hourly = curve.hourly.usd if curve.hourly else None
-    return None if hourly is None or minutes is None else hourly * minutes.value / 60
+    return None if hourly is None or minutes is None else hourly * minutes / 60
 
 
 def _joules_to(curve: Curve, sign: float, quality: float) -> float | None:

@@ -45,7 +45,7 @@ class Curve:
     joules: Mapping[Path, float] = field(default_factory=dict)
     """Energy of each run by its path; {} if it is not known of every run of every curve."""
     energy: str = ""
-    """What the joules are of, or why there are none."""
+    """Measured part of the system, or the reason for no joules."""
 
     def points(self, seed: int, sign: float, joules: bool = False) -> Points:
         """Return the points of one seed; a lower-is-better quality has `sign` -1. With `joules`, energy is in the place
@@ -116,7 +116,7 @@ class Comparison:
     extrapolated: str = ""
     hourly: Cost | None = None
     energy: str = ""
-    """What the joules of the gains are of, or why there are none."""
+    """Measured part of the system, or the reason for no joules in the gains."""
 
     @property
     def verdict(self) -> str:
@@ -129,10 +129,14 @@ class Comparison:
         return ", ".join(f"{word} at {ratio}" for ratio, word in words.items()) + crossing
 
 
+def runs_of(curves: Iterable[Curve]) -> list[RunSummary]:
+    """Return all runs of the curves."""
+    return [run for curve in curves for of_seeds in curve.budgets.values() for run in of_seeds.values()]
+
+
 def with_energy(curves: Sequence[Curve]) -> list[Curve]:
     """Return the curves with the energy of their runs, of what was measured in all of them."""
-    runs = [run for curve in curves for of_seeds in curve.budgets.values() for run in of_seeds.values()]
-    energy, joules = shared_energy(runs)
+    energy, joules = shared_energy(runs_of(curves))
     return [replace(curve, energy=energy, joules=joules) for curve in curves]
 
 
@@ -153,7 +157,7 @@ def direction(runs: Iterable[RunSummary]) -> float:
 
 def compare_curves(curves: Sequence[Curve]) -> list[Comparison]:
     """Compare each curve with the first, the baseline, whose gains have no differences."""
-    sign = direction(run for curve in curves for runs in curve.budgets.values() for run in runs.values())
+    sign = direction(runs_of(curves))
     baseline = curves[0]
     best = frontier(point for curve in curves for point in curve.mean_points(sign))
     results = []

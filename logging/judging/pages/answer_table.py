@@ -111,7 +111,8 @@ def headline(curves: Sequence[Curve]) -> str:
     runs = curves[0].budgets.get(1.0) or curves[0].budgets[max(curves[0].budgets)]
     quality = fmean(run.final_quality or 0.0 for run in runs.values())
     answers = at_quality(curves, quality)
-    return sentence(answers, quality, best(answers))
+    winner = best(answers)
+    return sentence(answers, quality, winner) if winner else ""
 
 
 def report(answers: Sequence[Answer], asked: float | Budget, winner: Answer | None, width: int | None) -> list[str]:

@@ -111,7 +111,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class _System:
-    """What a description says of a system; numbers are of one node."""
+    """System by its description; numbers are of one node."""
 
     accelerator: str
     accelerators: int

@@ -23,7 +23,7 @@ class PowerError(ValueError):
 
 
 KINDS: Final = {"system": "system", "gpu": "GPUs", "cpu": "processors"}
-"""What used the energy: by power files the system, by counters in a log its GPUs and processors, and nothing else."""
+"""Measured parts: by power files the whole system, by counters in a log its GPUs and processors, and nothing else."""
 
 
 @dataclass(frozen=True, kw_only=True)

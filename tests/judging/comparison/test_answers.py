@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from judging.comparison import answers, tradeoff
+from judging.comparison import answers
 from judging.comparison.answers import Budget, at_budget, at_quality
 from judging.comparison.tradeoff import Curve
 from judging.ground.errors import UsageError
@@ -28,8 +28,7 @@ class Run:
 
 @pytest.fixture(autouse=True)
 def higher_is_better(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (answers, tradeoff):
-        monkeypatch.setattr(module, "direction", lambda runs: 1.0)
+    monkeypatch.setattr(answers, "direction", lambda runs: 1.0)
 
 
 def curve(label: str, lengths: dict[float, float], seeds: int = 4, noise: float = 0.0, **facts: Any) -> Curve:
