@@ -1,4 +1,4 @@
-"""Parts of every script in this folder: options, correctness before times, the environment, tables last, JSON."""
+"""Results of steps.py: correctness before times, the environment, a table last, JSON."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ import platform
 import statistics
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import torch
 from torch import Tensor
 
-from judging.pages.table import Table
 from timedrun.analysis.step_benchmark import StepRow, measure_steps
 from timedrun.benchmark import Benchmark
 from timedrun.commands.bench import show_steps
@@ -66,18 +65,8 @@ def attention_weights(name: str) -> bool:
     return name.endswith(("query.weight", "key.weight", "value.weight", "qkv.weight"))
 
 
-def parser(description: str | None) -> argparse.ArgumentParser:
-    """Return a parser with the options of every script."""
-    arguments = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    arguments.add_argument(
-        "--out", type=Path, required=True, help="folder of the results, such as results/gpu/DATE-GPU"
-    )
-    arguments.add_argument("--tiny", action="store_true", help="run all parts on a CPU, on tiny models, in seconds")
-    return arguments
-
-
 class Block:
-    """Results of one script: checks, measured values, and tables that are printed last.
+    """Results of the script: checks, and measured values.
 
     Raises:
         SystemExit: there is no CUDA device, and `--tiny` was not given.
@@ -92,10 +81,9 @@ class Block:
         self.threads = THREADS if self.tiny else 0
         if self.tiny:
             torch.set_num_threads(THREADS)
-        self.began, script = time.perf_counter(), Path(sys.argv[0]).stem
-        self.tables: list[Callable[[], None]] = []
+        self.began = time.perf_counter()
         self.values: dict[str, Any] = {
-            "command": ["python", "-m", f"benchmarks.gpu.{script}", *(Path(word).name for word in sys.argv[1:])],
+            "command": ["python", "-m", "benchmarks.gpu.steps", *(Path(word).name for word in sys.argv[1:])],
             "tiny": self.tiny,
             "source": source.provenance(ROOT),
             "system": system.describe("", "", ranks=1, device=self.device.type),
@@ -153,7 +141,7 @@ class Block:
     def measure(
         self, name: str, benchmark: Benchmark, configs: Mapping[str, RunConfig], **options: Any
     ) -> dict[str, StepRow]:
-        """Measure steps of `configs` in turns (`measure_steps`); return the rows by label.
+        """Measure steps of `configs` in turns (`measure_steps`), print their table and return the rows by label.
 
         Raises:
             SystemExit: a config of a tiny script failed. On a GPU it is recorded, and the others go on.
@@ -166,27 +154,12 @@ class Block:
         self.write()
         if failed and (self.tiny or not rows):
             raise SystemExit(f"{self.name}: {name}: {failed}")
-        self.tables.append(lambda: self._show(name, rows, failed))
+        print(f"\n{name}")
+        show_steps(rows, failed, notes=False)
+        print(f"\n{self.name}: {self.values['seconds']:.0f} s, all values: {self.out / self.name}.json")
         return {row.label: row for row in rows}
-
-    def show(self, name: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-        """Print a table at the end."""
-        self.tables.append(lambda: (print(f"\n{name}"), Table(header, rows).show())[0])
 
     def write(self) -> None:
         """Write all values so far."""
         self.values["seconds"] = time.perf_counter() - self.began
         (self.out / f"{self.name}.json").write_text(json.dumps(self.values, indent=1) + "\n")
-
-    def finish(self) -> None:
-        """Write all values, and print the tables."""
-        self.write()
-        for show in self.tables:
-            show()
-        self.tables.clear()
-        print(f"\n{self.name}: {self.values['seconds']:.0f} s, all values: {self.out / self.name}.json")
-
-    @staticmethod
-    def _show(name: str, rows: Sequence[StepRow], failed: Mapping[str, str]) -> None:
-        print(f"\n{name}")
-        show_steps(rows, failed, notes=False)

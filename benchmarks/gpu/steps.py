@@ -19,6 +19,7 @@ elsewhere, then PYTHONPATH=carried:.:logging.
 
 from __future__ import annotations
 
+import argparse
 import math
 import shlex
 from collections.abc import Mapping
@@ -33,7 +34,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from benchmarks.gpu.block import Block, LossGradients, parser
+from benchmarks.gpu.block import Block, LossGradients
 from image_classification.build import build as build_images
 from image_classification.configs import ImageRunConfig
 from image_classification.datasets import declared
@@ -291,7 +292,9 @@ def write_tiny_shards(folder: Path) -> None:
 
 
 def main() -> None:
-    options = parser(__doc__)
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--out", type=Path, required=True, help="folder of the results, such as results/gpu/DATE-GPU")
+    options.add_argument("--tiny", action="store_true", help="run all parts on a CPU, on tiny models, in seconds")
     options.add_argument("case", choices=CASES)
     options.add_argument("--data-folder", type=Path, help="prepared text, or token shards")
     options.add_argument("--positions", type=float, nargs="+", default=[0.1, 0.5, 0.9], help="fractions of the run")
@@ -323,7 +326,6 @@ def main() -> None:
         elif given.case == "fineweb" and block.tiny:
             write_tiny_shards(data_folder)
         block.measure("steps", find(case.benchmark), configs, plan=plan, data_folder=data_folder, counted=1)
-    block.finish()
 
 
 if __name__ == "__main__":

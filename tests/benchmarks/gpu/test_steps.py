@@ -1,6 +1,5 @@
-"""Steps are compared with a reference before they are timed; races are held to the checkers; failures end a script."""
+"""Steps are compared with a reference before they are timed; failures end the script."""
 
-import importlib
 import json
 import sys
 from argparse import Namespace
@@ -13,16 +12,11 @@ import pytest
 import torch
 
 from benchmarks.gpu.block import Block
-from benchmarks.gpu.races import RACES, of_logs
-from benchmarks.gpu.steps import CASES, compare, configs_of, reference
+from benchmarks.gpu.steps import CASES, compare, configs_of, main, reference
 from language_model.attention import BACKENDS, Attend
 from language_model.collator import MaskedBatch
 from language_model.gpt.attention_mask import attention_mask
-from mlevents import keys
-from mlevents.runlog import RunLog
-from timedrun.benchmark import find
 from timedrun.methods.blurpool import blur, blur_by_slices
-from timedrun.race.sides import sides_of
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -37,11 +31,11 @@ def block(tmp_path: Path) -> Block:
     return Block("some", Namespace(tiny=True, out=tmp_path))
 
 
-def run(name: str, out: Path, *options: str) -> dict[str, Any]:
-    """Run a script with --tiny in this process; return its JSON values."""
+def run(out: Path, *options: str) -> dict[str, Any]:
+    """Run the script with --tiny in this process; return its JSON values."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sys.argv", [name, *options, "--tiny", "--out", str(out)])
-        importlib.import_module(f"benchmarks.gpu.{name}").main()
+        patch.setattr("sys.argv", ["steps", *options, "--tiny", "--out", str(out)])
+        main()
     (path,) = out.glob("*.json")
     values: dict[str, Any] = json.loads(path.read_text())
     return values
@@ -67,7 +61,7 @@ def tiny(case: str, text: str) -> Any:
 def test_configs_are_compared_before_they_are_timed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], case: str, labels: list[str]
 ) -> None:
-    values, output = run("steps", tmp_path, case, *labels), capsys.readouterr().out
+    values, output = run(tmp_path, case, *labels), capsys.readouterr().out
     assert {f"{label}: as timed, as eager fp32" for label in labels} <= {*passed(values)}
     assert ("+ float8: fp32 as transformers" in passed(values)) == (case == "bert")
     rows = values["steps"]["rows"]
@@ -149,34 +143,3 @@ def test_without_a_gpu_nothing_is_measured(tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match="no CUDA device; nothing was measured"):
         Block("some", Namespace(tiny=False, out=tmp_path / "new"))
     assert not (tmp_path / "new").exists()
-
-
-def test_a_race_is_held_to_the_checkers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    values = run("races", tmp_path, "images")
-    assert passed(values) == ["the race ended", "strict checks pass", "official checks pass"]
-    assert values["checks"]["strict checks pass"]["found"]["logs"] == 2
-    assert values["command"][:3] == ["python", "-m", "benchmarks.gpu.races"]
-    logs = [log for logs in values["logs"].values() for log in logs]
-    assert len(logs) == 2 and all(log["warm_up_seconds"] > 0 and log["joules"] is None for log in logs)
-    assert "with warm-up" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("name", RACES)
-def test_the_configs_and_overrides_of_every_race_exist(name: str) -> None:
-    race = RACES[name]
-    sides = sides_of(find(race.benchmark), list(race.configs), race.data, list(race.overrides))
-    assert [side.config.precision for side in sides] == [sides[0].config.precision] * len(race.configs)
-
-
-def test_the_energy_of_a_run_is_the_sum_of_its_blocks(tmp_path: Path) -> None:
-    race = {"sides": {"a": "A", "b": "B"}, "turns": []}
-    for side, blocks in (("a", [{"gpu_joules": 5.0}, {"gpu_joules": 2.5}]), ("b", [{"gpu_joules": 5.0}, {}])):
-        (tmp_path / side).mkdir()
-        with RunLog(tmp_path / side / "result_1.txt", durable=False) as log:
-            log.start(keys.INIT_START)
-            log.end(keys.INIT_STOP)
-            for block in blocks:
-                log.event(keys.MACHINE_LOAD, block)
-        race["turns"] += [{"side": side, "number": 1, "status": "finished"}]  # type: ignore[operator]
-    found = of_logs(tmp_path, race)
-    assert [found[label][0]["joules"] for label in ("A", "B")] == [7.5, None]
