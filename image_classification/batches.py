@@ -97,7 +97,7 @@ class ImageBatches:
         self._evaluating: ReadyImages | None = None
         self._first_epoch = 0  # of `_ahead`
         self._next = (0, 0)  # epoch and step of the next batch of `_ahead`
-        # A source may hold worker processes, which must not outlive a second source that fails to open.
+        # A source may hold threads, which must not outlive a second source that fails to open.
         device = ranks.device
         self.train_source = open_source(config, folder, device, train=True, seed=seed)
         try:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -13,12 +11,10 @@ from torch import Tensor
 
 from image_classification.augmentation import scaled_boxes, train_crops
 from image_classification.centre_crop import central, resized
-from image_classification.loaders import pillow
 from image_classification.loaders.crop_kernel import mirror_in_chunks
-from image_classification.loaders.decode_pool import DecodePool, FillImages, Pixels, ThreadBuffers
-from image_classification.loaders.loader import LoadedBatch
+from image_classification.loaders.decode_pool import Pixels, ThreadBuffers
+from image_classification.loaders.pillow import PillowLoader
 from image_classification.settings import DataConfig
-from image_classification.stores.encoded import open_encoded
 from timedrun.training.sampling import Indices
 
 DIVISORS = (8, 4, 2)  # libjpeg-turbo has vector code for these; 3/8, 5/8 ... cost more than full size
@@ -42,7 +38,7 @@ class _Opened:
     """Set if Pillow had to decode it."""
 
 
-class TurboJpegLoader:
+class TurboJpegLoader(PillowLoader):
     """Decode with simplejpeg and resize with torch's antialiased kernel.
 
     Training crops at least 2, 4 or 8 times the output are decoded at 1/2, 1/4 or 1/8. Pillow decodes files that are not
@@ -50,20 +46,8 @@ class TurboJpegLoader:
     """
 
     def __init__(self, config: DataConfig, folder: Path, device: torch.device, *, train: bool, seed: int) -> None:
-        self._images = open_encoded(folder, "train" if train else "evaluation")
-        self._train, self._seed, self._eval_resize, self._flip = train, seed, config.eval_resize, config.flip
+        super().__init__(config, folder, device, train=train, seed=seed)
         self._buffers = ThreadBuffers()
-        self._threads = DecodePool(max(1, config.workers_here), device)
-
-    def __len__(self) -> int:
-        return len(self._images)
-
-    def batches(self, parts: Sequence[Indices], epoch: int, size: int) -> Iterator[LoadedBatch]:
-        fill: FillImages = partial(self._fill_training, epoch) if self._train else self._fill_evaluation
-        return self._threads.images(parts, self._images.labels, size, fill)
-
-    def close(self) -> None:
-        self._threads.close()
 
     def _fill_training(self, epoch: int, samples: Indices, images: Tensor) -> None:
         rows = images.numpy()
@@ -106,11 +90,8 @@ class TurboJpegLoader:
                 return _Opened(sample, data, height, width)
         except ValueError:
             pass  # not a JPEG, or damaged
-        pixels = self._by_pillow(sample, data)
+        pixels = np.array(self._by_pillow(sample))
         return _Opened(sample, data, pixels.shape[0], pixels.shape[1], pixels)
-
-    def _by_pillow(self, sample: int, data: bytes) -> Pixels:
-        return np.array(pillow.decode(data, self._images.describe(sample)))
 
     def _decoded(self, image: _Opened, height: int, width: int) -> Pixels:
         """Return pixels (height, width, 3), or full size if Pillow decoded; valid until this thread's next call."""
@@ -124,7 +105,7 @@ class TurboJpegLoader:
                 image.data, "RGB", min_height=height, min_width=width, buffer=memory
             )
         except ValueError:  # damaged, but Pillow may still decode it
-            return self._by_pillow(image.sample, image.data)
+            return np.array(self._by_pillow(image.sample))
         return pixels
 
 

@@ -255,8 +255,7 @@ def stored(request: pytest.FixtureRequest) -> DataConfig:
     """The data of a store that each loader reads; skips the test without the loader's package."""
     if words := registry.LOADERS[request.param].unavailable():
         pytest.skip(words)
-    workers = 1 if request.param != "pillow" else 0
-    return replace(FOLDER, loader=request.param, store=LOADERS[request.param], workers=workers)
+    return replace(FOLDER, loader=request.param, store=LOADERS[request.param], workers=1)
 
 
 def test_a_store_that_loses_a_file_is_an_error_by_the_next_epoch(prepared: dict[Format, Path], tmp_path: Path) -> None:

@@ -1,24 +1,17 @@
-"""Reference loader: torchvision's pixels, reproducible batches, and workers that die."""
+"""Reference loader: torchvision's pixels, reproducible batches, and corrupt files by name."""
 
-import os
-import signal
-import time
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, closing
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
 import numpy as np
-import psutil
 import pytest
 import torch
 from PIL import Image
 
 from image_classification.augmentation import train_crops
 from image_classification.centre_crop import centre_windows
-from image_classification.loaders import pillow
 from image_classification.loaders.pillow import PillowLoader, evaluation_image
 from judging.ground.errors import DataError
 from tests.image_classification.loaders.jpeg_folders import make_folder, make_shards, photographs
@@ -26,7 +19,6 @@ from tests.image_classification.small_image_data import CPU, FOLDER
 from tests.image_classification.stores.small_stores import encoded, smooth
 
 RESIZE = 40
-Started = Callable[[], list[psutil.Process]]
 
 
 def _open(folder: Path, *, train: bool = True, seed: int = 0, workers: int = 0) -> AbstractContextManager[PillowLoader]:
@@ -37,13 +29,6 @@ def _open(folder: Path, *, train: bool = True, seed: int = 0, workers: int = 0) 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_folder(tmp_path_factory.mktemp("folder"), photographs(30, largest=90))
-
-
-@pytest.fixture
-def started() -> Started:
-    """Return a function for the processes that the test has started."""
-    before = psutil.Process().children()
-    return lambda: [child for child in psutil.Process().children() if child not in before]
 
 
 def _files(folder: Path, split: str) -> list[Path]:
@@ -75,23 +60,6 @@ def test_evaluation_images_are_torchvisions_crop_also_padded(folder: Path, torch
         assert np.array_equal(batch.images[sample].permute(1, 2, 0).numpy(), expected)
 
 
-@pytest.mark.processes
-def test_workers_start_with_the_loader_and_end_with_it(folder: Path, started: Started) -> None:
-    handler = signal.getsignal(signal.SIGCHLD)
-    with _open(folder, workers=2) as loader, ThreadPoolExecutor(1) as pool:
-        assert len(children := started()) == 2
-        taken = pool.submit(list, loader.batches([np.arange(8)] * 3, 1, 16))
-        assert len(taken.result(60)) == 3
-        assert started() == children
-        assert signal.getsignal(signal.SIGCHLD) is handler
-    _, alive = psutil.wait_procs(children, timeout=20)
-    assert not alive
-    loader.close()
-    with pytest.raises(DataError, match="closed"):
-        next(iter(loader.batches([np.arange(2)], 1, 16)))
-
-
-@pytest.mark.processes
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_rank_without_a_sample_gets_an_empty_part(folder: Path, workers: int) -> None:
     with _open(folder, workers=workers) as loader:
@@ -102,7 +70,6 @@ def test_a_rank_without_a_sample_gets_an_empty_part(folder: Path, workers: int) 
             ]
 
 
-@pytest.mark.processes
 def test_leaving_early_leaves_the_loader_fit(folder: Path) -> None:
     with _open(folder) as loader:
         (expected,) = loader.batches([np.array([4, 2])], 2, 24)
@@ -113,7 +80,6 @@ def test_leaving_early_leaves_the_loader_fit(folder: Path) -> None:
     assert torch.equal(batch.images, expected.images)
 
 
-@pytest.mark.processes
 @pytest.mark.parametrize(("data", "workers"), [(b"", 2), (b"GIF89a", 0), (encoded(smooth(60, 60))[:700], 2)])
 def test_a_corrupt_file_is_an_error_with_its_name_and_no_traceback(tmp_path: Path, data: bytes, workers: int) -> None:
     files = photographs(8, largest=60) | {"train/b/bad.jpg": data}
@@ -128,64 +94,6 @@ def test_a_corrupt_image_of_a_shard_is_named_with_its_shard(tmp_path: Path) -> N
     folder = make_shards(tmp_path, {"train/a/0.jpg": encoded(smooth(60, 60))[:700]})
     with _open(folder) as loader, pytest.raises(DataError, match=r"00000\.\w+: train/a/0.jpg: cannot be decoded"):
         list(loader.batches([np.arange(1)], 1, 16))
-
-
-@pytest.mark.processes
-@pytest.mark.timeout(90)
-@pytest.mark.parametrize("consumer", ["main thread", "another thread"])
-def test_a_worker_that_is_killed_is_an_error_with_the_name_of_its_image(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, started: Started, consumer: str
-) -> None:
-    main, decode = os.getpid(), pillow.decode
-
-    def deadly(data: bytes, name: str) -> Image.Image:
-        if name.endswith("011.jpg") and os.getpid() != main:
-            os.kill(os.getpid(), signal.SIGKILL)  # as the kernel does when memory runs out
-        return decode(data, name)
-
-    monkeypatch.setattr(pillow, "decode", deadly)  # workers are forked with it
-    with _open(folder, workers=2) as loader, ThreadPoolExecutor(1) as pool:
-        assert len(children := started()) == 2
-
-        def consume() -> str:
-            with pytest.raises(DataError) as caught:
-                list(loader.batches([np.arange(begin, begin + 3) for begin in range(0, 30, 3)], 1, 16))
-            return str(caught.value)
-
-        if consumer == "main thread":
-            message = consume()
-        else:
-            consumed = pool.submit(consume)
-            while not consumed.done():  # nothing is raised here
-                time.sleep(0.01)
-            message = consumed.result()
-        assert message.count("train/b/011.jpg: the worker process that decoded it died") == 1
-        assert "Traceback" not in message
-        with pytest.raises(DataError, match="closed"):
-            next(iter(loader.batches([np.arange(2)], 1, 16)))
-    _, alive = psutil.wait_procs(children, timeout=20)
-    assert not alive
-
-
-@pytest.mark.processes
-@pytest.mark.timeout(90)
-def test_a_worker_death_before_its_first_image_raises_a_data_error(folder: Path, started: Started) -> None:
-    with _open(folder, workers=2) as loader:
-        for child in started():
-            child.kill()
-        with pytest.raises(DataError, match="a worker process of loader pillow died before its first image"):
-            list(loader.batches([np.arange(3)], 1, 16))
-
-
-@pytest.mark.processes
-def test_full_shared_memory_names_a_remedy(folder: Path, monkeypatch: pytest.MonkeyPatch, started: Started) -> None:
-    def full(*_: object, **__: object) -> None:
-        raise RuntimeError("unable to allocate shared memory(shm) for file </torch_1>: No space left on device (28)")
-
-    monkeypatch.setattr(torch.UntypedStorage, "_new_shared", full)  # the workers are forked with it
-    with _open(folder, workers=1) as loader, pytest.raises(DataError, match="/dev/shm .* --shm-size"):
-        list(loader.batches([np.arange(4)], 0, 24))
-    assert not started()
 
 
 def test_central_windows_are_those_of_the_reference() -> None:
