@@ -20,13 +20,6 @@ from timedrun.distributed import launch_env, parent_death_signal
 TAKE_OVERRIDES: Final = ("show", "prepare", "run", "preflight", "race", "sweep", "bench", "profile", "auto")
 """Verbs for which arguments that argparse does not know are config overrides, parsed by tyro."""
 
-REPLACED: Final = {
-    "--with": "CONFIG+METHOD, such as 'baseline+ema(half_life=40)'",
-    "--without": "CONFIG-METHOD, such as methods-blurpool",
-    "--only": "CONFIG+METHOD on a config that has no others, such as baseline+blurpool+label_smoothing",
-}
-"""What is given in place of an option that changed the methods of a config."""
-
 SHOW_SETTINGS: Final = ("show", "prepare", "run", "preflight", "profile", "auto")
 """Verbs whose --help after a benchmark and a config prints the options of the config's settings."""
 
@@ -59,8 +52,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     verb = arguments.verb
     if rest and verb not in TAKE_OVERRIDES:
         top.error(f"unrecognized arguments: {' '.join(rest)}. {' '.join(near_options(verb, rest))}".rstrip())
-    if gone := next((word for word in rest if word in REPLACED), None):
-        top.error(f"there is no option {gone}: give {REPLACED[gone]}")
 
     def call() -> int:
         announce(verb, arguments)
