@@ -6,7 +6,6 @@ from dataclasses import replace
 
 from image_classification.model import (
     AIRBENCH,
-    CIFAR10_MODEL,
     CIFAR10_PLAIN,
     DIGITS_MODEL,
     RESNET8,
@@ -230,41 +229,6 @@ def cifar10_94_methods() -> ImageRunConfig:
         evaluation=EvaluationConfig(target=0.94, first=9),
         # Small images, which no speed run to 94 % uses, are untried there.
         methods=tuple(method for method in methods.methods if not isinstance(method, ProgressiveResizing)),
-    )
-
-
-def cifar10_resnet20_baseline() -> ImageRunConfig:
-    """CIFAR-10 with ResNet-20 to 90 %: the recipe of He et al. 2015 with a cosine that ends near the target."""
-    return ImageRunConfig(
-        benchmark="image_classification",
-        name="cifar10_resnet20_baseline",
-        notes="Batch, rate, momentum, crops and flips of He et al. 2015 (section 4.2), whose ResNet-20 ends at 91.25 %"
-        " after 164 epochs; decay 5e-4 and a cosine over 40 epochs, since the target is lower. The whole schedule has"
-        " not been run: see results/ for what was.",
-        dataset="cifar10",
-        global_batch=128,
-        model=CIFAR10_MODEL,
-        data=CIFAR10_DATA,
-        schedule=Schedule(kind="cosine", epochs=40, warmup_epochs=2),
-        optimizer=OptimizerConfig(kind="sgd", peak_lr=0.1, momentum=0.9, weight_decay=5e-4),
-        evaluation=EvaluationConfig(target=0.9),
-        methods=(ChannelsLast(), LabelSmoothing(smoothing=0.1)),
-    )
-
-
-def cifar10_resnet20_methods() -> ImageRunConfig:
-    """CIFAR-10 with Muon, decoupled decay and a moving average on a schedule less than half as long."""
-    return replace(
-        cifar10_resnet20_baseline(),
-        name="cifar10_resnet20_methods",
-        notes="The methods of digits_methods with rates carried over to batch 128. The whole schedule has not been run:"
-        " see results/ for what was.",
-        model=replace(CIFAR10_MODEL, batch_norm_momentum=0.4),
-        schedule=Schedule(kind="linear", epochs=16, warmup_epochs=1, final_factor=0.02),
-        optimizer=OptimizerConfig(
-            kind="muon", peak_lr=0.1, other_lr=0.1, momentum=0.85, nesterov=True, weight_decay=5e-4
-        ),
-        methods=(ChannelsLast(), LabelSmoothing(smoothing=0.1), EMA(half_life=100, update_interval=10)),
     )
 
 

@@ -37,9 +37,6 @@ class ModelConfig:
 
 RESNET50 = ModelConfig(block="bottleneck", layers=(3, 4, 6, 3))
 RESNET101 = ModelConfig(block="bottleneck", layers=(3, 4, 23, 3))
-CIFAR10_MODEL = ModelConfig(
-    block="basic", layers=(3, 3, 3), widths=(16, 32, 64), stem="small", classes=10, initialisation="kaiming"
-)
 RESNET18_CIFAR = ModelConfig(
     block="basic", layers=(2, 2, 2, 2), widths=(64, 128, 256, 256), stem="small", classes=10, initialisation="kaiming"
 )
