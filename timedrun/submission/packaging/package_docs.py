@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from judging.pages.score_table import table
@@ -85,11 +83,10 @@ def package_readme(
 """
 
 
-def system_readme(result: ResultFolder, source: Path, modules: Sequence[Path], provenance: Mapping[str, Any]) -> str:
-    """Return README.md of one system: how to repeat its runs, and an index of the benchmark's modules."""
+def system_readme(result: ResultFolder, provenance: Mapping[str, Any]) -> str:
+    """Return README.md of one system: how to repeat its runs."""
     kind = "demonstration" if result.score.demonstration else "results"
     config = printable(result.score.label or result.score.config_name or "unnamed").replace("`", "'")
-    index = {file.relative_to(source).as_posix(): _docstring(file) for file in modules}
     code = (
         f"The code of data preparation, model, initialisation, optimizer and evaluation is in\n`../{IMPLEMENTATION}/`."
     )
@@ -114,8 +111,6 @@ All settings of run N, including the seed, are in `runs/run_N/config.json`; inst
     bash run_and_time.sh NEW_FOLDER {folder:<17} # repeat the {len(result.records)} runs, results in NEW_FOLDER
 
 {code} {_source_text(provenance)}
-
-{chr(10).join(f"- `{name}`: {text}" for name, text in index.items() if text)}
 """
 
 
@@ -242,12 +237,3 @@ def _joined(values: Sequence[Any]) -> str:
         for value in values
     ]
     return "; ".join(map(printable, texts))
-
-
-def _docstring(file: Path) -> str:
-    """Return the first line of a module's docstring."""
-    try:
-        text = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
-    except (SyntaxError, ValueError):
-        return ""
-    return text.partition("\n")[0]

@@ -96,8 +96,7 @@ def _write_system(folder: Path, result: ResultFolder, source: Path, made_from: M
         write(folder / SOURCE / name, raw)
     if result.is_command:
         _text(folder / command_files.RUN_FILE, command_files.run_file(result.configs[0]))
-    modules = sorted((source / result.package_name.replace(".", "/")).glob("*.py"))
-    _text(folder / "README.md", package_docs.system_readme(result, source, modules, made_from))
+    _text(folder / "README.md", package_docs.system_readme(result, made_from))
     installed = environment.decode(errors="replace")
     _text(folder / "setup.sh", package_scripts.setup_script(source, installed, all_of_it=result.is_command))
     _text(folder / "constraints.txt", package_scripts.constraints(installed))
