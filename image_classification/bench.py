@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -52,8 +51,7 @@ UNCOUNTED = 5
 
 NOTES: Final = (
     "training crops (random resized crop and flip) as 8-bit batches; normalization is left out for all.",
-    "every loader draws the same crops of the same images, except ffcv_own, FFCV's pipeline as ffcv-imagenet has it, "
-    "with crops and an order of its own.",
+    "every loader draws the same crops of the same images.",
     "raw_host is the host's part of the raw loader for a GPU: images gathered for the copy, to be cropped there.",
     "each pass reads every image; a loader is opened, yields five uncounted batches, is measured over the pass and is "
     "closed before the next one starts. Passes are interleaved, each repeat in another order, after an uncounted one.",
@@ -80,7 +78,6 @@ CONTESTANTS: Final[dict[str, tuple[LoaderName, tuple[str, ...]]]] = {
     "raw": ("raw", ("raw_256",)),
     "raw_host": ("raw", ("raw_256",)),
     "ffcv": ("ffcv", ("beton_jpeg", "beton_half")),
-    "ffcv_own": ("ffcv", ("beton_jpeg", "beton_half")),
 }
 """Loader and stores of each contestant by name."""
 
@@ -152,11 +149,8 @@ Batches = Callable[[Indices, int], Iterator[LoadedBatch]]
 def opened(contestant: Contestant, stores: Stores, options: BenchOptions, device: torch.device) -> Iterator[Batches]:
     """Open the loader and yield a function from (samples, epoch) to their batches; close it at the end."""
     folder = stores.folder / contestant.store
-    workers, size, batch = options.workers, contestant.size, options.batch
-    if contestant.name == "ffcv_own":
-        yield own_pipeline(folder, min(workers, usable_cores()), size, batch)
-        return
-    data = replace(config_of(STORES[contestant.store]).data, loader=CONTESTANTS[contestant.name][0], workers=workers)
+    name, size, batch = CONTESTANTS[contestant.name][0], contestant.size, options.batch
+    data = replace(config_of(STORES[contestant.store]).data, loader=name, workers=options.workers)
     source: Loader
     if contestant.name == "raw_host":  # as it is used when a GPU crops and resizes
         source = RawLoader(data, folder, device, train=True, seed=SEED, on_device=True)
@@ -171,26 +165,6 @@ def opened(contestant: Contestant, stores: Stores, options: BenchOptions, device
 def parts_of(samples: Indices, batch: int) -> list[Indices]:
     """Split `samples` into batches; the last one may be short."""
     return [samples[begin : begin + batch] for begin in range(0, len(samples), batch)]
-
-
-@functools.cache
-def own_pipeline(folder: Path, workers: int, size: int, batch: int) -> Batches:
-    """Return FFCV's own pipeline, adapted to load all of the given samples in its own order. It needs no closing (its
-    threads end with a pass) and is cached, since a new one is compiled again.
-    """
-    from image_classification.loaders.ffcv_loader import stock_loader
-
-    stock = stock_loader(folder, seed=SEED, workers=workers, size=size, batch=batch)
-    stock.drop_last = False
-
-    def batches(samples: Indices, epoch: int) -> Iterator[LoadedBatch]:
-        stock.traversal_order.indices = samples
-        stock.first_traversal_order = samples  # its length sets that of a pass
-        stock.next_epoch = epoch
-        for images, labels in stock:
-            yield LoadedBatch(images, labels)
-
-    return batches
 
 
 def loader(config: ImageRunConfig, options: BenchOptions) -> LoaderComparison:
@@ -211,7 +185,7 @@ def loader(config: ImageRunConfig, options: BenchOptions) -> LoaderComparison:
         rows,
         missing,
         notes=[f"images: {stores.source}; {rows[0].first.samples:,} per pass; device {device.type}.", *NOTES],
-        references=[("pillow", "jpeg"), ("ffcv_own", "beton_jpeg")],
+        references=[("pillow", "jpeg")],
         facts={
             "images": stores.source,
             "stores": {
@@ -271,7 +245,7 @@ def drained(batches: Iterator[LoadedBatch], labels: list[Tensor], device: torch.
         images = batch.images.to(device, non_blocking=True)
         if finish and batch.finish is not None:
             batch.finish(images)
-        labels.append(batch.labels.clone())  # FFCV reuses the buffer
+        labels.append(batch.labels)
         count += len(batch.labels)
     if device.type == "cuda":
         torch.cuda.synchronize(device)

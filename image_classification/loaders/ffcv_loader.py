@@ -101,12 +101,6 @@ def compile_ahead() -> None:
     _with_ffcv(lambda pipeline: pipeline.compiled_decoder())
 
 
-def stock_loader(folder: Path, **options: Any) -> Any:
-    """Return FFCV's own loader, for comparison; see `ffcv_pipeline.stock_loader` for `options`. Raises DataError if
-    ffcv does not load."""
-    return _with_ffcv(lambda pipeline: pipeline.stock_loader(folder / beton_name("train"), **options))
-
-
 def _with_ffcv(use: Any) -> Any:
     """Return `use(ffcv_pipeline)`; restore torch's number of threads, which ffcv changes on import and on opening."""
     threads = torch.get_num_threads()

@@ -1,4 +1,4 @@
-"""Modules of ffcv for the ffcv loader: its reader and native code for .beton files, and its own loader."""
+"""Modules of ffcv for the ffcv loader: its reader and native code for .beton files."""
 
 from __future__ import annotations
 
@@ -10,13 +10,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from ffcv.fields.decoders import IntDecoder, RandomResizedCropRGBImageDecoder
 from ffcv.fields.rgb_image import IMAGE_MODES
 from ffcv.libffcv import imdecode, resize_crop
-from ffcv.loader import Loader, OrderOption
 from ffcv.pipeline.compiler import Compiler
 from ffcv.reader import Reader
-from ffcv.transforms import RandomHorizontalFlip, Squeeze, ToTensor, ToTorchImage
 
 from judging.ground.errors import DataError
 
@@ -164,25 +161,3 @@ def compiled_decoder() -> Callable[..., None]:
         np.empty((1, 1), dtype=np.uint8),
     )
     return compiled
-
-
-def stock_loader(path: Path, *, size: int, batch: int, workers: int, seed: int) -> Any:
-    """Return FFCV's loader as ffcv-imagenet trains with it, an iterable of (images uint8 (n, 3, size, size), labels).
-
-    For comparison only: order and crops are FFCV's, the last training batch is dropped, batches share memory that is
-    overwritten, and its first epoch includes some seconds of compilation.
-    """
-    crop = RandomResizedCropRGBImageDecoder((size, size))
-    return Loader(
-        str(path),
-        batch_size=batch,
-        num_workers=workers,
-        order=OrderOption.RANDOM,
-        os_cache=True,
-        drop_last=True,
-        seed=seed,
-        pipelines={
-            "image": [crop, RandomHorizontalFlip(), ToTensor(), ToTorchImage()],
-            "label": [IntDecoder(), ToTensor(), Squeeze()],
-        },
-    )

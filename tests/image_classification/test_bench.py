@@ -8,17 +8,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 from image_classification import bench
 from image_classification.bench import CONTESTANTS, choice, make_stores, parts_of
 from image_classification.configs import imagenet_baseline
 from image_classification.loaders.loader import LoadedBatch
 from image_classification.loaders.registry import LOADERS, ImageLoader
-from image_classification.stores.beton import BetonImages
 from image_classification.synthetic_images import SyntheticImages, write_images
 from judging.ground.errors import DataError, ExitCode, UsageError
 from timedrun.analysis.loader_benchmark import BenchOptions
@@ -55,28 +52,6 @@ def test_all_loaders_load_the_same_images_at_every_size(images: Path, tmp_path: 
     assert len({store["source_sha256"] for store in values["facts"]["stores"].values()}) == 1
 
 
-def test_ffcvs_own_pipeline_loads_each_of_the_given_samples_once(tmp_path: Path) -> None:
-    pytest.importorskip("ffcv", reason="FFCV is an optional extra")
-    for split in ("train", "val"):
-        for label, name in enumerate(("dark", "light")):
-            (tmp_path / split / name).mkdir(parents=True)
-            for number in range(8):
-                level = 16 * (8 * label + number)
-                Image.new("RGB", (60, 48), (level, level, level)).save(tmp_path / split / name / f"{level}.jpg")
-    stores = make_stores(tmp_path / "stores", ["beton_jpeg"], replace(SMALL, images=(tmp_path,)))
-    batches = bench.own_pipeline(stores.folder / "beton_jpeg", 1, 24, 5)
-    stored = BetonImages(stores.folder / "beton_jpeg", "train")
-    for epoch, samples in ((1, [3, 1, 4, 15, 9, 2, 6]), (2, [14, 0, 7, 8, 5, 12, 11])):
-        shapes, levels, labels = [], [], []
-        for batch in batches(np.array(samples), epoch):
-            shapes.append(tuple(batch.images.shape))
-            levels += (batch.images.float().mean((1, 2, 3)) / 16).round().int().mul(16).tolist()
-            labels += batch.labels.tolist()
-        assert shapes == [(5, 3, 24, 24), (2, 3, 24, 24)]
-        assert sorted(levels) == sorted(int(Path(stored.name(sample)).stem) for sample in samples)
-        assert labels == [level // 128 for level in levels]
-
-
 def test_kept_stores_are_used_again_and_those_of_other_images_or_settings_refused(images: Path, tmp_path: Path) -> None:
     options = replace(SMALL, images=(images,))
     make_stores(tmp_path, ["jpeg"], options)
@@ -97,7 +72,7 @@ def test_a_loader_that_is_not_installed_is_listed_with_the_reason(monkeypatch: p
     reason = "it is not installed."
     monkeypatch.setattr(ImageLoader, "unavailable", lambda loader: reason if loader.name == "ffcv" else "")
     chosen, missing = choice([])
-    assert missing == {"ffcv": reason, "ffcv_own": reason}
+    assert missing == {"ffcv": reason}
     assert chosen == [name for name in CONTESTANTS if name not in missing]
     monkeypatch.setattr(ImageLoader, "unavailable", lambda loader: reason)
     with pytest.raises(DataError, match="none of the loaders can run here"):

@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from image_classification.augmentation import train_crops
-from image_classification.loaders.ffcv_loader import FfcvLoader, centre_boxes, stock_loader
+from image_classification.loaders.ffcv_loader import FfcvLoader, centre_boxes
 from image_classification.loaders.pillow import evaluation_image, training_image
 from image_classification.settings import DataConfig
 from image_classification.stores.beton import BetonImages
@@ -203,11 +203,3 @@ def test_in_a_prepared_store_a_damaged_jpeg_is_named_as_it_was_in_the_source(tmp
     with pytest.raises(DataError, match=r"train\.beton: train/bee/4\.jpg cannot be decoded"):
         list(loader.batches([np.arange(6)], 1, 32))
     loader.close()
-
-
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # a KeyError in numba's finalizers
-def test_the_stock_loader_is_ffcvs_own(stores: Callable[[str], Path]) -> None:
-    stock = stock_loader(stores("raw"), seed=0, workers=1, size=32, batch=8)
-    shapes = [tuple(images.shape) for images, _ in stock]
-    assert type(stock).__module__ == "ffcv.loader.loader"
-    assert shapes == [(8, 3, 32, 32)] * 5

@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from image_classification.loaders import crop_kernel
-from image_classification.loaders.ffcv_loader import stock_loader
+from image_classification.loaders import crop_kernel, ffcv_loader
 from image_classification.loaders.loader import LoadedBatch, Loader
 from image_classification.loaders.registry import LOADERS
 from image_classification.settings import LoaderName
@@ -150,8 +149,8 @@ def test_raw_crops_are_compiled_before_the_loader_opens(prepared: dict[Format, P
     assert crop_kernel.scripted.cache_info().misses == compiled
 
 
-def test_an_ffcv_import_error_is_reported_with_its_reason(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_an_ffcv_import_error_is_reported_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "image_classification.loaders.ffcv_pipeline", None)
     monkeypatch.delattr("image_classification.loaders.ffcv_pipeline", raising=False)
     with pytest.raises(DataError, match="ffcv does not load"):
-        stock_loader(tmp_path, seed=0, workers=1, size=32, batch=8)
+        ffcv_loader.compile_ahead()
