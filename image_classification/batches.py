@@ -57,7 +57,7 @@ def open_batches(config: ImageRunConfig, folder: Path | None, ranks: ProcessGrou
 
 
 class ImageBatches:
-    """Training and evaluation batches of one rank. Closing it ends all its threads and processes.
+    """Training and evaluation batches of one rank. Closing it ends all its threads.
 
     Batches of stored images are prefetched across the end of an epoch: during its last steps and its evaluation, the
     first batches of the next epoch are loaded, at that epoch's image size.
@@ -117,7 +117,7 @@ class ImageBatches:
         self.close()
 
     def close(self) -> None:
-        """End threads and processes of both splits. A second call does nothing."""
+        """End threads of both splits. A second call does nothing."""
         with closing(self.eval_source), closing(self.train_source):
             self._drop_ahead()
             if self._evaluating is not None:

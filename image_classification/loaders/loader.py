@@ -33,9 +33,9 @@ class Loader(Protocol):
         """Iterate over the batches of `parts` (arrays of sample indices) in order, `size` pixels per side.
 
         `epoch` counts from 1 in training; an evaluation passes 0. Any batch of a pass may be read ahead. The loader
-        stays usable if the iterator is abandoned early. Raises DataError if an image cannot be read, or if a worker
-        died; the message names the file.
+        stays usable if the iterator is abandoned early. Raises DataError, with the file's name, if an image cannot be
+        read.
         """
 
     def close(self) -> None:
-        """End threads and processes, close files. A second call has no effect."""
+        """End threads, close files. A second call has no effect."""

@@ -45,12 +45,8 @@ class FolderImages(IndexedImages):
     """Split ("train", "evaluation") of a folder that has an index."""
 
     def __init__(self, folder: Path, split: str) -> None:
-        self.folder, self.split = folder, split
-        self.index = image_folder.read_index(folder).splits[split]
+        self.folder, self.index = folder, image_folder.read_index(folder).splits[split]
         self._bytes = self.index.rows["bytes"]
-
-    def __reduce__(self) -> tuple[type[FolderImages], tuple[Path, str]]:
-        return type(self), (self.folder, self.split)
 
     def read(self, index: int) -> bytes:
         """Return the encoded file of image `index`; raise DataError if it cannot be read or its size changed."""
@@ -76,15 +72,11 @@ class JpegShards(IndexedImages):
     """Split ("train", "evaluation") of a store of format jpeg."""
 
     def __init__(self, folder: Path, split: str) -> None:
-        self.folder, self.split = folder, split
         self.index, self.files = open_shards(folder, split, "jpeg", SUFFIX)
         rows = self.index.rows
         self._offsets, self._bytes, self._shards = rows["offset"], rows["bytes"], rows["shard"]
         self._handles: dict[int, int] = {}
         weakref.finalize(self, _close, self._handles)
-
-    def __reduce__(self) -> tuple[type[JpegShards], tuple[Path, str]]:
-        return type(self), (self.folder, self.split)
 
     def read(self, index: int) -> bytes:
         """Return the encoded file of image `index`; raise DataError if it cannot be read."""
@@ -105,8 +97,7 @@ class JpegShards(IndexedImages):
         return f"{self.files[int(self._shards[index])].as_posix()}: {self.name(index)}"
 
     def _read(self, shard: int, size: int, offset: int) -> bytes:
-        # Without a lock: one held by another thread during a fork would stay locked in the child. Held shards are never
-        # closed while others are read, so their descriptors are not reused for another file.
+        # Without a lock: held shards are never closed while others are read, so their descriptors are not reused.
         handle = self._handles.get(shard)
         if handle is not None:
             return os.pread(handle, size, offset)
@@ -120,7 +111,7 @@ class JpegShards(IndexedImages):
 
 
 EncodedImages = FolderImages | JpegShards
-"""Split of encoded images. `read` is thread-safe and works after a fork."""
+"""Split of encoded images. `read` is thread-safe."""
 
 
 def open_encoded(folder: Path, split: str) -> EncodedImages:

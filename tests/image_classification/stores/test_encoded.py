@@ -1,7 +1,6 @@
 """Encoded images in folders and shards: identical bytes from any thread, no image read on opening."""
 
 import os
-import pickle
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -66,15 +65,6 @@ def test_threads_read_what_one_thread_reads(images: tuple[Path, list[Given]]) ->
     finally:
         sys.setswitchinterval(interval)
     assert found == [files[place].data for place in order]
-
-
-def test_a_pickled_reader_is_small_and_reads_the_same(images: tuple[Path, list[Given]]) -> None:
-    folder, files = images
-    opened = open_encoded(folder, "train")
-    opened.read(0)
-    packed = pickle.dumps(opened)
-    assert len(packed) < 500
-    assert same(pickle.loads(packed), files)
 
 
 def shards_open(folder: Path) -> int:
