@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-
-from timedrun.storage import worker_pool
 
 EXPONENT = 1.15
 """Decay of amplitude with frequency; photographs have about 1. With CONTRAST, 500x375 pixels at quality 90 take about
@@ -19,7 +17,6 @@ CONTRAST = 52.0
 COMMON = 0.85
 """Weight of the noise common to the three colours; OWN is the weight of each colour's own."""
 OWN = 0.5
-TASK = 32  # images per task of a worker process
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,34 +34,23 @@ class SyntheticImages:
 
 def write_images(folder: Path, settings: SyntheticImages, *, workers: int) -> None:
     """Write train/<class>/*.jpg and val/<class>/*.jpg into a new `folder`, which appears only when complete. Raises
-    TimedrunError if a worker process died; OSError if the disk is full."""
+    OSError if the disk is full."""
+    from PIL import Image
+
     draft = folder.with_name(folder.name + ".draft")
     shutil.rmtree(draft, ignore_errors=True)
     for split in ("train", "val"):
         for label in range(settings.classes):
             (draft / split / f"class_{label:02d}").mkdir(parents=True)
-    total = settings.train + settings.evaluation
-    tasks = (range(begin, min(begin + TASK, total)) for begin in range(0, total, TASK))
-    done = worker_pool.results(
-        tasks,
-        partial,
-        (_write, draft, settings),
-        workers=workers,
-        name=lambda task: f"synthetic images {task.start} to {task.stop - 1}",
-        remedy="no synthetic images were made. Run the command again, with fewer --workers if memory ran out.",
-    )
-    for _ in done:
-        pass
-    draft.rename(folder)
 
-
-def _write(folder: Path, settings: SyntheticImages, numbers: range) -> None:
-    from PIL import Image
-
-    for number in numbers:
+    def write(number: int) -> None:
         split = "train" if number < settings.train else "val"
-        path = folder / split / f"class_{number % settings.classes:02d}" / f"{number:07d}.jpg"
+        path = draft / split / f"class_{number % settings.classes:02d}" / f"{number:07d}.jpg"
         Image.fromarray(pixels(settings, number)).save(path, "JPEG", quality=settings.quality)
+
+    with ThreadPoolExecutor(workers) as pool:
+        list(pool.map(write, range(settings.train + settings.evaluation)))  # the first error is raised
+    draft.rename(folder)
 
 
 def pixels(settings: SyntheticImages, number: int) -> NDArray[np.uint8]:
