@@ -72,7 +72,7 @@ def environment() -> str:
         f"instructions {hardware.instructions()}",
         f"memory {gib(psutil.virtual_memory().total)}",
         f"torch threads {torch.get_num_threads()} within an operator, {torch.get_num_interop_threads()} between",
-        *(f"{variable}={value}" for variable in _THREAD_VARIABLES if (value := os.environ.get(variable)) is not None),
+        *(f"{variable}={value}" for variable in _VARIABLES if (value := os.environ.get(variable)) is not None),
         f"torch {torch.__version__}",
         *(f"{name} {version}" for name, version in _software().items() if name != "python"),
     ]
@@ -82,7 +82,11 @@ def environment() -> str:
     return "\n".join([*lines, "", "installed distributions:", *_distributions(), ""])
 
 
-_THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OMP_PROC_BIND", "GOMP_CPU_AFFINITY", "KMP_AFFINITY")
+# Of threads, and of the instructions that torch, oneDNN and MKL may use.
+_VARIABLES = (
+    *("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OMP_PROC_BIND", "GOMP_CPU_AFFINITY", "KMP_AFFINITY"),
+    *("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS"),
+)
 _NAMED_SOFTWARE = ("torchvision", "transformers", "flash-attn", "ffcv", "triton", "mlperf-logging")
 
 
