@@ -48,6 +48,8 @@ from timedrun.methods.stack import Stack as Stack
 from timedrun.methods.stack import stack as stack
 from timedrun.methods.stochastic_depth import StochasticDepth as StochasticDepth
 from timedrun.methods.swa import SWA as SWA
+from timedrun.methods.tta import TTA as TTA
+from timedrun.methods.tta import mean_over_views as mean_over_views
 from timedrun.methods.weight_standardization import WeightStandardization as WeightStandardization
 from timedrun.methods.whitening import Whitening as Whitening
 from timedrun.methods.whitening import whiten as whiten
@@ -87,6 +89,7 @@ REGISTRY: dict[str, type[Method]] = {
         EMA,
         NoOpModel,
         SWA,
+        TTA,
     )
 }
 """Every method by its name, in the order in which the published configs stack them; a method that is added to a config

@@ -1,0 +1,50 @@
+"""Test-time augmentation: the mean of the views, and a model that is itself again after an evaluation."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from timedrun.methods import TTA, mean_over_views, stack
+
+
+def pixel(row: int, column: int) -> nn.Module:
+    """Return a model whose output is one pixel."""
+
+    class Pixel(nn.Module):
+        def forward(self, images: Tensor) -> Tensor:
+            return images[:, :, row, column]
+
+    return Pixel()
+
+
+def test_the_views_of_a_corner_are_those_of_a_reflected_edge() -> None:
+    images = torch.arange(16.0).view(1, 1, 4, 4)
+    # Plain and mirrored 0 and 3; up and left by one: 5 (reflected) and its mirror image's 6; down and right: 5, 6.
+    assert mean_over_views(pixel(0, 0), images, shift=0).item() == 1.5
+    padded = torch.nn.functional.pad(images, (1,) * 4, mode="reflect")
+    shifted = [padded[0, 0, start, column].item() for start in (0, 2) for column in (start, start + 3)]
+    assert mean_over_views(pixel(0, 0), images).item() == (1.5 + sum(shifted) / 4) / 2
+
+
+@pytest.mark.parametrize("how", ["eager", "compiled in place", "wrapped by torch.compile"])
+def test_only_evaluations_see_the_views(how: str) -> None:
+    model: nn.Module = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.LazyLinear(5))
+    images = torch.randn(2, 3, 6, 6).contiguous(memory_format=torch.channels_last)
+    plain = model(images)
+    expected = mean_over_views(model, images)
+    if how == "compiled in place":
+        model.compile(backend="eager")
+    elif how == "wrapped by torch.compile":
+        model = torch.compile(model, backend="eager")
+    speed = stack(TTA())
+    assert speed.report == ["tta: nothing yet"]
+    with speed.evaluation(model):
+        torch.testing.assert_close(model(images), expected)
+        assert not torch.allclose(expected, plain)
+    torch.testing.assert_close(model(images), plain)
+    assert speed.report == ["tta: 1 evaluations over 6 views of each image"]
+
+
+def test_inputs_that_are_no_images_are_refused() -> None:
+    with stack(TTA()).evaluation(model := nn.Linear(3, 2)), pytest.raises(ValueError, match="images"):
+        model(torch.ones(2, 3))
