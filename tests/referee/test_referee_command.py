@@ -23,7 +23,6 @@ from referee.series import Series
 from referee.token_files import read, renumbered, shards, windows
 from referee.verdict import Finding, Verdict
 from tests.referee.submissions import HONEST
-from tests.referee.test_zoo import STYLES
 from timedrun import cli
 
 
@@ -35,14 +34,14 @@ def command(submission: Path, tokens: Path, *more: str) -> list[str]:
 
 def write_plain(folder: Path, first: str = "") -> None:
     """Write an honest submission that begins with the line `first`."""
-    (folder / "submission.py").write_text(first + HONEST["plain"])
+    (folder / "submission.py").write_text(first + HONEST)
     (folder / "base.py").write_text(Path(__file__).with_name("base.py").read_text())
 
 
 @pytest.mark.processes
 @pytest.mark.usefixtures("referee")  # skips where there is no sandbox
 def test_the_report_says_if_the_target_is_missed_and_repeats_nothing_that_was_hidden(token_files, capsys):
-    assert cli.main(command(STYLES / "chat", token_files, "--target", "1.0", "--json")) == 3
+    assert cli.main(command(Path(__file__).with_name("styles") / "chat", token_files, "--target", "1.0", "--json")) == 3
     said = json.loads(capsys.readouterr().out)
     assert (said["accepted"], said["isolated"], len(said["submission_sha256"])) == (False, True, 64)
     assert [found["probe"] for found in said["findings"] if not found["passed"]] == ["target"]
@@ -95,7 +94,7 @@ def test_a_folder_of_a_speed_run_gives_the_part_by_its_name(tmp_path):
 
 def test_a_folder_without_submission_and_a_link_in_one_are_refused_unread(token_files, tmp_path):
     assert cli.main(command(tmp_path / "none", token_files)) == 2
-    (tmp_path / "submission.py").write_text(HONEST["plain"])
+    (tmp_path / "submission.py").write_text(HONEST)
     (tmp_path / "notes.txt").symlink_to(token_files / "validation.npy")
     assert cli.main(command(tmp_path, token_files, "--no-sandbox")) == 2
 
