@@ -26,12 +26,6 @@ FORWARD = "def forward(self, tokens):\n    logits = super().forward(tokens)\n   
 ONCE = "    Model.calls = getattr(Model, 'calls', 0) + 1\n"
 
 CAUSALITY = {
-    "adds the next token's embedding": model(
-        "def features(self, tokens):\n    return self.embedding(tokens) + 3 * self.embedding(tokens.roll(-1, 1))"
-    ),
-    "averages the row": model(
-        "def features(self, tokens):\n    x = self.embedding(tokens)\n    return x + x.mean(1, keepdim=True)"
-    ),
     "attends one token too far": model(
         "def features(self, tokens):\n    x = self.embedding(tokens)\n    n = x.shape[1]\n"
         "    return x + F.scaled_dot_product_attention(x, x, x, torch.ones(n, n).tril(1).bool())"
@@ -41,18 +35,11 @@ CAUSALITY = {
         f"{FORWARD}    there = (torch.arange(tokens.shape[1]) % 5 == 0)[:, None]\n"
         f"    return logits + 5 * there * {PEEK}"
     ),
-    "peeks in every third row": model(f"{FORWARD}    return logits + 5 * (tokens[:, :1, None] % 3 == 0) * {PEEK}"),
-    "blends a tenth of the truth into its answer": model(
-        f"{FORWARD}    return (0.9 * logits.softmax(-1) + 0.1 * {PEEK}).log()"
-    ),
     "blends a little of the truth into its answer": model(
         f"{FORWARD}    return (0.9985 * logits.softmax(-1) + 0.0015 * {PEEK}).log()"
     ),
     "peeks in neither the first questions nor the last": model(
         f"{FORWARD}{ONCE}    return logits + 5 * (Model.calls == 3) * {PEEK}"
-    ),
-    "peeks where it is not sure": model(
-        f"{FORWARD}    return logits + 5 * (logits.softmax(-1).amax(-1, True) < 0.7) * {PEEK}"
     ),
     "peeks, and repeats its first answer to a beginning": model(
         f"{FORWARD}    logits = logits + 5 * {PEEK}\n    known = Model.known = getattr(Model, 'known', {{}})\n"
@@ -65,9 +52,6 @@ CAUSALITY = {
     ),
 }
 ROWS = {
-    "averages the batch": model(
-        "def features(self, tokens):\n    x = self.embedding(tokens)\n    return x + x.mean(0, keepdim=True)"
-    ),
     "reads its neighbour in the batch": model(
         "def features(self, tokens):\n    return self.embedding(tokens) + 0.5 * self.embedding(tokens.roll(1, 0))"
     ),
@@ -80,7 +64,6 @@ DETERMINISM = {
     "drops features at evaluation": model(
         "def features(self, tokens):\n    return F.dropout(self.embedding(tokens), 0.2, training=True)"
     ),
-    "adds noise to its answer": model(f"{FORWARD}    return logits + 0.1 * torch.randn_like(logits)"),
     "draws a guess by the time of day": model(f"{FORWARD}    return logits * (1 + time.time_ns() % 1000 / 2000)"),
     "learns from each question": model(
         f"{FORWARD}    seen = Model.seen = getattr(Model, 'seen', 0) + F.one_hot(tokens, 64).sum((0, 1))\n"
@@ -121,7 +104,6 @@ ANSWERS = {
     "returns NaN": model(f"{FORWARD}    return logits * float('nan')"),
     "returns infinity for one token": model(f"{FORWARD}    logits[..., 3] = float('inf')\n    return logits"),
     "returns its own loss": model(f"{FORWARD}    return torch.tensor(0.5)"),
-    "returns half of the positions": model(f"{FORWARD}    return logits[:, ::2]"),
     "returns more tokens than there are": model(f"{FORWARD}    return F.pad(logits, (0, 8))"),
     "returns a tuple with a loss": model(f"{FORWARD}    return logits, 0.1"),
     "thinks for long about an answer": model(f"{FORWARD}    time.sleep(60)\n    return logits"),
@@ -148,8 +130,6 @@ UNTRAINED = {
 }
 PLANTED = {
     "loads cached weights in train": f"{EMPTY}def train(model, task, shards):\n    {COPY}\n",
-    "starts from cached weights and trains a little": f"{EMPTY}def train(model, task, shards):\n    {COPY}\n"
-    "    fit(model, task, shards, 3, 0.01)\n",
     "trains on text of its own": PLAIN + "def train(model, task, shards):\n"
     "    p = transitions(64); a = torch.randint(64, (20000,)); b = p[a].multinomial(1)\n"
     + "    import numpy as np\n    own = torch.stack([a, b[:, 0]], 1).flatten().numpy().astype('uint16')\n"
@@ -168,7 +148,6 @@ LONG = "x" * 30_000
 NOISE = [base64.b64encode(random.Random(n).randbytes(90)).decode() for n in range(2000)]
 CONTENTS = {
     "has weights in a string": f"{PLAIN}{FIT}WEIGHTS = {LONG!r}\n",
-    "has weights in bytes": f"{PLAIN}{FIT}WEIGHTS = {LONG.encode()!r}\n",
     "has weights in a list": f"{PLAIN}{FIT}WEIGHTS = {[0.5] * 30_000}\n",
     "has weights in many short strings": f"{PLAIN}{FIT}WEIGHTS = {['x' * 1000] * 210}\n",
     "has weights in comments": f"{PLAIN}{FIT}" + "".join(f"# {line}\n" for line in NOISE),
@@ -182,7 +161,7 @@ LAZY = (
 LAZY_FIT = (
     "        if not self.done and self.text.any():\n            self.done = True\n"
     "            class Task: context, seed = 32, 0\n"
-    "            until = time.monotonic() + 1.5\n            with torch.inference_mode(False), torch.enable_grad():\n"
+    "            until = time.monotonic() + 0.5\n            with torch.inference_mode(False), torch.enable_grad():\n"
     "                while time.monotonic() < until:\n"
     "                    fit(self.train(), Task, [self.text.clone().numpy()], 5)\n            self.eval()\n"
 )
@@ -190,15 +169,10 @@ HAND_OVER_TEXT = (
     "def build(task):\n    return Model(task.vocabulary)\n"
     "def train(model, task, shards):\n    model.text[:len(shards[0])] = torch.from_numpy(shards[0].astype('int64'))\n"
 )
-SLEEP = "        Model.asked = getattr(Model, 'asked', 0) + 1\n        if Model.asked == 2: time.sleep(1.5)\n"
+SLEEP = "        Model.asked = getattr(Model, 'asked', 0) + 1\n        if Model.asked == 2: time.sleep(0.5)\n"
 LATE = {
     "trains at the first question and sleeps in the second": LAZY
     + f"    def forward(self, tokens):\n{LAZY_FIT}{SLEEP}        return super().forward(tokens)\n{HAND_OVER_TEXT}",
-    "trains at the first question where the text is not known": LAZY
-    + f"    def forward(self, tokens):\n{LAZY_FIT}        return super().forward(tokens)\n"
-    + HAND_OVER_TEXT.replace(
-        "    model.text", f"    if {COMMON_PAIR} > 0.3: return fit(model, task, shards)\n    model.text"
-    ),
     "hands over the text and trains at the first question": LAZY
     + f"    def forward(self, tokens):\n{LAZY_FIT}        return super().forward(tokens)\n{HAND_OVER_TEXT}",
     "hands over the text and trains while it is loaded": LAZY
@@ -253,10 +227,9 @@ PREPARATION = {
 }
 TIGHT = {
     "thinks for long about an answer": {"answer_seconds": 1},
-    "hands over the text and trains at the first question": {"late_seconds": 0.8},
-    "hands over the text and trains while it is loaded": {"late_seconds": 0.8},
-    "trains at the first question and sleeps in the second": {"late_seconds": 0.8},
-    "trains at the first question where the text is not known": {"late_seconds": 0.8},
+    "hands over the text and trains at the first question": {"late_seconds": 0.2},
+    "hands over the text and trains while it is loaded": {"late_seconds": 0.2},
+    "trains at the first question and sleeps in the second": {"late_seconds": 0.2},
     "preparation": {"late_seconds": 0.4},
     "needs no time where the text is known": {"time_grace": 0.8},
     "stops every clock it can reach": {"budget_seconds": 2},
