@@ -22,7 +22,10 @@ def build(task):
 
 
 def several_with_sparse_gradients(model, task, shards):
-    optimizers = torch.optim.SparseAdam([model.embedding.weight], 0.05), torch.optim.SGD(model.head.parameters(), 1, 0.9)
+    optimizers = (
+        torch.optim.SparseAdam([model.embedding.weight], 0.05),
+        torch.optim.SGD(model.head.parameters(), 1, 0.9),
+    )
     for number, (inputs, targets) in enumerate(batches(task, shards, 20)):
         length = 4 + number * 28 // 19  # rows that grow longer
         for part in range(4):  # accumulated gradients

@@ -1,4 +1,4 @@
-"""A long preparation in every process, with a warm-up of shapes before the clock, and log-probabilities not declared."""
+"""A long preparation of every process, a warm-up of shapes before the clock, and log-probabilities not declared."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""Threads, processes, programs and files that a training may use, one after another, and an idle thread that is left."""
+"""Threads, processes, programs and files that a training may use, one by one, and an idle thread that is left."""
 
 import asyncio
 import copy
