@@ -14,7 +14,7 @@ PLANTED = CHEATS | INFORMED
 
 
 def test_the_zoo_is_as_large_as_its_documentation_says():
-    assert len(CHEATS) > 60
+    assert len(CHEATS) >= 60
 
 
 @pytest.mark.parametrize("name", PLANTED)

@@ -1,4 +1,4 @@
-"""Every usual way to a step, one after another, ended by its own clock: optimizers, averages, traces, functions."""
+"""Usual ways to a step, one after another, ended by its own clock: optimizers, averages, traces, functions."""
 
 import copy
 import time
@@ -61,15 +61,6 @@ def all_tokens_at_once(model, task, shards):
     optimizer.step(closure)
 
 
-def orthogonal_updates(model, task, shards):
-    for inputs, targets in batches(task, shards, 5):
-        model.zero_grad()
-        loss_of(model, inputs, targets).backward()
-        with torch.no_grad():
-            left, _, right = torch.linalg.svd(model.head.weight.grad, full_matrices=False)
-            model.head.weight -= 0.005 * left @ right
-
-
 def gradients_of_functions(model, task, shards):
     weights = {name: weight.detach() for name, weight in model.named_parameters()}
 
@@ -86,7 +77,6 @@ def train(model, task, shards):
     several_with_sparse_gradients(model, task, shards)
     averages(model, task, shards)
     all_tokens_at_once(model, task, shards)
-    orthogonal_updates(model, task, shards)
     gradients_of_functions(model, task, shards)
     scripted = torch.jit.trace(model, torch.zeros(2, task.context).long())
     until = time.monotonic() + min(0.1, 0.5 * task.budget_seconds)

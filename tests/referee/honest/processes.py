@@ -24,26 +24,13 @@ def build(task):
     return Bigram(task.vocabulary)
 
 
-def in_two_processes(model, task, shards):
-    children = []
-    for rank in range(2):
-        if (child := os.fork()) == 0:
-            dist.init_process_group("gloo", init_method="tcp://127.0.0.1:29512", rank=rank, world_size=2)
-            optimizer = torch.optim.Adam(model.parameters(), 0.05)
-            for inputs, targets in batches(task, shards, 40):
-                loss_of(model, inputs[rank::2], targets[rank::2]).backward()
-                for weight in model.parameters():
-                    dist.all_reduce(weight.grad)
-                optimizer.step()
-                optimizer.zero_grad()
-            if rank == 0:
-                torch.save(model.state_dict(), "rank0.pt")
-            dist.destroy_process_group()
-            os._exit(0)
-        children.append(child)
-    for child in children:
-        assert os.waitpid(child, 0)[1] == 0
-    model.load_state_dict(torch.load("rank0.pt"))
+def in_another_process(model, task, shards):
+    if (child := os.fork()) == 0:
+        fit(model, task, shards)
+        torch.save(model.state_dict(), "child.pt")
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    model.load_state_dict(torch.load("child.pt"))
 
 
 def in_a_group_of_one_rank(model, task, shards):
@@ -86,7 +73,7 @@ async def log(pairs):
 
 
 def train(model, task, shards):
-    in_two_processes(model, task, shards)
+    in_another_process(model, task, shards)
     in_a_group_of_one_rank(model, task, shards)
     on_batches(model, torch.utils.data.DataLoader([*batches(task, shards, 5)], batch_size=None, num_workers=1))
     of_a_thread(model, task, shards)
@@ -97,7 +84,5 @@ def train(model, task, shards):
     print("done", file=sys.stderr)
     np.save("text.npy", np.concatenate(shards))
     fit(model, task, [np.load("text.npy", mmap_mode="r")], 10, 0.01)
-    torch.save(model.state_dict(), "best.pt")
-    model.load_state_dict(torch.load("best.pt"))
     time.sleep(0.05)
     threading.Thread(target=threading.Event().wait, daemon=True).start()
