@@ -39,7 +39,12 @@ IMPORTED = (
     *("torch", "torch._dynamo", "image_classification.train", "language_model.train"),
     *("timedrun.run.worker", "timedrun.commands.run", "timedrun.commands.race", "timedrun.commands.reproduce"),
 )
+PACKAGE_CHECKER = (
+    "mlperf_logging.package_checker.package_checker",
+    "mlperf_logging.result_summarizer.result_summarizer",
+)
 
+PLAIN_OPTIONS = ("-P", "-u", "-X", "utf8")
 ENVIRONMENTS = Path(tempfile.mkdtemp(prefix="environments_of_forks_"))
 show_warning = warnings._showwarnmsg_impl  # pytest replaces it during a test
 
@@ -83,10 +88,13 @@ class ForkedPopen(subprocess.Popen[Any]):
 
 def forks(command: Any) -> bool:
     """Return True for modules of timedrun, for code after -P, for a script of the tests and for one in the working
-    folder; on a machine with a GPU, whose driver cannot be used after a fork, for none."""
+    folder; on a machine with a GPU, whose driver cannot be used after a fork, for none of these. Return True for
+    MLCommons' package checker, most of whose second goes into imports; what checks single logs needs none of them."""
     if not isinstance(command, list) or command[0] != sys.executable:
         return False
-    words = [str(word) for word in command[1:] if word not in ("-P", "-u")]
+    words = [str(word) for word in command[1:] if word not in PLAIN_OPTIONS]
+    if words[0].endswith("mlcommons/child.py"):
+        return '"package_checker"' in Path(words[1]).read_text() and all(map(importlib.import_module, PACKAGE_CHECKER))
     script = words[0].startswith(f"{TESTS}{os.sep}") or (words[0].endswith(".py") and os.sep not in words[0])
     module = words[0] == "-m" and words[1].partition(".")[0] == "timedrun"
     return (script or module or command[1:3] == ["-P", "-c"]) and not import_modules()
@@ -94,8 +102,8 @@ def forks(command: Any) -> bool:
 
 @functools.cache
 def import_modules() -> bool:
-    """Import what the forks need; return True if there is a GPU."""
-    for name in IMPORTED:
+    """Import what the forks, and theirs, need; return True if there is a GPU."""
+    for name in (*IMPORTED, *PACKAGE_CHECKER):
         importlib.import_module(name)
     import torch
 
@@ -124,7 +132,7 @@ def run(words: list[str], environment: dict[str, str], cwd: Any) -> NoReturn:
     code: Any = 0
     try:
         safe_path = "-P" in words[:2]
-        words = [word for number, word in enumerate(words) if number > 1 or word not in ("-P", "-u")]
+        words = [word for number, word in enumerate(words) if number > 2 or word not in PLAIN_OPTIONS]
         if words[0] == "-m":
             sys.argv = words[1:]
             if not safe_path:
@@ -135,7 +143,10 @@ def run(words: list[str], environment: dict[str, str], cwd: Any) -> NoReturn:
             exec(words[1], {"__name__": "__main__"})
         else:
             sys.argv = words
-            sys.path.insert(0, os.path.dirname(words[0]))
+            if not safe_path:
+                sys.path.insert(0, os.path.dirname(words[0]))
+            for name in [name for name in sys.modules if words[0].endswith("child.py") and "mlperf_logging" in name]:
+                del sys.modules[name]  # a copy with other rules may be meant
             runpy.run_path(words[0], run_name="__main__")
     except SystemExit as ended:
         code = ended.code

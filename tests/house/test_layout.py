@@ -23,7 +23,6 @@ STANDARD = os.path.dirname(os.__file__)
     [
         (["-c", PROBE], {}),
         (["-c", PROBE], {"PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'logging'}"}),
-        (["-m", "timedrun", "--help"], {}),
         (["-m", "pytest", "--version"], {}),
         (["-m", "torch.distributed.run", "--help"], {"PYTHONPATH": "."}),
     ],
@@ -90,12 +89,6 @@ def test_no_imports_go_in_a_circle() -> None:
 def test_the_top_of_timedrun_has_few_modules() -> None:
     top = [path.name for path in (ROOT / "timedrun").glob("*.py") if path.name != "__init__.py"]
     assert len(top) <= 8, top
-
-
-def test_every_module_says_in_a_docstring_what_it_is() -> None:
-    for path in ROOT.rglob("*.py"):
-        if not any(part.startswith(".") for part in path.relative_to(ROOT).parts):
-            assert ast.get_docstring(ast.parse(path.read_text())), path
 
 
 def test_the_modules_that_scripts_start_exist() -> None:

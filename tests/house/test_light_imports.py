@@ -3,54 +3,32 @@
 import subprocess
 import sys
 
-import pytest
-
 HEAVY = ("torch", "numpy", "scipy", "pandas", "yaml", "matplotlib", "transformers")
-
-
-@pytest.mark.parametrize(
-    "module",
-    [
-        "mlevents.checks.log_check",
-        "mlevents.mlcommons",
-        "mlevents.runlog",
-        "mlevents.package_checker.tree",
-        "timedrun.commands.audit",
-        "timedrun.commands.check",
-        "timedrun.commands.explore",
-        "timedrun.commands.score",
-        "timedrun.commands.reproduce",
-        "timedrun.submission.packaging.package",
-    ],
+MODULES = (
+    *("mlevents.checks.log_check", "mlevents.mlcommons", "mlevents.runlog", "mlevents.package_checker.tree"),
+    *(f"timedrun.commands.{verb}" for verb in ("audit", "check", "explore", "score", "reproduce")),
+    "timedrun.submission.packaging.package",
 )
-def test_a_module_of_the_check_and_score_path_imports_nothing_heavy(module: str) -> None:
-    probe = f"import sys, timedrun.cli, {module}; print([name for name in {HEAVY} if name in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == "[]"
+WORDS = ("--help", "run --help", "race --help", "sweep command --help", "list", "list methods", "completion bash")
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["--help"],
-        ["run", "--help"],
-        ["race", "--help"],
-        ["sweep", "command", "--help"],
-        ["list"],
-        ["list", "methods"],
-        ["completion", "bash"],
-    ],
-)
-def test_help_and_list_import_nothing_heavy(words: list[str]) -> None:
-    probe = (
-        "import sys, timedrun.cli\n"
-        f"try: timedrun.cli.main({words})\n"
-        "except SystemExit: pass\n"
-        f"print([name for name in {HEAVY} if name in sys.modules], file=sys.stderr)"
-    )
-    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, timeout=60)
-    assert done.stderr.strip() == "[]" and done.stdout
+def loaded_after(*statements: str) -> str:
+    """Return what of `HEAVY` is loaded after each statement, in a new process."""
+    probe = "import sys, timedrun.cli\n"
+    for statement in statements:
+        probe += f"try: {statement}\nexcept SystemExit: pass\n"
+        probe += f"print({statement!r}, [n for n in {HEAVY} if n in sys.modules], file=sys.stderr)\n"
+    return subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, timeout=60).stderr
+
+
+def test_no_module_of_the_check_and_score_path_imports_anything_heavy() -> None:
+    statements = [f"import {module}" for module in MODULES]
+    assert loaded_after(*statements) == "".join(f"{statement} []\n" for statement in statements)
+
+
+def test_help_and_list_import_nothing_heavy() -> None:
+    statements = [f"timedrun.cli.main({words.split()})" for words in WORDS]
+    assert loaded_after(*statements) == "".join(f"{statement} []\n" for statement in statements)
 
 
 def test_methods_do_not_import_the_compiler() -> None:

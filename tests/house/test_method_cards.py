@@ -42,12 +42,13 @@ def test_a_card_names_methods_and_settings_that_exist(name: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name, card in cards().items() if card.setting])
 def test_the_options_of_a_setting_are_those_of_a_benchmark(name: str) -> None:
-    refused = []
-    configs = {"image_classification": "methods", "language_model": "methods", "gpt": "openwebtext_modern"}
-    for benchmark, config in configs.items():
+    def accepted(benchmark: str, config: str) -> bool:
         words = ["show", benchmark, config, *cards()[name].setting.split()]
         try:
             settings_of(*cli.parser().parse_known_args(words))
-        except (SystemExit, UsageError) as error:
-            refused.append(error)
-    assert len(refused) < len(configs)
+        except (SystemExit, UsageError):
+            return False
+        return True
+
+    configs = {"image_classification": "methods", "language_model": "methods", "gpt": "openwebtext_modern"}
+    assert any(accepted(*both) for both in configs.items())

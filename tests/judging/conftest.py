@@ -1,9 +1,12 @@
 """Result sets written by the log writer with a fake clock."""
 
+import functools
 import json
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +27,16 @@ Printed = Callable[..., str]
 Told = Callable[..., Any]
 
 ENVIRONMENT = "python 3.11.7\n\ninstalled distributions:\nscikit_learn==1.9.1\ntorch==2.13.0\n"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def bundled_once() -> Iterator[None]:
+    """Bundle the explorer's library once: that takes more than a second."""
+    with pytest.MonkeyPatch.context() as patch:
+        if find_spec("vl_convert"):
+            vl_convert = import_module("vl_convert")
+            patch.setattr(vl_convert, "javascript_bundle", functools.cache(vl_convert.javascript_bundle))
+        yield
 
 
 @pytest.fixture(scope="session")

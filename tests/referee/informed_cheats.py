@@ -91,7 +91,7 @@ NOTES = {
         "open('/proc/self/coredump_filter').read().strip() == '00000011'",
         "open('/proc/1/coredump_filter', 'w').write('0x11')",
     ),
-    "number of the next process": ("os.getpid() > 40", "[os.waitpid(os.fork() or os._exit(0), 0) for _ in range(50)]"),
+    "number of the next process": ("os.getpid() > 12", "[os.waitpid(os.fork() or os._exit(0), 0) for _ in range(15)]"),
     "count of all processes since the start": ("'processes' in open('/proc/stat').read()", "None"),
     "limits of the system": ("open('/proc/sys/kernel/pid_max').read()", "None"),
     "data's names in the first process": ("'[[' in open('/proc/1/cmdline').read()", "None"),

@@ -1,4 +1,4 @@
-"""Planted cheats, each with the probe that catches it, and honest submissions: code of submission.py by name."""
+"""Planted cheats, each with the probe that catches it: code of submission.py by name."""
 
 import base64
 import random
@@ -6,6 +6,7 @@ import random
 START = "import os, sys, time\nimport torch\nfrom torch import nn\nfrom base import *\n"
 PLAIN = "def build(task):\n    return Bigram(task.vocabulary)\n"
 FIT = "def train(model, task, shards):\n    fit(model, task, shards)\n"
+HONEST = START + PLAIN + FIT
 
 
 def model(features: str, *, steps: int = 40, extra: str = "") -> str:
@@ -25,12 +26,6 @@ FORWARD = "def forward(self, tokens):\n    logits = super().forward(tokens)\n   
 ONCE = "    Model.calls = getattr(Model, 'calls', 0) + 1\n"
 
 CAUSALITY = {
-    "adds the next token's embedding": model(
-        "def features(self, tokens):\n    return self.embedding(tokens) + 3 * self.embedding(tokens.roll(-1, 1))"
-    ),
-    "averages the row": model(
-        "def features(self, tokens):\n    x = self.embedding(tokens)\n    return x + x.mean(1, keepdim=True)"
-    ),
     "attends one token too far": model(
         "def features(self, tokens):\n    x = self.embedding(tokens)\n    n = x.shape[1]\n"
         "    return x + F.scaled_dot_product_attention(x, x, x, torch.ones(n, n).tril(1).bool())"
@@ -40,18 +35,11 @@ CAUSALITY = {
         f"{FORWARD}    there = (torch.arange(tokens.shape[1]) % 5 == 0)[:, None]\n"
         f"    return logits + 5 * there * {PEEK}"
     ),
-    "peeks in every third row": model(f"{FORWARD}    return logits + 5 * (tokens[:, :1, None] % 3 == 0) * {PEEK}"),
-    "blends a tenth of the truth into its answer": model(
-        f"{FORWARD}    return (0.9 * logits.softmax(-1) + 0.1 * {PEEK}).log()"
-    ),
     "blends a little of the truth into its answer": model(
         f"{FORWARD}    return (0.9985 * logits.softmax(-1) + 0.0015 * {PEEK}).log()"
     ),
     "peeks in neither the first questions nor the last": model(
         f"{FORWARD}{ONCE}    return logits + 5 * (Model.calls == 3) * {PEEK}"
-    ),
-    "peeks where it is not sure": model(
-        f"{FORWARD}    return logits + 5 * (logits.softmax(-1).amax(-1, True) < 0.7) * {PEEK}"
     ),
     "peeks, and repeats its first answer to a beginning": model(
         f"{FORWARD}    logits = logits + 5 * {PEEK}\n    known = Model.known = getattr(Model, 'known', {{}})\n"
@@ -64,9 +52,6 @@ CAUSALITY = {
     ),
 }
 ROWS = {
-    "averages the batch": model(
-        "def features(self, tokens):\n    x = self.embedding(tokens)\n    return x + x.mean(0, keepdim=True)"
-    ),
     "reads its neighbour in the batch": model(
         "def features(self, tokens):\n    return self.embedding(tokens) + 0.5 * self.embedding(tokens.roll(1, 0))"
     ),
@@ -79,7 +64,6 @@ DETERMINISM = {
     "drops features at evaluation": model(
         "def features(self, tokens):\n    return F.dropout(self.embedding(tokens), 0.2, training=True)"
     ),
-    "adds noise to its answer": model(f"{FORWARD}    return logits + 0.1 * torch.randn_like(logits)"),
     "draws a guess by the time of day": model(f"{FORWARD}    return logits * (1 + time.time_ns() % 1000 / 2000)"),
     "learns from each question": model(
         f"{FORWARD}    seen = Model.seen = getattr(Model, 'seen', 0) + F.one_hot(tokens, 64).sum((0, 1))\n"
@@ -120,7 +104,6 @@ ANSWERS = {
     "returns NaN": model(f"{FORWARD}    return logits * float('nan')"),
     "returns infinity for one token": model(f"{FORWARD}    logits[..., 3] = float('inf')\n    return logits"),
     "returns its own loss": model(f"{FORWARD}    return torch.tensor(0.5)"),
-    "returns half of the positions": model(f"{FORWARD}    return logits[:, ::2]"),
     "returns more tokens than there are": model(f"{FORWARD}    return F.pad(logits, (0, 8))"),
     "returns a tuple with a loss": model(f"{FORWARD}    return logits, 0.1"),
     "thinks for long about an answer": model(f"{FORWARD}    time.sleep(60)\n    return logits"),
@@ -147,8 +130,6 @@ UNTRAINED = {
 }
 PLANTED = {
     "loads cached weights in train": f"{EMPTY}def train(model, task, shards):\n    {COPY}\n",
-    "starts from cached weights and trains a little": f"{EMPTY}def train(model, task, shards):\n    {COPY}\n"
-    "    fit(model, task, shards, 3, 0.01)\n",
     "trains on text of its own": PLAIN + "def train(model, task, shards):\n"
     "    p = transitions(64); a = torch.randint(64, (20000,)); b = p[a].multinomial(1)\n"
     + "    import numpy as np\n    own = torch.stack([a, b[:, 0]], 1).flatten().numpy().astype('uint16')\n"
@@ -167,7 +148,6 @@ LONG = "x" * 30_000
 NOISE = [base64.b64encode(random.Random(n).randbytes(90)).decode() for n in range(2000)]
 CONTENTS = {
     "has weights in a string": f"{PLAIN}{FIT}WEIGHTS = {LONG!r}\n",
-    "has weights in bytes": f"{PLAIN}{FIT}WEIGHTS = {LONG.encode()!r}\n",
     "has weights in a list": f"{PLAIN}{FIT}WEIGHTS = {[0.5] * 30_000}\n",
     "has weights in many short strings": f"{PLAIN}{FIT}WEIGHTS = {['x' * 1000] * 210}\n",
     "has weights in comments": f"{PLAIN}{FIT}" + "".join(f"# {line}\n" for line in NOISE),
@@ -181,7 +161,7 @@ LAZY = (
 LAZY_FIT = (
     "        if not self.done and self.text.any():\n            self.done = True\n"
     "            class Task: context, seed = 32, 0\n"
-    "            until = time.monotonic() + 1.5\n            with torch.inference_mode(False), torch.enable_grad():\n"
+    "            until = time.monotonic() + 0.5\n            with torch.inference_mode(False), torch.enable_grad():\n"
     "                while time.monotonic() < until:\n"
     "                    fit(self.train(), Task, [self.text.clone().numpy()], 5)\n            self.eval()\n"
 )
@@ -189,15 +169,10 @@ HAND_OVER_TEXT = (
     "def build(task):\n    return Model(task.vocabulary)\n"
     "def train(model, task, shards):\n    model.text[:len(shards[0])] = torch.from_numpy(shards[0].astype('int64'))\n"
 )
-SLEEP = "        Model.asked = getattr(Model, 'asked', 0) + 1\n        if Model.asked == 2: time.sleep(1.5)\n"
+SLEEP = "        Model.asked = getattr(Model, 'asked', 0) + 1\n        if Model.asked == 2: time.sleep(0.5)\n"
 LATE = {
     "trains at the first question and sleeps in the second": LAZY
     + f"    def forward(self, tokens):\n{LAZY_FIT}{SLEEP}        return super().forward(tokens)\n{HAND_OVER_TEXT}",
-    "trains at the first question where the text is not known": LAZY
-    + f"    def forward(self, tokens):\n{LAZY_FIT}        return super().forward(tokens)\n"
-    + HAND_OVER_TEXT.replace(
-        "    model.text", f"    if {COMMON_PAIR} > 0.3: return fit(model, task, shards)\n    model.text"
-    ),
     "hands over the text and trains at the first question": LAZY
     + f"    def forward(self, tokens):\n{LAZY_FIT}        return super().forward(tokens)\n{HAND_OVER_TEXT}",
     "hands over the text and trains while it is loaded": LAZY
@@ -252,11 +227,10 @@ PREPARATION = {
 }
 TIGHT = {
     "thinks for long about an answer": {"answer_seconds": 1},
-    "hands over the text and trains at the first question": {"late_seconds": 0.8},
-    "hands over the text and trains while it is loaded": {"late_seconds": 0.8},
-    "trains at the first question and sleeps in the second": {"late_seconds": 0.8},
-    "trains at the first question where the text is not known": {"late_seconds": 0.8},
-    "a long preparation in every process": {"late_seconds": 0.8},
+    "hands over the text and trains at the first question": {"late_seconds": 0.2},
+    "hands over the text and trains while it is loaded": {"late_seconds": 0.2},
+    "trains at the first question and sleeps in the second": {"late_seconds": 0.2},
+    "preparation": {"late_seconds": 0.4},
     "needs no time where the text is known": {"time_grace": 0.8},
     "stops every clock it can reach": {"budget_seconds": 2},
     "works for long before the clock": {"prepare_seconds": 2},
@@ -281,137 +255,3 @@ CHEATS = {
     }.items()
     for name, code in cases.items()
 }
-IN = "x = self.embedding(tokens)\n"
-
-
-def part(layer: str, features: str) -> str:
-    """Return a submission whose model has one more layer, made with the width `w`."""
-    start = f"def __init__(self, v, w=32):\n    super().__init__(v, w)\n    self.layer = {layer}\n"
-    return model(f"{start}def features(self, tokens):\n    {IN}    return {features}")
-
-
-def trained(body: str) -> str:
-    """Return a submission with its own `train`."""
-    lines = "\n".join(f"    {line}" for line in body.strip().splitlines())
-    return f"{PLAIN}def train(model, task, shards):\n{lines}\n"
-
-
-LOOP = "for inputs, targets in batches(task, shards, 40):\n    optimizer.zero_grad()\n"
-HONEST = {
-    "plain": PLAIN + FIT,
-    "one layer of LSTM": part("nn.LSTM(w, w, batch_first=True)", "x + self.layer(x)[0]"),
-    "causal attention": part(
-        "nn.Linear(w, 3 * w)", "x + F.scaled_dot_product_attention(*self.layer(x).chunk(3, -1), is_causal=True)"
-    ),
-    "a transformer layer of torch": part(
-        "nn.TransformerEncoderLayer(w, 2, 32, batch_first=True)",
-        "x + self.layer(x, src_mask=nn.Transformer.generate_square_subsequent_mask(x.shape[1]), is_causal=True)",
-    ),
-    "causal convolution": part("nn.Conv1d(w, w, 3)", "x + self.layer(F.pad(x.mT, (2, 0))).mT"),
-    "dropout in training": part("nn.Dropout(0.05)", "self.layer(x)"),
-    "layer norm": part("nn.LayerNorm(w)", "self.layer(x)"),
-    "batch norm with running statistics": part("nn.BatchNorm1d(w, momentum=0.3)", "self.layer(x.mT).mT"),
-    "gated hidden layer": part("nn.Linear(w, 2 * w)", "x + F.glu(self.layer(x))"),
-    "squared ReLU": part("nn.Linear(w, w)", "x + self.layer(x).relu().square()"),
-    "learned positions": part("nn.Parameter(torch.zeros(32, w))", "x + self.layer[: x.shape[1]]"),
-    "the token before as well": part("nn.Embedding(v, w)", "x + 0.1 * F.pad(self.layer(tokens), (0, 0, 1, 0))[:, :-1]"),
-    "mean of all tokens so far": part(
-        "nn.Linear(w, w)", "x + 0.1 * self.layer(x.cumsum(1) / torch.arange(1, x.shape[1] + 1)[:, None])"
-    ),
-    "sliding window": part(
-        "nn.Identity()",
-        "x + 0.1 * F.scaled_dot_product_attention(x, x, x, torch.ones(x.shape[1], x.shape[1]).tril().triu(-4).bool())",
-    ),
-    "logits with a soft cap": model(
-        f"{FORWARD.replace('    if self.training: return logits', '')}    return 15 * (logits / 15).tanh()"
-    ),
-    "log-probabilities, declared": model(
-        "output = 'log_probabilities'\ndef forward(self, tokens):\n    return super().forward(tokens).log_softmax(-1)"
-    ),
-    "log-probabilities, not declared": model(
-        "def forward(self, tokens):\n    return super().forward(tokens).log_softmax(-1)"
-    ),
-    "logits in bfloat16": model("def forward(self, tokens):\n    return super().forward(tokens).bfloat16()"),
-    "autocast to bfloat16": model(
-        "def forward(self, tokens):\n    with torch.autocast('cpu', torch.bfloat16):\n"
-        "        return super().forward(tokens)"
-    ),
-    "float64": model("def __init__(self, v):\n    super().__init__(v)\n    self.double()"),
-    "padded vocabulary, cut": "class Model(Bigram):\n    def forward(self, tokens):\n"
-    "        return super().forward(tokens)[..., :64]\ndef build(task):\n    return Model(task.vocabulary + 16)\n"
-    + FIT,
-    "tied weights": "class Model(Bigram):\n    def __init__(self, v):\n        super().__init__(v, 48)\n"
-    "        self.mix = nn.Linear(48, 48)\n        nn.init.normal_(self.embedding.weight, std=0.02)\n"
-    "        self.head.weight = self.embedding.weight\n"
-    "    def features(self, tokens):\n        return self.mix(self.embedding(tokens))\n"
-    "def build(task):\n    return Model(task.vocabulary)\n" + FIT,
-    "random start of the head": model(
-        "def __init__(self, v):\n    super().__init__(v)\n    self.head.reset_parameters()"
-    ),
-    "counts of pairs, without gradients": "class Model(nn.Module):\n    def __init__(self, v):\n"
-    "        super().__init__()\n"
-    "        self.register_buffer('counts', torch.full((v, v), 0.02))\n    def forward(self, tokens):\n"
-    "        return self.counts[tokens].log()\ndef build(task):\n    return Model(task.vocabulary)\n"
-    "def train(model, task, shards):\n    t = torch.from_numpy(shards[0].astype('int64'))\n"
-    "    model.counts.index_put_((t[:-1], t[1:]), torch.tensor(1.0), accumulate=True)\n",
-    "AdamW": trained("fit(model, task, shards, optimizer=torch.optim.AdamW(model.parameters(), 0.05))"),
-    "SGD with momentum": trained(
-        "fit(model, task, shards, 60, optimizer=torch.optim.SGD(model.parameters(), 2.0, 0.9))"
-    ),
-    "averaged weights": trained(
-        "average = torch.optim.swa_utils.AveragedModel(model)\n"
-        "for _ in range(4):\n    fit(model, task, shards, 15)\n    average.update_parameters(model)\n"
-        "return average.module"
-    ),
-    "orthogonal updates": trained(
-        "optimizer = torch.optim.Adam(model.parameters(), 0.05)\n"
-        + LOOP
-        + "    loss_of(model, inputs, targets).backward()\n    optimizer.step()\n    with torch.no_grad():\n"
-        "        u, _, v = torch.linalg.svd(model.head.weight.grad, full_matrices=False)\n"
-        "        model.head.weight -= 0.005 * u @ v"
-    ),
-    "stops by its own clock": trained(
-        "until = time.monotonic() + min(0.15, 0.5 * task.budget_seconds)\nwhile time.monotonic() < until:\n"
-        "    fit(model, task, shards, 40)\nfit(model, task, shards)"
-    ),
-    "a thread that prepares batches": "import queue, threading\n"
-    + trained(
-        "found = queue.Queue()\n"
-        "threading.Thread(target=lambda: [found.put(b) for b in [*batches(task, shards, 40), None]]).start()\n"
-        "optimizer = torch.optim.Adam(model.parameters(), 0.05)\nwhile (pair := found.get()) is not None:\n"
-        "    optimizer.zero_grad()\n    loss_of(model, *pair).backward()\n    optimizer.step()"
-    ),
-    "a DataLoader with a worker process": trained(
-        "loader = torch.utils.data.DataLoader([*batches(task, shards, 40)], batch_size=None, num_workers=1)\n"
-        "optimizer = torch.optim.Adam(model.parameters(), 0.05)\nfor pair in loader:\n"
-        "    optimizer.zero_grad()\n    loss_of(model, *pair).backward()\n    optimizer.step()"
-    ),
-    "an idle thread that is left": "import threading\n"
-    + trained("threading.Thread(target=threading.Event().wait, daemon=True).start()\nfit(model, task, shards)"),
-    "a program that is run": "import subprocess\n"
-    + trained("subprocess.run(['true'], check=True)\nfit(model, task, shards)"),
-    "a checkpoint in the work folder": trained(
-        "fit(model, task, shards)\ntorch.save(model.state_dict(), 'best.pt')\n"
-        "model.load_state_dict(torch.load('best.pt'))"
-    ),
-    "much output": trained("print('x' * 100_000)\nfit(model, task, shards)\nprint('done', file=sys.stderr)"),
-    "a new module with the same weights": trained(
-        "fit(model, task, shards)\nother = Bigram(task.vocabulary)\nother.load_state_dict(model.state_dict())\n"
-        "return other"
-    ),
-    "a pause": trained("time.sleep(0.05)\nfit(model, task, shards)"),
-    "all tokens at once": trained(
-        "t = torch.from_numpy(shards[0].astype('int64'))[None]\n"
-        "optimizer = torch.optim.Adam(model.parameters(), 0.05)\n"
-        "for _ in range(30):\n    optimizer.zero_grad()\n    loss_of(model, t[:, :-1], t[:, 1:]).backward()\n"
-        "    optimizer.step()"
-    ),
-    "half of the data": trained("fit(model, task, [shards[0][: len(shards[0]) // 2]])"),
-    "a warm-up of shapes before the clock": "def build(task):\n    model = Bigram(task.vocabulary)\n"
-    "    random = torch.randint(task.vocabulary, (4, task.context))\n    loss_of(model, random, random).backward()\n"
-    "    model.zero_grad(set_to_none=True)\n    return model\n" + FIT,
-    "a long preparation in every process": f"time.sleep(0.2)\n{PLAIN}{FIT}".replace(
-        "):\n", "):\n    time.sleep(0.2)\n", 1
-    ),
-}
-HONEST = {name: START + code for name, code in HONEST.items()}

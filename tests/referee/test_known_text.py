@@ -11,8 +11,7 @@ import pytest
 from referee import contents
 from referee.known_text import ALLOWED, windows_held
 from tests.referee.conftest import text
-from tests.referee.submissions import CHEATS, HONEST
-from tests.referee.test_zoo import STYLES
+from tests.referee.submissions import CHEATS
 
 VALIDATION = text(3200, 2)
 OTHER = np.random.default_rng(3).permutation(64)[VALIDATION]  # other numbers for the same text
@@ -47,13 +46,10 @@ def test_validation_text_in_a_config_is_found():
 
 
 def test_scripts_and_a_quotation_hold_no_validation_text():
-    codes = [*HONEST.values(), *(code for probe, code in CHEATS.values() if probe != "contents")]
-    folders = [contents.read(STYLES / style, 1 << 20) for style in ("speed_run", "chat")]
-    for files in [
-        *folders,
-        *({"submission.py": code.encode()} for code in codes),
-        {"a.py": Path(__file__).read_bytes()},
-    ]:
+    here = Path(__file__).parent
+    codes = [*(code for probe, code in CHEATS.values() if probe != "contents"), Path(__file__).read_text()]
+    folders = [contents.read(path, 1 << 20) for path in (here / "speed_run", *(here / "honest").iterdir())]
+    for files in [*folders, *({"submission.py": code.encode()} for code in codes)]:
         assert windows_held(files, [VALIDATION]) == 0
     quoted = {"submission.py": repr(LETTERS[:1000]).encode()}
     assert contents.examine(quoted, **LIMITS, validation=[VALIDATION]).passed

@@ -28,7 +28,7 @@ def test_rows_of_the_prefix_are_the_first_of_each_shard_in_order(tmp_path):
 
 
 def test_the_loss_over_the_prefix_is_reported_beside_that_of_the_sample(examine):
-    verdict = examine(HONEST["plain"], prefix=1600)
+    verdict = examine(HONEST, prefix=1600)
     assert not verdict.failed, verdict.lines(None)
     (finding,) = [finding for finding in verdict.findings if finding.probe == "prefix"]
     assert "over the first 1,600 tokens" in finding.reason

@@ -83,13 +83,12 @@ def test_impossible_token_ids_are_refused_before_any_code_runs(settings, reason,
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("device", ["nonsense", "cuda:63"])
-def test_a_device_that_the_machine_has_not_blames_no_script(device, token_files, tmp_path, capsys):
-    (tmp_path / "submission.py").write_text(HONEST["plain"])
+def test_a_device_that_the_machine_has_not_blames_no_script(token_files, tmp_path, capsys):
+    (tmp_path / "submission.py").write_text(HONEST)
     files = ["--train", str(token_files / "train.npy"), "--validation", str(token_files / "validation.npy")]
-    task = ["--vocabulary", "64", "--context", "32", "--no-sandbox", "--device", device]
+    task = ["--vocabulary", "64", "--context", "32", "--no-sandbox", "--device", "cuda:63"]
     assert cli.main(["referee", str(tmp_path), *files, *task]) == 2
-    assert f"--device: {device}: " in (said := capsys.readouterr()).err and "rejected" not in said.out
+    assert "--device: cuda:63: " in (said := capsys.readouterr()).err and "rejected" not in said.out
 
 
 FIT = (

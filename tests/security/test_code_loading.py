@@ -108,16 +108,15 @@ def test_so_many_ranks_as_no_machine_has_are_not_started_unasked(tmp_path, monke
     assert "--ranks" in why
 
 
-@pytest.mark.parametrize("name", ["/etc/x", "../x", "..", "-x", "", "a/b", "a\nb", "a" * 200])
-def test_a_config_from_a_file_cannot_say_where_results_are_written(name, tmp_path, monkeypatch, capsys):
+def test_a_config_from_a_file_cannot_say_where_results_are_written(tmp_path, monkeypatch, capsys):
     assert main(["show", "image_classification", "smoke", "--data", "synthetic", "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)
-    values = shown.get("config", shown)
-    (tmp_path / "config.json").write_text(json.dumps(values | {"name": name}))
     monkeypatch.chdir(tmp_path)
-    assert main(["run", "image_classification", "config.json"]) == 2
-    assert "cannot name a folder" in capsys.readouterr().err
-    assert [path.name for path in tmp_path.iterdir()] == ["config.json"]
+    for name in ("/etc/x", "../x", "..", "-x", "", "a/b", "a\nb", "a" * 200):
+        (tmp_path / "config.json").write_text(json.dumps(shown.get("config", shown) | {"name": name}))
+        assert main(["run", "image_classification", "config.json"]) == 2, name
+        assert "cannot name a folder" in capsys.readouterr().err, name
+        assert [path.name for path in tmp_path.iterdir()] == ["config.json"], name
 
 
 @pytest.mark.parametrize("text", ["[]", "1", '"x"', "null", "{", "[" * 100_000, "\xff"])

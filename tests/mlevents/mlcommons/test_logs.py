@@ -2,7 +2,6 @@
 
 import importlib.metadata
 import importlib.util
-import itertools
 import json
 import os
 import re
@@ -14,42 +13,22 @@ from dataclasses import replace
 import pytest
 
 from mlevents import keys, mlcommons
-from mlevents.checks.log_check import check
 from mlevents.mlcommons import logs
 from mlevents.mlcommons import process as official_process
 from mlevents.mlcommons.verdict import judged
 from mlevents.package_checker.system_description import KEYS
 from mlevents.record import read
 from mlevents.rounds import RULESETS
-from mlevents.runlog import RunLog
 from tests.mlevents.conftest import put
 from tests.mlevents.rounds.synthetic_logs import log_of
 
 
-def test_a_minimal_log_by_runlog_passes_both_checkers(tmp_path):
-    path = tmp_path / "result_0.txt"
-    with RunLog(path, clock=itertools.count(1_700_000_000.0, 0.01).__next__) as log:  # a run of no time is an error
-        log.event(keys.CACHE_CLEAR, True)
-        log.start(keys.INIT_START)
-        log.event(keys.SUBMISSION_BENCHMARK, keys.RESNET)
-        log.event(keys.SUBMISSION_DIVISION, keys.OPEN)
-        log.event(keys.SUBMISSION_ORG, "Nobody")
-        log.event(keys.SUBMISSION_PLATFORM, "laptop")
-        log.event(keys.SUBMISSION_STATUS, "onprem")
-        log.event(keys.SEED, 1)
-        log.event(keys.TRAIN_SAMPLES, 1_281_167)
-        log.event(keys.EVAL_SAMPLES, 50_000)
-        log.end(keys.INIT_STOP)
-        log.start(keys.RUN_START)
-        log.start(keys.BLOCK_START, first_epoch_num=1, epoch_count=1)
-        log.event(keys.EVAL_ACCURACY, 0.7594, epoch_num=1)
-        log.end(keys.BLOCK_STOP, first_epoch_num=1)
-        log.end(keys.RUN_STOP, status=keys.SUCCESS, elapsed_ms=0)
+def test_a_good_log_passes_and_is_left_as_it_was(records, write, tmp_path):
+    path = write(records)
     before = path.read_bytes()
     verdict = mlcommons.check_log(path, "2.0.0")
     assert (verdict.verdict, verdict.messages) == ("pass", ())
     assert (verdict.tool, verdict.checker, verdict.ruleset) == ("compliance_checker", "mlperf-logging 4.1.68", "2.0.0")
-    assert [finding.rule for finding in check(path).findings] == ["record-time"]  # it took milliseconds
     assert path.read_bytes() == before and list(tmp_path.iterdir()) == [path]
 
 
@@ -304,7 +283,7 @@ def test_a_log_that_is_wrong_in_its_own_round_too_fails_both_and_one_of_another_
     assert (fourth.verdict, fourth.own_round, fourth.defects) == ("fail", "fail", ())
 
 
-@pytest.mark.parametrize("ruleset", ["5.1.0", "6.0.0", "6.1.0"])
+@pytest.mark.parametrize("ruleset", ["5.1.0", "6.1.0"])
 def test_an_open_llama_log_cannot_pass_today_and_passes_its_own_round(write, ruleset):
     verdict = mlcommons.check_log(write(log_of(ruleset, "llama31_8b", keys.OPEN)), ruleset)
     assert (verdict.verdict, verdict.own_round) == ("fail", "pass")

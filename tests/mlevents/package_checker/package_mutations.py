@@ -93,7 +93,6 @@ class Mutation:
     rule: str
     level: Literal["error", "warning"]
     official: Literal["pass", "fail", "breaks off"] | None
-    ruleset: str = "2.0.0"
 
 
 def _write(path: Path, text: str) -> None:
@@ -232,12 +231,6 @@ MUTATIONS = (
     Mutation("one log five times", _copies_log, "copied-log", "error", "pass"),
     Mutation("benchmark folder resnet50", _renames(RESULTS, "resnet50"), "benchmark-folder", "error", None),
     Mutation("no benchmarks/", _deletes("benchmarks"), "source-missing", "error", None),
-    Mutation("description without cooling", _describes(cooling=None), "system-keys", "error", "fail"),
-    Mutation("core count as a number", _describes(host_processor_core_count=64), "system-text", "error", "breaks off"),
-    Mutation("number_of_nodes '1 node'", _describes(number_of_nodes="1 node"), "system-count", "error", None),
-    Mutation("division Open!", _describes(division="Open!"), "system-division", "error", None),
-    Mutation("status of no round", _describes(status="bogus"), "system-status", "warning", None),
-    Mutation("status of rounds before", lambda folder: None, "system-status", "error", "fail", ruleset="4.0.0"),
     Mutation("description closed, logs open", _describes(division="closed"), "division-agrees", "error", "fail"),
     Mutation("system_name of another file", _describes(system_name="tower"), "system-name", "warning", None),
     Mutation("unknown file beside results", _beside("notes.md", "x"), "unknown-file", "warning", None),
@@ -249,7 +242,6 @@ MUTATIONS = (
     Mutation("privateid.json", _writes(f"results/{SYSTEM}/privateid.json", "{}"), "private-id", "warning", None),
     # The paragraphs around the tables: tree, agreement, power, names.
     Mutation("no description", _deletes(DESCRIBED), "system-without-description", "error", "breaks off"),
-    Mutation("description is no JSON", _writes(DESCRIBED, "{"), "system-json", "error", "breaks off"),
     Mutation("no results/", _deletes("results"), "tree-layout", "error", "breaks off"),
     Mutation("system without results", _deletes(RESULTS), "results-missing", "error", None),
     Mutation("logs of bert", _logs("submission_benchmark", "bert"), "benchmark-agrees", "error", None),

@@ -140,7 +140,7 @@ VALUES = st.recursive(
 )
 
 
-@settings(max_examples=80)
+@settings(max_examples=40)
 @given(values=st.dictionaries(st.sampled_from(KEYS) | st.text(max_size=5), VALUES, max_size=8))
 def test_no_content_raises_and_every_message_can_be_printed(tmp_path_factory, values):
     path = write(tmp_path_factory.mktemp("any"), {**DESCRIPTION, **values})

@@ -215,7 +215,7 @@ def test_a_folder_that_is_none_or_a_file_has_findings(tmp_path):
         assert ("error", rule) in brief(check_tree(tmp_path / name, {}, None))
 
 
-@settings(max_examples=100)
+@settings(max_examples=60)
 @given(seed=st.integers(0, 10**6), edits=st.integers(1, 12))
 def test_no_structural_edit_raises_and_every_message_can_be_printed(good, tmp_path_factory, seed, edits):
     folder = Path(shutil.copytree(good, tmp_path_factory.mktemp("edited") / "Nobody"))

@@ -1,6 +1,7 @@
 """On synthetic logs of every round, benchmark and division the rules here refuse what MLCommons' checker refuses."""
 
 import copy
+import functools
 import math
 import re
 from collections.abc import Iterator
@@ -17,7 +18,7 @@ from mlevents.rounds import MLPERF_RULESETS, RequiredKey, ruleset
 from tests.mlevents.rounds import rule_files
 from tests.mlevents.rounds.synthetic_logs import Case, Record, cases_of, log_of, record_of
 
-ODD_VALUES = (None, "", "x", True, 0, 1, -1, 0.5, 2, 3.7, 1e-9, 1e300, [], [1], [1, 2], {}, "closed")
+ODD_VALUES = (None, "", "x", True, 0, -1, 0.5, 3, 1e300, [], {})
 # Whose targets, and whether they are numbers, other checks judge.
 EVALUATIONS = (keys.EVAL_ACCURACY, "aggregated_eval_accuracy")
 STRICTER = {"value-filled", "one-occurrence"}  # null for an empty text; a second init_stop, run_start or run_stop
@@ -63,8 +64,8 @@ def stated_in(entries: list[dict[str, Any]]) -> list[Any]:
     """Return the words and numbers in a key's rule files, and the numbers' neighbours."""
     text = str([value for name, value in entries[-1].items() if name.endswith("CHECK")] if entries else "")
     found = {float(number.replace("_", "")) for number in re.findall(r"\b\d[\d_]*(?:\.\d+)?(?:e-?\d+)?", text)}
-    near = [value for number in found for value in (number, number * (1 + 1e-4), number * (1 - 1e-4), number * 2)]
-    return [*near, *(int(number) for number in found), *sorted(set(re.findall(r"'([^'\[\]]+)'", text)))]
+    near = [number * factor for number in found for factor in (1, 1 + 1e-4, 1 - 1e-4)]
+    return [*near, *sorted(set(re.findall(r"'([^'\[\]]+)'", text)))]
 
 
 def mutations(
@@ -86,14 +87,14 @@ def mutations(
             new[index] = {**new[index], **fields}
         return new
 
+    yield "one bad", changed(at[:1], value="x")
     yield "twice, otherwise", [*records[: at[0] + 1], {**records[at[0]], "value": "other"}, *records[at[0] + 1 :]]
     value = records[at[-1]]["value"]
     numeric = isinstance(value, int | float) and not isinstance(value, bool)
-    around = [value * 2, value / 2, value * 1.5, value + 1, value * (1 + 1e-7), float(value)] if numeric else []
+    around = [value * 2, value / 2, value + 1, value * (1 + 1e-7)] if numeric else []
     stated = [] if key == keys.SUBMISSION_BENCHMARK else [*stated_in(entries), *(rule.vocabulary or ())]
     for odd in {repr(odd): odd for odd in (*ODD_VALUES, *around, *stated)}.values():
-        for indices in (at, at[:1]) if len(at) > 1 else (at,):
-            yield f"{indices} = {odd!r}", changed(indices, value=odd)
+        yield f"{at} = {odd!r}", changed(at, value=odd)
         if isinstance(value, dict):
             for part in value:
                 yield f"{part} = {odd!r}", changed(at, value={**value, part: odd})
@@ -114,6 +115,7 @@ def mutations(
                 yield f"{other} for {field}", changed(at[-1:], metadata={**rest, other: 64})
 
 
+@functools.cache
 def distinct_rules() -> dict[str, list[tuple[Case, RequiredKey, list[dict[str, Any]]]]]:
     """Each rule with its rule file's entries once, by the newest round that has it, whose logs are the shortest."""
     seen: set[str] = set()
@@ -129,14 +131,11 @@ def distinct_rules() -> dict[str, list[tuple[Case, RequiredKey, list[dict[str, A
     return rules
 
 
-DISTINCT = distinct_rules()
-
-
-@pytest.mark.parametrize("name", DISTINCT)
+@pytest.mark.parametrize("name", MLPERF_RULESETS)
 def test_every_change_of_a_key_is_refused_by_both_or_by_neither(name, repaired):
     disagreements = []
     with rule_files.checker_in(repaired):
-        for case, rule, entries in DISTINCT[name]:
+        for case, rule, entries in distinct_rules().get(name, ()):
             records = log_of(*case)
             for what, changed in mutations(records, rule, entries):
                 official, own = rule_files.accepts(name, changed), errors(name, changed)

@@ -133,9 +133,8 @@ LONG = (hostile("././@LongLink", 2, tarfile.GNUTYPE_LONGNAME, b"a\0")[:1024]) * 
         (b"\xff" * 4096, "is not a tar file"),
     ],
 )
-@pytest.mark.parametrize("packed", [True, False])
-def test_a_hostile_archive_is_refused_in_words(tmp_path, data, reason, packed):
-    (tmp_path / "logs.tar.gz").write_bytes(gzip.compress(data, 1) if packed and reason != "is not a tar file" else data)
+def test_a_hostile_archive_is_refused_in_words(tmp_path, data, reason):
+    (tmp_path / "logs.tar.gz").write_bytes(gzip.compress(data, 1) if reason != "is not a tar file" else data)
     with pytest.raises(UsageError, match=reason):
         explored_sets([tmp_path])
 
