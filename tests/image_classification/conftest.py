@@ -60,8 +60,9 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> dict[Format, Path]:
 
 
 @pytest.fixture
-def cifar_folder(tmp_path: Path) -> Path:
-    """Files in CIFAR-10's binary format with random pixels."""
+def cifar_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Files in CIFAR-10's binary format, of 50 images with random pixels each."""
+    monkeypatch.setattr(cifar10, "PER_FILE", 50)
     generator = np.random.default_rng(0)
     for name in cifar10.FILES:
         records = generator.integers(0, 256, (cifar10.PER_FILE, cifar10.RECORD), dtype=np.uint8)

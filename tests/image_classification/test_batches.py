@@ -1,6 +1,5 @@
 """Batches of one rank: exact counts, prefetching across epochs, and no thread left after closing."""
 
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from image_classification import batches
 from image_classification.augmentation import Flip, PaddingMode, flips
@@ -132,27 +130,6 @@ def test_closing_ends_the_threads_of_unfinished_epochs_and_evaluations(recorded:
     assert threads() == []
 
 
-def test_a_loader_of_too_few_batches_fails(recorded: dict[bool, Recorded], monkeypatch: pytest.MonkeyPatch) -> None:
-    original = Recorded.batches
-    monkeypatch.setattr(Recorded, "batches", lambda self, parts, epoch, size: original(self, parts[1:], epoch, size))
-    with recorded_data() as opened, pytest.raises(ValueError, match="shorter"):
-        list(opened.train(1))
-
-
-def test_the_training_split_is_closed_if_the_evaluation_split_cannot_be_opened(monkeypatch: pytest.MonkeyPatch) -> None:
-    training = Recorded()
-
-    def opened(*given: Any, train: bool, seed: int) -> Recorded:
-        if not train:
-            raise DataError("no evaluation")
-        return training
-
-    monkeypatch.setattr(batches, "open_source", opened)
-    with pytest.raises(DataError, match="no evaluation"):
-        recorded_data()
-    assert training.closed == 1
-
-
 @pytest.mark.parametrize("prefetch", [0, 2])
 def test_methods_change_training_images_once_their_loader_has_finished_them(
     recorded: dict[bool, Recorded], monkeypatch: pytest.MonkeyPatch, prefetch: int
@@ -218,30 +195,6 @@ def test_images_in_memory_are_the_windows_that_seed_epoch_and_sample_draw(mode: 
                 assert torch.equal(batch.labels, stored.labels[torch.from_numpy(part)])
 
 
-class Copies(TorchDispatchMode):
-    """Count the tensors that are copied from the host to the device, here the meta device."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.count = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        made = func(*args, **(kwargs or {}))
-        given = [argument for argument in args if isinstance(argument, torch.Tensor)]
-        self.count += any(one.device.type == "cpu" for one in given) and getattr(made, "is_meta", False)
-        return made
-
-
-def test_images_in_memory_are_chosen_and_cropped_by_two_copies_to_the_device_in_an_epoch() -> None:
-    config = replace(synthetic_smoke().data, synthetic_train=64, padding=2, flip="random", padding_mode="reflect")
-    ranks = replace(ALONE, device=torch.device("meta"))
-    with ImageBatches(config, None, ranks, global_batch=8, seed=1, last_epoch=3) as data:
-        for passes, most in ((data.train(1), 2), (data.train(2), 2), (data.evaluation(), 1)):
-            with Copies() as copies:
-                assert all(batch.images.is_meta and batch.labels.is_meta for batch in passes)
-            assert copies.count == most
-
-
 def test_normalized_images_equal_the_formula_and_keep_their_memory_format() -> None:
     with data_of(synthetic_smoke().data, None, 0, 1, global_batch=64) as opened:
         images = torch.randint(0, 256, (4, 3, 5, 5), dtype=torch.uint8).to(memory_format=torch.channels_last)
@@ -256,17 +209,6 @@ def stored(request: pytest.FixtureRequest) -> DataConfig:
     if words := registry.LOADERS[request.param].unavailable():
         pytest.skip(words)
     return replace(FOLDER, loader=request.param, store=LOADERS[request.param], workers=1)
-
-
-def test_a_store_that_loses_a_file_is_an_error_by_the_next_epoch(prepared: dict[Format, Path], tmp_path: Path) -> None:
-    folder = shutil.copytree(prepared["jpeg"], tmp_path / "store")
-    config = replace(FOLDER, loader="pillow", store=LOADERS["pillow"], prefetch=0)
-    with ImageBatches(config, folder, ALONE, global_batch=6, seed=1, last_epoch=3) as data:
-        assert len(list(data.train(1))) == 5
-        (shard,) = (folder / "train").glob("*.jpegs")
-        shard.unlink()
-        with pytest.raises(DataError, match=shard.name):
-            list(data.train(2))
 
 
 @pytest.mark.parametrize("prefetch", [0, 2])
@@ -300,26 +242,3 @@ def test_every_loader_mirrors_the_images_that_alternate(prepared: dict[Format, P
         mirrored = flips("alternating", 1, epoch, samples, np.zeros(29))
         assert np.where(mirrored, near[1], near[0]).max() < 0.05  # rounding of 8 bits, normalized
         assert np.where(mirrored, near[0], near[1]).min() > 0.2
-
-
-def test_ranks_divide_a_stored_epoch_exactly(prepared: dict[Format, Path]) -> None:
-    store = LOADERS["raw"]
-    config = replace(FOLDER, loader="raw", store=store, order="quasi_random", order_block=3, order_window=2)
-    with data_of(config, prepared[store.format], 0, 1, global_batch=6) as alone:
-        whole = list(alone.train(epoch=2))
-    shares = []
-    for rank in range(3):
-        with data_of(config, prepared[store.format], rank, 3, global_batch=6) as opened:
-            shares.append(list(opened.train(epoch=2)))
-    for step, batch in enumerate(whole):
-        assert torch.equal(torch.cat([share[step].images for share in shares]), batch.images)
-        assert [share[step].global_samples for share in shares] == [batch.global_samples] * 3
-
-
-def test_an_evaluation_does_not_depend_on_prefetching(stored: DataConfig, prepared: dict[Format, Path]) -> None:
-    def images(prefetch: int) -> torch.Tensor:
-        config = replace(stored, prefetch=prefetch)
-        with torch.inference_mode(), data_of(config, prepared[stored.store.format], 0, 1, 6) as opened:
-            return torch.cat([batch.images for batch in opened.evaluation()])
-
-    assert torch.equal(images(0), images(2))

@@ -17,7 +17,6 @@ from image_classification.run_info import data_info
 from image_classification.settings import DataConfig, ImageRunConfig
 from image_classification.stores import image_folder
 from image_classification.stores.manifest import Format, StoreConfig, read_manifest
-from judging.ground.errors import DataError
 from mlevents import keys
 from tests.image_classification.small_image_data import FOLDER, LOADERS
 from timedrun.config import dump, load
@@ -28,11 +27,6 @@ from timedrun.methods import ProgressiveResizing
 def test_facts_of_a_store_come_from_its_manifest(prepared: dict[Format, Path], store: StoreConfig) -> None:
     known = facts(replace(FOLDER, store=store), prepared[store.format])
     assert (known.train_samples, known.eval_samples, known.classes, known.channels) == (29, 6, 2, 3)
-
-
-def test_a_store_of_another_format_is_refused_with_its_format(prepared: dict[Format, Path]) -> None:
-    with pytest.raises(DataError, match="holds raw.*the config needs format jpeg"):
-        facts(replace(FOLDER, store=StoreConfig(format="jpeg")), prepared["raw"])
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ import pytest
 import torch
 from torch.nn import functional
 
-from image_classification.configs import cifar10_baseline, cifar10_baseline_2022, cifar10_methods
 from image_classification.model import AIRBENCH, CIFAR10_PLAIN, ModelConfig, PlainNetwork, build_model
 
 SMALL = replace(CIFAR10_PLAIN, widths=(24, 26, 28))
@@ -51,9 +50,3 @@ def test_it_begins_as_the_identity_with_small_logits() -> None:
     assert float(network.fc.weight.detach().std()) == pytest.approx(1 / 28)
     with pytest.raises(ValueError, match="identity is not defined for ResNet"):
         build_model(ModelConfig(block="basic", layers=(1,), widths=(8,), initialisation="identity"), seed=1)
-
-
-def test_three_configs_train_one_network_to_one_target() -> None:
-    for config in (cifar10_baseline_2022(), cifar10_baseline(), cifar10_methods()):
-        assert (config.model.block, config.model.widths) == ("plain", (64, 128, 128))
-        assert (config.evaluation.target, config.data.eval_size, config.precision) == (0.9, 32, "bf16")

@@ -1,9 +1,7 @@
 """Prefetching: same batches in the same order, errors in their place, no thread left running."""
 
-import gc
 import threading
 import time
-import weakref
 from collections.abc import Iterator
 from contextlib import closing
 
@@ -116,23 +114,6 @@ def test_finish_runs_in_the_thread_and_its_error_is_raised() -> None:
     assert set(done_in) == {"prefetch"}
 
 
-def test_leaving_early_closes_a_generator_in_the_thread_that_ran_it() -> None:
-    closed_in = []
-
-    def endless() -> Iterator[LoadedBatch]:
-        try:
-            while True:
-                yield batch(1)
-        finally:
-            closed_in.append(threading.current_thread().name)
-
-    with pytest.raises(KeyError), closing(prefetched(endless(), CPU, 3)) as ready:
-        next(ready)
-        raise KeyError("of the training step")
-    assert closed_in == ["prefetch"]
-    assert threads() == []
-
-
 def test_closing_while_a_batch_is_being_loaded_waits_for_it_and_gives_nothing_more() -> None:
     loading, go_on = threading.Event(), threading.Event()
 
@@ -152,35 +133,6 @@ def test_closing_while_a_batch_is_being_loaded_waits_for_it_and_gives_nothing_mo
     assert list(ready) == []
     ready.close()  # a second call does nothing
     assert threads() == []
-
-
-def test_an_object_that_is_dropped_ends_its_thread() -> None:
-    ready = prefetched(Counted(100), CPU, 2)
-    next(ready)
-    (thread,) = threads()
-    del ready
-    gc.collect()
-    thread.join(PATIENCE)
-    assert not thread.is_alive()
-
-
-def test_no_more_than_depth_batches_and_the_one_in_use_are_in_memory() -> None:
-    made: list[weakref.ref[torch.Tensor]] = []
-    most = 0
-
-    def batches() -> Iterator[LoadedBatch]:
-        nonlocal most
-        for number in range(30):
-            loaded = batch(number)
-            made.append(weakref.ref(loaded.images))
-            most = max(most, sum(images() is not None for images in made))
-            yield loaded
-            del loaded
-
-    with closing(prefetched(batches(), CPU, 2)) as ready:
-        for images, _ in ready:
-            del images
-    assert most <= 4  # two ready, one in use, one that the generator has just made
 
 
 @pytest.mark.gpu

@@ -1,17 +1,14 @@
-"""Synthetic images: repeatable, as large as photographs, written completely or not at all."""
+"""Synthetic images: repeatable, and written completely or not at all."""
 
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
-from PIL import Image
 
 from image_classification import synthetic_images
-from image_classification.synthetic_images import SyntheticImages, pixels, write_images
+from image_classification.synthetic_images import SyntheticImages, write_images
 from tests.image_classification.preparation.samples import fingerprint
-from tests.image_classification.stores.small_stores import encoded
 
 SMALL = SyntheticImages(train=40, evaluation=4, classes=3, width=50, height=38)
 
@@ -23,21 +20,6 @@ def test_the_same_settings_make_the_same_files_with_any_number_of_workers(tmp_pa
     assert fingerprint(tmp_path / "one") == fingerprint(tmp_path / "two")
     write_images(tmp_path / "other", replace(SMALL, seed=2), workers=1)
     assert not set(fingerprint(tmp_path / "other").values()) & set(fingerprint(tmp_path / "one").values())
-
-
-def test_at_imagenets_size_a_file_is_as_large_as_imagenets() -> None:
-    settings = SyntheticImages(train=4)
-    images = [Image.fromarray(pixels(settings, number)) for number in range(4)]
-    sizes = [len(encoded(image, quality=settings.quality)) for image in images]
-    assert 85_000 < np.mean(sizes) < 130_000  # ImageNet's mean is about 110 kB
-
-
-def test_a_class_has_a_colour_of_its_own() -> None:
-    settings = SyntheticImages(train=16, width=100, height=100)
-    means = np.array([pixels(settings, number).mean(axis=(0, 1)) for number in range(16)])
-    same = np.abs(means[:8] - means[8:]).max()
-    others = min(np.abs(means[a] - means[b]).max() for a in range(8) for b in range(a))
-    assert same < others
 
 
 def test_an_interrupted_write_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -73,9 +73,11 @@ def losses_of(config: configs.ImageRunConfig, steps: Steps) -> list[float]:
 
 
 def test_the_losses_of_a_run_are_the_same_with_and_without_warm_up(steps: Steps) -> None:
-    config = replace(configs.synthetic_smoke(), evaluation=replace(configs.synthetic_smoke().evaluation, target=0.99))
+    base = configs.synthetic_smoke()
+    data, evaluation = replace(base.data, synthetic_train=192), replace(base.evaluation, target=0.99)
+    config = replace(base, data=data, evaluation=evaluation)
     without = losses_of(replace(config, warm_up_steps=0), steps)
-    assert len(without) == 16
+    assert len(without) == 6
     assert without == losses_of(replace(config, warm_up_steps=3), steps)
 
 
@@ -96,7 +98,8 @@ def test_accumulation_gives_the_gradients_of_the_whole_batch(steps: Steps, monke
     base = configs.synthetic_smoke()
     # Batch norm sees the micro-batch, so that only a network without its noise can be compared to the last digit.
     model = replace(base.model, initialisation="kaiming")
-    config = replace(base, model=model, methods=(), evaluation=replace(base.evaluation, target=0.99))
+    data, evaluation = replace(base.data, synthetic_train=192), replace(base.evaluation, target=0.99)
+    config = replace(base, model=model, data=data, methods=(), evaluation=evaluation)
     monkeypatch.setattr(torch.nn, "BatchNorm2d", torch.nn.InstanceNorm2d)
     whole = losses_of(config, steps)
     parts = losses_of(replace(config, micro_batch=24), steps)
@@ -284,13 +287,6 @@ def test_a_config_for_a_gpu_trains_a_step_on_a_cpu(cifar_folder: Path, steps: St
     run = trained(small, data_folder=cifar_folder, check_every=1)
     assert run.outcome is Outcome.BUDGET_SPENT
     assert steps.sizes == [32] and math.isfinite(steps.losses[0])
-
-
-def test_the_methods_to_94_percent_are_those_to_90_but_for_small_images() -> None:
-    names = [method.name for method in configs.cifar10_methods().methods]
-    assert [method.name for method in configs.cifar10_94_methods().methods] == [
-        name for name in names if name != "progressive_resizing"
-    ]
 
 
 @pytest.mark.timeout(100)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from judging.ground.errors import UsageError
-from language_model.attention import AUTO, BACKENDS, boundaries, choose, groups
+from language_model.attention import AUTO, BACKENDS, boundaries, choose
 from language_model.collator import MaskedBatch
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
@@ -93,23 +93,6 @@ def test_kernels_get_every_row_in_exactly_one_piece() -> None:
     assert cuts.dtype == torch.int32
     assert cuts.tolist() == [0, 4, 6, 6, 9]
     assert boundaries(layout([4, 2], 6, padded=True)).tolist() == [0, 4, 6, 8, 12]
-
-
-@given(st.lists(st.integers(1, 40), min_size=1, max_size=7), st.sampled_from([0.0, 50.0, 800.0, 1e9]))
-@settings(max_examples=40)
-def test_groups_are_the_cheapest_of_all_ways_to_cut_the_sorted_lengths(lengths: list[int], call_cost: float) -> None:
-    def cost(found: list[list[int]]) -> float:
-        return sum(len(group) * max(lengths[i] for i in group) ** 2 + call_cost for group in found)
-
-    found = groups(lengths, call_cost)
-    assert sorted(index for group in found for index in group) == list(range(len(lengths)))
-    order = sorted(range(len(lengths)), key=lengths.__getitem__)
-    cheapest = math.inf
-    for cuts in range(2 ** (len(order) - 1)):
-        ends = [i + 1 for i in range(len(order) - 1) if cuts >> i & 1] + [len(order)]
-        starts = [0, *ends[:-1]]
-        cheapest = min(cheapest, cost([order[a:b] for a, b in zip(starts, ends, strict=True)]))
-    assert cost(found) == pytest.approx(cheapest)
 
 
 def test_auto_selects_an_available_backend_on_gpus_varlen_but_not_with_dropout(monkeypatch: pytest.MonkeyPatch) -> None:

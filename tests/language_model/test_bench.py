@@ -54,19 +54,16 @@ def test_every_process_loads_its_part_of_every_batch_in_both_layouts(store: Path
     assert not multiprocessing.active_children()
 
 
-def test_without_a_store_a_synthetic_one_is_measured(config: BertRunConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_store_a_synthetic_one_is_measured_and_a_failed_process_ends_it_with_its_error(
+    store: Path, config: BertRunConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(bench, "ProcessPoolExecutor", lambda count, context: ThreadPoolExecutor(count))
     monkeypatch.setattr(bench, "SYNTHETIC_SEQUENCES", 30)
     (row,) = measure(config, ONE_PASS)
     assert (row.store, row.loader, row.passes[0].samples) == ("synthetic", "padded", 10)
-
-
-@pytest.mark.processes
-def test_a_failed_process_ends_the_measurement_with_its_error(store: Path, config: BertRunConfig) -> None:
     (store / "train" / "tokens.bin").unlink()
     with pytest.raises(DataError, match=r"a loading process failed .*tokens\.bin: missing"):
         measure(config, replace(ONE_PASS, data_folder=store))
-    assert not multiprocessing.active_children()
 
 
 def test_unusable_settings_are_errors_before_any_process_starts(store: Path, config: BertRunConfig) -> None:

@@ -120,14 +120,6 @@ def test_each_epoch_has_its_own_order_and_masks_whatever_was_read(tiny_config: B
     assert torch.equal(again.tokens, next(data.train(data.steps_per_epoch + 1))[0].tokens)
 
 
-def test_micro_batches_concatenate_to_the_batch(tiny_config: BertRunConfig, tiny_store: Path) -> None:
-    (whole,) = next(opened(tiny_config, tiny_store).train())
-    parts = next(opened(tiny_config, tiny_store, micro_batch=5).train())
-    assert [len(part.lengths) for part in parts] == [5, 5, 2]
-    assert torch.equal(torch.cat([part.tokens for part in parts]), whole.tokens)
-    assert {part.global_masked for part in parts} == {whole.global_masked}
-
-
 @pytest.mark.parametrize("world_size", [1, 2, 5])
 def test_each_evaluation_sequence_is_as_stored(tiny_config: BertRunConfig, tiny_store: Path, world_size: int) -> None:
     stored = RaggedStore(tiny_store, "evaluation")

@@ -79,13 +79,3 @@ def test_masks_depend_on_seed_epoch_and_sample_only() -> None:
     assert (masked(plain, np.array([10, 11, 12, 13])).tokens == together.tokens).all()
     assert (masked(plain, np.array([10, 11, 12, 13]), epoch=2).tokens != together.tokens).any()
     assert (masked(plain, np.array([10, 11, 12, 13]), seed=8).tokens != together.tokens).any()
-
-
-def test_every_word_is_predicted_equally_often_over_epochs() -> None:
-    plain = sequences([23])
-    counts = np.zeros(23)
-    for epoch in range(3000):
-        counts[masked(plain, np.array([3]), epoch=epoch).masked] += 1
-    words = counts[counts > 0]
-    assert len(words) == 20 and (counts[[0, int(plain.first[0]) - 1, 22]] == 0).all()
-    assert words / 3000 == pytest.approx(np.full(20, 5 / 20), abs=0.04)  # 5 of 20 words; 5 sigma

@@ -1,11 +1,6 @@
-"""Preparation of text: bytes independent of workers and interruptions, and errors that name their cause."""
+"""Preparation of text: bytes independent of workers and of an interruption, and errors that name their cause."""
 
 import hashlib
-import os
-import signal
-import subprocess
-import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -76,48 +71,6 @@ def test_bytes_do_not_depend_on_the_number_of_workers(tmp_path: Path, inputs: In
     for workers in (1, 2):
         build(inputs, tmp_path / f"store_{workers}", workers=workers)
     assert fingerprint(tmp_path / "store_1") == fingerprint(tmp_path / "store_2")
-
-
-PROGRAM = """
-import sys, time
-from pathlib import Path
-from language_model.text import shards
-from tests.language_model.test_prepare import SETTINGS
-from language_model.prepare import prepare_text
-made = shards.save_part
-def slowly(*arguments):
-    made(*arguments)
-    time.sleep(0.02)  # leaves the killer time
-shards.save_part = slowly
-folder = Path(sys.argv[1])
-if __name__ == "__main__":
-    prepare_text(
-        [folder / "train_0.txt", folder / "train_1.txt"], [folder / "evaluation.txt"], folder / "store",
-        vocabulary=folder / "vocab.txt", settings=SETTINGS, workers=2,
-    )
-"""
-
-
-@pytest.mark.processes
-def test_a_killed_preparation_leaves_no_store_and_goes_on_to_the_same_bytes(
-    tmp_path: Path, inputs: Inputs, capsys: pytest.CaptureFixture[str]
-) -> None:
-    store = tmp_path / "store"
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([os.getcwd(), *sys.path])}
-    process = subprocess.Popen([sys.executable, "-c", PROGRAM, str(tmp_path)], env=environment)
-    deadline = time.monotonic() + 60
-    while len(list(store.glob(f"{WORK}/*.npz"))) <= 8:
-        assert process.poll() is None and time.monotonic() < deadline
-        time.sleep(0.002)
-    process.send_signal(signal.SIGKILL)
-    assert process.wait() == -signal.SIGKILL
-    assert not (store / text_store.MANIFEST).exists()
-    with pytest.raises(DataError, match="contains no prepared text"):
-        text_store.RaggedStore(store, "train")
-    build(inputs, store)
-    assert "shards already finished" in capsys.readouterr().err
-    build(inputs, tmp_path / "uninterrupted")
-    assert fingerprint(store) == fingerprint(tmp_path / "uninterrupted")
 
 
 def test_a_damaged_or_foreign_finished_part_is_made_again(

@@ -123,7 +123,6 @@ def test_every_way_to_start_a_run_gives_the_same_results_which_name_no_path_and_
     command, side = ("-m", "timedrun", "run", "image_classification"), tmp_path / "module" / "run_0"
     for name, program, words in (
         ("module", command, SMOKE[1:]),
-        ("torchrun", ("-m", "torch.distributed.run", "--standalone", *command), SMOKE[1:]),
         ("recorded config", command, [side / "config.json"]),
     ):
         done = timedrun(*words, "--results", tmp_path / name, program=program)
@@ -154,20 +153,17 @@ def test_two_ranks_give_the_same_results_under_timedruns_launcher_and_torchrun(t
 
 @pytest.mark.processes
 @pytest.mark.timeout(300)  # three runs, each with the usual limit
-@pytest.mark.parametrize(("ranks", "number"), [(1, signal.SIGHUP), (2, signal.SIGTERM)])
-def test_a_stopped_run_exits_75_and_resumes_to_the_same_results(
-    tmp_path: Path, ranks: int, number: signal.Signals
-) -> None:
-    whole = timedrun("run", *LONG, "--ranks", ranks, "--results", tmp_path / "whole")
+def test_a_stopped_run_exits_75_and_resumes_to_the_same_results(tmp_path: Path) -> None:
+    whole = timedrun("run", *LONG, "--ranks", 2, "--results", tmp_path / "whole")
     assert whole.returncode == 3, whole.stderr
     folder = tmp_path / "stopped"
-    with started(folder, "--schedule.epochs", 6, "--ranks", ranks) as process:
+    with started(folder, "--schedule.epochs", 6) as process:
         wait_for(lambda: trains(folder), process)
-        process.send_signal(number)
+        process.send_signal(signal.SIGHUP)
         _, errors = process.communicate(timeout=60)
     assert process.returncode == 75, errors
     assert result(folder).status == keys.ABORTED
-    resumed = timedrun("run", *LONG, "--ranks", ranks, "--results", folder, "--resume")
+    resumed = timedrun("run", *LONG, "--ranks", 2, "--results", folder, "--resume")
     assert resumed.returncode == 3, resumed.stderr
     qualities = [[point.value for point in result(tmp_path / name).quality] for name in ("whole", "stopped")]
     assert qualities[0] == qualities[1]
@@ -302,21 +298,17 @@ TORCHRUN = ("torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-
 
 
 @pytest.mark.processes
-def test_no_rank_outlives_a_killed_torchrun(tmp_path: Path) -> None:
-    with started(tmp_path, launcher=TORCHRUN) as process:
-        wait_for(lambda: trains(tmp_path), process)
-        ranks = family(process)
-        process.kill()
-        until(lambda: not any(map(alive, ranks)), 5)
-
-
-@pytest.mark.processes
-def test_a_restart_by_torchrun_resumes_its_run_whatever_has_begun_in_the_folder_since(tmp_path: Path) -> None:
+def test_a_restart_by_torchrun_resumes_its_run_whatever_has_begun_since_and_no_rank_outlives_a_killed_torchrun(
+    tmp_path: Path,
+) -> None:
     with started(tmp_path, "--checkpoint-minutes", 0.0001, launcher=TORCHRUN) as process:
         wait_for(lambda: launch.common_step(tmp_path / "run_0" / "checkpoint", range(2)), process)
         (tmp_path / "run_1").mkdir()  # a second launch
         ranks_of(process)["1"].kill()
         wait_for(lambda: result(tmp_path).all(keys.RESUMED), process)
+        ranks = family(process)
+        process.kill()
+        until(lambda: not any(map(alive, ranks)), 5)
     assert not list(tmp_path.glob("result_[1-9].txt"))
 
 

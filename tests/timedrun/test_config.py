@@ -16,7 +16,7 @@ from language_model.gpt.configs import GptRunConfig
 from timedrun.benchmark import Benchmark, find
 from timedrun.cli import main
 from timedrun.commands.run import without_places
-from timedrun.config import RunConfig, difference, digest, dump, load, override
+from timedrun.config import RunConfig, digest, dump, load, override
 from timedrun.config_choice import config_of, split
 from timedrun.methods import EMA, REGISTRY, BlurPool, LabelSmoothing, Method, ProgressiveResizing, SequenceLengthWarmup
 from timedrun.training import number_formats
@@ -92,14 +92,6 @@ def test_a_change_of_any_setting_but_the_seed_changes_the_digest_and_equal_setti
     except (UsageError, ValueError):
         assume(False)
     assert (digest(changed) == digest(config)) == (place == ("seed",))
-
-
-def test_the_difference_of_two_configs_names_each_setting_once() -> None:
-    rows = {key: (a, b) for key, a, b in difference(imagenet_baseline(), imagenet_methods())}
-    assert rows["schedule.scale"] == (1.0, 0.32)
-    assert rows["methods.ema.half_life"] == ("-", 100)
-    assert rows["data.train_size"] == (224, 176)
-    assert "optimizer.peak_lr" not in rows
 
 
 def test_the_imagenet_configs_have_the_numbers_of_the_mlperf_submissions() -> None:

@@ -76,21 +76,6 @@ def test_slices_of_one_batch_are_filled_by_several_threads_at_once(threads: Deco
     assert len(list(threads.images([np.arange(12)], LABELS, 5, meet))) == 1
 
 
-def test_started_threads_end_if_another_cannot_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = set(threading.enumerate())
-    start = threading.Thread.start
-
-    def limited(thread: threading.Thread) -> None:
-        if len(set(threading.enumerate()) - before) == 2:
-            raise RuntimeError("can't start new thread")
-        start(thread)
-
-    monkeypatch.setattr(threading.Thread, "start", limited)
-    with pytest.raises(RuntimeError, match="can't start new thread"):
-        DecodePool(4, CPU)
-    assert set(threading.enumerate()) == before
-
-
 def test_an_error_of_a_thread_reaches_the_consumer_as_it_is_with_its_batch(threads: DecodePool) -> None:
     error = DataError("train/ant/13.jpg: cannot be decoded")
 

@@ -11,8 +11,7 @@ import torch
 from PIL import Image
 
 from image_classification.augmentation import train_crops
-from image_classification.centre_crop import centre_windows
-from image_classification.loaders.pillow import PillowLoader, evaluation_image
+from image_classification.loaders.pillow import PillowLoader
 from judging.ground.errors import DataError
 from tests.image_classification.loaders.jpeg_folders import make_folder, make_shards, photographs
 from tests.image_classification.small_image_data import CPU, FOLDER
@@ -94,14 +93,3 @@ def test_a_corrupt_image_of_a_shard_is_named_with_its_shard(tmp_path: Path) -> N
     folder = make_shards(tmp_path, {"train/a/0.jpg": encoded(smooth(60, 60))[:700]})
     with _open(folder) as loader, pytest.raises(DataError, match=r"00000\.\w+: train/a/0.jpg: cannot be decoded"):
         list(loader.batches([np.arange(1)], 1, 16))
-
-
-def test_central_windows_are_those_of_the_reference() -> None:
-    sizes = np.array([[300, 400], [401, 300], [256, 256], [1000, 257], [97, 333]])
-    starts, shapes = centre_windows(sizes, 256, 224)
-    for (height, width), start, shape in zip(sizes.tolist(), starts, shapes, strict=True):
-        ramp = np.add.outer(np.arange(height) * 1000.0, np.arange(width)).astype(np.float32)
-        image = Image.fromarray(ramp).resize((int(shape[1]), int(shape[0])), Image.Resampling.BILINEAR)
-        top, left = start.tolist()
-        cut = np.asarray(image.crop((left, top, left + 224, top + 224)))
-        assert np.array_equal(cut, np.asarray(evaluation_image(Image.fromarray(ramp), 256, 224)))

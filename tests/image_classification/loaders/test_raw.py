@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from image_classification.augmentation import scaled_boxes, train_crops
-from image_classification.loaders.crop_kernel import mirror_in_chunks
 from image_classification.loaders.loader import LoadedBatch
 from image_classification.loaders.raw import RawLoader
 from image_classification.stores.manifest import StoreConfig
@@ -98,14 +97,6 @@ def test_training_images_are_crops_resized_as_by_pillow(store: Path, part: list[
     assert np.abs(wanted - by_threads).max() <= 2
 
 
-@pytest.mark.parametrize(("height", "width"), [(1, 1), (5, 8), (224, 224), (3, 32_767), (97, 113)])
-def test_mirroring_in_chunks_is_mirroring(height: int, width: int) -> None:
-    image = torch.randint(0, 256, (height, width, 3), dtype=torch.uint8)
-    target = torch.zeros_like(image)
-    mirror_in_chunks(target, image)
-    assert torch.equal(target, image.flip(1))
-
-
 def test_evaluation_images_are_torchvisions_pixel_by_pixel(store: Path, torchvision: ModuleType) -> None:
     from torchvision import transforms
 
@@ -117,20 +108,6 @@ def test_evaluation_images_are_torchvisions_pixel_by_pixel(store: Path, torchvis
         for on_device in (False, True):
             (images,) = loaded(opened(store, train=False, resize=resize, on_device=on_device), [part], 0, size)
             assert (images == np.stack(wanted)).all()
-
-
-def test_only_the_crops_leave_the_store_when_the_device_resizes(store: Path) -> None:
-    loader = opened(store, on_device=True)
-    part = np.arange(len(SIZES))
-    batch, empty = loader.batches([part, part[:0]], 1, 24)
-    loader.close()
-    assert finished(empty).shape == (0, 24, 24, 3)
-    assert batch.labels.tolist() == (part % 3).tolist()
-    boxes = loader.crops(part, 1, 24).boxes
-    assert batch.images.shape == (len(part), boxes[:, 2:].max(), boxes[:, 2:].max(), 3)
-    for sample, (top, left, height, width) in enumerate(boxes):
-        stored = stored_image(loader.store, sample)[top : top + height, left : left + width]
-        assert (batch.images[sample, :height, :width].numpy() == stored).all()
 
 
 def test_an_evaluation_larger_than_the_stored_images_is_refused_before_any_is_read(store: Path) -> None:

@@ -17,7 +17,7 @@ from image_classification.loaders import crop_kernel, ffcv_loader
 from image_classification.loaders.loader import LoadedBatch, Loader
 from image_classification.loaders.registry import LOADERS
 from image_classification.settings import LoaderName
-from image_classification.stores.manifest import FORMAT_SETTINGS, MANIFEST, Format, StoreConfig, describe_store
+from image_classification.stores.manifest import FORMAT_SETTINGS, MANIFEST, Format, StoreConfig
 from judging.ground.errors import DataError, UsageError
 from tests.image_classification.small_image_data import CPU, FOLDER
 from tests.image_classification.small_image_data import LOADERS as LOADER_STORES
@@ -129,14 +129,6 @@ def test_all_problems_are_reported_at_once(copied: Path, monkeypatch: pytest.Mon
     found = problems("ffcv", JPEG, copied, eval_size=30)
     for message in ("needs ffcv", "ffcv reads format beton", "no split evaluation", "missing", "data.eval_resize"):
         assert sum(message in problem for problem in found) == 1, message
-
-
-def test_stores_are_described_by_format_and_size() -> None:
-    assert describe_store(StoreConfig()) == "folder, original size"
-    assert describe_store(StoreConfig(format="raw", size=160, shape="square")) == "raw, square 160 px"
-    assert describe_store(StoreConfig(format="beton", size=500)) == (
-        "beton, longest side 500 px, 50% JPEG of quality 90"
-    )
 
 
 def test_raw_crops_are_compiled_before_the_loader_opens(prepared: dict[Format, Path]) -> None:

@@ -83,11 +83,6 @@ def test_working_in_slices_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> N
     assert (resampled(images, boxes, flips, 23) == whole).all()
 
 
-def test_images_are_channels_last_in_memory() -> None:
-    images, boxes, flips = (torch.from_numpy(values) for values in drawn(8, 3, 9, 9))
-    assert resample(images, boxes, flips, 5).is_contiguous(memory_format=torch.channels_last)
-
-
 @pytest.mark.gpu
 def test_a_gpu_is_within_one_level_of_pillow_and_waits_for_nothing() -> None:
     images, boxes, flips = drawn(9, 64, 256, 341)

@@ -1,12 +1,10 @@
 """JPEG decoding in threads: crops and pixels of the reference, unusual files, and errors."""
 
-import threading
 from contextlib import AbstractContextManager, closing
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import psutil
 import pytest
 import torch
 from PIL import Image
@@ -82,26 +80,6 @@ def test_a_crop_is_never_decoded_smaller_than_the_image_made_of_it(side: int, si
     assert [divisor_of(factor * size, size) for factor in (4, 7, 8, 100)] == [4, 4, 8, 8]
 
 
-def test_the_decoder_is_asked_for_exactly_the_divided_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    shapes = []
-    decode = simplejpeg.decode_jpeg
-
-    def note(*args: object, **named: object) -> object:
-        made = decode(*args, **named)
-        shapes.append(made.shape)
-        return made
-
-    monkeypatch.setattr(simplejpeg, "decode_jpeg", note)
-    sizes = [(395, 503), (401, 399), (396, 501), (400, 504)]
-    folder = make_folder(tmp_path, {f"train/a/{n}.jpg": encoded(smooth(*sides, n)) for n, sides in enumerate(sizes)})
-    for epoch in range(1, 9):
-        shapes.clear()
-        _images(folder, [0, 1, 2, 3], 40, train=True, epoch=epoch, workers=1)
-        boxes, _ = train_crops(0, epoch, np.arange(4), np.array(sizes), flip="random")
-        divisors = [divisor_of(min(box[2:]), 40) for box in boxes.tolist()]
-        assert shapes == [(-(-h // d), -(-w // d), 3) for (h, w), d in zip(sizes, divisors, strict=True)]
-
-
 def test_images_of_other_kinds_match_the_reference(tmp_path: Path) -> None:
     image, small = smooth(300, 260), smooth(90, 113)
     files = {
@@ -166,17 +144,3 @@ def test_an_evaluation_image_smaller_than_the_crop_gets_black_around_it_as_in_th
     assert (ours[0, :, :14] == 0).all()
     assert (ours[1, :, :, :14] == 0).all()
     assert (ours.int() - theirs.int()).abs().max() <= 2
-
-
-def test_no_threads_but_its_own_are_started_and_those_end(folder: Path) -> None:
-    process, before, settings = psutil.Process(), set(threading.enumerate()), torch.get_num_threads()
-    torch.set_num_threads(4)
-    try:
-        with _open(folder, workers=2) as loader:
-            started = process.num_threads()
-            for epoch in range(1, 4):
-                list(loader.batches([np.arange(40)], epoch, 160))  # large enough for torch to think of more threads
-            assert process.num_threads() == started
-    finally:
-        torch.set_num_threads(settings)
-    assert set(threading.enumerate()) <= before

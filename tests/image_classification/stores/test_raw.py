@@ -45,23 +45,6 @@ def test_images_of_any_size_come_back_resized_as_pillow_does(sizes: list[tuple[i
             assert np.array_equal(stored, np.asarray(reference.resize((width, height), Image.Resampling.BILINEAR)))
 
 
-@pytest.mark.parametrize("resize", [8, 19, 64])
-def test_evaluation_images_have_torchvisions_centre(tmp_path: Path, resize: int, torchvision: object) -> None:
-    from torchvision.transforms.v2 import CenterCrop, Compose, Resize
-
-    images, split, crop = small_stores.given(SIZES), f"evaluation_{resize}", resize - 1
-    small_stores.make_store(tmp_path, StoreConfig(format="raw", size=12), {split: images})
-    opened = RawImages(tmp_path, split)
-    reference = Compose([Resize(resize), CenterCrop(crop)])
-    for place, image in enumerate(images):
-        stored = small_stores.stored_image(opened, place)
-        assert min(stored.shape[:2]) == resize
-        top, left = round((stored.shape[0] - crop) / 2), round((stored.shape[1] - crop) / 2)
-        assert np.array_equal(
-            stored[top : top + crop, left : left + crop], np.asarray(reference(small_stores.decoded(image)))
-        )
-
-
 def test_only_squares_and_evaluation_make_an_image_larger() -> None:
     config, square = StoreConfig(format="raw", size=160), StoreConfig(format="raw", size=160, shape="square")
     assert stored_size(100, 50, config, "train") == (100, 50)
@@ -69,16 +52,6 @@ def test_only_squares_and_evaluation_make_an_image_larger() -> None:
     assert stored_size(100, 50, square, "train") == (160, 160)
     assert stored_size(100, 50, square, "evaluation_256") == (512, 256)
     assert resized(375, 500, 256) == (256, 341)
-
-
-@pytest.mark.parametrize("mode", ["L", "P", "CMYK", "RGBA", "LA", "1"])
-def test_every_mode_becomes_rgb_as_pillow_converts_it(tmp_path: Path, mode: str) -> None:
-    kind = "TIFF" if mode == "CMYK" else "PNG"
-    image = small_stores.Given("train/ant/x", 0, small_stores.encoded(small_stores.smooth(9, 14), kind, mode))
-    small_stores.make_store(tmp_path, StoreConfig(format="raw", size=32), {"train": [image]})
-    assert np.array_equal(
-        small_stores.stored_image(RawImages(tmp_path, "train"), 0), np.asarray(small_stores.decoded(image))
-    )
 
 
 def test_opening_reads_no_pixel_and_a_shard_of_another_size_is_named(tmp_path: Path) -> None:

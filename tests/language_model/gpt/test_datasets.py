@@ -1,7 +1,6 @@
 """Batches are pure functions of the step, and evaluation predicts every token once."""
 
 from collections.abc import Callable
-from contextlib import closing
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -37,21 +36,6 @@ def opened(
     base, data = shakespeare_baseline(), GptDataConfig(sampling=sampling, eval_batch=6, eval_sequences=eval_sequences)
     config = replace(base, seed=7, model=replace(base.model, context=length), data=data)
     return open_batches(config, store.folder, ProcessGroup(rank, world_size, rank, CPU))
-
-
-@BOTH
-def test_a_thread_makes_the_batches_that_the_loop_would_make(store: TokenStore, sampling: Sampling) -> None:
-    config, ranks, seen = opened(store, sampling).config, ProcessGroup(0, 1, 0, CPU), []
-    for ahead in (0, 2):
-        data = TokenBatches(config, store.tokens("train"), store.tokens("validation"), ranks, ahead=ahead)
-        with closing(data):
-            made = list(islice(data.train(), 5))
-            evaluated = list(data.evaluation())
-            made += islice(data.train(5), 9)
-        seen.append([*made, *evaluated])
-    for batch, other in zip(*seen, strict=True):
-        assert torch.equal(batch.inputs, other.inputs) and torch.equal(batch.targets, other.targets)
-        assert batch.global_samples == other.global_samples
 
 
 @BOTH

@@ -104,23 +104,6 @@ def test_no_switch_lets_a_token_see_a_later_one(switch: str) -> None:
         assert not torch.equal(before[:, place - 1], after[:, place - 1])
 
 
-def test_documents_of_a_row_have_the_losses_that_they_have_alone() -> None:
-    model, tokens = made(document_attention=True, positions="rotary"), drawn()
-    alone = made(positions="rotary")
-    alone.load_state_dict(model.state_dict())
-    logits = model(tokens[:1, :12])
-    for begin, end in ((0, 5), (5, 9), (9, 12)):  # rotary positions are relative, so a document may begin anywhere
-        torch.testing.assert_close(logits[:, begin:end], alone(tokens[:1, begin:end]), atol=1e-5, rtol=1e-5)
-
-
-def test_a_stack_of_windows_sees_as_far_as_its_layers_reach() -> None:
-    model, tokens = made(attention_window=3, layers=2), drawn(1)
-    changed = tokens.clone()
-    changed[:, 2] = (tokens[:, 2] + 1) % 39
-    differ = (model(tokens[:, :12]) != model(changed[:, :12])).any(-1)[0]
-    assert differ.nonzero().flatten().tolist() == [2, 3, 4, 5, 6]  # 2 + 2 layers x (3 - 1) tokens back
-
-
 def test_value_embeddings_begin_with_half_of_each() -> None:
     fresh = build_model(replace(BASELINE, value_embeddings=2), 0)
     assert isinstance(fresh, Decoder) and fresh.value_mixture is not None

@@ -3,11 +3,9 @@
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from judging.ground.errors import DataError, UsageError
-from language_model.gpt import encoding as encoding_module
 from language_model.gpt import tokens as module
 from language_model.gpt.tokens import MANIFEST, SPLITS, TokenStore, prepare_tokens
 from tests.language_model.gpt import decoding
@@ -61,29 +59,6 @@ def test_byte_pair_documents_end_with_the_token_for_it(
     for files in ({"encoder": encoder}, {"merges": merges}):
         with pytest.raises(UsageError, match=r"encoder\.json \(--vocabulary\) and vocab\.bpe"):
             prepare_tokens([tmp_path / "one"], tmp_path / "other", **files)
-
-
-@pytest.mark.parametrize("encoding", ["characters", "gpt2"])
-def test_bytes_do_not_depend_on_the_piece_size(
-    source: Path, tmp_path: Path, byte_pairs: tuple[Path, Path], encoding: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    files = []
-    encoder, merges = byte_pairs if encoding == "gpt2" else (None, None)
-    for number, piece in enumerate((100, 1 << 20)):
-        out = tmp_path / str(number)
-        monkeypatch.setattr(encoding_module, "PIECE_BYTES", piece)
-        manifest = prepare_tokens([source, source], out, encoder=encoder, merges=merges)
-        assert manifest.encoding == encoding
-        files.append({path.name: path.read_bytes() for path in out.iterdir()})
-    assert files[0] == files[1]
-    assert set(files[0]) == {MANIFEST, "train.tokens", "validation.tokens"}
-
-
-def test_tokens_are_mapped_and_not_read(folder: Path) -> None:
-    tokens = TokenStore(folder).tokens("train")
-    assert isinstance(tokens, np.memmap) and tokens.dtype == np.dtype("<u2")
-    with pytest.raises(ValueError, match="read-only"):
-        tokens[0] = 1
 
 
 def test_a_missing_or_resized_file_is_named(folder: Path) -> None:

@@ -50,15 +50,6 @@ def test_of_the_masked_80_percent_are_mask_10_percent_random_and_10_percent_kept
     assert abs(histogram / len(drawn) - 0.1).max() < 4 * (0.09 / len(drawn)) ** 0.5
 
 
-def test_masked_places_are_uniform_over_the_sequence() -> None:
-    random, tokens = Random(7), [2, *range(100, 298), 3, 99, 3]
-    counts = np.zeros(len(tokens))
-    for _ in range(3000):
-        counts[mask(tokens, TextSettings(), SPECIAL, 1000, random)[1]] += 1
-    inner = counts[[*range(1, 199), 200]]
-    assert abs(inner - inner.mean()).max() < 5 * inner.mean() ** 0.5
-
-
 @given(st.integers(1, 5000), st.integers(1, 5000))
 def test_every_nth_sequence_is_chosen_or_all_where_fewer(count: int, wanted: int) -> None:
     found = chosen(count, wanted)

@@ -99,12 +99,6 @@ def test_cutting_shortens_the_longer_at_both_ends_and_no_further(a: int, b: int,
         assert list(shortened) == list(range(shortened[0], shortened[0] + len(shortened)))
 
 
-def test_cutting_takes_from_the_front_as_often_as_from_the_back() -> None:
-    random = Random(3)
-    fronts = sum(cut(array("I", range(300)), array("I", [9]), 101, random)[0][0] for _ in range(50))
-    assert abs(fronts - 5000) < 4 * (50 * 200 * 0.25) ** 0.5
-
-
 @settings(max_examples=50)
 @given(corpora(), st.integers(8, 64), st.integers(0, 10**6))
 def test_sequences_are_cls_first_sep_second_sep(documents: Corpus, longest: int, seed: int) -> None:

@@ -1,7 +1,6 @@
 """What was written is what is read, in any order; a store that is not whole is refused by the name of the file."""
 
 import json
-import mmap
 from pathlib import Path
 
 import numpy as np
@@ -99,20 +98,6 @@ def test_reading_gives_back_what_was_written_in_the_order_asked(tmp_path: Path, 
             assert record.labels.tolist() == [label for number in wanted for label in content[number][3]]
 
 
-def test_only_chosen_sequences_are_written(tmp_path: Path) -> None:
-    content = rows(20, 900, 5)
-    chosen = np.array([0, 3, 9, 10, 19])
-    parts = [part(content[:9], "evaluation", 900), part(content[9:], "evaluation", 900)]
-    _, facts = write_split(tmp_path, "evaluation", parts, chosen)
-    assert facts.sequences == 5
-    index = np.load(tmp_path / "evaluation" / "index.npy")
-    assert index[:, 0].tolist() == [len(content[number][0]) for number in chosen]
-    tokens = np.fromfile(tmp_path / "evaluation" / "tokens.bin", dtype="<u2")
-    assert tokens.tolist() == [token for number in chosen for token in content[number][0]]
-    labels = np.fromfile(tmp_path / "evaluation" / "labels.bin", dtype="<u2")
-    assert labels.tolist() == [label for number in chosen for label in content[number][3]]
-
-
 @pytest.mark.parametrize("name", ["train/tokens.bin", "vocab.txt"])
 def test_a_cut_off_an_overlong_and_a_missing_file_are_refused_by_name(folder: Path, name: str) -> None:
     path = folder / name
@@ -156,14 +141,6 @@ def test_an_index_that_contradicts_the_tokens_or_the_longest_sequence_is_refused
     write_store(tmp_path, rows(20, 900, 1), rows(5, 900, 2), 900, max_length=20)
     with pytest.raises(DataError, match=r"train/index\.npy has a sequence of \d+ tokens, longer than 20"):
         text_store.RaggedStore(tmp_path, "train")
-
-
-def test_opening_touches_no_token(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = text_store.RaggedStore(folder, "train")
-    assert isinstance(store._tokens, np.memmap)
-    assert isinstance(store._tokens._mmap, mmap.mmap)  # type: ignore[attr-defined]
-    (folder / "train/tokens.bin").write_bytes(b"\x07\x00" * len(store._tokens))
-    assert set(store.read(np.arange(3)).tokens.tolist()) == {7}
 
 
 @pytest.mark.parametrize(

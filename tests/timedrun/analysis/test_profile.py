@@ -119,12 +119,6 @@ def test_times_are_those_of_the_calls_and_the_estimate_integrates_them(config: R
     assert name == "computing" and part.bound == pytest.approx(600 / (600 - 6 * 80))
 
 
-def test_a_planted_slow_method_is_the_bottleneck(config: RunConfig) -> None:
-    profile = profile_of(Toy(config, SPEC, method=30).train(8))
-    assert profile.bottleneck[0] == "method slow_method"
-    assert profile.parts["method slow_method"].seconds == pytest.approx(30 * 80)
-
-
 def test_a_planted_slow_loader_is_the_bottleneck_where_it_is_slow(config: RunConfig) -> None:
     toy = Toy(config, IN_SAMPLES)
     toy.loading = lambda step: 0.5 if step < 30 else 100

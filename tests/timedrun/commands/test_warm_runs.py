@@ -47,11 +47,11 @@ def test_each_run_has_its_own_exit_code_and_process_group_and_no_more_imports(
     def run(*overrides: str) -> int:
         return run_child(["python", "-m", "timedrun", *run_words(tmp_path, *overrides)], parent=parent)[0]
 
-    assert run() == ExitCode.OK
-    (server,) = psutil.Process().children()
+    assert run() == ExitCode.OK and parent._process is not None
+    server = parent._process.pid
     assert run("--no-such-option", "3") == ExitCode.USAGE
     assert run("--results", str(tmp_path / "missed"), "--evaluation.target", "0.9999") == ExitCode.TARGET_NOT_REACHED
-    assert psutil.Process().children() == [server] and os.getpgid(server.pid) == server.pid
+    assert parent._process.pid == os.getpgid(server) == server
 
 
 def test_a_signal_reaches_the_run_which_ends_as_a_started_one(

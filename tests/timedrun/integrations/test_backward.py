@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from timedrun.methods import EMA, Hooks, Method, NoEffect, stack
+from timedrun.methods import EMA, Hooks, Method, NoEffect, Stack, stack
 from timedrun.methods.method import Compute, Position
 
 CALLS: list[str] = []
@@ -55,37 +55,55 @@ def no_calls(torchvision: ModuleType) -> None:
     CALLS.clear()
 
 
-def test_transformers_trainer_repeats_a_step_and_refuses_to_with_accumulation(tmp_path: Path) -> None:
+def transformers_trainer(speed: Stack, folder: Path, **given: Any) -> tuple[Any, Net]:
+    """Return the Trainer of three steps at a rate of 0.1, and its model."""
     transformers = pytest.importorskip("transformers")
     pytest.importorskip("accelerate")
     from timedrun.integrations.hugging_face import MethodsTrainer
 
-    def trainer(speed: Any, **given: Any) -> tuple[Any, Net]:
-        arguments = transformers.TrainingArguments(
-            output_dir=str(tmp_path), max_steps=3, per_device_train_batch_size=2, learning_rate=0.1, max_grad_norm=0,
-            lr_scheduler_type="constant", optim="sgd", report_to="none", disable_tqdm=True, use_cpu=True, **given,
-        )  # fmt: skip
-        model = Net()
-        data = [{"pixel_values": torch.ones(1)} for _ in range(8)]
-        return MethodsTrainer(speed, speed.model(model), arguments, train_dataset=data), model
+    arguments = transformers.TrainingArguments(
+        output_dir=str(folder), max_steps=3, per_device_train_batch_size=2, learning_rate=0.1, max_grad_norm=0,
+        lr_scheduler_type="constant", optim="sgd", report_to="none", disable_tqdm=True, use_cpu=True, **given,
+    )  # fmt: skip
+    model, data = Net(), [{"pixel_values": torch.ones(1)} for _ in range(8)]
+    return MethodsTrainer(speed, speed.model(model), arguments, train_dataset=data), model
 
-    whole, model = trainer(stack(Twice()))
+
+def test_transformers_trainer_repeats_a_step_and_refuses_to_with_accumulation(tmp_path: Path) -> None:
+    whole, model = transformers_trainer(stack(Twice()), tmp_path)
     whole.train()
     assert model.passes == 6 and CALLS == ["backward", "gradients"] * 3
     assert model.w.item() == pytest.approx(-0.3)  # the gradients of one pass
     with pytest.raises(ValueError, match="twice acts on `backward`"):
-        trainer(stack(Twice()), gradient_accumulation_steps=2)
-    plain, model = trainer(stack())
+        transformers_trainer(stack(Twice()), tmp_path, gradient_accumulation_steps=2)
+    plain, model = transformers_trainer(stack(), tmp_path)
     plain.train()
     assert model.passes == 3 and model.w.item() == pytest.approx(-0.3)
 
 
-def test_lightning_repeats_a_step_of_a_methods_module_and_refuses_others() -> None:
-    pl = pytest.importorskip("pytorch_lightning")
-    from timedrun.integrations.lightning import MethodsCallback, MethodsModule
+UNREACHED = (EMA(half_life=40), "first effect after 20 optimizer steps", 0)  # refused before the first step
+IDLE = (Idle(), "nothing in this run: idle", 3)
 
-    class Trained:
-        def __init__(self, speed: Any) -> None:
+
+@pytest.mark.parametrize(
+    ("method", "words", "passes"), [UNREACHED, (EMA(half_life=40, update_interval=2), "", 3), IDLE]
+)
+def test_transformers_trainer_says_which_method_changes_nothing(
+    method: Method, words: str, passes: int, tmp_path: Path
+) -> None:
+    trainer, model = transformers_trainer(stack(method), tmp_path)
+    with pytest.raises(NoEffect, match=words) if words else nullcontext():
+        trainer.train()
+    assert model.passes == passes
+
+
+def fitted(speed: Stack, base: str = "MethodsModule", **given: Any) -> Net:
+    """Return the model that Lightning trained with `speed` in a module derived from `base`."""
+    pl = pytest.importorskip("pytorch_lightning")
+    from timedrun.integrations import lightning
+
+    class Module(getattr(lightning, base)):  # type: ignore[misc]
+        def __init__(self) -> None:
             super().__init__()
             self.net, self.speed = Net(), speed
 
@@ -96,91 +114,26 @@ def test_lightning_repeats_a_step_of_a_methods_module_and_refuses_others() -> No
         def configure_optimizers(self) -> torch.optim.Optimizer:
             return torch.optim.SGD(self.net.parameters(), lr=0.1)
 
-    class Module(Trained, MethodsModule):
-        pass
+    module = Module()
+    pl.Trainer(
+        max_epochs=1, accelerator="cpu", callbacks=[lightning.MethodsCallback(speed)], logger=False,
+        enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False, **given,
+    ).fit(module, torch.utils.data.DataLoader(torch.ones(6, 1), batch_size=2))  # type: ignore[arg-type]  # fmt: skip
+    return module.net
 
-    class Other(Trained, pl.LightningModule):  # type: ignore[misc, name-defined]
-        pass
 
-    def fit(kind: Any, **given: Any) -> Any:
-        module = kind(stack(Twice()))
-        loader = torch.utils.data.DataLoader(torch.ones(6, 1), batch_size=2)  # type: ignore[arg-type]
-        pl.Trainer(
-            max_epochs=1, accelerator="cpu", callbacks=[MethodsCallback(module.speed)], logger=False,
-            enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False, **given,
-        ).fit(module, loader)  # fmt: skip
-        return module
-
-    module = fit(Module)
-    assert module.net.passes == 6 and CALLS == ["backward", "gradients"] * 3
-    assert module.net.w.item() == pytest.approx(-0.3)
-    with pytest.raises(ValueError, match=r"twice acts on `backward`.*derive Other from MethodsModule"):
-        fit(Other)
+def test_lightning_repeats_a_step_of_a_methods_module_and_refuses_others() -> None:
+    net = fitted(stack(Twice()))
+    assert net.passes == 6 and CALLS == ["backward", "gradients"] * 3
+    assert net.w.item() == pytest.approx(-0.3)
+    with pytest.raises(ValueError, match=r"twice acts on `backward`.*derive Module from MethodsModule"):
+        fitted(stack(Twice()), "LightningModule")
     with pytest.raises(ValueError, match="accumulate no gradients"):
-        fit(Module, accumulate_grad_batches=2)
+        fitted(stack(Twice()), accumulate_grad_batches=2)
 
 
-@pytest.mark.parametrize(("interval", "steps", "words"), [(20, 3, "first effect after 20 optimizer steps"), (2, 3, "")])
-def test_transformers_trainer_refuses_an_average_that_its_steps_do_not_reach(
-    interval: int, steps: int, words: str, tmp_path: Path
-) -> None:
-    transformers = pytest.importorskip("transformers")
-    pytest.importorskip("accelerate")
-    from timedrun.integrations.hugging_face import MethodsTrainer
-
-    arguments = transformers.TrainingArguments(
-        output_dir=str(tmp_path), max_steps=steps, report_to="none", disable_tqdm=True, use_cpu=True
-    )
-    speed = stack(EMA(half_life=40, update_interval=interval))
-    model, data = Net(), [{"pixel_values": torch.ones(1)}] * 8
-    trainer = MethodsTrainer(speed, speed.model(model), arguments, train_dataset=data)
-    with pytest.raises(NoEffect, match=words) if words else nullcontext():
-        trainer.train()
-    assert bool(model.passes) is not bool(words)  # it is refused before the first step
-
-
-def test_transformers_trainer_says_at_its_end_that_a_method_changed_nothing(tmp_path: Path) -> None:
-    transformers = pytest.importorskip("transformers")
-    pytest.importorskip("accelerate")
-    from timedrun.integrations.hugging_face import MethodsTrainer
-
-    arguments = transformers.TrainingArguments(
-        output_dir=str(tmp_path), max_steps=3, report_to="none", disable_tqdm=True, use_cpu=True
-    )
-    speed, model = stack(Idle()), Net()
-    trainer = MethodsTrainer(speed, speed.model(model), arguments, train_dataset=[{"pixel_values": torch.ones(1)}] * 8)
-    with pytest.raises(NoEffect, match="changed nothing in this run: idle"):
-        trainer.train()
-    assert model.passes == 3
-
-
-@pytest.mark.parametrize(
-    ("method", "words"),
-    [(EMA(half_life=40), "first effect after 20 optimizer steps"), (None, "nothing in this run: idle")],
-)
-def test_lightning_says_which_method_changes_nothing(method: Any, words: str) -> None:
-    pl = pytest.importorskip("pytorch_lightning")
-    from timedrun.integrations.lightning import MethodsCallback
-
-    class Module(pl.LightningModule):  # type: ignore[misc, name-defined]
-        def __init__(self) -> None:
-            super().__init__()
-            self.net = Net()
-
-        def training_step(self, batch: Tensor, index: int) -> Tensor:
-            return self.net(batch)["loss"]  # type: ignore[no-any-return]
-
-        def configure_optimizers(self) -> torch.optim.Optimizer:
-            return torch.optim.SGD(self.net.parameters(), lr=0.1)
-
-    def fit(**given: Any) -> int:
-        module = Module()
-        pl.Trainer(
-            accelerator="cpu", callbacks=[MethodsCallback(stack(method or Idle()))], logger=False,
-            enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False, **given,
-        ).fit(module, torch.utils.data.DataLoader(torch.ones(6, 1), batch_size=2))  # type: ignore[arg-type]  # fmt: skip
-        return module.net.passes
-
+@pytest.mark.parametrize(("method", "words"), [UNREACHED[:2], IDLE[:2]])
+def test_lightning_says_which_method_changes_nothing(method: Method, words: str) -> None:
     with pytest.raises(NoEffect, match=words):
-        fit(max_epochs=1)
-    assert fit(fast_dev_run=True) == 1  # a trial of the loop, whose methods have no time to act
+        fitted(stack(method), "LightningModule")
+    assert fitted(stack(method), fast_dev_run=True).passes == 1  # a trial of the loop, too short for methods to act

@@ -172,15 +172,3 @@ def test_chains_have_one_to_three_operations() -> None:
     off = torch.stack([(2.0 * mixed - images - chain).abs().flatten(1).amax(1) for chain in chains[1:]])
     assert off.min(0).values.max() <= 1
     assert off.argmin(0).bincount().min() > 50
-
-
-@pytest.mark.parametrize(("width", "alpha"), [(3, 1.0), (2, 0.3)])
-def test_weights_are_of_a_beta_and_a_dirichlet_distribution(width: int, alpha: float) -> None:
-    weights = chain_weights(width, alpha, random_bits(1, 1, np.arange(4000), "x", 1))
-    assert weights.sum(1) == pytest.approx(1)
-    mixed = 1 - weights[:, 0]
-    assert mixed.mean() == pytest.approx(0.5, abs=0.02)
-    assert mixed.var() == pytest.approx(1 / (4 * (2 * alpha + 1)), rel=0.08)
-    shares = weights[:, 1:] / mixed[:, None]
-    assert shares.mean(0) == pytest.approx(np.full(width, 1 / width), abs=0.03)
-    assert shares.var(0) == pytest.approx(np.full(width, (width - 1) / width**2 / (width * alpha + 1)), rel=0.1)

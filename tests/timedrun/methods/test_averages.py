@@ -194,16 +194,6 @@ def test_tensors_found_once_give_the_average_of_those_found_at_every_update() ->
             assert torch.equal(average, kept.state_dict()["shadow"][name]), (step, name)
 
 
-def test_an_update_after_the_first_does_not_walk_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    hooks = EMA(half_life=3, update_interval=1).hooks()
-    model, _ = train(3, hooks)
-    monkeypatch.delattr(nn.Module, "named_parameters")
-    hooks.after_step(model, 4)
-    with pytest.raises(AttributeError), hooks.evaluation(model):
-        pass
-    assert hooks.effect() == "4 updates of the moving average"
-
-
 def test_counters_are_averaged_in_double_precision() -> None:
     shadow = [torch.tensor(9_007_199_254_740), torch.tensor([3, -7])]
     current = [torch.tensor(9_007_199_254_993), torch.tensor([90, 100])]

@@ -35,8 +35,3 @@ def test_show_method_prints_the_card_or_the_nearest_name(capsys: pytest.CaptureF
     assert "Did you mean blurpool?" in capsys.readouterr().err
     assert main(["show", "methods"]) == ExitCode.USAGE
     assert main(["new", "benchmark", "methods"]) == ExitCode.USAGE
-
-
-def test_a_config_named_methods_is_still_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["show", "image_classification", "methods"]) == ExitCode.OK
-    assert "digits_methods" in capsys.readouterr().out

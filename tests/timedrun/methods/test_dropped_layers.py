@@ -1,7 +1,6 @@
 """Gyro dropout, stochastic depth and layer freezing: what is left out, when, at which rate, and in evaluation."""
 
 import copy
-import pickle
 from types import ModuleType
 
 import pytest
@@ -173,13 +172,6 @@ def test_other_libraries_blocks_and_blurred_convolutions(torchvision: ModuleType
     for name in ("test_resnet", "seresnet18"):
         model = stack(BlurPool(), StochasticDepth()).model(timm.create_model(name, pretrained=False, num_classes=4))
         assert model(torch.randn(2, 3, 64, 64)).shape == (2, 4)
-
-
-def test_blocks_that_are_skipped_can_be_pickled() -> None:
-    model = stack(StochasticDepth(kind="block")).model(network()).eval()
-    images = torch.randn(2, 3, 32, 32)
-    again = copy.deepcopy(model)  # by the same protocol as pickle
-    assert pickle.dumps(model) and torch.equal(again(images), model(images))
 
 
 def test_a_group_norm_whose_backward_pass_would_end_the_process_is_refused() -> None:

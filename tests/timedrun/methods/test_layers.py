@@ -156,12 +156,6 @@ def test_torchs_fused_encoder_layer_evaluates_with_the_product() -> None:
         torch.testing.assert_close(model(inputs), expected)
 
 
-def test_it_works_without_memory() -> None:
-    with torch.device("meta"):
-        model = stack(Factorize()).model(nn.Sequential(nn.Linear(512, 512)))
-    assert all(parameter.is_meta for parameter in model.parameters())
-
-
 def network() -> nn.Sequential:
     return nn.Sequential(
         nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16), nn.Conv2d(16, 4, 3, stride=2), nn.Flatten(), nn.Linear(4 * 9, 2)
@@ -182,13 +176,6 @@ def test_weights_and_inputs_are_converted_and_outputs_stay_the_same() -> None:
     assert speed.report == ["channels_last: 2 convolution weights"]
     rows = torch.randn(2, 5)
     assert speed.batch(rows, rows, 2)[0] is rows
-
-
-def test_it_goes_with_blurpool_in_either_order() -> None:
-    for methods in ((ChannelsLast(), BlurPool()), (BlurPool(), ChannelsLast())):
-        model = stack(*methods).model(network())
-        output = model[:3](torch.randn(2, 3, 9, 9).to(memory_format=torch.channels_last))
-        assert output.is_contiguous(memory_format=torch.channels_last)
 
 
 DECODER = replace(GPT2_DECODER, layers=1, hidden=32, heads=2, context=16, vocabulary=64, biases=False)

@@ -9,7 +9,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from timedrun.methods import ColOut, CutMix, CutOut, LabelSmoothing, Method, MixUp, ProgressiveResizing, stack
-from timedrun.methods.colout import kept
 from timedrun.methods.cutmix import clipped_box, cutmix, random_box
 from timedrun.methods.cutout import cutout
 from timedrun.methods.label_smoothing import smoothed
@@ -159,16 +158,6 @@ def test_rows_and_columns_stay_in_order_and_are_those_of_every_image() -> None:
             assert smaller.is_contiguous(memory_format=memory_format) == given.is_contiguous(
                 memory_format=memory_format
             )
-
-
-def test_every_line_stays_equally_often_in_another_draw_of_each_step() -> None:
-    random = np.random.RandomState(0)
-    count = torch.zeros(20)
-    for _ in range(3000):
-        lines = kept(20, 0.15, random)
-        assert len(lines) == 17 and (lines.diff() > 0).all()
-        count[lines] += 1
-    assert count / 3000 == pytest.approx(0.85, abs=0.03)
 
 
 @pytest.mark.parametrize(("progress", "size"), [(0.0, 98), (1.0, 167)])

@@ -3,7 +3,6 @@
 import copy
 from collections.abc import Callable
 from functools import partial
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -124,15 +123,6 @@ def test_filters_of_one_weight_are_left() -> None:
     model = speed.model(nn.Sequential(nn.Conv2d(3, 4, 1), nn.Conv2d(4, 4, 1, groups=4)))
     assert all(layer.weight.any() for layer in model)  # type: ignore[union-attr, operator]
     assert speed.report == ["weight_standardization: 1 convolutions; 1 of one weight a filter left as they were"]
-
-
-def test_timms_layer_computes_the_same(torchvision: ModuleType) -> None:
-    timm = pytest.importorskip("timm.layers")
-    theirs = timm.StdConv2d(3, 5, 3, padding=1, eps=1e-10)
-    ours = nn.Conv2d(3, 5, 3, padding=1, bias=False)
-    ours.weight.data.copy_(theirs.weight)
-    images = torch.randn(2, 3, 8, 8)
-    torch.testing.assert_close(stack(WeightStandardization()).model(ours)(images), theirs(images), atol=1e-5, rtol=1e-4)
 
 
 def test_the_last_convolutions_can_be_left_out_and_a_plain_layer_remains() -> None:

@@ -130,15 +130,6 @@ def test_adaptive_bounds_each_filter_row_and_vector_by_its_weights() -> None:
     assert hooks.effect() == "1 steps clipped to adaptive 0.2"
 
 
-def test_the_steps_that_were_clipped_are_counted() -> None:
-    model = nn.Linear(1, 1, bias=False)
-    hooks = GradientClipping(threshold=2.0).hooks()
-    for step, size in enumerate([1.0, 3.0, 2.0, 5.0]):
-        model.weight.grad = torch.full((1, 1), size)
-        hooks.gradients(model, Position(step, 0.0))
-    assert hooks.effect() == "2 steps clipped to norm 2.0"
-
-
 SAMPLES = torch.arange(8.0).view(8, 1, 1, 1)
 
 

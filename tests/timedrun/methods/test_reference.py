@@ -316,11 +316,6 @@ def test_the_source_of_an_imported_module_runs_and_not_bytecode_beside_it(here: 
     assert vars(named(f"baseline+{OWN}").methods[-1])["rate"] == 0.5
 
 
-def test_a_subclass_of_a_method_of_timedrun_has_a_name_of_its_own(here: Path) -> None:
-    slower = named("baseline+own_module_of_test:Slower").methods[-1]
-    assert slower.name == "own_module_of_test:Slower"
-
-
 def test_an_ablation_leaves_an_own_method_out_in_folders_that_can_be_named(here: Path) -> None:
     (full,) = sides_of(find("image_classification"), [f"baseline+{OWN}+ema"], None, [])
     sides, _ = ablation(full, None)
@@ -417,8 +412,8 @@ def test_a_method_written_by_new_is_raced_packaged_and_run_again_only_if_its_cop
     assert main(["new", "method", "own_module_of_test_new"]) == ExitCode.USAGE
     own = "own_module_of_test_new:OwnModuleOfTestNew"
     assert "emplate" not in (here / "own_module_of_test_new.py").read_text()
-    done = timedrun("run", "image_classification", f"smoke+{own}", "--data", "synthetic", "--threads", "1", "--ranks",
-                    "2", "--runs", "5", "--results", "set")  # fmt: skip
+    smoke = ("image_classification", f"smoke+{own}", "--data", "synthetic", "--threads", "1", "--ranks", "2")
+    done = timedrun("run", *smoke, "--results", "set")
     assert done.returncode == ExitCode.OK, done.stderr
     provenance = json.loads((here / "set/run_0/provenance.json").read_text())
     source = here / "own_module_of_test_new.py"
@@ -430,7 +425,8 @@ def test_a_method_written_by_new_is_raced_packaged_and_run_again_only_if_its_cop
     assert main(["package", "set", "--out", "edited"]) == ExitCode.ERROR
     assert "was changed after the runs" in capsys.readouterr().err
     source.write_text(text)
-    assert main(["package", "set", "--out", "package"]) == ExitCode.OK
+    assert main(["package", "set", "--out", "package"]) == ExitCode.ERROR
+    assert "requires exactly 5" in capsys.readouterr().out  # and else nothing
     (copy,) = (here / "package").rglob("own_methods/own_module_of_test_new.py")
     assert copy.read_text() == text
 
@@ -452,7 +448,7 @@ def test_a_method_in_the_folder_of_an_own_benchmark_needs_no_registration(here: 
     shutil.move(here / "own_module_of_test.py", folder / "speed.py")
     configs = (folder / "configs.py").read_text().replace("methods = (", "methods = (Halved(), ")
     (folder / "configs.py").write_text(configs.replace("@dataclass", "from .speed import Halved\n\n\n@dataclass", 1))
-    done = timedrun("race", "own_benchmark_of_test", "baseline", "methods", "--runs", "1", "--results", "race")
+    done = timedrun("race", "own_benchmark_of_test", "methods", "--runs", "1", "--results", "race")
     assert done.returncode == ExitCode.OK, done.stderr
     assert '"own_benchmark_of_test.speed:Halved"' in (here / "race/sides/spirals_methods.json").read_text()
     assert (here / "race/spirals_methods/result_0.txt").exists()

@@ -1,6 +1,5 @@
 """A stack of methods: order, contexts, pairs, and that a method which did nothing is named."""
 
-import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -274,13 +273,6 @@ def test_a_method_can_run_several_passes_and_change_their_gradients() -> None:
     assert model.weight.grad == 13 and passes == [False, True]
 
 
-def test_stages_order_the_methods() -> None:
-    surgery = methods.ChannelsLast(), methods.BlurPool(), methods.LogBias()
-    speed = stack(EMA(), LabelSmoothing(), ProgressiveResizing(), *surgery)
-    stages = [Stage.MODEL, Stage.MODEL, Stage.FORMAT, Stage.SIZE, Stage.TARGETS, Stage.WEIGHTS]
-    assert [method.stage for method in speed.methods] == stages
-
-
 def test_a_step_that_was_not_begun_is_refused() -> None:
     speed, model = stack(LabelSmoothing()), nn.Linear(2, 2)
     labels = torch.tensor([0])
@@ -314,20 +306,16 @@ def test_random_streams_differ_by_seed_step_rank_and_micro_batch_and_nothing_els
     assert all(other.rand(4).tolist() != first for other in [*others, at.random("cutmix")])
 
 
-PAIRS = [
-    (first, second)
-    for first, second in itertools.combinations(REGISTRY, 2)
-    if (first in TOKENS) == (second in TOKENS) or "ema" in (first, second)  # the others: images with tokens
-]
-
-
-@pytest.mark.parametrize(("first", "second"), PAIRS)
-def test_every_pair_trains_or_is_refused_by_name(first: str, second: str) -> None:
-    a, b = example(first), example(second)
-    make = TokenRun if first in TOKENS or second in TOKENS else SmallRun
-    # A small run has a group norm, whose backward pass on a CPU ends the process in this pair.
-    if second in a.clashes or first in b.clashes or {first, second} == {"channels_last", "layer_freezing"}:
-        with pytest.raises(ValueError, match=f"{first}.*{second}|{second}.*{first}"):
-            make(a, b)
-        return
-    make(a, b).steps(1, 3)  # the second is past the delays of the examples
+@pytest.mark.parametrize("first", REGISTRY)
+def test_every_pair_trains_or_is_refused_by_name(first: str) -> None:
+    for second in [*REGISTRY][[*REGISTRY].index(first) + 1 :]:
+        if (first in TOKENS) != (second in TOKENS) and "ema" not in (first, second):  # images with tokens
+            continue
+        a, b = example(first), example(second)
+        make = TokenRun if first in TOKENS or second in TOKENS else SmallRun
+        # A small run has a group norm, whose backward pass on a CPU ends the process in this pair.
+        if second in a.clashes or first in b.clashes or {first, second} == {"channels_last", "layer_freezing"}:
+            with pytest.raises(ValueError, match=f"{first}.*{second}|{second}.*{first}"):
+                make(a, b)
+        else:
+            make(a, b).steps(2, 3)  # past the delays of the examples

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from timedrun.methods import REGISTRY, Method, NoEffect, stack
 
-FAMILIES = ("test_byobnet", "test_coatnet", "test_efficientnet_gn", "test_resnet", "test_vit3")
+FAMILIES = ("test_coatnet", "test_efficientnet_gn", "test_resnet")
 """A model of each; 45 passed in benchmarks/timm_models.py of commit 475baedb."""
 SETTINGS: dict[str, dict[str, Any]] = {
     "factorize": {"min_channels": 32, "min_features": 32},

@@ -17,7 +17,7 @@ from judging.ground.result_files import ResultPaths, next_number
 from timedrun.benchmark import find
 from timedrun.config import RunConfig
 from timedrun.distributed.launch_env import LaunchEnv
-from timedrun.methods import EMA, SAM, CutMix, CutOut, LabelSmoothing, Method, MixUp, SelectiveBackprop
+from timedrun.methods import EMA, SAM, CutMix, CutOut, LabelSmoothing, MixUp, SelectiveBackprop
 from timedrun.preflight import checks
 from timedrun.preflight.hints import method_hints
 from timedrun.run.worker import LaunchOptions
@@ -250,7 +250,3 @@ def test_a_regularizer_in_a_short_run_is_pointed_out() -> None:
     (short,) = method_hints([MixUp(), EMA()], 66, "imagenet")
     assert short.startswith("mixup is a regularizer") and "this run has 66 of imagenet" in short
     assert method_hints([MixUp()], 67, "imagenet") == method_hints([MixUp()], None, "imagenet") == []
-
-
-def test_a_method_without_a_card_has_no_hint() -> None:
-    assert method_hints([Method(), Method()], 1, "imagenet") == []

@@ -61,20 +61,19 @@ def measured(build_step: BuildStep, config: RunConfig, micro: int, path: Path) -
     return allocated(step, path)
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize(
     ("build_step", "config", "micro", "tolerance"),
     [
-        pytest.param(build_bert, BERT, 4, 0.001, id="bert"),
-        pytest.param(build_bert, replace(BERT, speed=replace(CPU_SPEED_UPS, attention="eager")), 4, 0.001, id="eager"),
-        pytest.param(build_gpt, shakespeare_modern(), 4, 0.001, id="gpt"),
-        pytest.param(build_images, cifar10_methods(), 16, 0.1, id="images"),  # oneDNN's workspaces are in no tensor
+        (build_bert, BERT, 4, 0.001),
+        (build_bert, replace(BERT, precision="bf16", speed=replace(CPU_SPEED_UPS, attention="eager")), 4, 0.001),
+        (build_gpt, shakespeare_modern(), 4, 0.001),
+        (build_images, replace(cifar10_methods(), precision="bf16"), 16, 0.1),  # oneDNN's workspaces are in no tensor
     ],
+    ids=["bert", "eager bert in bf16", "gpt", "images in bf16"],
 )
 def test_gradients_and_activations_are_those_of_a_real_step(
-    build_step: BuildStep, config: RunConfig, micro: int, tolerance: float, precision: Any, tmp_path: Path
+    build_step: BuildStep, config: RunConfig, micro: int, tolerance: float, tmp_path: Path
 ) -> None:
-    config = replace(config, precision=precision)
     memory = estimate(build_step, config, 1, micro, cuda=False)
     model, *_ = build_step(config)
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
@@ -106,11 +105,9 @@ def test_state_that_outlives_a_step_is_counted_by_its_kind() -> None:
 
 def test_the_largest_micro_batch_that_fits_is_named_and_the_next_divisor_does_not_fit() -> None:
     config = replace(BERT, global_batch=12)
-    sizes = {size: estimate(build_bert, config, 2, size).total for size in (1, 2, 3, 6)}
-    assert list(sizes.values()) == sorted(sizes.values())
-    for size, total in list(sizes.items())[1:3]:
-        fitting = largest(build_bert, config, 2, total)
-        assert fitting is not None and fitting.micro == size and fitting.total == total
+    sizes = {size: estimate(build_bert, config, 2, size).total for size in (1, 3)}
+    fitting = largest(build_bert, config, 2, sizes[3])
+    assert fitting is not None and fitting.micro == 3 and fitting.total == sizes[3] > sizes[1]
     assert largest(build_bert, config, 2, sizes[1] - 1) is None
     assert room(80 * GIB) == 74 * GIB
 

@@ -158,16 +158,6 @@ def test_a_file_of_another_or_no_step_or_rank_is_skipped(tmp_path: Path, capsys:
     assert "step_00000020.pt is of rank 0, in the folder of rank 1" in warned
 
 
-def test_each_file_is_read_once_also_those_with_all_inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for rank, steps in enumerate(([10, 20, 40], [10, 30, 50])):
-        for step in steps:
-            checkpoint_file.save(checkpoint_path(tmp_path / f"rank_{rank}", step), content(step, rank))
-    load, read = checkpoint_file.load, []
-    monkeypatch.setattr(checkpoint_file, "load", lambda path: (read.append(path), load(path))[1])
-    assert newest(tmp_path) == [(10, 0), (10, 1)]
-    assert len(read) == len(set(read)) == 6
-
-
 @pytest.mark.parametrize("alien", [0, 1])
 def test_a_checkpoint_of_another_run_is_refused_on_all_ranks_and_nothing_is_changed(tmp_path: Path, alien: int) -> None:
     save_all(tmp_path, [10, 20])

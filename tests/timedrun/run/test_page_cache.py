@@ -2,7 +2,6 @@
 
 import mmap
 import os
-import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +19,6 @@ from timedrun.run.page_cache import (
     available_memory,
     clear_on_every_node,
     drop_file,
-    evenly,
     resident,
 )
 
@@ -83,12 +81,6 @@ def test_an_unknown_share_has_a_reason_also_for_others_files(tmp_path: Path, mon
     monkeypatch.setattr(page_cache, "_mincore_is_true", lambda descriptor: False)
     residency = resident([file])
     assert (residency.fraction, residency.bytes) == (None, 10) and "owner" in residency.reason
-
-
-def test_evenly_returns_all_of_few_and_spaced_ones_of_many() -> None:
-    assert evenly(4, 5) == [0, 1, 2, 3]
-    assert evenly(10, 5) == [0, 2, 4, 6, 8]
-    assert len(set(evenly(1_281_167, 1_000))) == 1_000
 
 
 MOUNTS = """\
@@ -173,31 +165,6 @@ def test_data_larger_than_the_available_memory_are_refused(files: list[Path]) ->
     assert reader._thread is None
     assert (reader.ended, reader.complete, reader.bytes) == (True, False, 0)
     assert "3010001 bytes" in reader.reason and "3010000 bytes" in reader.reason
-
-
-def test_a_stopped_read_ahead_reads_no_further_chunk(files: list[Path]) -> None:
-    gate, there = threading.Event(), threading.Event()
-
-    def listed() -> Iterator[Path]:
-        yield files[0]
-        pytest.fail("went on")
-
-    class Slow(threading.Event):
-        def is_set(self) -> bool:
-            there.set()
-            gate.wait(20)
-            return super().is_set()
-
-    reader = ReadAhead(listed(), 3_000_000, memory=1 << 40)
-    reader._stop = Slow()
-    reader.start()
-    assert there.wait(20)
-    reader.stop()  # does not wait for the chunk
-    assert reader.reason == "stopped"
-    gate.set()
-    wait(reader)
-    assert reader.bytes == page_cache.CHUNK_BYTES
-    assert not reader.complete
 
 
 def test_a_file_that_cannot_be_read_ends_it_with_a_reason_without_a_path(files: list[Path], tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.timedrun.distributed.thread_ranks import CPU, Meeting, ThreadRanks, on_all
+from tests.timedrun.distributed.thread_ranks import on_all
 from timedrun.distributed.failure import ReplicaDivergence
 from timedrun.run.replica_check import Replicas
 
@@ -108,15 +108,3 @@ def test_the_ranks_outside_the_majority_are_named(seeds: tuple[int, ...], messag
 def test_the_first_different_parameter_is_named_with_its_norms() -> None:
     message = str(compared(network(), network(), network(0, fill("2.bias", 3.0), fill("7.bias", 3.0)))[2])
     assert "in 2 of 64 parameters, first in model.2.bias (norm 24, sum 192 on rank 2, norm 0." in message
-
-
-def test_a_comparison_takes_one_collective_a_step_and_none_with_one_rank() -> None:
-    meeting = Meeting(1)
-    ranks = ThreadRanks(0, 2, 0, CPU, meeting)
-    replicas = Replicas(ranks, {"model": network()})
-    for step, calls in ((3, 1), (3, 1), (4, 2)):
-        replicas.require_same(step)
-        assert meeting.gathered == calls
-    Replicas(ThreadRanks(0, 1, 0, CPU, meeting), {"model": network()}).require_same(1)
-    Replicas(ranks, {"optimizer": torch.optim.SGD(network().parameters(), 0.1)}).require_same(1)
-    assert meeting.gathered == 2

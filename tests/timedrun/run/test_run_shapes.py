@@ -16,7 +16,7 @@ from timedrun.preflight.dry_run import SimulatedClock
 from timedrun.run.blocks import Outcome
 from timedrun.run.timed_run import TimedRun
 
-SHAPES = 30
+SHAPES = 16
 
 
 class Shape:

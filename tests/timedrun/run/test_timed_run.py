@@ -1,4 +1,4 @@
-"""The timed protocol: order of events, first touch of data, warm-up without a trace, every way to end."""
+"""The timed protocol: order of events, first touch of data, every way to end."""
 
 import gc
 import math
@@ -31,6 +31,8 @@ from timedrun.run.timed_run import TimedRun
 class Toy(Program):
     """The program with given qualities and a function that is called before each step."""
 
+    warm_up_steps = 0
+
     def __init__(self, qualities: list[float]) -> None:
         super().__init__()
         self.qualities = iter(qualities)
@@ -48,8 +50,8 @@ class Toy(Program):
         self.on_batch(run.position.step)
         super().take(run, number)
 
-    def train(self, run: TimedRun, warm_up: int = 0, on_batch: Callable[[int], None] = lambda step: None) -> None:
-        self.warm_up_steps, self.on_batch = warm_up, on_batch
+    def train(self, run: TimedRun, on_batch: Callable[[int], None] = lambda step: None) -> None:
+        self.on_batch = on_batch
         super().train(run)
 
 
@@ -126,17 +128,6 @@ def test_run_start_is_on_disk_before_the_first_datum_is_read(make_run: MakeRun, 
         Toy([1.0]).train(run, on_batch=read)
     assert record.read(log).status == keys.ABORTED
     assert "disk gone" in str(record.read(log).last(keys.RUN_STOP))
-
-
-def test_warm_up_leaves_no_trace(make_run: MakeRun) -> None:
-    toys = [Toy([0.1, 0.2]), Toy([0.1, 0.2])]
-    for toy, warm_up in zip(toys, (0, 3), strict=True):
-        torch.manual_seed(7)
-        with make_run(log=RunLog(None)) as run:
-            toy.train(run, warm_up=warm_up)
-    assert toys[0].losses == toys[1].losses[3:]
-    for without, with_warm_up in zip(*(toy.model.state_dict().values() for toy in toys), strict=True):
-        assert torch.equal(without, with_warm_up)
 
 
 def test_a_loss_that_is_not_finite_aborts_and_names_the_step(make_run: MakeRun, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from mlevents import keys, mlcommons, record
+from mlevents import keys, record
 from mlevents.checks.log_check import check
 from tests.timedrun.run import killed_run as loop
 from tests.timedrun.run.killed_run import ALONE, IN_SAMPLES, MakeConfig, MakeRun, resume
@@ -46,10 +46,10 @@ def test_a_loss_is_logged_every_5_seconds_and_at_an_epochs_end(checked: MakeRun,
     at = [(event.metadata["epoch_num"], event.metadata["samples_count"]) for event in stats]
     assert at == [(1, 12), (1, 20), (2, 32), (2, 40)]
     assert [set(event.value) for event in stats] == [{"train_loss"}, {"throughput", "train_loss"}] * 2
-    assert mlcommons.check_log(log.path, "2.0.0").verdict == "pass" and check(log.path, "2.0.0").passed
+    assert check(log.path, "2.0.0").passed
 
 
-@pytest.mark.parametrize("stop_at", [1, 3, 4, 5, 6, 9])
+@pytest.mark.parametrize("stop_at", [1, 5, 9])
 def test_a_run_that_is_stopped_anywhere_and_resumed_logs_the_end_of_each_epoch_and_no_step_twice(
     checked: MakeRun, clock: SimulatedClock, tmp_path: Path, stop_at: int
 ) -> None:

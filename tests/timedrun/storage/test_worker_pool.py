@@ -7,7 +7,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from operator import length_hint
 from pathlib import Path
 
 import psutil
@@ -71,15 +70,6 @@ def test_every_task_comes_back_once_with_its_own_result(workers: int) -> None:
     assert (processes == {os.getpid()}) == (workers == 1)
     assert len(processes) <= workers
     assert not multiprocessing.active_children()
-
-
-@pytest.mark.processes
-def test_few_tasks_are_in_memory() -> None:
-    tasks = iter(range(50))
-    for done, _ in enumerate(results(tasks, start_squaring, (0,), workers=2, name=str, remedy=WORDS), 1):
-        given = 50 - length_hint(tasks)
-        assert given - done <= 4
-    assert (given, done) == (50, 50)
 
 
 @pytest.mark.processes

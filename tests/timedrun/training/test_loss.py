@@ -15,12 +15,6 @@ LOGITS = torch.tensor([[2.0, -1.0, 0.5], [0.0, 3.0, -2.0]])
 DENSE = torch.tensor([[0.8, 0.1, 0.1], [0.0, 0.25, 0.75]])
 
 
-def test_cross_entropy_of_indices_is_the_mean_negative_log_probability() -> None:
-    expected = -log_softmax(LOGITS.numpy(), axis=1)[[0, 1], [2, 0]].mean()
-    assert cross_entropy(LOGITS, torch.tensor([2, 0])).item() == pytest.approx(expected)
-    assert cross_entropy(LOGITS, torch.tensor([2, 0], dtype=torch.uint8)).item() == pytest.approx(expected)
-
-
 def test_cross_entropy_of_dense_targets_weights_every_class() -> None:
     expected = -(DENSE.numpy() * log_softmax(LOGITS.numpy(), axis=1)).sum() / 2
     assert cross_entropy(LOGITS, DENSE).item() == pytest.approx(expected)

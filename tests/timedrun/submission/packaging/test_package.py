@@ -17,7 +17,6 @@ from mlperf_logging.repo_checker import repo_checker
 from judging.ground.errors import TimedrunError
 from mlevents import keys
 from tests.timedrun.submission.conftest import edit, implementation, probe_python
-from timedrun.cli import main
 from timedrun.storage import method_sources
 from timedrun.storage.method_sources import digest_of, digests_of
 from timedrun.submission.packaging import package as packages
@@ -434,12 +433,6 @@ def test_a_file_that_cannot_be_read_is_named(
         packaged(small_set)
     monkeypatch.undo()
     assert not (tmp_path / "out").exists()
-
-
-def test_the_command_reads_no_huge_log(tmp_path: Path, small_set: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    _sparse(small_set / "result_0.txt")
-    assert main(["package", str(small_set), "--out", str(tmp_path / "out")]) == 1
-    assert "result_0.txt has 51 MiB" in capsys.readouterr().err and not (tmp_path / "out").exists()
 
 
 def test_a_log_that_changes_while_it_is_packaged_is_refused(

@@ -196,13 +196,6 @@ def test_ratios_of_samples_and_speed_to_another_submitter_are_compared(round_fol
     assert {claim.ratio_of for claim in with_nvidia} == {"minutes", "samples", "samples_per_second"}
 
 
-def test_a_score_claimed_by_two_sources_is_shown_once(round_folder: Path) -> None:
-    claims = [Claim(system="slow", benchmark="resnet", minutes=text, source=text) for text in ("12", "12.000")]
-    table = reproduce(round_folder, claims).text.splitlines()
-    assert sum("12.000 min (unverified)" in line for line in table) == 1
-    assert ["12.000", "reproduced", "[2]"] in [line.split() for line in table]
-
-
 def test_a_claim_of_a_package_without_its_logs_is_not_reproduced(round_folder: Path) -> None:
     make_manifest(round_folder / "Example")
     shutil.rmtree(round_folder / "Example" / "results" / "slow")
