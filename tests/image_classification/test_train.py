@@ -322,7 +322,7 @@ def recipe_run(config: configs.ImageRunConfig) -> configs.ImageRunConfig:
     )
 
 
-@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("name", [*RECIPES][2:])  # the hot recipe has the methods of the two before it
 def test_a_recipe_resumes_to_its_losses(name: str, prepared: dict[Format, Path], tmp_path: Path, steps: Steps) -> None:
     config, folder = recipe_run(config_of(name)), prepared["jpeg"]
     assert not preflight(config, folder, 1)
