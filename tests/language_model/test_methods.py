@@ -113,11 +113,15 @@ def test_layers_that_a_method_adds_depend_on_the_seed_alone(tiny_config: BertRun
 @pytest.mark.parametrize("name", methods.REGISTRY)
 def test_methods_that_timedruns_bert_lacks_are_refused(name: str, both: Both) -> None:
     problems = " ".join(both(example(name))[1].problems())
-    assert (name in problems) is (name not in ("sam", "gradient_clipping", "ema", "swa", "float8"))
+    usable, left_to_the_dry_run = {"sam", "gradient_clipping", "ema", "swa", "float8"}, {"tta"}
+    assert (name in problems) is (name not in usable | left_to_the_dry_run)
 
 
-def test_surgery_that_finds_no_layer_is_refused_by_the_dry_run(tiny_config: BertRunConfig, tiny_store: Path) -> None:
-    config = replace(tiny_config, methods=(methods.BlurPool(),))
+@pytest.mark.parametrize("method", [methods.BlurPool(), methods.TTA()])
+def test_methods_that_find_no_layer_are_refused_by_the_dry_run(
+    method: methods.Method, tiny_config: BertRunConfig, tiny_store: Path
+) -> None:
+    config = replace(tiny_config, methods=(method,))
     assert not config.problems()
-    with pytest.raises(methods.NoEffect, match="blurpool found no"):
+    with pytest.raises(methods.NoEffect, match=f"{method.name} found no"):
         build(config, ALONE, facts(config.data, tiny_store), torch.device("meta"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -67,8 +68,14 @@ class TTA(Method, name="tta", stage=Stage.WEIGHTS, hooks=_TTAHooks):
     Training is untouched. A time to a target with it is no time to the same target without it.
     """
 
+    clashes: ClassVar[dict[str, str]] = {"no_op_model": "leave no image to evaluate"}
     shift: int = 1
     """Pixels by which images are moved up and left, and down and right."""
 
     def check(self) -> None:
         self.require("shift", self.shift >= 0, "0 or more pixels")
+
+    def model(self, model: nn.Module) -> tuple[nn.Module, str]:
+        if all(parameter.dim() != 4 for parameter in model.parameters()):
+            raise self.no_effect("found no 2-d convolution, so the inputs are no images")
+        return model, ""

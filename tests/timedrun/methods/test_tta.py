@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from timedrun.methods import TTA, mean_over_views, stack
+from timedrun.methods import TTA, NoEffect, mean_over_views, stack
 
 
 def pixel(row: int, column: int) -> nn.Module:
@@ -45,6 +45,8 @@ def test_only_evaluations_see_the_views(how: str) -> None:
     assert speed.report == ["tta: 1 evaluations over 6 views of each image"]
 
 
-def test_inputs_that_are_no_images_are_refused() -> None:
+def test_inputs_and_models_of_no_images_are_refused() -> None:
+    with pytest.raises(NoEffect, match="no 2-d convolution"):
+        stack(TTA()).model(nn.Linear(3, 2))
     with stack(TTA()).evaluation(model := nn.Linear(3, 2)), pytest.raises(ValueError, match="images"):
         model(torch.ones(2, 3))
