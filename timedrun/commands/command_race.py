@@ -293,9 +293,9 @@ def parsed(verb: str, words: Sequence[str]) -> Namespace:
         options, sides = read_race(Path(given := arguments.sides[0]), verb)
         arguments = command_parser(verb).parse_args([*options, *words])
         arguments.sides, arguments.labels = [command for _, command, _ in sides], [label for label, _, _ in sides]
-        file, named = Path(given), zip(letters(len(sides)), sides, strict=True)
         arguments.tuned = {
-            letter: Tuned.read(record, {"command": command}, file) for letter, (_, command, record) in named
+            letter: Tuned.read(record, {"command": command}, Path(given))
+            for letter, (_, command, record) in zip(letters(len(sides)), sides, strict=True)
         }
     if (name := arguments.preset) is not None:
         if name not in (known := presets()):

@@ -31,8 +31,8 @@ KEPT: Final = ("quality", "target", "lower", "metric", "start", "stop", "stop_at
 def first_trials(
     sides: Mapping[str, CommandSide], labels: Mapping[str, str], *, minutes: float, seed: int, split: str
 ) -> tuple[Tuning, dict[str, CommandSide], dict[str, str]]:
-    """Return the tuning of `sides`, and the first setting of each, in the middle of its ranges, and its label, by folder.
-    Raises UsageError for a command without a range."""
+    """Return the tuning of `sides`, and the first setting of each, in the middle of its ranges, and its label, by
+    folder. Raises UsageError for a command without a range."""
     tuning = Tuning(
         minutes=minutes,
         seed=seed,
