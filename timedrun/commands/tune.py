@@ -14,7 +14,7 @@ from judging.ground.race_labels import letters
 from judging.ground.result_files import write_json
 from timedrun.benchmark import Benchmark, find
 from timedrun.commands.race import planned_race, race_of_configs
-from timedrun.config import RunConfig, dump, override
+from timedrun.config import RunConfig, dump, load
 from timedrun.config_choice import config_in
 from timedrun.race.race_file import Race, Range, Tuned, Tuning, chosen_digest
 from timedrun.race.search import LONGEST, Search, Values, add
@@ -93,12 +93,15 @@ def trial(
 
 def with_values(config: RunConfig, values: Values) -> RunConfig:
     """Return `config` with settings by their dotted names. Raises UsageError for values that contradict each other."""
-    settings = {f"--{key}".replace("_", "-"): str(value) for key, value in values.items() if key != LENGTH}
-    words = [word for pair in settings.items() for word in pair]
-    try:
-        return override(config.lengthened(values[LENGTH]) if LENGTH in values else config, words)
-    except (ValueError, SystemExit) as error:
-        raise UsageError(f"{values}: {error}") from None
+    settings = dump(config.lengthened(values[LENGTH]) if LENGTH in values else config)
+    for key, value in values.items():
+        if key != LENGTH:
+            *path, last = key.split(".")
+            place: Any = settings
+            for name in path:  # a method is in a list
+                place = {part["method"]: part for part in place}[name] if isinstance(place, list) else place[name]
+            place[last] = value
+    return load(type(config), settings)
 
 
 def write_configs(
