@@ -86,13 +86,8 @@ def report_of(folder: Path, planned: Race) -> TuningReport:
 def write_commands(tuning: Tuning, folder: Path, chosen: dict[str, tuple[Values, Tuned]]) -> dict[str, str]:
     """Write the chosen commands to a file of TOML that `race command` reads, with the records of their tuning."""
     side = cattrs.structure(next(iter(tuning.bases.values())), CommandSide)
-    default = CommandSide(name="", command="-", quality=side.quality, target=side.target)
-    kept = {key: getattr(side, key) for key in KEPT}
-    lines = [
-        f"{key} = {toml(value)}"
-        for key, value in kept.items()
-        if key in ("quality", "target") or value != getattr(default, key)
-    ]
+    kept = {key: value for key in KEPT if (value := getattr(side, key)) not in ("", False)}
+    lines = [f"{key} = {toml(value)}" for key, value in kept.items()]
     for base, (values, record) in chosen.items():
         command = filled(tuning.bases[base]["command"], values)
         record = replace(record, of=chosen_digest({"command": command}))
