@@ -124,7 +124,7 @@ class Tuning:
 
 @dataclass(frozen=True, kw_only=True)
 class Tuned:
-    """How a side of a race was tuned, as the file of its settings states it."""
+    """Record of the tuning of a side, as the file of its settings states it."""
 
     minutes: float
     """Machine time of all runs of the search."""

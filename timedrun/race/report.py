@@ -210,7 +210,7 @@ class Report:
 
     @property
     def tuning_words(self) -> list[str]:
-        """How the sides were tuned, as sentences: the time of each, and what makes the times no equal ones."""
+        """Sentences on the tuning of the sides: the time of each, and what makes the times no equal ones."""
         if self.race.ablation or self.race.budgets or len(self.race.racing) < 2:
             return []
         if not self.race.tuned:

@@ -94,12 +94,8 @@ class TuningReport(Report):
         return [*super().table(width), *self.found]
 
     @property
-    def verdicts(self) -> list[str]:
-        return self.found
-
-    @property
     def found(self) -> list[str]:
-        """What became of each side, as sentences."""
+        """Sentences on the setting that was chosen for each side."""
         sentences = []
         for base, label in self.tuning.labels.items():
             best, given = self.search.best(base), self.as_given(base)
