@@ -207,10 +207,12 @@ def test_digits_are_split_the_same_way_every_time_and_without_overlap() -> None:
     assert torch.equal(digits.read("train")[1], train_labels)
 
 
-@pytest.mark.parametrize(("source", "held_out"), [("digits", 225), ("cifar10", 5_000)])
+@pytest.mark.parametrize(("source", "held_out", "images"), [("digits", 225, 897), ("cifar10", 50, 50_000)])
 def test_a_tuning_split_is_of_training_images_alone_and_the_evaluation_images_are_not_read(
-    source: str, held_out: int, cifar_folder: Path, monkeypatch: pytest.MonkeyPatch
+    source: str, held_out: int, images: int, cifar_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    assert cifar10.TUNING == 5_000
+    monkeypatch.setattr(cifar10, "TUNING", 50)  # of the few images of the folder
     config = getattr(configs, f"{source}_baseline")().data
     whole = read(config, cifar_folder, "train")
     module = digits if source == "digits" else cifar10
@@ -222,4 +224,4 @@ def test_a_tuning_split_is_of_training_images_alone_and_the_evaluation_images_ar
     assert asked == ["train", "train"] and len(parts[1][1]) == held_out
     assert all(torch.equal(torch.cat(both), of) for both, of in zip(zip(*parts, strict=True), whole, strict=True))
     known = facts(tuning, cifar_folder)
-    assert (known.train_samples, known.eval_samples) == (len(whole[1]) - held_out, held_out)
+    assert (known.train_samples, known.eval_samples) == (images - held_out, held_out)

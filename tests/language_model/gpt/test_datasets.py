@@ -1,6 +1,7 @@
 """Batches are pure functions of the step, and evaluation predicts every token once."""
 
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
