@@ -14,10 +14,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from image_classification import cifar10, digits
 from image_classification.augmentation import crop_and_flip, crops_and_flips
 from image_classification.configs import ImageRunConfig
-from image_classification.datasets import require_folder
+from image_classification.datasets import read, require_folder
 from image_classification.loaders.loader import LoadedBatch, Loader
 from image_classification.loaders.registry import LOADERS
 from image_classification.settings import DataConfig
@@ -258,10 +257,8 @@ def open_source(config: DataConfig, folder: Path | None, device: torch.device, *
     """Open the train or the evaluation split. Raises DataError if the data is missing, damaged or has a label out of
     range, or if its loader is not installed; UsageError if the loader does not read the store."""
     split = "train" if train else "evaluation"
-    if config.source == "digits":
-        return InMemoryImages(*digits.read(split), device)
-    if config.source == "cifar10":
-        return InMemoryImages(*cifar10.read(require_folder(config, folder), split), device)
+    if config.source in ("digits", "cifar10"):
+        return InMemoryImages(*read(config, folder, split), device)
     if config.source == "synthetic":
         count = config.synthetic_train if train else config.synthetic_eval
         size = config.train_size if train else config.eval_size

@@ -14,6 +14,8 @@ from judging.ground.file_kind import require_own_kind
 
 RECORD = 1 + 3 * 32 * 32
 PER_FILE = 10_000
+TUNING = 5_000
+"""Training images of the tuning split's evaluation."""
 FILES = {
     # SHA-1 of each file, as Apache MXNet's model zoo publishes them for the binary version.
     "data_batch_1.bin": "aadd24acce27caa71bf4b10992e9e7b2d74c2540",

@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
+
+from torch import Tensor
 
 from image_classification import cifar10, digits
 from image_classification.configs import ImageRunConfig
@@ -69,6 +71,9 @@ def facts(config: DataConfig, folder: Path | None, *, usable: bool = True) -> Da
 def declared(config: DataConfig) -> DataFacts:
     """Return counts and shapes by the source's definition; for a folder of images, those of ImageNet-1k (ILSVRC
     2012)."""
+    if (held_out := tuning_images(config)) is not None:
+        whole = declared(replace(config, split="own"))
+        return replace(whole, train_samples=whole.train_samples - held_out, eval_samples=held_out)
     if config.source == "digits":
         return DataFacts(digits.TOTAL - digits.EVALUATION, digits.EVALUATION, 10, 1)
     if config.source == "synthetic":
@@ -76,6 +81,23 @@ def declared(config: DataConfig) -> DataFacts:
     if config.source == "cifar10":
         return DataFacts(50_000, 10_000, 10, 3)
     return DataFacts(1_281_167, 50_000, 1_000, 3)
+
+
+def tuning_images(config: DataConfig) -> int | None:
+    """Return the training images that a tuning split evaluates on, None if `config` has none."""
+    return {"digits": digits.TUNING, "cifar10": cifar10.TUNING}.get(config.source) if config.split == "tuning" else None
+
+
+def read(config: DataConfig, folder: Path | None, split: str) -> tuple[Tensor, Tensor]:
+    """Return images and labels of "train" or "evaluation" of the digits or CIFAR-10. Raises DataError if the data is
+    missing or damaged."""
+    held_out = tuning_images(config)
+    of = split if held_out is None else "train"
+    whole = digits.read(of) if config.source == "digits" else cifar10.read(require_folder(config, folder), of)
+    if held_out is None:
+        return whole
+    images, labels = (part[-held_out:] if split == "evaluation" else part[:-held_out] for part in whole)
+    return images, labels
 
 
 def preflight(config: ImageRunConfig, folder: Path | None, ranks: int) -> list[str]:
@@ -103,6 +125,10 @@ def preflight(config: ImageRunConfig, folder: Path | None, ranks: int) -> list[s
         problems.append(
             f"the data has {known.channels} channels, the model {model.channels}, mean and std {len(data.mean)} and"
             f" {len(data.std)}: they must agree."
+        )
+    if data.split == "tuning" and tuning_images(data) is None:
+        problems.append(
+            f"source {data.source} has no tuning split, so nothing was run; those of digits and cifar10 have one."
         )
     if config.global_batch > known.train_samples:
         problems.append(f"global batch {config.global_batch} exceeds the {known.train_samples} training samples.")
@@ -167,8 +193,7 @@ def data_digest(config: ImageRunConfig, folder: Path | None) -> dict[str, str]:
         return {"sha256": read_manifest(folder).digest, "of": "the manifest, with the SHA-256 of every file"}
     content = hashlib.sha256()
     for split in ("train", "evaluation"):
-        source = digits.read(split) if data.source == "digits" else cifar10.read(require_folder(data, folder), split)
-        for tensor in source:
+        for tensor in read(data, folder, split):
             content.update(tensor.numpy().data)
     return {"sha256": content.hexdigest(), "of": "images and labels"}
 

@@ -18,6 +18,8 @@ TOTAL = 1797
 EVALUATION = 900
 """Held-out images. Their fixed permutation is part of the task and does not depend on a run's seed."""
 SPLIT_SEED = 0
+TUNING = 225
+"""Training images of the tuning split's evaluation: the target of 0.991 leaves two errors."""
 
 
 def require() -> Path:

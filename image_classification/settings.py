@@ -10,7 +10,7 @@ from image_classification.augmentation import Flip, PaddingMode
 from image_classification.model import ModelConfig
 from image_classification.stores.manifest import StoreConfig
 from judging.ground.errors import UsageError
-from timedrun.config import EvaluationConfig, RunConfig
+from timedrun.config import LATER, EvaluationConfig, RunConfig, Split
 from timedrun.methods import ChannelsLast, ProgressiveResizing
 from timedrun.preflight.checks import usable_cores
 from timedrun.recipes import RECIPES, Recipe, budget_problem
@@ -64,6 +64,8 @@ class DataConfig:
     synthetic_train: int = 0
     synthetic_eval: int = 0
     synthetic_classes: int = 10
+    split: Split = field(default="own", metadata=LATER)
+    """digits, cifar10: tuning: hold the last quarter, or tenth, of the training images out and evaluate on them."""
 
     @property
     def workers_here(self) -> int:

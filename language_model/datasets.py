@@ -42,10 +42,16 @@ class TextFacts:
 def resolve(config: TextDataConfig, folder: Path | None) -> Path:
     """Return the folder of the store. The topics have their own in the cache, whatever `folder` is. Raises DataError if
     `folder` is required but missing."""
+    tuning = config.split == "tuning"
     if config.source == "topics":
-        return topics_store.prepared(config.longest)
+        return topics_store.prepared(config.longest, tuning=tuning)
     if config.source == "topics_mixed":
-        return topics_store.prepared(config.longest, topics_store.MIXED_SHORT_SEQUENCES)
+        return topics_store.prepared(config.longest, topics_store.MIXED_SHORT_SEQUENCES, tuning=tuning)
+    if tuning:
+        raise DataError(
+            "source text_store has no tuning split, so nothing was run; prepare the training text alone, of which"
+            " `timedrun prepare` holds a part out, as a folder of its own, and race candidates on it."
+        )
     return require_data_folder(folder, "prepared text (`timedrun prepare language_model CONFIG --text FILES`)")
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
+
+from timedrun.config import LATER, Split
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +58,8 @@ class TextDataConfig:
     """Maximum number of evaluation sequences kept by `prepare`, evenly picked; 10,000 is MLPerf's number."""
     eval_batch: int = 448
     """Sequences in one evaluation forward pass over all ranks."""
+    split: Split = field(default="own", metadata=LATER)
+    """topics, topics_mixed: tuning: evaluate on a part of the training sections and leave the evaluation's out."""
 
 
 @dataclass(frozen=True, kw_only=True)

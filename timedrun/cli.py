@@ -17,7 +17,7 @@ from mlevents.terminal_escape import printable, printable_lines
 from timedrun.commands.parser import near_options, parser
 from timedrun.distributed import launch_env, parent_death_signal
 
-TAKE_OVERRIDES: Final = ("show", "prepare", "run", "preflight", "race", "sweep", "bench", "profile", "auto")
+TAKE_OVERRIDES: Final = ("show", "prepare", "run", "preflight", "race", "tune", "sweep", "bench", "profile", "auto")
 """Verbs for which arguments that argparse does not know are config overrides, parsed by tyro."""
 
 SHOW_SETTINGS: Final = ("show", "prepare", "run", "preflight", "profile", "auto")
@@ -26,7 +26,7 @@ SHOW_SETTINGS: Final = ("show", "prepare", "run", "preflight", "profile", "auto"
 TRAINER: Final = ("torch", "tyro")
 """Packages of the extra `train`, which those who judge logs do without."""
 
-PREPARE_LONG: Final = ("run", "race", "sweep", "preflight", "reproduce", "bench", "profile", "auto")
+PREPARE_LONG: Final = ("run", "race", "tune", "sweep", "preflight", "reproduce", "bench", "profile", "auto")
 """Verbs that name the stages before their first output, even where standard error is not a terminal."""
 
 
@@ -41,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not words:
         top.print_help(sys.stderr)
         return int(ExitCode.USAGE)
-    if words[1:2] == ["command"] and words[0] in ("race", "run", "sweep"):
+    if words[1:2] == ["command"] and words[0] in ("race", "run", "sweep", "tune"):
         return called(words[0], lambda: command_race_of(words[0], words[2:]))
     helps = {"-h", "--help"} & {*words[3:]}
     if helps and words[0] in SHOW_SETTINGS and not any(word.startswith("-") for word in words[1:3]):

@@ -6,17 +6,24 @@ import dataclasses
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, make_dataclass, replace
-from typing import Annotated, Any, Literal, Self, TypeVar, get_args, get_origin
+from typing import Annotated, Any, Final, Literal, Self, TypeVar, get_args, get_origin
 
 import cattrs
 import cattrs.v
 import tyro
+from cattrs.gen import make_dict_unstructure_fn
 
 from judging.ground.config_values import differing, digest_of, flatten
 from judging.ground.errors import TimedrunError, UsageError
 from timedrun.methods import Method
 from timedrun.methods.reference import recorded, reference_of, take_class
 from timedrun.training.optim import OptimizerConfig as OptimizerConfig
+
+Split = Literal["own", "tuning"]
+"""own: train and evaluate on the data as it is. tuning: a part of the training data is evaluated on and not trained on;
+the evaluation data, on which a race is decided, is not read."""
+LATER: Final = {"later": True}
+"""Metadata of a field that earlier configs do not have: at its default it is in no dump, so their digests stay."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,6 +94,31 @@ class RunConfig:
             " with another length."
         )
 
+    def lengthened(self, ratio: float) -> Self:
+        """Return this config with a schedule `ratio` times as long, evaluated as often as before, from the same part of
+        the schedule on. Raises what `stretched` raises."""
+        first = max(1, round(self.evaluation.first * ratio))
+        longest: dict[str, Any] = {"max_epochs": value} if (value := getattr(self, "max_epochs", 0)) else {}
+        return replace(self.stretched(ratio), evaluation=replace(self.evaluation, first=first), **longest)
+
+    def for_tuning(self) -> Self:
+        """Return this config on the tuning split of its data. Raises UsageError if the benchmark has none."""
+        data: Any = getattr(self, "data", None)
+        if getattr(data, "split", None) != "own":
+            raise UsageError(
+                f"benchmark {self.benchmark} has no tuning split, and what decides a race must not choose settings, so"
+                " nothing was run; its config's `data` needs a field `split` (docs/tune.md)."
+            )
+        changed: dict[str, Any] = {"data": replace(data, split="tuning")}
+        return replace(self, dataset=f"{self.dataset}_tuning", **changed)
+
+    def search_space(self) -> dict[str, tuple[float, float]]:
+        """Return the ranges in which `timedrun tune` looks for settings, by dotted name, around this config's own;
+        "length" is the ratio of `lengthened`."""
+        lr, decay, batch = self.optimizer.peak_lr, self.optimizer.weight_decay, self.global_batch
+        ranges = {"optimizer.peak_lr": (lr / 4, lr * 4), "length": (0.5, 2.0), "global_batch": (batch // 2, batch * 2)}
+        return ranges | ({"optimizer.weight_decay": (decay / 8, decay * 8)} if decay else {})
+
     def equivalents(self) -> list[str]:
         """Return changes, as `timedrun auto --try` takes them, that leave the mathematics of a run as it is and may be
         faster on this machine, each after those that it needs; of several for one setting, the likely best last."""
@@ -115,6 +147,16 @@ class RunConfig:
 Config = TypeVar("Config", bound=RunConfig)
 
 _converter = cattrs.Converter(forbid_extra_keys=True)
+
+
+def _rules(kind: Any) -> dict[str, Any]:
+    return {
+        item.name: cattrs.override(omit_if_default=True)
+        for item in dataclasses.fields(kind)
+        if "later" in item.metadata
+    }
+
+
 _converter.register_unstructure_hook_func(
     lambda kind: isinstance(kind, type) and issubclass(kind, Method),
     lambda method: {**recorded(method), **dataclasses.asdict(method)},
@@ -122,6 +164,10 @@ _converter.register_unstructure_hook_func(
 _converter.register_structure_hook_func(
     lambda kind: kind is Method,
     lambda values, _: _method(values),
+)
+_converter.register_unstructure_hook_factory(
+    lambda kind: dataclasses.is_dataclass(kind) and bool(_rules(kind)),
+    lambda kind: make_dict_unstructure_fn(kind, _converter, **_rules(kind)),
 )
 
 

@@ -196,7 +196,13 @@ def read_config(benchmark: Benchmark, path: Path) -> RunConfig:
     if not isinstance(values, dict):
         raise UsageError(f"{path}: no settings by name, so not a config; `timedrun show --json` prints one.")
     benchmark.require_own(values, path)
+    values.pop("tuning", None)  # the record, which `race` reads
+    return config_in(benchmark, values, str(path))
+
+
+def config_in(benchmark: Benchmark, values: dict[str, Any], source: str = "the config") -> RunConfig:
+    """Return the config whose dump is `values`. Raises what `load` raises."""
     # The class that has most of these settings; `load` names the ones that do not fit.
     kinds = [type(benchmark.config(name)) for name in benchmark.config_names]
     kind = max(kinds, key=lambda kind: len({field.name for field in fields(kind)} & values.keys()))
-    return load(kind, values, str(path))
+    return load(kind, values, source)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from language_model.gpt.configs import GptRunConfig
-from language_model.gpt.datasets import open_store
+from language_model.gpt.datasets import TokenRange, open_store
 from language_model.gpt.encoding import Tokens
 from language_model.gpt.settings import Sampling
 from language_model.gpt.token_shards import ShardedTokens
@@ -22,7 +22,7 @@ from timedrun.training import sampling as sample_order
 from timedrun.training.prefetch import StepBatches, to_device
 from timedrun.training.sampling import Indices
 
-TokenSequence = Tokens | ShardedTokens
+TokenSequence = Tokens | ShardedTokens | TokenRange
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ class TokenBatches:
 def open_batches(config: GptRunConfig, folder: Path | None, ranks: ProcessGroup) -> TokenBatches:
     """Map the tokens of the store in `folder` into memory. Raises DataError if the folder is missing or not an intact
     token store."""
-    store = open_store(folder)
+    store = open_store(folder, config.data)
     return TokenBatches(config, store.tokens("train"), store.tokens("validation"), ranks)
 
 

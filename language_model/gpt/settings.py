@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
+
+from timedrun.config import LATER, Split
 
 Sampling = Literal["windows", "blocks", "documents"]
 
@@ -26,6 +28,8 @@ class GptDataConfig:
     """Tokens that an evaluation predicts, the first ones of the validation split; 0: all of them."""
     format: Literal["store", "shards"] = "store"
     """Of what `timedrun prepare` writes: timedrun's own store, or `.bin` shards as FineWeb's. A run reads either."""
+    split: Split = field(default="own", metadata=LATER)
+    """tuning: the end of the training tokens, as many as the validation split has, at most a tenth, is evaluated on."""
 
 
 @dataclass(frozen=True, kw_only=True)

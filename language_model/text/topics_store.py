@@ -31,9 +31,10 @@ of full length; 0.50 and 17 % in MLPerf BERT's training set (NVIDIA's packing st
 _RULE = re.compile(r"^([*=\-~^\"])\1{2,}$")
 
 
-def prepare_topics(out: Path, settings: TextSettings) -> dict[str, Any]:
-    """Build a store in `out` from Python's help topics, for a small BERT; takes a few seconds on one core."""
-    train, evaluation = corpus()
+def prepare_topics(out: Path, settings: TextSettings, *, tuning: bool = False) -> dict[str, Any]:
+    """Build a store in `out` from Python's help topics, for a small BERT; takes a few seconds on one core. `tuning`: of
+    the training sections alone, as `corpus` divides them."""
+    train, evaluation = corpus(tuning=tuning)
     corpora = Corpora(lambda: iter(train), lambda: iter(evaluation))
     return build_store(
         corpora,
@@ -45,7 +46,9 @@ def prepare_topics(out: Path, settings: TextSettings) -> dict[str, Any]:
     )
 
 
-def prepared(longest: int, short_sequences: float = TextSettings.short_sequence_probability) -> Path:
+def prepared(
+    longest: int, short_sequences: float = TextSettings.short_sequence_probability, *, tuning: bool = False
+) -> Path:
     """Return the store of Python's help topics in sequences of at most `longest` tokens, building it if absent.
 
     It is in `$XDG_CACHE_HOME/timedrun` or `~/.cache/timedrun`. Its name holds a digest of text and settings, so that
@@ -57,7 +60,7 @@ def prepared(longest: int, short_sequences: float = TextSettings.short_sequence_
         short_sequence_probability=short_sequences,
     )
     text = "\0".join("\n".join((name, *sentences)) for name, sentences in documents().items())
-    rules = f"{VERSION}:{RULES}:{EVALUATION_SHARE}:{WORDPIECES}:{settings}"
+    rules = f"{VERSION}:{RULES}:{EVALUATION_SHARE}:{WORDPIECES}:{settings}" + ":tuning" * tuning
     key = hashlib.blake2b(f"{rules}:{text}".encode(), digest_size=8).hexdigest()
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     folder = cache / "timedrun" / f"topics_{longest}_{key}"
@@ -66,7 +69,7 @@ def prepared(longest: int, short_sequences: float = TextSettings.short_sequence_
         # Built under a temporary name and renamed: several processes may find it missing at the same time.
         aside = Path(tempfile.mkdtemp(dir=folder.parent, prefix=".topics_"))
         try:
-            prepare_topics(aside / "store", settings)
+            prepare_topics(aside / "store", settings, tuning=tuning)
             try:
                 (aside / "store").rename(folder)
             except OSError:
@@ -101,13 +104,15 @@ def documents() -> dict[str, list[str]]:
     return sections
 
 
-def corpus() -> tuple[list[Document], list[Document]]:
-    """Return the training and the evaluation documents: about one section in seven, by a hash of its text."""
+def corpus(*, tuning: bool = False) -> tuple[list[Document], list[Document]]:
+    """Return the training and the evaluation documents: about one section in seven, by a hash of its text. `tuning`:
+    those documents are left out, and as many further ones are for evaluation."""
     sides: tuple[list[Document], list[Document]] = ([], [])
     for name, sentences in documents().items():
-        drawn = int.from_bytes(hashlib.blake2b("\n".join(sentences[1:]).encode(), digest_size=8).digest())
-        held_out = drawn < EVALUATION_SHARE * 2.0**64
-        sides[held_out].append(Document(name, "\n".join(sentences), prose=False))
+        drawn = int.from_bytes(hashlib.blake2b("\n".join(sentences[1:]).encode(), digest_size=8).digest()) / 2.0**64
+        if not tuning or drawn >= EVALUATION_SHARE:
+            held_out = drawn < EVALUATION_SHARE * (1 + tuning)
+            sides[held_out].append(Document(name, "\n".join(sentences), prose=False))
     return sides
 
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from image_classification import configs, digits, settings
-from image_classification.datasets import data_digest, data_files, facts, preflight, unused_settings
+from image_classification import cifar10, configs, digits, settings
+from image_classification.datasets import data_digest, data_files, facts, preflight, read, unused_settings
 from image_classification.loaders import crop_kernel
 from image_classification.run_info import data_info
 from image_classification.settings import DataConfig, ImageRunConfig
@@ -205,3 +205,23 @@ def test_digits_are_split_the_same_way_every_time_and_without_overlap() -> None:
     original = torch.from_numpy(np.rint(load_digits().data * 255 / 16).astype(np.uint8)).sort(0).values
     assert torch.equal(together, original)
     assert torch.equal(digits.read("train")[1], train_labels)
+
+
+@pytest.mark.parametrize(("source", "held_out", "images"), [("digits", 225, 897), ("cifar10", 50, 50_000)])
+def test_a_tuning_split_is_of_training_images_alone_and_the_evaluation_images_are_not_read(
+    source: str, held_out: int, images: int, cifar_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert cifar10.TUNING == 5_000
+    monkeypatch.setattr(cifar10, "TUNING", 50)  # of the few images of the folder
+    config = getattr(configs, f"{source}_baseline")().data
+    whole = read(config, cifar_folder, "train")
+    module = digits if source == "digits" else cifar10
+    asked: list[str] = []
+    original = module.read
+    monkeypatch.setattr(module, "read", lambda *given: asked.append(given[-1]) or original(*given))
+    tuning = replace(config, split="tuning")
+    parts = [read(tuning, cifar_folder, split) for split in ("train", "evaluation")]
+    assert asked == ["train", "train"] and len(parts[1][1]) == held_out
+    assert all(torch.equal(torch.cat(both), of) for both, of in zip(zip(*parts, strict=True), whole, strict=True))
+    known = facts(tuning, cifar_folder)
+    assert (known.train_samples, known.eval_samples) == (images - held_out, held_out)

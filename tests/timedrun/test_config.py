@@ -10,7 +10,13 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import assume, given
 
-from image_classification.configs import ImageRunConfig, imagenet_baseline, imagenet_methods, synthetic_smoke
+from image_classification.configs import (
+    ImageRunConfig,
+    digits_baseline,
+    imagenet_baseline,
+    imagenet_methods,
+    synthetic_smoke,
+)
 from judging.ground.errors import TimedrunError, UsageError
 from language_model.gpt.configs import GptRunConfig
 from timedrun.benchmark import Benchmark, find
@@ -281,3 +287,11 @@ def test_show_names_the_data_it_chose_and_the_others_of_this_name(capsys: pytest
     assert "data digits, the default; other configs of this name: --data cifar10 or imagenet" in capsys.readouterr().out
     assert main(["show", "image_classification", "--diff", "baseline", "baseline+ema", "--json"]) == 0
     assert {row["setting"].rpartition(".")[0] for row in json.loads(capsys.readouterr().out)} == {"methods.ema"}
+
+
+def test_a_later_setting_at_its_default_leaves_the_digests_of_earlier_configs_as_they_were() -> None:
+    config = digits_baseline()
+    assert "split" not in dump(config)["data"] and load(type(config), dump(config)) == config
+    tuning = config.for_tuning()
+    assert dump(tuning)["data"]["split"] == "tuning" and load(type(config), dump(tuning)) == tuning
+    assert digest(tuning) != digest(replace(tuning, data=config.data))

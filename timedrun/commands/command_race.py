@@ -18,13 +18,25 @@ from judging.ground.errors import ExitCode, UsageError, nearest
 from judging.ground.race_labels import letters
 from judging.ground.result_files import make_new_folder, read_json, write_json
 from mlevents.terminal_escape import printable
-from timedrun.commands.conduct import conduct, side_file, verdict_options
-from timedrun.commands.options import above_zero, add_rounds, add_verdict, at_least
+from timedrun.commands.conduct import conduct, verdict_options
+from timedrun.commands.options import above_zero, add_rounds, add_search, add_verdict, at_least
 from timedrun.race import race_file
 from timedrun.race.checkouts import WORKTREE, Revision, checked_out, differences, revisions
 from timedrun.race.command_run import CommandRun
 from timedrun.race.command_side import CommandSide
-from timedrun.race.race_file import BUDGET, COMMANDS, CONTROL, Budget, Comparison, Race, Turn, paths_of
+from timedrun.race.command_tuning import SPLIT, first_trials, report_of
+from timedrun.race.race_file import (
+    BUDGET,
+    COMMANDS,
+    CONTROL,
+    Budget,
+    Comparison,
+    Race,
+    Tuned,
+    Turn,
+    paths_of,
+    side_file,
+)
 from timedrun.race.schedule import FINE, schedule
 from timedrun.run.verdict import verdict_of
 
@@ -39,6 +51,7 @@ PRESETS: Final = Path(race_file.__file__).with_name("presets.toml")
 VERBS: Final = {
     "race": ("Run command lines N times each, interleaved; check, score, plot and compare them.", 5),
     "run": ("Run a command line once, or --runs times, on the clock.", 1),
+    "tune": ("Search values of each command line, in equal machine time, and write the chosen ones for a race.", 1),
     "sweep": ("Run command lines at several budgets, each run to its end, for curves of quality against time.", 3),
 }
 """What each verb does with commands, and how many runs it makes unless told."""
@@ -52,6 +65,8 @@ source and the machine's load.
   timedrun race command --at main --at my-branch --quality json:accuracy --target 0.94 -- python train.py
   timedrun run command 'torchrun --nproc_per_node 8 train_gpt.py' --preset modded-nanogpt --target 3.28
   timedrun sweep command 'python train.py --steps {budget}' --budgets 100,200,400 --quality json:accuracy --target 0.94
+  timedrun tune command 'python train.py --lr {lr:0.01..1} --batch {batch:16..256}' 'python new.py --lr {lr:0.01..1}' \\
+      --quality json:accuracy --target 0.94 --minutes 30 --split 'last 5,000 training images'
 
 A file of TOML may hold the options, with `sides` as a list of command lines or of {command, label}.
 """
@@ -82,15 +97,21 @@ def command_parser(verb: str = "race") -> ArgumentParser:
         help="time that the script prints: (?P<seconds>...), (?P<ms>) or (?P<minutes>)",
     )
     add("--seed-variable", metavar="NAME", help="environment variable with the seed (default: SEED); {seed} works too")
+    add("--results", help=f"folder of the race (default: runs/command/{verb}_N)")
+    add("--json", action="store_true", help="print race.json")
+    parser.set_defaults(verb=verb, benchmark=COMMANDS, budgets=[], until_decided=False, control=0, keep_if=None)
+    if verb == "tune":
+        stated = f"data that the trials are evaluated on, in the variable {SPLIT} of each, recorded as stated"
+        add("--split", metavar="TEXT", default="", help=stated)
+        add_search(parser)
+        parser.set_defaults(repo=".", at=None)
+        return parser
     add("--minutes", type=at_least(0, float), help="end a run that takes longer (default: no limit)")
     add("--repo", metavar="FOLDER", default=".", help="repository of --at (default: this one)")
     add("--at", action="append", metavar="COMMIT", help=f"a side is the one command at this commit, or at `{WORKTREE}`")
     add("--build", metavar="COMMAND", default="", help="run in the folder of each commit first")
     add("--share", action="append", default=[], metavar="PATH", help="untracked data, linked into each commit's folder")
-    add("--results", help=f"folder of the race (default: runs/command/{verb}_N)")
-    add("--json", action="store_true", help="print race.json")
     add_rounds(parser, runs)
-    parser.set_defaults(verb=verb, benchmark=COMMANDS, budgets=[], until_decided=False, control=0, keep_if=None)
     if verb == "race":
         add_verdict(parser)
     if verb == "sweep":
@@ -137,7 +158,7 @@ def command_race(arguments: Namespace) -> ExitCode:
             stdio.message(printable(f"{label}: {verdict.words}"))
             return (verdict.code if code in FINE else code), interrupted
 
-        code = conduct(arguments, folder, planned, start)
+        code = conduct(arguments, folder, planned, start, report_of(folder, planned) if planned.tuning else None)
     if verb == "run" and code in (ExitCode.OK, ExitCode.ERROR):
         ends = {verdict_of(paths_of(folder, turn)).code for turn in planned.turns}
         return ExitCode.TARGET_NOT_REACHED if ends <= {*FINE} and ExitCode.TARGET_NOT_REACHED in ends else code
@@ -163,7 +184,8 @@ def new_race(arguments: Namespace) -> tuple[Path, Race]:
     if arguments.quality is None or arguments.target is None:
         stops = "which a sweep records" if verb == "sweep" else "where the clock stops"
         raise UsageError(f"give --quality or --preset, what is read of the output, and --target, {stops}.")
-    settings = {name: value for name in SETTINGS if (value := getattr(arguments, name)) is not None}
+    given = SETTINGS[:-1] if verb == "tune" else SETTINGS  # whose --minutes are those of each side
+    settings = {name: value for name in given if (value := getattr(arguments, name)) is not None}
     labelled, named = sides_of(arguments)
     if verb == "race" and len(labelled) < 2:
         raise UsageError("a race needs two sides: give two commands, or one and --at twice; the same one is a control.")
@@ -179,6 +201,11 @@ def new_race(arguments: Namespace) -> tuple[Path, Race]:
         slower = []
         named = {name: named[letter] for name in sides if (letter := name.partition("_")[0]) in named}
         labels = {name: budget.label for name, budget in budgets.items()}
+    tuning = None
+    if verb == "tune":
+        values = {"minutes": arguments.minutes, "seed": arguments.first_seed, "split": arguments.split}
+        tuning, sides, labels = first_trials(sides, labels, **values)
+        slower = []
     if arguments.control:
         sides[CONTROL] = replace(sides["a"], name=CONTROL)
         labels[CONTROL] = f"{labels['a']} (control)"
@@ -195,11 +222,15 @@ def new_race(arguments: Namespace) -> tuple[Path, Race]:
         commands={label: command for label, command in labelled.values() if label != command and not named},
         comparisons=[Comparison(row=labels[letter], slow=letter, fast=last) for letter in slower],
         budgets=budgets,
+        tuning=tuning,
+        tuned={letter: record for letter in labels if (record := arguments.tuned.get(letter))},
         differences=changed,
         **verdict_options(arguments, len(labelled)),
-        no_package={"sweep": "for a sweep", "run": "for `run command`; give FOLDER/a to `timedrun package`"}.get(
-            verb, ""
-        ),
+        no_package={
+            "sweep": "for a sweep",
+            "tune": "for a tuning",
+            "run": "for `run command`; give FOLDER/a to `timedrun package`",
+        }.get(verb, ""),
         turns=schedule(
             [side for side in sides if side != CONTROL],
             arguments.runs,
@@ -257,11 +288,15 @@ def parsed(verb: str, words: Sequence[str]) -> Namespace:
     """Parse the words after `timedrun race command`, or another verb's: they count more than a file of TOML, and that
     more than a preset. Raises UsageError for an unknown preset."""
     arguments = command_parser(verb).parse_args(words)
-    arguments.labels = arguments.sides
+    arguments.labels, arguments.tuned = arguments.sides, {}
     if len(arguments.sides) == 1 and arguments.sides[0].endswith(".toml"):
-        options, sides = read_race(Path(arguments.sides[0]), verb)
+        options, sides = read_race(Path(given := arguments.sides[0]), verb)
         arguments = command_parser(verb).parse_args([*options, *words])
-        arguments.sides, arguments.labels = [command for _, command in sides], [label for label, _ in sides]
+        arguments.sides, arguments.labels = [command for _, command, _ in sides], [label for label, _, _ in sides]
+        arguments.tuned = {
+            letter: Tuned.read(record, {"command": command}, Path(given))
+            for letter, (_, command, record) in zip(letters(len(sides)), sides, strict=True)
+        }
     if (name := arguments.preset) is not None:
         if name not in (known := presets()):
             raise UsageError(f"there is no preset {name!r}.{nearest(name, known)} Presets: {', '.join(known)}.")
@@ -272,9 +307,9 @@ def parsed(verb: str, words: Sequence[str]) -> Namespace:
     return arguments
 
 
-def read_race(path: Path, verb: str) -> tuple[list[str], list[tuple[str, str]]]:
-    """Return the options, as words, and label and command of each side that a file of TOML holds. Raises UsageError for
-    a file that is none, a name that is no option, and a side without a command."""
+def read_race(path: Path, verb: str) -> tuple[list[str], list[tuple[str, str, Any]]]:
+    """Return the options, as words, and label, command and record of the tuning of each side that a file of TOML holds.
+    Raises UsageError for a file that is none, a name that is no option, and a side without a command."""
     try:
         values: Mapping[str, Any] = tomllib.loads(path.read_text())
     except (OSError, ValueError) as error:
@@ -284,7 +319,7 @@ def read_race(path: Path, verb: str) -> tuple[list[str], list[tuple[str, str]]]:
     if unknown := values.keys() - known:
         raise UsageError(f"{path}: no option {', '.join(sorted(unknown))}; a race has {', '.join(sorted(known))}.")
     words: list[str] = []
-    sides: list[tuple[str, str]] = []
+    sides: list[tuple[str, str, Any]] = []
     for name, value in values.items():
         value = ",".join(map(str, value)) if name == "budgets" and isinstance(value, list) else value
         for item in value if isinstance(value, list) else [value]:
@@ -295,9 +330,9 @@ def read_race(path: Path, verb: str) -> tuple[list[str], list[tuple[str, str]]]:
                 )
                 words += flags if isinstance(item, bool) else [f"{option}={item}"]
             elif isinstance(item, str):
-                sides.append((item, item))
+                sides.append((item, item, None))
             elif isinstance(item, dict) and isinstance(command := item.get("command"), str):
-                sides.append((str(item.get("label", command)), command))
+                sides.append((str(item.get("label", command)), command, item.get("tuning")))
             else:
                 raise UsageError(f"{path}: a side is {item!r}, neither a command line nor a table with `command`.")
     return words, sides

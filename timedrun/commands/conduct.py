@@ -20,12 +20,15 @@ from timedrun.race.race_file import CONTROL, Race, Turn
 from timedrun.race.report import Report
 from timedrun.race.schedule import Start, plan_again, run_all, settle
 from timedrun.race.sweep_report import SweepReport
+from timedrun.race.tuning_report import TuningReport
 from timedrun.storage.method_sources import named_by_user
 
 
-def conduct(arguments: argparse.Namespace, folder: Path, planned: Race, start: Start) -> ExitCode:
+def conduct(
+    arguments: argparse.Namespace, folder: Path, planned: Race, start: Start, report_on: TuningReport | None = None
+) -> ExitCode:
     """Run what is planned in `folder`, each run by `start`, and report on it. On a signal the current run ends, and the
-    report is made of the runs that finished."""
+    report is made of the runs that finished. A tuning plans its next run by the search of its report, `report_on`."""
     if arguments.resume or arguments.report:
         for name in ("keep_if", "control", "until_decided"):  # a sweep has none of them
             if getattr(arguments, name, None) not in (None, 0, False):
@@ -38,21 +41,26 @@ def conduct(arguments: argparse.Namespace, folder: Path, planned: Race, start: S
         settle(planned, folder)
         interrupted = 0
         if not arguments.report:
-            for what, why in missing.items():
+            for what, why in ({} if report_on else missing).items():
                 stdio.message(f"timedrun {arguments.verb}: no {what}: {why}")
             plan_again(planned, folder)
 
             def note(turn: Turn) -> None:
-                end_if_decided(planned, folder, turn)
+                if report_on:
+                    report_on.search.plan_next()
+                else:
+                    end_if_decided(planned, folder, turn)
                 planned.save(folder)
 
             try:
+                if report_on:
+                    report_on.search.plan_next()
                 interrupted = run_all(planned, folder, start, note, arguments.verb)
             except OSError:
                 stdio.message(f"timedrun {arguments.verb}: finished runs are kept; continue with `{again}`")
                 raise
         no_package = "the race was interrupted" if interrupted else missing.get("package", "")
-        report = SweepReport(planned, folder) if planned.budgets else Report(planned, folder)
+        report = report_on or (SweepReport(planned, folder) if planned.budgets else Report(planned, folder))
         if not arguments.json:  # the checks, the package and the figure take seconds
             stdio.show("\n".join(["", *report.table(stdio.terminal_columns(sys.stdout))]))
         stdio.stage(f"timedrun {arguments.verb}: checks, package and figure")
@@ -67,7 +75,7 @@ def conduct(arguments: argparse.Namespace, folder: Path, planned: Race, start: S
     if interrupted or any(turn.status in ("planned", "interrupted") for turn in planned.turns):
         stdio.message(f"timedrun {arguments.verb}: some runs are missing; continue with `{again}`")
     elif not arguments.json:
-        stdio.next_command("report", folder)
+        stdio.next_command(*(report_on.next_words if report_on else ("report", folder)))
     if interrupted:
         return ExitCode(128 + interrupted)
     if planned.keep_if and not report.doubtful:
@@ -112,7 +120,3 @@ def missing_parts(planned: Race) -> dict[str, str]:
         "package": planned.no_package,
     }
     return {what: why for what, why in missing.items() if why}
-
-
-def side_file(folder: Path, side: str) -> Path:
-    return folder / "sides" / f"{side}.json"

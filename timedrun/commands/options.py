@@ -202,6 +202,27 @@ def add_sweep(parser: ArgumentParser) -> None:
     add_rounds(parser, 3)
 
 
+def add_tune(parser: ArgumentParser) -> None:
+    parser.description = (
+        "Search settings of each config by timed runs on a part of the training data, interleaved, in equal machine"
+        " time; write the chosen ones as files for `race`. Configs and overrides are written as for `race`; a range as"
+        " --optimizer.peak-lr 0.05..2, or --a.optimizer.peak-lr ... for the first side alone, replaces the default one."
+    )
+    _add_config(parser, several=True)
+    _add_launch(parser, "runs/<benchmark>/tune_N")
+    target = "quality at which a trial ends, on fewer training samples (default: that of the config)"
+    parser.add_argument("--target", type=float, metavar="QUALITY", help=target)
+    add_search(parser)
+
+
+def add_search(parser: ArgumentParser) -> None:
+    each = "machine time of each side, to within one run (default 10)"
+    parser.add_argument("--minutes", type=above_zero, default=10.0, help=each)
+    parser.add_argument("--first-seed", type=int, default=1, help="seed of the first runs (default 1)")
+    parser.add_argument("--resume", metavar="FOLDER", help="continue the tuning in FOLDER, or report on it again")
+    parser.set_defaults(runs=1, unpaired_seeds=False, report=None)
+
+
 def add_rounds(parser: ArgumentParser, runs: int) -> None:
     parser.add_argument("--runs", type=positive, default=runs, help=f"runs of each config (default {runs})")
     parser.add_argument("--first-seed", type=int, default=1, help="seed of the first runs (default 1)")

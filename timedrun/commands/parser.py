@@ -27,6 +27,7 @@ VERBS: Final = {
         "prepare": "prepare, check or index a dataset",
         "preflight": "check a config, this machine, and the log and package of a dry run",
         "sweep": "run configs at several lengths of their schedules, for curves of quality against time",
+        "tune": "search settings of each side of a race, in equal machine time, on a split of their own",
         "new": "write a benchmark or a method to start from",
         "bench": "measure data loaders, or training steps of configs: throughput, MFU, memory",
         "auto": "choose the fastest settings of a config on this machine, by measured steps",
@@ -55,6 +56,7 @@ which is imported only when the verb is called; `options.add_<verb>` adds its op
 
 CHOICES: Final = {
     "run race sweep": "use run if you time one config, race if you compare several, sweep if at several lengths",
+    "auto tune": "use auto for a faster computation of the same numbers, tune for better hyper-parameters",
     "doctor preflight": "use doctor if you ask about this machine, preflight if you ask about a config on it",
     "bench profile auto": "use bench if you compare speeds, profile if you ask what takes long, auto for a config",
     "score compare tradeoff": "use score if sets stand alone, compare if there are two, tradeoff for several lengths",

@@ -18,7 +18,7 @@ from judging.ground.result_files import ResultPaths, make_new_folder, new_folder
 from mlevents.rounds import MLPERF_RULESETS
 from timedrun.benchmark import Benchmark, find
 from timedrun.commands.child_run import run_child, run_command
-from timedrun.commands.conduct import conduct, side_file, verdict_options
+from timedrun.commands.conduct import conduct, verdict_options
 from timedrun.commands.warm_runs import WarmParent
 from timedrun.config import dump
 from timedrun.config_choice import changes_of
@@ -26,9 +26,10 @@ from timedrun.distributed.launch_env import LaunchEnv
 from timedrun.preflight import checks
 from timedrun.provenance.system_answers import read_answers
 from timedrun.race import race_file
-from timedrun.race.race_file import COMMANDS, CONTROL, Comparison, Race, Turn, paths_of
+from timedrun.race.race_file import COMMANDS, CONTROL, Comparison, Race, Turn, paths_of, side_file
 from timedrun.race.schedule import schedule
 from timedrun.race.sides import Side, ablation, sides_of
+from timedrun.race.tuning_report import TuningReport
 from timedrun.run.worker import LaunchOptions
 from timedrun.storage.method_sources import changes_naming, own_methods, require_source
 from timedrun.training import number_formats
@@ -43,8 +44,13 @@ def race(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
     return race_of_configs(arguments, rest, new_race)
 
 
-def race_of_configs(arguments: argparse.Namespace, rest: list[str], new: Callable[..., tuple[Path, Race]]) -> ExitCode:
-    """Run a race that `new` plans, or the one of --resume or --report, and report on it."""
+def race_of_configs(
+    arguments: argparse.Namespace,
+    rest: list[str],
+    new: Callable[..., tuple[Path, Race]],
+    report_of: Callable[[Path, Race], TuningReport] | None = None,
+) -> ExitCode:
+    """Run a race that `new` plans, or the one of --resume or --report, and report on it; a tuning by `report_of`."""
     rest = take_configs(arguments, rest)
     known = arguments.resume or arguments.report
     if not known and not (arguments.benchmark and arguments.configs):
@@ -60,6 +66,9 @@ def race_of_configs(arguments: argparse.Namespace, rest: list[str], new: Callabl
     if planned.benchmark == COMMANDS:
         option = "resume" if arguments.resume else "report"
         raise UsageError(f"{known} is a race of commands: `timedrun {planned.verb} {COMMANDS} --{option} {known}`.")
+    if bool(planned.tuning) != bool(report_of):
+        verb = "tune" if planned.tuning else "race"
+        raise UsageError(f"{known} is of another verb: `timedrun {verb} --resume {known}`.")
     if known and arguments.benchmark not in (None, planned.benchmark):
         raise UsageError(f"{known} is a race of {planned.benchmark}, not of {arguments.benchmark}; nothing was run.")
     if arguments.resume:  # code of the working directory runs only if the user names it, not for a name in race.json
@@ -83,7 +92,7 @@ def race_of_configs(arguments: argparse.Namespace, rest: list[str], new: Callabl
             code, _, interrupted = run_child([*command, "--seed", str(turn.seed)], parent=parent if forks else None)
             return code, interrupted
 
-        return conduct(arguments, folder, planned, start)
+        return conduct(arguments, folder, planned, start, report_of(folder, planned) if report_of else None)
 
 
 def take_configs(arguments: argparse.Namespace, rest: list[str]) -> list[str]:
@@ -135,6 +144,7 @@ def planned_race(
         runs=arguments.runs,
         options={name: str(value) if isinstance(value, Path) else value for name, value in options.items()},
         sides={side.config.name: side.label for side in sides},
+        tuned={side.config.name: side.tuned for side in sides if side.tuned},
         turns=schedule(
             [name for name in names if name != plan.get("control")],
             arguments.runs,

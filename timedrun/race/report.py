@@ -35,6 +35,8 @@ from timedrun.race.race_file import ALONE, Comparison, Race, paths_of
 from timedrun.storage.benchmark_folders import ROOT
 
 T = TypeVar("T")
+EQUAL = 0.8
+"""Shares of the longest time of tuning from here on count as equal."""
 MOST_NAMED = 4
 """Disturbed runs that are named."""
 Sets = dict[str, list[RunSummary]]
@@ -75,6 +77,7 @@ class Report:
             },
             "energy": {"of": self.energy[0], "joules": self.energy[1]},
             "control": as_values(self.control) if self.control else None,
+            "tuning": self.tuning_words,
             "verdicts": [],
             "package": self.race.report.get("package", ""),
             "notice": NOTICE,
@@ -206,6 +209,27 @@ class Report:
         self.figure = str(out) + (f" (the first {len(shown)} of {len(drawn)} sides)" if len(shown) < len(drawn) else "")
 
     @property
+    def tuning_words(self) -> list[str]:
+        """Sentences on the tuning of the sides: the time of each, and what makes the times no equal ones."""
+        if self.race.ablation or self.race.budgets or len(self.race.racing) < 2:
+            return []
+        if not self.race.tuned:
+            return ["not recorded of any side: its baseline may not be tuned (`timedrun tune`)"]
+        named = [(label, self.race.tuned.get(side)) for side, label in self.race.racing.items()]
+        lines = ["; ".join(f"{label} {record.words if record else 'not recorded'}" for label, record in named)]
+        longest = max((record.minutes, label) for label, record in named if record)
+        lines += [
+            f"unequal: {label} for {record.minutes / longest[0] if record else 0:.2g} of the time of {longest[1]}"
+            for label, record in named
+            if not record or record.minutes < EQUAL * longest[0]
+        ]
+        for side, label in self.race.racing.items():
+            record, runs = self.race.tuned.get(side), self.sets[side]
+            if record and runs and record.split == runs[0].dataset:
+                lines.append(f"{label} was tuned on {record.split}, the data that decides this race")
+        return lines
+
+    @property
     def clocks(self) -> dict[str, Clocks]:
         """Return the clocks beside MLPerf's of each side's runs that reached the target, by the side's label."""
         return {
@@ -315,6 +339,7 @@ class Report:
         if what and not joules:
             lines.append(printable(f"energy      not measured: {what}"))
         lines += filter(None, [start_up(sum(self.sets.values(), []))])
+        lines += [printable(f"tuning      {words}") for words in self.tuning_words]
         lines += map(printable, self.race.differences)
         for ratio in self.ratios.values():
             if ratio.portable and not self.race.ablation:

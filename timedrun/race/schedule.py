@@ -51,9 +51,9 @@ def schedule(
 def run_all(
     race: Race, folder: Path, start: Start, note: Note, verb: str = "race", clock: Callable[[], float] = time.monotonic
 ) -> int:
-    """Run every planned turn, with a call of `note` before and after each; return the signal that ended them, in a run
-    or between two, or 0. A run that fails is noted, and the others go on; the rest of a side is left out after
-    `MOST_FAILURES` in a row."""
+    """Run every planned turn, with a call of `note`, which may plan more, before and after each; return the signal that
+    ended them, in a run or between two, or 0. A run that fails is noted, and the others go on; the rest of a side is
+    left out after `MOST_FAILURES` in a row."""
     with _noted_signals() as received:
         for place, turn in enumerate(race.turns, 1):
             if received:
@@ -62,14 +62,15 @@ def run_all(
                 continue
             of_side = [other.status for other in race.turns if other.side == turn.side]
             done = [status for status in of_side if status in ("finished", "failed")]
-            if done[-MOST_FAILURES:] == ["failed"] * MOST_FAILURES:
+            if done[-MOST_FAILURES:] == ["failed"] * MOST_FAILURES and not race.tuning:
                 turn.status, turn.why = "left out", f"{MOST_FAILURES} runs in a row failed"
                 note(turn)
                 continue
             label = race.sides[turn.side]
             turn.status, turn.session = "running", race.session
             note(turn)
-            said = f"timedrun {verb}: run {place}/{len(race.turns)}, {label}"
+            of = "" if race.tuning else f"/{len(race.turns)}"
+            said = f"timedrun {verb}: run {place}{of}, {label}"
             stdio.message(f"{said}, seed {turn.seed}{_left(race)}")
             if received:
                 turn.status = "planned"
@@ -77,7 +78,7 @@ def run_all(
                 break
             began = clock()
             number = sum(other.side == turn.side for other in race.turns[:place])
-            code, interrupted = start(turn, f"{label} {number}/{race.runs}")
+            code, interrupted = start(turn, turn.side if race.tuning else f"{label} {number}/{race.runs}")
             turn.seconds = clock() - began
             turn.status, turn.why = _outcome(paths_of(folder, turn), code, bool(interrupted))
             note(turn)
@@ -123,7 +124,7 @@ def _left(race: Race) -> str:
     """Return the estimated time left as ", about 2 min left", "" before the first run has ended."""
     known = {side: [turn.seconds for turn in race.of_side(side, "finished")] for side in race.sides}
     everything = [seconds for times in known.values() for seconds in times]
-    if not everything:
+    if not everything or race.tuning:
         return ""
     left = sum(fmean(known[turn.side] or everything) for turn in race.turns if turn.status in ("planned", "running"))
     return f", about {duration(left)} left"

@@ -6,13 +6,15 @@ import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from judging.ground.errors import UsageError
 from judging.ground.race_labels import letters
+from judging.ground.result_files import read_json
 from timedrun.benchmark import Benchmark
-from timedrun.config import RunConfig, digest
-from timedrun.config_choice import FILE, config_of, with_method
-from timedrun.race.race_file import ALONE, Comparison
+from timedrun.config import RunConfig, digest, dump
+from timedrun.config_choice import FILE, config_of, split, with_method
+from timedrun.race.race_file import ALONE, Comparison, Tuned
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,6 +23,8 @@ class Side:
 
     label: str
     config: RunConfig
+    tuned: Tuned | None = None
+    """How its settings were tuned; None: not recorded."""
 
 
 def sides_of(benchmark: Benchmark, texts: Sequence[str], data: str | None, overrides: Sequence[str]) -> list[Side]:
@@ -41,7 +45,9 @@ def sides_of(benchmark: Benchmark, texts: Sequence[str], data: str | None, overr
         name = next(name for name in names if name not in [side.config.name for side in sides])
         while label in [side.label for side in sides]:
             label += " (again)"
-        sides.append(Side(label=label, config=replace(config, name=name)))
+        file = Path(split(benchmark, text, data)[0])
+        record = read_json(file).get("tuning") if file.suffix == FILE else None
+        sides.append(Side(label=label, config=replace(config, name=name), tuned=Tuned.read(record, dump(config), file)))
     return sides
 
 

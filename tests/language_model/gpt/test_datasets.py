@@ -1,6 +1,7 @@
 """Batches are pure functions of the step, and evaluation predicts every token once."""
 
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -15,7 +16,7 @@ from judging.ground.errors import DataError
 from language_model.gpt import warm_up
 from language_model.gpt.batches import TokenBatches, open_batches, sequence_starts
 from language_model.gpt.configs import GptRunConfig, shakespeare_baseline
-from language_model.gpt.datasets import data_digest, facts, preflight
+from language_model.gpt.datasets import data_digest, facts, open_store, preflight
 from language_model.gpt.settings import GptDataConfig, Sampling
 from language_model.gpt.tokens import TokenStore
 from timedrun.distributed.process_group import ProcessGroup
@@ -150,3 +151,20 @@ def test_preflight_reports_unusable_data(store: TokenStore, tmp_path: Path, smal
     assert f"--model.vocabulary {size}" in found[0] and "--model.context" in found[1]
     with pytest.raises(DataError, match="does not exist"):
         facts(tmp_path / "none", 16)
+
+
+def test_a_tuning_split_is_the_end_of_the_training_tokens(
+    store: TokenStore, small: Callable[..., GptRunConfig]
+) -> None:
+    whole, data = np.asarray(store.tokens("train")), GptDataConfig(split="tuning")
+    opened = open_store(store.folder, data)
+    train, validation = (opened.tokens(split) for split in ("train", "validation"))
+    held_out = min(store.counts["validation"], len(whole) // 10)
+    assert len(validation) == held_out == opened.counts["validation"] > 0
+    assert whole.tolist() == [*train[np.arange(len(train))], *validation[np.arange(held_out)]]
+    known = facts(store.folder, 16, data)
+    assert (known.train_tokens, known.validation_tokens) == (len(whole) - held_out, held_out)
+    config = replace(small(), data=data)
+    with closing(open_batches(config, store.folder, ProcessGroup(0, 1, 0, CPU))) as batches:
+        predicted = torch.cat([batch.targets.flatten() for batch in batches.evaluation()])
+    assert predicted.tolist() == validation[np.arange(1, held_out)].tolist()

@@ -21,3 +21,10 @@ def test_no_text_of_the_evaluation_sections_is_a_training_section() -> None:
     assert len(long_lines) > 100
     assert sum(line in train_lines for line in long_lines) < 0.01 * len(long_lines)
     assert not {document.fingerprint for document in train} & {document.fingerprint for document in evaluation}
+
+
+def test_a_tuning_split_divides_the_training_sections_alone() -> None:
+    whole, _ = corpus()
+    train, evaluation = corpus(tuning=True)
+    assert sorted(document.name for document in [*train, *evaluation]) == sorted(document.name for document in whole)
+    assert 0.1 < len(evaluation) / len(whole) < 0.25

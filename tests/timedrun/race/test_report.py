@@ -14,7 +14,7 @@ from judging.pages import plot
 from tests.judging.conftest import log_loads
 from timedrun.commands.report import report
 from timedrun.race import race_file
-from timedrun.race.race_file import Race
+from timedrun.race.race_file import Race, Tuned
 from timedrun.race.report import Report
 
 WriteRun = Callable[..., Path]
@@ -145,3 +145,23 @@ def test_the_page_loads_nothing_and_runs_nothing_out_of_a_log(page: str) -> None
 def test_a_folder_without_logs_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="nothing was written"):
         report(Namespace(path=str(tmp_path), out=None, json=True))
+
+
+def test_the_tuning_of_each_side_is_stated_and_what_makes_it_unequal(race: Race, tmp_path: Path) -> None:
+    assert "tuning      not recorded of any side" in made(race, tmp_path)[1]
+    fields = {"trials": 40, "settings": 30, "space": {"lr": "0.1..1"}, "target": 0.9, "seed": 1, "ledger": "", "of": ""}
+    first, second = (Tuned(minutes=minutes, split="toy_tuning", **fields) for minutes in (40.0, 39.5))  # type: ignore[arg-type]
+    race.tuned = {"a": first, "b": second}
+    _, text = made(race, tmp_path)
+    assert "config a tuned 40 min (40 runs on toy_tuning); config b tuned 39.5 min (40 runs" in text
+    assert "unequal" not in text and "decides this race" not in text
+    race.tuned["a"] = replace(first, minutes=4.0, split="toy")
+    _, text = made(race, tmp_path)
+    assert "tuning      unequal: config a for 0.1 of the time of config b" in text
+    assert "tuning      config a was tuned on toy, the data that decides this race" in text
+    race.tuned = {"b": replace(second, changed=True)}
+    _, text = made(race, tmp_path)
+    assert "config a not recorded; config b tuned 39.5 min (40 runs on toy_tuning), then changed" in text
+    assert "unequal: config a for 0 of the time of config b" in text
+    assert json.loads((tmp_path / "race.json").read_text())["tuning"] == Report(race, tmp_path).tuning_words
+    assert race_file.load(tmp_path).tuned == race.tuned

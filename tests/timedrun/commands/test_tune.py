@@ -1,0 +1,162 @@
+"""`timedrun tune`: trials of configs and of commands, the files of what is chosen, and what a race says of them."""
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from image_classification.configs import digits_baseline, digits_methods
+from judging.ground.errors import UsageError
+from mlevents import keys
+from mlevents.record import read
+from tests.timedrun.race.conftest import write_log, write_run
+from timedrun.benchmark import find
+from timedrun.cli import main
+from timedrun.commands import conduct, race
+from timedrun.config import digest, dump
+from timedrun.config_choice import read_config
+from timedrun.race.report import Report
+from timedrun.race.schedule import run_all
+from timedrun.race.sides import sides_of
+
+__all__ = ["write_log", "write_run"]
+
+pytest.importorskip("optuna", reason="optuna is not installed: pip install 'timedrun[tune]'")
+DIGITS = ["tune", "image_classification", "baseline", "methods", "--threads", "1", "--minutes", "0.1"]
+BENCHMARK = find("image_classification")
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each run takes a second of machine time; reports check and package nothing."""
+    monkeypatch.setattr(conduct, "check_paths", lambda *paths, **options: [])
+    monkeypatch.setattr(conduct, "find_spec", lambda name: None)
+    monkeypatch.setattr(Report, "make_package", lambda report: None)
+    monkeypatch.setattr(conduct, "run_all", partial(run_all, clock=count(0.0).__next__))
+
+
+@pytest.fixture
+def trained(clock: None, monkeypatch: pytest.MonkeyPatch, write_run: Callable[..., Path]) -> list[dict[str, Any]]:
+    """Runs of configs write a log at once, the faster the nearer their rate is to 0.3; returns the settings of each."""
+    settings: list[dict[str, Any]] = []
+
+    def run(command: list[str], **options: Any) -> tuple[int, str, int]:
+        values = json.loads(Path(command[command.index("image_classification") + 1]).read_text())
+        settings.append(values)
+        folder, number = (command[command.index(option) + 1] for option in ("--results", "--number"))
+        write_run(Path(folder), int(number), 10 + abs(values["optimizer"]["peak_lr"] - 0.3), quality=0.6)
+        return 0, "", 0
+
+    monkeypatch.setattr(race, "run_child", run)
+    return settings
+
+
+def test_configs_are_tuned_on_a_split_of_their_own_and_become_files_of_a_race(
+    tmp_path: Path, trained: list[dict[str, Any]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "tune"
+    ranges = ["--a.optimizer.peak-lr", "0.2..0.4", "--b.optimizer.momentum", "0.5..0.9"]
+    assert main([*DIGITS, "--target", "0.97", "--results", str(folder), "--json", *ranges]) == 0
+    report = json.loads(capsys.readouterr().out)
+    for values in trained:
+        assert (values["dataset"], values["data"]["split"]) == ("digits_tuning", "tuning")
+        assert values["evaluation"]["target"] == 0.97 and 0 < values["budget_minutes"] <= 0.1 / 4
+    first = next(values for values in trained if values["name"] == "digits_baseline_0")
+    given = dump(replace(digits_baseline(), optimizer=replace(digits_baseline().optimizer, peak_lr=0.4)))
+    assert first["optimizer"] == given["optimizer"] and first["evaluation"]["first"] == 3  # as given, within the range
+    for label, config in (("digits_baseline", digits_baseline()), ("digits_methods", digits_methods())):
+        found = report["tuning"]["sides"][label]
+        file = folder / f"{label}_tuned.json"
+        assert found["file"] == str(file) and found["record"]["split"] == "digits_tuning"
+        tuned = read_config(BENCHMARK, file)
+        assert tuned.evaluation.target == config.evaluation.target and tuned.dataset == "digits"
+        assert tuned.optimizer.peak_lr == found["settings"]["optimizer.peak_lr"] and tuned.max_epochs == 40
+        assert "tuning" not in dump(tuned) and "split" not in dump(tuned)["data"] and tuned.budget_minutes == 0
+    space = report["tuning"]["sides"]["digits_methods"]["record"]["space"]
+    assert space["optimizer.momentum"] == "0.5..0.9" and space["global_batch"] == "32..128"
+    spent = [sum(turn["seconds"] for turn in report["race"]["turns"] if turn["side"].startswith(side)) for side in
+             ("digits_baseline", "digits_methods")]  # fmt: skip
+    assert spent == [6.0, 6.0] and report["tuning"]["over_time"][-1]["ratios"][0] > 0
+    runs = len(trained)
+    assert main(["tune", "--resume", str(folder)]) == 0 and len(trained) == runs
+    assert f"next: timedrun race image_classification {folder}/digits_baseline_tuned.json" in capsys.readouterr().out
+
+
+def test_a_race_says_how_long_each_side_was_tuned_and_what_was_changed_since(
+    tmp_path: Path, trained: list[dict[str, Any]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*DIGITS, "--results", str(tmp_path / "tune")]) == 0
+    tuned = str(tmp_path / "tune" / "digits_methods_tuned.json")
+    capsys.readouterr()
+    race_of = ["race", "image_classification", "--threads", "1", "--runs", "1", "--results"]
+    main([*race_of, str(tmp_path / "one"), "baseline", tuned])
+    printed = capsys.readouterr().out
+    assert re.search(
+        r"tuning +digits_baseline not recorded; \S+ tuned 0\.\d+ min \(\d+ runs on digits_tuning\)\n", printed
+    )
+    assert re.search(r"tuning +unequal: digits_baseline for 0 of the time of \S+", printed)
+    assert json.loads((tmp_path / "one" / "race.json").read_text())["tuning"][0].startswith(
+        "digits_baseline not recorded"
+    )
+    _, side = sides_of(BENCHMARK, ["baseline", tuned], None, ["--b.optimizer.momentum", "0.7"])
+    assert side.tuned and side.tuned.words.endswith(", then changed")
+    same = sides_of(BENCHMARK, [tuned], None, ["--seed", "9", "--submission.organization", "Other"])[0]
+    assert same.tuned and not same.tuned.changed
+
+
+def test_what_cannot_be_tuned_is_refused_before_a_run(
+    tmp_path: Path, trained: list[dict[str, Any]], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for words, said in (
+        ([*DIGITS, "--optimizer.peak-rl", "0.1..1"], "no setting of digits_baseline above 0. Did you mean"),
+        (["tune", "image_classification", "smoke", "--data", "synthetic"], "source synthetic has no tuning split"),
+        (["tune", "command", "train --lr 1", "--quality", "a(.)", "--target", "1"], "has nothing to tune"),
+        (["tune", "command", "t {lr:1-2}", "--quality", "a(.)", "--target", "1"], "{lr:1-2} in 't {lr:1-2}' is no"),
+    ):  # fmt: skip
+        assert main([*words, "--results", str(tmp_path / "no")]) in (1, 2)
+        assert said in " ".join(capsys.readouterr().err.split())
+    monkeypatch.setattr("timedrun.race.search.find_spec", lambda name: None)
+    assert main([*DIGITS, "--results", str(tmp_path / "none")]) == 2
+    assert "pip install 'timedrun[tune]'" in capsys.readouterr().err and not trained
+
+
+def test_commands_are_tuned_by_the_ranges_in_them_and_raced_as_chosen(
+    tmp_path: Path, clock: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ["echo {lr:0.1..10} {lr}; echo acc 0.$TIMEDRUN_SPLIT", "echo {n:3..9}; echo acc 0.9"]
+    read_as = ["--quality", "acc (.*)", "--target", "0.8", "--minutes", "0.1", "--results"]
+    assert main(["tune", "command", *words, *read_as, "tune", "--split", "85"]) == 0
+    report = json.loads(Path("tune/race.json").read_text())
+    for side, values in report["race"]["tuning"]["values"].items():
+        log = read(Path("tune") / side / "result_0.txt")
+        assert log.first(keys.LEDGER_ENTRY) and log.status == "success"
+        shown = f"{values['lr']:g} {values['lr']:g}\nacc 0.85" if "lr" in values else f"{int(values['n'])}\nacc 0.9"
+        assert (Path("tune") / side / "run_0" / "output.txt").read_text().strip() == shown
+    assert report["race"]["tuning"]["values"]["a_0"] == {"lr": 1.0}  # the middle
+    assert main(["race", "command", "tune/tuned.toml", "--runs", "1", "--results", "race"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.count("runs on 85)") == 2
+    text = Path("tune/tuned.toml").read_text()
+    Path("edited.toml").write_text(re.sub(r'command = "echo \d;', 'command = "echo 99;', text))
+    main(["race", "command", "edited.toml", "--runs", "1", "--results", "edited"])
+    assert capsys.readouterr().out.count("runs on 85), then changed") == 1
+    assert (
+        main(["race", "command", "--resume", "tune"]) == 2
+        and "timedrun tune command --resume tune" in capsys.readouterr().err
+    )
+
+
+def test_a_benchmark_without_a_tuning_split_says_so(toy_config: Callable[..., Any]) -> None:
+    with pytest.raises(UsageError, match="benchmark toy has no tuning split"):
+        toy_config().for_tuning()
+    config = digits_baseline()
+    assert digest(config.for_tuning()) != digest(config) and config.for_tuning().data.split == "tuning"
+    assert (longer := config.lengthened(2.0)).schedule.epochs_scaled == 12 and longer.evaluation.first == 6
+    assert longer.max_epochs == config.max_epochs

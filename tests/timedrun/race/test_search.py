@@ -1,0 +1,171 @@
+"""The search of a tuning, with planted times and a fake clock: what is found, what each side is given, what goes on."""
+
+import math
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from judging.ground.errors import UsageError
+from judging.ground.result_files import read_json
+from timedrun.race import race_file
+from timedrun.race.race_file import Race, Range, Tuning, Turn, paths_of, side_file
+from timedrun.race.schedule import plan_again, run_all, settle
+from timedrun.race.search import MISSED, MOST_INVALID, Search, Values
+
+pytest.importorskip("optuna", reason="optuna is not installed: pip install 'timedrun[tune]'")
+BEST = 0.3
+"""Planted: the rate of the least time."""
+LEAST = 20.0
+"""Planted: seconds of a run at that rate."""
+Planted = Callable[..., "Trials"]
+
+
+class Trials:
+    """A tuning of the sides a and b, whose runs take a planted time on a fake clock; b's take twice as long."""
+
+    def __init__(self, folder: Path, write_run: Callable[..., Path], minutes: float) -> None:
+        space = {"lr": Range(0.01, 1.0), "batch": Range(16, 64, whole=True)}
+        tuning = Tuning(
+            minutes=minutes, seed=5, split="toy", spaces={"a": space, "b": space},
+            bases={"a": {}, "b": {}}, labels={"a": "first", "b": "second"},
+        )  # fmt: skip
+        self.race = Race(benchmark="toy", runs=1, sides={}, turns=[], tuning=tuning)
+        self.folder, self.write_run, self.now = folder, write_run, 0.0
+        (folder / "sides").mkdir(parents=True)
+        self.most = math.inf
+
+    @property
+    def search(self) -> Search:
+        return Search(self.race, self.folder, self.trial)
+
+    def trial(self, base: dict[str, Any], values: Values, name: str, minutes: float) -> dict[str, Any]:
+        if values["lr"] > self.most:
+            raise UsageError("no such rate")
+        return {**values, "minutes": minutes}
+
+    def run(self, runs: int = 1000) -> int:
+        """Run all but the runs from number `runs` on, at which a signal comes."""
+        search, left = self.search, [runs]
+
+        def start(turn: Turn, label: str) -> tuple[int, int]:
+            settings, left[0] = read_json(side_file(self.folder, turn.side)), left[0] - 1
+            distance = abs(math.log(settings["lr"] / BEST)) + abs(math.log(settings["batch"] / 32)) / 4
+            seconds = (LEAST + 10 * distance) * (2 if turn.side.startswith("b") else 1)
+            stopped = min(seconds, 60 * settings["minutes"])
+            self.now += 1.0 + stopped
+            if left[0] < 0:
+                return 1, signal.SIGTERM
+            quality = 0.6 if stopped == seconds else 0.4
+            self.write_run(paths_of(self.folder, turn).folder, turn.number, stopped, quality=quality)
+            return 0, 0
+
+        def note(turn: Turn) -> None:
+            search.plan_next()
+            self.race.save(self.folder)
+
+        search.plan_next()
+        return run_all(self.race, self.folder, start, note, "tune", clock=lambda: self.now)
+
+
+@pytest.fixture
+def planted(tmp_path: Path, write_run: Callable[..., Path]) -> Planted:
+    return lambda name="tuning", minutes=30.0: Trials(tmp_path / name, write_run, minutes)
+
+
+def test_a_planted_best_is_found_within_equal_time_of_each_side(planted: Planted) -> None:
+    trials = planted()
+    assert trials.run() == 0
+    search, tuning = trials.search, trials.race.tuning
+    assert tuning is not None
+    for side, least in (("a", LEAST), ("b", 2 * LEAST)):
+        name, seconds = search.best(side) or ("", 0.0)
+        assert BEST / 1.4 < tuning.values[name]["lr"] < BEST * 1.4 and least <= seconds < 1.25 * least
+        assert tuning.values[f"{side}_0"]["lr"] != tuning.values[f"{side}_1"]["lr"]
+        longest = max(turn.seconds for turn in search.runs(side))
+        assert 60 * tuning.minutes <= search.spent(side) <= 60 * tuning.minutes + longest
+    turns = trials.race.turns
+    assert len(search.runs("a")) > 1.5 * len(search.runs("b"))  # of shorter runs there are more
+    for turn in range(2, len(turns)):  # at no time was one side ahead by more than a run
+        spent = [sum(t.seconds for t in turns[:turn] if t.side.startswith(side)) for side in "ab"]
+        assert abs(spent[0] - spent[1]) <= max(t.seconds for t in turns[:turn])
+    assert {turn.seed for turn in turns if turn.side.startswith("a")} == {*range(5, 5 + len(search.runs("a")))}
+
+
+def test_an_interrupted_tuning_goes_on_with_the_trials_that_it_would_have_made(planted: Planted) -> None:
+    whole, stopped = planted("whole", 8.0), planted("stopped", 8.0)
+    whole.run()
+    assert stopped.run(runs=5) == signal.SIGTERM
+    interrupted = stopped.race.turns[-1]
+    assert interrupted.status == "interrupted" and len(stopped.race.turns) == 6
+    stopped.race = race_file.load(stopped.folder)
+    stopped.race.turns[-1].status = "running"  # as a kill leaves it
+    settle(stopped.race, stopped.folder)
+    plan_again(stopped.race, stopped.folder)
+    stopped.run()
+    made = [[(turn.side, turn.number, turn.seed) for turn in trials.race.turns] for trials in (whole, stopped)]
+    assert made[0] == made[1] and len(made[0]) > 15
+    assert whole.race.tuning and stopped.race.tuning and whole.race.tuning.values == stopped.race.tuning.values
+
+
+def test_a_run_without_the_target_is_ranked_by_its_quality_behind_all_others_and_stopped_early(
+    planted: Planted, write_run: Callable[..., Path]
+) -> None:
+    trials = planted(minutes=40.0)
+    turns = [Turn(side=f"a_{place}", number=0, seed=1, status="finished", seconds=60.0) for place in range(4)]
+    for turn, quality in zip(turns, (0.6, 0.3, 0.4, None), strict=True):
+        if quality is not None:
+            write_run(trials.folder / turn.side, 0, 50.0, quality=quality)
+    search = trials.search
+    scores = [search.score(turn) for turn in turns]
+    assert scores == [50.0, pytest.approx(MISSED + 0.2), pytest.approx(MISSED + 0.1), math.inf]
+    assert search._longest("a") == 10.0  # a quarter of the time, while nothing is known
+    trials.race.turns += turns
+    assert search._longest("a") == 2.0  # twice the best run
+
+
+def test_the_setting_whose_repetitions_are_best_is_chosen_and_not_the_luckiest_run(
+    planted: Planted, write_run: Callable[..., Path]
+) -> None:
+    trials = planted()
+    for side, number, seconds in (("a_0", 0, 10), ("a_1", 0, 30), ("a_2", 0, 31), ("a_3", 0, 99)):
+        write_run(trials.folder / side, number, seconds)
+        trials.race.turns.append(Turn(side=side, number=number, seed=1, status="finished", seconds=60.0))
+    search = trials.search
+    assert search.best("a") == ("a_0", 10.0) and search.best("a", seconds=30) is None
+    repeated = []
+    for seconds in (80, 35, 20, 90, 33):
+        repeated.append(name := search._repeated("a"))
+        number = sum(turn.side == name for turn in trials.race.turns)
+        write_run(trials.folder / name, number, seconds)
+        trials.race.turns.append(Turn(side=name, number=number, seed=2, status="finished", seconds=60.0))
+    assert repeated == ["a_0", "a_1", "a_2", "a_0", "a_1"]
+    assert search.best("a") == ("a_2", 20.0) and search.best("a", seconds=240) == ("a_0", 10.0)
+
+
+def test_values_that_make_no_run_cost_no_time_and_a_space_of_them_is_refused(planted: Planted) -> None:
+    trials = planted(minutes=3.0)
+    trials.most = 0.4
+    trials.run()
+    runs = trials.search.runs("a")
+    assert {turn.seconds > 0 for turn in runs if turn.why == "no such rate"} == {False}
+    assert sum(turn.seconds for turn in runs) >= 180 and runs[-1].status == "finished"
+    other = planted("other", 3.0)
+    other.most = 0.0
+    with pytest.raises(UsageError, match=rf"{MOST_INVALID} settings in a row make no run.*no such rate"):
+        other.search.plan_next()
+    assert {turn.status for turn in other.race.turns} == {"failed"}
+
+
+@pytest.mark.parametrize("text", ["2..1", "0..1", "a..b"])
+def test_a_range_is_of_a_logarithmic_scale(text: str) -> None:
+    if text == "a..b":
+        assert Range.parsed(text) is None
+    else:
+        with pytest.raises(UsageError, match="no range of a logarithmic scale"):
+            Range.parsed(text)
+    parsed = Range.parsed("16..64")
+    assert parsed == Range(16, 64, whole=True) and parsed.at(31.6) == 32 and parsed.at(100) == 64
+    assert Range.parsed("1e-3..0.1") == Range(0.001, 0.1) and Range(0.01, 1).at(0.123456) == 0.123
