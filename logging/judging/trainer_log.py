@@ -7,8 +7,6 @@ with mlperf_run("llama31_8b", round="6.1", out="result_0.txt", global_batch_size
         run.evaluated(evaluate(), samples=seen)
 """
 
-from __future__ import annotations
-
 import errno
 import itertools
 import os

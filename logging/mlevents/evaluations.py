@@ -5,8 +5,6 @@ first one that reaches the target, "any time after the last weight value include
 (training_rules.adoc, "Quality measure"). Such evaluations precede run_stop in the file and follow it in time.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """Roll an interrupted log back to its last checkpoint; a copy of the whole log is kept."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 from dataclasses import dataclass

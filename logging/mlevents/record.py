@@ -1,7 +1,5 @@
 """Read any submitter's MLPerf training log into a RunRecord; unreadable content becomes a finding."""
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import os

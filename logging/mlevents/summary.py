@@ -1,7 +1,5 @@
 """Summarize logs in a few kilobytes each, so that a whole round can be checked and scored log by log."""
 
-from __future__ import annotations
-
 import heapq
 import re
 from collections.abc import Iterator, Mapping

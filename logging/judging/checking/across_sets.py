@@ -1,7 +1,5 @@
 """Find what only a whole round shows: logs that are in two sets."""
 
-from __future__ import annotations
-
 import heapq
 from collections import defaultdict
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """Audit a published round: check and score every set, and compare all logs with each other."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace

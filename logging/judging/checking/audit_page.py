@@ -1,7 +1,5 @@
 """An audit as one self-contained HTML page, without scripts."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Final

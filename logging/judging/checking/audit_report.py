@@ -1,7 +1,5 @@
 """An audit as text and as JSON."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace

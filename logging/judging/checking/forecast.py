@@ -6,8 +6,6 @@ deviation are taken as known, so a forecast from few runs is as uncertain as the
 `SETS` simulated sets with a fixed seed (standard error at most 0.16 %).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

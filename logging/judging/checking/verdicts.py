@@ -1,7 +1,5 @@
 """Strict verdicts on logs, sets and packages, and MLCommons' complaints as findings."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace

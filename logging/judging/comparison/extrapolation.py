@@ -1,7 +1,5 @@
 """Times on other hardware, extrapolated: quality as measured, seconds per step and evaluation from a profile there."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -9,7 +7,7 @@ from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import cattrs
 
@@ -78,7 +76,7 @@ class Rates:
     file: str = ""
 
     @classmethod
-    def read(cls, path: Path) -> Rates:
+    def read(cls, path: Path) -> Self:
         """Return the rates in a file; raise UsageError if it is not a profile."""
         values = read_json(path)
         try:

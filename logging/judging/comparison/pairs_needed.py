@@ -1,7 +1,5 @@
 """Pairs of runs that a difference needs to be seen, and the least difference that pairs can show."""
 
-from __future__ import annotations
-
 import math
 from typing import Final
 

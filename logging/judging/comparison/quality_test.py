@@ -1,7 +1,5 @@
 """Qualities at which two interleaved sets of runs ended: how many reached the target, and a test of the difference."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace

@@ -1,7 +1,5 @@
 """Looks at a race after each of its pairs, with a bound on the false verdicts of all looks together."""
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Final
 

@@ -1,7 +1,5 @@
 """Speed-up ratio of two sets of times with its 95 % confidence interval."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -69,7 +67,7 @@ class Ratio(Interval):
     target: float | None = None
     differences: tuple[Difference, ...] = ()
     disturbances: tuple[str, ...] = ()
-    undisturbed: Ratio | None = None
+    undisturbed: "Ratio | None" = None
     decomposition: Decomposition | None = None
     decomposition_of_scores: Decomposition | None = None
     minutes_slow: float | None = None

@@ -1,7 +1,5 @@
 """Files that are whole or absent: written under a draft name, flushed to disk and renamed."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections.abc import Callable, Mapping

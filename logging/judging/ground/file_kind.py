@@ -1,7 +1,5 @@
 """Files that are something else than their name says, known by their first bytes; plain files."""
 
-from __future__ import annotations
-
 import os
 import re
 import stat

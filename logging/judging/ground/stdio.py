@@ -1,7 +1,5 @@
 """Standard streams: closed ones and those without a reader, which must not end a run; colour and passing lines."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 import os

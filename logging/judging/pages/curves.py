@@ -1,7 +1,5 @@
 """Series of values that a log holds over its timed region: quality, training loss, throughput, other statistics."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final

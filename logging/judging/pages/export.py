@@ -1,7 +1,5 @@
 """Export of the values of logs to CSV or TensorBoard: from the logs alone, without a hook in the runs."""
 
-from __future__ import annotations
-
 import csv
 import io
 import os

@@ -1,7 +1,5 @@
 """Parts of a self-contained HTML page without scripts: head and escaped text."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from html import escape
 from typing import Final

@@ -1,7 +1,5 @@
 """Figures of result sets: a value over time, one colour per config, and the times to train with their speed-ups."""
 
-from __future__ import annotations
-
 import io
 import zlib
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Figure of trade-off curves: quality against time, and the gain of each curve over the baseline."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final

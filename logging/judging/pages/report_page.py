@@ -1,7 +1,5 @@
 """A report on result sets as one self-contained HTML page, without scripts, to be sent to others."""
 
-from __future__ import annotations
-
 import base64
 import json
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Scores as a table, with details, as JSON and as CSV, each marked as unverified."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

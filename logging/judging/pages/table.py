@@ -1,7 +1,5 @@
 """Tables as text, Markdown and HTML; text is as wide as its terminal, in files and pipes as wide as its cells."""
 
-from __future__ import annotations
-
 import io
 import math
 import re

@@ -1,7 +1,5 @@
 """Cost of a time to train: hours times the system's price per hour, as given or from a dated table of list prices."""
 
-from __future__ import annotations
-
 import functools
 import math
 import re
@@ -80,6 +78,24 @@ class Cost:
         return f"${self.usd_per_hour:,.2f} per hour ({kind})"
 
 
+@dataclass(frozen=True)
+class _System:
+    """System by its description; numbers are of one node."""
+
+    accelerator: str
+    accelerators: int
+    processor: str
+    cores: int
+    nodes: int
+
+    def __str__(self) -> str:
+        if self.accelerators:
+            return f"{self.accelerators} x {self.accelerator} a node"
+        return (
+            f"a system without accelerators: {self.processor or 'unknown processor'}, {self.cores or '?'} cores a node"
+        )
+
+
 @dataclass(frozen=True, kw_only=True)
 class Machine:
     """Machine for rent with its list price: one with accelerators, or one with a processor alone."""
@@ -107,24 +123,6 @@ class Machine:
         if not same or not re.search(self.accelerator, system.accelerator):
             return None
         return self.usd_per_hour * system.nodes * (system.accelerators if self.each else 1)
-
-
-@dataclass(frozen=True)
-class _System:
-    """System by its description; numbers are of one node."""
-
-    accelerator: str
-    accelerators: int
-    processor: str
-    cores: int
-    nodes: int
-
-    def __str__(self) -> str:
-        if self.accelerators:
-            return f"{self.accelerators} x {self.accelerator} a node"
-        return (
-            f"a system without accelerators: {self.processor or 'unknown processor'}, {self.cores or '?'} cores a node"
-        )
 
 
 def cost(log: Path, minutes: float | None, price: Price) -> Cost:

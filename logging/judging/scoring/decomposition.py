@@ -1,7 +1,5 @@
 """Decomposition of a ratio of times to train into samples, samples per second of training, and the rest of the time."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

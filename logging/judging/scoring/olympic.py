@@ -1,7 +1,5 @@
 """Selection of the runs that a set is scored on, and MLPerf's olympic mean of their times."""
 
-from __future__ import annotations
-
 import math
 import operator
 from collections.abc import Iterable, Sequence

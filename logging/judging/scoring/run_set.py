@@ -1,7 +1,5 @@
 """Sets of runs: group logs into sets, and check that the runs of a set agree and that none is a copy."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """MLPerf score of each set of runs, with its spread, confidence interval, progress to target and quality."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Test that the mean quality of runs of one fixed length reaches a target, as speedruns require it (p < 0.01)."""
 
-from __future__ import annotations
-
 import math
 from bisect import bisect_left
 from collections.abc import Sequence

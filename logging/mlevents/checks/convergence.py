@@ -1,8 +1,6 @@
 """Check that a set of results converges no faster than the reference (training_rules.adoc, "Reference Convergence
 Points")."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Run the strict checks of one log; MLCommons' checker covers few of the rules that they enforce."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Check the metadata of a run as a whole: sizes, names, consistent values, and look-alike keys."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Final
 

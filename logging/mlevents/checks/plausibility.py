@@ -1,7 +1,5 @@
 """Check that a run is plausible as a whole: number and duration of its evaluations, and length of its training."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """Check the sequence of events: time order, epoch numbers, start/stop pairs, nesting, evaluation intervals."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from itertools import accumulate, pairwise

@@ -3,8 +3,6 @@
 It is started as a file and imports nothing of mlevents; `python child.py JOBS FIRST` runs JOBS from FIRST on.
 """
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import functools

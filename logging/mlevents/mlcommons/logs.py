@@ -1,7 +1,5 @@
 """Run MLCommons' compliance checker on many logs in one child process."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import stat

@@ -1,7 +1,5 @@
 """Convert the messages of MLCommons' tools to the lines of the file, and read the values that select rule files."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable, Iterator

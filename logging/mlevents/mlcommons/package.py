@@ -1,7 +1,5 @@
 """Run MLCommons' package checker and result summarizer on a copy of an organization's folder."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Iterator

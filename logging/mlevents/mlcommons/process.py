@@ -1,7 +1,5 @@
 """Temporary copies that MLCommons' tools may write into, and the child process that runs the tools on them."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import os
@@ -14,7 +12,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
 CHILD: Final = Path(__file__).with_name("child.py")
 
@@ -59,7 +57,7 @@ class Workplace:
         self.copy.mkdir()
         self.start.mkdir()
 
-    def __enter__(self) -> Workplace:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exception: object) -> None:

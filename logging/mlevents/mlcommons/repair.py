@@ -1,7 +1,5 @@
 """Copy MLCommons' checker and repair the declared upstream defects of a ruleset in the copy."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterable, Sequence
 from pathlib import Path

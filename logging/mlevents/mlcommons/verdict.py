@@ -1,7 +1,5 @@
 """Derive the verdict of MLCommons' tools from their output and their return values, which must agree."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import re
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,5 @@
 """List the entries of a submission folder without following links, and check names, kinds, sizes and the manifest."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

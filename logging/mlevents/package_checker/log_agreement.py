@@ -3,8 +3,6 @@
 No tool of MLCommons compares them (mlcommons/logging issues 241, 254 and 387).
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections import defaultdict

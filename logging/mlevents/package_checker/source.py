@@ -1,7 +1,5 @@
 """Check benchmarks/, LICENSE and README: code, documents and versions from which results can be reproduced."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final

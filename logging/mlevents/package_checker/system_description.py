@@ -1,7 +1,5 @@
 """Check systems/<system>.json: the keys that MLPerf requires and their values."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping

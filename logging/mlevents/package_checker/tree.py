@@ -1,7 +1,5 @@
 """Check a whole submission folder <ORG>/{systems,results,benchmarks} against MLPerf's rules."""
 
-from __future__ import annotations
-
 import difflib
 import os
 from collections import Counter

@@ -4,8 +4,6 @@ Source of keys and values: open_<benchmark>.yaml and closed_<benchmark>.yaml of 
 benchmark_meta.py; of evaluation intervals: training_rules.adoc, section "Quality measure".
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 from mlevents import keys

@@ -4,8 +4,6 @@ Source of keys and values: open_<benchmark>.yaml and closed_<benchmark>.yaml of 
 benchmark_meta.py; of evaluation intervals and units: training_rules.adoc, "Quality measure" and epoch reporting.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Final
 

@@ -1,7 +1,5 @@
 """Rules of a benchmark of one's own, which each of its logs records: as an event, and in force for that log."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from dataclasses import replace

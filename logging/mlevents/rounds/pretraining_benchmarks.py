@@ -4,8 +4,6 @@ Source of keys and values: open_<benchmark>.yaml and closed_<benchmark>.yaml of 
 benchmark_meta.py; of evaluation intervals: training_rules.adoc, "Quality measure", or as noted.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import replace

@@ -5,8 +5,6 @@ benchmark_meta.py. The rules' text gives evaluation intervals as shares of the d
 benchmarks do not count in, so they are left out unless the rule file checks them.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Final
 

@@ -1,7 +1,5 @@
 """Data model of a round's rules: what its logs must hold, as frozen data that the checks read."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
