@@ -5,13 +5,11 @@ It is started as a file and imports nothing of mlevents; `python child.py JOBS F
 
 import contextlib
 import copy
-import functools
 import importlib
 import io
 import json
 import logging
 import math
-import operator
 import os
 import runpy
 import sys
@@ -66,18 +64,14 @@ def _record_answers(tool: str) -> None:
         setattr(module, name, recording(name, getattr(module, name)))
 
 
-def _summarize(folder: str, ruleset: str) -> dict[str, float]:
-    """Return the result summarizer's scores in minutes, by benchmark, of the one system in `folder`."""
+def _scored(folder: str, ruleset: str) -> list[str]:
+    """Return the benchmarks of the one system in `folder` that the result summarizer computes a score of."""
     from mlperf_logging.benchmark_meta import get_allowed_benchmarks
 
     summarizer: Any = importlib.import_module("mlperf_logging.result_summarizer.result_summarizer")
-
-    # Python's own compensates roundings since 3.12: scores had other last digits than published ones.
-    summarizer.sum = lambda values: functools.reduce(operator.add, values, 0)
     rows = summarizer.summarize_results(folder, "training", ruleset)[0].to_dict("records")
     benchmarks = get_allowed_benchmarks("training", ruleset)
-    scores = {name: float(row[name]) for row in rows for name in benchmarks if row[name] is not None}
-    return {name: minutes for name, minutes in scores.items() if math.isfinite(minutes)}
+    return [name for row in rows for name in benchmarks if row[name] is not None and math.isfinite(row[name])]
 
 
 def _forget() -> None:
@@ -107,7 +101,7 @@ def _keep_rule_files() -> None:
 
 def answer(job: dict[str, Any]) -> dict[str, Any]:
     """Run one job. `raised` is the last line of a traceback; `missing` means that it was a failed import or memory."""
-    values: dict[str, Any] = {"exit": 0, "raised": None, "missing": False, "scores": {}}
+    values: dict[str, Any] = {"exit": 0, "raised": None, "missing": False, "scored": []}
     RETURNED.clear()
     recorder, printed, errors = _Recorder(), io.StringIO(), io.StringIO()
     root = logging.getLogger()
@@ -118,7 +112,7 @@ def answer(job: dict[str, Any]) -> dict[str, Any]:
     try:
         with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(errors):
             if job["tool"] == "result_summarizer":
-                values["scores"] = _summarize(*job["arguments"])
+                values["scored"] = _scored(*job["arguments"])
             else:
                 _record_answers(job["tool"])
                 runpy.run_module(f"mlperf_logging.{job['tool']}", run_name="__main__", alter_sys=True)

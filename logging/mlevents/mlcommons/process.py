@@ -32,7 +32,7 @@ class Answer:
 
     `exit` is the requested exit status, `log` the tool's log as (level, message), `printed` its stdout, `errors` the
     last line of its stderr, `raised` the last line of its traceback, `missing` whether that was a failed import or
-    memory, `returned` the return values of the functions that decide, `scores` minutes by benchmark.
+    memory, `returned` the return values of the functions that decide, `scored` the benchmarks that have a score.
     """
 
     unanswered: str | None = None
@@ -43,7 +43,7 @@ class Answer:
     raised: str | None = None
     missing: bool = False
     returned: dict[str, bool] = field(default_factory=dict)
-    scores: dict[str, float] = field(default_factory=dict)
+    scored: Sequence[str] = ()
 
 
 class Workplace:
@@ -72,7 +72,7 @@ class Workplace:
         base = self.copy if base is None else base
         message = message.replace(f"{base}/", "").replace(str(base), "the package").replace(f"{self.root}/", "")
         message = re.sub(r"repaired-[^/]*/mlperf_logging\b", "mlperf_logging", message)
-        for place in installed() or ():
+        for place in installed():
             message = message.replace(place, "mlperf_logging")
         return message.encode("utf-8", "backslashreplace").decode("utf-8")
 
@@ -133,9 +133,7 @@ class Workplace:
                 child.stdout.close()
 
 
-def installed() -> list[str] | None:
-    """Return the folders of the installed mlperf_logging, or None."""
+def installed() -> list[str]:
+    """Return the folders of mlperf_logging; empty if it is not installed."""
     spec = importlib.util.find_spec("mlperf_logging")
-    if spec is None:
-        return None
-    return list(spec.submodule_search_locations or ())
+    return list(spec.submodule_search_locations or ()) if spec else []
