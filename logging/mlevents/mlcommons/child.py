@@ -16,19 +16,8 @@ import sys
 import traceback
 import types
 import warnings
-from collections.abc import Callable
 from typing import Any, Final, TextIO
 
-# The functions that decide for each tool, by module; their return values are recorded with its log.
-ASKED = {
-    "compliance_checker": (("compliance_checker.mlp_compliance", "main"),),
-    "package_checker": (
-        ("package_checker.package_checker", "check_systems"),
-        ("package_checker.package_checker", "check_training_result_files"),
-    ),
-}
-
-RETURNED: Final[dict[str, bool]] = {}  # by the current job
 LINES_KEPT: Final = 200  # of a tool's stdout
 
 
@@ -46,22 +35,6 @@ class _Recorder(logging.Handler):
         """Replace warnings.showwarning: keep the tools' own warnings, drop those of libraries."""
         if category is UserWarning:
             self.entries.append(["WARNING", str(message)])
-
-
-def _record_answers(tool: str) -> None:
-    """Make the functions that decide for `tool` record their return values in RETURNED, once for all jobs."""
-
-    def recording(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*arguments: Any, **keywords: Any) -> Any:
-            answer = original(*arguments, **keywords)
-            RETURNED[name] = bool(answer[0] if isinstance(answer, tuple) else answer)
-            return answer
-
-        return call
-
-    for module_name, name in ASKED.pop(tool, ()):
-        module = importlib.import_module(f"mlperf_logging.{module_name}")
-        setattr(module, name, recording(name, getattr(module, name)))
 
 
 def _scored(folder: str, ruleset: str) -> list[str]:
@@ -102,7 +75,6 @@ def _keep_rule_files() -> None:
 def answer(job: dict[str, Any]) -> dict[str, Any]:
     """Run one job. `raised` is the last line of a traceback; `missing` means that it was a failed import or memory."""
     values: dict[str, Any] = {"exit": 0, "raised": None, "missing": False, "scored": []}
-    RETURNED.clear()
     recorder, printed, errors = _Recorder(), io.StringIO(), io.StringIO()
     root = logging.getLogger()
     root.handlers[:] = [recorder]
@@ -114,7 +86,6 @@ def answer(job: dict[str, Any]) -> dict[str, Any]:
             if job["tool"] == "result_summarizer":
                 values["scored"] = _scored(*job["arguments"])
             else:
-                _record_answers(job["tool"])
                 runpy.run_module(f"mlperf_logging.{job['tool']}", run_name="__main__", alter_sys=True)
     except SystemExit as stop:
         values["exit"] = stop.code
@@ -124,7 +95,7 @@ def answer(job: dict[str, Any]) -> dict[str, Any]:
         values["raised"] = _last_line(error)
     finally:
         _forget()
-    values["returned"], values["log"] = dict(RETURNED), recorder.entries
+    values["log"] = recorder.entries
     values["printed"] = printed.getvalue().splitlines()[-LINES_KEPT:]
     values["errors"] = errors.getvalue().splitlines()[-1:]
     return values

@@ -10,7 +10,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
 
@@ -32,7 +32,7 @@ class Answer:
 
     `exit` is the requested exit status, `log` the tool's log as (level, message), `printed` its stdout, `errors` the
     last line of its stderr, `raised` the last line of its traceback, `missing` whether that was a failed import or
-    memory, `returned` the return values of the functions that decide, `scored` the benchmarks that have a score.
+    memory, `scored` the benchmarks that have a score.
     """
 
     unanswered: str | None = None
@@ -42,7 +42,6 @@ class Answer:
     errors: Sequence[str] = ()
     raised: str | None = None
     missing: bool = False
-    returned: dict[str, bool] = field(default_factory=dict)
     scored: Sequence[str] = ()
 
 
