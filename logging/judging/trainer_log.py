@@ -291,8 +291,7 @@ class MLPerfRun:
                 warnings.warn(f"{self.path}: {finding.rule}: {finding.message}", stacklevel=3)
 
 
-_entered: list[MLPerfRun] = []
-"""Runs whose signals this process handles."""
+_entered: list[MLPerfRun] = []  # runs whose signals this process handles
 
 
 def _leave_signals_to_the_parent() -> None:

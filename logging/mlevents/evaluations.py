@@ -23,8 +23,7 @@ class Checkpoint:
     """Evaluations at one progress."""
 
     progress: float
-    values: dict[str, Any]
-    """The last value of each part of the quality; of a quality of one number, with the key ""."""
+    values: dict[str, Any]  # the last value of each part of the quality; of a quality of one number, with the key ""
 
 
 def progress_of(event: Event, rules: BenchmarkRules | None) -> float | None:

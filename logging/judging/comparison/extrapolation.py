@@ -20,8 +20,7 @@ from mlevents.rounds import BenchmarkRules
 from mlevents.run_status import rules_of
 from mlevents.summary import RunSummary
 
-MOST_WAITING: Final = 0.1
-"""Share of the time without a core above which a profile is disturbed."""
+MOST_WAITING: Final = 0.1  # share of the time without a core above which a profile is disturbed
 
 LENGTH: Final = re.compile(r"_x([0-9]+(?:[.][0-9]+)?)$")
 """End of the name of a sweep's config: length of its schedule, as a multiple of the config's own."""
@@ -66,13 +65,11 @@ class Rates:
     config: str
     positions: list[Position]
     evaluation_seconds: float
-    schedule: Schedule | None = None
-    """Needed with several positions."""
+    schedule: Schedule | None = None  # needed with several positions
     global_batch: int | None = None
     device: str = ""
     threads: int | None = None
-    system: Mapping[str, Any] = field(default_factory=dict)
-    """System description."""
+    system: Mapping[str, Any] = field(default_factory=dict)  # system description
     file: str = ""
 
     @classmethod

@@ -24,12 +24,10 @@ class PriceList:
     """Table of list prices, in which a system's description finds its machine: the first one that matches."""
 
     file: Path = TABLE
-    offer: str = ""
-    """Only offers that contain this text, in any case, count."""
+    offer: str = ""  # only offers that contain this text, in any case, count
 
 
-Price = float | PriceList
-"""US dollars per hour of the whole system, or where its list price is."""
+Price = float | PriceList  # US dollars per hour of the whole system, or where its list price is
 
 
 def prices_of(given: Sequence[float | str | None], file: str | None) -> list[Price]:
@@ -61,8 +59,7 @@ class Cost:
     offer: str = "given price"
     date: str | None = None
     source: str | None = None
-    others: str = ""
-    """Number and range of the list's other prices for such a system."""
+    others: str = ""  # number and range of the list's other prices for such a system
     reason: str | None = None
 
     def __str__(self) -> str:
@@ -100,13 +97,10 @@ class _System:
 class Machine:
     """Machine for rent with its list price: one with accelerators, or one with a processor alone."""
 
-    accelerator: str = ""
-    """Regular expression of the accelerator's name in a system description."""
+    accelerator: str = ""  # regular expression of the accelerator's name in a system description
     accelerators: int = 0
-    each: bool = False
-    """True if the price is that of one accelerator, for up to `accelerators` of them."""
-    processor: str = ""
-    """Regular expression of the processor's name, of a machine without accelerators."""
+    each: bool = False  # true if the price is that of one accelerator, for up to `accelerators` of them
+    processor: str = ""  # regular expression of the processor's name, of a machine without accelerators
     cores: int = 0
     usd_per_hour: float
     offer: str

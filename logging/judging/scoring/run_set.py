@@ -15,8 +15,7 @@ from mlevents.summary import RunSummary, summarize
 
 UNKNOWN: Final = "unknown"
 
-SetName = tuple[str, str, str]
-"""Submitter, system, benchmark."""
+SetName = tuple[str, str, str]  # submitter, system, benchmark
 
 
 def is_packaged(folder: Path, benchmarks: Sequence[str | None] = ()) -> bool:
