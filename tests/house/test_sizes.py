@@ -5,7 +5,7 @@ import pytest
 
 from tests.house import structure
 
-LINES = {"judge": 15_724, "referee": 2_570, "trainer": 38_650, "tests": 41_455}
+LINES = {"judge": 15_698, "referee": 2_570, "trainer": 38_650, "tests": 41_455}
 ROOMS = {
     "mlevents": structure.Graph(17, 10, 47, 0),
     "judging": structure.Graph(7, 5, 10, 0),

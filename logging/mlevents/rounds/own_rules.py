@@ -76,7 +76,7 @@ def parse(name: object, values: object) -> BenchmarkRules:
             raise ValueError(f"{field} is {short(values[field])}, not one of: {', '.join(words)}")
     if isinstance(runs, bool) or not isinstance(runs, int) or not 1 <= runs <= MOST_RUNS:
         raise ValueError(f"runs is {short(runs)}, not a whole number from 1 to {MOST_RUNS}")
-    return BenchmarkRules(name=name, **values | {"target": float(target)}, evaluation_interval=None)
+    return BenchmarkRules(name=name, **values | {"target": float(target)})
 
 
 def own_rules_of(logs: Iterable[Recorded]) -> BenchmarkRules | None:

@@ -266,7 +266,6 @@ QWEN35_397B_GRPO: Final = BenchmarkRules(
     metric="share of problems solved",
     target=0.69,
     target_excluded=True,
-    direction=">=",
     runs=3,
     unit="samples",
     progress=keys.SAMPLES_COUNT,
