@@ -7,8 +7,6 @@ with mlperf_run("llama31_8b", round="6.1", out="result_0.txt", global_batch_size
         run.evaluated(evaluate(), samples=seen)
 """
 
-from __future__ import annotations
-
 import errno
 import itertools
 import os
@@ -293,8 +291,7 @@ class MLPerfRun:
                 warnings.warn(f"{self.path}: {finding.rule}: {finding.message}", stacklevel=3)
 
 
-_entered: list[MLPerfRun] = []
-"""Runs whose signals this process handles."""
+_entered: list[MLPerfRun] = []  # runs whose signals this process handles
 
 
 def _leave_signals_to_the_parent() -> None:

@@ -1,7 +1,5 @@
 """Measure how much longer the first stretch of training (an epoch or a block) took than the median later one."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from statistics import median

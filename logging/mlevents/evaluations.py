@@ -5,8 +5,6 @@ first one that reaches the target, "any time after the last weight value include
 (training_rules.adoc, "Quality measure"). Such evaluations precede run_stop in the file and follow it in time.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -25,8 +23,7 @@ class Checkpoint:
     """Evaluations at one progress."""
 
     progress: float
-    values: dict[str, Any]
-    """The last value of each part of the quality; of a quality of one number, with the key ""."""
+    values: dict[str, Any]  # the last value of each part of the quality; of a quality of one number, with the key ""
 
 
 def progress_of(event: Event, rules: BenchmarkRules | None) -> float | None:

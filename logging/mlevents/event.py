@@ -1,7 +1,5 @@
 """Events of an MLPerf log, parsed from lines of arbitrary bytes, and findings about them."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections import Counter

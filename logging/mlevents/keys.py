@@ -3,8 +3,6 @@
 Spelled out because importing mlperf-logging's list imports numpy; a test compares the two.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 # Event types.

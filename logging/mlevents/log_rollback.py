@@ -1,7 +1,5 @@
 """Roll an interrupted log back to its last checkpoint; a copy of the whole log is kept."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 from dataclasses import dataclass
@@ -20,18 +18,12 @@ class NotResumable(RuntimeError):
 class Rollback:
     """Result of rolling a log back to a checkpoint: how much was removed, and the time since."""
 
-    attempt: int
-    """How often the run was resumed, including this time."""
-    lines: int
-    """Lines of the interrupted log after the checkpoint."""
-    gap_seconds: float
-    """Wall-clock seconds since the interrupted log's last event; negative if the clock was set back."""
-    since_start_seconds: float
-    """Wall-clock seconds since run_start."""
-    step: int | None
-    """The optimizer step at which the run was interrupted, if its run_stop has it."""
-    clock_set_seconds: float
-    """Seconds of wall-clock steps in the removed lines: the least error of since_start_seconds."""
+    attempt: int  # how often the run was resumed, including this time
+    lines: int  # lines of the interrupted log after the checkpoint
+    gap_seconds: float  # wall-clock seconds since the interrupted log's last event; negative if the clock was set back
+    since_start_seconds: float  # wall-clock seconds since run_start
+    step: int | None  # the optimizer step at which the run was interrupted, if its run_stop has it
+    clock_set_seconds: float  # seconds of wall-clock steps in the removed lines: the least error of since_start_seconds
 
 
 def roll_back(path: Path, *, size: int, sha256: str, keep_in: Path, now: float) -> tuple[Rollback, bytes]:

@@ -1,7 +1,5 @@
 """Other machine load during a run: its logged counters as shares, and which of them disturb a measured time."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 

@@ -1,13 +1,11 @@
 """Read any submitter's MLPerf training log into a RunRecord; unreadable content becomes a finding."""
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import os
 import re
 import stat
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -26,7 +24,6 @@ from mlevents.evaluations import (
 from mlevents.event import MARK, MARK_BYTES, Event, Finding, LogReader, is_number
 from mlevents.rounds import BENCHMARK_DATASET, RULESETS, BenchmarkRules, own_rules
 
-# The parts of a benchmark's quality are the same in all rounds.
 _NEWEST: Final = {name: rules for ruleset in RULESETS.values() for name, rules in ruleset.benchmarks.items()}
 MOST_EVENTS: Final = 250_000  # each takes about a kilobyte of memory; published logs have up to 13,212
 _BLOCK: Final = 1 << 20  # bytes
@@ -145,7 +142,7 @@ class RunRecord:
         """The evaluations of the timed region with a number (of a quality with parts, the first) and a progress."""
         if self.started is None:
             return []
-        rules = self._rules
+        rules = self.rules
         points = []
         for event in self.timed:
             if event.key != keys.EVAL_ACCURACY:
@@ -159,7 +156,7 @@ class RunRecord:
     @cached_property
     def _stopped_at(self) -> Checkpoint | None:
         """The checkpoint that ended a run evaluated after the clock, by default the last one; None for other runs."""
-        rules = self._rules
+        rules = self.rules
         if rules is None or not evaluated_offline(self.timed, self.stopped, rules):
             return None
         evaluated = checkpoints(self.timed, rules)
@@ -171,7 +168,7 @@ class RunRecord:
 
         Rounded to 3 digits, as in MLCommons' check of reference convergence; empty without an evaluation.
         """
-        rules = self._rules
+        rules = self.rules
         reached = self._stopped_at
         if reached is None and rules is not None and rules.parts and not rules.parts_in_one_event:
             reached = first_passing(checkpoints(self.timed, rules), rules)
@@ -187,20 +184,17 @@ class RunRecord:
 
         Of a run that was evaluated after the clock, the number of the first checkpoint that reached the target.
         """
-        rules = self._rules
-        if rules is not None and self._stopped_at is not None:
-            value = self._stopped_at.values.get(next(iter(rules.parts), ""))
-            return float(value) if is_number(value) else None
-        evaluations = [event for event in self._before_stop if event.key == keys.EVAL_ACCURACY]
-        if rules is not None and rules.parts and not rules.parts_in_one_event:
-            evaluations = [e for e in evaluations if e.metadata.get(keys.METRIC) == next(iter(rules.parts))]
-        value = quality_of(evaluations[-1], rules) if evaluations else None
+        if self.rules is not None and self.rules.parts:
+            return self.final_parts.get(next(iter(self.rules.parts)))
+        value = next((event.value for event in reversed(self._before_stop) if event.key == keys.EVAL_ACCURACY), None)
+        if self._stopped_at is not None:
+            value = self._stopped_at.values[""]
         return float(value) if is_number(value) else None
 
     @property
     def final_parts(self) -> dict[str, float]:
         """The last value before run_stop of each part of a quality with parts, or its checkpoint's; else empty."""
-        rules = self._rules
+        rules = self.rules
         values: dict[str, Any] = {}
         if rules is not None and rules.parts and self._stopped_at is not None:
             values = self._stopped_at.values
@@ -216,13 +210,9 @@ class RunRecord:
         were evaluated after the clock."""
         if not self.minutes or self._stopped_at is not None:
             return None
-        spent_ms, since, pairs = 0.0, None, 0
-        for event in self._before_stop:
-            if event.key == keys.EVAL_START:
-                since = event.time_ms
-            elif event.key == keys.EVAL_STOP and since is not None:
-                spent_ms, since, pairs = spent_ms + event.time_ms - since, None, pairs + 1
-        return spent_ms / (self.minutes * 60_000) if pairs else None
+        whole = spans(self._before_stop, keys.EVAL_START, keys.EVAL_STOP)
+        spent_ms = [stop.time_ms - start.time_ms for start, stop in whole if start and stop]
+        return sum(spent_ms) / (self.minutes * 60_000) if spent_ms else None
 
     @cached_property
     def own_rules(self) -> BenchmarkRules | None:
@@ -233,7 +223,8 @@ class RunRecord:
             return None
 
     @property
-    def _rules(self) -> BenchmarkRules | None:
+    def rules(self) -> BenchmarkRules | None:
+        """The newest rules of the benchmark, or its own; metric and parts are the same in all rounds."""
         return _NEWEST.get(self.benchmark or "") or self.own_rules
 
     @property
@@ -241,6 +232,21 @@ class RunRecord:
         """True if the log names a dataset that is not the benchmark's own, which rules a submission out."""
         own = self.own_rules.dataset.lower() if self.own_rules else BENCHMARK_DATASET.get(self.benchmark or "")
         return self.dataset is not None and self.dataset.lower() != own
+
+
+def spans(events: Iterable[Event], start_key: str, stop_key: str) -> Iterator[tuple[Event | None, Event | None]]:
+    """Yield each start with the stop that follows it; None in place of one that is missing."""
+    start: Event | None = None
+    for event in events:
+        if event.key == start_key:
+            if start is not None:
+                yield start, None
+            start = event
+        elif event.key == stop_key:
+            yield start, event
+            start = None
+    if start is not None:
+        yield start, None
 
 
 def read(path: Path) -> RunRecord:

@@ -1,7 +1,5 @@
 """Status of one run: reached its target, or the reason why not."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from mlevents import keys

@@ -1,7 +1,5 @@
 """Write result files: one MLPerf log per run, one whole line per event, always ended by run_stop."""
 
-from __future__ import annotations
-
 import ctypes
 import errno
 import hashlib
@@ -133,7 +131,7 @@ class RunLog:
     @classmethod
     def resume(
         cls, path: Path, *, size: int, sha256: str, keep_in: Path, clock: Callable[[], float] = time.time
-    ) -> RunLog:
+    ) -> Self:
         """Open the log of an interrupted run to continue after its first `size` bytes, as `mark` returned them.
 
         The log may end anywhere, in the middle of a line too; it is copied to the folder `keep_in` and rolled back

@@ -1,7 +1,5 @@
 """Quantiles of Student's t distribution, without scipy, whose import takes a second."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from functools import lru_cache

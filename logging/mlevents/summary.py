@@ -1,7 +1,5 @@
 """Summarize logs in a few kilobytes each, so that a whole round can be checked and scored log by log."""
 
-from __future__ import annotations
-
 import heapq
 import re
 from collections.abc import Iterator, Mapping
@@ -24,18 +22,20 @@ SUBMISSION: Final = (
     keys.SUBMISSION_PLATFORM,
     keys.SUBMISSION_STATUS,
 )
-# Keys whose values are the same in all runs of a set. MLCommons' tools compare none of them.
-SHARED: Final = (
-    *SUBMISSION,
-    keys.DATASET,
-    keys.BENCHMARK_RULES,
-    keys.QUALITY_TARGET,
-    keys.GLOBAL_BATCH_SIZE,
-    keys.CONFIG_NAME,
-    keys.CONFIG_DIGEST,
+# These identify demonstrations and runs of one configuration.
+CONFIGURATION: Final = (
+    *(keys.DATASET, keys.BENCHMARK_RULES, keys.QUALITY_TARGET),
+    *(keys.GLOBAL_BATCH_SIZE, keys.CONFIG_NAME, keys.CONFIG_DIGEST),
 )
+# Keys whose values are the same in all runs of a set. MLCommons' tools compare none of them.
+SHARED: Final = (*SUBMISSION, *CONFIGURATION)
 # Keys of settings that reference convergence points name.
 HYPERPARAMETERS: Final = re.compile(r"opt_|^gradient_accumulation|^model_|^lora_|^num_|^max_steps|^data_train_num")
+SAME: Final = (
+    *("path", "sha256", "benchmark", "division", "dataset", "status", "is_demonstration", "own_rules", "minutes"),
+    *("init_minutes", "final_quality", "final_parts", "converged_at", "evaluation_share"),
+)
+"""Fields that a record has under the same name."""
 SKETCH_SIZE: Final = 512  # hashes; logs with fewer timed events are kept whole
 
 
@@ -108,37 +108,25 @@ def summarize(record: RunRecord) -> RunSummary:
     used, unmeasured = joules(record)
     training = next((event for event in record.timed if event.key in (keys.BLOCK_START, keys.EPOCH_START)), None)
     return RunSummary(
-        path=record.path,
-        sha256=record.sha256,
-        benchmark=record.benchmark,
-        division=record.division,
+        **{name: getattr(record, name) for name in SAME},
         organization=record.text(keys.SUBMISSION_ORG),
         platform=record.text(keys.SUBMISSION_PLATFORM),
         submission_status=record.text(keys.SUBMISSION_STATUS),
-        dataset=record.dataset,
         quality_target=float(target) if is_number(target) else None,
         config_name=record.text(keys.CONFIG_NAME),
         config_digest=record.text(keys.CONFIG_DIGEST),
         seeds=tuple(seed for seed in seeds if isinstance(seed, int) and not isinstance(seed, bool)),
         global_batch_size=int(batch) if is_number(batch) and batch == int(batch) > 0 else None,
-        status=record.status,
-        is_demonstration=record.is_demonstration,
         resumed=record.first(keys.RESUMED) is not None,
         started_ms=record.started.time_ms if record.started else None,
-        minutes=record.minutes,
-        init_minutes=record.init_minutes,
         quality=tuple(record.quality),
-        final_quality=record.final_quality,
-        evaluation_share=record.evaluation_share,
         first_epoch_share=_first_epoch_share(record),
         shared=tuple((key, record.value(key)) for key in SHARED),
         sketch=_sketch(record),
         events=len(record.events),
         unreadable=sum(problem.rule == "record-json" for problem in record.problems),
-        own_rules=record.own_rules,
         train_samples=float(train_samples) if is_number(train_samples) and train_samples > 0 else None,
         startup_minutes=(training.time_ms - record.started.time_ms) / 60_000 if training and record.started else None,
-        final_parts=record.final_parts,
         gap_minutes=(record.started.time_ms - stop.time_ms) / 60_000 if stop and record.started else None,
         first_throughput=pace[0] if pace else None,
         # The median of seconds per sample, as in `cold_start`; for an even number not the mean of the middle rates.
@@ -146,7 +134,6 @@ def summarize(record: RunRecord) -> RunSummary:
         caches_dropped=cleared in (True, 1) if isinstance(cleared, bool | int) else None,
         page_cache_resident=float(resident) if is_number(resident) and 0 <= resident <= 1 else None,
         ledger_entry=record.text(keys.LEDGER_ENTRY),
-        converged_at=record.converged_at,
         hyperparameters={
             key: record.value(key)
             for key in dict.fromkeys(event.key for event in record.events)

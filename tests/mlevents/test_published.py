@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from mlevents.checks.log_check import check, check_record, check_set
+from mlevents.checks.log_check import check, check_record
+from mlevents.checks.result_set import check_set
 from mlevents.record import read, result_files
 from mlevents.summary import summarize
 from tests.conftest import PUBLISHED_LOGS

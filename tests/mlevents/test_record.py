@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from mlevents import keys
 from mlevents import record as record_module
-from mlevents.checks.log_check import check_record, check_set
+from mlevents.checks.log_check import check_record
+from mlevents.checks.result_set import check_set
 from mlevents.event import LogReader
 from mlevents.record import RunRecord, read, result_files
 from mlevents.rounds import RULESETS

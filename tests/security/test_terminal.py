@@ -10,9 +10,8 @@ import pytest
 import torch
 
 from judging.ground.errors import ExitCode
+from judging.pages.export import runs_at, write_csv
 from judging.pages.plot import plot_quality
-from judging.pages.score_table import as_csv
-from judging.scoring import score as scores
 from judging.scoring.recorded_run import recorded_run_of
 from mlevents.record import read
 from mlevents.summary import summarize
@@ -80,9 +79,8 @@ def test_what_a_machine_says_of_itself_is_shown_harmless_when_a_result_is_judged
 def test_no_cell_of_the_csv_is_a_formula(first, tmp_path):
     formula = f'{first}cmd|"/c calc"!A1'
     write_log(tmp_path / "result_0.txt", dict.fromkeys(("submission_platform", "dataset", "config_name"), formula))
-    results = scores.score([tmp_path])
-    assert results[0].system == formula
-    _, *rows = csv.reader(io.StringIO(as_csv(results)))
+    write_csv(runs_at([tmp_path]), tmp_path / "values.csv")
+    _, *rows = csv.reader(io.StringIO((tmp_path / "values.csv").read_text()))
     cells = [cell for row in rows for cell in row if "calc" in cell]
     assert cells and not [cell for cell in cells if cell[:1] in ("=", "+", "-", "@", "\t", "\r")]
     assert all(harmless(cell) for row in rows for cell in row)

@@ -7,8 +7,7 @@ import sys
 from pathlib import Path
 
 from judging.checking import audit as audits
-from judging.checking.audit_page import as_page
-from judging.checking.audit_report import as_json, as_text
+from judging.checking.audit_report import as_json, as_page, as_text
 from judging.checking.published_scores import read_published
 from judging.ground import stdio
 from judging.ground.atomic_file import replace_text

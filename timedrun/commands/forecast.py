@@ -10,10 +10,11 @@ from pathlib import Path
 
 from judging.checking import forecast as forecasts
 from judging.checking.check_report import wrapped
-from judging.checking.forecast import MOST_RUNS, Forecast
+from judging.checking.forecast import Forecast
 from judging.ground.errors import ExitCode, UsageError
 from judging.ground.result_files import existing, require_ruleset
 from judging.scoring.olympic import mean_interval
+from judging.scoring.target_test import MOST_RUNS
 from mlevents.checks.convergence import number
 from mlevents.checks.log_check import usual_ruleset
 from mlevents.record import read

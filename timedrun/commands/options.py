@@ -244,7 +244,6 @@ def add_check(parser: ArgumentParser) -> None:
 def add_score(parser: ArgumentParser) -> None:
     parser.add_argument("paths", nargs="+", type=resolved, metavar="PATH", help="log, folder of logs, package or round")
     parser.add_argument("--ruleset", type=ruleset, help=RULESET_HELP)
-    parser.add_argument("--csv", metavar="FILE", help="also write the scores to FILE, one row per set")
     _add_price(parser, f"also show the cost: {PRICE_HELP}")
     fixed = "test that the mean of runs of one fixed length reaches QUALITY; exit code 1 unless every set's does"
     parser.add_argument("--target-test", type=float, metavar="QUALITY", help=fixed)

@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 from judging.ground import stdio
-from judging.ground.atomic_file import replace_text
 from judging.ground.errors import ExitCode, UsageError
 from judging.ground.result_files import existing, require_log, require_ruleset
 from judging.pages import score_table
@@ -33,8 +32,6 @@ def score(arguments: argparse.Namespace) -> ExitCode:
         price=next(iter(prices_of([arguments.price], arguments.prices)), None),
         tested_target=arguments.target_test,
     )
-    if arguments.csv:
-        replace_text(Path(arguments.csv), score_table.as_csv(results))
     if arguments.json:
         print(score_table.as_json(results), end="")
     else:

@@ -6,9 +6,8 @@ import re
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from judging.comparison.pairs_needed import least_visible, pairs_needed, spread_of
 from judging.comparison.quality_test import Quality
-from judging.comparison.speedup_ratio import Ratio
+from judging.comparison.speedup_ratio import Ratio, least_visible, pairs_needed, spread_of
 from judging.ground.errors import ExitCode, UsageError
 from judging.scoring.target_test import MOST_RUNS
 

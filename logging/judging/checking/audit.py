@@ -1,30 +1,35 @@
 """Audit a published round: check and score every set, and compare all logs with each other."""
 
-from __future__ import annotations
-
+import heapq
 import os
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
+from functools import lru_cache
 from itertools import groupby
 from pathlib import Path
 from typing import Final
 
-from judging.checking.across_sets import kept, shared_logs
 from judging.checking.check_report import CheckResult
 from judging.checking.verdicts import check_logs, ruleset_of, verdict
 from judging.ground.errors import UsageError
 from judging.scoring.run_set import SetName
 from judging.scoring.score import Score, score_folder
+from mlevents.checks.copies import candidate_pairs, copied, identical_logs
 from mlevents.checks.result_set import dropped_runs, two_settings
-from mlevents.event import Finding
+from mlevents.event import Finding, listed
 from mlevents.package_checker.tree import check_tree
-from mlevents.record import result_files
+from mlevents.record import read, result_files
 from mlevents.rounds import RULESETS, round_of_path
-from mlevents.summary import RunSummary
+from mlevents.summary import RunSummary, summarize
 
 RESULTS: Final = 'training_rules.adoc, "Benchmark Results"'
 LAYOUT: Final = 'submission_rules.adoc, "Training"'
+# Hashes of a log that are compared with the whole round. Of two logs that share a third of all their events, the
+# smallest 64 have none in common with a probability of (2/3)^64, 5e-12.
+KEPT_HASHES: Final = 64
+NAMED: Final = 5  # logs that a finding names
 
 
 @dataclass(frozen=True)
@@ -82,8 +87,7 @@ class Audit:
     submitters: int
     sets: list[AuditedSet]
     results: list[CheckResult]
-    missing: list[SetName] = field(default_factory=list)
-    """Published scores of sets that are not in the folder."""
+    missing: list[SetName] = field(default_factory=list)  # published scores of sets that are not in the folder
 
     @property
     def logs(self) -> int:
@@ -177,6 +181,46 @@ def _submitter(
         if finding.rule != "copied-log" and not (finding.rule == "run-count" and Path(finding.path or "") in said)
     )
     yield CheckResult.of(folder, "package", of_tree, ruleset or "")
+
+
+def kept(log: RunSummary) -> RunSummary:
+    """Return the part of a summary that `shared_logs` needs, a tenth of it."""
+    smallest = frozenset(heapq.nsmallest(KEPT_HASHES, log.sketch))
+    return replace(log, sketch=smallest, shared=(), hyperparameters={}, final_parts={})
+
+
+def shared_logs(logs: Sequence[RunSummary], root: Path) -> Iterator[Finding]:
+    """Yield findings about logs of two sets, as their folders say, that are byte-identical, or that share events.
+
+    Args:
+        logs: of the whole round, `kept`.
+        root: folder of the round; names in messages are relative to it.
+    """
+    identical = identical_logs(logs)
+    by_folders: dict[tuple[Path, ...], list[list[RunSummary]]] = defaultdict(list)
+    for group in identical:
+        folders = tuple(dict.fromkeys(log.path.parent for log in group))
+        if len(folders) > 1:
+            by_folders[folders].append(group)
+    for folders, groups in by_folders.items():
+        names = [" = ".join(dict.fromkeys(log.path.name for log in group)) for group in groups]
+        where = " and ".join(str(folder.relative_to(root)) for folder in folders)
+        count = f"{len(groups)} logs are" if len(groups) > 1 else "1 log is"
+        message = f"{count} byte-identical in {where} ({listed(names, NAMED)})"
+        yield Finding(level="error", rule="identical-logs", message=message, path=str(groups[0][0].path))
+
+    full = lru_cache(maxsize=NAMED)(lambda path: summarize(read(path)))  # candidates are few and are read again
+    edited: dict[tuple[Path, Path], list[tuple[RunSummary, RunSummary, str]]] = defaultdict(list)
+    for first, second in candidate_pairs([group[0] for group in identical]):
+        apart = first.path.parent != second.path.parent
+        if apart and (how := copied(full(first.path), full(second.path))):
+            edited[first.path.parent, second.path.parent].append((first, second, how))
+    for (first_folder, other), pairs in edited.items():
+        names = [f"{first.path.name} and {second.path.name} {how.partition(':')[0]}" for first, second, how in pairs]
+        where = f"{first_folder.relative_to(root)} and {other.relative_to(root)}"
+        count = f"{len(pairs)} pairs of logs" if len(pairs) > 1 else "a pair of logs"
+        message = f"{count} of {where}: {listed(names, NAMED, '; ')}"
+        yield Finding(level="error", rule="shared-events", message=message, path=str(pairs[0][1].path))
 
 
 def _relative(result: CheckResult, root: Path) -> CheckResult:

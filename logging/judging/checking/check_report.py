@@ -1,7 +1,5 @@
 """Results of checks as text: verdict and findings of each log, set and package, or a summary of many."""
 
-from __future__ import annotations
-
 import os
 import re
 import sys
@@ -11,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, Self
 
 from judging.checking.verdicts import LEVELS, verdict
 from judging.ground import stdio
@@ -52,7 +50,7 @@ class CheckResult:
     @classmethod
     def of(
         cls, path: Path, kind: Kind, findings: Iterable[Finding], ruleset: str, *, demonstration: bool = False
-    ) -> CheckResult:
+    ) -> Self:
         """Return the result of the strict checks alone."""
         listed = list(findings)
         strict = verdict(listed)

@@ -6,17 +6,15 @@ deviation are taken as known, so a forecast from few runs is as uncertain as the
 `SETS` simulated sets with a fixed seed (standard error at most 0.16 %).
 """
 
-from __future__ import annotations
-
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import NormalDist, fmean, stdev
+from statistics import fmean, stdev
 from typing import Final
 
 import numpy as np
 
 from judging.ground.errors import UsageError
+from judging.scoring.target_test import runs_needed
 from mlevents.checks.convergence import UNITS, converged_at, differing_settings
 from mlevents.event import short
 from mlevents.rounds import Ruleset
@@ -29,12 +27,10 @@ from mlevents.rounds.convergence_points import (
     rounds_with_points,
 )
 from mlevents.run_status import failure
-from mlevents.student_t import quantile
 from mlevents.summary import RunSummary
 
 SETS: Final = 100_000
 POWER: Final = 0.95
-MOST_RUNS: Final = 10_000
 MOST_OF_SET: Final = 250  # its draws take 200 MB; a submission has at most 40 runs
 
 
@@ -138,23 +134,10 @@ def forecast(
 
 def runs_to_tell(difference: float, deviation: float) -> int | None:
     """Return the number of runs with which a one-sided t-test at 5 % finds `difference` of their mean from a fixed
-    number in 95 % of cases; None above `MOST_RUNS`.
-
-    The power is that of the noncentral t distribution by its normal approximation (Abramowitz and Stegun, Handbook of
-    Mathematical Functions, 26.7.10).
-    """
+    number in 95 % of cases; None above `MOST_RUNS`."""
     if deviation == 0:
         return 2 if difference else None
-    effect, z = abs(difference) / deviation, NormalDist().inv_cdf(POWER)
-    if effect * math.sqrt(MOST_RUNS) < 2 * z:
-        return None
-    runs = max(2, math.floor((2 * z / effect) ** 2))
-    while True:
-        degrees = runs - 1
-        t = quantile(degrees, 1 - 2 * SIGNIFICANCE)
-        if effect * math.sqrt(runs) >= t * (1 - 1 / (4 * degrees)) + z * math.sqrt(1 + t * t / (2 * degrees)):
-            return runs
-        runs += 1
+    return runs_needed(abs(difference) / deviation, SIGNIFICANCE, POWER)
 
 
 def _rules(benchmark: str, rules: Ruleset | None) -> Ruleset:

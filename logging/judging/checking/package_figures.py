@@ -1,7 +1,5 @@
 """Compare the values that the README and the manifest of a package state with its logs."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

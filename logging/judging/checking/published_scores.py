@@ -1,7 +1,5 @@
 """Read published scores from the CSV and JSON files of MLCommons' result summarizer."""
 
-from __future__ import annotations
-
 import csv
 import json
 import re

@@ -1,7 +1,5 @@
 """Strict verdicts on logs, sets and packages, and MLCommons' complaints as findings."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -10,12 +8,14 @@ from typing import Final
 
 from judging.scoring.announced_runs import ledger_findings
 from judging.scoring.recorded_run import recorded_run_of
-from mlevents.checks.log_check import CheckReport, check, check_set
-from mlevents.checks.result_set import dropped_runs
+from mlevents.checks.log_check import CheckReport, check
+from mlevents.checks.result_set import check_set, dropped_runs
 from mlevents.event import Finding, Level
 from mlevents.mlcommons import CheckStatus, OfficialVerdict
+from mlevents.package_checker.files import list_folder
+from mlevents.package_checker.result_folders import sets_in
 from mlevents.package_checker.system_description import read_description
-from mlevents.package_checker.tree import check_tree, result_sets
+from mlevents.package_checker.tree import check_tree
 from mlevents.rounds import Ruleset, rulesets_of
 from mlevents.summary import RunSummary
 
@@ -88,7 +88,7 @@ def check_package(folder: Path, rules: Ruleset) -> list[Finding]:
 
     findings: list[Finding] = []
     summaries: dict[Path, RunSummary] = {}
-    for result_set in result_sets(folder):
+    for result_set in sets_in(list_folder(folder)):
         if result_set.files:
             logs, of_set = check_logs(result_set.files, rules.name)
             dropped = dropped_runs([log.summary for log in logs], rules)  # said by a finding of the set

@@ -1,7 +1,5 @@
 """Speed-up of one set of runs over another; refuses to compare different work."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -1,7 +1,5 @@
 """Times on other hardware, extrapolated: quality as measured, seconds per step and evaluation from a profile there."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -9,7 +7,7 @@ from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import cattrs
 
@@ -22,8 +20,7 @@ from mlevents.rounds import BenchmarkRules
 from mlevents.run_status import rules_of
 from mlevents.summary import RunSummary
 
-MOST_WAITING: Final = 0.1
-"""Share of the time without a core above which a profile is disturbed."""
+MOST_WAITING: Final = 0.1  # share of the time without a core above which a profile is disturbed
 
 LENGTH: Final = re.compile(r"_x([0-9]+(?:[.][0-9]+)?)$")
 """End of the name of a sweep's config: length of its schedule, as a multiple of the config's own."""
@@ -68,17 +65,15 @@ class Rates:
     config: str
     positions: list[Position]
     evaluation_seconds: float
-    schedule: Schedule | None = None
-    """Needed with several positions."""
+    schedule: Schedule | None = None  # needed with several positions
     global_batch: int | None = None
     device: str = ""
     threads: int | None = None
-    system: Mapping[str, Any] = field(default_factory=dict)
-    """System description."""
+    system: Mapping[str, Any] = field(default_factory=dict)  # system description
     file: str = ""
 
     @classmethod
-    def read(cls, path: Path) -> Rates:
+    def read(cls, path: Path) -> Self:
         """Return the rates in a file; raise UsageError if it is not a profile."""
         values = read_json(path)
         try:

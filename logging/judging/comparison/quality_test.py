@@ -1,7 +1,5 @@
 """Qualities at which two interleaved sets of runs ended: how many reached the target, and a test of the difference."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -15,8 +13,7 @@ from mlevents import keys
 from mlevents.run_status import reached, rules_of, target
 from mlevents.summary import RunSummary
 
-LEVEL: Final = 0.05
-"""Largest p-value, exclusive, at which a quality is taken to be no worse."""
+LEVEL: Final = 0.05  # largest p-value, exclusive, at which a quality is taken to be no worse
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,7 +1,5 @@
 """Looks at a race after each of its pairs, with a bound on the false verdicts of all looks together."""
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Final
 
@@ -11,8 +9,7 @@ FIRST_LOOK: Final = 4
 """Pairs of the first look: with fewer, Student's t decides for differences of tens of per cent only."""
 FALSE_VERDICTS: Final = 0.048
 """Probability of any false verdict; below 5 % by more than the error of the simulation that sets the boundary."""
-SHAPE: Final = 1.0
-"""Exponent of the looks' levels: 0 gives all the same (Pocock), larger ones leave more for the last."""
+SHAPE: Final = 1.0  # exponent of the looks' levels: 0 gives all the same (Pocock), larger ones leave more for the last
 PATHS: Final = 200_000
 
 

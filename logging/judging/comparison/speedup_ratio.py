@@ -1,6 +1,4 @@
-"""Speed-up ratio of two sets of times with its 95 % confidence interval."""
-
-from __future__ import annotations
+"""Speed-up ratio of two sets of times with its 95 % confidence interval, and the pairs that a difference needs."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -11,19 +9,20 @@ from typing import Final
 from judging.ground.errors import TimedrunError
 from judging.scoring.decomposition import Decomposition, RunParts, TimeParts, decomposition, shared_unit, time_parts
 from judging.scoring.interval import Interval
+from judging.scoring.target_test import POWER, power, runs_needed
 from mlevents.student_t import quantile, tail
 
 LEAST_PAIRS: Final = 3
 """Pairs for an interval: with two, Student's t has one degree of freedom, and its interval spans factors of
 thousands."""
+SIDE: Final = 0.025  # probability on each side of a 95 % interval
 
 
 @dataclass(frozen=True, kw_only=True)
 class Difference:
     """Difference between two sets that a ratio of their times assumes to be equal."""
 
-    kind: str
-    """ "hardware", "data", "target" or "benchmark"."""
+    kind: str  # "hardware", "data", "target" or "benchmark"
     what: str
     first: str
     second: str
@@ -69,7 +68,7 @@ class Ratio(Interval):
     target: float | None = None
     differences: tuple[Difference, ...] = ()
     disturbances: tuple[str, ...] = ()
-    undisturbed: Ratio | None = None
+    undisturbed: "Ratio | None" = None
     decomposition: Decomposition | None = None
     decomposition_of_scores: Decomposition | None = None
     minutes_slow: float | None = None
@@ -211,6 +210,34 @@ def decompose(
         bounds.append(ratio.bounds or (None, None))
     first, second = (time_parts(runs, unit, geometric_mean) for runs in (slow, fast))
     return decomposition(first, second, bounds)
+
+
+def spread_of(ratio: Ratio) -> float | None:
+    """Return the standard deviation of the logarithms of the pairs' ratios, from which the interval of `ratio` was
+    computed; None if it has none."""
+    if not ratio.paired or ratio.bounds is None:
+        return None
+    low, high = ratio.bounds
+    reach = math.log(high / low) / 2
+    return reach * math.sqrt(ratio.runs_slow) / quantile(ratio.runs_slow - 1, ratio.confidence)
+
+
+def least_visible(spread: float, pairs: int) -> float:
+    """Return the least true ratio, above 1, that as many pairs show with probability `POWER`: their 95 % interval then
+    excludes 1."""
+    low, high = 0.0, 1.0
+    while power(high, pairs, SIDE) < POWER:
+        low, high = high, 2 * high
+    for _ in range(20):  # to a millionth
+        middle = (low + high) / 2
+        low, high = (middle, high) if power(middle, pairs, SIDE) < POWER else (low, middle)
+    return math.exp(high * spread)
+
+
+def pairs_needed(ratio: float, spread: float) -> int | None:
+    """Return the number of pairs that show a true `ratio` with probability `POWER`, None for more than `MOST_RUNS`."""
+    pairs = runs_needed(abs(math.log(ratio)) / spread, SIDE)
+    return pairs and max(pairs, LEAST_PAIRS)
 
 
 def _paired_error(a: Sequence[float], b: Sequence[float]) -> tuple[float, float]:

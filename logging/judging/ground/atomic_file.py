@@ -1,7 +1,5 @@
 """Files that are whole or absent: written under a draft name, flushed to disk and renamed."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections.abc import Callable, Mapping
@@ -14,8 +12,7 @@ from typing import BinaryIO, Self
 from judging.ground.errors import DataError
 from judging.ground.file_kind import require_own_kind
 
-DRAFT = ".draft"
-"""End of the name of a file that is not complete."""
+DRAFT = ".draft"  # end of the name of a file that is not complete
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,7 +1,5 @@
 """Settings of a dumped config, config.json of a run, by dotted name. Imports no torch."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Collection, Mapping

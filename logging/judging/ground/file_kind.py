@@ -1,7 +1,5 @@
 """Files that are something else than their name says, known by their first bytes; plain files."""
 
-from __future__ import annotations
-
 import os
 import re
 import stat
@@ -12,8 +10,7 @@ from typing import Final
 from judging.ground.errors import DataError
 from mlevents.package_checker.files import LARGEST_JSON
 
-BEGINNING: Final = 1024
-"""Bytes of a file that tell."""
+BEGINNING: Final = 1024  # bytes of a file that tell
 _KINDS: Final = {
     rb"version https://git-lfs\.": "a Git LFS pointer and not the file itself; fetch the file with git lfs pull",
     rb"(\xef\xbb\xbf)?\s*<(!doctype html|html|head|\?xml|error>)": "a page in HTML or XML, such as a server's message;"

@@ -1,7 +1,5 @@
 """A folder that one process at a time prepares."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path

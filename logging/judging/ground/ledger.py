@@ -1,8 +1,6 @@
 """Ledger of announced runs: an append-only file of canonical JSON in which each line holds the SHA-256 of the line
 before."""
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """Labels of a race's sides: the names that its table shows, for the folders in which the sides lie."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

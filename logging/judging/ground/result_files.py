@@ -1,7 +1,5 @@
 """Files of a run: `result_N.txt` and, next to it, `run_N/` with its config, system and environment."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import itertools

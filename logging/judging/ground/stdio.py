@@ -1,7 +1,5 @@
 """Standard streams: closed ones and those without a reader, which must not end a run; colour and passing lines."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 import os
@@ -15,10 +13,8 @@ from typing import Final, TextIO, TypeVar
 
 T = TypeVar("T")
 PATIENCE: Final = 0.7  # seconds
-SILENCE: Final = 15.0
-"""Seconds after which progress is a line where standard error is not a terminal."""
-REMOVE_LINE: Final = "\r\x1b[K"
-"""Removes the line of the cursor from a terminal, which may show progress."""
+SILENCE: Final = 15.0  # seconds after which progress is a line where standard error is not a terminal
+REMOVE_LINE: Final = "\r\x1b[K"  # removes the line of the cursor from a terminal, which may show progress
 COLOURS: Final = {"green": 32, "red": 31, "yellow": 33}
 VERDICTS: Final = re.compile(
     r"(?<![\w/.'-])(?:"

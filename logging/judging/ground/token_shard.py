@@ -5,8 +5,6 @@ endian. Source: llm.c, dev/data/data_common.py. timedrun writes the size of the 
 where it is not GPT-2's; there others have 0.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final

@@ -1,7 +1,5 @@
 """Table and sentence of the answers of trade-off curves: the first config at a quality, the best at a budget."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from statistics import fmean

@@ -1,7 +1,5 @@
 """Series of values that a log holds over its timed region: quality, training loss, throughput, other statistics."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
@@ -10,7 +8,6 @@ from mlevents import keys
 from mlevents.evaluations import quality_of
 from mlevents.event import is_number
 from mlevents.record import RunRecord
-from mlevents.rounds import RULESETS
 
 QUALITY: Final = "quality"
 _NAMES: Final[dict[str, str]] = {"reduced_train_loss": keys.TRAIN_LOSS, "loss": keys.TRAIN_LOSS}
@@ -42,8 +39,7 @@ def points(record: RunRecord) -> Iterator[Point]:
     start = record.started
     if start is None:
         return
-    newest = {name: rules for ruleset in RULESETS.values() for name, rules in ruleset.benchmarks.items()}
-    rules = newest.get(record.benchmark or "") or record.own_rules
+    rules = record.rules
     in_samples = rules is not None and (rules.unit, rules.progress) == ("samples", keys.EPOCH_NUM)
     for event in record.timed:
         values: Any = {}

@@ -1,7 +1,5 @@
 """Export of the values of logs to CSV or TensorBoard: from the logs alone, without a hook in the runs."""
 
-from __future__ import annotations
-
 import csv
 import io
 import os
@@ -27,10 +25,6 @@ MINUTES: Final = "time_to_train_minutes"
 SPEEDRUN: Final = "speedrun_minutes"
 STEPS: Final = "optimizer_steps"
 COLUMNS: Final = ("run", "config", "seed", "status", "verified", "minutes", "step", "samples", "epoch", "kind", "value")
-
-
-class ExportError(TimedrunError):
-    """Error raised if logs cannot be exported."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +113,7 @@ def write_tensorboard(runs: Iterator[Run], folder: Path) -> int:
     runs. The step of a value is its `progress`.
 
     Raises:
-        ExportError: tensorboard is missing, or `folder` holds a run already.
+        TimedrunError: tensorboard is missing, or `folder` holds a run already.
     """
     try:
         from tensorboard.compat.proto.event_pb2 import Event
@@ -127,7 +121,7 @@ def write_tensorboard(runs: Iterator[Run], folder: Path) -> int:
         from tensorboard.plugins.hparams import summary_v2 as hparams
         from tensorboard.summary.writer.event_file_writer import EventFileWriter
     except ImportError:
-        raise ExportError("--tensorboard needs tensorboard: pip install 'timedrun[tensorboard]'.") from None
+        raise TimedrunError("--tensorboard needs tensorboard: pip install 'timedrun[tensorboard]'.") from None
 
     def scalar(kind: str, value: float, step: int, seconds: float) -> Any:
         return Event(wall_time=seconds, step=step, summary=Summary(value=[Summary.Value(tag=kind, simple_value=value)]))
@@ -137,7 +131,7 @@ def write_tensorboard(runs: Iterator[Run], folder: Path) -> int:
         count += 1
         target = folder / run.name
         if target.exists():
-            raise ExportError(f"{target} exists; exporting again would double its values. Choose another folder.")
+            raise TimedrunError(f"{target} exists; exporting again would double its values. Choose another folder.")
         begin = (run.record.started or run.record.events[0]).time_ms / 1e3
         end = (run.record.stopped or run.record.events[-1]).time_ms / 1e3
         writer = EventFileWriter(str(target))

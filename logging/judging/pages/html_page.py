@@ -1,12 +1,10 @@
 """Parts of a self-contained HTML page without scripts: head and escaped text."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from html import escape
 from typing import Final
 
-from mlevents.terminal_escape import printable
+from mlevents.terminal_escape import printable, printable_lines
 
 STYLE: Final = """
 :root { color-scheme: light dark; }
@@ -36,4 +34,4 @@ def text(raw: str) -> str:
 
 def lines(raw: str) -> str:
     """Escape a text of several lines."""
-    return escape("\n".join(map(printable, raw.split("\n"))))
+    return escape(printable_lines(raw))

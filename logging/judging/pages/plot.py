@@ -1,7 +1,5 @@
 """Figures of result sets: a value over time, one colour per config, and the times to train with their speed-ups."""
 
-from __future__ import annotations
-
 import io
 import zlib
 from collections.abc import Mapping, Sequence
@@ -25,19 +23,15 @@ from mlevents.terminal_escape import shortened
 # Okabe and Ito's palette, distinguishable with any colour vision and in print.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 GREY: Final = "#555555"
-SHORT_MINUTES = 5.0
-"""If all runs end before this, the time axis is in seconds."""
-SMALL_ERROR: Final = 0.25
-"""If the least error of an accuracy is larger, its axis is linear."""
-MAX_NAME_LENGTH = 48
-"""Characters of a name in a figure."""
+SHORT_MINUTES = 5.0  # if all runs end before this, the time axis is in seconds
+SMALL_ERROR: Final = 0.25  # if the least error of an accuracy is larger, its axis is linear
+MAX_NAME_LENGTH = 48  # characters of a name in a figure
 WHAT: Final = {"quality": "", "loss": keys.TRAIN_LOSS, "throughput": keys.THROUGHPUT}
 """Values that can be plotted, with their name in `curves.points`; the quality is a summary's own."""
 LABELS: Final = {"loss": "training loss", "throughput": "samples per second"}
 
 Sets = Mapping[str, Sequence[RunSummary]]
-Curve = tuple[list[float], list[float]]
-"""Times in the unit of the axis, and values."""
+Curve = tuple[list[float], list[float]]  # times in the unit of the axis, and values
 
 
 class PlotError(TimedrunError):

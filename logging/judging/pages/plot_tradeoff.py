@@ -1,7 +1,5 @@
 """Figure of trade-off curves: quality against time, and the gain of each curve over the baseline."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -13,10 +11,8 @@ from mlevents.terminal_escape import shortened
 
 BETTER: Final = COLOURS[2]
 WORSE: Final = COLOURS[1]
-FACE: Final = "white"
-"""Fill of the marker of an extrapolated point."""
-MARKERS: Final = "osD^v<>"
-"""A marker for each length of the schedules."""
+FACE: Final = "white"  # fill of the marker of an extrapolated point
+MARKERS: Final = "osD^v<>"  # a marker for each length of the schedules
 
 
 def plot_tradeoff(comparisons: Sequence[Comparison], out: Path) -> None:

@@ -1,7 +1,5 @@
 """A report on result sets as one self-contained HTML page, without scripts, to be sent to others."""
 
-from __future__ import annotations
-
 import base64
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,8 +24,7 @@ figcaption, pre { font-size: .9rem; } pre { white-space: pre-wrap; } .verdict { 
 td, th { min-width: 4rem; } td.number { min-width: 0; }
 @media (prefers-color-scheme: dark) { figure img { filter: invert(.93) hue-rotate(180deg); } }
 """
-Sets = Mapping[str, Sequence[RunSummary]]
-"""Runs of each set by its label."""
+Sets = Mapping[str, Sequence[RunSummary]]  # runs of each set by its label
 
 
 @dataclass(frozen=True)

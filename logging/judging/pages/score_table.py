@@ -1,9 +1,5 @@
-"""Scores as a table, with details, as JSON and as CSV, each marked as unverified."""
+"""Scores as a table, with details and as JSON, each marked as unverified."""
 
-from __future__ import annotations
-
-import csv
-import io
 import json
 import textwrap
 from collections.abc import Sequence
@@ -35,18 +31,6 @@ def label(score: Score) -> str:
 
 def as_json(scores: Sequence[Score]) -> str:
     return json.dumps([{"verified": False, "notice": NOTICE} | asdict(score) for score in scores], indent=2) + "\n"
-
-
-def as_csv(scores: Sequence[Score]) -> str:
-    """Format scores as CSV with a header, one row per set; numbers in a cell are joined by " ", texts by "; "."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    rows = [{"verified": False, "notice": NOTICE} | asdict(score) for score in scores]
-    if rows:
-        writer.writerow(rows[0])
-    for row in rows:
-        writer.writerow([_cell(value) for value in row.values()])
-    return text.getvalue()
 
 
 def table(scores: Sequence[Score], *, detailed: bool = False, width: int | None = None) -> str:
@@ -239,16 +223,6 @@ def distinct(names: Sequence[str]) -> list[str]:
         if len({*shown.values()}) == len(shown):
             break
     return [shown[name] for name in names]
-
-
-def _cell(value: object) -> object:
-    if isinstance(value, dict):
-        return inert("; ".join(f"{name} {why}" for name, why in value.items()))
-    if isinstance(value, list | tuple):
-        if any(isinstance(item, str) for item in value):
-            return inert("; ".join("" if item is None else str(item) for item in value))
-        return " ".join("" if item is None else str(item) for item in value)
-    return "" if value is None else inert(value) if isinstance(value, str) else value
 
 
 def inert(text: str) -> str:

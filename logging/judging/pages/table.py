@@ -1,7 +1,5 @@
 """Tables as text, Markdown and HTML; text is as wide as its terminal, in files and pipes as wide as its cells."""
 
-from __future__ import annotations
-
 import io
 import math
 import re
@@ -23,8 +21,7 @@ _RULE: Final = Box("    \n    \n -  \n    \n    \n    \n    \n    \n", ascii=Tru
 _ONE: Final = r"[-+~]?[$]?[0-9][0-9.,]*(e-?[0-9]+)?( ?[%x]| (s|min|h|[KMGT]?i?B|of [0-9]+))?"
 _NUMBER: Final = re.compile(rf"{_ONE}( (-|to) {_ONE})?( \[[0-9][^\]]*\])?")
 """A number, a range or a number with its interval."""
-LEAST: Final = 6
-"""Columns that a cell of text keeps in the narrowest terminal."""
+LEAST: Final = 6  # columns that a cell of text keeps in the narrowest terminal
 
 
 def number(value: float) -> str:
@@ -36,8 +33,7 @@ def number(value: float) -> str:
 class Table:
     """Table of texts, rendered for a terminal, as Markdown or as HTML; columns of numbers are aligned to the right."""
 
-    header: Sequence[str]
-    """Names of the columns; empty for an HTML table without them."""
+    header: Sequence[str]  # names of the columns; empty for an HTML table without them
     rows: Sequence[Sequence[str]]
 
     @property

@@ -1,7 +1,5 @@
 """Tables and verdicts of trade-off curves."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Compare the runs of a set with those that a ledger announced: all of them, the median window, or a selection."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path

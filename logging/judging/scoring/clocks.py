@@ -4,8 +4,6 @@ MLPerf's clock runs from run_start to run_stop, with reading data and every eval
 blocks of training: evaluations, and what lies between run_start and the first block, are left out.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from statistics import fmean

@@ -1,7 +1,5 @@
 """Cost of a time to train: hours times the system's price per hour, as given or from a dated table of list prices."""
 
-from __future__ import annotations
-
 import functools
 import math
 import re
@@ -26,12 +24,10 @@ class PriceList:
     """Table of list prices, in which a system's description finds its machine: the first one that matches."""
 
     file: Path = TABLE
-    offer: str = ""
-    """Only offers that contain this text, in any case, count."""
+    offer: str = ""  # only offers that contain this text, in any case, count
 
 
-Price = float | PriceList
-"""US dollars per hour of the whole system, or where its list price is."""
+Price = float | PriceList  # US dollars per hour of the whole system, or where its list price is
 
 
 def prices_of(given: Sequence[float | str | None], file: str | None) -> list[Price]:
@@ -63,8 +59,7 @@ class Cost:
     offer: str = "given price"
     date: str | None = None
     source: str | None = None
-    others: str = ""
-    """Number and range of the list's other prices for such a system."""
+    others: str = ""  # number and range of the list's other prices for such a system
     reason: str | None = None
 
     def __str__(self) -> str:
@@ -78,35 +73,6 @@ class Cost:
         """The price as text, with the date of a list price."""
         kind = f"list price of {self.date}: {self.offer}{self.others}" if self.date else self.offer
         return f"${self.usd_per_hour:,.2f} per hour ({kind})"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Machine:
-    """Machine for rent with its list price: one with accelerators, or one with a processor alone."""
-
-    accelerator: str = ""
-    """Regular expression of the accelerator's name in a system description."""
-    accelerators: int = 0
-    each: bool = False
-    """True if the price is that of one accelerator, for up to `accelerators` of them."""
-    processor: str = ""
-    """Regular expression of the processor's name, of a machine without accelerators."""
-    cores: int = 0
-    usd_per_hour: float
-    offer: str
-    date: str
-    source: str
-
-    def hourly(self, system: _System) -> float | None:
-        """Return the price of `system`, None if it is no such machine."""
-        if not self.accelerators:
-            same = not system.accelerators and self.cores == system.cores
-            return self.usd_per_hour * system.nodes if same and re.search(self.processor, system.processor) else None
-        least = 1 if self.each else self.accelerators
-        same = least <= system.accelerators <= self.accelerators
-        if not same or not re.search(self.accelerator, system.accelerator):
-            return None
-        return self.usd_per_hour * system.nodes * (system.accelerators if self.each else 1)
 
 
 @dataclass(frozen=True)
@@ -125,6 +91,32 @@ class _System:
         return (
             f"a system without accelerators: {self.processor or 'unknown processor'}, {self.cores or '?'} cores a node"
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """Machine for rent with its list price: one with accelerators, or one with a processor alone."""
+
+    accelerator: str = ""  # regular expression of the accelerator's name in a system description
+    accelerators: int = 0
+    each: bool = False  # true if the price is that of one accelerator, for up to `accelerators` of them
+    processor: str = ""  # regular expression of the processor's name, of a machine without accelerators
+    cores: int = 0
+    usd_per_hour: float
+    offer: str
+    date: str
+    source: str
+
+    def hourly(self, system: _System) -> float | None:
+        """Return the price of `system`, None if it is no such machine."""
+        if not self.accelerators:
+            same = not system.accelerators and self.cores == system.cores
+            return self.usd_per_hour * system.nodes if same and re.search(self.processor, system.processor) else None
+        least = 1 if self.each else self.accelerators
+        same = least <= system.accelerators <= self.accelerators
+        if not same or not re.search(self.accelerator, system.accelerator):
+            return None
+        return self.usd_per_hour * system.nodes * (system.accelerators if self.each else 1)
 
 
 def cost(log: Path, minutes: float | None, price: Price) -> Cost:

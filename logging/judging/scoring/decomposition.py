@@ -1,7 +1,5 @@
 """Decomposition of a ratio of times to train into samples, samples per second of training, and the rest of the time."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,8 +17,7 @@ STEPS: Final = "steps"
 COUNTED: Final = {keys.EPOCH_NUM: None, keys.SAMPLES_COUNT: SAMPLES, keys.STEP_NUM: STEPS}
 """Unit of the progress by the name of its metadata; None: the benchmark's own."""
 
-LEAST_COLD_START: Final = 0.02
-"""Share of the time to train by which a slow first epoch is worth a note."""
+LEAST_COLD_START: Final = 0.02  # share of the time to train by which a slow first epoch is worth a note
 
 Mean = Callable[[Sequence[float]], float]
 

@@ -1,12 +1,10 @@
 """Estimates with confidence intervals: verdict, text with the digits that the spread supports, and JSON."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from statistics import fmean
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from mlevents.student_t import mean_margin
 
@@ -22,20 +20,20 @@ class Interval:
     high: float | None = None
 
     @classmethod
-    def of(cls, values: Sequence[float], least: int = 2) -> Interval:
+    def of(cls, values: Sequence[float], least: int = 2) -> Self:
         """Return the mean of `values` with its 95 % interval (Student's t), without one for fewer than `least`."""
         mean = fmean(values)
         if len(values) < least:
-            return Interval(mean)
+            return cls(mean)
         reach = mean_margin(values)
-        return Interval(mean, mean - reach, mean + reach)
+        return cls(mean, mean - reach, mean + reach)
 
     @property
     def bounds(self) -> tuple[float, float] | None:
         """The interval, or None if the values are too few for a meaningful one."""
         return None if self.low is None or self.high is None else (self.low, self.high)
 
-    def mapped(self, function: Callable[[float], float]) -> Interval:
+    def mapped(self, function: Callable[[float], float]) -> "Interval":
         """Return the interval of a rising or a falling function of the estimate."""
         return Interval(function(self.value), *sorted(map(function, self.bounds or ())))
 

@@ -1,7 +1,5 @@
 """Selection of the runs that a set is scored on, and MLPerf's olympic mean of their times."""
 
-from __future__ import annotations
-
 import math
 import operator
 from collections.abc import Iterable, Sequence
@@ -12,8 +10,7 @@ from judging.scoring.interval import Interval
 from mlevents.rounds import BenchmarkRules
 from mlevents.summary import RunSummary
 
-Times = Sequence[float | None]
-"""Times to train of runs; None for one that did not reach its target."""
+Times = Sequence[float | None]  # times to train of runs; None for one that did not reach its target
 
 
 def olympic(times: Times, dropped: int) -> tuple[float, list[int]] | None:

@@ -1,7 +1,5 @@
 """Energy of a run from its power files, computed as MLCommons' summarizer does."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Recorded runs that can be repeated: a log with its config, system, environment and provenance."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Sets of runs: group logs into sets, and check that the runs of a set agree and that none is a copy."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -17,8 +15,7 @@ from mlevents.summary import RunSummary, summarize
 
 UNKNOWN: Final = "unknown"
 
-SetName = tuple[str, str, str]
-"""Submitter, system, benchmark."""
+SetName = tuple[str, str, str]  # submitter, system, benchmark
 
 
 def is_packaged(folder: Path, benchmarks: Sequence[str | None] = ()) -> bool:

@@ -1,7 +1,5 @@
 """MLPerf score of each set of runs, with its spread, confidence interval, progress to target and quality."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -261,7 +259,7 @@ def score_set(
     test, untestable = _tested(runs, tested_target)
     counted = [run if test or not failed else None for run, failed in zip(summaries, runs.failures, strict=True)]
     beside = clocks(counted, rules, range(len(counted)) if test else runs.selected.chosen)
-    scored_set = ScoredSet(
+    return Score(
         submitter=submitter,
         system=system,
         benchmark=benchmark,
@@ -278,13 +276,9 @@ def score_set(
         unit=rules.unit if rules else "",
         files=names,
         folder=folder,
-    )
-    return Score(
-        **{
-            name: value
-            for part in (scored_set, times, beside, _means(runs, notes))
-            for name, value in vars(part).items()
-        },
+        **vars(times),
+        **vars(beside),
+        **vars(_means(runs, notes)),
         reason=reason,
         failures={name: failed for name, failed in zip(names, runs.failures, strict=True) if failed},
         disturbances=runs.disturbances,

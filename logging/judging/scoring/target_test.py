@@ -1,7 +1,5 @@
 """Test that the mean quality of runs of one fixed length reaches a target, as speedruns require it (p < 0.01)."""
 
-from __future__ import annotations
-
 import math
 from bisect import bisect_left
 from collections.abc import Sequence
@@ -15,13 +13,10 @@ from mlevents.rounds import BenchmarkRules
 from mlevents.student_t import quantile, tail
 from mlevents.summary import RunSummary
 
-LEVEL: Final = 0.01
-"""Largest p-value, exclusive, at which the mean is taken to reach the target."""
-POWER: Final = 0.8
-"""Probability with which `runs_needed` runs pass the test."""
+LEVEL: Final = 0.01  # largest p-value, exclusive, at which the mean is taken to reach the target
+POWER: Final = 0.8  # probability with which `runs_needed` runs pass the test
 MOST_RUNS: Final = 10_000
-POINTS: Final = 2_000
-"""Points of the integral over the deviation of a sample."""
+POINTS: Final = 2_000  # points of the integral over the deviation of a sample
 
 
 class NotTestable(TimedrunError, ValueError):
@@ -82,17 +77,17 @@ def upper_tail(t: float, degrees: int) -> float:
     return beyond if t > 0 else 1 - beyond
 
 
-def runs_needed(effect: float, level: float = LEVEL) -> int | None:
-    """Return the least number of runs with which the t test passes with probability `POWER`, None above `MOST_RUNS`.
+def runs_needed(effect: float, level: float = LEVEL, wanted: float = POWER) -> int | None:
+    """Return the least number of runs with which the t test passes with probability `wanted`, None above `MOST_RUNS`.
 
     Args:
         effect: distance of the mean beyond the target in standard deviations of one run.
         level: largest one-sided p-value, exclusive, that passes.
     """
-    if effect <= 0 or power(effect, MOST_RUNS, level) < POWER:
+    if effect <= 0 or power(effect, MOST_RUNS, level) < wanted:
         return None
     counts = range(2, MOST_RUNS)
-    return 2 + bisect_left(counts, POWER, key=lambda runs: power(effect, runs, level))  # it rises with the runs
+    return 2 + bisect_left(counts, wanted, key=lambda runs: power(effect, runs, level))  # it rises with the runs
 
 
 def power(effect: float, runs: int, level: float = LEVEL) -> float:

@@ -1,7 +1,5 @@
 """Context of the checks of one log: the record and the rules that apply to it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import cached_property
 from itertools import dropwhile

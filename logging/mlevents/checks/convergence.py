@@ -1,8 +1,6 @@
 """Check that a set of results converges no faster than the reference (training_rules.adoc, "Reference Convergence
 Points")."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -168,15 +166,10 @@ def differing_settings(runs: Sequence[RunSummary], point: ConvergencePoint | Non
     name before a key (lars_opt_momentum for opt_momentum).
     """
     logged = next((run.hyperparameters for run in runs if run.hyperparameters), {})
+    of_points = point.hyperparameters if point else ()
     differing = []
-    for name in sorted(
-        {name for hyperparameter in (point.hyperparameters if point else ()) for name in hyperparameter}
-    ):
-        wanted = (
-            [hyperparameter[name] for hyperparameter in point.hyperparameters if name in hyperparameter]
-            if point
-            else []
-        )
+    for name in sorted(set[str]().union(*of_points)):
+        wanted = [settings[name] for settings in of_points if name in settings]
         value = _logged(logged, ALIASES.get(name, name))
         if value is not None and not _matches(value, wanted):
             differing.append(f"{name} {short(value)} ({' and '.join(dict.fromkeys(map(short, wanted)))})")

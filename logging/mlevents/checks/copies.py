@@ -1,7 +1,5 @@
 """Find logs that are copies of each other, edited or moved in time."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Sequence

@@ -1,7 +1,5 @@
 """Run the strict checks of one log; MLCommons' checker covers few of the rules that they enforce."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,14 +9,11 @@ from mlevents import keys
 from mlevents.checks import metadata_checks, plausibility, quality, sequence_checks, timed_region
 from mlevents.checks.check_context import CheckedRun
 from mlevents.checks.required_keys import check_required
-from mlevents.checks.result_set import check_set
 from mlevents.event import Finding, Level, is_number, short
 from mlevents.machine_load import disturbances
 from mlevents.record import RunRecord, read
 from mlevents.rounds import MLPERF_RULESETS, NO_RULES, Ruleset, named_round, own_rules
 from mlevents.summary import SUBMISSION, RunSummary, summarize
-
-__all__ = ["CheckReport", "check", "check_record", "check_set"]
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,5 @@
 """Check the metadata of a run as a whole: sizes, names, consistent values, and look-alike keys."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Final
 
@@ -9,15 +7,11 @@ from mlevents import keys
 from mlevents.checks.check_context import CheckedRun
 from mlevents.checks.required_keys import required_of
 from mlevents.event import Finding, Level, is_number, short
+from mlevents.summary import CONFIGURATION
 
 COUNTS: Final = (keys.TRAIN_SAMPLES, keys.EVAL_SAMPLES, keys.GLOBAL_BATCH_SIZE)
 OTHER_DATA: Final = 1.5  # times larger or smaller than a benchmark's own data: a set of its own, not a mistake
 NAMES: Final = (keys.SUBMISSION_ORG, keys.SUBMISSION_PLATFORM)
-# These identify demonstrations and runs of one configuration: a second value could hide the first.
-SAID_ONCE: Final = (
-    *(keys.DATASET, keys.BENCHMARK_RULES, keys.QUALITY_TARGET),
-    *(keys.CONFIG_NAME, keys.CONFIG_DIGEST, keys.GLOBAL_BATCH_SIZE),
-)
 KNOWN: Final = frozenset(value for name, value in vars(keys).items() if name.isupper() and isinstance(value, str))
 
 
@@ -106,9 +100,9 @@ def names(run: CheckedRun) -> Iterator[Finding]:
 
 
 def one_value(run: CheckedRun) -> Iterator[Finding]:
-    """Report keys that identify a run and have several values."""
+    """Report keys that identify a configuration and have several values, of which the second could hide the first."""
     required = {rule.key for rule in required_of(run.record, run.rules)}
-    for key in SAID_ONCE:
+    for key in CONFIGURATION:
         events = run.record.all(key)
         other = next((event for event in events if event.value != events[0].value), None)
         if other is not None and key not in required:

@@ -1,7 +1,5 @@
 """Check that a run is plausible as a whole: number and duration of its evaluations, and length of its training."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -11,7 +9,8 @@ from typing import Final
 from mlevents import keys
 from mlevents.checks.check_context import CheckedRun
 from mlevents.evaluations import progress_of
-from mlevents.event import Event, Finding, Level, is_number
+from mlevents.event import Finding, Level, is_number
+from mlevents.record import spans
 from mlevents.rounds import FIRST_RUN_MS, LAST_TIME_MS, MLPERF_RULESETS, round_of_path
 from mlevents.summary import intervals
 
@@ -62,14 +61,9 @@ def instant_evaluations(run: CheckedRun) -> Iterator[Finding]:
         or (run.benchmark is not None and run.benchmark.offline_evaluation)
     ):
         return
-    start: Event | None = None
-    instant = []
-    for event in (event for event in run.record.timed if id(event) not in run.misdated):
-        if event.key == keys.EVAL_START:
-            start = event
-        elif event.key == keys.EVAL_STOP and start is not None:
-            instant += [start] if event.time_ms <= start.time_ms else []
-            start = None
+    dated = (event for event in run.record.timed if id(event) not in run.misdated)
+    evaluations = spans(dated, keys.EVAL_START, keys.EVAL_STOP)
+    instant = [start for start, stop in evaluations if start and stop and stop.time_ms <= start.time_ms]
     if instant:
         message = f"{len(instant)} of {len(run.record.all(keys.EVAL_START))} evaluations take 0 ms"
         yield run.finding("warning", "evaluation-duration", message, instant[0])

@@ -1,7 +1,5 @@
 """Check the quality of a run: the last evaluation reaches the target, and all values are plausible."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from typing import Any, Final

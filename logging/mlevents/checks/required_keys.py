@@ -1,7 +1,5 @@
 """Check the required keys of a log: presence, number of occurrences, metadata and values."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, Final

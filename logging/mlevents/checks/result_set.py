@@ -1,7 +1,5 @@
 """Check a set of results: copies, repeated seeds, number of runs, runs of another configuration, convergence."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from typing import Any, Final

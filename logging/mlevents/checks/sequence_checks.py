@@ -1,7 +1,5 @@
 """Check the sequence of events: time order, epoch numbers, start/stop pairs, nesting, evaluation intervals."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from itertools import accumulate, pairwise
@@ -12,6 +10,7 @@ from mlevents import keys
 from mlevents.checks.check_context import TRAINED, CheckedRun
 from mlevents.evaluations import CLOCK_TOLERANCE_MS, progress_of
 from mlevents.event import ENDS, STARTS, Event, Finding, Level, is_number, short
+from mlevents.record import spans
 from mlevents.summary import SUBMISSION
 
 PAIRS: Final = {
@@ -166,17 +165,9 @@ def pairs(run: CheckedRun) -> Iterator[Finding]:
     last = run.record.last(keys.EVAL_START)
     may_stay_open = run.benchmark is not None and run.benchmark.ends_in_evaluation
     for start_key, stop_key in PAIRS.items():
-        open_start: Event | None = None
-        unstopped: list[Event] = []
-        unstarted: list[Event] = []
-        for event in run.record.events:
-            if event.key == start_key:
-                unstopped += [open_start] if open_start else []
-                open_start = event
-            elif event.key == stop_key:
-                unstarted += [] if open_start else [event]
-                open_start = None
-        unstopped += [open_start] if open_start else []
+        intervals = list(spans(run.record.events, start_key, stop_key))
+        unstopped = [start for start, stop in intervals if start and not stop]
+        unstarted = [stop for start, stop in intervals if stop and not start]
         for events, key, missing in ((unstopped, start_key, stop_key), (unstarted, stop_key, start_key)):
             if events:
                 relation = "followed" if key == start_key else "preceded"

@@ -1,7 +1,5 @@
 """Check the timed region: order and clock, how it ends, and initialization before it."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass

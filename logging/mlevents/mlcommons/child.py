@@ -3,36 +3,21 @@
 It is started as a file and imports nothing of mlevents; `python child.py JOBS FIRST` runs JOBS from FIRST on.
 """
 
-from __future__ import annotations
-
 import contextlib
 import copy
-import functools
 import importlib
 import io
 import json
 import logging
 import math
-import operator
 import os
 import runpy
 import sys
 import traceback
 import types
 import warnings
-from collections.abc import Callable
 from typing import Any, Final, TextIO
 
-# The functions that decide for each tool, by module; their return values are recorded with its log.
-ASKED = {
-    "compliance_checker": (("compliance_checker.mlp_compliance", "main"),),
-    "package_checker": (
-        ("package_checker.package_checker", "check_systems"),
-        ("package_checker.package_checker", "check_training_result_files"),
-    ),
-}
-
-RETURNED: Final[dict[str, bool]] = {}  # by the current job
 LINES_KEPT: Final = 200  # of a tool's stdout
 
 
@@ -52,34 +37,14 @@ class _Recorder(logging.Handler):
             self.entries.append(["WARNING", str(message)])
 
 
-def _record_answers(tool: str) -> None:
-    """Make the functions that decide for `tool` record their return values in RETURNED, once for all jobs."""
-
-    def recording(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*arguments: Any, **keywords: Any) -> Any:
-            answer = original(*arguments, **keywords)
-            RETURNED[name] = bool(answer[0] if isinstance(answer, tuple) else answer)
-            return answer
-
-        return call
-
-    for module_name, name in ASKED.pop(tool, ()):
-        module = importlib.import_module(f"mlperf_logging.{module_name}")
-        setattr(module, name, recording(name, getattr(module, name)))
-
-
-def _summarize(folder: str, ruleset: str) -> dict[str, float]:
-    """Return the result summarizer's scores in minutes, by benchmark, of the one system in `folder`."""
+def _scored(folder: str, ruleset: str) -> list[str]:
+    """Return the benchmarks of the one system in `folder` that the result summarizer computes a score of."""
     from mlperf_logging.benchmark_meta import get_allowed_benchmarks
 
     summarizer: Any = importlib.import_module("mlperf_logging.result_summarizer.result_summarizer")
-
-    # Python's own compensates roundings since 3.12: scores had other last digits than published ones.
-    summarizer.sum = lambda values: functools.reduce(operator.add, values, 0)
     rows = summarizer.summarize_results(folder, "training", ruleset)[0].to_dict("records")
     benchmarks = get_allowed_benchmarks("training", ruleset)
-    scores = {name: float(row[name]) for row in rows for name in benchmarks if row[name] is not None}
-    return {name: minutes for name, minutes in scores.items() if math.isfinite(minutes)}
+    return [name for row in rows for name in benchmarks if row[name] is not None and math.isfinite(row[name])]
 
 
 def _forget() -> None:
@@ -109,8 +74,7 @@ def _keep_rule_files() -> None:
 
 def answer(job: dict[str, Any]) -> dict[str, Any]:
     """Run one job. `raised` is the last line of a traceback; `missing` means that it was a failed import or memory."""
-    values: dict[str, Any] = {"exit": 0, "raised": None, "missing": False, "scores": {}}
-    RETURNED.clear()
+    values: dict[str, Any] = {"exit": 0, "raised": None, "missing": False, "scored": []}
     recorder, printed, errors = _Recorder(), io.StringIO(), io.StringIO()
     root = logging.getLogger()
     root.handlers[:] = [recorder]
@@ -120,9 +84,8 @@ def answer(job: dict[str, Any]) -> dict[str, Any]:
     try:
         with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(errors):
             if job["tool"] == "result_summarizer":
-                values["scores"] = _summarize(*job["arguments"])
+                values["scored"] = _scored(*job["arguments"])
             else:
-                _record_answers(job["tool"])
                 runpy.run_module(f"mlperf_logging.{job['tool']}", run_name="__main__", alter_sys=True)
     except SystemExit as stop:
         values["exit"] = stop.code
@@ -132,7 +95,7 @@ def answer(job: dict[str, Any]) -> dict[str, Any]:
         values["raised"] = _last_line(error)
     finally:
         _forget()
-    values["returned"], values["log"] = dict(RETURNED), recorder.entries
+    values["log"] = recorder.entries
     values["printed"] = printed.getvalue().splitlines()[-LINES_KEPT:]
     values["errors"] = errors.getvalue().splitlines()[-1:]
     return values

@@ -1,22 +1,20 @@
 """Run MLCommons' compliance checker on many logs in one child process."""
 
-from __future__ import annotations
-
 import os
 import shutil
-import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from mlevents.mlcommons.messages import rule_file_values, too_long, unsafe
 from mlevents.mlcommons.process import Job, Workplace
-from mlevents.mlcommons.repair import RepairError, concerning, repaired
 from mlevents.mlcommons.verdict import (
     OfficialVerdict,
+    RepairError,
+    concerning,
     judged,
     no_copy,
-    not_repaired,
+    repaired,
     unable,
     with_own_round,
     without_run,
@@ -24,7 +22,6 @@ from mlevents.mlcommons.verdict import (
 from mlevents.rounds.ruleset import Repair, UpstreamDefect
 
 LOG_SECONDS: Final = 120.0
-COPIED_BYTES: Final = 32 << 20  # of logs, at a time
 TOOL: Final = "compliance_checker"
 
 
@@ -34,39 +31,21 @@ def check_log(path: Path, ruleset: str) -> OfficialVerdict:
 
 
 def check_logs(paths: Sequence[Path], ruleset: str) -> list[OfficialVerdict]:
-    """Return the compliance checker's verdict on each log, from one child process per `COPIED_BYTES` of logs.
+    """Return the compliance checker's verdict on each log, from one child process on a copy of all of them.
 
-    Record numbers in its messages are converted to line numbers of the file. A log that cannot be read, that takes
+    Record numbers in its messages are converted to line numbers of the file. A log that cannot be copied, that takes
     longer than `LOG_SECONDS`, or that ends the child process is "not run"; the others are checked nevertheless.
     """
     if reason := unable(ruleset):
-        return [without_run("not run", TOOL, ruleset, [reason]) for _ in paths]
-    verdicts: list[OfficialVerdict] = []
-    for part in _parts(paths):
-        try:
-            verdicts += _check_part(part, ruleset)
-        except OSError as error:
-            verdicts += [without_run("not run", TOOL, ruleset, [no_copy(error)])] * len(part)
-    return verdicts
+        return [without_run("not run", TOOL, ruleset, [reason])] * len(paths)
+    try:
+        return _check(paths, ruleset)
+    except OSError as error:
+        return [without_run("not run", TOOL, ruleset, [no_copy(error)])] * len(paths)
 
 
-def _parts(paths: Sequence[Path]) -> Iterator[list[Path]]:
-    """Split `paths` into parts of at most `COPIED_BYTES`, or of one larger log."""
-    part: list[Path] = []
-    held = 0
-    for path in paths:
-        size = path.stat().st_size if path.is_file() else 0
-        if part and held + size > COPIED_BYTES:
-            yield part
-            part, held = [], 0
-        part.append(path)
-        held += size
-    if part:
-        yield part
-
-
-def _check_part(paths: Sequence[Path], ruleset: str) -> list[OfficialVerdict]:
-    """Return the verdicts on logs copied together: by today's rule files, then by repaired ones if needed."""
+def _check(paths: Sequence[Path], ruleset: str) -> list[OfficialVerdict]:
+    """Return the verdicts by today's rule files, then by repaired ones if needed."""
     verdicts: dict[int, OfficialVerdict] = {}
     logs: dict[int, Path] = {}
     concerned: dict[tuple[Repair, ...], tuple[tuple[UpstreamDefect, ...], list[int]]] = {}
@@ -74,10 +53,14 @@ def _check_part(paths: Sequence[Path], ruleset: str) -> list[OfficialVerdict]:
         for number, path in enumerate(paths):
             folder = place.copy / str(number)  # names may repeat
             folder.mkdir()
-            if reason := _unreadable(path) or too_long(path, path.name):
+            try:
+                log = shutil.copyfile(path, folder / path.name)
+            except OSError as error:  # a pipe too, which is not opened
+                verdicts[number] = without_run("not run", TOOL, ruleset, [f"{path.name}: {error.strerror or error}"])
+                continue
+            if reason := too_long(log, path.name):
                 verdicts[number] = without_run("not run", TOOL, ruleset, [reason])
                 continue
-            log = shutil.copyfile(path, folder / path.name)
             names = rule_file_values(log)
             if refused := list(unsafe(names, path.name)):
                 verdicts[number] = without_run("fail", TOOL, ruleset, refused)
@@ -90,12 +73,12 @@ def _check_part(paths: Sequence[Path], ruleset: str) -> list[OfficialVerdict]:
             failed = {number: logs[number] for number in numbers if verdicts[number].verdict == "fail"}
             if not failed:
                 continue
+            own: Mapping[int, OfficialVerdict | RepairError]
             try:
                 own = _ask(place, failed, ruleset, repaired(place, defects))
             except RepairError as error:
-                verdicts |= {number: not_repaired(verdicts[number], defects, error) for number in failed}
-            else:
-                verdicts |= {number: with_own_round(verdicts[number], own[number], defects) for number in failed}
+                own = dict.fromkeys(failed, error)
+            verdicts |= {number: with_own_round(verdicts[number], own[number], defects) for number in failed}
     return [verdicts[number] for number in range(len(paths))]
 
 
@@ -109,14 +92,3 @@ def _ask(
         number: judged(TOOL, ruleset, answer, place, log.parent)
         for (number, log), answer in zip(logs.items(), answers, strict=True)
     }
-
-
-def _unreadable(path: Path) -> str | None:
-    """Return why `path` cannot be copied, or None. Reading a pipe or a device might block forever."""
-    try:
-        if not stat.S_ISREG(path.stat().st_mode):
-            return f"{path.name} is not a regular file"
-        path.open("rb").close()
-    except OSError as error:
-        return f"{path.name} cannot be read: {error.strerror}"
-    return None

@@ -1,7 +1,5 @@
 """Convert the messages of MLCommons' tools to the lines of the file, and read the values that select rule files."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable, Iterator
@@ -20,7 +18,6 @@ LONGEST: Final = 1000  # characters of a complaint; a failed test may quote 400 
 LONGEST_RECORD: Final = 100_000
 """Characters of a line that MLCommons' parser is given: its time grows with their square, here to 3 s."""
 SEVERE: Final = frozenset({"WARNING", "ERROR", "CRITICAL"})
-IN_FOLDER: Final = r" Running compliance checks in dir (.*)"
 
 
 RuleFileValue = tuple[str, str, int]  # key, value and line
@@ -84,7 +81,7 @@ def complaints(log: Iterable[tuple[str, str]]) -> Iterator[str]:
             unparsed = 0
             if about := re.fullmatch(r"Running compliance on file: (.*)", entry, re.DOTALL):
                 file = Path(about[1])
-            elif into := re.fullmatch(IN_FOLDER, entry, re.DOTALL):
+            elif into := re.fullmatch(r" Running compliance checks in dir (.*)", entry, re.DOTALL):
                 file, folder = None, into[1]
             elif re.match(r" Running (RCP|Seed) Checker", entry):
                 file = None
@@ -102,16 +99,6 @@ def complaints(log: Iterable[tuple[str, str]]) -> Iterator[str]:
                 yield complaint
             else:
                 yield f"{folder}: {complaint}"
-
-
-def convergence(log: Iterable[tuple[str, str]]) -> Iterator[str]:
-    """Yield the package checker's messages on reference convergence points, each with its folder."""
-    folder = ""
-    for _, entry in log:
-        if into := re.fullmatch(IN_FOLDER, entry, re.DOTALL):
-            folder = f"{into[1]}: "
-        elif re.match(r" *(RCP [Tt]est|Submission mean epochs|Results scaling)", entry):
-            yield f"{folder}{one_line(entry)}"
 
 
 def one_line(complaint: str) -> str:

@@ -1,7 +1,5 @@
 """Run MLCommons' package checker and result summarizer on a copy of an organization's folder."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Iterator
@@ -9,14 +7,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from mlevents.mlcommons.messages import convergence, rule_file_values, too_long, unsafe
+from mlevents.mlcommons.messages import rule_file_values, too_long, unsafe
 from mlevents.mlcommons.process import Answer, Job, Workplace
-from mlevents.mlcommons.repair import RepairError, concerning, repaired
 from mlevents.mlcommons.verdict import (
     OfficialVerdict,
+    RepairError,
+    concerning,
     judged,
     no_copy,
-    not_repaired,
+    repaired,
     unable,
     with_own_round,
     without_run,
@@ -28,7 +27,7 @@ TOOL: Final = "package_checker"
 
 
 def check_package(folder: Path, ruleset: str) -> OfficialVerdict:
-    """Return the package checker's verdict and the result summarizer's scores of an organization's folder.
+    """Return the package checker's verdict on an organization's folder, and what the result summarizer does not score.
 
     `folder` holds systems/ and results/; nothing is written to it. Links out of it, and a log that would make the
     checker execute a file, fail it without a run.
@@ -68,10 +67,9 @@ def _check(folder: Path, ruleset: str) -> OfficialVerdict:
         if again is None or today.verdict != "fail":
             return today
         try:
-            source = repaired(place, defects)
+            return with_own_round(today, _ask(place, again, ruleset, repaired(place, defects)), defects)
         except RepairError as error:
-            return not_repaired(today, defects, error)
-        return with_own_round(today, _ask(place, again, ruleset, source), defects)
+            return with_own_round(today, error, defects)
 
 
 def _copy(folder: Path, copy: Path) -> list[str]:
@@ -116,22 +114,15 @@ def _ask(place: Workplace, copy: Path, ruleset: str, source: Path | None = None)
     answer, *summaries = place.run(jobs, source)
     verdict = judged(TOOL, ruleset, answer, place, copy)
     messages = list(verdict.messages)
-    scores: dict[str, dict[str, float]] = {}
     for system, summary in zip(systems, summaries, strict=True):
-        scores[system.name] = summary.scores
         messages += [place.plain(message, copy) for message in _unscored(system, summary)]
-    return replace(
-        verdict,
-        messages=tuple(dict.fromkeys(messages)),
-        convergence=tuple(dict.fromkeys(place.plain(line, copy) for line in convergence(answer.log))),
-        scores=scores,
-    )
+    return replace(verdict, messages=tuple(dict.fromkeys(messages)))
 
 
 def _unscored(system: Path, summary: Answer) -> Iterator[str]:
     """Yield the reasons why the summarizer computes no score for a folder of results."""
     benchmarks = sorted(path.name for path in system.iterdir() if path.is_dir())
-    missing = [name for name in benchmarks if name not in summary.scores]
+    missing = [name for name in benchmarks if name not in summary.scored]
     if not missing:
         return
     reasons = [line.strip() for line in summary.printed if line.startswith(("CRITICAL ERROR", "ERROR"))]

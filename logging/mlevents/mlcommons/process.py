@@ -1,7 +1,5 @@
 """Temporary copies that MLCommons' tools may write into, and the child process that runs the tools on them."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import os
@@ -12,9 +10,9 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
 CHILD: Final = Path(__file__).with_name("child.py")
 
@@ -34,7 +32,7 @@ class Answer:
 
     `exit` is the requested exit status, `log` the tool's log as (level, message), `printed` its stdout, `errors` the
     last line of its stderr, `raised` the last line of its traceback, `missing` whether that was a failed import or
-    memory, `returned` the return values of the functions that decide, `scores` minutes by benchmark.
+    memory, `scored` the benchmarks that have a score.
     """
 
     unanswered: str | None = None
@@ -44,8 +42,7 @@ class Answer:
     errors: Sequence[str] = ()
     raised: str | None = None
     missing: bool = False
-    returned: dict[str, bool] = field(default_factory=dict)
-    scores: dict[str, float] = field(default_factory=dict)
+    scored: Sequence[str] = ()
 
 
 class Workplace:
@@ -59,7 +56,7 @@ class Workplace:
         self.copy.mkdir()
         self.start.mkdir()
 
-    def __enter__(self) -> Workplace:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -74,7 +71,7 @@ class Workplace:
         base = self.copy if base is None else base
         message = message.replace(f"{base}/", "").replace(str(base), "the package").replace(f"{self.root}/", "")
         message = re.sub(r"repaired-[^/]*/mlperf_logging\b", "mlperf_logging", message)
-        for place in installed() or ():
+        for place in installed():
             message = message.replace(place, "mlperf_logging")
         return message.encode("utf-8", "backslashreplace").decode("utf-8")
 
@@ -135,9 +132,7 @@ class Workplace:
                 child.stdout.close()
 
 
-def installed() -> list[str] | None:
-    """Return the folders of the installed mlperf_logging, or None."""
+def installed() -> list[str]:
+    """Return the folders of mlperf_logging; empty if it is not installed."""
     spec = importlib.util.find_spec("mlperf_logging")
-    if spec is None:
-        return None
-    return list(spec.submodule_search_locations or ())
+    return list(spec.submodule_search_locations or ()) if spec else []

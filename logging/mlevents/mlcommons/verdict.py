@@ -1,15 +1,14 @@
-"""Derive the verdict of MLCommons' tools from their output and their return values, which must agree."""
-
-from __future__ import annotations
+"""Derive the verdict of MLCommons' tools from the last message that they log."""
 
 import importlib.metadata
 import re
+import shutil
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Literal
 
-from mlevents.mlcommons.messages import complaints
+from mlevents.mlcommons.messages import RuleFileValue, complaints
 from mlevents.mlcommons.process import Answer, Workplace, installed
 from mlevents.rounds import RULESETS
 from mlevents.rounds.ruleset import UpstreamDefect
@@ -32,14 +31,7 @@ class OfficialVerdict:
 
     `verdict` is by today's rule files; "not run" if the tool could not run, and `messages` then say why. If it failed
     and a declared upstream defect concerns the log, `own_round` is the verdict by rule files with the declared repairs,
-    `own_messages` the remaining complaints, and `defects` describes the defects; otherwise `own_round` equals
-    `verdict`.
-
-    `returned` are the return values of the functions that decide for the tool. Of a package: `convergence` are the
-    package checker's messages on reference convergence points (which it checks only if systems/<system>.json says
-    "closed"), `scores` are the result summarizer's minutes by system folder and benchmark, after the package checker as
-    in MLCommons' own scripts, so that a scaling.json it writes counts; `own_scores` are those by the repaired rule
-    files.
+    and `defects` describes the defects; otherwise `own_round` equals `verdict`.
     """
 
     verdict: CheckStatus
@@ -49,16 +41,15 @@ class OfficialVerdict:
     messages: tuple[str, ...]
     own_round: CheckStatus = "not run"
     defects: tuple[str, ...] = ()
-    own_messages: tuple[str, ...] = ()
-    returned: dict[str, bool] = field(default_factory=dict)
-    convergence: tuple[str, ...] = ()
-    scores: dict[str, dict[str, float]] = field(default_factory=dict)
-    own_scores: dict[str, dict[str, float]] = field(default_factory=dict)
+
+
+class RepairError(Exception):
+    """A declared repair does not match the installed rule file."""
 
 
 def checker_version() -> str:
     """Return the name and version of the installed checkers, such as "mlperf-logging 4.1.68"."""
-    if installed() is None:
+    if not installed():
         return "mlperf-logging (not installed)"
     return f"mlperf-logging {importlib.metadata.version('mlperf-logging')}"
 
@@ -68,7 +59,7 @@ def unable(ruleset: str) -> str | None:
     rules = RULESETS.get(ruleset)
     if rules is not None and not rules.checker:
         return f"MLCommons' tools have no ruleset {ruleset!r}"
-    if installed() is None:
+    if not installed():
         return "mlperf_logging is not installed; install mlperf-logging"
     return None
 
@@ -87,33 +78,56 @@ def no_copy(error: OSError) -> str:
 
 
 def judged(tool: str, ruleset: str, answer: Answer, place: Workplace, base: Path | None = None) -> OfficialVerdict:
-    """Return the verdict of `answer`: the tool's last message and its return values; it fails if they disagree.
-
-    Paths in its messages are relative to `base` (default: the copy).
-    """
+    """Return the verdict of `answer`. Paths in its messages are relative to `base` (default: the copy)."""
     verdict, said = _last_message(tool, answer)
     if verdict != "not run":
         said += complaints(answer.log)
     messages = tuple(dict.fromkeys(place.plain(message, base) for message in said))
-    version = checker_version()
-    return OfficialVerdict(verdict, tool, version, ruleset, messages, own_round=verdict, returned=answer.returned)
+    return OfficialVerdict(verdict, tool, checker_version(), ruleset, messages, own_round=verdict)
 
 
-def with_own_round(today: OfficialVerdict, own: OfficialVerdict, defects: Sequence[UpstreamDefect]) -> OfficialVerdict:
-    """Return the failure `today` with the verdict `own` of rule files in which `defects` are repaired."""
-    return replace(
-        today,
-        own_round=own.verdict,
-        own_messages=own.messages,
-        own_scores=own.scores,
-        defects=tuple(defect.meaning for defect in defects),
+def concerning(ruleset: str, log: Iterable[RuleFileValue]) -> tuple[UpstreamDefect, ...]:
+    """Return the declared defects of `ruleset` that concern the benchmark and division of a log."""
+    rules = RULESETS.get(ruleset)
+    logged = {(key, value) for key, value, _ in log}
+    return tuple(
+        defect
+        for defect in (rules.defects if rules else ())
+        if {("submission_benchmark", defect.benchmark), ("submission_division", defect.division)} <= logged
     )
 
 
-def not_repaired(today: OfficialVerdict, defects: Sequence[UpstreamDefect], reason: Exception) -> OfficialVerdict:
-    """Return the failure `today` with the `reason` for which the declared repairs could not be applied."""
-    note = f"the round's own rules were not applied: {reason}"
+def repaired(place: Workplace, defects: Sequence[UpstreamDefect]) -> Path:
+    """Return a folder in `place` to import mlperf_logging from, with each defect repaired.
+
+    The whole package is copied, since the rule files include each other. Raises RepairError if the text to replace is
+    not in the installed rule file, as in another version of it."""
+    folder = place.new_folder("repaired")
+    copy = shutil.copytree(installed()[0], folder / "mlperf_logging")
+    for defect in defects:
+        file = copy / "compliance_checker" / defect.repair.file
+        try:
+            rules = file.read_text("utf-8")
+        except OSError:
+            raise RepairError(f"{defect.rule}: no rule file {defect.repair.file} to repair") from None
+        if defect.repair.text not in rules:
+            raise RepairError(
+                f"{defect.rule}: the installed {defect.repair.file} lacks the text to replace; "
+                "it is of another version than the one with this defect"
+            )
+        file.write_text(rules.replace(defect.repair.text, defect.repair.by), "utf-8")
+    return folder
+
+
+def with_own_round(
+    today: OfficialVerdict, own: OfficialVerdict | RepairError, defects: Sequence[UpstreamDefect]
+) -> OfficialVerdict:
+    """Return the failure `today` with the verdict `own` of rule files in which `defects` are repaired, or with the
+    reason why they were not."""
     meanings = tuple(defect.meaning for defect in defects)
+    if isinstance(own, OfficialVerdict):
+        return replace(today, own_round=own.verdict, defects=meanings)
+    note = f"the round's own rules were not applied: {own}"
     return replace(today, own_round="not run", messages=(*today.messages, note), defects=meanings)
 
 
@@ -134,11 +148,6 @@ def _last_message(tool: str, answer: Answer) -> tuple[CheckStatus, list[str]]:
     else:
         last = answer.errors[-1] if answer.errors else f"exit status {answer.exit}"
         return "not run", [f"{tool} gave no verdict: {last}"]
-    word: CheckStatus = "pass" if passes else "fail"
-    returned = {**answer.returned}
-    if tool == "compliance_checker":  # the only tool with a meaningful exit status
-        returned["its exit status"] = answer.exit in (0, None)
-    if returned and all(returned.values()) == passes:
-        return word, []
-    others = ", ".join(f"{name}: {'pass' if value else 'fail'}" for name, value in returned.items())
-    return "fail", [f"{tool} reports {word}, but its return values do not ({others or 'none'})"]
+    if tool == "compliance_checker" and (answer.exit in (0, None)) != passes:  # that of others says nothing
+        return "fail", [f"{tool} reports {'pass' if passes else 'fail'}, but exits with status {answer.exit}"]
+    return ("pass" if passes else "fail"), []

@@ -1,12 +1,10 @@
 """List the entries of a submission folder without following links, and check names, kinds, sizes and the manifest."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal
@@ -20,8 +18,7 @@ MOST_ENTRIES: Final = 100_000
 """Entries of a submission that are checked; the largest published ones have a few thousand."""
 
 DEEPEST_FOLDER: Final = 60
-LARGEST_FILE: Final = 50 * 1024 * 1024
-"""Bytes; repo_checker.py of mlperf-logging rejects larger files, as git hosts do."""
+LARGEST_FILE: Final = 50 * 1024 * 1024  # bytes; repo_checker.py of mlperf-logging rejects larger files, as git hosts do
 
 MANIFEST: Final = "manifest.json"
 LARGEST_JSON: Final = 32 << 20  # bytes of the largest manifest that is read
@@ -67,14 +64,10 @@ class Listing:
         """Return the regular files directly in `place`."""
         return [entry for entry in self.inside(place) if entry.kind == "file"]
 
-    def below(self, place: str) -> Iterator[Entry]:
-        """Yield every entry below the folder `place`."""
-        waiting = [place]
-        while waiting:
-            for entry in self.inside(waiting.pop()):
-                yield entry
-                if entry.kind == "folder":
-                    waiting.append(entry.place)
+    def files_below(self, place: str) -> list[Entry]:
+        """Return the regular files anywhere below the folder `place`."""
+        below = f"{place}/"
+        return [entry for entry in self.entries.values() if entry.kind == "file" and entry.place.startswith(below)]
 
     def finding(self, level: Level, rule: str, message: str, place: str = "", line: int | None = None) -> Finding:
         """Return a finding about the entry at `place`."""

@@ -3,8 +3,6 @@
 No tool of MLCommons compares them (mlcommons/logging issues 241, 254 and 387).
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections import defaultdict
@@ -19,8 +17,6 @@ from mlevents.package_checker.files import shown
 from mlevents.package_checker.system_description import SystemDescription
 from mlevents.summary import RunSummary
 from mlevents.terminal_escape import printable
-
-LONGEST_SEARCH: Final = 64 << 20  # bytes of a log that are searched for a key
 
 # Meanings of the words of both vocabularies in all rounds; "available" was used for two of them.
 STATUS_MEANING: Final = {
@@ -122,13 +118,10 @@ def check_copies(logs: Iterable[RunSummary], root: Path) -> Iterator[Finding]:
 def line_of(path: Path, key: str) -> int | None:
     """Return the line of the last record of `key` in the log at `path`, or None."""
     record = re.compile(rb'"key"\s*:\s*"' + re.escape(key.encode()) + b'"')
-    last, left = None, LONGEST_SEARCH
+    last = None
     try:
         with open(path, "rb") as file:
             for number, line in enumerate(file, start=1):
-                left -= len(line)
-                if left < 0:
-                    break
                 if MARK.encode() in line and record.search(line):
                     last = number
     except OSError:

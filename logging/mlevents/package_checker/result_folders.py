@@ -1,7 +1,5 @@
 """Check results/<system>/<benchmark>: names, number and status of the result files, and power readings."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections import Counter

@@ -1,7 +1,5 @@
 """Check benchmarks/, LICENSE and README: code, documents and versions from which results can be reproduced."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
@@ -46,7 +44,7 @@ def check_source(listing: Listing, systems: Mapping[str, Iterable[str]]) -> Iter
     """
     for benchmark, of_benchmark in systems.items():
         place = f"benchmarks/{benchmark}"
-        entries = [entry for entry in listing.below(place) if entry.kind == "file"]
+        entries = listing.files_below(place)
         if not entries:
             message = (
                 f"no file in {place}; the rules require the code of the benchmark, the scripts that run it, and a "
@@ -96,9 +94,7 @@ def _implementation(listing: Listing, place: str, system: str) -> Iterator[Findi
     if not descriptions:
         missing.insert(0, f"{system}_<implementation>.json")
     if missing:
-        elsewhere = {
-            entry.name: entry.place for entry in listing.below(place) if entry.kind == "file" and entry.name in missing
-        }
+        elsewhere = {entry.name: entry.place for entry in listing.files_below(place) if entry.name in missing}
         shared = [f"{name} is in {at.rpartition('/')[0]}" for name, at in sorted(elsewhere.items())]
         also = f" ({'; '.join(shared)})" if shared else ""
         message = f"{place}/{system} lacks {', '.join(missing)}{also}; the rules require them for each system"

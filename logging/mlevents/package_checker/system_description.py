@@ -1,10 +1,8 @@
 """Check systems/<system>.json: the keys that MLPerf requires and their values."""
 
-from __future__ import annotations
-
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -83,8 +81,7 @@ TEXT_KEYS: Final = (
 COUNT_KEYS: Final = ("number_of_nodes", "host_processors_per_node", "accelerators_per_node")
 """Keys that result_summarizer.py converts to int: otherwise the system is missing in its table."""
 
-LONGEST_FILE: Final = 1 << 20
-"""Bytes; descriptions have a few thousand."""
+LONGEST_FILE: Final = 1 << 20  # bytes; descriptions have a few thousand
 
 _CORES, _VCPUS = "host_processor_core_count", "host_processor_vcpu_count"
 _MOST_NODES: Final = 100_000
@@ -172,18 +169,22 @@ def read_description(path: Path) -> SystemDescription:
 
 def description_findings(description: SystemDescription, rules: Ruleset) -> list[Finding]:
     """Return all findings about a system description under `rules`. Raises nothing on content."""
-    checks = _CHECKS if description.readable else ()
-    return [*description.problems, *(finding for check in checks for finding in check(description, rules))]
+    findings = list(description.problems)
+    if description.readable:
+        findings += _status(description, rules)
+        for check in (_missing_keys, _text_values, _counts, _division, _answers, _name):
+            findings += check(description)
+    return findings
 
 
-def _missing_keys(system: SystemDescription, rules: Ruleset) -> Iterator[Finding]:
+def _missing_keys(system: SystemDescription) -> Iterator[Finding]:
     missing = [key for key in KEYS if key not in system.values]
     if missing:
         message = f"missing {', '.join(missing)}; all {len(KEYS)} keys are required, some may be empty"
         yield system.finding("error", "system-keys", message)
 
 
-def _text_values(system: SystemDescription, rules: Ruleset) -> Iterator[Finding]:
+def _text_values(system: SystemDescription) -> Iterator[Finding]:
     for key in (key for key in KEYS if key in system.values):
         value = system.values[key]
         if key in TEXT_KEYS and not isinstance(value, str):
@@ -200,7 +201,7 @@ def _text_values(system: SystemDescription, rules: Ruleset) -> Iterator[Finding]
             yield system.finding("warning", "system-text", message, key)
 
 
-def _counts(system: SystemDescription, rules: Ruleset) -> Iterator[Finding]:
+def _counts(system: SystemDescription) -> Iterator[Finding]:
     for key in (key for key in COUNT_KEYS if key in system.values):
         value = system.values[key]
         count = count_of(value)
@@ -226,7 +227,7 @@ def _counts(system: SystemDescription, rules: Ruleset) -> Iterator[Finding]:
         yield system.finding("warning", "system-count", message, _VCPUS)
 
 
-def _division(system: SystemDescription, rules: Ruleset) -> Iterator[Finding]:
+def _division(system: SystemDescription) -> Iterator[Finding]:
     value = system.values.get("division")
     if "division" not in system.values or value in _DIVISIONS:
         return
@@ -255,14 +256,14 @@ def _status(system: SystemDescription, rules: Ruleset) -> Iterator[Finding]:
         yield system.finding("warning", "system-status", message, "status")
 
 
-def _answers(system: SystemDescription, rules: Ruleset) -> Iterator[Finding]:
+def _answers(system: SystemDescription) -> Iterator[Finding]:
     open_keys = [key for key in unanswered(system.values) if key in system.values and key not in COUNT_KEYS]
     if open_keys:
         message = f"required fields without a meaningful value: {', '.join(open_keys)}"
         yield system.finding("warning", "system-answers", message, open_keys[0])
 
 
-def _name(system: SystemDescription, rules: Ruleset) -> Iterator[Finding]:
+def _name(system: SystemDescription) -> Iterator[Finding]:
     name = system.values.get("system_name")
     if isinstance(name, str) and name != system.path.stem:
         message = (
@@ -270,17 +271,6 @@ def _name(system: SystemDescription, rules: Ruleset) -> Iterator[Finding]:
             "first and links to a file of that name: use one name"
         )
         yield system.finding("warning", "system-name", message, "system_name")
-
-
-_CHECKS: Final[tuple[Callable[[SystemDescription, Ruleset], Iterator[Finding]], ...]] = (
-    _missing_keys,
-    _text_values,
-    _counts,
-    _division,
-    _status,
-    _answers,
-    _name,
-)
 
 
 def _any_rounds_words() -> set[str]:

@@ -1,7 +1,5 @@
 """Check the throughput of runs against the peak of the described accelerators."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from typing import Final

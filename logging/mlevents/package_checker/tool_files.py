@@ -1,7 +1,5 @@
 """Check files that control MLCommons' tools: scaling.json, package_checker_params and privateid.json."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Final
 

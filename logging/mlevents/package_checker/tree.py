@@ -1,7 +1,5 @@
 """Check a whole submission folder <ORG>/{systems,results,benchmarks} against MLPerf's rules."""
 
-from __future__ import annotations
-
 import difflib
 import os
 from collections import Counter
@@ -39,10 +37,7 @@ from mlevents.rounds import NO_RULES, RULESETS, Ruleset, default_ruleset, own_ru
 from mlevents.rounds import ruleset as find_ruleset
 from mlevents.summary import RunSummary
 
-__all__ = ["ResultSet", "check_tree", "result_sets", "submission_folders"]
-
 DEEPEST_SUBMISSION: Final = 3  # levels below a path: rounds, round, division
-MOST_FOLDERS: Final = 10_000  # visited while searching for submissions
 MOST_ALIKE: Final = 100  # findings of one level and rule that are kept
 TOP: Final = ("systems", "results", "benchmarks")
 
@@ -55,21 +50,14 @@ def submission_folders(path: Path) -> list[Path]:
     """
     paths: list[Path] = []
     waiting = [(path, 0)]
-    looked_at = 0
-    while waiting and looked_at < MOST_FOLDERS:
+    while waiting:
         folder, level = waiting.pop()
-        looked_at += 1
         inside = _folders_in(folder)
         if "results" in inside and ("systems" in inside or "benchmarks" in inside and _has_implementations(folder)):
             paths.append(folder)
         elif level < DEEPEST_SUBMISSION:
             waiting.extend((folder / name, level + 1) for name in inside if not name.startswith("."))
     return sorted(paths)
-
-
-def result_sets(folder: Path) -> list[ResultSet]:
-    """Return every results/<system>/<benchmark> of the submission in `folder`, sorted, without following links."""
-    return sets_in(list_folder(folder))
 
 
 def check_tree(folder: Path, summaries: Mapping[Path, RunSummary], ruleset: str | None) -> list[Finding]:

@@ -1,7 +1,5 @@
 """Rules of MLPerf's rounds as data, by the names of MLCommons' rulesets."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from datetime import UTC, datetime

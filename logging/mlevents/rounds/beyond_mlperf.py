@@ -1,7 +1,5 @@
 """Benchmarks outside of MLPerf, under the general rules of its open division; MLCommons' tools do not know them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Final
 

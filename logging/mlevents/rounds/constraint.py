@@ -1,7 +1,5 @@
 """Constraints of rule files on logged values, each with a test and its description."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

@@ -5,8 +5,6 @@ closed result may not converge faster than them by more than chance explains (tr
 Convergence Points"). The statistics are those of mlperf_logging's RCP_Checker.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping, Sequence

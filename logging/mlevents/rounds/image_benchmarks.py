@@ -4,8 +4,6 @@ Source of keys and values: open_<benchmark>.yaml and closed_<benchmark>.yaml of 
 benchmark_meta.py; of evaluation intervals: training_rules.adoc, section "Quality measure".
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 from mlevents import keys
@@ -43,7 +41,6 @@ RESNET: Final = BenchmarkRules(
     dataset="imagenet",
     metric="top-1 accuracy",
     target=0.759,  # training_rules.adoc, table of benchmarks: 75.90 % classification
-    direction=">=",
     runs=5,
     unit="epoch",  # training_rules.adoc, epoch reporting
     evaluation_interval=EvaluationInterval(constant=4),  # every 4 epochs, first one free between 0 and 3
@@ -86,9 +83,7 @@ SSD: Final = BenchmarkRules(
     dataset="openimages",
     metric="mean average precision",
     target=0.340,
-    direction=">=",
     runs=5,
-    unit="epoch",
     evaluation_interval=EvaluationInterval(constant=1),  # "SSD (RetinaNet): every 1 epoch"
     open_keys=OPEN_KEYS,
     closed_keys=(
@@ -109,9 +104,7 @@ SSD_COCO: Final = BenchmarkRules(
     dataset="coco",
     metric="mean average precision",
     target=0.230,
-    direction=">=",
     runs=5,
-    unit="epoch",
     evaluation_interval=EvaluationInterval(constant=5),
     open_keys=OPEN_KEYS,
     closed_keys=(
@@ -142,10 +135,8 @@ MASKRCNN: Final = BenchmarkRules(
     dataset="coco",
     metric="box average precision",
     target=0.377,
-    direction=">=",
     parts={"BBOX": PartTarget(target=0.377, direction=">="), "SEGM": PartTarget(target=0.339, direction=">=")},
     runs=5,
-    unit="epoch",
     evaluation_interval=EvaluationInterval(constant=1),
     open_keys=(evaluation(parts(BBOX=within(below=1.0), SEGM=within(below=1.0)), value=_BOX_AND_MASK),),
     closed_keys=(
@@ -175,10 +166,8 @@ UNET3D: Final = BenchmarkRules(
     dataset="kits19",
     metric="mean Dice score",
     target=0.908,
-    direction=">=",
     runs=40,
     dropped=4,  # result_summarizer.py, max_dropped_scores
-    unit="epoch",
     # From CEILING(1000 * 168 / samples_per_epoch) epochs on every CEILING(20 * 168 / samples_per_epoch) epochs, where
     # the last batch of an epoch is padded.
     evaluation_interval=EvaluationInterval(constant=20, padded_epoch=168),
@@ -223,7 +212,6 @@ STABLE_DIFFUSION: Final = BenchmarkRules(
     runs=10,
     unit="steps",
     progress=keys.STEP_NUM,
-    evaluation_interval=None,
     offline_evaluation=True,
     samples={keys.EVAL_SAMPLES: (30_000, 30_000)},
     open_keys=(fid_and_clip(keys.STEP_NUM, *OPEN_FID_AND_CLIP),),

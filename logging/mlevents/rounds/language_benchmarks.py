@@ -4,8 +4,6 @@ Source of keys and values: open_<benchmark>.yaml and closed_<benchmark>.yaml of 
 benchmark_meta.py; of evaluation intervals and units: training_rules.adoc, "Quality measure" and epoch reporting.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Final
 
@@ -28,7 +26,6 @@ BERT: Final = BenchmarkRules(
     dataset="wikipedia",
     metric="Mask-LM accuracy",
     target=0.720,  # training_rules.adoc, table of benchmarks: 0.720 Mask-LM accuracy
-    direction=">=",
     runs=10,
     unit="samples",  # training samples, as an integer, in epoch_num
     # FLOOR(0.05 * (230.23 * global batch + 3,000,000), 25,000) samples; 150,000 at a batch of 448.
@@ -56,7 +53,6 @@ RNNT: Final = BenchmarkRules(
     target=0.058,
     direction="<=",
     runs=10,
-    unit="epoch",
     evaluation_interval=EvaluationInterval(constant=1),
     open_keys=OPEN_KEYS,
     closed_keys=(
@@ -119,7 +115,6 @@ GPT3: Final = BenchmarkRules(
     runs=3,
     unit="tokens",  # "Training token starting from 0 (integer)"
     training_flop=6 * 175e9,  # 6 operations per parameter and token (arXiv:2001.08361; 175e9: arXiv:2005.14165)
-    evaluation_interval=None,
     open_keys=_GPT3_KEYS,  # as closed (training_4.0.0/open_gpt3.yaml)
     closed_keys=_GPT3_KEYS,
 )

@@ -1,7 +1,5 @@
 """Rules of a benchmark of one's own, which each of its logs records: as an event, and in force for that log."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from dataclasses import replace
@@ -78,7 +76,7 @@ def parse(name: object, values: object) -> BenchmarkRules:
             raise ValueError(f"{field} is {short(values[field])}, not one of: {', '.join(words)}")
     if isinstance(runs, bool) or not isinstance(runs, int) or not 1 <= runs <= MOST_RUNS:
         raise ValueError(f"runs is {short(runs)}, not a whole number from 1 to {MOST_RUNS}")
-    return BenchmarkRules(name=name, **values | {"target": float(target)}, evaluation_interval=None)
+    return BenchmarkRules(name=name, **values | {"target": float(target)})
 
 
 def own_rules_of(logs: Iterable[Recorded]) -> BenchmarkRules | None:

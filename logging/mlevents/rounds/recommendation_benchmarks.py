@@ -5,8 +5,6 @@ benchmark_meta.py. The rules' text gives evaluation intervals as shares of the d
 benchmarks do not count in, so they are left out unless the rule file checks them.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Final
 
@@ -30,10 +28,7 @@ DLRM: Final = BenchmarkRules(
     dataset="criteo",
     metric="area under the ROC curve",
     target=0.8025,
-    direction=">=",
     runs=5,
-    unit="epoch",
-    evaluation_interval=None,
     first_block=1.05,  # counts 1.05, 1.1, 1.15 ...: training_rules.adoc of September 2021, epoch reporting
     ends_in_evaluation=True,
     samples={keys.EVAL_SAMPLES: (89_137_318, 89_137_319)},  # some logs of v1.0 have one less
@@ -53,10 +48,7 @@ DLRM_DCNV2: Final = BenchmarkRules(
     dataset="criteo-multihot",
     metric="area under the ROC curve",
     target=0.80275,
-    direction=">=",
     runs=10,
-    unit="epoch",
-    evaluation_interval=None,
     cache_clear_by_time=True,
     ends_in_evaluation=True,
     samples={keys.EVAL_SAMPLES: (89_137_319, 89_137_319)},
@@ -107,7 +99,6 @@ DLRMV4: Final = BenchmarkRules(
     dataset="yambda-5b",
     metric="area under the ROC curve",
     target=0.75,
-    direction=">=",
     runs=10,
     unit="samples",
     progress=keys.SAMPLES_COUNT,
@@ -159,10 +150,7 @@ GNN: Final = BenchmarkRules(
     dataset="igbh",
     metric="classification accuracy",
     target=0.72,
-    direction=">=",
     runs=10,
-    unit="epoch",
-    evaluation_interval=None,
     samples={keys.TRAIN_SAMPLES: (94_605_581, 94_605_581), keys.EVAL_SAMPLES: (788_379, 788_379)},
     open_keys=OPEN_KEYS,
     closed_keys=(
@@ -178,9 +166,7 @@ MINIGO: Final = BenchmarkRules(
     dataset="go",
     metric="win rate against the checkpoint",
     target=0.5,
-    direction=">=",
     runs=10,
-    unit="epoch",
     evaluation_interval=EvaluationInterval(constant=1),  # training_rules.adoc, "Quality measure": every 1 epoch
     offline_evaluation=True,
     from_first_epoch=False,

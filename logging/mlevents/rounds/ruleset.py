@@ -1,7 +1,5 @@
 """Data model of a round's rules: what its logs must hold, as frozen data that the checks read."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -143,10 +141,10 @@ class BenchmarkRules:
     dataset: str  # value of this project's key "dataset" for the benchmark's own data
     metric: str
     target: float
-    direction: Direction
+    direction: Direction = ">="
     runs: int
-    unit: Unit  # what the metadata `progress` counts
-    evaluation_interval: EvaluationInterval | None  # binding in the closed division only; None: unknown
+    unit: Unit = "epoch"  # what the metadata `progress` counts
+    evaluation_interval: EvaluationInterval | None = None  # binding in the closed division only; None: unknown
     may_skip_evaluations: bool = True  # False: a closed run is evaluated at every interval
     target_excluded: bool = False  # the target must be exceeded
     progress: str = keys.EPOCH_NUM  # metadata of eval_accuracy that holds the progress of the run

@@ -1,7 +1,5 @@
 """MLPerf Training's rounds from v1.0 on: v2.0 in full, each other one as its difference from a neighbour."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Known errors in rule files of MLCommons' checker, each by the round whose rule file has it."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from mlevents import keys

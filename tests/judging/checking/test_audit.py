@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from judging.checking.across_sets import kept
+from judging.checking.audit import kept
 from mlevents.checks.copies import candidate_pairs
 from mlevents.record import read
 from mlevents.summary import SKETCH_SIZE, summarize

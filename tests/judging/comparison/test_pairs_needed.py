@@ -4,8 +4,7 @@ import math
 
 import pytest
 
-from judging.comparison.pairs_needed import least_visible, pairs_needed, spread_of
-from judging.comparison.speedup_ratio import compare
+from judging.comparison.speedup_ratio import compare, least_visible, pairs_needed, spread_of
 
 stats = pytest.importorskip("scipy.stats")
 

@@ -1,6 +1,5 @@
 """Scores of sets, of median windows, of logs that count samples, notes and reasons for none, and `timedrun score`."""
 
-import csv
 import json
 import sys
 from collections.abc import Callable
@@ -14,7 +13,7 @@ from hypothesis import strategies as st
 from judging.comparison.compare import compare_sets
 from judging.ground import stdio
 from judging.pages import plot
-from judging.pages.score_table import as_csv, as_json, distinct, label, table
+from judging.pages.score_table import as_json, distinct, label, table
 from judging.scoring.score import Score, score
 from mlevents import keys, run_status
 from mlevents.record import read, result_files
@@ -248,7 +247,6 @@ def test_damaged_logs_are_handled(tmp_path_factory, written, data):
     assert sum(len(result.runs) for result in results) == 5
     assert "unverified" in table(results, detailed=True)
     json.loads(as_json(results))
-    assert as_csv(results).count("Result not verified") == len(results)
 
 
 def test_empty_and_truncated_logs_have_no_time(tmp_path, write_run):
@@ -379,17 +377,6 @@ def test_json_is_a_list_that_says_unverified(sets, told):
     assert good["score_minutes"] == pytest.approx(12) and good["runs"] == pytest.approx([10, 11, 12, 13, 14])
     assert short["score_minutes"] is None and short["folder"] == "short"
     assert told("score", sets / "good")
-
-
-def test_csv_has_one_row_per_set(sets, tmp_path, printed, refused):
-    printed("score", sets, "--csv", tmp_path / "scores.csv", code=1)
-    with open(tmp_path / "scores.csv", newline="") as file:
-        good, short = csv.DictReader(file)
-    assert float(good["score_minutes"]) == pytest.approx(12) and good["verified"] == "False"
-    assert good["runs"].split() == ["10.0", "11.0", "12.0", "13.0", "14.0"] and good["slowest"] == "result_4.txt"
-    assert short["score_minutes"] == "" and "exactly 5" in short["reason"]
-    missing = tmp_path / "missing" / "scores.csv"
-    assert "No such file or directory" in refused("score", sets, "--csv", missing, code=1)
 
 
 def test_the_table_fits_a_terminal(sets, printed):

@@ -6,7 +6,7 @@ import pytest
 from mlperf_logging.rcp_checker import rcp_checker
 
 from mlevents.checks.convergence import convergence
-from mlevents.checks.log_check import check_set
+from mlevents.checks.result_set import check_set
 from mlevents.record import read
 from mlevents.rounds import ruleset
 from mlevents.summary import summarize

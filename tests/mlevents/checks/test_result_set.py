@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mlevents.checks.copies import MOST_HOLDERS, candidate_pairs, copied, equal_quality
-from mlevents.checks.log_check import check_set
+from mlevents.checks.result_set import check_set
 from mlevents.cold_start import excess, share
 from mlevents.record import QualityPoint, read
 from mlevents.summary import summarize

@@ -99,7 +99,7 @@ def test_every_log_of_many_gets_the_verdict_it_gets_alone(mixed):
     paths, verdicts = mixed
     for name in ("first", "after", "last"):
         assert (verdicts[name].verdict, verdicts[name].messages) == ("pass", ())
-        assert (verdicts[name].own_round, verdicts[name].returned) == ("pass", {"main": True})
+        assert verdicts[name].own_round == "pass"
     assert verdicts["cut"].messages == ("result_0.txt: Required EXACTLY_ONE occurrence of 'run_stop' but found 0",)
     for name in ("cut", "queueing", "empty"):
         assert verdicts[name] == mlcommons.check_log(paths[name], "2.0.0")
@@ -128,21 +128,10 @@ def test_a_log_at_which_the_checker_breaks_off_leaves_no_rules_for_the_next(mixe
 
 def test_what_cannot_be_read_is_not_run_and_says_why(mixed):
     _, verdicts = mixed
-    assert verdicts["pipe"].messages == ("pipe is not a regular file",)
-    assert verdicts["absent"].messages == ("absent cannot be read: No such file or directory",)
-    assert "is not a regular file" in verdicts["folder"].messages[0]
+    assert "is a named pipe" in verdicts["pipe"].messages[0]
+    assert verdicts["absent"].messages == ("absent: No such file or directory",)
+    assert "Is a directory" in verdicts["folder"].messages[0]
     assert {verdicts[name].verdict for name in ("pipe", "absent", "folder")} == {"not run"}
-
-
-def test_logs_are_copied_in_bounded_parts(records, write, monkeypatch):
-    paths = [write(records, f"result_{number}.txt") for number in range(3)]
-    size = paths[0].stat().st_size
-    monkeypatch.setattr(logs, "COPIED_BYTES", 2 * size)
-    assert [len(part) for part in logs._parts(paths)] == [2, 1]
-    monkeypatch.setattr(logs, "COPIED_BYTES", 1)
-    assert [len(part) for part in logs._parts(paths)] == [1, 1, 1]
-    assert [log.verdict for log in mlcommons.check_logs(paths, "2.0.0")] == ["pass"] * 3
-    assert mlcommons.check_logs([], "2.0.0") == []
 
 
 @pytest.mark.parametrize(
@@ -207,9 +196,9 @@ def test_a_child_that_dies_or_hangs_loses_one_log(records, write, tmp_path, monk
     assert len(second.messages) == 1 and said in second.messages[0]
 
 
-def test_words_and_return_value_have_to_agree(tmp_path):
-    passing = official_process.Answer(log=(("INFO", "SUCCESS"),), exit=0, returned={"main": True})
-    failing = official_process.Answer(log=(("ERROR", "FAILED"),), exit=1, returned={"main": False})
+def test_words_and_exit_status_have_to_agree(tmp_path):
+    passing = official_process.Answer(log=(("INFO", "SUCCESS"),), exit=0)
+    failing = official_process.Answer(log=(("ERROR", "FAILED"),), exit=1)
     with official_process.Workplace() as place:
 
         def verdict(answer):
@@ -217,13 +206,9 @@ def test_words_and_return_value_have_to_agree(tmp_path):
 
         assert (verdict(passing).verdict, verdict(passing).messages) == ("pass", ())
         assert (verdict(failing).verdict, verdict(failing).messages) == ("fail", ())
-        for answer in (
-            replace(passing, returned={"main": False}),
-            replace(passing, exit=1),
-            replace(failing, returned={"main": True}, exit=0),
-        ):
+        for answer in (replace(passing, exit=1), replace(failing, exit=0)):
             found = verdict(answer)
-            assert found.verdict == "fail" and "but its return values do not" in found.messages[0]
+            assert found.verdict == "fail" and "but exits with status" in found.messages[0]
         silent = verdict(replace(passing, log=()))
         assert (silent.verdict, silent.messages) == ("not run", ("compliance_checker gave no verdict: exit status 0",))
         unimportable = verdict(official_process.Answer(raised="ImportError: no numpy", missing=True))
@@ -262,7 +247,7 @@ def test_a_closed_bert_log_of_its_time_fails_today_and_passes_its_own_round(clos
     verdict = mlcommons.check_log(path, "2.1.0")
     assert (verdict.verdict, verdict.own_round) == ("fail", "pass")
     assert verdict.messages == ("result_0.txt: Required EXACTLY_ONE occurrence of 'opt_lamb_epsilon' but found 0",)
-    assert verdict.own_messages == () and "opt_epsilon was renamed" in verdict.defects[0]
+    assert "opt_epsilon was renamed" in verdict.defects[0]
     # By 2.0.0's rules, which were left as they were, the same log passes.
     before = mlcommons.check_log(path, "2.0.0")
     assert (before.verdict, before.own_round, before.defects) == ("pass", "pass", ())
@@ -278,8 +263,7 @@ def test_a_log_that_is_wrong_in_its_own_round_too_fails_both_and_one_of_another_
     first, second, third, fourth = mlcommons.check_logs(paths, "2.1.0")
     assert (first.verdict, first.own_round) == ("fail", "pass")
     assert (second.verdict, second.own_round) == ("fail", "fail") and len(second.messages) == 2
-    assert second.own_messages == ("result_1.txt: Required EXACTLY_ONE occurrence of 'run_stop' but found 0",)
-    assert third.own_messages == ("result_2.txt: Required EXACTLY_ONE occurrence of 'opt_epsilon' but found 0",)
+    assert (third.verdict, third.own_round) == ("fail", "fail")  # it lacks opt_epsilon
     assert (fourth.verdict, fourth.own_round, fourth.defects) == ("fail", "fail", ())
 
 
@@ -288,7 +272,7 @@ def test_an_open_llama_log_cannot_pass_today_and_passes_its_own_round(write, rul
     verdict = mlcommons.check_log(write(log_of(ruleset, "llama31_8b", keys.OPEN)), ruleset)
     assert (verdict.verdict, verdict.own_round) == ("fail", "pass")
     assert any("v['value'] < 1.0" in message for message in verdict.messages)
-    assert verdict.own_messages == () and "below 1.0" in verdict.defects[0]
+    assert "below 1.0" in verdict.defects[0]
 
 
 @pytest.mark.parametrize(
@@ -310,7 +294,7 @@ def test_a_repair_that_does_not_fit_the_installed_rules_is_said_and_passes_nothi
     assert "the round's own rules were not applied" in verdict.messages[-1] and said in verdict.messages[-1]
 
 
-def test_a_package_fails_today_and_passes_its_own_round_with_its_score(closed_bert, write, tmp_path):
+def test_a_package_fails_today_and_passes_its_own_round(closed_bert, write, tmp_path):
     package = tmp_path / "Nobody"
     results = package / "results" / "laptop" / "bert"
     results.mkdir(parents=True)
@@ -324,8 +308,4 @@ def test_a_package_fails_today_and_passes_its_own_round_with_its_score(closed_be
     verdict = mlcommons.check_package(package, "2.1.0")
     assert (verdict.verdict, verdict.own_round) == ("fail", "pass")
     assert "results/laptop/bert: 10 files do not comply, directory cannot be accepted" in verdict.messages
-    assert verdict.scores == {"laptop": {}} and verdict.own_scores == {
-        "laptop": {"bert": pytest.approx(read(results / "result_0.txt").minutes)}
-    }
-    assert verdict.own_messages == () and len(verdict.defects) == 1
-    assert any("RCP Test Passed" in one for one in verdict.convergence)
+    assert len(verdict.defects) == 1 and any("computes no score for bert" in message for message in verdict.messages)

@@ -39,9 +39,6 @@ def test_a_whole_package_passes(package):
     before = digest(package)
     verdict = mlcommons.check_package(package, "2.0.0")
     assert (verdict.verdict, verdict.own_round, verdict.messages) == ("pass", "pass", ())
-    assert verdict.returned == {"check_systems": True, "check_training_result_files": True}
-    assert verdict.scores == {"laptop": {"resnet": pytest.approx(120_006 / 60_000)}}
-    assert (verdict.convergence, verdict.own_scores) == ((), {})
     assert digest(package) == before
 
 
@@ -55,9 +52,6 @@ def test_a_package_that_lacks_a_run_fails_although_the_tool_exits_0(package):
         "results/laptop/resnet/result_2.txt: Required EXACTLY_ONE occurrence of 'run_stop' but found 0",
         "results/laptop/resnet: 1 file does not comply, accepting this under olympic scoring",
     )
-    assert verdict.returned == {"check_systems": True, "check_training_result_files": False}
-    # The summarizer leaves the failed run and the fastest one out, whatever the package checker says.
-    assert verdict.scores == {"laptop": {"resnet": pytest.approx(120_006 / 60_000)}}
 
 
 @pytest.mark.parametrize(
@@ -88,7 +82,7 @@ def test_a_package_without_description_or_results_fails_and_a_checker_that_hangs
     assert verdict.verdict == "not run" and "was stopped" in verdict.messages[0]
     (package / "systems" / "laptop.json").unlink()
     verdict = mlcommons.check_package(package, "2.0.0")
-    assert verdict.verdict == "fail" and verdict.scores == {"laptop": {}}
+    assert verdict.verdict == "fail"
     assert verdict.messages[0] == (
         "package_checker was aborted: FileNotFoundError: [Errno 2] No such file or directory: 'systems/laptop.json'"
     )
@@ -109,22 +103,19 @@ def closed(package):
     return package
 
 
-def test_a_closed_package_is_told_about_reference_convergence_and_seeds(closed):
+def test_a_closed_package_is_told_about_seeds_and_keys(closed):
     results = closed / "results" / "laptop" / "resnet"
     (results / "result_1.txt").write_bytes((results / "result_0.txt").read_bytes())
     before = digest(closed)
     verdict = mlcommons.check_package(closed, "2.0.0")
     assert verdict.verdict == "fail"
     folder = "results/laptop/resnet"
-    assert f"{folder}: RCP Test Passed: RCP found" in verdict.convergence
-    assert f"{folder}: Submission mean epochs: 39.0000" in verdict.convergence
     assert f"{folder}: Seed checker failed" in verdict.messages
     assert any("result_1.txt logs seed 1 on train.py:8. However" in message for message in verdict.messages)
     # A rule that quotes 161 weights does not drown the others.
     assert any("failed test: sorted(s['initialized_tensors'])" in message for message in verdict.messages)
     assert max(map(len, verdict.messages)) < 1100
     # Their logs lack the closed division's keys, so that there is no run to score.
-    assert verdict.scores == {"laptop": {}}
     (why,) = [message for message in verdict.messages if "computes no score" in message]
     assert why.startswith("result_summarizer computes no score for resnet of laptop: CRITICAL ERROR: Too many non-con")
     assert digest(closed) == before
@@ -134,12 +125,11 @@ def test_a_score_scaled_by_reference_convergence_leaves_the_package_as_it_was(cl
     for path in closed.glob("results/*/*/result_*.txt"):
         path.write_text(path.read_text().replace('"epoch_num": 39', '"epoch_num": 35'))
     before = digest(closed)
-    verdict = mlcommons.check_package(closed, "2.0.0")
-    assert any("Results scaling set to normalization factor of 1.0044" in one for one in verdict.convergence)
+    mlcommons.check_package(closed, "2.0.0")  # writes a scaling.json into its copy
     assert digest(closed) == before and not list(closed.rglob("scaling.json"))
 
 
-def test_one_system_that_breaks_the_summarizer_off_loses_no_other_systems_score(package):
+def test_one_system_that_breaks_the_summarizer_off_alone_is_without_a_score(package):
     description = json.loads((package / "systems" / "laptop.json").read_text())
     other = package / "results" / "desktop" / "resnet"
     other.mkdir(parents=True)
@@ -148,7 +138,6 @@ def test_one_system_that_breaks_the_summarizer_off_loses_no_other_systems_score(
     (package / "systems" / "desktop.json").write_text(json.dumps(description | {"number_of_nodes": "1 node"}))
     verdict = mlcommons.check_package(package, "2.0.0")
     assert verdict.verdict == "pass"
-    assert verdict.scores == {"desktop": {}, "laptop": {"resnet": 120_006 / 60_000}}
     (why,) = verdict.messages
     assert why.startswith(
         "result_summarizer computes no score for resnet of desktop: it was aborted: ValueError: invalid lit"

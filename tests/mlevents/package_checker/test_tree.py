@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from mlevents.event import Finding
 from mlevents.package_checker import files, tree
 from mlevents.package_checker.files import check_files, list_folder
-from mlevents.package_checker.tree import check_tree, result_sets, submission_folders
+from mlevents.package_checker.result_folders import sets_in
+from mlevents.package_checker.tree import check_tree, submission_folders
 from tests.mlevents.conftest import put
 from tests.mlevents.package_checker.package_mutations import (
     IMPLEMENTATIONS,
@@ -59,7 +60,7 @@ def test_submissions_are_found_at_a_path_and_up_to_three_levels_below(good, tmp_
 def test_sets_are_listed_by_system_and_benchmark_in_the_order_people_count(package):
     for number in range(5, 12):
         shutil.copy(package / RESULTS / "result_0.txt", package / RESULTS / f"result_{number}.txt")
-    (result_set,) = result_sets(package)
+    (result_set,) = sets_in(list_folder(package))
     assert (result_set.system, result_set.benchmark, result_set.folder) == (SYSTEM, "resnet", package / RESULTS)
     assert [file.name for file in result_set.files] == [f"result_{number}.txt" for number in range(12)]
 
@@ -267,7 +268,7 @@ def test_published_packages_lack_only_the_runs_and_the_source_that_the_archives_
     for round_, benchmark in (("v2.0", "resnet"), ("v2.1", "bert")):
         folder = published_sample[round_]
         assert submission_folders(folder.parent) == [folder]
-        assert [result_set.system for result_set in result_sets(folder)] == [
+        assert [result_set.system for result_set in sets_in(list_folder(folder))] == [
             "8xA100_80GB-baseline",
             "8xA100_80GB-methods",
         ]

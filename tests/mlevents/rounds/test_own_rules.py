@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from judging.scoring.run_set import mismatch
-from mlevents.checks.log_check import CheckReport, check, check_set
+from mlevents.checks.log_check import CheckReport, check
+from mlevents.checks.result_set import check_set
 from mlevents.rounds.own_rules import BEYOND_MLPERF, as_recorded, benchmark_rules, parse
 from mlevents.run_status import failure, rules_of
 from mlevents.summary import RunSummary

@@ -87,7 +87,7 @@ def test_bash_completes_verbs_options_benchmarks_and_configs(tmp_path: Path) -> 
         "race image_classification methods base": "baseline_2022 baseline",
         "show image_classification --diff digits_m": "digits_methods",
         "run image_classification --data cifar10 94_b": "94_baseline",
-        "score --c": "--csv",
+        "score --target": "--target-test",
     }
     typed = "".join(f"timedrun {words}\n" for words in offered)
     command = ["bash", "-c", COMPLETE]
