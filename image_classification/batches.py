@@ -30,6 +30,8 @@ from timedrun.training.prefetch import Prefetched, to_device
 Augment = Callable[[Tensor, sampling.Indices, int], Tensor]
 ReadyImages = Prefetched[LoadedBatch, tuple[Tensor, Tensor]]
 """Iterator over images (n, 3, size, size) uint8 and labels (n,) on the training device."""
+MOST_NOISE = 1024
+"""Different synthetic images: noise in the place of ImageNet need not fill the memory."""
 
 
 @dataclass(frozen=True)
@@ -245,6 +247,21 @@ class InMemoryImages:
         """Close nothing: no resource is held."""
 
 
+class Noise(InMemoryImages):
+    """Split of `count` images, which are some random ones again and again, cropped to the size that is asked for."""
+
+    def __init__(self, images: Tensor, labels: Tensor, device: torch.device, count: int) -> None:
+        super().__init__(images, labels, device)
+        self.count = count
+
+    def __len__(self) -> int:
+        return self.count
+
+    def batches(self, parts: Sequence[sampling.Indices], epoch: int, size: int) -> Iterator[LoadedBatch]:
+        for chosen in split_on_device(np.concatenate(parts) % len(self.images), parts, self.images.device):
+            yield LoadedBatch(self.images[chosen, :, :size, :size], self.labels[chosen])
+
+
 def split_on_device(
     rows: NDArray[np.int64], parts: Sequence[sampling.Indices], device: torch.device
 ) -> tuple[Tensor, ...]:
@@ -260,12 +277,12 @@ def open_source(config: DataConfig, folder: Path | None, device: torch.device, *
     if config.source in ("digits", "cifar10"):
         return InMemoryImages(*read(config, folder, split), device)
     if config.source == "synthetic":
-        count = config.synthetic_train if train else config.synthetic_eval
-        size = config.train_size if train else config.eval_size
+        declared = config.synthetic_train if train else config.synthetic_eval
+        count, size = min(declared, MOST_NOISE), config.train_size if train else config.eval_size
         generator = torch.Generator().manual_seed(sampling.stream_seed(seed, split))
         images = torch.randint(0, 256, (count, len(config.mean), size, size), dtype=torch.uint8, generator=generator)
         labels = torch.randint(0, config.synthetic_classes, (count,), generator=generator)
-        return InMemoryImages(images, labels, device)
+        return Noise(images, labels, device, declared)
     return LOADERS[config.loader].open(config, require_folder(config, folder), device, train=train, seed=seed)
 
 

@@ -100,6 +100,14 @@ def read(config: DataConfig, folder: Path | None, split: str) -> tuple[Tensor, T
     return images, labels
 
 
+def synthetic(config: ImageRunConfig, folder: Path) -> ImageRunConfig:
+    """Return `config` on noise with the counts and the sizes of its data; `folder` stays empty."""
+    known = declared(config.data)
+    counts = {"synthetic_train": known.train_samples, "synthetic_eval": known.eval_samples}
+    data = replace(config.data, source="synthetic", synthetic_classes=known.classes, **counts)
+    return replace(config, data=data)
+
+
 def preflight(config: ImageRunConfig, folder: Path | None, ranks: int) -> list[str]:
     """Return the faults of `config` and its data, without reading an image."""
     data, model = config.data, config.model
@@ -111,7 +119,7 @@ def preflight(config: ImageRunConfig, folder: Path | None, ranks: int) -> list[s
             f"progressive_resizing.where loader: images of source {data.source} are held in memory, so no loader can"
             " resize them; use --methods.progressive-resizing.where batch."
             for method in config.methods
-            if isinstance(method, ProgressiveResizing) and method.where == "loader"
+            if isinstance(method, ProgressiveResizing) and method.where == "loader" and data.source != "synthetic"
         ]
     try:
         known = facts(data, folder, usable=False)  # the loader reported what keeps a run from using the store

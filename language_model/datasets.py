@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -17,6 +17,7 @@ from language_model.settings import TextDataConfig
 from language_model.tensorflow_checkpoint.initial_checkpoint import find, is_safetensors
 from language_model.text import topics_store
 from language_model.text.store import MANIFEST, read_manifest
+from language_model.text.synthetic_store import write_synthetic_store
 from language_model.weights import import_safetensors
 from timedrun.distributed.process_group import choose_device
 from timedrun.training.precision import Precision
@@ -72,6 +73,17 @@ def facts(config: TextDataConfig, folder: Path | None) -> TextFacts:
 def declared(config: BertRunConfig) -> TextFacts:
     """Return facts for a dry run without data: sizes as in the published v2.1 logs, and a vocabulary that fits."""
     return TextFacts(Path(), 156_811_560, 10_000, config.architecture.vocabulary, config.data.longest, "not known")
+
+
+def synthetic(config: BertRunConfig, folder: Path) -> BertRunConfig:
+    """Return `config` from random weights on random sequences in `folder`, of the lengths of MLPerf's data: those of
+    the declared evaluation and of 8 steps. The topics are everywhere and stay."""
+    if config.data.source in ("topics", "topics_mixed"):
+        return config
+    if not any(folder.iterdir()):
+        sizes = {"longest": config.data.longest, "vocabulary": config.architecture.vocabulary}
+        write_synthetic_store(folder, 8 * config.global_batch, evaluation=declared(config).eval_samples, **sizes)
+    return replace(config, start="random")
 
 
 def preflight(config: BertRunConfig, folder: Path | None, ranks: int) -> list[str]:

@@ -46,6 +46,14 @@ class DatasetsModule(Protocol[ConfigT]):
         the data."""
 
 
+class SyntheticModule(Protocol[ConfigT]):
+    """`datasets.py`, needed by `profile --synthetic`."""
+
+    def synthetic(self, config: ConfigT, folder: Path) -> RunConfig:
+        """Return `config` on random data of the shapes and declared sizes of its own; write what runs read to
+        `folder`, unless another config has."""
+
+
 class HardwareModule(Protocol[ConfigT]):
     """`datasets.py` of a benchmark with requirements on the device, optional."""
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from judging.ground.errors import DataError
 from judging.ground.result_files import require_data_folder
+from judging.ground.token_shard import write_shard
 from language_model.gpt.configs import GptRunConfig
 from language_model.gpt.encoding import TOKEN_TYPE, Split, Tokens
 from language_model.gpt.settings import GptDataConfig
@@ -134,6 +135,16 @@ def declared(config: GptRunConfig) -> TokenFacts:
         eval_sequences=data.eval_sequences,
         eval_prefix=data.eval_tokens,
     )
+
+
+def synthetic(config: GptRunConfig, folder: Path) -> GptRunConfig:
+    """Return `config`; write shards of random tokens to `folder`: the declared validation split, and 8 steps of
+    training."""
+    random, vocabulary = np.random.default_rng(0), config.model.vocabulary
+    counts = {"train": 8 * config.global_batch * config.model.context + 1, "val": declared(config).validation_tokens}
+    for split, count in counts.items() if not any(folder.iterdir()) else ():
+        write_shard(folder / f"random_{split}_000000.bin", random.integers(0, vocabulary, count, np.uint16), vocabulary)
+    return config
 
 
 def preflight(config: GptRunConfig, folder: Path | None, ranks: int) -> list[str]:

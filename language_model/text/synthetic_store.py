@@ -37,12 +37,20 @@ def sampled_lengths(count: int, positions: int, seed: int) -> NDArray[np.int64]:
     return scaled[draws[:, 0].argsort()].astype(np.int64)
 
 
-def write_synthetic_store(folder: Path, count: int, *, longest: int = 512, vocabulary: int = 30_522) -> Manifest:
-    """Write `count` training sequences of at most `longest` tokens into the new `folder`. Tokens take 2 bytes each."""
+def write_synthetic_store(
+    folder: Path,
+    count: int,
+    *,
+    longest: int = 512,
+    vocabulary: int = 30_522,
+    evaluation: int = EVALUATION_SEQUENCES,
+) -> Manifest:
+    """Write `count` training sequences of at most `longest` tokens, and those of an evaluation, into the new `folder`.
+    Tokens take 2 bytes each."""
     files: dict[str, StoredFile] = {}
     facts: dict[Split, SplitFacts] = {}
     for split in SPLITS:
-        part = _part(split, count if split == "train" else EVALUATION_SEQUENCES, longest, vocabulary)
+        part = _part(split, count if split == "train" else evaluation, longest, vocabulary)
         written, facts[split] = write_split(folder, split, [part], np.arange(len(part.index)))
         files |= written
     manifest = Manifest(

@@ -12,16 +12,16 @@ from typing import Any, Final, NamedTuple
 import torch
 from torch.autograd import DeviceType  # type: ignore[attr-defined]
 
+from judging.comparison.composition import COMPUTING
 from judging.comparison.extrapolation import over_schedule
 from judging.ground.errors import TimedrunError
 from timedrun.analysis.profiled_run import PositionTimes, ProfiledRun, StepPlan, profiled
-from timedrun.analysis.step_timer import BACKWARD, FORWARD, METHOD, OPTIMIZER, PARTS
+from timedrun.analysis.step_timer import METHOD, PARTS
 from timedrun.benchmark import Benchmark
 from timedrun.config import RunConfig
 from timedrun.methods import NoOpModel
 
 EVALUATION: Final = "evaluation"
-COMPUTING: Final = (FORWARD, BACKWARD, OPTIMIZER)
 IDLE_DEVICE: Final = 0.5
 """Share of a step in which a GPU runs no kernel, above which the host is the bottleneck."""
 
@@ -133,6 +133,7 @@ class Profile:
                 {
                     "progress": at.progress,
                     "first_step": at.first_step,
+                    "input": at.input,
                     "seconds_per_step": seconds,
                     "seconds_of_steps": at.plain,
                     "parts": parts,

@@ -85,6 +85,8 @@ class PositionTimes:
     progress: float
     """Elapsed fraction of the schedule in the middle of the steps."""
     first_step: int
+    input: str = ""
+    """Size of the model's input, "" if it is not known."""
     plain: list[list[float]] = field(default_factory=list)
     """Seconds of each step of each chunk without division into parts."""
     timed: list[list[float]] = field(default_factory=list)
@@ -299,6 +301,7 @@ class ProfiledRun(TimedRun):
         if self._mode == "plain" and self._spans:
             self._used.append(tuple(now - then for now, then in zip(self._read(), self._reading, strict=True)))
         if self._mode == "timed" and self._spans:
+            at.input = self.timer.input
             for name, seconds in self.timer.background.items():
                 at.background[name] = at.background.get(name, 0.0) + seconds
         if self._mode is not None and self._spans:

@@ -128,7 +128,7 @@ class Selector(Generic[Settings]):
             try:
                 settings = self.changed([change])
             except (ValueError, TimedrunError) as error:
-                evidence.reason = str(error)
+                evidence.reason = f"it fits neither the given settings nor the other changes: {error}"
                 usable.append(change)
                 continue
             if self.expired():
@@ -166,7 +166,8 @@ class Selector(Generic[Settings]):
             try:
                 self.changed([*tried, change])
             except (ValueError, TimedrunError) as error:
-                evidence.reason = f"it does not fit the others: {error}"
+                if evidence.alone:
+                    evidence.reason = f"it does not go with {', '.join(tried)}: {error}"
                 continue
             if rival:
                 self.evidence[rival].reason = f"{change} is faster"

@@ -48,6 +48,8 @@ class StepTimer:
         """Of each step the parts with their begin; the last entry is the step's end."""
         self.named = False
         """Show the parts as ranges in torch.profiler's traces."""
+        self.input = ""
+        """Size of the model's last input: pixels of its images, or tokens of its sequences."""
         self._monotonic = monotonic
         self._thread = threading.get_ident()
         self._marks: list[tuple[str, Stamp]] = []
@@ -87,20 +89,23 @@ class StepTimer:
     def _attach_module(self, module: nn.Module, undo: ExitStack) -> None:
         compiled = module._compiled_call_impl
         if compiled is None:
-            undo.callback(module.register_forward_pre_hook(lambda *_: self._begin_forward(), prepend=True).remove)
+            hook = module.register_forward_pre_hook(lambda _, inputs: self._begin_forward(inputs), prepend=True)
+            undo.callback(hook.remove)
             return
 
         @functools.wraps(compiled)
         def call(*arguments: Any, **options: Any) -> Any:
-            self._begin_forward()
+            self._begin_forward(arguments)
             return compiled(*arguments, **options)
 
         # Around the compiled call: it would trace a hook of the module, and so be compiled again.
         undo.enter_context(_replaced(module, "_compiled_call_impl", call))
 
-    def _begin_forward(self) -> None:
+    def _begin_forward(self, inputs: tuple[Any, ...]) -> None:
         if torch.is_grad_enabled():
             self._enter(FORWARD)
+            if inputs and isinstance(inputs[0], Tensor):
+                self.input = _size(inputs[0])
 
     def _timed_backward(self, backward: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(backward)
@@ -182,6 +187,12 @@ class StepTimer:
         if self.named and name:
             self._range = torch.profiler.record_function(name)
             self._range.__enter__()  # type: ignore[no-untyped-call]
+
+
+def _size(given: Tensor) -> str:
+    if given.dim() == 4:  # images, nearly always square
+        return f"{'x'.join(map(str, dict.fromkeys(given.shape[2:])))} px"
+    return f"{given.shape[1]} tokens" if given.dim() == 2 and not given.is_floating_point() else ""
 
 
 @contextmanager

@@ -24,6 +24,7 @@ from timedrun.commands.profile import require_runnable
 from timedrun.config import RunConfig, digest, dump
 from timedrun.config_choice import config_of, with_text
 from timedrun.preflight import checks
+from timedrun.recipes.measured import MEASURED, measured_recipe
 from timedrun.run.progress import duration
 
 STEPS: Final = StepPlan(positions=(0.1, 0.5, 0.9), chunks=3, chunk=5, skip=2, evaluate=False)
@@ -39,10 +40,21 @@ def auto(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
     out = arguments.out or Path(f"{config.name}_auto.json")
     if out.exists():
         raise UsageError(f"{out} exists; nothing was measured. Set another name with --out.")
+    given = config.name
     if arguments.level == 2:
-        config = config.with_recipe(arguments.epochs)
-    elif arguments.epochs:
-        raise UsageError("--epochs chooses the recipe of -O2; -O1 leaves the schedule as it is.")
+        recipe = measured_recipe(benchmark.name, config)
+        try:
+            config = (
+                recipe.at(config_of(benchmark, recipe.config, None, rest), arguments.budget)
+                if recipe
+                else config.with_recipe(arguments.budget)
+            )
+        except UsageError as error:
+            raise UsageError(
+                f"{error} Recipes: {'; '.join(one.budgets for one in MEASURED)}; imagenet: 9 epochs or more."
+            ) from None
+    elif arguments.budget:
+        raise UsageError("--budget chooses the recipe of -O2; -O1 leaves the schedule as it is.")
     require_runnable(benchmark, [config], arguments)
 
     def left() -> float:
@@ -70,12 +82,12 @@ def auto(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
         words = f"timedrun auto: {error}; {out} was not written; give more --minutes or fewer --try."
         raise TimedrunError(words) from None
     stdio.stage("")
-    notes = f"timedrun auto -O{arguments.level} from {config.name}: {'; '.join(done.sentences)}. {config.notes}"
+    notes = f"timedrun auto -O{arguments.level} from {given}: {'; '.join(done.sentences)}. {config.notes}"
     chosen = replace(done.settings, name=f"{config.name}_auto", notes=notes)
     write_json(out, dump(chosen))
     if arguments.json:
         values = {"config": str(out), "config_digest": digest(chosen), "seconds": time.monotonic() - started}
-        print(json.dumps({"benchmark": benchmark.name, "given": config.name, **values, **done.as_values()}, indent=2))
+        print(json.dumps({"benchmark": benchmark.name, "given": given, **values, **done.as_values()}, indent=2))
     else:
         show(config, done)
         print(f"{out}: run it with `timedrun run {benchmark.name} {out}`")
@@ -86,11 +98,14 @@ def auto(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
 def changed(benchmark: Benchmark, config: RunConfig, changes: Sequence[str], given: argparse.Namespace) -> RunConfig:
     """Return `config` with `changes`; raise UsageError if they do not fit together, or this machine."""
     for change in changes:
-        config = _with_text(config, change)
+        try:
+            config = _with_text(config, change)
+        except SystemExit:  # of the parser, which has written what it lacks
+            raise UsageError(f"--try {change!r} is no setting of {config.name} and no method") from None
     problems = checks.settings_problems(benchmark, config, 1)
     problems = problems or checks.device_problems(config, 1, emulation=given.emulated_precision)
     if problems := problems or checks.data_problems(benchmark, config, 1, given.data_folder):
-        raise UsageError(" ".join(problems))
+        raise UsageError("; ".join(dict.fromkeys(problem.rstrip(".") for problem in problems)))
     return config
 
 

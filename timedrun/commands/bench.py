@@ -22,14 +22,11 @@ from judging.pages.table import Table, number
 from mlevents.terminal_escape import printable
 from timedrun.analysis.loader_benchmark import BenchOptions, LoaderComparison, LoaderRates, ratios
 from timedrun.analysis.step_benchmark import STEPS, StepRow, arithmetic, measure_steps
-from timedrun.benchmark import find
-from timedrun.commands.profile import require_runnable
-from timedrun.commands.race import take_configs
+from timedrun.commands.profile import require_runnable, sides_given
 from timedrun.commands.run import settings_of
 from timedrun.config_choice import PATH
 from timedrun.distributed.process_group import choose_device
 from timedrun.provenance import source, system
-from timedrun.race.sides import sides_of
 from timedrun.storage.benchmark_folders import ROOT
 
 _OPTIONS = ("loaders", "sizes", "count", "batch", "repeats", "workers")
@@ -83,11 +80,7 @@ def loaders(arguments: argparse.Namespace, rest: list[str]) -> tuple[dict[str, A
 def steps(arguments: argparse.Namespace, rest: list[str]) -> tuple[dict[str, Any], Callable[[], None]]:
     """Measure steps of the configs in turns; return the measurements, and a function that prints them. Raises
     PreflightError if a config cannot be trained here, TimedrunError if the steps of none could be measured."""
-    rest = take_configs(arguments, rest)
-    if not arguments.benchmark or not arguments.configs:
-        raise UsageError("name a benchmark and at least one config: timedrun bench step BENCHMARK CONFIG [CONFIG ...]")
-    benchmark = find(arguments.benchmark, working_directory=True)
-    sides = sides_of(benchmark, arguments.configs, arguments.data, rest)
+    benchmark, sides = sides_given(arguments, rest)
     configs = [(side.label, side.config) for side in sides]
     warnings = require_runnable(benchmark, [side.config for side in sides], arguments)
     stdio.stage(f"timedrun bench: steps of {len(configs)} configs in turns", terminal_only=False)

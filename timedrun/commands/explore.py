@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from judging.ground import stdio
 from judging.ground.atomic_file import replace_text
 from judging.ground.errors import ExitCode
+from judging.ground.race_labels import RACE_FILE
+from judging.ground.result_files import read_json
 from judging.pages.explorer.explored_sets import explored_sets
+from judging.pages.explorer.log_archives import unpacked
 from judging.pages.explorer.page import as_page
+from judging.pages.explorer.questions import questions
 from judging.scoring.cost import prices_of
+from timedrun.race.race_file import load
+from timedrun.race.sweep_curves import curves_of
 
 
 def explore(arguments: argparse.Namespace) -> ExitCode:
@@ -20,11 +28,26 @@ def explore(arguments: argparse.Namespace) -> ExitCode:
     prices = [*zip([pattern for pattern, _ in arguments.price] or ["*"], listed, strict=False)]
     stdio.stage(f"timedrun explore: reading the logs of {', '.join(map(str, paths))}", terminal_only=False)
     sets = explored_sets(paths, prices, show_progress=not arguments.json)
+    sweeps = sweeps_at(paths, sets)
     title = arguments.title or f"Training results: {', '.join(path.resolve().name for path in paths)}"
     stdio.stage(f"timedrun explore: writing {arguments.out}", terminal_only=False)
-    replace_text(arguments.out, as_page(sets, title))
+    replace_text(arguments.out, as_page(sets, title, sweeps))
     stdio.stage("")
     runs = sum(len(result_set["runs"]) for result_set in sets)
     written = {"page": str(arguments.out), "sets": len(sets), "runs": runs}
+    written |= {"sweeps": [{"sweep": each["sweep"]} | each["asked"][0] for each in sweeps]}
     print(json.dumps(written) if arguments.json else f"page of {runs} runs in {len(sets)} sets: {arguments.out}")
     return ExitCode.OK
+
+
+def sweeps_at(paths: Sequence[Path], sets: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the answers of the sweeps at `paths`, those in archives of logs included."""
+    found = []
+    with unpacked(paths) as places:
+        for file in sorted(file for path in (*places.paths, *places.archives) for file in path.rglob(RACE_FILE)):
+            race = load(file.parent) if "race" in read_json(file) else None  # some of results/ have no schedule
+            if race is not None and race.budgets:
+                name = places.shown(file.parent)
+                stdio.stage(f"timedrun explore: answers of {name}", terminal_only=False)
+                found.append(questions(name, curves_of(race, file.parent), sets))
+    return [each for each in found if each is not None]

@@ -399,10 +399,13 @@ def _add_bench_loader(parser: ArgumentParser) -> None:
 def add_profile(parser: ArgumentParser) -> None:
     parser.description = (
         "Train a few steps at positions of a config's schedule, and report where the time of its run goes, the"
-        " bottleneck, and the most that any method can gain (Amdahl's law). One process; nothing is logged."
+        " bottleneck, and the most that any method can gain (Amdahl's law). Of several configs, written as for `race`,"
+        " each the first one with a change: what all changes give together. One process; nothing is logged."
     )
-    _add_config(parser, named=True)
+    _add_config(parser, several=True)
     _add_resources(parser)
+    made = "random data in the place of the config's own, which is not needed"
+    parser.add_argument("--synthetic", action="store_true", help=made)
     positions = "positions of the schedule, evenly spaced (default 5: 0, 25, 50, 75 and 100 %%)"
     parser.add_argument("--positions", type=at_least(2), default=5, metavar="N", help=positions)
     steps = "measured steps at each position, and as many more divided into parts (default 20)"
@@ -411,6 +414,7 @@ def add_profile(parser: ArgumentParser) -> None:
     parser.add_argument("--skip", type=positive, default=5, help=skip)
     parser.add_argument("--evaluation", action=BooleanOptionalAction, default=True, help="time one evaluation")
     _add_path(parser, "--trace", "write torch.profiler's Chrome trace of some steps in the middle to FILE")
+    _add_path(parser, "--out", "write what --json prints to FILE")
 
 
 def add_auto(parser: ArgumentParser) -> None:
@@ -420,10 +424,11 @@ def add_auto(parser: ArgumentParser) -> None:
         " faster and the first losses are equal. One process computes at a time; nothing is logged."
     )
     _add_config(parser, optional=True)
-    level = "1: only changes that leave the mathematics as it is (default); 2: of the published recipe for the data"
+    level = "1: only changes that leave the mathematics as it is (default); 2: of the published or measured recipe"
     parser.set_defaults(config="baseline")
     parser.add_argument("-O", dest="level", type=int, choices=(1, 2), default=1, help=level)
-    parser.add_argument("--epochs", type=positive, default=0, help="-O2: budget (default: the config's own schedule)")
+    budget = "-O2: epochs, or of text steps (default: the recipe's own)"
+    parser.add_argument("--budget", type=positive, default=0, metavar="N", help=budget)
     tried = "further changes to measure, such as 'precision bf16' or 'data.loader raw'"
     parser.add_argument("--try", nargs="+", default=[], dest="tried", metavar="CHANGE", help=tried)
     parser.add_argument("--minutes", type=above_zero, default=10.0, help="time limit of the search (default 10)")

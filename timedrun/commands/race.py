@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -22,11 +22,11 @@ from timedrun.commands.conduct import conduct, verdict_options
 from timedrun.commands.warm_runs import WarmParent
 from timedrun.config import dump
 from timedrun.config_choice import changes_of
-from timedrun.distributed.launch_env import LaunchEnv
+from timedrun.distributed.launch_env import LaunchEnv, module_command
 from timedrun.preflight import checks
 from timedrun.provenance.system_answers import read_answers
 from timedrun.race import race_file
-from timedrun.race.race_file import COMMANDS, CONTROL, Comparison, Race, Turn, paths_of, side_file
+from timedrun.race.race_file import ALONE, COMMANDS, CONTROL, PROFILES, Comparison, Race, Turn, paths_of, side_file
 from timedrun.race.schedule import schedule
 from timedrun.race.sides import Side, ablation, sides_of
 from timedrun.race.tuning_report import TuningReport
@@ -81,18 +81,44 @@ def race_of_configs(
             setattr(arguments, name, value)
 
     with closing(WarmParent(planned.benchmark)) as parent:
+        if planned.ablation and not known and (interrupted := profile_methods(arguments, folder, planned, parent)):
+            stdio.message(f"timedrun race: no run was made; start with `timedrun race --resume {folder}`")
+            return ExitCode(128 + interrupted)
 
         def start(turn: Turn, label: str) -> tuple[int, int]:
             file, paths = side_file(folder, turn.side), paths_of(folder, turn)
             settings, ranks = read_json(file), arguments.ranks
             config = f"{file}{changes_naming(settings)}"
             command = run_command(arguments, planned.benchmark, config, results=paths, label=label, ranks=ranks)
-            on_cpu = settings["device"] == "cpu" or not torch.cuda.is_available()
-            forks = on_cpu and ranks == 1 and not arguments.restarts  # several ranks have a launcher
+            forks = on_cpu(settings) and ranks == 1 and not arguments.restarts  # several ranks have a launcher
             code, _, interrupted = run_child([*command, "--seed", str(turn.seed)], parent=parent if forks else None)
             return code, interrupted
 
         return conduct(arguments, folder, planned, start, report_of(folder, planned) if report_of else None)
+
+
+def on_cpu(settings: Mapping[str, Any]) -> bool:
+    return settings["device"] == "cpu" or not torch.cuda.is_available()
+
+
+def profile_methods(arguments: argparse.Namespace, folder: Path, planned: Race, parent: WarmParent) -> int:
+    """Profile the bare config and each method alone, from which the report predicts what the methods give together;
+    return the signal that came meanwhile, or 0. One process is profiled, so several ranks have no prediction."""
+    if arguments.ranks > 1:
+        return 0
+    alone = [comparison.fast for comparison in planned.comparisons if comparison.row.endswith(ALONE)]
+    files = [side_file(folder, side) for side in (planned.comparisons[0].slow, *alone)]
+    settings = [read_json(file) for file in files]
+    configs = [f"{file}{changes_naming(of)}" for file, of in zip(files, settings, strict=True)]
+    options = ["--positions", "3", "--steps", "10", "--skip", "3", "--threads", str(arguments.threads), "--json"]
+    options += ["--data-folder", str(arguments.data_folder)] if arguments.data_folder else []
+    options += ["--emulated-precision"] if arguments.emulated_precision else []
+    command = module_command("timedrun", "profile", planned.benchmark, *configs, "--out", str(folder / PROFILES))
+    stdio.message("timedrun race: a profile of each method alone, to predict what they give together")
+    code, _, interrupted = run_child([*command, *options], parent=parent if all(map(on_cpu, settings)) else None)
+    if code and not interrupted:
+        stdio.message(f"timedrun race: no prediction, since the profile failed (exit code {code}); the race goes on")
+    return interrupted
 
 
 def take_configs(arguments: argparse.Namespace, rest: list[str]) -> list[str]:

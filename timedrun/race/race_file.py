@@ -26,6 +26,9 @@ CONTROL: Final = "control"
 RANGE: Final = re.compile(r"(\d+\.?\d*(?:e[-+]?\d+)?)\.\.(\d+\.?\d*(?:e[-+]?\d+)?)", re.IGNORECASE)
 ALONE: Final = ", alone"
 """End of an ablation's row that is about its side `fast`."""
+LEFT_OUT: Final = ", left out"
+PROFILES: Final = "profiles.json"
+"""In the folder of an ablation: profiles of its bare config and of each method alone, made before its runs."""
 Status = Literal["planned", "running", "finished", "failed", "interrupted", "left out", "not needed"]
 
 

@@ -6,18 +6,21 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable
 from dataclasses import asdict, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from statistics import median
 from typing import Any, TypeVar
 
 from judging.checking.check_report import CheckResult, result_lines
 from judging.comparison.compare import compare_sets, pairs_of
+from judging.comparison.composition import run_seconds, together
+from judging.comparison.extrapolation import Rates
 from judging.comparison.quality_test import Quality, compare_quality
 from judging.comparison.sequential import FIRST_LOOK, confidence_of_look
 from judging.comparison.speedup_ratio import Ratio
 from judging.ground import stdio
 from judging.ground.errors import describe
+from judging.ground.result_files import read_json
 from judging.pages import plot
 from judging.pages.score_table import NOTICE
 from judging.pages.table import Table
@@ -31,7 +34,7 @@ from mlevents.summary import RunSummary, summarize
 from mlevents.terminal_escape import printable
 from timedrun.provenance.system_answers import read_answers
 from timedrun.race.decision import KeepIf, as_json, control_words, time_words
-from timedrun.race.race_file import ALONE, Comparison, Race, paths_of
+from timedrun.race.race_file import ALONE, LEFT_OUT, PROFILES, Comparison, Race, paths_of
 from timedrun.storage.benchmark_folders import ROOT
 
 T = TypeVar("T")
@@ -73,6 +76,7 @@ class Report:
             "ratios": {
                 f"{self.race.sides[comparison.slow]} / {self.race.sides[comparison.fast]}": as_values(ratio)
                 | {"verdict": ratio.verdict, "row": comparison.row}
+                | {"predicted_per_sample": self.predicted.get(comparison)}
                 for comparison, ratio in self.ratios.items()
             },
             "energy": {"of": self.energy[0], "joules": self.energy[1]},
@@ -145,6 +149,30 @@ class Report:
             pairs = min(len(self.race.of_side(side, "finished")) for side in self.race.racing)
             return confidence_of_look(max(pairs, FIRST_LOOK), self.race.runs)
         return 1 - 0.05 / (len(self.race.comparisons) if self.race.ablation else 1)
+
+    @cached_property
+    def predicted(self) -> dict[Comparison, float]:
+        """Speed-ups per sample of an ablation by Amdahl's law, from the profiles of each method alone; {} without them,
+        or if the sides differ in more than methods."""
+        if not self.race.ablation or not (self.folder / PROFILES).is_file():
+            return {}
+        bare, full = self.race.comparisons[0].slow, self.race.comparisons[0].fast
+        of = {each["config"]: Rates.of(each) for each in read_json(self.folder / PROFILES)["profiles"]}
+        rows = {each: each.row.removesuffix(ALONE) for each in self.race.comparisons if each.row.endswith(ALONE)}
+        alone = {name: of[each.fast] for each, name in rows.items()}
+        found = {each: run_seconds(of[bare]) / run_seconds(alone[name]) for each, name in rows.items()}
+        settings = [read_json(self.folder / "sides" / f"{side}.json") for side in (bare, full)]
+        methods = [values.pop("methods") for values in settings]
+        same = [{name: of[name] for name in of if name not in ("name", "notes")} for of in settings]
+        if same[0] != same[1] or len(methods[0]) + len(alone) != len(methods[1]):
+            return found
+        for each in self.race.comparisons:
+            left_out = alone if each.slow == bare else [each.row.removesuffix(LEFT_OUT)]
+            if each.row.endswith(LEFT_OUT) and {*left_out} <= alone.keys():
+                rest = [rates for name, rates in alone.items() if name not in left_out]
+                seconds = [run_seconds(together(of[bare], some)) for some in (rest, [*alone.values()])]
+                found[each] = seconds[0] / seconds[1]
+        return found
 
     @property
     def decided(self) -> bool:
@@ -281,11 +309,13 @@ class Report:
                 " Speed-up by a method, from pairs of runs: of the full config over the one without it, and of it alone"
                 f" over the bare config; the {len(rows)} intervals hold all at once with 95 % (Bonferroni)."
             )
+            if self.predicted:
+                caption += " Per sample: measured, and predicted from profiles of each method alone (Amdahl's law)."
         elif last:
             caption += f" Speed-up: of {self.race.sides[last]} over the one of the row, from pairs of runs."
         verdict = "method makes it" if self.race.ablation else f"{self.race.sides[last]} is" if last else "verdict"
         header = ["config", f"speed-up [{100 * self.confidence:.4g} %]", verdict, "reached", "median", "range"]
-        header.append("by medians")
+        header += ["by medians", *["per sample, predicted"] * bool(self.predicted)]
         cells = [self.row(*row) for row in [*rows, *((label, side, None) for side, label in rest.items())]]
         if not self.race.comparisons:
             header, *cells = ([row[0], *row[3:6]] for row in (header, *cells))
@@ -308,7 +338,14 @@ class Report:
             middle,
             spread,
             f"{ratio.ratio_of_medians:.2f}x" if ratio else "-",
+            *[", ".join(self.per_sample(comparison)) if comparison else "-"] * bool(self.predicted),
         ]
+
+    def per_sample(self, comparison: Comparison) -> tuple[str, str]:
+        """Return the measured and the predicted speed-up per sample of a comparison as text."""
+        parts = self.ratios[comparison].decomposition if comparison in self.ratios else None
+        predicted = self.predicted.get(comparison)
+        return f"{parts.per_sample:.2f}x" if parts else "-", f"{predicted:.2f}x" if predicted else "-"
 
     def details(self, shown: Path) -> list[str]:
         """Return the lines below the table; paths are relative to `shown`."""
@@ -341,9 +378,12 @@ class Report:
         lines += filter(None, [start_up(sum(self.sets.values(), []))])
         lines += [printable(f"tuning      {words}") for words in self.tuning_words]
         lines += map(printable, self.race.differences)
-        for ratio in self.ratios.values():
+        for comparison, ratio in self.ratios.items():
             if ratio.portable and not self.race.ablation:
                 lines.append(f"portable    {ratio.portable_text}")
+            if comparison in self.predicted and comparison is self.race.comparisons[0]:
+                measured, predicted = self.per_sample(comparison)
+                lines.append(f"predicted   all methods: {predicted} per sample (Amdahl's law), measured {measured}")
             if ratio.decomposition:
                 lines.append(f"parts       {ratio.slow} / {ratio.fast}: {ratio.decomposition.product}")
             if ratio.undisturbed:

@@ -14,7 +14,7 @@ from judging.ground.result_files import read_json
 from timedrun.benchmark import Benchmark
 from timedrun.config import RunConfig, digest, dump
 from timedrun.config_choice import FILE, config_of, split, with_method
-from timedrun.race.race_file import ALONE, Comparison, Tuned
+from timedrun.race.race_file import ALONE, LEFT_OUT, Comparison, Tuned
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,12 +80,12 @@ def ablation(full: Side, base: Side | None) -> tuple[list[Side], list[Comparison
         return sides.setdefault(digest(replace(side.config, name="", notes="")), side).config.name
 
     first, last = folder(full), folder(bare)
-    comparisons = [Comparison(row="all methods, left out", slow=last, fast=first)]
+    comparisons = [Comparison(row=f"all methods{LEFT_OUT}", slow=last, fast=first)]
     for method in methods:
         name = f"{first}-{method.name.replace(':', '.')}"
         config = replace(full.config, name=name, methods=tuple(m for m in methods if m != method))
         slow = folder(Side(label=config.name, config=config))
-        comparisons.append(Comparison(row=f"{method.name}, left out", slow=slow, fast=first))
+        comparisons.append(Comparison(row=f"{method.name}{LEFT_OUT}", slow=slow, fast=first))
     for method in methods:
         if method.name not in [own.name for own in bare.config.methods]:
             config = with_method(bare.config, method)

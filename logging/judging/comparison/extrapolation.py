@@ -48,6 +48,8 @@ class Position:
     progress: float
     seconds_per_step: float
     waited_for_a_core: float = 0.0
+    parts: Mapping[str, float] = field(default_factory=dict)
+    """Seconds of each part of a step."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,7 @@ class Schedule:
     """Length of the profiled config's schedule."""
 
     steps: int
+    evaluations: int = 0
 
 
 @dataclass(frozen=True)
@@ -73,11 +76,15 @@ class Rates:
     file: str = ""
 
     @classmethod
+    def of(cls, values: Mapping[str, Any]) -> Self:
+        """Return the rates in the values of a profile."""
+        return cattrs.structure(values, cls)
+
+    @classmethod
     def read(cls, path: Path) -> Self:
         """Return the rates in a file; raise UsageError if it is not a profile."""
-        values = read_json(path)
         try:
-            rates = cattrs.structure({**values, "file": str(path)}, cls)
+            rates = cls.of({**read_json(path), "file": str(path)})
         except (cattrs.BaseValidationError, TypeError) as error:
             listed = (
                 "; ".join(cattrs.transform_error(error)) if isinstance(error, cattrs.BaseValidationError) else error

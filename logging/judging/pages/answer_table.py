@@ -13,6 +13,7 @@ from judging.pages.table import Table
 from judging.pages.tradeoff_table import LONGEST_LABEL, dollars, time
 from judging.scoring.interval import Interval, as_values, bracketed
 from judging.scoring.power import energy_text
+from mlevents.summary import RunSummary
 from mlevents.terminal_escape import shortened
 
 
@@ -101,13 +102,17 @@ def _verdict(answer: Answer, gain: Interval, equal: float) -> str:
     return "" if shown == "above" else f" ({shown})"
 
 
+def own_length(curve: Curve) -> Sequence[RunSummary]:
+    """Return the runs of a curve at its config's own length, or at the longest measured one."""
+    return [*(curve.budgets.get(1.0) or curve.budgets[max(curve.budgets)]).values()]
+
+
 def headline(curves: Sequence[Curve]) -> str:
     """Return who is the first at the quality that the baseline, the first curve, has at its own length, or at the
     longest measured one; "" if there is nothing to compare."""
     if len(curves) < 2:
         return ""
-    runs = curves[0].budgets.get(1.0) or curves[0].budgets[max(curves[0].budgets)]
-    quality = fmean(run.final_quality or 0.0 for run in runs.values())
+    quality = fmean(run.final_quality or 0.0 for run in own_length(curves[0]))
     answers = at_quality(curves, quality)
     winner = best(answers)
     return sentence(answers, quality, winner) if winner else ""

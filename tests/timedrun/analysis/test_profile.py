@@ -263,3 +263,20 @@ def test_evaluation_and_a_pass_without_gradients_are_not_the_steps_forward_pass(
             loop.model(torch.ones(1, 3))
         loop.timer.end_step()
     assert loop.timer.parts_of(loop.timer.steps[0]) == {"loading": 2}
+
+
+@pytest.mark.parametrize(
+    ("given", "size"),
+    [
+        (torch.zeros(2, 3, 8, 8), "8 px"),
+        (torch.zeros(2, 3, 8, 6), "8x6 px"),
+        (torch.zeros(2, 5, dtype=torch.int64), "5 tokens"),
+        (torch.zeros(2, 5), ""),
+    ],
+)
+def test_the_size_of_the_models_input_is_noted_where_it_is_one(given: Tensor, size: str) -> None:
+    timer, model = StepTimer(CPU, Clock()), torch.nn.Identity()
+    timer.begin_step()
+    with timer.attached({"model": model}):
+        model(given)
+    assert timer.input == size

@@ -94,10 +94,54 @@ def test_level_2_starts_from_the_recipe_for_the_budget(
     monkeypatch.setattr(checks, "data_problems", lambda *_: [])  # without ImageNet
     words = ["auto", "image_classification", "--data", "imagenet", "-O2", "--precision", "bf16", "--emulated-precision"]
     out = tmp_path / "medium.json"
-    assert cli.main([*words, "--epochs", "100", "--out", str(out)]) == 0
+    assert cli.main([*words, "--budget", "100", "--out", str(out)]) == 0
     config = read_config(find("image_classification"), out)
     assert config.name == "imagenet_medium_auto" and config.methods == RECIPES["medium"].methods
     assert flatten(plain(config))["schedule.scale"] == pytest.approx(100 / RECIPES["medium"].schedule.epochs)
     assert cli.main(["auto", "image_classification", "-O2", "--out", str(tmp_path / "none.json")]) == 2
-    assert "no published recipe for digits" in capsys.readouterr().err
-    assert cli.main(["auto", "image_classification", "--epochs", "3"]) == 2
+    error = capsys.readouterr().err
+    assert "no published recipe for digits" in error and "cifar10: cifar10_methods, 3 to 6 epochs; topics: " in error
+    assert cli.main(["auto", "image_classification", "--budget", "3"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "budget", "name", "stretched"),
+    [
+        (
+            ("image_classification", "resnet8_baseline", "--data", "cifar10"),
+            6,
+            "cifar10_methods",
+            ("schedule.scale", 1.5),
+        ),
+        (("language_model", "baseline", "--data", "topics"), 400, "topics_methods", ("schedule.steps", 400)),
+        (("language_model.gpt", "shakespeare_baseline"), 0, "shakespeare_modern", ("schedule.steps", 400)),
+        (("language_model.fineweb", "fineweb_small_baseline"), 550, "fineweb_small_methods", ("schedule.steps", 550)),
+    ],
+)
+def test_level_2_starts_from_what_our_own_sweeps_measured_at_that_budget_and_at_no_other(
+    words: tuple[str, ...],
+    budget: int,
+    name: str,
+    stretched: tuple[str, float],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(checks, "data_problems", lambda *_: [])
+    command, out = ["auto", *words, "-O2", "--emulated-precision", "--out"], tmp_path / "recipe.json"
+    asked = ["--budget", str(budget)] if budget else []
+    assert cli.main([*command, str(out), *asked]) == 0
+    made = read_config(find(words[0]), out)
+    assert made.name.startswith(name) and made.name.endswith("_auto")
+    assert flatten(plain(made))[stretched[0]] == pytest.approx(stretched[1]) and "(results/" in made.notes
+    assert flatten(plain(made))["evaluation.every"] == flatten(plain(find(words[0]).config(name)))["evaluation.every"]
+    capsys.readouterr()
+    assert cli.main([*command, str(tmp_path / "none.json"), "--budget", "7000"]) == 2
+    assert "no recipe was measured at 7000" in capsys.readouterr().err
+
+
+def test_a_change_that_is_none_ends_in_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["auto", "image_classification", "--try", "nonsense 3", "--json", "--out", str(tmp_path / "a.json")]
+    assert cli.main(words) == 0
+    (tried,) = (one for one in json.loads(capsys.readouterr().out)["changes"] if one["change"] == "nonsense 3")
+    assert not tried["kept"] and tried["reason"].endswith("is no setting of digits_baseline and no method")

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,7 @@ from timedrun.analysis.step_times import StepTimes
 from timedrun.benchmark import find
 from timedrun.cli import main
 from timedrun.commands.bench import show_steps
+from timedrun.commands.profile import composition, show_composition
 
 STEP = ["bench", "step", "image_classification"]
 
@@ -54,9 +56,11 @@ SMOKE = ["profile", "image_classification", "smoke", "--data", "synthetic"]
 
 def test_a_profile_as_json_with_its_trace(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     trace = tmp_path / "trace.json"
-    options = ["--positions", "2", "--steps", "5", "--skip", "1", "--trace", str(trace), "--json"]
-    assert main([*SMOKE, *options]) == ExitCode.OK
+    options = ["--positions", "2", "--steps", "5", "--skip", "1", "--trace", str(trace), "--json", "--synthetic"]
+    assert main([*SMOKE, *options, "--out", str(tmp_path / "profile.json")]) == ExitCode.OK
     values = json.loads(capsys.readouterr().out)
+    assert values == json.loads((tmp_path / "profile.json").read_text()) and values["synthetic_data"]
+    assert {at["input"] for at in values["positions"]} == {"16 px"}
     assert len(values["positions"]) == 2 and values["evaluation_seconds"] > 0
     parts = values["schedule"]["parts"]
     assert {"loading", "forward", "backward", "optimizer", "method ema", "evaluation"} <= parts.keys()
@@ -75,3 +79,16 @@ def test_what_cannot_run_is_refused_before_anything_is_measured(
     assert "must be at least 1" in capsys.readouterr().err
     monkeypatch.setenv("WORLD_SIZE", "2")
     assert main(SMOKE) == ExitCode.USAGE
+
+
+def test_several_profiles_say_what_the_changes_give_together(capsys: pytest.CaptureFixture[str]) -> None:
+    def values(label: str, backward: float) -> dict[str, Any]:
+        at = {"progress": 0.5, "seconds_per_step": 1 + backward, "parts": {"forward": 1.0, "backward": backward}}
+        schedule = {"steps": 10, "evaluations": 0}
+        return {"label": label, "positions": [at], "schedule": schedule, "evaluation_seconds": None, "config": "-"}
+
+    told = composition([values("base", 2.0), values("one", 1.0), values("two", 1.0)])
+    assert [row["saves"] for row in told["composition"]] == pytest.approx([0, 1 / 3, 1 / 3, 1 / 2])
+    show_composition(told)
+    cells = {line.split("  ")[0]: line.split()[-2:] for line in capsys.readouterr().out.splitlines()}
+    assert cells["one"] == ["33.3%", "16.7%"] and cells["all together"] == ["50.0%", "-"]

@@ -14,7 +14,7 @@ from judging.pages import plot
 from tests.judging.conftest import log_loads
 from timedrun.commands.report import report
 from timedrun.race import race_file
-from timedrun.race.race_file import Race, Tuned
+from timedrun.race.race_file import Comparison, Race, Tuned
 from timedrun.race.report import Report
 
 WriteRun = Callable[..., Path]
@@ -87,6 +87,32 @@ def test_the_intervals_of_an_ablation_hold_all_at_once(race: Race, tmp_path: Pat
     report, text = made(race, tmp_path)
     assert report.confidence == pytest.approx(0.99) and "the 5 intervals hold all at once" in text
     assert "2.03x [1.90, 2.17]" in alone and "2.0x [1.7, 2.4]" in text  # t = 4.303 and 9.925
+
+
+def test_an_ablation_says_beside_what_was_measured_what_amdahls_law_predicted(race: Race, tmp_path: Path) -> None:
+    def profile(config: str, backward: float) -> dict[str, object]:
+        at = {"progress": 0.5, "seconds_per_step": 1 + backward, "parts": {"forward": 1.0, "backward": backward}}
+        return {"config": config, "positions": [at], "evaluation_seconds": 0.0, "schedule": {"steps": 10}}
+
+    halves = [profile("a", 2.0), profile("one", 1.0), profile("two", 1.0)]
+    (tmp_path / "profiles.json").write_text(json.dumps({"profiles": halves}))
+    (tmp_path / "sides").mkdir()
+    for side, methods in (("a", []), ("b", [{"name": "one"}, {"name": "two"}])):
+        (tmp_path / "sides" / f"{side}.json").write_text(json.dumps({"name": side, "batch": 8, "methods": methods}))
+    race.ablation = True
+    rows = (("all methods, left out", "a", "b"), ("one, left out", "two", "b"), ("one, alone", "a", "one"))
+    race.comparisons = [Comparison(row=row, slow=slow, fast=fast) for row, slow, fast in rows]
+    race.comparisons += [Comparison(row="two, alone", slow="a", fast="two")]
+    race.sides |= {"one": "one", "two": "two"}
+    report, text = made(race, tmp_path)
+    predicted = [*report.predicted.values()]
+    assert predicted == pytest.approx([3 / 2, 3 / 2, 3 / 1.5, 2 / 1.5])  # alone, alone, all, the second after the first
+    header, row = (line for line in text.splitlines() if "per sample, predicted" in line or line.startswith("all met"))
+    assert row.endswith(", 2.00x") and "predicted   all methods: 2.00x per sample (Amdahl's law), m" in text
+    saved = json.loads((tmp_path / "race.json").read_text())["ratios"]["config a / config b"]
+    assert saved["predicted_per_sample"] == pytest.approx(2)
+    (tmp_path / "sides" / "b.json").write_text(json.dumps({"name": "b", "batch": 16, "methods": [{}, {}]}))
+    assert len(Report(race, tmp_path).predicted) == 2, "another batch is not a method"
 
 
 def test_a_race_stopped_within_a_round_says_so_and_names_disturbed_runs(race: Race, tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from judging.pages.explorer.log_archives import Unpacked, unpacked
 from judging.scoring.clocks import optimizer_steps
 from judging.scoring.cost import Price, cost
 from judging.scoring.decomposition import EPOCHS, SAMPLES, STEPS, run_parts
+from judging.scoring.power import shared_energy
 from judging.scoring.recorded_run import recorded_run_of
 from judging.scoring.score import Score, log_folders, score_folder
 from mlevents import keys
@@ -67,7 +68,10 @@ def _explored(folders: Iterable[tuple[Path, Sequence[Path]]], prices: Prices, pl
         for score in score_folder(folder, [*summaries.values()], None, ""):
             members = [summaries[name] for name in score.files]
             rules, _ = rules_of(score.benchmark, score.ruleset, members)
-            runs = [_run(run, events[run.path], rules, score.ruleset) for run in members]
+            energy, joules = shared_energy(members)
+            runs = [
+                _run(run, events[run.path], rules, score.ruleset) | {"joules": joules.get(run.path)} for run in members
+            ]
             methods = sorted({method for run in members for method in events[run.path].methods})
             values = _set(score, members, runs, rules, places)
             values |= {"methods": methods, "folder": places.shown(folder), "archive": places.archive_of(folder)}
@@ -76,6 +80,8 @@ def _explored(folders: Iterable[tuple[Path, Sequence[Path]]], prices: Prices, pl
             hourly = (cost(members[0].path, 60.0, price) for price in matching)
             known = next((hour for hour in hourly if hour.usd_per_hour is not None), None)
             values |= {"price": known and known.usd_per_hour, "priced": known.price if known else ""}
+            used = [run["joules"] for run in runs if joules and run["failure"] is None]
+            values |= {"joules": median(used) if used else None, "energy": energy if joules else ""}
             values["offer"] = (known and known.source) or ""
             for card in (values, *runs):
                 names[card["id"]] += 1

@@ -4,17 +4,44 @@ function refresh() {
   const priced = task.some(row => row.cost !== null);
   $("cost-figure").hidden = !priced;
   const drawn = plot("time", "minutes", task, rows), costs = priced ? plot("cost", "cost", task, rows) : 0;
+  const powered = task.filter(row => row.joules !== null), energy = powered[0]?.energy;  // joules of one part of a system, of all
+  $("joules-figure").hidden = !energy || powered.some(row => row.energy !== energy);
+  if (!$("joules-figure").hidden) plot("joules", "joules", task, rows);
   const logs = rows.reduce((sum, row) => sum + (row.runs ? row.runs.length : 1), 0);
   $("summary").textContent = `${number(rows.length)} of ${number(task.length)} ${selects.level.value}s shown, ${number(logs)} logs; the page has ${number(runs.length)} logs in ${number(sets.length)} sets.`;
   $("cut").textContent = [rows.length > drawn ? `${number(rows.length - drawn)} without a time or this value are only in the table.` : "",
     priced && rows.length > costs ? `${number(rows.length - costs)} have no price or no time.` : "", rows.some(row => row.demonstration) ? data.demonstration : ""].filter(Boolean).join(" ");
+  drawAnswer(rows);
   drawLegend();
   drawTable();
+}
+
+// The answer that a sweep has, or the best of what is shown; its numbers are on the cards that it links to.
+function drawAnswer(rows) {
+  const [sweep, asked] = question();
+  if (asked) {
+    const linked = [...new Set([asked.best, 0])].filter(i => i !== null).flatMap(i => sweep.sets[i]).map(id => cards.get(id));
+    $("answer").replaceChildren(asked.answer, " (", ...linked.flatMap((row, i) => [i ? ", " : "", link(row)]), ")");
+    return;
+  }
+  const done = rows.filter(row => !row.failed && row.minutes !== null), kinds = [["minutes", "first", time], ["cost", "cheapest", money], ["joules", "least energy", value => `${number(value)} J`]];
+  if (done.length < 2 || new Set(done.map(row => row.target)).size > 1) return $("answer").replaceChildren();
+  const parts = kinds.flatMap(([name, word, format]) => {
+    const row = done.filter(one => one[name] !== null).sort((a, b) => a[name] - b[name])[0];
+    return row ? [`; ${word}: `, link(row), ` ${format(row[name])}`] : [];
+  });
+  $("answer").replaceChildren(`To ${number(done[0].target)}, of what is shown`, ...parts);
 }
 
 addSelect("level", "Show", [["set", "sets of runs"], ["run", "single runs"]]);
 if (sets.every(row => row.minutes === null)) selects.level.value = "run";  // as of a sweep, whose runs end with their budget
 for (const [field, title] of FILTERS) addSelect(field, title);
+addSelect("question", "Question");
+selects.question.addEventListener("change", () => {
+  const [, asked] = question();
+  if (asked) Object.assign(chosen, { sort: asked.budget ? "asked" : asked.curves.some(of => of.usd !== null) ? "askedCost" : "askedTime", falling: asked.budget && chosen.rows[0].higher });
+  refresh();
+});
 addSelect("baseline", "Baseline");
 addSelect("measure", "Vertical axis");
 addSelect("colour", "Colour");
@@ -30,7 +57,7 @@ function save(text, type, name) {
 }
 $("csv").addEventListener("click", () => save(csv(), "text/csv", "timedrun.csv"));
 $("svg").addEventListener("click", async () => {
-  for (const name of Object.keys(views).filter(name => name === "time" || !$("cost-figure").hidden)) {
+  for (const name of Object.keys(views).filter(name => name === "time" || !$(`${name}-figure`).hidden)) {
     save(await (await views[name].ready).toSVG(), "image/svg+xml", `timedrun-${name}.svg`);
   }
 });

@@ -23,8 +23,8 @@ class ExplorerError(TimedrunError):
     """Error raised if the page cannot be made; none was written."""
 
 
-def as_page(sets: Sequence[dict[str, Any]], title: str) -> str:
-    """Return the page of `sets`, as `explored_sets` returns them.
+def as_page(sets: Sequence[dict[str, Any]], title: str, sweeps: Sequence[dict[str, Any]] = ()) -> str:
+    """Return the page of `sets`, as `explored_sets` returns them, and of the answers of `sweeps`, as `questions` does.
 
     Texts of logs are data of the script, which writes them as text only. The page's policy allows these two scripts, by
     their hashes, and no connection.
@@ -42,7 +42,13 @@ def as_page(sets: Sequence[dict[str, Any]], title: str) -> str:
     scripts = {"library": vega, "code": code}
     scripts = {name: text.replace("</script", "<\\/script") for name, text in scripts.items()}
     hashes = (f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'" for text in scripts.values())
-    values = {"notice": NOTICE, "unverified": UNVERIFIED, "demonstration": DEMONSTRATION, "sets": sets}
+    values = {
+        "notice": NOTICE,
+        "unverified": UNVERIFIED,
+        "demonstration": DEMONSTRATION,
+        "sets": sets,
+        "sweeps": sweeps,
+    }
     texts = scripts | {
         "scripts": " ".join(hashes),
         "style": (folder / "page.css").read_text("utf-8"),

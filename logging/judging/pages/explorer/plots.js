@@ -53,7 +53,8 @@ function specification(element, x, y, scale) {
 const views = {};
 function plot(name, x, task, rows) {
   const element = $(`${name}-plot`), y = selects.measure.value, seconds = chosen.seconds && x === "minutes";
-  const unit = x === "cost" ? "US dollars" : seconds ? "seconds" : "minutes", what = x === "cost" ? "Cost" : "Time to train";
+  const unit = x === "cost" ? "US dollars" : x === "joules" ? "joules" : seconds ? "seconds" : "minutes";
+  const what = x === "cost" ? "Cost" : x === "joules" ? `Energy of ${task.find(row => row.energy).energy}` : "Time to train";
   const measure = selects.measure.selectedOptions[0]?.textContent || "";
   $(`${name}-title`).textContent = `${measure} against ${what.toLowerCase()} (${data.unverified})`;
   const scale = chosen.scale, key = [x, y, unit, scale, frontierColour(), element.clientWidth, DARK.matches].join();

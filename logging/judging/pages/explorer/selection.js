@@ -77,6 +77,15 @@ const kept = (rows, field) => {
   const wanted = selects[field].value;
   return wanted ? rows.filter(row => values(row, field).includes(wanted.slice(1))) : rows;
 };
+const sweepsOf = row => data.sweeps.filter(one => one.benchmark === row?.benchmark && one.dataset === row?.dataset);
+function question() {  // the sweep and the answer that are chosen
+  const [i, k] = selects.question.value.split(".").map(Number), sweep = data.sweeps[i];
+  return sweep ? [sweep, sweep.asked[k]] : [null, null];
+}
+function atQuestion(row, name) {
+  const [sweep, asked] = question(), id = (row.set || row).id, curve = sweep ? sweep.sets.findIndex(ids => ids.includes(id)) : -1;
+  return curve < 0 ? null : asked.curves[curve][name];
+}
 const baseline = () => cards.get(selects.baseline.value) || null;
 
 function select() {
@@ -101,6 +110,9 @@ function select() {
   if (!baseline() && chosen.task !== rows[0]?.benchmark + rows[0]?.dataset) {
     selects.baseline.value = bases.find(row => /baseline$/.test(row.config))?.id || "";
   }
+  const several = sweepsOf(rows[0]).length > 1;
+  fill("question", sweepsOf(rows[0]).flatMap(sweep => sweep.asked.map((asked, k) =>
+    [`${data.sweeps.indexOf(sweep)}.${k}`, `${asked.budget ? "best" : "first"} ${asked.question}${several ? `, ${sweep.sweep}` : ""}`])));
   const known = Object.keys(MEASURES).filter(name => rows.some(row => row[name] !== null));
   if (!known.length) known.push("quality");  // of sets that all missed their target
   fill("measure", known.map(name => [name, name === "quality" ? `Quality: ${rows[0].metric}` : MEASURES[name][0]]));
