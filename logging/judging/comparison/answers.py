@@ -49,7 +49,9 @@ class Budget:
         return 60 * self.amount / hourly if hourly else None
 
     def __str__(self) -> str:
-        return f"${self.amount:,.2f}" if self.unit == "usd" else f"{self.amount:g} {self.unit}"
+        if self.unit != "usd":
+            return f"{self.amount:g} {self.unit}"
+        return f"${self.amount:,.2f}" if self.amount >= 0.1 else f"${self.amount:.2g}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,19 +2,20 @@
 
 import math
 from collections.abc import Sequence
-from statistics import fmean
-from typing import Any
+from typing import Any, Final
 
 from judging.comparison.answers import Answer, Budget, at_quality
-from judging.comparison.tradeoff import Curve
+from judging.comparison.tradeoff import Curve, direction, runs_of
 from judging.ground import stdio
 from judging.pages.score_table import NOTICE
 from judging.pages.table import Table
 from judging.pages.tradeoff_table import LONGEST_LABEL, dollars, time
 from judging.scoring.interval import Interval, as_values, bracketed
 from judging.scoring.power import energy_text
-from mlevents.summary import RunSummary
 from mlevents.terminal_escape import shortened
+
+MOST_RIVALS: Final = 3
+"""Configs that are named beside the first one."""
 
 
 def best(answers: Sequence[Answer], lower_is_better: bool = False) -> Answer | None:
@@ -90,7 +91,9 @@ def sentence(answers: Sequence[Answer], asked: float | Budget, winner: Answer | 
     if winner.better:
         parts.append(f"{winner.better.difference}{_verdict(winner, winner.better, 0)}")
     if rivals := [answer.label for answer in answers if answer.at_most and answer is not winner]:
-        parts.append(f"perhaps sooner, in shorter runs than were measured: {', '.join(rivals)}")
+        more = f" and {len(rivals) - MOST_RIVALS} more" if len(rivals) > MOST_RIVALS else ""
+        listed = ", ".join(rivals[:MOST_RIVALS])
+        parts.append(f"perhaps sooner, in shorter runs than were measured: {listed}{more}")
     return f"{where}: {'; '.join(parts)}"
 
 
@@ -102,17 +105,19 @@ def _verdict(answer: Answer, gain: Interval, equal: float) -> str:
     return "" if shown == "above" else f" ({shown})"
 
 
-def own_length(curve: Curve) -> Sequence[RunSummary]:
-    """Return the runs of a curve at its config's own length, or at the longest measured one."""
-    return [*(curve.budgets.get(1.0) or curve.budgets[max(curve.budgets)]).values()]
+def own_quality(curves: Sequence[Curve]) -> float:
+    """Return the quality that every seed of the baseline, the first curve, has at its own length, or at the longest
+    measured one. An equally good curve reaches it, too; the mean only with the better half of its seeds."""
+    runs = curves[0].budgets.get(1.0) or curves[0].budgets[max(curves[0].budgets)]
+    sign = direction(runs_of(curves))
+    return sign * min(sign * (run.final_quality or 0.0) for run in runs.values())
 
 
 def headline(curves: Sequence[Curve]) -> str:
-    """Return who is the first at the quality that the baseline, the first curve, has at its own length, or at the
-    longest measured one; "" if there is nothing to compare."""
+    """Return who is the first at the baseline's quality; "" if there is nothing to compare."""
     if len(curves) < 2:
         return ""
-    quality = fmean(run.final_quality or 0.0 for run in own_length(curves[0]))
+    quality = own_quality(curves)
     answers = at_quality(curves, quality)
     winner = best(answers)
     return sentence(answers, quality, winner) if winner else ""

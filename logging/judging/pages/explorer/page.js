@@ -19,9 +19,11 @@ function refresh() {
 // The answer that a sweep has, or the best of what is shown; its numbers are on the cards that it links to.
 function drawAnswer(rows) {
   const [sweep, asked] = question();
+  $("evidence").replaceChildren();
   if (asked) {
     const linked = [...new Set([asked.best, 0])].filter(i => i !== null).flatMap(i => sweep.sets[i]).map(id => cards.get(id));
-    $("answer").replaceChildren(asked.answer, " (", ...linked.flatMap((row, i) => [i ? ", " : "", link(row)]), ")");
+    $("answer").textContent = `${asked.answer[0].toUpperCase()}${asked.answer.slice(1)}.`;
+    $("evidence").append("Measured: ", ...linked.flatMap((row, i) => [i ? ", " : "", link(row)]));
     return;
   }
   const done = rows.filter(row => !row.failed && row.minutes !== null), kinds = [["minutes", "first", time], ["cost", "cheapest", money], ["joules", "least energy", value => `${number(value)} J`]];

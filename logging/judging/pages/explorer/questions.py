@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from statistics import fmean
 from typing import Any, Final
 
 from judging.comparison.answers import Answer, Budget, at_budget, at_quality
 from judging.comparison.tradeoff import Curve, direction, runs_of
-from judging.pages.answer_table import best, own_length, sentence
+from judging.pages.answer_table import best, own_quality, sentence
 from judging.pages.explorer.explored_sets import ID_LENGTH
 from judging.scoring.cost import Cost
 from mlevents.terminal_escape import printable
@@ -50,7 +49,7 @@ def _asked(curves: Sequence[Curve]) -> list[float | Budget]:
     qualities = [sign * quality for _, quality in base.mean_points(sign)]
     low, high = min(qualities), max(qualities)
     steps = [low + (high - low) * number / (STEPS + 1) for number in range(1, STEPS + 1)]
-    found: list[float | Budget] = [fmean(run.final_quality or 0.0 for run in own_length(base))]
+    found: list[float | Budget] = [own_quality(curves)]
     found += dict.fromkeys(float(f"{quality:.3g}") for quality in steps if low < float(f"{quality:.3g}") < high)
     for unit in ("s", "usd", "J"):
         ends = (

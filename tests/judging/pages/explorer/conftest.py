@@ -1,13 +1,16 @@
 """Result sets of a race and of a package, with hostile names, as the explorer shows them."""
 
 import json
+import tarfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from mlevents import keys
-from tests.judging.conftest import WriteRun
+from tests.judging.conftest import WriteRun, log_loads
+from timedrun import cli
+from timedrun.race.race_file import Budget, Race, Turn
 
 HOSTILE = '</script><img src=x onerror="document.title=1">\u202e{{data}}'
 
@@ -33,3 +36,27 @@ def results(tmp_path: Path, write_run: WriteRun) -> Path:
     }
     (submitter / "systems" / "box.json").write_text(json.dumps(described))
     return folder
+
+
+@pytest.fixture
+def swept_page(tmp_path: Path, write_run: WriteRun, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The page of an archived sweep in which `fast` has the baseline's qualities in half of its time, and energies."""
+    monkeypatch.chdir(tmp_path)
+    sweep, budgets, turns = tmp_path / "results" / "sweep", {}, []
+    for config, factor in (("base", 1.0), ("fast", 0.5)):
+        for ratio, minutes, quality in ((0.5, 4.0, 0.5), (1.0, 8.0, 0.6), (2.0, 16.0, 0.7)):
+            side = f"{config}_x{ratio:g}"
+            budgets[side] = Budget(curve=config, ratio=ratio)
+            for seed in range(3):
+                small: dict[str, Any] = {keys.DATASET: "digits", keys.CONFIG_NAME: side, keys.SEED: seed}
+                small |= {"qualities": (quality + seed / 1000,), keys.QUALITY_TARGET: 0.5}
+                log = write_run(sweep / side, seed, minutes=factor * minutes * (1 + seed / 100), **small)
+                log_loads(log, {"cpu_joules": 100 * factor * minutes})
+                turns.append(Turn(side=side, number=seed, seed=seed, status="finished"))
+    race = Race(benchmark="digits", runs=3, sides={side: side for side in budgets}, budgets=budgets, turns=turns)
+    race.save(sweep)
+    with tarfile.open("results/logs.tar.xz", "w:xz") as archive:
+        archive.add(sweep, "sweep")
+    sweep.rename(tmp_path / "sweep")
+    assert cli.main(["explore", "results", "--price", "6", "--out", "page.html"]) == 0
+    return tmp_path / "page.html"

@@ -217,10 +217,11 @@ def test_links_open_their_card_and_the_keyboard_opens_and_closes_it(page, chromi
     for _ in range(40):
         chromium.press(*TAB)
         order.append(chromium.run("document.activeElement.id || document.activeElement.textContent"))
-        if order[-1] == "digits_methods":
+        if chromium.run("document.activeElement.closest('tbody') !== null"):
             break
-    assert order[:2] == ["select-level", "select-dataset"]  # a choice of one is not shown
-    assert order.index("log") < order.index("Name") < order.index("digits_methods")
+    first = order.index("select-level")  # before it, the links of the answer
+    assert order[first : first + 2] == ["select-level", "select-dataset"]  # a choice of one is not shown
+    assert first < order.index("log") < order.index("Name") and order[-1] == "digits_methods"
     chromium.press(*ENTER)
     chromium.until("document.getElementById('card').open")
     card = chromium.run("document.getElementById('card').innerText")
@@ -240,3 +241,21 @@ def test_sets_without_a_time_as_those_of_a_sweep_are_shown_as_single_runs(chromi
     assert chromium.run(ROWS) == ["a_100: result_0.txt", "a_100: result_1.txt"] and chromium.errors == []
     chromium.run(f"{CHOOSE}('level', 'set')")
     assert chromium.run(ROWS) == ["a_100"] and chromium.errors == []
+
+
+@pytest.mark.processes
+def test_a_reader_sees_the_answer_first_and_sorts_by_cost_at_equal_quality(
+    swept_page: Path, chromium: Chromium
+) -> None:
+    for width in (1280, 390):
+        chromium.send("Emulation.setDeviceMetricsOverride", width=width, height=844, deviceScaleFactor=1, mobile=False)
+        chromium.open(swept_page)
+        assert chromium.run("document.documentElement.scrollWidth <= innerWidth")
+        assert chromium.run("document.getElementById('answer').textContent").startswith("To 0.6: fast 240.7 s")
+        assert chromium.run("document.querySelectorAll('#evidence a').length") == 6
+    chromium.run(f"{CHOOSE}('question', '0.1')")
+    assert chromium.run("document.querySelector('[aria-sort=ascending]').textContent") == "Cost to it ▴"
+    assert [name.split("_")[0] for name in chromium.run(ROWS)] == 3 * ["fast"] + 3 * ["base"]
+    shown = "document.getElementById('joules-figure').hidden || document.getElementById('joules-title').textContent"
+    assert chromium.run(shown) == "Quality: Accuracy against energy of processors (unverified)"
+    assert chromium.errors == []
