@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Final
+from dataclasses import replace
+from typing import Final, NamedTuple
 
 from judging.ground.errors import UsageError
 from timedrun.config import RunConfig
 
 
-@dataclass(frozen=True, kw_only=True)
-class Measured:
-    """A config of a benchmark as the recipe for its data."""
+class Measured(NamedTuple):
+    """A config of a benchmark as the recipe for its data. `own` is the length of its schedule, `first` and `last` are
+    the shortest and the longest measured budgets, in `unit`; `found` says what was measured, and where the logs are."""
 
     benchmark: str
     dataset: str
     config: str
     unit: str
-    """Of its budgets: epochs or steps."""
     own: int
-    """Length of its schedule."""
     first: int
-    """The shortest measured budget."""
     last: int
     found: str
-    """What was measured, and where the logs are."""
 
     @property
     def budgets(self) -> str:
@@ -37,65 +33,22 @@ class Measured:
         budget = budget or self.own
         if not self.first <= budget <= self.last:
             raise UsageError(f"no recipe was measured at {budget} {self.unit}; -O2 has one for {self.budgets}.")
-        notes = f"{self.found} {config.notes}"
-        if budget == self.own:
-            return replace(config, notes=notes)
-        return replace(config.stretched(budget / self.own), evaluation=config.evaluation, notes=notes)
+        long = config if budget == self.own else config.stretched(budget / self.own)
+        return replace(long, evaluation=config.evaluation, notes=f"{self.found} {config.notes}")
 
 
-TEXT: Final = "language_model"
+IMAGES, TEXT = "image_classification", "language_model"
+CIFAR10 = "89.6, 90.2 and 91.1 % after 3, 4 and 6 epochs (results/cifar10_methods_ablation), the race: results/cifar10."
+TOPICS = "11.8 and 15.0 % after 400 and 800 steps, the baseline's in half of its time (results/bert_ablation)."
+MIXED = "3.7 times as fast to its target as the baseline with fused attention (results/bert_topics_mixed)."
+FINEWEB = "3.57 [3.05, 4.18] times as fast to its target as the baseline (results/gpt_wikipedia_small)."
+SHAKESPEARE = "43 s to 1.89 nats, the baseline 133 s, one run each: no interval (results/gpt_shakespeare)."
 MEASURED: Final = (
-    Measured(
-        benchmark="image_classification",
-        dataset="cifar10",
-        config="cifar10_methods",
-        unit="epochs",
-        own=4,
-        first=3,
-        last=6,
-        found="89.6, 90.2 and 91.1 % after 3, 4 and 6 epochs (results/cifar10_methods_ablation), to 90 % in 1 / 2.96"
-        " [2.76, 3.18] of the tuned baseline's time (results/cifar10).",
-    ),
-    Measured(
-        benchmark=TEXT,
-        dataset="topics",
-        config="topics_methods",
-        unit="steps",
-        own=800,
-        first=400,
-        last=800,
-        found="11.8 and 15.0 % after 400 and 800 steps, the baseline's in half of its time (results/bert_ablation).",
-    ),
-    Measured(
-        benchmark=TEXT,
-        dataset="topics_mixed",
-        config="topics_mixed_methods",
-        unit="steps",
-        own=800,
-        first=800,
-        last=800,
-        found="3.7 times as fast to its target as the baseline with fused attention (results/bert_topics_mixed).",
-    ),
-    Measured(
-        benchmark=f"{TEXT}.fineweb",
-        dataset="wikipedia",
-        config="fineweb_small_methods",
-        unit="steps",
-        own=550,
-        first=550,
-        last=550,
-        found="3.57 [3.05, 4.18] times as fast to its target as the baseline (results/gpt_wikipedia_small).",
-    ),
-    Measured(
-        benchmark=f"{TEXT}.gpt",
-        dataset="tinyshakespeare",
-        config="shakespeare_modern",
-        unit="steps",
-        own=400,
-        first=400,
-        last=400,
-        found="43 s to 1.89 nats, the baseline 133 s, one run each: no interval (results/gpt_shakespeare).",
-    ),
+    Measured(IMAGES, "cifar10", "cifar10_methods", "epochs", 4, 3, 6, CIFAR10),
+    Measured(TEXT, "topics", "topics_methods", "steps", 800, 400, 800, TOPICS),
+    Measured(TEXT, "topics_mixed", "topics_mixed_methods", "steps", 800, 800, 800, MIXED),
+    Measured(f"{TEXT}.fineweb", "wikipedia", "fineweb_small_methods", "steps", 550, 550, 550, FINEWEB),
+    Measured(f"{TEXT}.gpt", "tinyshakespeare", "shakespeare_modern", "steps", 400, 400, 400, SHAKESPEARE),
 )
 
 
