@@ -103,8 +103,8 @@ def read(config: DataConfig, folder: Path | None, split: str) -> tuple[Tensor, T
 def synthetic(config: ImageRunConfig, folder: Path) -> ImageRunConfig:
     """Return `config` on noise with the counts and the sizes of its data; `folder` stays empty."""
     known = declared(config.data)
-    counts = {"synthetic_train": known.train_samples, "synthetic_eval": known.eval_samples}
-    data = replace(config.data, source="synthetic", synthetic_classes=known.classes, **counts)
+    data = replace(config.data, source="synthetic", synthetic_classes=known.classes)
+    data = replace(data, synthetic_train=known.train_samples, synthetic_eval=known.eval_samples)
     return replace(config, data=data)
 
 

@@ -11,7 +11,17 @@ import pytest
 import torch
 
 from image_classification import cifar10, configs, digits, settings
-from image_classification.datasets import data_digest, data_files, facts, preflight, read, unused_settings
+from image_classification.batches import open_source
+from image_classification.datasets import (
+    data_digest,
+    data_files,
+    declared,
+    facts,
+    preflight,
+    read,
+    synthetic,
+    unused_settings,
+)
 from image_classification.loaders import crop_kernel
 from image_classification.run_info import data_info
 from image_classification.settings import DataConfig, ImageRunConfig
@@ -225,3 +235,13 @@ def test_a_tuning_split_is_of_training_images_alone_and_the_evaluation_images_ar
     assert all(torch.equal(torch.cat(both), of) for both, of in zip(zip(*parts, strict=True), whole, strict=True))
     known = facts(tuning, cifar_folder)
     assert (known.train_samples, known.eval_samples) == (images - held_out, held_out)
+
+
+def test_noise_stands_in_for_imagenet_at_every_size_without_filling_the_memory() -> None:
+    recipe = configs.imagenet_mild()
+    small = replace(recipe, data=replace(recipe.data, train_size=8, eval_size=8, eval_resize=9))
+    config = synthetic(small, Path())
+    assert preflight(config, None, 1) == [] and facts(config.data, None) == declared(recipe.data)
+    source = open_source(config.data, None, torch.device("cpu"), train=True, seed=1)
+    (batch,) = source.batches([np.array([0, 1_281_166])], 1, 6)
+    assert len(source) == 1_281_167 and batch.images.shape == (2, 3, 6, 6)

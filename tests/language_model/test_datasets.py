@@ -16,8 +16,14 @@ import torch
 from judging.ground.errors import DataError
 from language_model.batches import TextBatches, open_batches
 from language_model.collator import MaskedBatch
-from language_model.configs import CPU_SPEED_UPS, BertRunConfig, topics_baseline, topics_mixed_baseline
-from language_model.datasets import CHECKPOINT, data_digest, facts, preflight, resolve
+from language_model.configs import (
+    CPU_SPEED_UPS,
+    BertRunConfig,
+    topics_baseline,
+    topics_mixed_baseline,
+    wikipedia_baseline,
+)
+from language_model.datasets import CHECKPOINT, data_digest, facts, preflight, resolve, synthetic
 from language_model.encoder import Bert, build_bert
 from language_model.text import topics_store
 from language_model.text.store import RaggedStore, read_manifest
@@ -190,3 +196,10 @@ def test_the_digest_is_the_manifests_and_a_missing_folder_is_an_error(
         resolve(tiny_config.data, None)
     with pytest.raises(DataError, match="does not exist; set the right one"):
         resolve(tiny_config.data, tmp_path / "nowhere")
+
+
+def test_random_sequences_stand_in_for_wikipedia_and_the_weights_are_random(tmp_path: Path) -> None:
+    config = synthetic(replace(wikipedia_baseline(), global_batch=2), tmp_path)
+    known = facts(config.data, tmp_path)
+    assert (known.train_samples, known.eval_samples, known.longest) == (16, 10_000, 512) and config.start == "random"
+    assert synthetic(topics_baseline(), tmp_path / "untouched") == topics_baseline()

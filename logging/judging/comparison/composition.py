@@ -1,4 +1,4 @@
-"""What several changes give together, predicted from a profile of each alone: Amdahl's law, part by part of a step."""
+"""Composition of changes, predicted from a profile of each alone: Amdahl's law, part by part of a step."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from judging.ground.errors import DataError
 from language_model.gpt import warm_up
 from language_model.gpt.batches import TokenBatches, open_batches, sequence_starts
 from language_model.gpt.configs import GptRunConfig, shakespeare_baseline
-from language_model.gpt.datasets import data_digest, facts, open_store, preflight
+from language_model.gpt.datasets import data_digest, declared, facts, open_store, preflight, synthetic
 from language_model.gpt.settings import GptDataConfig, Sampling
 from language_model.gpt.tokens import TokenStore
 from timedrun.distributed.process_group import ProcessGroup
@@ -168,3 +168,11 @@ def test_a_tuning_split_is_the_end_of_the_training_tokens(
     with closing(open_batches(config, store.folder, ProcessGroup(0, 1, 0, CPU))) as batches:
         predicted = torch.cat([batch.targets.flatten() for batch in batches.evaluation()])
     assert predicted.tolist() == validation[np.arange(1, held_out)].tolist()
+
+
+def test_random_tokens_stand_in_for_any_text(tmp_path: Path) -> None:
+    config = shakespeare_baseline()
+    assert synthetic(config, tmp_path) == config
+    known = facts(tmp_path, config.model.context, config.data)
+    assert known.vocabulary == config.model.vocabulary and known.train_samples == 8 * config.global_batch
+    assert known.validation_tokens == declared(config).validation_tokens

@@ -257,5 +257,5 @@ def test_a_reader_sees_the_answer_first_and_sorts_by_cost_at_equal_quality(
     assert chromium.run("document.querySelector('[aria-sort=ascending]').textContent") == "Cost to it ▴"
     assert [name.split("_")[0] for name in chromium.run(ROWS)] == 3 * ["fast"] + 3 * ["base"]
     shown = "document.getElementById('joules-figure').hidden || document.getElementById('joules-title').textContent"
-    assert chromium.run(shown) == "Quality: Accuracy against energy of processors (unverified)"
+    assert chromium.run(shown) == "Quality: top-1 accuracy against energy of processors (unverified)"
     assert chromium.errors == []

@@ -36,4 +36,4 @@ def test_each_answer_is_that_of_tradeoff_and_names_the_cards_of_its_logs(
         capsys.readouterr()
         assert cli.main(["tradeoff", "sweep", option, amount, "--price", "6", "--json"]) == 0
         told = json.loads(capsys.readouterr().out)
-        assert one["answer"] == told["answer"] and sweep["labels"][one["best"]] == told["best"] == "fast"
+        assert one["answer"] == told["answer"] and sweep["labels"][one["best"]] == told["best"]
