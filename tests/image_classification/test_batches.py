@@ -12,7 +12,7 @@ import torch
 from image_classification import batches
 from image_classification.augmentation import Flip, PaddingMode, flips
 from image_classification.batches import ImageBatches, open_source
-from image_classification.configs import synthetic_smoke
+from image_classification.configs import digits_baseline, synthetic_smoke
 from image_classification.loaders import registry
 from image_classification.loaders.loader import LoadedBatch
 from image_classification.settings import DataConfig
@@ -163,8 +163,8 @@ def test_images_in_memory_need_no_thread_and_have_one_size() -> None:
         for _ in opened.train(1):
             assert threads() == []
     with (
-        ImageBatches(synthetic_smoke().data, None, ALONE, global_batch=64, seed=1, size_at=lambda epoch: 8) as opened,
-        pytest.raises(UsageError, match="have 16 px per side and cannot be loaded at 8"),
+        ImageBatches(digits_baseline().data, None, ALONE, global_batch=64, seed=1, size_at=lambda epoch: 4) as opened,
+        pytest.raises(UsageError, match="have 8 px per side and cannot be loaded at 4"),
     ):
         list(opened.train(1))
 
