@@ -133,9 +133,9 @@ def test_an_unused_or_impossible_setting_is_refused(name: str, changes: dict[str
 
 def test_progressive_resizing_in_the_loader_is_refused_for_images_in_memory() -> None:
     method = ProgressiveResizing(where="loader")
-    found = preflight(replace(configs.synthetic_smoke(), methods=(method,)), None, 1)
+    found = preflight(replace(configs.digits_methods(), methods=(method,)), None, 1)
     assert [line for line in found if "--methods.progressive-resizing.where batch" in line]
-    assert preflight(replace(configs.synthetic_smoke(), methods=(ProgressiveResizing(),)), None, 1) == []
+    assert preflight(replace(configs.digits_methods(), methods=(ProgressiveResizing(),)), None, 1) == []
 
 
 def test_the_files_of_a_store_are_those_that_a_run_reads(prepared: dict[Format, Path]) -> None:
