@@ -51,7 +51,7 @@ def auto(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
             )
         except UsageError as error:
             raise UsageError(
-                f"{error} Recipes: {'; '.join(one.budgets for one in MEASURED)}; imagenet: 9 epochs or more."
+                f"{error} Recipes: {'; '.join(each.budgets for each in MEASURED)}; imagenet: 9 epochs or more."
             ) from None
     elif arguments.budget:
         raise UsageError("--budget chooses the recipe of -O2; -O1 leaves the schedule as it is.")

@@ -54,12 +54,12 @@ def first_trials(
 
 def space_of(command: str) -> dict[str, Range]:
     """Return the ranges in a command line by name. Raises UsageError if it has none, or one that is no range."""
-    found = {name: (text, Range.parsed(text)) for name, text in PLACE.findall(command)}
-    if wrong := [f"{{{name}:{text}}}" for name, (text, of) in found.items() if of is None]:
+    ranges = {name: (text, Range.parsed(text)) for name, text in PLACE.findall(command)}
+    if wrong := [f"{{{name}:{text}}}" for name, (text, of) in ranges.items() if of is None]:
         raise UsageError(f"{wrong[0]} in {command!r} is no range; write {{NAME:LOW..HIGH}}, such as {{lr:0.01..1}}.")
-    if not found:
+    if not ranges:
         raise UsageError(f"{command!r} has nothing to tune; write {{NAME:LOW..HIGH}} in it, such as {{lr:0.01..1}}.")
-    return {name: of for name, (_, of) in found.items() if of}
+    return {name: of for name, (_, of) in ranges.items() if of}
 
 
 def filled(command: str, values: Values) -> str:

@@ -54,4 +54,5 @@ MEASURED: Final = (
 
 def measured_recipe(benchmark: str, config: RunConfig) -> Measured | None:
     """Return the recipe for the data of `config`, None if none was measured."""
-    return next((one for one in MEASURED if (one.benchmark, one.dataset) == (benchmark, config.dataset)), None)
+    wanted = (benchmark, config.dataset)
+    return next((recipe for recipe in MEASURED if (recipe.benchmark, recipe.dataset) == wanted), None)

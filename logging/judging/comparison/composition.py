@@ -30,10 +30,10 @@ def together(base: Rates, alone: Sequence[Rates]) -> Rates:
             raise UsageError(f"{rates.config} has another schedule or batch than {base.config}: they do not compose.")
     positions = []
     for number, at in enumerate(base.positions):
-        found = [rates.positions[number].parts for rates in alone]
-        names = dict.fromkeys([*at.parts, *(name for parts in found for name in parts)])
+        measured = [rates.positions[number].parts for rates in alone]
+        names = dict.fromkeys([*at.parts, *(name for parts in measured for name in parts)])
         parts = {
-            name: _composed(at.parts.get(name, 0.0), [of.get(name, 0.0) for of in found], name in COMPUTING)
+            name: _composed(at.parts.get(name, 0.0), [of.get(name, 0.0) for of in measured], name in COMPUTING)
             for name in names
         }
         positions.append(replace(at, parts=parts, seconds_per_step=sum(parts.values())))

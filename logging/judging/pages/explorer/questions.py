@@ -49,8 +49,8 @@ def _asked(curves: Sequence[Curve]) -> list[float | Budget]:
     qualities = [sign * quality for _, quality in base.mean_points(sign)]
     low, high = min(qualities), max(qualities)
     steps = [low + (high - low) * number / (STEPS + 1) for number in range(1, STEPS + 1)]
-    found: list[float | Budget] = [own_quality(curves)]
-    found += dict.fromkeys(float(f"{quality:.3g}") for quality in steps if low < float(f"{quality:.3g}") < high)
+    asked: list[float | Budget] = [own_quality(curves)]
+    asked += dict.fromkeys(float(f"{quality:.3g}") for quality in steps if low < float(f"{quality:.3g}") < high)
     for unit in ("s", "usd", "J"):
         ends = (
             [amount for amount, _ in base.mean_points(sign, joules=unit == "J")] if unit != "J" or base.joules else []
@@ -59,8 +59,8 @@ def _asked(curves: Sequence[Curve]) -> list[float | Budget]:
         if each and len(ends) > 1:
             ratio = ends[-1] / ends[0]
             amounts = [ends[0] * each * ratio ** (number / (STEPS + 1)) for number in range(1, STEPS + 1)]
-            found += [Budget(amount=float(f"{amount:.2g}"), unit=unit) for amount in amounts]
-    return found
+            asked += [Budget(amount=float(f"{amount:.2g}"), unit=unit) for amount in amounts]
+    return asked
 
 
 def _answered(curves: Sequence[Curve], asked: float | Budget) -> dict[str, Any]:
