@@ -11,6 +11,8 @@ Header = dict[str, Any]
 LENGTHS: Final = struct.Struct("<IQ")
 """Bytes of the header and of the payload."""
 LONGEST_HEADER: Final = 1 << 16
+COMPILED: Final = "compiled"
+"""Folder of compilers' caches in a session's work folder."""
 NO_DEVICE: Final = "no device: "
 """Start of the server's first message if torch cannot use the device."""
 

@@ -1,15 +1,17 @@
-"""One session with submitted code, in a process of its own: train once, or answer questions about tokens."""
+"""One session with submitted code, in a process of its own: train once, or answer questions."""
 
 from __future__ import annotations
 
 import base64
 import io
 import json
+import math
 import mmap
 import os
 import resource
 import socket
 import sys
+import tarfile
 import traceback
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +22,7 @@ import torch
 from torch import nn
 
 from referee import channel, contract, ranks
+from referee.channel import COMPILED
 
 LONGEST_TEXT = 4000
 """Characters of an error that are reported."""
@@ -44,12 +47,16 @@ def run(connection: socket.socket, gate: socket.socket, output: int, work: str, 
         for stream in (sys.stdout, sys.stderr):  # the process is killed at its end, without a flush
             cast(io.TextIOWrapper, stream).reconfigure(line_buffering=True)
         order, files = channel.receive(connection)
+        _, compiled = channel.receive(connection)
         _limit(order["limits"], isolated)
         os.chdir(work)
         folder = Path(work, "submission")
         for name, text in json.loads(files).items():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_bytes(base64.b64decode(text))
+        if compiled:
+            with tarfile.open(fileobj=io.BytesIO(compiled)) as archive:
+                archive.extractall(work, filter="data")
         task = contract.Task(**order["task"])
         training = order["role"] == "train"
         if (count := order["ranks"]) and training:
@@ -65,16 +72,21 @@ def run(connection: socket.socket, gate: socket.socket, output: int, work: str, 
         if rank.number == 0:
             channel.send(connection, {"kind": "built"}, _state(model) if training else b"")
         if training:
-            shards = _shards(rank)
+            if rank.number == 0:
+                channel.send(connection, {"kind": "compiled"}, _compiled(work))
+            data = _shards(rank, Path(work, "data"))
+            if task.classes:  # records of a class and an image
+                records = data[0].reshape(-1, 1 + math.prod(task.shape))
+                data = [records[:, 1:].reshape(-1, *task.shape), records[:, 0]]
             stage = "training"
-            model = contract.trained(module, model, task, shards)
+            model = contract.trained(module, model, task, data)
             rank.meet()
             if rank.number == 0:
                 channel.send(connection, {"kind": "trained"}, _state(model))
             connection.recv(1)  # until the referee ends this process
         else:
             stage = "answers"
-            _answer(connection, model, task)
+            _answer(connection, model, task.device, order["shapes"])
     except BaseException as error:
         lines = traceback.format_exception_only(error)[-1].strip()
         place = traceback.extract_tb(error.__traceback__)[-1]
@@ -104,9 +116,22 @@ def _state(model: nn.Module) -> memoryview:
     return file.getbuffer()
 
 
-def _shards(rank: ranks.Rank) -> list[np.ndarray[Any, Any]]:
-    """Wait for the clock's start and return the training data, mapped read-only."""
+def _compiled(work: str) -> memoryview:
+    """Return the folder of compilers' caches as it is before the clock, when no data were here that it could carry."""
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w") as archive:
+        if os.path.isdir(folder := os.path.join(work, COMPILED)):
+            archive.add(folder, COMPILED)
+    return file.getbuffer()
+
+
+def _shards(rank: ranks.Rank, folder: Path) -> list[np.ndarray[Any, Any]]:
+    """Wait for the clock's start and return the training data, mapped read-only; they are also files of `folder`."""
     text, descriptors, _, _ = socket.recv_fds(rank.gate, 1 << 20, 250)
+    if rank.number == 0:  # it has them before the others
+        folder.mkdir(exist_ok=True)
+        for number, descriptor in enumerate(descriptors):
+            (folder / f"train_{number:06}.bin").symlink_to(f"/proc/{os.getpid()}/fd/{descriptor}")
     for other in rank.others:
         socket.send_fds(other, [text], descriptors)
     shards = []
@@ -116,22 +141,26 @@ def _shards(rank: ranks.Rank) -> list[np.ndarray[Any, Any]]:
     return shards
 
 
-def _answer(connection: socket.socket, model: nn.Module, task: contract.Task) -> None:
-    """Load the weights and answer questions until the referee ends this process."""
+def _answer(connection: socket.socket, model: nn.Module, device: str, shapes: list[list[int]]) -> None:
+    """Load the weights and answer questions until the referee ends this process; `shapes` are those of a row of a
+    question and of its answer."""
     _, state = channel.receive(connection)
     model.load_state_dict(torch.load(io.BytesIO(state), weights_only=True))
-    model.to(task.device).eval()
+    model.to(device).eval()
+    kind = torch.int64 if len(shapes[0]) == 1 else torch.uint8
     channel.send(connection, {"kind": "loaded"})
     while True:
-        question, text = channel.receive(connection)
-        tokens = torch.frombuffer(text, dtype=torch.int64).reshape(question["rows"], -1).to(task.device)
-        values, normalised = contract.answered(model, tokens, task.vocabulary)
+        question, content = channel.receive(connection)
+        rows = question["rows"]
+        inputs = torch.frombuffer(content, dtype=kind).reshape(rows, *shapes[0]).to(device)
+        values, normalised = contract.answered(model, inputs, (rows, *shapes[1]))
         channel.send(connection, {"kind": "computed"})
         asks, places = channel.receive(connection)  # not before: the model does not know where it is asked
-        positions = torch.frombuffer(places, dtype=torch.int64).reshape(len(tokens), -1).to(task.device)
+        positions = torch.frombuffer(places, dtype=torch.int64).reshape(rows, -1).to(device)
+        values = values.reshape(rows, -1, values.shape[-1])  # an image has one position
         if asks["kind"] == "targets":
             losses = nn.functional.cross_entropy(values.mT.float(), positions, reduction="none")
             channel.send(connection, {"kind": "answer"}, losses.cpu().contiguous().numpy().tobytes())
             continue
-        asked = values.gather(1, positions[..., None].expand(-1, -1, task.vocabulary)).float().cpu().contiguous()
+        asked = values.gather(1, positions[..., None].expand(-1, -1, values.shape[-1])).float().cpu().contiguous()
         channel.send(connection, {"kind": "answer", "log": normalised}, asked.numpy().tobytes())

@@ -1,4 +1,4 @@
-"""Contract of a submission: `submission.py` with `build(task)` and `train(model, task, shards)`."""
+"""Contract of a submission: `submission.py` with `build(task)` and `train(model, task, data)`."""
 
 from __future__ import annotations
 
@@ -19,20 +19,24 @@ LOG_PROBABILITIES: Final = "log_probabilities"
 """Value of the model's attribute `output` if it returns normalised log-probabilities in place of logits."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Task:
     """Task as a submission sees it; it has neither validation data nor the clock.
 
     Attributes:
-        vocabulary: number of token ids; a model returns as many logits per position.
-        context: longest row of tokens that the model is asked about.
+        vocabulary: of text, number of token ids; a model returns as many logits per position.
+        context: of text, longest row of tokens that the model is asked about.
+        classes: of images, number of classes; a model returns as many logits per image.
+        shape: of images, channels, height and width.
         device: torch's name of the device.
         seed: seed to use; it differs from run to run.
         budget_seconds: time from `train`'s call until its weights have been received; one that takes longer is ended.
     """
 
-    vocabulary: int
-    context: int
+    vocabulary: int = 0
+    context: int = 0
+    classes: int = 0
+    shape: tuple[int, ...] = ()
     device: str
     seed: int
     budget_seconds: float
@@ -65,27 +69,27 @@ def built(module: ModuleType, task: Task) -> nn.Module:
     return _module(cast(Callable[[Task], object], module.build)(task), "build")
 
 
-def trained(module: ModuleType, model: nn.Module, task: Task, shards: list[Any]) -> nn.Module:
-    """Return the model that `train(model, task, shards)` returns, or `model`, trained in place, if it returns None.
+def trained(module: ModuleType, model: nn.Module, task: Task, data: list[Any]) -> nn.Module:
+    """Return the model that `train(model, task, data)` returns, or `model`, trained in place, if it returns None.
 
     Raises:
         ContractError: it returned something else.
     """
-    result = module.train(model, task, shards)
+    result = module.train(model, task, data)
     return model if result is None else _module(result, "train")
 
 
-def answered(model: nn.Module, tokens: Tensor, vocabulary: int) -> tuple[Tensor, bool]:
-    """Return logits of `tokens`, (batch, context) int64, as (batch, context, vocabulary), and True if they are
-    log-probabilities. Raises ContractError if the shape or type of the result differs."""
+def answered(model: nn.Module, inputs: Tensor, shape: tuple[int, ...]) -> tuple[Tensor, bool]:
+    """Return logits, of `shape`, and True if they are log-probabilities. Raises ContractError if the shape or type of
+    the result differs."""
     with torch.inference_mode():
-        result: object = model(tokens)
+        result: object = model(inputs)
     if type(result) is not Tensor:  # another class could compute when it is read, and know what is read
         raise ContractError(f"the model returned {type(result).__name__}, not a plain tensor of logits")
-    if result.shape != (*tokens.shape, vocabulary) or not result.is_floating_point():
+    if result.shape != shape or not result.is_floating_point():
         raise ContractError(
-            f"the model returned {tuple(result.shape)} {result.dtype}, not floating-point logits of shape "
-            f"{(*tokens.shape, vocabulary)}; cut a padded vocabulary in the adapter"
+            f"the model returned {tuple(result.shape)} {result.dtype}, not floating-point logits of shape {shape}; cut "
+            "a padded vocabulary in the adapter"
         )
     return result, getattr(model, "output", "logits") == LOG_PROBABILITIES
 

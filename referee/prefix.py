@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from referee.probes import LEAKED_NATS, Measured, Questions
+from referee.probes import LEAKED, Measured, Questions
 from referee.sandbox import Shard
 from referee.token_files import Windows, read
 from referee.verdict import Finding
@@ -48,5 +48,7 @@ def judged(claimed: NDArray[np.float32], chosen: NDArray[np.int64], checked: Win
     off = float(np.abs(same - measured.losses).max())
     loss = float(claimed.mean(dtype=np.float64))
     text = f"loss {loss:.4f} over the first {claimed.size:,} tokens; full answers to {len(chosen)} of its rows differ "
-    text += f"by {off:.2g} nats, of {LEAKED_NATS} allowed"
-    return Finding("prefix", bool(off <= LEAKED_NATS), text, {"loss": loss, "tokens": float(claimed.size), "off": off})
+    text += f"by {off:.2g} nats, of {LEAKED['loss']} allowed"
+    return Finding(
+        "prefix", bool(off <= LEAKED["loss"]), text, {"loss": loss, "tokens": float(claimed.size), "off": off}
+    )

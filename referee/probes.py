@@ -10,26 +10,29 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from referee.images import Images
 from referee.session import Limits, Session, Violation
 from referee.token_files import Windows
 
+Asked = Windows | Images
 Scores = NDArray[np.float64]
 NORMALISATION_TOLERANCE: Final = 1e-3
 """Largest distance of the logarithm of the sum of probabilities from 0."""
 PROBED_ROWS: Final = 16
 CUTS: Final = 2
 """Cuts of a row, each in a session of its own, after which the tokens are changed."""
-LEAKED_NATS: Final = 0.003
-"""Mean gain of the loss by sight of the next token, above which a model is refused; speed runs differ by 0.004."""
+LEAKED: Final = {"loss": 0.003, "accuracy": 0.003}
+"""Mean gain of the loss by sight of the next token, in nats, and share of images whose class changes with their order,
+above which a model is refused; speed runs differ by 0.004 nats, or by 0.0015."""
 
 
 class Questions:
-    """Give a session its weights, then ask about tokens.
+    """Give a session its weights, then ask about tokens or images.
 
     Attributes:
         row_seconds: time of a row in the fastest answer but the first.
@@ -64,13 +67,13 @@ class Questions:
             raise Violation("prefix", "losses that are not finite, or not one for each token")
         return found.reshape(targets.shape)
 
-    def ask(self, tokens: NDArray[np.int64], positions: NDArray[np.int64]) -> Scores:
+    def ask(self, inputs: NDArray[Any], positions: NDArray[np.int64]) -> Scores:
         """Return log-probabilities (rows, asked, vocabulary) of the token after each position, which the session learns
-        when it has computed all. Raises Violation if the answer is late, has numbers that are not finite, or claims a
-        wrong normalisation."""
+        when it has computed all, or of classes. Raises Violation if the answer is late, has numbers that are not
+        finite, or claims a wrong normalisation."""
         rows, asked = positions.shape
         started = time.monotonic()
-        self._session.tell({"rows": rows}, tokens.astype(np.int64).tobytes())
+        self._session.tell({"rows": rows}, inputs.tobytes())
         self._session.wait("computed", self._limits.answer_seconds)
         self._session.tell({"kind": "positions"}, positions.astype(np.int64).tobytes())
         size = rows * asked * self._vocabulary * 4
@@ -103,13 +106,15 @@ class Measured:
     """Losses of all rows, and some of the answers.
 
     Attributes:
-        losses: (rows,) mean loss of a row, in nats.
+        losses: (rows,) mean loss of a row, in nats; hits: (rows,) share of its positions at which the target has the
+            highest score.
         last: (probed rows, asked, vocabulary) answers to the last rows.
         at_cuts: (cuts, rows, vocabulary) float32 answers at the cuts.
         repeated: distance between two answers to one question; alone: of the first row alone and among others.
     """
 
     losses: NDArray[np.float64]
+    hits: NDArray[np.float64]
     last: Scores
     at_cuts: NDArray[np.float32]
     repeated: float
@@ -120,6 +125,10 @@ class Measured:
         """Return the mean loss, in nats."""
         return float(self.losses.mean())
 
+    def of(self, measure: str) -> NDArray[np.float64]:
+        """Return the "loss" or the "accuracy" of each row."""
+        return self.losses if measure == "loss" else self.hits
+
 
 @dataclass(frozen=True)
 class Probed:
@@ -127,9 +136,11 @@ class Probed:
 
     Attributes:
         distances: probe -> largest total variation distance of answers that should be equal.
-        gain: mean gain of the loss by sight of the true next token, in nats.
+        gain: mean gain of the loss by sight of the true next token, in nats; of images, the share that has
+            another class in another order.
         late_seconds: the least of the sessions' (`Questions.late_seconds`), since each has nothing but the weights;
             row_seconds: see there.
+        altered: of images, the answers about slightly altered ones.
     """
 
     measured: Measured
@@ -137,20 +148,24 @@ class Probed:
     gain: float
     late_seconds: float
     row_seconds: float
+    altered: Measured | None = None
 
 
-def draw_cuts(windows: Windows, count: int, draw: np.random.Generator) -> NDArray[np.int64]:
+def draw_cuts(windows: Asked, count: int, draw: np.random.Generator) -> NDArray[np.int64]:
     """Return `count` cuts of each row as (count, rows) indices of its positions, of which the context's last, after
-    which there is no text, is none."""
+    which there is no text, is none. Images have their only position, once."""
+    if isinstance(windows, Images):
+        return windows.positions.T
     asked, last = windows.positions.shape[1], windows.futures.shape[1] - 1
     return np.stack([draw.permutation(asked - (row[-1] == last))[:count] for row in windows.positions], axis=1)
 
 
-def measure(questions: Questions, windows: Windows, cuts: NDArray[np.int64], batch: int) -> Measured:
+def measure(questions: Questions, windows: Asked, cuts: NDArray[np.int64], batch: int) -> Measured:
     """Compute the loss of every row, asked in questions of `batch` rows, after a question about the first row alone;
     the first of `batch` rows is asked twice."""
-    inputs, positions, targets = windows.rows[:, :-1], windows.positions, windows.targets
+    inputs, positions, targets = windows.inputs, windows.positions, windows.targets
     losses: list[NDArray[np.float64]] = []
+    hits: list[NDArray[np.float64]] = []
     kept: list[NDArray[np.float32]] = []
     alone = questions.ask(inputs[:1], positions[:1])
     answer = earlier = questions.ask(inputs[:batch], positions[:batch])
@@ -160,12 +175,14 @@ def measure(questions: Questions, windows: Windows, cuts: NDArray[np.int64], bat
         if start == 0:
             repeated, apart = difference(answer, earlier), difference(answer[:1], alone)
         losses.append(-np.take_along_axis(answer, targets[rows][..., None], axis=-1)[..., 0].mean(axis=-1))
+        hits.append((answer.argmax(axis=-1) == targets[rows]).mean(axis=-1))
         kept.append(_at(answer, cuts[:, rows]).astype(np.float32))
-    return Measured(np.concatenate(losses), answer, np.concatenate(kept, axis=1), repeated, apart)
+    at_cuts = np.concatenate(kept, axis=1)
+    return Measured(np.concatenate(losses), np.concatenate(hits), answer, at_cuts, repeated, apart)
 
 
 def probe(
-    session: Callable[[], AbstractContextManager[Questions]], windows: Windows, cuts: NDArray[np.int64], batch: int
+    session: Callable[[], AbstractContextManager[Questions]], windows: Asked, cuts: NDArray[np.int64], batch: int
 ) -> Probed:
     """Ask all questions about one training's weights, in one session after another.
 
@@ -187,18 +204,23 @@ def probe(
             changed, twice, gain = _change(questions, windows, measured, cuts, cut, batch)
         late.append(questions.late_seconds)
         distance, repeated, gains = max(distance, changed), max(repeated, twice), [*gains, gain]
-    distances = {"determinism": repeated, "state": state, "rows": max(rows, measured.alone), "causality": distance}
-    return Probed(measured, distances, float(np.concatenate(gains).mean()), min(late), row)
+    altered, of_change = None, "causality"
+    if isinstance(windows, Images):
+        of_change = "order"
+        with session() as questions:
+            altered = measure(questions, windows.altered(), cuts, batch)
+    distances = {"determinism": repeated, "state": state, "rows": max(rows, measured.alone), of_change: distance}
+    return Probed(measured, distances, float(np.concatenate(gains).mean()), min(late), row, altered)
 
 
-def _repeat(questions: Questions, windows: Windows, last: Scores) -> tuple[float, float]:
+def _repeat(questions: Questions, windows: Asked, last: Scores) -> tuple[float, float]:
     """Ask one of the last rows alone, then all of them, which were a session's last question, then half with others.
 
     Returns:
         tuple: distances of answers as a session's first and as its last, and of rows alone and among other rows.
     """
     count, half = len(last), len(last) // 2
-    rows, positions = windows.rows[-count:, :-1], windows.positions[-count:]
+    rows, positions = windows.inputs[-count:], windows.positions[-count:]
     alone = slice(half, half + 1)
     apart = difference(questions.ask(rows[alone], positions[alone]), last[alone])
     first = difference(questions.ask(rows, positions), last)
@@ -207,30 +229,32 @@ def _repeat(questions: Questions, windows: Windows, last: Scores) -> tuple[float
 
 
 def _change(
-    questions: Questions, windows: Windows, measured: Measured, cuts: NDArray[np.int64], cut: int, batch: int
+    questions: Questions, windows: Asked, measured: Measured, cuts: NDArray[np.int64], cut: int, batch: int
 ) -> tuple[float, float, NDArray[np.float64]]:
-    """Ask what `measure` asked, in the same order and form, with other text after cut number `cut` of each row.
+    """Ask what `measure` asked, in the same form, with other text after cut number `cut` of each row and in the same
+    order, or images in another order.
 
     The session never sees a row whole, so that neither its state nor the number of the question tells it apart.
 
     Returns:
         tuple: the largest distance between answers at the cuts, that of two answers to one question, and (rows,) the
-        gain of the loss at the cuts, in nats, by sight of the true next token.
+        gain of the loss at the cuts, in nats, by sight of the true next token, or 1 for an image of another class.
     """
-    of_rows = cuts[cut]
-    ends = np.take_along_axis(windows.positions, of_rows[:, None], axis=1)
-    others = np.roll(windows.futures, cut, axis=0)
-    inputs = np.where(np.arange(others.shape[1]) > ends, others, windows.rows[:, :-1])
-    targets = np.take_along_axis(windows.targets, of_rows[:, None], axis=1)
+    inputs, order = windows.changed(cuts[cut], cut)
+    of_rows, positions, before = cuts[cut][order], windows.positions[order], measured.at_cuts[cut][order]
+    targets = np.take_along_axis(windows.targets[order], of_rows[:, None], axis=1)
     worst, gains, answers = 0.0, [], []
     for rows in [slice(1), slice(batch), *(slice(start, start + batch) for start in range(0, len(inputs), batch))]:
-        (answer,) = _at(questions.ask(inputs[rows], windows.positions[rows]), of_rows[None, rows])
+        (answer,) = _at(questions.ask(inputs[rows], positions[rows]), of_rows[None, rows])
         answers.append(answer)
-        whole = measured.at_cuts[cut, rows].astype(np.float64)
+        whole = before[rows].astype(np.float64)
         worst = max(worst, difference(answer, whole))
+        if isinstance(windows, Images):  # the accuracy has the highest score only, however near the others are
+            gains.append((answer.argmax(axis=-1) != whole.argmax(axis=-1)).astype(np.float64))
+            continue
         likely = np.exp([np.take_along_axis(scores, targets[rows], axis=-1)[:, 0] for scores in (whole, answer)])
-        gains.append(np.diff(np.log(np.maximum(likely, 1e-12)), axis=0)[0])
-    return worst, difference(*answers[1:3]), -np.concatenate(gains[2:])
+        gains.append(-np.diff(np.log(np.maximum(likely, 1e-12)), axis=0)[0])
+    return worst, difference(*answers[1:3]), np.concatenate(gains[2:])
 
 
 def _at(answer: Scores, cuts: NDArray[np.int64]) -> Scores:

@@ -18,10 +18,11 @@ import numpy as np
 
 from judging.ground.errors import UsageError
 from referee import contents, prefix, probes, training_time
-from referee.probes import LEAKED_NATS, Measured, Probed, Questions
+from referee.images import ImageFiles, Images
+from referee.probes import LEAKED, Measured, Probed, Questions
 from referee.sandbox import Sandbox, readable
 from referee.session import Limits, Session, Violation
-from referee.token_files import MOST_IDS, Windows, read, renumbered, shards, windows
+from referee.token_files import Text, Windows, read
 from referee.training_time import Allowance, TrainingTime
 from referee.verdict import Finding, Verdict
 
@@ -34,18 +35,19 @@ DISTANCES: Final = {
     "state": "answers as a session's first and as its last",
     "rows": "a row's answers alone and among other rows",
     "causality": "answers before changed tokens",
+    "order": "answers about images in another order",
 }
 """Probe -> answers whose total variation distance it judges."""
-WITH: Final = {"real": "", "planted": " (renumbered tokens)"}
-FEW_TOKENS: Final = 4
-"""Times as many tokens as were asked: a training on fewer is named in the verdict."""
+FEW: Final = 4
+"""Times as many tokens or images as were asked: a training on fewer is named in the verdict."""
 UNCACHED: Final = (
     "the system's files do not fit into half of the free memory: a session can leave notes for a later one by reading "
     "them"
 )
 UNTRAINED_ROWS: Final = 16
 UNTRAINED_NATS: Final = 0.05
-"""Nats by which an untrained model may be better than equal probabilities."""
+UNTRAINED_ACCURACY: Final = 0.15
+"""By how much an untrained model may be better than equal probabilities."""
 
 
 @dataclass(frozen=True)
@@ -53,21 +55,23 @@ class Examination:
     """Settings of an examination.
 
     Attributes:
-        vocabulary, context, device, threads: the task, as the submission gets it.
+        vocabulary, context, classes, device, threads: the task, as the submission gets it; classes are those of images,
+            and 0 for text, which has the other two.
         ranks: processes of a training, as torchrun starts them; 0 for one without torchrun's environment.
         limits: limits of time, memory and size.
-        rows: largest number of rows of validation tokens.
+        rows: largest number of rows of validation tokens, or of images.
         tolerance: largest total variation distance between answers that should be equal.
-        margin: nats by which the loss with renumbered tokens may differ; time_ratio: factor by which the time may be
-            longer, beyond time_grace seconds.
+        margin: nats, or share of the images, by which the loss with renumbered tokens or the accuracy on disguised or
+            altered images may differ; time_ratio: factor by which the time may be longer, beyond time_grace seconds.
         prefix: first tokens of the validation text whose loss is reported too, as the speed runs do; 0 for none.
-        target: loss to reach, in nats; None for no target.
+        target: loss to reach, in nats, or accuracy; None for no target.
         fixed: token ids that keep their numbers, such as the one between documents.
         seed: seed of questions, renumbering and of the seeds that the submission gets.
     """
 
-    vocabulary: int
-    context: int
+    vocabulary: int = 0
+    context: int = 0
+    classes: int = 0
     device: str = "cpu"
     threads: int = 1
     ranks: int = 0
@@ -125,25 +129,21 @@ class Referee:
         for seen in [Path("/usr"), *readable()]:
             if isolated and validation.resolve().is_relative_to(seen):
                 raise UsageError(f"{validation} is in {seen}, which submissions can read; move it. Nothing was run.")
-        if settings.vocabulary > MOST_IDS:
-            text = f"at most {MOST_IDS:,} can be asked about, since an answer has a number for each id"
-            raise UsageError(f"--vocabulary {settings.vocabulary:,}: {text}. Nothing was run.")
-        if beyond := [str(token) for token in settings.fixed if token >= settings.vocabulary]:
-            text = f"there are {settings.vocabulary} ids, 0 to {settings.vocabulary - 1}. Nothing was run."
-            raise UsageError(f"--fixed {' and '.join(beyond)}: {text}")
+        self._compiled = b""
         self._draw = draw = np.random.default_rng(settings.seed)
-        free = np.setdiff1d(np.arange(settings.vocabulary), settings.fixed)
-        self.numbers = np.arange(settings.vocabulary)
-        self.numbers[free] = draw.permutation(free)
-        real, self.validation = shards(train, "train"), shards(validation, "val")
-        if both := [shard.path for shard in real if any(shard.path.samefile(other.path) for other in self.validation)]:
+        self.data: Text | ImageFiles = (
+            ImageFiles(train, validation, settings.classes, settings.rows, draw)
+            if settings.classes
+            else Text(train, validation, settings.vocabulary, settings.context, settings.rows, draw, settings.fixed)
+        )
+        hidden = [shard.path for shard in self.data.validation]
+        if both := [shard.path for shard in self.data.train if any(map(shard.path.samefile, hidden))]:
             raise UsageError(f"{both[0]} is in the training and in the validation data. Nothing was run.")
-        self._windows()  # raises before the copy is made
-        numbers = {"real": np.arange(settings.vocabulary), "planted": self.numbers}
-        order = draw.permutation(sorted(numbers))
+        order = draw.permutation(["planted", "real"])
         self._copies = {str(kind): f"copy{number}_" for number, kind in enumerate(order)}
         with tempfile.TemporaryDirectory(prefix="timedrun_referee_", dir=folder) as place:
-            data = {name: renumbered(real, numbers[kind], Path(place), name) for kind, name in self._copies.items()}
+            of = Path(place)
+            data = {name: self.data.copies(of, name, planted=kind == "planted") for kind, name in self._copies.items()}
             limit = settings.limits.work_bytes
             self.sandbox = Sandbox(data, device=settings.device, work_bytes=limit, isolated=isolated)
         self.sandbox.wait()  # without the copies, which the server has open: a referee that is killed leaves none
@@ -159,10 +159,11 @@ class Referee:
     def examine(self, files: dict[str, bytes]) -> Verdict:
         """Examine a submission's files (`contents.read`); a breach of a rule that leaves nothing to ask ends it."""
         limits = self.settings.limits
-        verdict = Verdict(contents.digest(files), self.sandbox.isolated)
-        validation = map(read, self.validation)
-        items = limits.literal_items
-        finding = contents.examine(files, code_bytes=limits.code_bytes, literal_items=items, validation=validation)
+        measure = self.data.measure
+        verdict = Verdict(contents.digest(files), self.sandbox.isolated, measure=measure)
+        known = map(read, self.data.validation) if isinstance(self.data, Text) else ()
+        most = {"code_bytes": limits.code_bytes, "literal_items": limits.literal_items}
+        finding = contents.examine(files, **most, validation=known, measure=measure)
         verdict.findings.append(finding)
         if self.sandbox.isolated and not self.sandbox.cached:
             verdict.findings.append(Finding("sandbox", True, UNCACHED))
@@ -173,18 +174,8 @@ class Referee:
                 verdict.findings.append(Finding(violation.probe, False, violation.reason))
         return verdict
 
-    def _windows(self) -> Windows:
-        settings = self.settings
-        return windows(
-            self.validation,
-            context=settings.context,
-            vocabulary=settings.vocabulary,
-            count=settings.rows,
-            numbers_per_row=1 << 21,
-            seed=int(self._draw.integers(1 << 31)),
-        )
-
     def _examine(self, files: dict[str, bytes], verdict: Verdict) -> None:
+        measure, self._compiled = self.data.measure, b""  # of this submission alone
         names = [*self._copies]
         self._draw.shuffle(names)  # the submission cannot know which of its runs counts
         trained = {name: self._train(files, name, verdict) for name in names}
@@ -197,10 +188,10 @@ class Referee:
         text = f"at work at {busy:.0%} of the looks after the weights were received, of {BUSY_SHARE:.0%} allowed"
         add(Finding("hand-over", busy <= BUSY_SHARE, text, {"share": busy}))
 
-        rows = self._windows()  # of each examination: the error of this sample is in the spread of several
-        batch = probes.question_rows(rows.positions.shape[1], self.settings.vocabulary)
+        of_kind = self.data.questions(self._draw)  # anew: the error of this sample is in the spread of several
+        rows = of_kind["real"]
+        batch = probes.question_rows(rows.positions.shape[1], self.data.choices)
         cuts = probes.draw_cuts(rows, probes.CUTS, self._draw)
-        of_kind = {"real": rows, "planted": rows.renumbered(self.numbers)}
         probed: dict[str, Probed] = {}
         earlier = len(verdict.findings)
         for name in names:
@@ -210,18 +201,27 @@ class Referee:
             probed[name] = probes.probe(session, of_kind[name], cuts, batch)
             finite(probed[name].measured)
             verdict.findings[earlier:] = self._held(probed, 0.1 * real.time.seconds)
-        few = Windows(rows.rows[:UNTRAINED_ROWS], rows.positions[:UNTRAINED_ROWS], rows.futures[:UNTRAINED_ROWS])
+        few = rows.first(UNTRAINED_ROWS)
+        uniform, chance = math.log(self.data.choices), 1 / self.data.choices
         with self._questions(files, trained[names[0]].untrained, verdict) as questions:
-            untrained = probes.measure(questions, few, cuts[:, :UNTRAINED_ROWS], batch).loss
-        uniform = math.log(self.settings.vocabulary)
-        text = f"loss {untrained:.4f} before training; equal probabilities have {uniform:.4f}"
-        add(Finding("untrained", untrained >= uniform - UNTRAINED_NATS, text, {"loss": untrained}))
+            untrained = probes.measure(questions, few, cuts[:, : len(few.inputs)], batch)
+        text = f"loss {untrained.loss:.4f} before training; equal probabilities have {uniform:.4f}"
+        passed = untrained.loss >= uniform - UNTRAINED_NATS
+        if measure == "accuracy":
+            passed &= (accuracy := float(untrained.hits.mean())) <= chance + UNTRAINED_ACCURACY
+            text += f"; accuracy {accuracy:.4f}, of {chance + UNTRAINED_ACCURACY:.4f} allowed"
+        add(Finding("untrained", passed, text, {"loss": untrained.loss}))
         if verdict.failed:
             return
         ours, theirs = probed["real"].measured, probed["planted"].measured
-        add(Finding("answers", True, f"{len(ours.losses)} rows, loss {ours.loss:.4f}", {"loss": ours.loss}))
+        text, numbers = f"{len(ours.losses)} rows, loss {ours.loss:.4f}", {"loss": ours.loss}
+        if isinstance(rows, Images):
+            numbers |= {"known": float(rows.known.sum()), "accuracy_of_others": float(theirs.hits[~rows.known].mean())}
+            text = f"{len(ours.hits)} images, accuracy {ours.hits.mean():.4f}; {rows.known.sum()} have a near-duplicate"
+            text += f" in training; disguised, the others have {numbers['accuracy_of_others']:.4f}"
+        add(Finding("answers", True, text, numbers))
         add(Finding("normalisation", True, "computed by the referee"))
-        self._compare(ours, theirs, verdict)
+        add(self._near(ours, theirs, "planted data", f"with {self.data.changed}"))
 
         def again() -> tuple[TrainingTime, TrainingTime]:
             self._draw.shuffle(names)
@@ -229,61 +229,75 @@ class Referee:
             return times["planted"], times["real"]
 
         allowance = Allowance(self.settings.time_ratio, self.settings.time_grace)
-        add(training_time.judged(allowance, (planted.time, real.time), again))
+        add(training_time.judged(allowance, (planted.time, real.time), again, self.data.changed))
         # The result is that of the run in which nothing cached could help; what it does when it is loaded is training.
         verdict.train_seconds, verdict.loss = planted.time.seconds + probed["planted"].late_seconds, theirs.loss
-        tokens = planted.time.seconds / (3 * probed["planted"].row_seconds) * self.settings.context
-        if tokens < FEW_TOKENS * rows.rows.size:
+        trained_on = planted.time.seconds / (3 * probed["planted"].row_seconds)
+        if trained_on < FEW * len(rows.inputs):
             verdict.remark = (
                 "before the hand-over it trained for so short a time that, at the speed of its answers, about "
-                f"{tokens:,.0f} tokens can have passed forward and back: a table of counts, or one that was brought "
-                "along; read the script"
+                f"{trained_on * self.data.units:,.0f} {self.data.unit} can have passed forward and back: a table of "
+                "counts, or one that was brought along; read the script"
             )
-        if self.settings.prefix:
+        if self.settings.prefix and isinstance(self.data, Text) and isinstance(windows := of_kind["planted"], Windows):
             session = partial(self._questions, files, planted.weights, verdict)
-            all_rows = self.numbers[prefix.first_rows(self.validation, self.settings.context, self.settings.prefix)]
+            first = prefix.first_rows(self.data.validation, self.data.units, self.settings.prefix)
+            all_rows = self.data.numbers[first]
             with session() as questions:
                 claimed = prefix.losses(questions, all_rows, batch)
-            chosen, checked = prefix.sample(all_rows, of_kind["planted"], self._draw)
+            chosen, checked = prefix.sample(all_rows, windows, self._draw)
             full = probes.probe(session, checked, probes.draw_cuts(checked, probes.CUTS, self._draw), batch)
             held = self._held({"planted": full}, 0.1 * real.time.seconds)
             verdict.findings += [finding for finding in held if not finding.passed]
             add(prefix.judged(claimed, chosen, checked, full.measured))
-        verdict.standard_error = float(theirs.losses.std(ddof=1) / math.sqrt(len(theirs.losses)))
+        quality, least, sign = verdict.loss, uniform, 1
+        if measure == "accuracy":
+            quality = verdict.accuracy = float(theirs.hits.mean())
+            least, sign = chance, -1
+        verdict.standard_error = float(theirs.of(measure).std(ddof=1) / math.sqrt(len(theirs.losses)))
         if (target := self.settings.target) is not None:
-            text = f"loss {verdict.loss:.4f} +- {verdict.standard_error:.4f}, target {target:.4f}"
-            add(Finding("target", verdict.loss <= target, text, {"loss": verdict.loss}))
-        elif verdict.loss >= uniform:
-            text = f"loss {verdict.loss:.4f}, no better than before training: equal probabilities have {uniform:.4f}"
-            add(Finding("target", False, text, {"loss": verdict.loss}))
+            text = f"{measure} {quality:.4f} +- {verdict.standard_error:.4f}, target {target:.4f}"
+            add(Finding("target", sign * quality <= sign * target, text, {measure: quality}))
+        elif sign * quality >= sign * least:
+            text = f"{measure} {quality:.4f}, no better than before training: equal probabilities have {least:.4f}"
+            add(Finding("target", False, text, {measure: quality}))
 
     def _held(self, probed: dict[str, Probed], more_seconds: float) -> list[Finding]:
         """Return the findings on the answers of each training's weights, of each probe the worst; late work may take
         `more_seconds` beyond its limit."""
         tolerance, findings = self.settings.tolerance, []
-        kinds = [kind for kind in WITH if kind in probed]
-        for name, what in DISTANCES.items():
+        which = {"real": "", "planted": f" ({self.data.changed})"}
+        kinds = [kind for kind in which if kind in probed]
+        for name in probed[kinds[0]].distances:
             kind = max(kinds, key=lambda kind: probed[kind].distances[name])
             value = probed[kind].distances[name]
-            text = f"{what} differ by {value:.2g} in total variation{WITH[kind]}, of {tolerance:g} allowed"
+            text = f"{DISTANCES[name]} differ by {value:.2g} in total variation{which[kind]}, of {tolerance:g} allowed"
             findings.append(Finding(name, value <= tolerance, text, {"distance": value, "tolerance": tolerance}))
         kind = max(kinds, key=lambda kind: probed[kind].gain)
         gain = probed[kind].gain
-        text = f"sight of the next token lowers the loss by {gain:.2g} nats{WITH[kind]}, of {LEAKED_NATS} allowed"
-        findings.append(Finding("causality", gain <= LEAKED_NATS, text, {"gain_nats": gain}))
+        name, text = "causality", f"sight of the next token lowers the loss by {gain:.2g} nats"
+        if self.data.measure == "accuracy":
+            name, text = "order", f"{gain:.2%} of the images have another class in another order"
+        allowed = LEAKED[self.data.measure]
+        text += f"{which[kind]}, of {allowed} allowed"
+        findings.append(Finding(name, gain <= allowed, text, {f"gain_{self.data.scale}": gain}))
+        for kind, of in probed.items():
+            if of.altered is not None:
+                findings.append(
+                    self._near(of.measured, of.altered, "altered images", f"of altered images{which[kind]}")
+                )
         late = max(one.late_seconds for one in probed.values())
         allowed = self.settings.limits.late_seconds + more_seconds
         text = f"{late:.2f} s to the first answer, beyond a later answer's time, of {allowed:.2f} s allowed"
         return [*findings, Finding("late work", late <= allowed, text, {"seconds": late})]
 
-    def _compare(self, ours: Measured, theirs: Measured, verdict: Verdict) -> None:
-        """Add the finding on the loss with renumbered tokens."""
-        more = theirs.loss - ours.loss
-        noise = float(np.std(theirs.losses - ours.losses, ddof=1)) / math.sqrt(len(ours.losses))
-        allowed = self.settings.margin + 3 * noise
-        text = f"loss {theirs.loss:.4f} with renumbered tokens: {more:+.4f}, of {allowed:.4f} allowed"
-        passed = abs(more) <= allowed
-        verdict.findings.append(Finding("planted data", passed, text, {"more_nats": more, "allowed": allowed}))
+    def _near(self, ours: Measured, theirs: Measured, name: str, where: str) -> Finding:
+        """Return the finding that the quality differs by no more than the margin and three errors of the difference."""
+        values, others = (of.of(self.data.measure) for of in (ours, theirs))
+        more = float(np.mean(others - values))
+        allowed = self.settings.margin + 3 * float(np.std(others - values, ddof=1)) / math.sqrt(len(values))
+        text = f"{self.data.measure} {others.mean():.4f} {where}: {more:+.4f}, of {allowed:.4f} allowed"
+        return Finding(name, abs(more) <= allowed, text, {f"more_{self.data.scale}": more, "allowed": allowed})
 
     @contextmanager
     def _session(self, files: dict[str, bytes], role: str, verdict: Verdict) -> Iterator[Session]:
@@ -291,12 +305,13 @@ class Referee:
         limits = settings.limits
         order: dict[str, Any] = {"role": role, "threads": settings.threads, "ranks": settings.ranks}
         seed = int(self._draw.integers(1 << 31))
-        task = {"vocabulary": settings.vocabulary, "context": settings.context, "device": settings.device, "seed": seed}
+        task = self.data.task | {"device": settings.device, "seed": seed}
         order["task"] = task | {"budget_seconds": limits.budget_seconds}
-        order["limits"] = asdict(limits)
+        order |= {"limits": asdict(limits), "shapes": self.data.shapes}
         text = json.dumps({name: base64.b64encode(text).decode() for name, text in files.items()}).encode()
         with Session(self.sandbox, limits, (order, text)) as session:
             try:
+                session.tell({"kind": "compiled"}, self._compiled)
                 yield session
             finally:
                 session.drain()
@@ -308,6 +323,8 @@ class Referee:
         started = time.monotonic()
         with self._session(files, "train", verdict) as session:
             _, untrained = session.wait("built", limits.prepare_seconds, limits.weights_bytes)
+            _, compiled = session.wait("compiled", limits.prepare_seconds, 2 * limits.work_bytes)
+            self._compiled = self._compiled or bytes(compiled)
             session.stage = "training"
             load = session.load()
             released = time.monotonic()
@@ -322,4 +339,4 @@ class Referee:
     @contextmanager
     def _questions(self, files: dict[str, bytes], weights: bytearray, verdict: Verdict) -> Iterator[Questions]:
         with self._session(files, "answer", verdict) as session:
-            yield Questions(session, self.settings.limits, weights, self.settings.vocabulary)
+            yield Questions(session, self.settings.limits, weights, self.data.choices)

@@ -25,7 +25,7 @@ from typing import Any, Final, Self
 import psutil
 
 from judging.ground.errors import TimedrunError, UsageError
-from referee.channel import NO_DEVICE
+from referee.channel import COMPILED, NO_DEVICE
 
 TOOLS: Final = ("unshare", "mount", "umount", "pivot_root", "sh")
 PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -159,6 +159,8 @@ class Sandbox:
         environment = {"PATH": PATH, "HOME": work, "TMPDIR": work, "USER": "referee", "LANG": "C.UTF-8"}
         environment |= {"PYTHONPATH": os.fspath(PACKAGE.parent), "PYTHONDONTWRITEBYTECODE": "1"}
         environment["VIRTUAL_ENV"] = sys.prefix
+        for cache in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "TORCH_EXTENSIONS_DIR"):
+            environment[cache] = os.path.join(work, COMPILED, cache.partition("_")[0].lower())
         kept = ("CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH", "OMP_NUM_THREADS")
         environment |= {name: os.environ[name] for name in kept if name in os.environ}
         if isolated:

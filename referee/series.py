@@ -1,4 +1,4 @@
-"""Verdict on several examinations of one submission: the mean loss against the target, and the time's interval."""
+"""Verdict on several examinations of one submission: the mean quality against the target, and the time's interval."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Series:
 
     Args:
         verdicts: verdicts of the examinations that ended, without a target: up to the first with a breach.
-        target: loss in nats that the mean must reach with p < 0.01 by a one-sided t test; None for no target.
+        target: loss in nats, or accuracy, that the mean must reach with p < 0.01 by a one-sided t test; None for none.
         planned: number of examinations, of which an interruption can leave some; None for as many as there are.
     """
 
@@ -49,9 +49,14 @@ class Series:
         return len(self.verdicts) < (self.planned or 0)
 
     @property
-    def losses(self) -> list[float]:
-        """Return the validation loss of each finished examination, in nats."""
-        return [verdict.loss for verdict in self.finished if verdict.loss is not None]
+    def measure(self) -> str:
+        """Return what the submission is judged by."""
+        return self.verdicts[0].measure if self.verdicts else "loss"
+
+    @property
+    def qualities(self) -> list[float]:
+        """Return the validation loss, in nats, or the accuracy of each finished examination."""
+        return [verdict.quality for verdict in self.finished if verdict.quality is not None]
 
     @property
     def seconds(self) -> list[float]:
@@ -60,14 +65,14 @@ class Series:
 
     @cached_property
     def test(self) -> TargetTest | NotTestable | None:
-        """Return the test of the mean loss against the target, None without a target and where runs are missing.
+        """Return the test of the mean against the target, None without a target and where runs are missing.
 
-        There is none of equal losses either, such as those of a submission that does not use its seed.
+        There is none of equal values either, such as those of a submission that does not use its seed.
         """
         if self.target is None or self.breach or self.unfinished:
             return None
         try:
-            return target_test(self.losses, self.target, higher_is_better=False)
+            return target_test(self.qualities, self.target, higher_is_better=self.measure == "accuracy")
         except NotTestable as error:
             return error
 
@@ -76,7 +81,7 @@ class Series:
         """Return why the target is not reached; empty if it is reached or not tested."""
         if self.target is None:
             missed = (finding.reason for verdict in self.finished for finding in verdict.failed)
-            return next(missed, "")  # a loss worse than that of equal probabilities
+            return next(missed, "")  # worse than equal probabilities
         test = self.test
         if isinstance(test, NotTestable):
             return str(test)
@@ -105,7 +110,7 @@ class Series:
         where = "" if all(verdict.isolated for verdict in self.verdicts) else "; NOT ISOLATED"
         count = len(self.finished)
         runs = f"{count} run{'s' * (count != 1)}"
-        measured = f"mean loss {_mean(self.losses, 4)} in {_mean(self.seconds, 2)} s of training, {runs}"
+        measured = f"mean {self.measure} {_mean(self.qualities, 4)} in {_mean(self.seconds, 2)} s of training, {runs}"
         if self.breach:
             others = f"; before: {measured}" if count else ""
             return f"run {self.verdicts.index(self.breach) + 1}: {self.breach.sentence}{others}"
@@ -124,7 +129,8 @@ class Series:
     def as_json(self) -> dict[str, Any]:
         """Return the verdict as JSON."""
         test = self._tested
-        shown = {"accepted": self.exit_code is ExitCode.OK, "losses": self.losses, "train_seconds": self.seconds}
+        shown = {"accepted": self.exit_code is ExitCode.OK, "train_seconds": self.seconds}
+        shown["losses" if self.measure == "loss" else "accuracies"] = self.qualities
         statistics = {"target": self.target, "p_t": test and test.p_t, "p_sign": test and test.p_sign}
         runs = [verdict.as_json() for verdict in self.verdicts]
         return {**shown, **statistics, "verdict": self.sentence, "runs": runs}
@@ -133,9 +139,9 @@ class Series:
         """Return a table of the finished runs, the probes of one that is not accepted, and the verdict."""
         rows = []
         for number, of in enumerate(self.finished, 1):
-            numbers = f"{number} {of.loss:.4f} {of.standard_error:.4f} {of.train_seconds:.2f}"
+            numbers = f"{number} {of.quality:.4f} {of.standard_error:.4f} {of.train_seconds:.2f}"
             rows.append([*numbers.split(), "undecided" if of.undecided else "pass"])
-        table = Table(["run", "loss", "standard error", "train s", "probes"], rows).lines(width)
+        table = Table(["run", self.measure, "standard error", "train s", "probes"], rows).lines(width)
         shown = self.breach or self.undecided
         return [*(table if rows else []), *(shown.lines(width)[:-1] if shown else [""]), self.sentence]
 

@@ -1,4 +1,4 @@
-"""Files of tokens: NumPy's .npy, and .bin as the GPT speed runs write them; windows; renumbered copies."""
+"""Text of an examination: files of tokens (.npy, or .bin as the GPT speed runs write), rows, renumbered copies."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from judging.ground import token_shard
-from judging.ground.errors import DataError
+from judging.ground.errors import DataError, UsageError
 from referee.sandbox import Shard
 
 Tokens = NDArray[Any]
 CHUNK: Final = 1 << 22
 MOST_IDS: Final = 1 << 22
 """Token ids of a vocabulary: an answer has a number for each of them, at eight positions in each of four rows."""
+NUMBERS_PER_ROW: Final = 1 << 21
+"""Largest number of logits of a row."""
 
 
 def shard(path: Path) -> Shard:
@@ -69,20 +71,24 @@ def read(place: Shard) -> Tokens:
 
 
 def renumbered(sources: Sequence[Shard], numbers: NDArray[np.int64], folder: Path, name: str) -> list[Shard]:
-    """Write copies of shards whose token t is `numbers[t]`: of the tokens alone and of no date, so that copies with
-    other numbers are equal in form. Raises DataError if a token is not in the vocabulary."""
+    """Write copies of shards whose token t is `numbers[t]`, with the header of the speed runs and of no date, so that
+    copies with other numbers are equal in form. Raises DataError if a token is not in the vocabulary."""
     copies = []
     for index, source in enumerate(sources):
         copy = folder / f"{name}{index}"
         tokens = read(source)
+        header = np.zeros(token_shard.HEADER_BYTES // 4, token_shard.HEADER_TYPE)
+        header[:3] = token_shard.MAGIC, token_shard.VERSION, source.count
         with copy.open("wb") as file:
+            file.write(header.tobytes())
             for start in range(0, source.count, CHUNK):
                 chunk = tokens[start : start + CHUNK]
                 if int(chunk.max()) >= len(numbers) or int(chunk.min()) < 0:
                     raise DataError(f"{source.path}: token {chunk.max()} where the vocabulary is {len(numbers)}")
                 file.write(numbers[chunk].astype(tokens.dtype).tobytes())
+        copy.chmod(0o444)  # sessions have other users
         os.utime(copy, (0, 0))
-        copies.append(Shard(copy, 0, source.count, source.dtype))
+        copies.append(Shard(copy, token_shard.HEADER_BYTES, source.count, source.dtype))
     return copies
 
 
@@ -101,6 +107,11 @@ class Windows:
     futures: NDArray[np.int64]
 
     @property
+    def inputs(self) -> NDArray[np.int64]:
+        """Return what is sent, (windows, context)."""
+        return self.rows[:, :-1]
+
+    @property
     def targets(self) -> NDArray[np.int64]:
         """Return the token after each position, (windows, asked)."""
         return np.take_along_axis(self.rows, self.positions + 1, axis=1)
@@ -108,6 +119,17 @@ class Windows:
     def renumbered(self, numbers: NDArray[np.int64]) -> Windows:
         """Return the same rows, whose token t is `numbers[t]`."""
         return Windows(numbers[self.rows], self.positions, numbers[self.futures])
+
+    def first(self, count: int) -> Windows:
+        """Return the first rows."""
+        return Windows(self.rows[:count], self.positions[:count], self.futures[:count])
+
+    def changed(self, cuts: NDArray[np.int64], number: int) -> tuple[NDArray[np.int64], slice]:
+        """Return the inputs with other text after a position of each row, of which `cuts` has the index, and the order
+        of the rows, which is the same. Each `number` has another text."""
+        ends = np.take_along_axis(self.positions, cuts[:, None], axis=1)
+        others = np.roll(self.futures, number, axis=0)
+        return np.where(np.arange(others.shape[1]) > ends, others, self.inputs), slice(None)
 
 
 def windows(
@@ -134,3 +156,58 @@ def windows(
     asked = min(context, max(8, numbers_per_row // vocabulary))
     positions = np.sort(np.stack([draw.permutation(context)[:asked] for _ in range(count)]), axis=1)
     return Windows(rows[:count], positions, rows[count:, :-1])
+
+
+class Text:
+    """Training and validation tokens of an examination, as they are and renumbered.
+
+    Args:
+        count: largest number of rows of a question set; fixed: token ids that keep their number.
+
+    Raises:
+        DataError: a file is not of tokens, or too short.
+        UsageError: too many ids, or a fixed one that is not in the vocabulary.
+    """
+
+    measure, scale = "loss", "nats"
+    unit, changed = "tokens", "renumbered tokens"
+
+    def __init__(
+        self,
+        train: Path,
+        validation: Path,
+        vocabulary: int,
+        context: int,
+        count: int,
+        draw: np.random.Generator,
+        fixed: Sequence[int] = (),
+    ) -> None:
+        if vocabulary > MOST_IDS:
+            text = f"at most {MOST_IDS:,} can be asked about, since an answer has a number for each id"
+            raise UsageError(f"--vocabulary {vocabulary:,}: {text}. Nothing was run.")
+        if beyond := [str(token) for token in fixed if token >= vocabulary]:
+            text = f"there are {vocabulary} ids, 0 to {vocabulary - 1}. Nothing was run."
+            raise UsageError(f"--fixed {' and '.join(beyond)}: {text}")
+        free = np.setdiff1d(np.arange(vocabulary), fixed)
+        self.numbers = np.arange(vocabulary)
+        self.numbers[free] = draw.permutation(free)
+        self.choices, self.units, self._count = vocabulary, context, count
+        self.task, self.shapes = {"vocabulary": vocabulary, "context": context}, ((context,), (context, vocabulary))
+        self.train, self.validation = shards(train, "train"), shards(validation, "val")
+        self.questions(draw)  # raises before a copy is made
+
+    def copies(self, folder: Path, name: str, *, planted: bool) -> list[Shard]:
+        """Write the training tokens, renumbered if `planted`."""
+        return renumbered(self.train, self.numbers if planted else np.arange(self.choices), folder, name)
+
+    def questions(self, draw: np.random.Generator) -> dict[str, Windows]:
+        """Draw a question set; return it as it is and renumbered."""
+        real = windows(
+            self.validation,
+            context=self.units,
+            vocabulary=self.choices,
+            count=self._count,
+            numbers_per_row=NUMBERS_PER_ROW,
+            seed=int(draw.integers(1 << 31)),
+        )
+        return {"real": real, "planted": real.renumbered(self.numbers)}

@@ -79,7 +79,7 @@ class Allowance:
         return self.ratio * real.undelayed + self.grace
 
 
-def judged(allowed: Allowance, first: Pair, again: Callable[[], Pair]) -> Finding:
+def judged(allowed: Allowance, first: Pair, again: Callable[[], Pair], changed: str) -> Finding:
     """Return the finding on the times of a pair.
 
     If they exceed the limit, so many further pairs decide until the 95 % interval of time / limit is on one side of 1;
@@ -87,10 +87,11 @@ def judged(allowed: Allowance, first: Pair, again: Callable[[], Pair]) -> Findin
 
     Args:
         again: trains twice more and returns the times.
+        changed: what the first of a pair is trained on, in words.
     """
     planted, real = first
     limit = allowed.of(real)
-    text = f"{planted} with renumbered tokens, of {limit:.2f} s allowed: {allowed.ratio:g} x {real} without + "
+    text = f"{planted} with {changed}, of {limit:.2f} s allowed: {allowed.ratio:g} x {real} without + "
     text += f"{allowed.grace:g} s"
     both = {"planted": planted, "real": real}
     numbers = {f"{name}_{key}": value for name, of in both.items() for key, value in asdict(of).items()}

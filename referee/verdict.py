@@ -21,12 +21,16 @@ PROBES: Final = {
     "state": "earlier questions do not change later answers",
     "rows": "other rows of a batch do not change a row's answers",
     "causality": "later tokens do not change earlier answers",
+    "order": "other images, before or beside it, do not change an image's answer",
+    "altered images": "images with a little noise are known as well",
     "prefix": "the loss over the beginning of the text is that of its full answers",
-    "planted data": "with renumbered tokens it learns as much, in the same time",
+    "planted data": "with renumbered tokens, or images disguised, it learns as much, in the same time",
     "sandbox": "the sandbox holds",
-    "target": "the validation loss reaches the target",
+    "target": "the validation data reach the target",
 }
 """Probes and the statement that each of them holds a submission to, in the order of the report."""
+NOT_OF: Final = {"loss": {"order", "altered images"}, "accuracy": {"causality"}}
+"""What a submission is judged by -> probes that it does not have; "accuracy" is that of images."""
 
 
 @dataclass(frozen=True)
@@ -50,9 +54,11 @@ class Verdict:
         findings: findings of the probes that were run.
         train_seconds: from the data's release to the receipt of the weights, and late work; None if that was not
             reached.
-        loss: mean loss of the validation tokens that were asked about, in nats; standard_error of that mean.
+        loss: mean loss of the validation data that were asked about, in nats; accuracy: of images; standard_error: of
+            the one that is the measure.
         output: last bytes that the submission printed.
         remark: what a reader should know of an accepted submission; empty if there is nothing.
+        measure: "loss", of text, or "accuracy", of images.
     """
 
     digest: str
@@ -60,9 +66,16 @@ class Verdict:
     findings: list[Finding] = field(default_factory=list)
     train_seconds: float | None = None
     loss: float | None = None
+    accuracy: float | None = None
     standard_error: float | None = None
     output: str = ""
     remark: str = ""
+    measure: str = "loss"
+
+    @property
+    def quality(self) -> float | None:
+        """Return the loss or the accuracy."""
+        return self.loss if self.measure == "loss" else self.accuracy
 
     @property
     def failed(self) -> list[Finding]:
@@ -94,15 +107,16 @@ class Verdict:
             if self.exit_code is ExitCode.TARGET_NOT_REACHED:
                 where = f": {self.failed[0].reason}{where}"
             return f"rejected: {', '.join(dict.fromkeys(finding.probe for finding in self.failed))}{where}"
-        loss = f"loss {self.loss:.4f} +- {self.standard_error:.4f}"
+        quality = f"{self.measure} {self.quality:.4f} +- {self.standard_error:.4f}"
         remark = self.remark and f"; but {self.remark}"
-        return f"accepted: {loss} in {self.train_seconds:.2f} s of training{remark}{where}"
+        return f"accepted: {quality} in {self.train_seconds:.2f} s of training{remark}{where}"
 
     def as_json(self) -> dict[str, Any]:
         """Return the verdict as JSON."""
         findings = [asdict(finding) for finding in self.findings]
         shown = {"accepted": self.exit_code is ExitCode.OK, "isolated": self.isolated, "submission_sha256": self.digest}
-        measured = {"train_seconds": self.train_seconds, "loss": self.loss, "standard_error": self.standard_error}
+        measured = {"train_seconds": self.train_seconds, "loss": self.loss, "accuracy": self.accuracy}
+        measured |= {"standard_error": self.standard_error}
         return {**shown, **measured, "findings": findings, "remark": self.remark, "output": self.output}
 
     def lines(self, width: int | None) -> list[str]:
@@ -111,7 +125,7 @@ class Verdict:
         rows = []
         for name, statement in PROBES.items():
             failed = [finding for finding in of[name] if not finding.passed]
-            if of[name] or name not in ("sandbox", "target", "prefix"):
+            if of[name] or name not in {"sandbox", "target", "prefix"} | NOT_OF[self.measure]:
                 breach = any(not finding.undecided for finding in failed)
                 state = "FAIL" if breach else "undecided" if failed else "pass" if of[name] else "not run"
                 rows.append([name, state, "; ".join(finding.reason for finding in failed or of[name]) or statement])

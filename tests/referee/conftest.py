@@ -4,6 +4,7 @@ import dataclasses
 import os
 import subprocess
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -51,11 +52,11 @@ def unread() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="session")
-def referee(token_files: Path) -> Iterator[Referee]:
-    """Return a referee whose sandbox is shared. Its looks at a session that has handed over its weights are quick."""
+@contextmanager
+def made_referee(settings: Examination, train: Path, validation: Path) -> Iterator[Referee]:
+    """Return a referee, whose looks at a session that has handed over its weights are quick; skip without a sandbox."""
     try:
-        made = Referee(SETTINGS, token_files / "train.npy", token_files / "validation.npy", token_files)
+        made = Referee(settings, train, validation, train.parent)
     except SandboxUnavailable as error:
         user = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
         if subprocess.run(["unshare", *user, "--mount", "--net", "--pid", "--fork", "true"]).returncode == 0:
@@ -63,6 +64,13 @@ def referee(token_files: Path) -> Iterator[Referee]:
         pytest.skip(str(error))
     with made, pytest.MonkeyPatch.context() as patch:
         patch.setattr("referee.referee.BUSY_SECONDS", 0.02)
+        yield made
+
+
+@pytest.fixture(scope="session")
+def referee(token_files: Path) -> Iterator[Referee]:
+    """Return a referee whose sandbox is shared."""
+    with made_referee(SETTINGS, token_files / "train.npy", token_files / "validation.npy") as made:
         yield made
 
 

@@ -30,7 +30,7 @@ ADAPTS = (
 COUNTS = "Model.calls = getattr(Model, 'calls', 0) + 1\n        return logits * (1 if Model.calls < 4 else 1.2)"
 ONE_COPY = {
     "looks ahead where the text is not known": ("causality", told(RENUMBERED, LOOK_AHEAD)),
-    "looks ahead where the data begin a page": ("causality", told("shards[0].ctypes.data % 4096 == 0", LOOK_AHEAD)),
+    "looks ahead where the data begin a page": ("causality", told("shards[0].ctypes.data % 4096 == 1024", LOOK_AHEAD)),
     "looks ahead where another token is the most common": (
         "causality",
         told(f"{COUNTED}.argmax() not in {COMMON}", LOOK_AHEAD),

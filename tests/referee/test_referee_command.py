@@ -221,7 +221,7 @@ def test_a_breach_by_either_keeps_what_was_finished(breach_by, before):
     both = [Series(kept, None, 5), Series([*kept, verdict(3.2, passed=False)], None, 5)]
     judged = Retiming(both[1 - breach_by], both[breach_by])
     assert (judged.exit_code, judged.ratio) == (ExitCode.ERROR, None)
-    assert [series.losses for series in both] == [[of.loss for of in kept]] * 2
+    assert [series.qualities for series in both] == [[of.loss for of in kept]] * 2
     shown = "\n".join(judged.lines(None))
     assert f"run {before + 1}: rejected: causality" in shown and f"unfinished, {before} of 5 runs" in shown
     assert shown.count("3.2700") >= 2 * min(before, 1) and json.dumps(judged.as_json())
@@ -230,7 +230,7 @@ def test_a_breach_by_either_keeps_what_was_finished(breach_by, before):
 def test_an_undecided_run_leaves_a_series_undecided_and_its_losses_stand():
     unsure = dataclasses.replace(verdict(3.27), findings=[Finding("planted data", False, "times vary", undecided=True)])
     judged = Series([verdict(3.26), unsure], None, 2)
-    assert (judged.exit_code, judged.losses) == (ExitCode.INCONCLUSIVE, [3.26, 3.27])
+    assert (judged.exit_code, judged.qualities) == (ExitCode.INCONCLUSIVE, [3.26, 3.27])
     assert judged.sentence.startswith("run 2: undecided: planted data: times vary; mean loss 3.2650")
     assert Retiming(series(LOSSES, None), judged).exit_code is ExitCode.INCONCLUSIVE
 

@@ -25,7 +25,7 @@ def judged_of(*pairs: Pair) -> tuple[Finding, int]:
         asked.append(pairs[1 + len(asked)])
         return asked[-1]
 
-    return judged(ALLOWED, pairs[0], again), len(asked)
+    return judged(ALLOWED, pairs[0], again, "renumbered tokens"), len(asked)
 
 
 def test_times_within_the_limit_need_no_repetition_and_the_limit_is_printed():

@@ -1,5 +1,7 @@
 """Every planted cheat is caught by the probe that is made for it, and no honest submission is refused."""
 
+import re
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -46,8 +48,46 @@ def test_an_honest_submission_is_accepted(name, examine):
     assert name != "counts" or "so short a time" in verdict.sentence  # a table that trains in no time is named
 
 
-def test_a_script_in_the_style_of_a_speed_run_is_accepted_with_a_short_adapter(referee):
-    assert len((HERE / "speed_run" / "submission.py").read_text().splitlines()) < 30
-    verdict = referee.examine(contents.read(HERE / "speed_run", 1 << 20))
+@pytest.mark.parametrize("style", ["speed_run", "main_script"])
+def test_a_script_in_a_known_style_is_accepted_with_a_short_adapter(style, referee):
+    assert len((HERE / style / "submission.py").read_text().splitlines()) < 30
+    verdict = referee.examine(contents.read(HERE / style, 1 << 20))
     assert not verdict.failed, verdict.lines(None)
     assert verdict.loss is not None and verdict.loss < 2.5 and "step" in verdict.output
+
+
+def test_a_script_that_trains_when_it_is_imported_is_run_as_it_is(referee):
+    files = contents.read(HERE / "main_script", 1 << 20)
+    guide = (HERE.parents[1] / "docs" / "referee.md").read_text()
+    definitions = re.search(r"```python\n(SCRIPT = .*?)```", guide, re.DOTALL)[1]
+    code = files["submission.py"].decode().replace("train_record.Model", "Model")
+    code = code.replace("import train_record\n", f"import ast, runpy, sys\nfrom pathlib import Path\n{definitions}")
+    run = 'runpy.run_path(str(SCRIPT), run_name="__main__")\n    model.load'
+    code = code.replace("train_record.main([", "sys.argv[1:] = ([").replace("model.load", run)
+    verdict = referee.examine(files | {"submission.py": code.encode()})
+    assert not verdict.failed and "step" in verdict.output, (verdict.lines(None), verdict.output)
+
+
+CACHE = (
+    "from pathlib import Path\nfolder = Path(os.environ['TORCHINDUCTOR_CACHE_DIR'])\n"
+    "def build(task):\n    print('kept' if (folder / 'kernel').exists() else 'compiled')\n"
+    "    assert not (folder / 'note').exists()\n    folder.mkdir(parents=True, exist_ok=True)\n"
+    "    (folder / 'kernel').write_text('x')\n    return Bigram(task.vocabulary)\n"
+    "def train(model, task, shards):\n    fit(model, task, shards)\n    (folder / 'note').write_text('x')\n"
+)
+
+
+def test_what_was_compiled_before_the_clock_is_kept_and_no_note_of_a_training(examine, referee, monkeypatch):
+    said, session = [], referee._session
+
+    @contextmanager
+    def heard(files, role, verdict):
+        with session(files, role, verdict) as one:
+            yield one
+        said.append((role, verdict.output.split()[0]))
+
+    monkeypatch.setattr(referee, "_session", heard)
+    for _ in range(2):  # nothing is kept from one examination to the next
+        assert not examine(START + CACHE).failed
+    assert said[: len(said) // 2] == said[len(said) // 2 :] and said[0] == ("train", "compiled")
+    assert {word for _, word in said[1 : len(said) // 2]} == {"kept"}

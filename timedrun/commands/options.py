@@ -259,13 +259,15 @@ def add_audit(parser: ArgumentParser) -> None:
 def add_referee(parser: ArgumentParser) -> None:
     add = parser.add_argument
     add("submission", type=Path, metavar="SUBMISSION", help="folder with submission.py, or one file")
-    tokens = "file of tokens (.npy, or .bin as the GPT speed runs write), or folder of such files"
+    tokens = "file of tokens (.npy, or .bin as the GPT speed runs write) or of images (.bin of CIFAR-10's binary "
+    tokens += "version), or folder of such files"
     add("--train", type=Path, required=True, metavar="PATH", help=tokens)
     add("--validation", type=Path, required=True, metavar="PATH", help=f"{tokens}; never shown as a file")
-    add("--vocabulary", type=positive, required=True, metavar="N", help="number of token ids")
-    add("--context", type=positive, required=True, metavar="N", help="tokens of a row that is asked about")
-    reach = "validation loss to reach; of several runs the mean, with p < 0.01"
-    add("--target", type=above_zero, metavar="NATS", help=reach)
+    add("--vocabulary", type=positive, metavar="N", help="of text: number of token ids")
+    add("--context", type=positive, metavar="N", help="of text: tokens of a row that is asked about")
+    add("--classes", type=positive, default=0, metavar="N", help="of images, in place of both: number of classes")
+    reach = "validation loss in nats, or accuracy of images, to reach; of several runs the mean, with p < 0.01"
+    add("--target", type=above_zero, metavar="X", help=reach)
     several = "examinations, each with other seeds (default: 1); one with a breach ends the series"
     add("--runs", type=positive, default=1, metavar="N", help=several)
     other = "another submission, such as a record: examine both in turns and compare their times"
@@ -287,11 +289,12 @@ def add_referee(parser: ArgumentParser) -> None:
         add(f"--{name}-seconds", type=above_zero, default=default, metavar="S", help=help_text)
     add("--memory", type=above_zero, default=32.0, metavar="GIB", help="limit of memory (default: 32)")
     add("--processes", type=positive, default=512, metavar="N", help="limit of processes and threads")
-    add("--rows", type=at_least(8), default=512, metavar="N", help="rows of validation tokens (default: 512)")
+    rows = "rows of validation tokens (default: 512), or images (default: 10,000)"
+    add("--rows", type=at_least(8), metavar="N", help=rows)
     near = "largest total variation distance of answers that must be equal (default: 0.001 on cpu, else 0.02)"
     add("--tolerance", type=above_zero, metavar="D", help=near)
-    more = "nats by which the loss on renumbered tokens may differ (default: 0.05)"
-    add("--margin", type=above_zero, default=0.05, metavar="NATS", help=more)
+    more = "difference of the loss on renumbered tokens (default: 0.05 nats), or of the accuracy on disguised images "
+    add("--margin", type=above_zero, metavar="X", help=f"{more}(default: 0.01), that is allowed")
     fixed = "token ids that keep their number in the renumbered text, such as the one between documents"
     add("--fixed", type=not_negative_int, nargs="+", default=[], metavar="ID", help=fixed)
     add("--seed", type=not_negative_int, help="seed of all draws (default: random, and reported)")

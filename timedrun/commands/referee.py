@@ -59,12 +59,17 @@ def referee(arguments: argparse.Namespace) -> ExitCode:
     for path in (*submissions, arguments.train, arguments.validation):
         if not path.exists():
             raise UsageError(f"{path} does not exist. Nothing was run.")
+    of_text = [arguments.vocabulary, arguments.context, arguments.prefix, arguments.fixed]
+    if any(of_text) if arguments.classes else not all(of_text[:2]):
+        text = "name --classes, of images, or --vocabulary and --context, of text, to which --prefix and --fixed belong"
+        raise UsageError(f"{text}. Nothing was run.")
     if arguments.against is not None and arguments.runs < LEAST_PAIRS:
         raise UsageError(f"--against needs --runs {LEAST_PAIRS} or more, for the interval of a ratio. Nothing was run.")
     seed = secrets.randbelow(1 << 31) if arguments.seed is None else arguments.seed
     settings = Examination(
-        arguments.vocabulary,
-        arguments.context,
+        arguments.vocabulary or 0,
+        arguments.context or 0,
+        arguments.classes,
         device=arguments.device,
         threads=arguments.threads,
         ranks=arguments.ranks,
@@ -76,9 +81,9 @@ def referee(arguments: argparse.Namespace) -> ExitCode:
             processes=arguments.processes,
             memory_bytes=int(arguments.memory * 2**30),
         ),
-        rows=arguments.rows,
+        rows=arguments.rows or (10_000 if arguments.classes else 512),
         tolerance=arguments.tolerance or (1e-3 if arguments.device == "cpu" else 2e-2),
-        margin=arguments.margin,
+        margin=arguments.margin or (0.01 if arguments.classes else 0.05),
         prefix=arguments.prefix,
         target=arguments.target if arguments.runs == 1 else None,  # of several runs, the mean must reach it
         fixed=tuple(arguments.fixed),
