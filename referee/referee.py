@@ -5,10 +5,9 @@ from __future__ import annotations
 import base64
 import json
 import math
-import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -25,6 +24,7 @@ from referee.session import Limits, Session, Violation
 from referee.token_files import Text, Windows, read
 from referee.training_time import Allowance, TrainingTime
 from referee.verdict import Finding, Verdict
+from referee.watched_folder import WatchedFolder
 
 BUSY_LOOKS: Final = 5
 BUSY_SECONDS: Final = 0.08
@@ -141,8 +141,8 @@ class Referee:
             raise UsageError(f"{both[0]} is in the training and in the validation data. Nothing was run.")
         order = draw.permutation(["planted", "real"])
         self._copies = {str(kind): f"copy{number}_" for number, kind in enumerate(order)}
-        with tempfile.TemporaryDirectory(prefix="timedrun_referee_", dir=folder) as place:
-            of = Path(place)
+        with closing(WatchedFolder(folder)) as place:
+            of = Path(place.name)
             data = {name: self.data.copies(of, name, planted=kind == "planted") for kind, name in self._copies.items()}
             limit = settings.limits.work_bytes
             self.sandbox = Sandbox(data, device=settings.device, work_bytes=limit, isolated=isolated)

@@ -26,6 +26,7 @@ import psutil
 
 from judging.ground.errors import TimedrunError, UsageError
 from referee.channel import COMPILED, NO_DEVICE
+from referee.watched_folder import WatchedFolder
 
 TOOLS: Final = ("unshare", "mount", "umount", "pivot_root", "sh")
 PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -151,7 +152,7 @@ class Sandbox:
         isolated: bool = True,
     ) -> None:
         self.isolated = isolated
-        self._folder = tempfile.TemporaryDirectory(prefix="timedrun_referee_")
+        self._folder = WatchedFolder()
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed in __exit__
         self.control, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         work = WORK if isolated else os.path.join(self._folder.name, "work")
@@ -187,7 +188,7 @@ class Sandbox:
             self.control.send(json.dumps(self._arguments(data, work, work_bytes) | {"device": device}).encode())
         self._wait_for("open")
         if isolated:  # the server's root is mounted elsewhere now; a referee that is killed leaves no folder
-            self._folder.cleanup()
+            self._folder.close()
 
     def wait(self) -> None:
         """Wait until the server can start sessions; the files of the data may be gone."""
@@ -295,4 +296,4 @@ class Sandbox:
                 self.process.kill()
                 self.process.wait()
         self._errors.close()
-        self._folder.cleanup()
+        self._folder.close()

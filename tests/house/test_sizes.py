@@ -5,11 +5,11 @@ import pytest
 
 from tests.house import structure
 
-LINES = {"judge": 15_887, "referee": 2_925, "trainer": 39_950, "tests": 42_550}
+LINES = {"judge": 15_887, "referee": 2_950, "trainer": 39_950, "tests": 42_550}
 ROOMS = {
     "mlevents": structure.Graph(17, 10, 47, 0),
     "judging": structure.Graph(7, 5, 10, 0),
-    "referee": structure.Graph(20, 6, 34, 0),
+    "referee": structure.Graph(21, 6, 36, 0),
     "timedrun": structure.Graph(20, 9, 74, 0),
     "image_classification": structure.Graph(20, 8, 60, 0),
     "language_model": structure.Graph(22, 9, 77, 0),

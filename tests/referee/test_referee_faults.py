@@ -134,16 +134,21 @@ import sys
 from pathlib import Path
 from referee.referee import Examination, Referee
 from referee.sandbox import Sandbox
-Sandbox.wait = lambda self: print("open", flush=True) or sys.stdin.read()  # torch is being imported
-folder, tokens, isolated = map(Path, sys.argv[1:4])
+from referee.token_files import Text
+folder, tokens = map(Path, sys.argv[1:3])
+stop = lambda *_, **__: print("open", flush=True) or sys.stdin.read()
+if sys.argv[3] == "copying":
+    Text.copies = stop
+else:
+    Sandbox.wait = stop  # torch is being imported
 data = tokens / "train.npy", tokens / "validation.npy", folder
-Referee(Examination(64, 32), *data, isolated=isolated.name == "isolated")
+Referee(Examination(64, 32), *data, isolated=sys.argv[3] == "isolated")
 """
 
 
 @pytest.mark.processes
 @pytest.mark.usefixtures("referee")
-@pytest.mark.parametrize("isolated", ["isolated", "plain"])
+@pytest.mark.parametrize("isolated", ["isolated", "plain", "copying"])
 def test_a_killed_referee_leaves_no_process_and_no_folder(isolated, token_files, tmp_path):
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
     command = [sys.executable, "-c", START_REFEREE, str(tmp_path), str(token_files), isolated]
