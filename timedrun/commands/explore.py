@@ -10,7 +10,7 @@ from typing import Any
 
 from judging.ground import stdio
 from judging.ground.atomic_file import replace_text
-from judging.ground.errors import ExitCode
+from judging.ground.errors import ExitCode, TimedrunError
 from judging.ground.race_labels import RACE_FILE
 from judging.ground.result_files import read_json
 from judging.pages.explorer.explored_sets import explored_sets
@@ -41,13 +41,21 @@ def explore(arguments: argparse.Namespace) -> ExitCode:
 
 
 def sweeps_at(paths: Sequence[Path], sets: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the answers of the sweeps at `paths`, those in archives of logs included."""
-    found = []
+    """Return the answers of the sweeps at `paths`, those in archives of logs included. A schedule that cannot be read
+    is named on standard error and has none."""
+    sweeps = []
     with unpacked(paths) as places:
         for file in sorted(file for path in (*places.paths, *places.archives) for file in path.rglob(RACE_FILE)):
-            race = load(file.parent) if "race" in read_json(file) else None  # some of results/ have no schedule
-            if race is not None and race.budgets:
-                name = places.shown(file.parent)
+            name = places.shown(file.parent)
+            try:
+                values = read_json(file)
+                if not isinstance(values, dict) or "race" not in values:
+                    continue  # a race of before there were schedules
+                race = load(file.parent)
+            except TimedrunError as error:
+                stdio.message(f"timedrun explore: {error} If {name} is a sweep, its answers are not on the page.")
+                continue
+            if race.budgets:
                 stdio.stage(f"timedrun explore: answers of {name}", terminal_only=False)
-                found.append(questions(name, curves_of(race, file.parent), sets))
-    return [each for each in found if each is not None]
+                sweeps.append(questions(name, curves_of(race, file.parent), sets))
+    return [sweep for sweep in sweeps if sweep is not None]

@@ -20,9 +20,9 @@ def test_resuming_at_any_step_equals_no_interruption(name: str) -> None:
         torch.save(whole.state(), saved[step])
         whole.steps(step, step + 1)
     torch.save(whole.state(), saved[STEPS])
+    expected = whole.evaluated()
     if name not in TOKENS and not REGISTRY[name].profiling:
         whole.speed.verify()
-    expected = whole.evaluated()
     for interrupted, state in enumerate(saved):
         state.seek(0)
         resumed = run_of(name)
