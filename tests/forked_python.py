@@ -15,6 +15,7 @@ import importlib
 import io
 import json
 import logging
+import multiprocessing.process
 import multiprocessing.util
 import os
 import random
@@ -200,6 +201,7 @@ def forget() -> None:
     forkserver._forkserver.__init__()
     resource_tracker._resource_tracker.__init__()
     multiprocessing.util._finalizer_registry.clear()
+    multiprocessing.process._children.clear()  # those of the parent, for which this process would wait at its end
     concurrent.futures.thread._threads_queues.clear()
     atexit.register(multiprocessing.util._exit_function)
     tempfile.tempdir = None

@@ -29,8 +29,11 @@ def test_every_file_is_in_the_page_cache_afterwards(tmp_path):
         with path.open("rb") as file:
             os.fsync(file)
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-    if any(map(cached, paths)):
-        pytest.skip("this file system keeps its files in memory")
+    try:
+        if any(map(cached, paths)):
+            pytest.skip("this file system keeps its files in memory")
+    except OSError as error:  # such as that of containers
+        pytest.skip(f"this file system does not tell what is in memory: {error}")
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "link").symlink_to("/dev/zero")
     assert real_read_ahead([tmp_path]) and wait_until(lambda: all(map(cached, paths)))

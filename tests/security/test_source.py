@@ -10,7 +10,7 @@ ONLY_WITH = {
     r"\btorch\.load\(": "weights_only=True",
     r"\b(?:np|numpy)\.load\(": "allow_pickle=False",
     r"\bImage\.open\(": "formats=",
-    r"\bextractall\(": 'filter="data"',
+    r"\bextractall\(": "**DATA_FILTER",
     r"\b(?:trust_remote_code|allow_pickle=True|unpack_archive)\b": "[none]",
 }
 """Call -> what must stand in its line."""

@@ -74,6 +74,7 @@ def test_the_loss_of_the_parent_stops_its_run_and_the_next_run_has_another(paren
     server, run = started(parent, run_words(tmp_path, *LONG))
     assert os.getpgid(run.pid) == run.pid
     server.kill()
-    psutil.wait_procs([run], timeout=60)
-    assert not run.is_running() and "stopped by signal" in (tmp_path / "result_0.txt").read_text()
+    _, left = psutil.wait_procs([run], timeout=20)
+    assert all(orphan.status() == psutil.STATUS_ZOMBIE for orphan in left)  # a container may not take its end
+    assert "stopped by signal" in (tmp_path / "result_0.txt").read_text()
     assert parent.fork(["run", "image_classification", "no_such_config"], 2).wait() == ExitCode.USAGE
