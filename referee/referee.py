@@ -28,6 +28,8 @@ from referee.watched_folder import WatchedFolder
 
 BUSY_LOOKS: Final = 5
 BUSY_SECONDS: Final = 0.08
+BUSY_ROUNDS: Final = 25
+"""Rounds of looks: ranks and threads take a while to end, the longer the busier the machine is."""
 BUSY_SHARE: Final = 0.5
 """Share of looks above which a session that has handed over its weights is still at work."""
 DISTANCES: Final = {
@@ -333,7 +335,9 @@ class Referee:
             received = time.monotonic()
             session.stage = "hand-over"
             duration = TrainingTime.between(load, session.load(), received - released)
-            busy = session.busy_share(BUSY_LOOKS, BUSY_SECONDS)
+            for _ in range(BUSY_ROUNDS):
+                if (busy := session.busy_share(BUSY_LOOKS, BUSY_SECONDS)) <= BUSY_SHARE:
+                    break
         return Trained(untrained, weights, released - started, duration, busy)
 
     @contextmanager

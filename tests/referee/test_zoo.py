@@ -8,7 +8,7 @@ import pytest
 
 from referee import contents
 from tests.referee.informed_cheats import INFORMED
-from tests.referee.submissions import CHEATS, HAND_OVER_TEXT, HONEST, LAZY, START, TIGHT
+from tests.referee.submissions import CHEATS, HAND_OVER_TEXT, HONEST, LAZY, PLAIN, START, TIGHT
 
 pytestmark = pytest.mark.processes
 HERE = Path(__file__).parent
@@ -37,6 +37,16 @@ def test_the_clock_has_what_is_trained_when_the_weights_are_loaded(examine):
     verdict = examine(START + LAZY + body)
     assert not verdict.failed and verdict.train_seconds is not None, verdict.lines(None)
     assert verdict.loss is not None and verdict.loss < 2.6 and verdict.train_seconds > 0.3
+
+
+def test_threads_may_take_a_moment_to_end_after_the_hand_over(examine):
+    train = (
+        "def train(model, task, shards):\n    fit(model, task, shards)\n    import threading\n"
+        "    until = time.monotonic() + 0.2\n    def spin():\n        while time.monotonic() < until: pass\n"
+        "    threading.Thread(target=spin, daemon=True).start()\n"
+    )
+    verdict = examine(START + PLAIN + train)
+    assert not verdict.failed, verdict.lines(None)
 
 
 @pytest.mark.parametrize("name", ["plain", *sorted(path.stem for path in (HERE / "honest").iterdir())])
