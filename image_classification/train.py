@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import torch
 from torch import Tensor, nn
 
@@ -121,3 +123,9 @@ def accuracy(
     if seen != expected:
         raise RuntimeError(f"evaluation saw {seen} images, but the set has {expected}; no accuracy was recorded.")
     return float(correct / seen)
+
+
+if __name__ == "__main__":
+    from timedrun.cli import main
+
+    sys.exit(main(["run", "image_classification", *sys.argv[1:]]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from contextlib import closing
 
 import torch
@@ -107,3 +108,9 @@ def accuracy(model: Bert | ReferenceBert, batches: TextBatches, precision: Preci
             f"evaluation saw {seen} sequences, but the set has {len(batches.eval_store)}; no accuracy was recorded."
         )
     return float(correct / masked)
+
+
+if __name__ == "__main__":
+    from timedrun.cli import main
+
+    sys.exit(main(["run", "language_model", *sys.argv[1:]]))

@@ -20,6 +20,15 @@ from timedrun.distributed import launch_env, parent_death_signal
 TAKE_OVERRIDES: Final = ("show", "prepare", "run", "preflight", "race", "tune", "sweep", "bench", "profile", "auto")
 """Verbs for which arguments that argparse does not know are config overrides, parsed by tyro."""
 
+REPLACED: Final = {
+    "--with": "CONFIG+METHOD, such as 'baseline+ema(half_life=40)'",
+    "--without": "CONFIG-METHOD, such as methods-blurpool",
+    "--only": "CONFIG+METHOD on a config that has no others, such as baseline+blurpool+label_smoothing",
+    "auto --epochs": "--budget N",
+    "score --csv": "--json, which has the same values",
+}
+"""What is given in place of an option that is gone, of all verbs or of one."""
+
 SHOW_SETTINGS: Final = ("show", "prepare", "run", "preflight", "profile", "auto")
 """Verbs whose --help after a benchmark and a config prints the options of the config's settings."""
 
@@ -50,6 +59,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     else:
         arguments, rest = top.parse_known_args(words)
     verb = arguments.verb
+    for word in (option.partition("=")[0] for option in rest):
+        if instead := REPLACED.get(word) or REPLACED.get(f"{verb} {word}"):
+            top.error(f"there is no option {word}: give {instead}")
     if rest and verb not in TAKE_OVERRIDES:
         top.error(f"unrecognized arguments: {' '.join(rest)}. {' '.join(near_options(verb, rest))}".rstrip())
 

@@ -123,6 +123,7 @@ def test_every_way_to_start_a_run_gives_the_same_results_which_name_no_path_and_
     command, side = ("-m", "timedrun", "run", "image_classification"), tmp_path / "module" / "run_0"
     for name, program, words in (
         ("module", command, SMOKE[1:]),
+        ("script", ("image_classification/train.py",), SMOKE[1:]),
         ("recorded config", command, [side / "config.json"]),
     ):
         done = timedrun(*words, "--results", tmp_path / name, program=program)
@@ -328,6 +329,9 @@ def test_a_taken_result_and_wrong_settings_come_at_once(tmp_path: Path, capsys: 
     [
         (["run", "image_clasification", "baseline"], "Did you mean image_classification"),
         (["run", *SMOKE, "--optimizer.peek-lr", "1"], "--optimizer.peak-lr"),
+        (["auto", "image_classification", "--epochs=3"], "there is no option --epochs: give --budget N"),
+        (["score", ".", "--csv", "x.csv"], "there is no option --csv: give --json, which has the same values"),
+        (["run", *SMOKE, "--without", "ema"], "there is no option --without: give CONFIG-METHOD, such as methods-blur"),
         (["run", *SMOKE, "--launcher", "kubernetes"], "--nodes N --node-rank $(JOB_COMPLETION_INDEX), as scripts/"),
         (["check", "nowhere"], "nowhere does not exist"),
         (["prepare", "image_classification", "--text", "x"], "not prepared from text; leave out --text"),

@@ -24,7 +24,7 @@ from timedrun.race import race_file
 from timedrun.race.checkouts import WORKTREE, Revision, checked_out, differences, revisions
 from timedrun.race.command_run import CommandRun
 from timedrun.race.command_side import CommandSide
-from timedrun.race.command_tuning import SPLIT, first_trials, report_of
+from timedrun.race.command_tuning import KEPT, SPLIT, first_trials, report_of
 from timedrun.race.race_file import (
     BUDGET,
     COMMANDS,
@@ -40,10 +40,7 @@ from timedrun.race.race_file import (
 from timedrun.race.schedule import FINE, schedule
 from timedrun.run.verdict import verdict_of
 
-SETTINGS: Final = (
-    *("quality", "target", "lower", "metric", "start", "stop", "stop_at_target", "reported", "seed_variable"),
-    "minutes",
-)
+SETTINGS: Final = (*KEPT, "minutes")
 """Options that are settings of every side."""
 LONGEST_LABEL: Final = 40
 """Characters of a command that is its own label; a longer one is labelled by its letter and the words of its own."""
@@ -184,7 +181,7 @@ def new_race(arguments: Namespace) -> tuple[Path, Race]:
     if arguments.quality is None or arguments.target is None:
         stops = "which a sweep records" if verb == "sweep" else "where the clock stops"
         raise UsageError(f"give --quality or --preset, what is read of the output, and --target, {stops}.")
-    given = SETTINGS[:-1] if verb == "tune" else SETTINGS  # whose --minutes are those of each side
+    given = KEPT if verb == "tune" else SETTINGS  # whose --minutes are those of each side
     settings = {name: value for name in given if (value := getattr(arguments, name)) is not None}
     labelled, named = sides_of(arguments)
     if verb == "race" and len(labelled) < 2:

@@ -59,15 +59,15 @@ def profile(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
         place = {"data_folder": arguments.data_folder, "trace": trace, "shown": not arguments.json}
         measured = [analysis.profile(benchmark, side.config, plan, **place) for side in sides]
     stdio.stage("")
-    values = [values_of(benchmark, side, one, arguments) for side, one in zip(sides, measured, strict=True)]
+    values = [values_of(benchmark, side, of_side, arguments) for side, of_side in zip(sides, measured, strict=True)]
     told = composition(values) if len(values) > 1 else values[0]
     if arguments.out:
         write_json(arguments.out, told)
     if arguments.json:
         print(json.dumps(told, indent=2))
         return ExitCode.OK
-    for side, one in zip(sides, measured, strict=True):
-        show(side, one, len(sides) == 1)
+    for side, of_side in zip(sides, measured, strict=True):
+        show(side, of_side, len(sides) == 1)
     if len(values) > 1:
         show_composition(told)
     if trace is not None:
@@ -116,23 +116,24 @@ def values_of(benchmark: Benchmark, side: Side, measured: Profile, arguments: ar
 
 def composition(values: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Return the profiles, and what the changes from the first config to each of the others give together."""
-    given = [{"config": one["label"], "evaluation_seconds": one["evaluation_seconds"] or 0.0} for one in values]
-    rates = [Rates.of(one | own) for one, own in zip(values, given, strict=True)]
+    rates = [
+        Rates.of(of | {"config": of["label"], "evaluation_seconds": of["evaluation_seconds"] or 0.0}) for of in values
+    ]
     base, *alone = rates
     predicted = together(base, alone)
     rows = []
-    for one, after in zip([*rates, predicted], [None, *after_the_others(base, alone), None], strict=True):
-        progress, parts = [at.progress for at in one.positions], [at.parts for at in one.positions]
+    for side, after in zip([*rates, predicted], [None, *after_the_others(base, alone), None], strict=True):
+        progress, parts = [at.progress for at in side.positions], [at.parts for at in side.positions]
         rows.append(
             {
-                "config": one.config,
+                "config": side.config,
                 "parts": {
                     name: over_schedule(progress, [of.get(name, 0.0) for of in parts])
                     for name in dict.fromkeys(name for of in parts for name in of)
                 },
-                "seconds_per_step": step_seconds(one),
-                "seconds": run_seconds(one),
-                "saves": 1 - run_seconds(one) / run_seconds(base),
+                "seconds_per_step": step_seconds(side),
+                "seconds": run_seconds(side),
+                "saves": 1 - run_seconds(side) / run_seconds(base),
                 "saves_after_the_others": after,
             }
         )

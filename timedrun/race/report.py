@@ -34,7 +34,7 @@ from mlevents.summary import RunSummary, summarize
 from mlevents.terminal_escape import printable
 from timedrun.provenance.system_answers import read_answers
 from timedrun.race.decision import KeepIf, as_json, control_words, time_words
-from timedrun.race.race_file import ALONE, LEFT_OUT, PROFILES, Comparison, Race, paths_of
+from timedrun.race.race_file import ALONE, LEFT_OUT, PROFILES, Comparison, Race, paths_of, side_file
 from timedrun.storage.benchmark_folders import ROOT
 
 T = TypeVar("T")
@@ -157,22 +157,23 @@ class Report:
         if not self.race.ablation or not (self.folder / PROFILES).is_file():
             return {}
         bare, full = self.race.comparisons[0].slow, self.race.comparisons[0].fast
-        of = {each["config"]: Rates.of(each) for each in read_json(self.folder / PROFILES)["profiles"]}
+        profiles = read_json(self.folder / PROFILES)["profiles"]
+        rates = {profile["config"]: Rates.of(profile) for profile in profiles}
         rows = {each: each.row.removesuffix(ALONE) for each in self.race.comparisons if each.row.endswith(ALONE)}
-        alone = {name: of[each.fast] for each, name in rows.items()}
-        found = {each: run_seconds(of[bare]) / run_seconds(alone[name]) for each, name in rows.items()}
-        settings = [read_json(self.folder / "sides" / f"{side}.json") for side in (bare, full)]
+        alone = {name: rates[each.fast] for each, name in rows.items()}
+        predicted = {each: run_seconds(rates[bare]) / run_seconds(alone[name]) for each, name in rows.items()}
+        settings = [read_json(side_file(self.folder, side)) for side in (bare, full)]
         methods = [values.pop("methods") for values in settings]
-        same = [{name: of[name] for name in of if name not in ("name", "notes")} for of in settings]
-        if same[0] != same[1] or len(methods[0]) + len(alone) != len(methods[1]):
-            return found
+        first, second = ({name: values[name] for name in values.keys() - {"name", "notes"}} for values in settings)
+        if first != second or len(methods[0]) + len(alone) != len(methods[1]):
+            return predicted
         for each in self.race.comparisons:
             left_out = alone if each.slow == bare else [each.row.removesuffix(LEFT_OUT)]
             if each.row.endswith(LEFT_OUT) and {*left_out} <= alone.keys():
-                rest = [rates for name, rates in alone.items() if name not in left_out]
-                seconds = [run_seconds(together(of[bare], some)) for some in (rest, [*alone.values()])]
-                found[each] = seconds[0] / seconds[1]
-        return found
+                rest = [of_method for name, of_method in alone.items() if name not in left_out]
+                seconds = [run_seconds(together(rates[bare], some)) for some in (rest, [*alone.values()])]
+                predicted[each] = seconds[0] / seconds[1]
+        return predicted
 
     @property
     def decided(self) -> bool:
