@@ -1,4 +1,4 @@
-"""`timedrun report`: a race, a sweep or result sets as one HTML file."""
+"""`timedrun report`: a race, a sweep, a tuning or result sets as one HTML file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ from timedrun.commands.check import check_paths
 from timedrun.commands.plot import labelled_sets
 from timedrun.race import race_file
 from timedrun.race.report import Report
+from timedrun.race.search import Search
 from timedrun.race.sweep_report import SweepReport
+from timedrun.race.tuning_report import TuningReport
 
 
 def report(arguments: argparse.Namespace) -> ExitCode:
@@ -47,8 +49,12 @@ def report(arguments: argparse.Namespace) -> ExitCode:
 
 
 def of_race(path: Path, figures: dict[str, str]) -> Findings:
-    """Return the report of a race or a sweep; add a sweep's figure to `figures`."""
+    """Return the report of a race, a sweep or a tuning; add a sweep's figure to `figures`."""
     race = race_file.load(path)
+    if race.tuning:
+        tuned = TuningReport(race, path, Search(race, path), lambda *_: {})
+        caption, table = tuned.captioned()
+        return Findings(tuned.found, caption, table, tuned.details(path), tuned.given_and_chosen, tuned.failed)
     report = SweepReport(race, path) if race.budgets else Report(race, path)
     logs = [run.path for runs in report.sets.values() for run in runs]
     if not logs:

@@ -37,11 +37,11 @@ minutes. Raises UsageError for values that make no run."""
 
 
 class Search:
-    """Search of the tuning `race` in `folder`. A function of the runs so far, so that an interrupted one goes on as if
-    it had not been."""
+    """Search of the tuning `race` in `folder`; without `trial`, one that has ended. A function of the runs so far, so
+    that an interrupted one goes on as if it had not been."""
 
-    def __init__(self, race: Race, folder: Path, trial: Trial) -> None:
-        if find_spec("optuna") is None:
+    def __init__(self, race: Race, folder: Path, trial: Trial | None = None) -> None:
+        if trial and find_spec("optuna") is None:
             raise UsageError("optuna, which proposes the settings, is not installed: pip install 'timedrun[tune]'.")
         assert race.tuning
         self.race, self.folder, self.tuning, self._trial = race, folder, race.tuning, trial
@@ -72,6 +72,7 @@ class Search:
 
     def settings(self, name: str, minutes: float) -> dict[str, Any]:
         """Return the settings of the trial `name`, which is stopped after `minutes`."""
+        assert self._trial
         return self._trial(self.tuning.bases[base_of(name)], self.values(name), name, minutes)
 
     def values(self, name: str) -> Values:

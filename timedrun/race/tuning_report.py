@@ -11,9 +11,11 @@ from judging.checking.check_report import CheckResult
 from judging.ground import ledger
 from judging.pages.score_table import NOTICE
 from judging.pages.table import Table
+from mlevents.record import read
+from mlevents.summary import summarize
 from mlevents.terminal_escape import printable
-from timedrun.race.race_file import Race, Tuned
-from timedrun.race.report import Report
+from timedrun.race.race_file import Race, Tuned, paths_of
+from timedrun.race.report import Report, Sets
 from timedrun.race.search import MISSED, SEARCHED, Search
 
 MARKS: Final = 8
@@ -29,11 +31,14 @@ class TuningReport(Report):
     def __init__(self, race: Race, folder: Path, search: Search, write: Files) -> None:
         assert race.tuning
         self.race, self.folder, self.search, self.tuning, self._write = race, folder, search, race.tuning, write
-        self.problems: list[str] = []
+        self.problems = list(race.report.get("problems", []))
         self.package_failed, self.checked, self.words = False, [], dict[str, str]()
+        known = race.report.get("tuning", {}).get("sides", {})
+        self.words |= {base: known[label]["file"] for base, label in self.tuning.labels.items() if label in known}
 
     def make(self, check: Callable[[list[Path]], list[CheckResult]], no_package: str, no_figure: str) -> None:
         """Write the chosen settings and race.json."""
+        self.problems = []
         chosen = {base: best for base in self.tuning.bases if (best := self.search.best(base)) and best[1] < MISSED}
         records = {base: (self.search.values(name), self.record(base, name)) for base, (name, _) in chosen.items()}
         self.words = self.guarded("settings not written", lambda: self._write(self.folder, records)) or {}
@@ -78,11 +83,23 @@ class TuningReport(Report):
         scores = [self.search.score(turn) for turn in self.search.runs(base)[:1]]
         return next((score for score in scores if score < MISSED), None)
 
+    @property
+    def given_and_chosen(self) -> Sets:
+        """The runs of each side as given, and of its chosen setting."""
+        sets = {}
+        for base, label in self.tuning.labels.items():
+            names = {f"{base}_0": f"{label} as given", (self.search.best(base) or ("",))[0]: f"{label} tuned"}
+            for name, words in names.items():
+                runs = [summarize(read(paths_of(self.folder, turn).log)) for turn in self.race.of_side(name, "finished")]
+                sets |= {words: runs} if runs else {}
+        return sets
+
     def over_time(self) -> list[dict[str, Any]]:
         """Return the times of the settings that would have been chosen after as many minutes of each side."""
         points = []
+        so_far = min(self.tuning.minutes, *(self.search.spent(base) / 60 for base in self.tuning.bases))
         for mark in range(1, MARKS + 1):
-            minutes = self.tuning.minutes * mark / MARKS
+            minutes = so_far * mark / MARKS
             bests = {base: self.search.best(base, 60 * minutes) for base in self.tuning.bases}
             seconds = [best[1] if best and best[1] < MISSED else None for best in bests.values()]
             last = seconds[-1]

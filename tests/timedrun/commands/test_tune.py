@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -160,3 +161,19 @@ def test_a_benchmark_without_a_tuning_split_says_so(toy_config: Callable[..., An
     assert digest(config.for_tuning()) != digest(config) and config.for_tuning().data.split == "tuning"
     assert (longer := config.lengthened(2.0)).schedule.epochs_scaled == 12 and longer.evaluation.first == 6
     assert longer.max_epochs == config.max_epochs
+
+
+def test_the_page_on_a_tuning_shows_what_was_given_and_chosen_after_the_minutes_so_far(
+    tmp_path: Path, trained: list[dict[str, Any]], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "tune"
+    main([*DIGITS, "--target", "0.97", "--results", str(folder)])
+    monkeypatch.setitem(sys.modules, "optuna", None)  # who reads it need not have it
+    race = json.loads((folder / "race.json").read_text())
+    race["race"]["tuning"]["minutes"] = 60.0  # one that has just begun
+    (folder / "race.json").write_text(json.dumps(race))
+    assert main(["report", str(folder)]) == 0
+    page = (folder / "report.html").read_text()
+    for words in ("digits_baseline: ", "digits_methods tuned", "s tuned (", "ratio of digits_baseline", "_tuned.json"):
+        assert words in page, words
+    assert ">60<" not in page and page.count("<tr") > 8
