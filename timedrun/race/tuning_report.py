@@ -90,8 +90,8 @@ class TuningReport(Report):
         for base, label in self.tuning.labels.items():
             names = {f"{base}_0": f"{label} as given", (self.search.best(base) or ("",))[0]: f"{label} tuned"}
             for name, words in names.items():
-                runs = [summarize(read(paths_of(self.folder, turn).log)) for turn in self.race.of_side(name, "finished")]
-                sets |= {words: runs} if runs else {}
+                logs = [paths_of(self.folder, turn).log for turn in self.race.of_side(name, "finished")]
+                sets |= {words: [summarize(read(log)) for log in logs]} if logs else {}
         return sets
 
     def over_time(self) -> list[dict[str, Any]]:
