@@ -6,7 +6,7 @@ import dataclasses
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, make_dataclass, replace
-from typing import Annotated, Any, Final, Literal, Self, TypeVar, get_args, get_origin
+from typing import Annotated, Any, Literal, Self, TypeVar, get_args, get_origin
 
 import cattrs
 import cattrs.v
@@ -16,14 +16,13 @@ from cattrs.gen import make_dict_unstructure_fn
 from judging.ground.config_values import differing, digest_of, flatten
 from judging.ground.errors import TimedrunError, UsageError
 from timedrun.methods import Method
+from timedrun.methods.method import LATER as LATER
 from timedrun.methods.reference import recorded, reference_of, take_class
 from timedrun.training.optim import OptimizerConfig as OptimizerConfig
 
 Split = Literal["own", "tuning"]
 """own: train and evaluate on the data as it is. tuning: a part of the training data is evaluated on and not trained on;
 the evaluation data, on which a race is decided, is not read."""
-LATER: Final = {"later": True}
-"""Metadata of a field that earlier configs do not have: at its default it is in no dump, so their digests stay."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,17 +156,19 @@ def _rules(kind: Any) -> dict[str, Any]:
     }
 
 
-_converter.register_unstructure_hook_func(
-    lambda kind: isinstance(kind, type) and issubclass(kind, Method),
-    lambda method: {**recorded(method), **dataclasses.asdict(method)},
+def _values(kind: Any) -> Callable[[Any], dict[str, Any]]:
+    """Return a function that dumps an object of `kind`, a method with the entries that name it."""
+    values: Callable[[Any], dict[str, Any]] = make_dict_unstructure_fn(kind, _converter, **_rules(kind))
+    return (lambda method: {**recorded(method), **values(method)}) if issubclass(kind, Method) else values
+
+
+_converter.register_unstructure_hook_factory(
+    lambda kind: dataclasses.is_dataclass(kind) and (issubclass(kind, Method) or bool(_rules(kind))),  # type: ignore[arg-type]
+    _values,
 )
 _converter.register_structure_hook_func(
     lambda kind: kind is Method,
     lambda values, _: _method(values),
-)
-_converter.register_unstructure_hook_factory(
-    lambda kind: dataclasses.is_dataclass(kind) and bool(_rules(kind)),
-    lambda kind: make_dict_unstructure_fn(kind, _converter, **_rules(kind)),
 )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any, ClassVar, Literal, dataclass_transform, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Final, Literal, dataclass_transform, get_args, get_origin, get_type_hints
 
 import numpy as np
 from torch import Tensor, nn
@@ -18,6 +18,8 @@ from judging.ground.errors import TimedrunError
 from timedrun.distributed.process_group import DDPInner
 from timedrun.training.sampling import Indices, stream_seed
 
+LATER: Final = {"later": True}
+"""Metadata of a field that earlier configs do not have: at its default it is in no dump, so their digests stay."""
 Compute = Callable[[bool], Tensor]
 """Forward and backward passes of one optimizer step. Takes False if the gradients need not be reduced over the ranks;
 adds to the gradients and returns the loss."""

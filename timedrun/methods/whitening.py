@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import field
 from typing import ClassVar
 
 import torch
@@ -10,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from timedrun.methods.method import Hooks, Method, NoEffect, Position, unwrapped
+from timedrun.methods.method import LATER, Hooks, Method, NoEffect, Position, unwrapped
 
 _CHUNK = 1024  # images at a time: the patches of a whole data set would not fit
 
@@ -90,6 +91,14 @@ class _WhiteningHooks(Hooks):
             self.whitened = len(inputs)
         return inputs, targets
 
+    def gradients(self, model: nn.Module, at: Position) -> None:
+        convolution, end = first_convolution(model), self._method.bias_end
+        if end and convolution and convolution.bias is not None and convolution.bias.grad is not None:
+            if at.progress < end:
+                convolution.bias.grad.mul_(1 - at.progress / end)
+            else:
+                convolution.bias.grad = None  # neither momentum nor decay moves it
+
     def effect(self) -> str | None:
         return f"first convolution whitens the patches of {self.whitened} images" if self.whitened else None
 
@@ -98,14 +107,18 @@ class Whitening(Method, name="whitening", hooks=_WhiteningHooks):
     """Whitening weights for the first convolution, frozen from the start (`whitening_weights`).
 
     They are computed in the run, on the clock, from the first training batch (rank 0's): airbench takes 5,000 images.
-    The layer needs 2 * C * k * k output channels; a bias that it has is trained.
+    The layer needs 2 * C * k * k output channels; a bias that it has is trained until `bias_end`.
     """
 
     clashes: ClassVar[dict[str, str]] = {"weight_standardization": "both set the weights of the first convolution"}
     eps: float = 5e-4
     """Added to the eigenvalues: the larger, the less are rare patterns amplified."""
+    bias_end: float = field(default=0.0, metadata=LATER)
+    """Elapsed fraction of the run up to which the layer's bias trains, by a gradient that falls to 0 linearly; 0: to
+    the end. airbench94's rate of it does so within 3 of 8 epochs."""
 
     def check(self) -> None:
+        self.require("bias_end", 0 <= self.bias_end <= 1, "from 0 to 1")
         self.require("eps", self.eps > 0, "above 0")
 
     def model(self, model: nn.Module) -> tuple[nn.Module, str]:

@@ -2,6 +2,7 @@
 
 import copy
 import math
+from dataclasses import replace
 from types import ModuleType
 
 import pytest
@@ -9,6 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from image_classification.configs import cifar10_methods
+from timedrun.config import load, plain
 from timedrun.methods import LogBias, NoEffect, Whitening, linear_log_constant_bias, stack, whiten, whitening_weights
 from timedrun.training.loss import binary_cross_entropy
 
@@ -187,3 +190,26 @@ def test_all_ranks_take_rank_0s_weights(monkeypatch: pytest.MonkeyPatch) -> None
     speed.before_step(model, 0, 0.0)
     speed.batch(correlated_images(), torch.zeros(40), 2)
     assert torch.equal(model[0].weight, of_rank_0)
+
+
+def test_the_bias_of_the_whitening_layer_trains_less_and_less_until_its_end() -> None:
+    speed = stack(Whitening(bias_end=0.375))
+    model = speed.model(nn.Sequential(nn.Conv2d(3, 24, 2), nn.ReLU(), nn.Conv2d(24, 2, 2)))
+    optimizer = torch.optim.SGD(model.parameters(), 1.0, momentum=0.5, weight_decay=0.1)
+    moves, gradients = [], []
+    for step, progress in enumerate((0.0, 0.25, 0.375, 0.9)):
+        speed.before_step(model, step, progress)
+        model(torch.randn(4, 3, 8, 8)).sum().backward()
+        before, whole = model[0].bias.detach().clone(), model[0].bias.grad.clone()
+        speed.gradients(model)
+        gradients.append(None if model[0].bias.grad is None else (model[0].bias.grad.norm() / whole.norm()).item())
+        optimizer.step()
+        optimizer.zero_grad()
+        moves.append(not torch.equal(before, model[0].bias))
+    assert gradients == [pytest.approx(1), pytest.approx(1 / 3), None, None] and moves == [True, True, False, False]
+
+
+def test_configs_from_before_the_end_of_the_bias_keep_their_digest() -> None:
+    assert "bias_end" not in plain(cifar10_methods())["methods"][0]
+    config = replace(cifar10_methods(), methods=(Whitening(bias_end=0.5),))
+    assert load(type(config), plain(config)) == config

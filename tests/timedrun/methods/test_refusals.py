@@ -48,7 +48,7 @@ WRONG: dict[str, dict[str, list[Any]]] = {
     "stochastic_depth": {"rate": [0.0, 1.0], "kind": ["layer"], "distribution": ["cubic"]},
     "swa": {"start": [-0.1, 0.98], "end": [1.0], "interval": [0.0]},
     "weight_standardization": {"ignore_last": [-1]},
-    "whitening": {"eps": [0.0]},
+    "whitening": {"eps": [0.0], "bias_end": [-0.1, 1.1]},
 }
 REQUIRED = {"sequence_length_warmup": {"steps": 14_000}}
 
