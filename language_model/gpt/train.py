@@ -13,7 +13,7 @@ from language_model.gpt.batches import TokenBatch, TokenBatches, open_batches
 from language_model.gpt.build import build
 from language_model.gpt.configs import GptRunConfig
 from language_model.gpt.datasets import facts, open_store
-from language_model.gpt.model import Decoder, NextTokenLoss, token_losses
+from language_model.gpt.model import Decoder, NextTokenLoss
 from language_model.gpt.run_info import run_info
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.distributed.sharding import no_gradients
@@ -82,7 +82,7 @@ def train(config: GptRunConfig, run: TimedRun) -> None:
     run.warm_up(
         lambda synthetic: step(synthetic[1], number=synthetic[0]),
         warm_up.train_batches(config, ranks, parts.batch),
-        evaluate_step=lambda batch: sum_losses(model, batch, precision),
+        evaluate_step=lambda batch: sum_losses(summed, batch, precision),
         evaluate=warm_up.evaluation_batches(config, ranks),
     )
     run.start_clock(run_info(config, parts), files=open_store(run.data_folder).files)
@@ -96,27 +96,28 @@ def train(config: GptRunConfig, run: TimedRun) -> None:
                 run.step_done(config.global_batch, loss)
             widen(run.position.step)
             with run.evaluation(block, before_success=methods.verify) as measurement, methods.evaluation(model):
-                measurement.value = validation_loss(model, batches, precision, ranks, parts.facts.eval_tokens)
+                measurement.value = validation_loss(summed, batches, precision, ranks, parts.facts.eval_tokens)
 
 
-def sum_losses(model: nn.Module, batch: TokenBatch, precision: Precision) -> Tensor:
+def sum_losses(summed: NextTokenLoss, batch: TokenBatch, precision: Precision, *, compiled: bool = True) -> Tensor:
     """Return the sum of the losses in nats of all tokens of `batch`."""
-    with no_gradients(model):
-        with precision.autocast():
-            logits = model(batch.inputs)  # uncompiled: the split's last sequence has its own length
-        return token_losses(logits, batch.targets)
+    with no_gradients(summed.model), precision.autocast():
+        losses: Tensor = (summed if compiled else summed.forward)(batch.inputs, batch.targets)
+    return losses
 
 
 def validation_loss(
-    model: nn.Module, batches: TokenBatches, precision: Precision, ranks: ProcessGroup, expected: int
+    summed: NextTokenLoss, batches: TokenBatches, precision: Precision, ranks: ProcessGroup, expected: int
 ) -> float:
     """Return the mean loss in nats per token of the whole validation split, over all ranks. Raises RuntimeError if the
     ranks together did not see `expected` tokens."""
     sums = torch.zeros(2, dtype=torch.float64, device=ranks.device)
-    model.eval()
-    for batch in batches.evaluation():
-        sums[0] += sum_losses(model, batch, precision)
-        sums[1] += batch.targets.numel()
+    whole = (batches.config.evaluation_batch(ranks.world_size), batches.length)  # the shape of the warm-up
+    summed.model.eval()
+    with torch.inference_mode():  # batches made in it, as the warm-up's: compiled code is for one kind of tensor
+        for batch in batches.evaluation():
+            sums[0] += sum_losses(summed, batch, precision, compiled=batch.inputs.shape == whole)
+            sums[1] += batch.targets.numel()
     total, seen = ranks.all_reduce_sum(sums).tolist()
     if seen != expected:
         raise RuntimeError(f"evaluation saw {seen:.0f} tokens, but the split has {expected}; no loss was recorded.")

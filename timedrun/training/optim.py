@@ -12,6 +12,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
+from torch.optim.adamw import adamw
 
 ParamsT = Iterable[Tensor] | Iterable[dict[str, Any]] | Iterable[tuple[str, Tensor]]
 Group = dict[str, Any]
@@ -351,6 +352,31 @@ class Muon(GroupedOptimizer):
                     params[index].mul_(math.sqrt(rows) / params[index].norm())
                 params[index].add_(update.view(params[index].shape), alpha=-group["lr"])
 
+    def _adamw(self, group: Group, params: list[Tensor], grads: list[Tensor]) -> None:
+        """Take the step in torch's kernel, one pass over memory in place of ten: large embeddings are in this group."""
+        self._decay(group, params)
+        for param in params:
+            if not self.state[param]:
+                means, squares = torch.zeros_like(param), torch.zeros_like(param)
+                self.state[param] |= {"step": torch.zeros((), device=param.device), "exp_avg": means}
+                self.state[param]["exp_avg_sq"] = squares
+        kept = ([self.state[param][name] for param in params] for name in ("exp_avg", "exp_avg_sq"))
+        adamw(
+            params,
+            grads,
+            *kept,
+            [],
+            [self.state[param]["step"] for param in params],
+            fused=True,
+            amsgrad=False,
+            beta1=group["betas"][0],
+            beta2=group["betas"][1],
+            lr=group["lr"],
+            weight_decay=0.0,
+            eps=group["eps"],
+            maximize=False,
+        )
+
     def _normalise_neurons(self, params: list[Tensor], updates: Tensor, beta2: float) -> Tensor:
         """Divide each row of `updates` (n, rows, cols) by the root of its running mean square, s <- beta2 s + (1 -
         beta2) mean(row^2) from s = 0 on, and rescale each matrix to the norm that it had."""
@@ -387,8 +413,8 @@ def build_optimizer(config: OptimizerConfig, model: nn.Module, *, fused: bool = 
     """Build the optimizer that `config` names, over trainable parameters; a group keeps its peak rate as "initial_lr".
 
     Call it after the methods' surgery, with the model on its device. Adam's first beta is `config.momentum`. `fused`
-    takes torch's one-kernel AdamW for decoupled_adamw, to which it is equal up to rounding; the others have no choice
-    and raise ValueError.
+    takes torch's one-kernel AdamW for decoupled_adamw, to which it is equal up to rounding; adamw always is that, and
+    the others raise ValueError.
     """
     if fused and config.kind not in ("adamw", "decoupled_adamw"):
         raise ValueError(f"optimizer {config.kind} has no fused form; only adamw and decoupled_adamw do")
@@ -397,6 +423,7 @@ def build_optimizer(config: OptimizerConfig, model: nn.Module, *, fused: bool = 
     lr, momentum, decay = config.peak_lr, config.momentum, config.weight_decay
     betas = (momentum, config.beta2)
     on_cuda = all(param.is_cuda for param in trainable)
+    real = not any(param.is_meta for param in trainable)
     optimizer: Optimizer
     if config.kind == "decoupled_sgd":
         optimizer = DecoupledSGD(params, lr, momentum, nesterov=config.nesterov, weight_decay=decay)
@@ -410,7 +437,7 @@ def build_optimizer(config: OptimizerConfig, model: nn.Module, *, fused: bool = 
         kinds = _groups(trainable, decay_vectors=False)  # as in MLPerf's BERT
         optimizer = Lamb(kinds, lr, betas, config.epsilon, decay)
     elif config.kind == "adamw":
-        optimizer = torch.optim.AdamW(params, lr, betas, config.epsilon, decay, fused=fused or on_cuda)
+        optimizer = torch.optim.AdamW(params, lr, betas, config.epsilon, decay, fused=real)
     else:  # muon: the parameters that are not hidden matrices take SGD's steps, in groups of their own rates
         hidden = hidden_matrices(model)
         chosen = {id(param) for param in hidden}

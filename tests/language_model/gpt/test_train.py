@@ -14,7 +14,7 @@ from language_model.gpt import attention_mask, model, run_config, warm_up
 from language_model.gpt.batches import open_batches
 from language_model.gpt.configs import GptRunConfig, shakespeare_modern
 from language_model.gpt.datasets import facts
-from language_model.gpt.model import token_losses
+from language_model.gpt.model import NextTokenLoss, token_losses
 from language_model.gpt.settings import GptDataConfig
 from language_model.gpt.tokens import TokenStore
 from language_model.gpt.train import validation_loss
@@ -165,10 +165,10 @@ def test_the_validation_loss_is_the_mean_over_all_tokens(small: Small, store: To
         data = open_batches(config, store.folder, ranks)
         expected = known.eval_tokens if rank == world_size - 1 else -1
         if expected > 0:
-            value = validation_loss(table, data, Precision("fp32", CPU), ranks, expected)
+            value = validation_loss(NextTokenLoss(table), data, Precision("fp32", CPU), ranks, expected)
         else:
             with pytest.raises(RuntimeError, match="no loss was recorded"):
-                validation_loss(table, data, Precision("fp32", CPU), ranks, expected)
+                validation_loss(NextTokenLoss(table), data, Precision("fp32", CPU), ranks, expected)
     tokens = torch.tensor(store.tokens("validation").astype("int64"))
     logs = table(tokens[:-1]).double().log_softmax(1)
     assert value == pytest.approx(-logs.gather(1, tokens[1:, None]).mean().item(), rel=1e-5)

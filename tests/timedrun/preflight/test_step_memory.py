@@ -15,6 +15,7 @@ from language_model.configs import CPU_SPEED_UPS, topics_baseline
 from language_model.encoder import Bert
 from language_model.gpt.batches import TokenBatch
 from language_model.gpt.configs import shakespeare_modern
+from language_model.gpt.model import NextTokenLoss
 from language_model.gpt.train import sum_losses
 from language_model.gpt.warm_up import build_step as build_gpt
 from language_model.warm_up import build_step as build_bert
@@ -88,7 +89,9 @@ def test_an_evaluation_of_gpt_takes_less_than_the_estimated_step(tmp_path: Path)
     whole, *_ = build_gpt(config)
     tokens = torch.zeros(config.evaluation_batch(1), config.model.context, dtype=torch.int64)
     batch = TokenBatch(tokens, tokens, len(tokens))
-    evaluated = allocated(lambda: sum_losses(whole, batch, Precision("fp32", tokens.device)), tmp_path / "trace.json")
+    evaluated = allocated(
+        lambda: sum_losses(NextTokenLoss(whole), batch, Precision("fp32", tokens.device)), tmp_path / "trace.json"
+    )
     step = estimate(build_gpt, config, 1, config.micro_batch, cuda=False)
     assert 4 * tokens.numel() * 512 < evaluated < step.gradients + step.activations
 
