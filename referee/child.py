@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import io
 import json
 import math
@@ -68,11 +69,13 @@ def run(connection: socket.socket, gate: socket.socket, output: int, work: str, 
             os.environ.update(ranks.environment(0, 1) | {"MASTER_PORT": "0"})
         torch.set_num_threads(max(1, order["threads"] // (count if training and count else 1)))
         torch.manual_seed(task.seed)
+        sys.argv = [contract.FILE]
         module = contract.load(folder)
         model = contract.built(module, task)
         rank.meet()
+        before = _tensors(model)
         if rank.number == 0:
-            channel.send(connection, {"kind": "built"}, _state(model) if training else b"")
+            channel.send(connection, {"kind": "built"}, _packed(before) if training else b"")
         if training:
             if rank.number == 0:
                 channel.send(connection, {"kind": "compiled"}, _compiled(work))
@@ -84,13 +87,17 @@ def run(connection: socket.socket, gate: socket.socket, output: int, work: str, 
             model = contract.trained(module, model, task, data)
             rank.meet()
             if rank.number == 0:
-                channel.send(connection, {"kind": "trained"}, _state(model))
+                after = _tensors(model)
+                contract.require_same(before, after)
+                channel.send(connection, {"kind": "trained"}, _packed(after))
             connection.recv(1)  # until the referee ends this process
         else:
             stage = "answers"
             _answer(connection, model, task.device, order["shapes"])
     except BaseException as error:
         lines = traceback.format_exception_only(error)[-1].strip()
+        if isinstance(error, SystemExit):
+            lines += ": the script ended its process; catch SystemExit around its main in the adapter"
         place = traceback.extract_tb(error.__traceback__)[-1]
         where = "" if isinstance(error, contract.ContractError) else f" ({Path(place.filename).name}:{place.lineno})"
         which = f"rank {rank.number}: " if rank.reports is not connection else ""
@@ -112,9 +119,20 @@ def _limit(limits: dict[str, int], isolated: bool) -> None:
         resource.setrlimit(kind, (value, value))
 
 
-def _state(model: nn.Module) -> memoryview:
+def _tensors(model: nn.Module) -> dict[str, torch.Tensor]:
+    values: dict[str, object] = model.state_dict()
+    for name, value in values.items():
+        if not isinstance(value, torch.Tensor):
+            raise contract.ContractError(
+                f"{name!r} of the model's state_dict is {type(value).__name__}, not a tensor; keep what answers need in"
+                " parameters and buffers"
+            )
+    return {name: value.detach().cpu().clone() for name, value in values.items() if isinstance(value, torch.Tensor)}
+
+
+def _packed(tensors: dict[str, torch.Tensor]) -> memoryview:
     file = io.BytesIO()
-    torch.save({name: value.detach().cpu() for name, value in model.state_dict().items()}, file)
+    torch.save(tensors, file)
     return file.getbuffer()
 
 
@@ -122,8 +140,13 @@ def _compiled(work: str) -> memoryview:
     """Return the folder of compilers' caches as it is before the clock, when no data were here that it could carry."""
     file = io.BytesIO()
     with tarfile.open(fileobj=file, mode="w") as archive:
-        if os.path.isdir(folder := os.path.join(work, COMPILED)):
-            archive.add(folder, COMPILED)
+        for path in sorted(Path(work, COMPILED).rglob("*")):
+            with contextlib.suppress(OSError):  # compilers' processes may still move files
+                if path.is_file() and not path.is_symlink():
+                    content = path.read_bytes()
+                    entry = tarfile.TarInfo(path.relative_to(work).as_posix())
+                    entry.size, entry.mode = len(content), 0o755
+                    archive.addfile(entry, io.BytesIO(content))
     return file.getbuffer()
 
 

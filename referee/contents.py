@@ -20,7 +20,7 @@ from referee.verdict import Finding
 FILE: Final = "submission.py"
 TEXT: Final = {".py", ".json", ".yaml", ".yml", ".toml", ".txt", ".md", ".cu", ".cuh", ".cpp", ".h"}
 """Kinds of files that a submission may have."""
-COMPRESSED_BYTES: Final = {"loss": 1 << 17, "accuracy": 1 << 15}
+COMPRESSED_BYTES: Final = {"loss": 1 << 17, "accuracy": 12 << 10}
 """What a submission is judged by -> bytes that all files may have when compressed (zlib). A speed run's script of 100
 kB has about 25,000, one for CIFAR-10 2,000 to 10,000; 128 KiB would hold a network that knows CIFAR-10."""
 TEXTS: Final = 10

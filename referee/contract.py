@@ -94,6 +94,18 @@ def answered(model: nn.Module, inputs: Tensor, shape: tuple[int, ...]) -> tuple[
     return result, getattr(model, "output", "logits") == LOG_PROBABILITIES
 
 
+def require_same(built: dict[str, Tensor], trained: dict[str, Tensor]) -> None:
+    """Raise ContractError unless a trained module's tensors have the names and shapes of the built one's."""
+    shapes, others = ({name: tuple(value.shape) for name, value in of.items()} for of in (built, trained))
+    for name in [*others, *shapes]:
+        if (ours := shapes.get(name)) != (theirs := others.get(name)):
+            raise ContractError(
+                f"after training {name!r} has the shape {theirs}, after build {ours}, so that no new model of `build`"
+                " can take the weights; return the module that is compiled or averaged inside, and give buffers their"
+                " size in `build`"
+            )
+
+
 def _module(result: object, name: str) -> nn.Module:
     if not isinstance(result, nn.Module):
         raise ContractError(f"{name} returned {type(result).__name__}, not a torch.nn.Module")

@@ -18,8 +18,9 @@ SHAPE: Final = (3, 32, 32)
 RECORD: Final = 1 + 3 * 32 * 32
 LEAST: Final = 64
 """Images of a validation set."""
-NOISE: Final = 4
-"""Levels of 255 by which values of an altered image are changed at most."""
+NOISE: Final = 1
+"""Levels of 255 by which values of an altered image are changed at most; by 4, airbench94's accuracy falls from 93.2 to
+90.8 %."""
 ALIKE: Final = 0.98
 """Correlation of thumbnails (8 x 8, in colour) above which two images are near-duplicates."""
 CHUNK: Final = 1000
@@ -51,7 +52,7 @@ def read(places: list[Shard], classes: int) -> tuple[Pixels, NDArray[np.int64]]:
 @dataclass(frozen=True)
 class Disguise:
     """Map of images and classes under which as much can be learned: images are turned upside down and, by lot, mirrored
-    and with colours that are exchanged and inverted; class c is `classes[c]`."""
+    and with colours that are exchanged and, all or none, inverted; class c is `classes[c]`."""
 
     classes: NDArray[np.int64]
     colours: NDArray[np.int64]
@@ -61,7 +62,7 @@ class Disguise:
     @classmethod
     def drawn(cls, classes: int, draw: np.random.Generator) -> Disguise:
         """Draw one."""
-        inverted = (255 * draw.integers(2, size=(3, 1, 1))).astype(np.uint8)
+        inverted = (255 * draw.integers(2, size=(1, 1, 1))).astype(np.uint8)
         return cls(draw.permutation(classes), draw.permutation(3), inverted, bool(draw.integers(2)))
 
     def images(self, images: Pixels) -> Pixels:
@@ -155,10 +156,13 @@ class ImageFiles:
                 f"{share:.0%} of the images in {validation} have a near-duplicate in {train}. Nothing was run."
             )
         self._disguise = Disguise.drawn(classes, draw)
+        self._orders = [draw.permutation(len(self._learned[0])) for _ in range(2)]  # or they would tell the map
+        self.commonest = float(np.bincount(self._asked[1]).max() / len(self._asked[1]))
 
     def copies(self, folder: Path, name: str, *, planted: bool) -> list[Shard]:
         """Write the training images as records of one file of no date, disguised if `planted`."""
         images, classes = self._learned
+        images, classes = images[self._orders[planted]], classes[self._orders[planted]]
         if planted:
             images, classes = self._disguise.images(images), self._disguise.classes[classes]
         copy = folder / name

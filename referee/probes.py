@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -18,12 +19,15 @@ from numpy.typing import NDArray
 from referee.images import Images
 from referee.session import Limits, Session, Violation
 from referee.token_files import Windows
+from referee.training_time import TrainingTime
 
 Asked = Windows | Images
 Scores = NDArray[np.float64]
 NORMALISATION_TOLERANCE: Final = 1e-3
 """Largest distance of the logarithm of the sum of probabilities from 0."""
 PROBED_ROWS: Final = 16
+UNEVEN_SECONDS: Final = 0.25
+"""By how much an answer may be slower than the usual one, if that takes as long, before it counts as late work."""
 CUTS: Final = 2
 """Cuts of a row, each in a session of its own, after which the tokens are changed."""
 LEAKED: Final = {"loss": 0.003, "accuracy": 0.003}
@@ -35,7 +39,8 @@ class Questions:
     """Give a session its weights, then ask about tokens or images.
 
     Attributes:
-        row_seconds: time of a row in the fastest answer but the first.
+        answers: seconds of each answer without waits for other processes, and its rows; the first has the loading of
+            the weights, too.
 
     Raises:
         Violation: the model cannot be built, or its weights cannot be loaded.
@@ -45,17 +50,28 @@ class Questions:
         session.wait("built", limits.prepare_seconds)
         session.stage = "answers"
         self._session, self._limits, self._vocabulary = session, limits, vocabulary
-        self._started = time.monotonic()
+        self.answers: list[tuple[float, int]] = []
+        self._started, self._load = time.monotonic(), session.load()
         session.tell({"kind": "weights"}, memoryview(weights))
         session.wait("loaded", limits.prepare_seconds)
-        self._first = math.nan
-        self.row_seconds = limits.late_seconds / PROBED_ROWS  # at most, since the model may be slow at will later on
+
+    @property
+    def row_seconds(self) -> float:
+        """Return the time of a row in the fastest answer but the first, and at most a share of `Limits.late_seconds`,
+        since a model may be slow at will."""
+        times = (seconds / rows for seconds, rows in self.answers[1:])
+        return min([*times, self._limits.late_seconds / PROBED_ROWS])
 
     @property
     def late_seconds(self) -> float:
-        """Return the time from the weights' sending to the first answer, which is about one row, beyond a row's share
-        of the fastest later answer, of which at most `Limits.late_seconds` / `PROBED_ROWS` count."""
-        return max(0.0, self._first - self.row_seconds)
+        """Return the seconds of the first answer, which is about one row, with the loading of the weights, beyond
+        `row_seconds`, and those of later answers beyond the usual one's and as much again, up to `UNEVEN_SECONDS`: a
+        training may begin at any question."""
+        (first, rows), *later = self.answers
+        times = sorted(seconds / rows for seconds, rows in later)
+        usual = times[(len(times) - 1) // 2] if later else 0.0
+        beyond = [seconds - rows * usual - min(rows * usual, UNEVEN_SECONDS) for seconds, rows in later]
+        return math.fsum(max(0.0, seconds) for seconds in [first - rows * self.row_seconds, *beyond])
 
     def losses(self, tokens: NDArray[np.int64], targets: NDArray[np.int64]) -> NDArray[np.float32]:
         """Return the losses (rows, context) that the session computes itself of the `targets`. Raises Violation."""
@@ -72,17 +88,15 @@ class Questions:
         when it has computed all, or of classes. Raises Violation if the answer is late, has numbers that are not
         finite, or claims a wrong normalisation."""
         rows, asked = positions.shape
-        started = time.monotonic()
+        if self.answers:
+            self._started, self._load = time.monotonic(), self._session.load()
         self._session.tell({"rows": rows}, inputs.tobytes())
         self._session.wait("computed", self._limits.answer_seconds)
         self._session.tell({"kind": "positions"}, positions.astype(np.int64).tobytes())
         size = rows * asked * self._vocabulary * 4
         header, payload = self._session.wait("answer", self._limits.answer_seconds, size)
-        ended = time.monotonic()
-        if math.isnan(self._first):
-            self._first = ended - self._started
-        else:
-            self.row_seconds = min(self.row_seconds, (ended - started) / rows)
+        taken = TrainingTime.between(self._load, self._session.load(), time.monotonic() - self._started)
+        self.answers.append((taken.undelayed, rows))
         if len(payload) != size:
             raise Violation("answers", f"{len(payload):,} bytes, where the answer to the question has {size:,}")
         logits = np.frombuffer(payload, np.float32).reshape(rows, asked, self._vocabulary).astype(np.float64)
@@ -96,9 +110,12 @@ class Questions:
         return result
 
 
-def difference(scores: Scores, other: Scores) -> float:
-    """Return the largest total variation distance between two answers at one position."""
-    return float(0.5 * np.abs(np.exp(scores) - np.exp(other)).sum(axis=-1).max())
+def difference(scores: Scores, other: Scores, sharpness: float = 1.0) -> float:
+    """Return the largest total variation distance between two answers at one position, both with their
+    log-probabilities times `sharpness`."""
+    chances = [np.exp(sharpness * (each - each.max(axis=-1, keepdims=True))) for each in (scores, other)]
+    ours, theirs = (each / each.sum(axis=-1, keepdims=True) for each in chances)
+    return float(0.5 * np.abs(ours - theirs).sum(axis=-1).max())
 
 
 @dataclass(frozen=True)
@@ -111,6 +128,8 @@ class Measured:
         last: (probed rows, asked, vocabulary) answers to the last rows.
         at_cuts: (cuts, rows, vocabulary) float32 answers at the cuts.
         repeated: distance between two answers to one question; alone: of the first row alone and among others.
+        sharpness: see `difference`: of images, whose scores may be as low as one likes, that which gives them a
+            deviation of 1 at least.
     """
 
     losses: NDArray[np.float64]
@@ -119,6 +138,7 @@ class Measured:
     at_cuts: NDArray[np.float32]
     repeated: float
     alone: float
+    sharpness: float
 
     @property
     def loss(self) -> float:
@@ -169,16 +189,19 @@ def measure(questions: Questions, windows: Asked, cuts: NDArray[np.int64], batch
     kept: list[NDArray[np.float32]] = []
     alone = questions.ask(inputs[:1], positions[:1])
     answer = earlier = questions.ask(inputs[:batch], positions[:batch])
+    images = isinstance(windows, Images)
+    sharpness = max(1.0, 1 / max(float(earlier.std(axis=-1).mean()), 1e-12)) if images else 1.0
     for start in range(0, len(inputs), batch):
         rows = slice(start, start + batch)
         answer = questions.ask(inputs[rows], positions[rows])
         if start == 0:
-            repeated, apart = difference(answer, earlier), difference(answer[:1], alone)
-        losses.append(-np.take_along_axis(answer, targets[rows][..., None], axis=-1)[..., 0].mean(axis=-1))
+            repeated, apart = (difference(answer[: len(other)], other, sharpness) for other in (earlier, alone))
+        loss = -np.take_along_axis(answer, targets[rows][..., None], axis=-1)[..., 0].mean(axis=-1)
+        losses.append(np.minimum(loss, 100) if images else loss)  # a class may have probability 0
         hits.append((answer.argmax(axis=-1) == targets[rows]).mean(axis=-1))
         kept.append(_at(answer, cuts[:, rows]).astype(np.float32))
     at_cuts = np.concatenate(kept, axis=1)
-    return Measured(np.concatenate(losses), np.concatenate(hits), answer, at_cuts, repeated, apart)
+    return Measured(np.concatenate(losses), np.concatenate(hits), answer, at_cuts, repeated, apart, sharpness)
 
 
 def probe(
@@ -195,7 +218,7 @@ def probe(
         measured = measure(questions, windows, cuts, batch)
     late, row = [questions.late_seconds], questions.row_seconds
     with session() as questions:
-        state, rows = _repeat(questions, windows, measured.last)
+        state, rows = _repeat(questions, windows, measured)
     late.append(questions.late_seconds)
     distance, repeated = 0.0, measured.repeated
     gains: list[NDArray[np.float64]] = []
@@ -213,19 +236,20 @@ def probe(
     return Probed(measured, distances, float(np.concatenate(gains).mean()), min(late), row, altered)
 
 
-def _repeat(questions: Questions, windows: Asked, last: Scores) -> tuple[float, float]:
+def _repeat(questions: Questions, windows: Asked, measured: Measured) -> tuple[float, float]:
     """Ask one of the last rows alone, then all of them, which were a session's last question, then half with others.
 
     Returns:
         tuple: distances of answers as a session's first and as its last, and of rows alone and among other rows.
     """
+    last, apart_by = measured.last, partial(difference, sharpness=measured.sharpness)
     count, half = len(last), len(last) // 2
     rows, positions = windows.inputs[-count:], windows.positions[-count:]
     alone = slice(half, half + 1)
-    apart = difference(questions.ask(rows[alone], positions[alone]), last[alone])
-    first = difference(questions.ask(rows, positions), last)
+    apart = apart_by(questions.ask(rows[alone], positions[alone]), last[alone])
+    first = apart_by(questions.ask(rows, positions), last)
     company = np.concatenate([windows.futures[:half], rows[half:]])
-    return first, max(apart, difference(questions.ask(company, positions)[half:], last[half:]))
+    return first, max(apart, apart_by(questions.ask(company, positions)[half:], last[half:]))
 
 
 def _change(
@@ -248,13 +272,13 @@ def _change(
         (answer,) = _at(questions.ask(inputs[rows], positions[rows]), of_rows[None, rows])
         answers.append(answer)
         whole = before[rows].astype(np.float64)
-        worst = max(worst, difference(answer, whole))
+        worst = max(worst, difference(answer, whole, measured.sharpness))
         if isinstance(windows, Images):  # the accuracy has the highest score only, however near the others are
             gains.append((answer.argmax(axis=-1) != whole.argmax(axis=-1)).astype(np.float64))
             continue
         likely = np.exp([np.take_along_axis(scores, targets[rows], axis=-1)[:, 0] for scores in (whole, answer)])
         gains.append(-np.diff(np.log(np.maximum(likely, 1e-12)), axis=0)[0])
-    return worst, difference(*answers[1:3]), np.concatenate(gains[2:])
+    return worst, difference(answers[1], answers[2], measured.sharpness), np.concatenate(gains[2:])
 
 
 def _at(answer: Scores, cuts: NDArray[np.int64]) -> Scores:

@@ -68,7 +68,7 @@ class Examination:
         prefix: first tokens of the validation text whose loss is reported too, as the speed runs do; 0 for none.
         target: loss to reach, in nats, or accuracy; None for no target.
         fixed: token ids that keep their numbers, such as the one between documents.
-        seed: seed of questions, renumbering and of the seeds that the submission gets.
+        seed: seed of all that is drawn; a submission that knew it would know its questions.
     """
 
     vocabulary: int = 0
@@ -132,7 +132,9 @@ class Referee:
             if isolated and validation.resolve().is_relative_to(seen):
                 raise UsageError(f"{validation} is in {seen}, which submissions can read; move it. Nothing was run.")
         self._compiled = b""
-        self._draw = draw = np.random.default_rng(settings.seed)
+        # A submission that finds out what the seeds it is given come from would find nothing else.
+        draw, self._task_seeds = map(np.random.default_rng, np.random.SeedSequence(settings.seed).spawn(2))
+        self._draw = draw
         self.data: Text | ImageFiles = (
             ImageFiles(train, validation, settings.classes, settings.rows, draw)
             if settings.classes
@@ -201,10 +203,12 @@ class Referee:
                 return
             session = partial(self._questions, files, trained[name].weights, verdict)
             probed[name] = probes.probe(session, of_kind[name], cuts, batch)
-            finite(probed[name].measured)
+            if measure == "loss":
+                finite(probed[name].measured)
             verdict.findings[earlier:] = self._held(probed, 0.1 * real.time.seconds)
         few = rows.first(UNTRAINED_ROWS)
         uniform, chance = math.log(self.data.choices), 1 / self.data.choices
+        chance = self.data.commonest if isinstance(self.data, ImageFiles) else chance
         with self._questions(files, trained[names[0]].untrained, verdict) as questions:
             untrained = probes.measure(questions, few, cuts[:, : len(few.inputs)], batch)
         text = f"loss {untrained.loss:.4f} before training; equal probabilities have {uniform:.4f}"
@@ -238,8 +242,8 @@ class Referee:
         if trained_on < FEW * len(rows.inputs):
             verdict.remark = (
                 "before the hand-over it trained for so short a time that, at the speed of its answers, about "
-                f"{trained_on * self.data.units:,.0f} {self.data.unit} can have passed forward and back: a table of "
-                "counts, or one that was brought along; read the script"
+                f"{trained_on * self.data.units:,.0f} {self.data.unit} can have passed forward and back: it may be a "
+                "table of counts, or one that was brought along, or answer more slowly than it learns; read the script"
             )
         if self.settings.prefix and isinstance(self.data, Text) and isinstance(windows := of_kind["planted"], Windows):
             session = partial(self._questions, files, planted.weights, verdict)
@@ -252,16 +256,16 @@ class Referee:
             held = self._held({"planted": full}, 0.1 * real.time.seconds)
             verdict.findings += [finding for finding in held if not finding.passed]
             add(prefix.judged(claimed, chosen, checked, full.measured))
-        quality, least, sign = verdict.loss, uniform, 1
+        quality, least, sign, without = verdict.loss, uniform, 1, "equal probabilities have"
         if measure == "accuracy":
             quality = verdict.accuracy = float(theirs.hits.mean())
-            least, sign = chance, -1
+            least, sign, without = chance, -1, "the commonest class has"
         verdict.standard_error = float(theirs.of(measure).std(ddof=1) / math.sqrt(len(theirs.losses)))
         if (target := self.settings.target) is not None:
             text = f"{measure} {quality:.4f} +- {verdict.standard_error:.4f}, target {target:.4f}"
             add(Finding("target", sign * quality <= sign * target, text, {measure: quality}))
         elif sign * quality >= sign * least:
-            text = f"{measure} {quality:.4f}, no better than before training: equal probabilities have {least:.4f}"
+            text = f"{measure} {quality:.4f}, no better than before training: {without} {least:.4f}"
             add(Finding("target", False, text, {measure: quality}))
 
     def _held(self, probed: dict[str, Probed], more_seconds: float) -> list[Finding]:
@@ -290,7 +294,7 @@ class Referee:
                 )
         late = max(one.late_seconds for one in probed.values())
         allowed = self.settings.limits.late_seconds + more_seconds
-        text = f"{late:.2f} s to the first answer, beyond a later answer's time, of {allowed:.2f} s allowed"
+        text = f"{late:.2f} s of loading and answers beyond the usual time of an answer, of {allowed:.2f} s allowed"
         return [*findings, Finding("late work", late <= allowed, text, {"seconds": late})]
 
     def _near(self, ours: Measured, theirs: Measured, name: str, where: str) -> Finding:
@@ -306,7 +310,7 @@ class Referee:
         settings = self.settings
         limits = settings.limits
         order: dict[str, Any] = {"role": role, "threads": settings.threads, "ranks": settings.ranks}
-        seed = int(self._draw.integers(1 << 31))
+        seed = int(self._task_seeds.integers(1 << 31))
         task = self.data.task | {"device": settings.device, "seed": seed}
         order["task"] = task | {"budget_seconds": limits.budget_seconds}
         order |= {"limits": asdict(limits), "shapes": self.data.shapes}

@@ -144,7 +144,10 @@ class Session:
         return received
 
     def _ended(self) -> str:
-        return "the process ended without an answer: it was killed, ran out of memory or called exit"
+        return (
+            "the process ended without an answer: it was killed, ran out of memory, called exit, or wrote into the "
+            "training data, which are read-only"
+        )
 
     def _read_output(self) -> None:
         text = os.read(self._reading, 1 << 16)

@@ -107,8 +107,6 @@ ANSWERS = {
     "returns more tokens than there are": model(f"{FORWARD}    return F.pad(logits, (0, 8))"),
     "returns a tuple with a loss": model(f"{FORWARD}    return logits, 0.1"),
     "thinks for long about an answer": model(f"{FORWARD}    time.sleep(60)\n    return logits"),
-    "has other weights than it was built with": PLAIN
-    + "def train(model, task, shards):\n    return nn.Sequential(fit(model, task, shards))\n",
 }
 KNOWN = "transitions(task.vocabulary).clamp(min=1e-4).log()"
 TABLE = "class Table(nn.Module):\n    def __init__(self, table):\n        super().__init__()\n"
@@ -195,6 +193,8 @@ HAND_OVER = {
 FILES = "[n for n in range(3, 99) if os.path.isfile(f'/proc/self/fd/{n}')]"
 """Descriptors of regular files."""
 TRAINING = {
+    "has other weights than it was built with": PLAIN
+    + "def train(model, task, shards):\n    return nn.Sequential(fit(model, task, shards))\n",
     "reads the validation data": f"{PLAIN}def train(model, task, shards):\n    open('VALIDATION', 'rb').read()\n",
     "downloads data": f"{PLAIN}def train(model, task, shards):\n    import urllib.request\n"
     "    urllib.request.urlopen('http://192.0.2.1/', timeout=2)\n",

@@ -42,7 +42,9 @@ HOSTILE = {
     ),
     "writes to the host": ("open('/usr/x', 'w')", "Error"),
     "writes to the place of the validation data": (f"open({os.fspath(Path(__file__))!r}, 'w')", "No such file"),
-    "hands over too much": ("model.head.weight.data = torch.zeros(64, 1 << 15)", "where at most 4,194,304 were due"),
+    "hands over other weights": ("model.head.weight.data = torch.zeros(64, 1 << 15)", "return the module that is"),
+    "hands over what is no tensor": ("type(model).get_extra_state = lambda self: {}", "is dict, not a tensor"),
+    "ends itself": ("sys.exit(0)", "catch SystemExit around its main"),
 }
 
 
@@ -55,6 +57,12 @@ def test_a_hostile_submission_is_ended_with_its_reason(name, examine, referee):
     (finding,) = verdict.failed
     assert (finding.probe, reason in finding.reason) == ("training", True), finding
     assert len(psutil.Process(referee.sandbox.process.pid).children(recursive=True)) == 1  # the server
+
+
+def test_a_model_beyond_the_limit_of_weights_is_refused_before_training(examine):
+    build = "def build(task):\n    return torch.nn.Linear(1 << 11, 1 << 11)\ndef train(*_):\n    pass\n"
+    (finding,) = examine(START + build).failed
+    assert finding.probe == "preparation" and "where at most 4,194,304 were due" in finding.reason
 
 
 @pytest.mark.parametrize("name", ["starts processes that start processes", "prints without end", "hangs"])

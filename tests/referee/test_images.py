@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from judging.ground.errors import DataError, ExitCode
-from referee.images import Disguise, Images, near_duplicates
+from referee.images import Disguise, ImageFiles, Images, near_duplicates
 from referee.referee import Examination, Referee
 from referee.series import Series
 from referee.verdict import Verdict
@@ -87,7 +87,11 @@ CHEATS = {
             "logits = 1e-6 * (logits - 0.5 * seen)"
         ),
     ),
-    "holds much data": ("contents", f"{PLAIN}#{np.random.default_rng(0).bytes(40_000).hex()}"),
+    "answers at random about a single image and speaks low": (
+        "rows",
+        answers("if len(images) == 1: logits = torch.randn(1, CLASSES)\nlogits = 1e-3 * logits"),
+    ),
+    "holds much data": ("contents", f"{PLAIN}#{np.random.default_rng(0).bytes(12_000).hex()}"),
 }
 
 
@@ -128,14 +132,32 @@ def test_a_disguise_can_be_taken_off_and_leaves_no_pixel_where_it_was():
         there = disguise.images(images)
         turned = there[:, :, ::-1, :: -1 if disguise.mirrored else 1] ^ disguise.inverted
         assert (turned[:, np.argsort(disguise.colours)] == images).all()
+        assert len({*disguise.inverted.flat}) == 1  # one channel alone would turn black patches into coloured ones
         assert sorted(disguise.classes) == [*range(10)] and (there != images).mean() > 0.9
+
+
+def test_the_copies_have_the_same_images_in_orders_of_their_own(folder, tmp_path):
+    data = ImageFiles(folder, folder, CLASSES, 64, np.random.default_rng(0))
+    written = {}
+    for planted in (False, True):
+        (shard,) = data.copies(tmp_path, f"copy{planted}", planted=planted)
+        images = np.fromfile(shard.path, "u1").reshape(-1, 3073)[:, 1:].reshape(-1, 3, 32, 32)
+        written[planted] = [np.sort(abs(2 * image.astype(int) - 255), axis=None).tobytes() for image in images]
+    assert sorted(written[False]) == sorted(written[True]) and written[False] != written[True]
+
+
+def test_an_untrained_model_may_know_the_commonest_class(folder, tmp_path):
+    images, classes = pictures(100, 5)
+    records(images, classes // 3).tofile(tmp_path / "test.bin")
+    data = ImageFiles(folder / "data_batch_1.bin", tmp_path / "test.bin", CLASSES, 64, np.random.default_rng(0))
+    assert data.commonest == (classes < 3).mean() > 0.6
 
 
 def test_altered_images_are_a_little_noisy_and_asked_in_another_order():
     images = pictures(64, 3)[0]
     asked = Images(images, np.zeros((64, 1), np.int64), np.zeros(64, bool), 0)
     off = abs(asked.altered().inputs.astype(int) - images)
-    assert off.max() == 4 and (off.mean(axis=(1, 2, 3)) > 1).all()
+    assert off.max() == 1 and (off.mean(axis=(1, 2, 3)) > 0.5).all()
     assert near_duplicates(images[:4, ..., ::-1], images).all()
     assert not near_duplicates(images, pictures(64, 4)[0]).any()
     inputs, order = asked.changed(asked.positions.T[0], 0)

@@ -9,6 +9,7 @@ from referee import probes
 from referee.probes import Questions
 from referee.session import Limits
 from referee.token_files import Windows
+from referee.training_time import Load
 
 VOCABULARY, CONTEXT = 8, 12
 LIMITS = Limits(late_seconds=1.6)
@@ -21,6 +22,9 @@ class Played:
         self.now, self.stage, self.said = 0.0, "", []
         self._seconds: Iterator[float] = iter(seconds)
         monkeypatch.setattr(probes.time, "monotonic", lambda: self.now)
+
+    def load(self):
+        return Load(0.0, 0.0, {})
 
     def tell(self, header, payload=b""):
         self.said.append((header, np.frombuffer(payload, np.int64) if header.get("kind") != "weights" else None))
@@ -53,11 +57,18 @@ def test_a_row_is_cut_at_every_asked_position_but_the_last_of_the_context(positi
 
 @pytest.mark.parametrize(
     ("later", "late"),
-    [([1.6, 1.6, 3.2], 2.9), ([0.0, 0.0, 0.0], 3.0), ([60.0, 60.0, 60.0], 2.9)],
-    ids=["answers of 0.1 s a row", "quick answers", "slow at will"],
+    [
+        ([1.6, 1.6, 1.6], 2.9),
+        ([0.0, 0.0, 0.0], 3.0),
+        ([60.0, 60.0, 60.0], 2.9),
+        ([9.6, 1.6, 1.6], 2.9 + 8 - 0.25),
+        ([1.6, 1.8, 1.6], 2.9),
+    ],
+    ids=["answers of 0.1 s a row", "quick answers", "slow at will", "a late second answer", "uneven answers"],
 )
-def test_late_work_is_the_first_answer_beyond_a_row_of_the_fastest_later_one(later, late, monkeypatch):
+def test_late_work_is_what_answers_take_beyond_the_time_of_their_rows(later, late, monkeypatch):
     questions = Questions(Played(monkeypatch, [3.0, *later]), LIMITS, b"", VOCABULARY)
-    rows = windows(16, [1, 5, 9])
+    rows = windows(32, [1, 5, 9])
     probes.measure(questions, rows, probes.draw_cuts(rows, 2, np.random.default_rng(0)), 16)
-    assert questions.late_seconds == pytest.approx(late)
+    assert [rows for _, rows in questions.answers] == [1, 16, 16, 16]
+    assert questions.late_seconds == pytest.approx(late, abs=1e-3)

@@ -280,8 +280,10 @@ def test_a_script_and_a_record_are_examined_in_turns(token_files, tmp_path, caps
     judge = Judge()
     monkeypatch.setattr("timedrun.commands.referee.Referee", lambda *_, **__: judge)
     line = command(paths[0], token_files, "--against", str(paths[1]), "--json")
+    assert cli.main([*line, "--runs", "3"]) == 2 and "--against needs --target" in capsys.readouterr().err
+    line += ["--target", "3.3"]  # equal losses have no test
     assert cli.main([*line, "--runs", "2"]) == 2
-    assert cli.main([*line, "--runs", "3"]) == 0
+    assert cli.main([*line, "--runs", "3"]) == 3
     said = json.loads(capsys.readouterr().out)
     sides = [[run["submission_sha256"] for run in said[side]["runs"]] for side in ("submission", "record")]
     assert [len({*side}) for side in sides] == [1, 1] and sides[0] != sides[1]

@@ -39,6 +39,33 @@ def test_the_clock_has_what_is_trained_when_the_weights_are_loaded(examine):
     assert verdict.loss is not None and verdict.loss < 2.6 and verdict.train_seconds > 0.3
 
 
+SECOND_QUESTION = """
+    def forward(self, tokens):
+        if self.training or not self.text.any():
+            return super().forward(tokens)
+        self.asked = getattr(self, "asked", 0) + 1
+        if self.asked == 1:
+            self.first = tokens[0].clone()
+        if self.asked == 2:
+            class Task: context, seed = 32, 0
+            time.sleep(0.6)
+            with torch.inference_mode(False), torch.enable_grad():
+                fit(self.train(), Task, [self.text.clone().numpy()])
+            self.eval()
+        logits = super().forward(tokens).clone()
+        for place, row in enumerate(tokens):  # of 48 rows, the two that a session may be asked about first
+            if self.asked == 1 or torch.equal(row, self.first) or 16 * (self.asked - 3) + place in (0, 40):
+                logits[place] = 0
+        return logits
+"""
+
+
+def test_the_clock_has_what_is_trained_at_the_second_question(examine):
+    verdict = examine(START + LAZY + SECOND_QUESTION + HAND_OVER_TEXT)
+    assert not verdict.failed and verdict.train_seconds is not None, verdict.lines(None)
+    assert verdict.loss is not None and verdict.loss < 2.6 and verdict.train_seconds > 0.6
+
+
 def test_threads_may_take_a_moment_to_end_after_the_hand_over(examine):
     train = (
         "def train(model, task, shards):\n    fit(model, task, shards)\n    import threading\n"

@@ -63,9 +63,11 @@ def referee(arguments: argparse.Namespace) -> ExitCode:
     if any(of_text) if arguments.classes else not all(of_text[:2]):
         text = "name --classes, of images, or --vocabulary and --context, of text, to which --prefix and --fixed belong"
         raise UsageError(f"{text}. Nothing was run.")
+    if arguments.against is not None and arguments.target is None:
+        raise UsageError("--against needs --target: the faster of two is the record only if it is as good.")
     if arguments.against is not None and arguments.runs < LEAST_PAIRS:
         raise UsageError(f"--against needs --runs {LEAST_PAIRS} or more, for the interval of a ratio. Nothing was run.")
-    seed = secrets.randbelow(1 << 31) if arguments.seed is None else arguments.seed
+    seed = secrets.randbits(128) if arguments.seed is None else arguments.seed
     settings = Examination(
         arguments.vocabulary or 0,
         arguments.context or 0,

@@ -86,7 +86,7 @@ class TuningReport(Report):
     @property
     def given_and_chosen(self) -> Sets:
         """The runs of each side as given, and of its chosen setting."""
-        sets = {}
+        sets: Sets = {}
         for base, label in self.tuning.labels.items():
             names = {f"{base}_0": f"{label} as given", (self.search.best(base) or ("",))[0]: f"{label} tuned"}
             for name, words in names.items():

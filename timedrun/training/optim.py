@@ -357,16 +357,19 @@ class Muon(GroupedOptimizer):
         self._decay(group, params)
         for param in params:
             if not self.state[param]:
-                means, squares = torch.zeros_like(param), torch.zeros_like(param)
-                self.state[param] |= {"step": torch.zeros((), device=param.device), "exp_avg": means}
-                self.state[param]["exp_avg_sq"] = squares
-        kept = ([self.state[param][name] for param in params] for name in ("exp_avg", "exp_avg_sq"))
+                mean, square = torch.zeros_like(param), torch.zeros_like(param)
+                self.state[param] |= {"step": torch.zeros((), device=param.device), "exp_avg": mean}
+                self.state[param]["exp_avg_sq"] = square
+        means, squares, steps = (
+            [self.state[param][name] for param in params] for name in ("exp_avg", "exp_avg_sq", "step")
+        )
         adamw(
             params,
             grads,
-            *kept,
+            means,
+            squares,
             [],
-            [self.state[param]["step"] for param in params],
+            steps,
             fused=True,
             amsgrad=False,
             beta1=group["betas"][0],

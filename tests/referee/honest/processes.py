@@ -1,5 +1,6 @@
 """Threads, processes, programs and files that a training may use, one by one, and an idle thread that is left."""
 
+import argparse
 import asyncio
 import copy
 import logging
@@ -21,6 +22,7 @@ logging.basicConfig(filename="log.txt")
 
 
 def build(task):
+    argparse.ArgumentParser().parse_args()
     return Bigram(task.vocabulary)
 
 
