@@ -69,7 +69,7 @@ def run(connection: socket.socket, gate: socket.socket, output: int, work: str, 
             os.environ.update(ranks.environment(0, 1) | {"MASTER_PORT": "0"})
         torch.set_num_threads(max(1, order["threads"] // (count if training and count else 1)))
         torch.manual_seed(task.seed)
-        sys.argv = [contract.FILE]
+        sys.argv = [str(folder / contract.FILE)]  # speed runs put the text of their file into their log
         module = contract.load(folder)
         model = contract.built(module, task)
         rank.meet()
@@ -96,6 +96,8 @@ def run(connection: socket.socket, gate: socket.socket, output: int, work: str, 
             _answer(connection, model, task.device, order["shapes"])
     except BaseException as error:
         lines = traceback.format_exception_only(error)[-1].strip()
+        if isinstance(error, contract.ContractError):
+            lines = str(error)
         if isinstance(error, SystemExit):
             lines += ": the script ended its process; catch SystemExit around its main in the adapter"
         place = traceback.extract_tb(error.__traceback__)[-1]

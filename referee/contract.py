@@ -96,13 +96,14 @@ def answered(model: nn.Module, inputs: Tensor, shape: tuple[int, ...]) -> tuple[
 
 def require_same(built: dict[str, Tensor], trained: dict[str, Tensor]) -> None:
     """Raise ContractError unless a trained module's tensors have the names and shapes of the built one's."""
-    shapes, others = ({name: tuple(value.shape) for name, value in of.items()} for of in (built, trained))
-    for name in [*others, *shapes]:
-        if (ours := shapes.get(name)) != (theirs := others.get(name)):
+    shapes = [{name: tuple(value.shape) for name, value in of.items()} for of in (trained, built)]
+    for name in {**trained, **built}:
+        if len({*(found := [of.get(name) for of in shapes])}) > 1:
+            after, before = ("missing" if shape is None else f"of shape {shape}" for shape in found)
             raise ContractError(
-                f"after training {name!r} has the shape {theirs}, after build {ours}, so that no new model of `build`"
-                " can take the weights; return the module that is compiled or averaged inside, and give buffers their"
-                " size in `build`"
+                f"{name!r} is {after} after training and {before} after build, so that no new model of `build` can take"
+                " the weights; return the module that is compiled or averaged inside, and give buffers their size in"
+                " `build`"
             )
 
 

@@ -190,7 +190,7 @@ def measure(questions: Questions, windows: Asked, cuts: NDArray[np.int64], batch
     alone = questions.ask(inputs[:1], positions[:1])
     answer = earlier = questions.ask(inputs[:batch], positions[:batch])
     images = isinstance(windows, Images)
-    sharpness = max(1.0, 1 / max(float(earlier.std(axis=-1).mean()), 1e-12)) if images else 1.0
+    sharpness = max(1.0, 1 / max(float(np.maximum(earlier, -100).std(axis=-1).mean()), 1e-12)) if images else 1.0
     for start in range(0, len(inputs), batch):
         rows = slice(start, start + batch)
         answer = questions.ask(inputs[rows], positions[rows])

@@ -297,7 +297,7 @@ def add_referee(parser: ArgumentParser) -> None:
     add("--margin", type=above_zero, metavar="X", help=f"{more}(default: 0.01), that is allowed")
     fixed = "token ids that keep their number in the renumbered text, such as the one between documents"
     add("--fixed", type=not_negative_int, nargs="+", default=[], metavar="ID", help=fixed)
-    add("--seed", type=not_negative_int, help="seed of all draws (default: random, and reported)")
+    add("--seed", type=not_negative_int, help="seed of all draws, a secret until the end (default: random, reported)")
     scratch = "folder for two copies of the training tokens (default: the system's temporary folder)"
     _add_path(parser, "--scratch", scratch)
     unsafe = "run the code as a plain process with all of your rights; the verdict says so"

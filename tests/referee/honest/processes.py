@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -23,6 +24,7 @@ logging.basicConfig(filename="log.txt")
 
 def build(task):
     argparse.ArgumentParser().parse_args()
+    assert "def build(task)" in Path(sys.argv[0]).read_text()
     return Bigram(task.vocabulary)
 
 
