@@ -4,8 +4,6 @@ Usage: python benchmarks/loop_overhead.py [--config digits_baseline] [--rounds 1
            [--json FILE]
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import statistics

@@ -3,8 +3,6 @@
 Usage: python -m benchmarks.method_cards docs/methods.md
 """
 
-from __future__ import annotations
-
 import json
 import re
 import sys

@@ -12,8 +12,6 @@ The timedrun beside the Python that runs this file is taken. Two records on one 
 equal; the last bits of weights depend on both.
 """
 
-from __future__ import annotations
-
 import argparse
 import hashlib
 import json

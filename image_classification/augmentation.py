@@ -1,7 +1,5 @@
 """Random crops and flips as pure functions of (seed, epoch, sample), equal for any number of ranks."""
 
-from __future__ import annotations
-
 import math
 from typing import Literal
 

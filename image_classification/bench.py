@@ -1,7 +1,5 @@
 """`timedrun bench loader image_classification`: training crops per second of every loader on the same images."""
 
-from __future__ import annotations
-
 import contextlib
 import sys
 from collections.abc import Callable, Iterator, Sequence

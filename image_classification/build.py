@@ -1,7 +1,5 @@
 """Build the parts of a run from its config, on a training device or, for a dry run, on the meta device."""
 
-from __future__ import annotations
-
 from contextlib import nullcontext
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """CIFAR-10's binary batches: a label byte and 3,072 pixel bytes for each image. Pickled batches are not read."""
 
-from __future__ import annotations
-
 import hashlib
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Configs, `<data>_<name>`. The text of a `methods` function is its whole difference from the baseline."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from image_classification.model import (

@@ -1,7 +1,5 @@
 """Facts, faults and digests of image data, known without reading an image before the run."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """scikit-learn's digits: 1,797 grey 8x8 images that come with the package."""
 
-from __future__ import annotations
-
 import functools
 import gzip
 import importlib.util

@@ -1,7 +1,5 @@
 """Networks of a config: ResNet-18/50/101 v1.5 for ImageNet, small ones for 32x32 and 8x8 images, a plain one."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Literal
 

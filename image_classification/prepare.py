@@ -1,7 +1,5 @@
 """Prepare image data before a run: make a store, index a folder, or verify CIFAR-10's files."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial

@@ -1,7 +1,5 @@
 """Run info: the metadata that the log has of a run before its clock starts, for a run and for a dry run."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import torch

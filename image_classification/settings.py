@@ -1,7 +1,5 @@
 """Settings of a run of image classification."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Self

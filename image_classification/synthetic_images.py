@@ -1,7 +1,5 @@
 """JPEGs of coloured 1/f noise, as costly to decode as photographs, for benchmarks without a dataset."""
 
-from __future__ import annotations
-
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Training loop of image classification: build, warm up, start the clock, train, evaluate until the target."""
 
-from __future__ import annotations
-
 import sys
 
 import torch

@@ -1,7 +1,5 @@
 """Attention within each sequence of a ragged batch: interchangeable backends over rows of queries, keys, values."""
 
-from __future__ import annotations
-
 import importlib
 import math
 from collections.abc import Callable

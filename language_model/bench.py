@@ -1,7 +1,5 @@
 """Rates of the text loader, for `timedrun bench loader language_model`: masked, collated batches from warm pages."""
 
-from __future__ import annotations
-
 import multiprocessing
 import tempfile
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Collation of masked sequences into one batch of rows, and division of a global batch by sequence length."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, fields, replace
 from typing import Any, Self
 

@@ -1,7 +1,5 @@
 """Named configs of BERT: `<data>_<config>`. A `methods` config computes the same run as its baseline, faster."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, fields, replace
 from typing import Literal, Self
 

@@ -1,7 +1,5 @@
 """Facts about the data of a BERT run and the checks made before its clock starts."""
 
-from __future__ import annotations
-
 import hashlib
 from dataclasses import dataclass, replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Import of optional dependencies."""
 
-from __future__ import annotations
-
 import importlib
 import sys
 from types import ModuleType

@@ -1,7 +1,5 @@
 """A BERT encoder over rows of tokens, padded or unpadded: the results of transformers', with switchable speed-ups."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Fused operations of a BERT layer with hand-written backward passes: dropout-add-layer-norm, dense-GELU-dense."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import cache
 from typing import Any, Literal

@@ -1,7 +1,5 @@
 """Dynamic masking: the tokens to predict are drawn anew for each sequence and epoch."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

@@ -1,7 +1,5 @@
 """The baseline model: transformers' unmodified BertForMaskedLM on padded batches, with logits at every position."""
 
-from __future__ import annotations
-
 import importlib
 import sys
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Preparation of text for BERT: documents to sentences to WordPieces to pairs, in a ragged store."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path

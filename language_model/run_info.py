@@ -1,7 +1,5 @@
 """Metadata of a BERT run that the log records before the clock starts, and the plan of a dry run."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import torch

@@ -1,7 +1,5 @@
 """Settings of a BERT run: model size, data source and masking, speed-ups."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """Training loop of masked language modelling: build, warm up, start the clock, train, evaluate."""
 
-from __future__ import annotations
-
 import sys
 from contextlib import closing
 

@@ -1,7 +1,5 @@
 """Synthetic batches: of every shape of a run, for the warm-up before the clock, and without values."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Sequence
 

@@ -1,7 +1,5 @@
 """BERT weights under transformers' names: initialization, checks, conversion, safetensors files."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType

@@ -1,7 +1,5 @@
 """The `timedrun` command: parse the command line, call the verb, turn errors into a message and an exit code."""
 
-from __future__ import annotations
-
 import atexit
 import gc
 import importlib

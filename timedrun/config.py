@@ -1,7 +1,5 @@
 """Settings of a run: frozen dataclasses, command-line overrides, a canonical dump and its digest."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from collections.abc import Callable, Sequence

@@ -3,8 +3,6 @@
 methods    digits_methods-blurpool    baseline+ema(half_life=40)-label_smoothing    my.json+my_module:MyMethod
 """
 
-from __future__ import annotations
-
 import ast
 import json
 import re

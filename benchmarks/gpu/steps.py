@@ -17,8 +17,6 @@ pyproject.toml's `dependencies`: `pip install --no-deps --target carried mlperf-
 elsewhere, then PYTHONPATH=carried:.:logging.
 """
 
-from __future__ import annotations
-
 import argparse
 import math
 import shlex

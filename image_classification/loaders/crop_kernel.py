@@ -5,8 +5,6 @@ longer than that. TorchScript's interpreter runs the whole loop without it. Wher
 later), the same functions run in Python, with the same pixels, and `SCRIPTED` is False.
 """
 
-from __future__ import annotations
-
 import sys
 import warnings
 from functools import cache

@@ -1,7 +1,5 @@
 """Thread pool that fills several batches at a time, slice by slice, and yields them in order."""
 
-from __future__ import annotations
-
 import threading
 import weakref
 from collections import deque

@@ -1,7 +1,5 @@
 """Interface of all image loaders: arrays of sample indices in, batches of 8-bit images out."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol

@@ -1,7 +1,5 @@
 """Loader for stores of raw pixels: threads resize the crops, or only cut them out and the device resizes."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

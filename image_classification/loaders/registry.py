@@ -1,7 +1,5 @@
 """Registry of image loaders: the store formats that each reads, the packages that it needs, and how to open it."""
 
-from __future__ import annotations
-
 import importlib
 import importlib.util
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Loader that decodes JPEG with libjpeg-turbo in threads, downscaled while decoding if the crop allows it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

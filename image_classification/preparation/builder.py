@@ -1,7 +1,5 @@
 """Resumable build of an image store: shards in parallel, then the index of each split, the manifest last."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import time

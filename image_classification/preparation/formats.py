@@ -1,7 +1,5 @@
 """Formats that can be built, with their effective settings and splits."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final

@@ -1,7 +1,5 @@
 """Shard writing in worker processes: a shard file, followed by a record of its contents and inputs."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

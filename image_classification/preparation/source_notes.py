@@ -1,7 +1,5 @@
 """Notes on a source of images: names that were skipped, evaluation images that are also training images."""
 
-from __future__ import annotations
-
 import hashlib
 import sys
 from collections.abc import Sequence

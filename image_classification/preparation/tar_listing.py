@@ -1,7 +1,5 @@
 """Offsets of the files in a tar file and in the tar files within it, read from the headers and cached."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,8 +1,6 @@
 """Store of format beton: FFCV's files, version 2 (Leclerc et al. 2023; ffcv 1.0.2: types.py, writer.py,
 memory_allocator.py), written without FFCV and byte-identical for any number of processes."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Index of a folder in ImageNet's layout, `train/<class>/*` and `val/<class>/*`."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

@@ -1,7 +1,5 @@
 """Manifest of an image store. Preparation writes it last, so a folder without a manifest is not a store."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Files as read-only arrays. They hold no file descriptor; `mmap.mmap` keeps one open per map."""
 
-from __future__ import annotations
-
 import ctypes
 import mmap
 import os

@@ -1,7 +1,5 @@
 """Store of format raw: images decoded and resized once, then read through a memory map."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Training and evaluation batches of one rank."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """Construction of a GPT run: model, optimizer and everything else that the training step uses."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any

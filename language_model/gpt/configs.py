@@ -1,7 +1,5 @@
 """Named configs of GPT: `<data>_<config>`, for OpenWebText on GPUs and Shakespeare on a CPU."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from language_model.gpt.run_config import GptRunConfig as GptRunConfig

@@ -1,7 +1,5 @@
 """Facts about the data of a GPT run and the checks made before its clock starts."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

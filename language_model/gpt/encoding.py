@@ -1,7 +1,5 @@
 """Encoding of text files as token ids: strict UTF-8 in pieces, as characters or by GPT-2's byte-level BPE."""
 
-from __future__ import annotations
-
 import codecs
 import json
 import re

@@ -1,7 +1,5 @@
 """Named configs of FineWeb: the task of the speed runs on GPUs, and the same recipes at a small size on a CPU."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from language_model.gpt.configs import MUON, GptRunConfig

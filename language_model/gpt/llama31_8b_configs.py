@@ -1,7 +1,5 @@
 """Named configs of llama31_8b: the full size, and a demonstration for a CPU."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from language_model.gpt.configs import GptRunConfig

@@ -1,7 +1,5 @@
 """Preparation of text for GPT: a store of character or byte-pair tokens, or shards of byte-pair tokens."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict

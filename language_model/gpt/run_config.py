@@ -1,7 +1,5 @@
 """Settings of a GPT run and their contradictions."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Literal, Self
 

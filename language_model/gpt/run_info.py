@@ -1,7 +1,5 @@
 """Metadata of a GPT run that the log records before the clock starts, and the plan of a dry run."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 

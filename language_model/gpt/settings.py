@@ -1,7 +1,5 @@
 """Settings of a GPT run: the model, and the sampling of its data."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Literal
 

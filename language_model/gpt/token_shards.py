@@ -1,7 +1,5 @@
 """A folder of token shards, FineWeb's among them, as a store of both splits. `<|endoftext|>` begins every document."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Token stores: training and validation text as raw token ids in memory-mapped files, with a manifest."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """Training loop of causal language modelling: build, warm up, start the clock, train, evaluate."""
 
-from __future__ import annotations
-
 from contextlib import closing
 
 import torch

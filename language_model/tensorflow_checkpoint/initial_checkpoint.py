@@ -1,7 +1,5 @@
 """Initial weights of MLPerf's BERT, from TensorFlow's files or safetensors, under transformers' names."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

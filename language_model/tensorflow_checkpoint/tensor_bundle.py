@@ -5,8 +5,6 @@ table (LevelDB's doc/table_format.md) from tensor names to protocol buffers
 (tensorflow/core/protobuf/tensor_bundle.proto); the data files hold the tensors' bytes and nothing else.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Stream documents from WikiExtractor's output or plain text, compressed or not, one in memory at a time."""
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import hashlib

@@ -1,7 +1,5 @@
 """Split of documents into training and evaluation, given separately or held out by a hash; no text is in both."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 

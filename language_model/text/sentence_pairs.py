@@ -1,7 +1,5 @@
 """Segment pairs from documents, by the algorithm of BERT's reference data preparation (Devlin et al. 2018, A.2)."""
 
-from __future__ import annotations
-
 from array import array
 from collections.abc import Iterator, Sequence
 from random import Random

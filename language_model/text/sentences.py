@@ -1,7 +1,5 @@
 """Rule-based splitting of English paragraphs into sentences: abbreviations, initials, decimals and quotations."""
 
-from __future__ import annotations
-
 import re
 
 _ABBREVIATIONS = """

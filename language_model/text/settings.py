@@ -1,7 +1,5 @@
 """Settings that determine the bytes of a text store."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from judging.ground.errors import UsageError

@@ -1,7 +1,5 @@
 """Ragged store of tokenized sequences: a manifest and, for each split, lengths and concatenated tokens."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass

@@ -1,7 +1,5 @@
 """Build a store of text: resumable, the same bytes every time, the manifest last."""
 
-from __future__ import annotations
-
 import hashlib
 import shutil
 import time

@@ -1,7 +1,5 @@
 """Write a ragged store from finished shards, one at a time."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Store of random tokens with the length distribution of MLPerf BERT's training set, for measurements only."""
 
-from __future__ import annotations
-
 import hashlib
 from pathlib import Path
 

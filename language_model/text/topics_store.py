@@ -1,7 +1,5 @@
 """Python's own help topics, a corpus of about 400 kB, as a store in the user's cache folder for a small BERT."""
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import os

@@ -1,7 +1,5 @@
 """Throughput of data loaders: interleaved passes over the same samples, with ratios and spread."""
 
-from __future__ import annotations
-
 import random
 import re
 import statistics

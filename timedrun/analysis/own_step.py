@@ -1,7 +1,5 @@
 """The fastest of several ways to build a training step of one's own, chosen by measured steps."""
 
-from __future__ import annotations
-
 import gc
 import random
 import statistics

@@ -1,7 +1,5 @@
 """Profile of a config: where the time of its run goes, what the bottleneck is, and what a method can gain at most."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace

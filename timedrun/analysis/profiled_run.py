@@ -1,7 +1,5 @@
 """A run that trains a few steps at chosen positions of its schedule, for their times; nothing is logged."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager

@@ -1,7 +1,5 @@
 """Selection, by measured step times, of changes that speed up a training step and leave its loss as it was."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Final, Generic, TypeVar

@@ -6,8 +6,6 @@ methods that run further passes. Attention under a mask counts as attention to a
 norms and the optimizer's update are not counted.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from operator import attrgetter

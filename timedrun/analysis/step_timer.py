@@ -1,7 +1,5 @@
 """Parts of an optimizer step, timed at the calls that any training loop makes: model, backward, optimizer, methods."""
 
-from __future__ import annotations
-
 import functools
 import threading
 import time

@@ -1,7 +1,5 @@
 """Seconds per step of several configs, measured in turns, each in a process of its own."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import multiprocessing

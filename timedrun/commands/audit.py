@@ -1,7 +1,5 @@
 """`timedrun audit`: the whole of a published round in one report."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`timedrun auto`: the fastest settings of a config on this machine, chosen by measured steps."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import math

@@ -1,7 +1,5 @@
 """`timedrun bench`: throughput of data loaders, or of training steps of several configs, on this machine."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import shlex

@@ -1,7 +1,5 @@
 """`timedrun check`: the strict verdict and MLCommons' own on logs, result sets and packages."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -1,7 +1,5 @@
 """A timed run in a child process, as `race` and `reproduce --run` start it."""
 
-from __future__ import annotations
-
 import argparse
 import signal
 import subprocess

@@ -1,8 +1,6 @@
 """`timedrun race command`: interleaved runs of command lines, or of one command line at several commits. `timedrun run
 command` is such a race of one side, `timedrun sweep command` one of command lines at several budgets."""
 
-from __future__ import annotations
-
 import tomllib
 from argparse import ArgumentParser, ArgumentTypeError, BooleanOptionalAction, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """`timedrun compare`: the speed-up of one result set over another, with its interval."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

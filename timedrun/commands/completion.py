@@ -1,7 +1,5 @@
 """`timedrun completion`: the script that completes verbs, options and names in a shell."""
 
-from __future__ import annotations
-
 import argparse
 from contextlib import suppress
 from itertools import pairwise

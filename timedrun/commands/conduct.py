@@ -1,7 +1,5 @@
 """Conduct of a race or a sweep, whatever its sides are: runs in turn, then table, checks, package and figure."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 from importlib.util import find_spec

@@ -1,7 +1,5 @@
 """`timedrun doctor`: report what of this machine and installation a run can use, on one screen."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -1,7 +1,5 @@
 """`timedrun explore`: result sets as one HTML page to explore."""
 
-from __future__ import annotations
-
 import argparse
 import json
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """`timedrun export`: logged values as CSV or for TensorBoard."""
 
-from __future__ import annotations
-
 import argparse
 import json
 from pathlib import Path

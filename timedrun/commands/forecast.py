@@ -1,7 +1,5 @@
 """`timedrun forecast`: the probability that a set passes the check of reference convergence."""
 
-from __future__ import annotations
-
 import argparse
 import json
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """`timedrun list`: the benchmarks and their configs, or the methods, read without importing torch."""
 
-from __future__ import annotations
-
 import argparse
 import builtins
 import json

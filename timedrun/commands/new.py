@@ -1,7 +1,5 @@
 """`timedrun new`: write a benchmark or a method to start from, a copy of a template beside this module."""
 
-from __future__ import annotations
-
 import argparse
 import importlib.util
 import json

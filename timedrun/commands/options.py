@@ -1,7 +1,5 @@
 """Options of every verb, added by `add_<verb>`. Imports nothing heavy, so that `--help` does not wait for torch."""
 
-from __future__ import annotations
-
 import math
 import os
 import re

@@ -1,7 +1,5 @@
 """`timedrun package`: package result sets in MLPerf's layout."""
 
-from __future__ import annotations
-
 import argparse
 import json
 from collections.abc import Sequence

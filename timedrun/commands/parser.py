@@ -1,7 +1,5 @@
 """The parser of the command line: every verb, by purpose, with its options."""
 
-from __future__ import annotations
-
 import sys
 import textwrap
 from argparse import Action, ArgumentError, ArgumentParser, RawDescriptionHelpFormatter

@@ -1,7 +1,5 @@
 """`timedrun plot`: plot quality, training loss or throughput over time of result sets."""
 
-from __future__ import annotations
-
 import argparse
 import json
 from collections.abc import Sequence

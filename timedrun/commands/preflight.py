@@ -1,7 +1,5 @@
 """`timedrun preflight`: check a config's settings, this machine, and the logs and package of a dry run."""
 
-from __future__ import annotations
-
 import argparse
 import json
 from collections.abc import Iterable

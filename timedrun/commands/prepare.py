@@ -1,7 +1,5 @@
 """`timedrun prepare`: run the benchmark's preparation of a dataset."""
 
-from __future__ import annotations
-
 import argparse
 import inspect
 import json

@@ -1,7 +1,5 @@
 """`timedrun profile`: where the time of a config's run goes, from a few of its steps."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

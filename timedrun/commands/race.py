@@ -1,7 +1,5 @@
 """`timedrun race`: interleaved runs of several configs, and the table, checks, package and figure made of them."""
 
-from __future__ import annotations
-
 import argparse
 import os
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """`timedrun referee`: judge a training script by somebody else."""
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import json

@@ -1,7 +1,5 @@
 """`timedrun report`: a race, a sweep, a tuning or result sets as one HTML file."""
 
-from __future__ import annotations
-
 import argparse
 import json
 from dataclasses import replace

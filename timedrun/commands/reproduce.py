@@ -1,7 +1,5 @@
 """`timedrun reproduce`: recompute scores from logs and compare them with claims, or repeat the runs."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -1,7 +1,5 @@
 """`timedrun run`: one timed run, from the name of a config to the verdict read from its log."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

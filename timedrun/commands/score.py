@@ -1,7 +1,5 @@
 """`timedrun score`: time to train of result sets."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`timedrun show`: the settings of a config, the difference of two, or the card of a method."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

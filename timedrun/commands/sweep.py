@@ -1,8 +1,6 @@
 """`timedrun sweep`: configs at several lengths of their schedules, each run to its end, for curves of quality against
 time."""
 
-from __future__ import annotations
-
 import argparse
 import json
 from collections.abc import Mapping, Sequence

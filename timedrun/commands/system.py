@@ -1,7 +1,5 @@
 """`timedrun system`: generate MLPerf's system description of this machine and list the fields to fill in."""
 
-from __future__ import annotations
-
 import argparse
 import json
 from collections.abc import Iterable

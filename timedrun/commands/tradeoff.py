@@ -1,7 +1,5 @@
 """`timedrun tradeoff`: curves of quality against time, and what each gains over the baseline's."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

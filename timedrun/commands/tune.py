@@ -1,7 +1,5 @@
 """`timedrun tune`: settings of each side of a race, found in equal machine time on a split of their own."""
 
-from __future__ import annotations
-
 import argparse
 from dataclasses import asdict, replace
 from functools import partial

@@ -1,7 +1,5 @@
 """Collectives check: verify the results of collectives before a run's clock starts, and time an all-reduce."""
 
-from __future__ import annotations
-
 import statistics
 import time
 from typing import Final

@@ -1,7 +1,5 @@
 """Config consistency: check that all ranks, started one by one on possibly different nodes, have the same settings."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 

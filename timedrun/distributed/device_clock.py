@@ -1,7 +1,5 @@
 """Moments on a device's timeline: the host's clock for a CPU, events of the current stream for CUDA."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from typing import cast

@@ -1,7 +1,5 @@
 """Run failures: last known state of each rank, and the detection of ranks that hang."""
 
-from __future__ import annotations
-
 import re
 import traceback
 from dataclasses import dataclass

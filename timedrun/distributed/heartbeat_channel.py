@@ -4,8 +4,6 @@ Plain sockets and not a TCPStore: a store's client waits without limit for a ser
 2.13, a `get` with a timeout of 3 s), and does not report that the other end has closed, the first sign of a death.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import secrets

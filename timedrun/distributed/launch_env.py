@@ -1,7 +1,5 @@
 """Launch environment: rank, world size and master address of this process, from a launcher's variables or options."""
 
-from __future__ import annotations
-
 import os
 import re
 import sys

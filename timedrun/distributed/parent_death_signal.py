@@ -1,7 +1,5 @@
 """Processes that the kernel ends together with the process that started them (prctl(2))."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import signal

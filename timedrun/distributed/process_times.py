@@ -1,7 +1,5 @@
 """CPU times of this process, its threads and its descendants, as Linux accounts for them."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import resource

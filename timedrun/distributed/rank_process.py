@@ -1,7 +1,5 @@
 """Process of one rank as its launcher sees it: start, output, signals, exit."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

@@ -1,7 +1,5 @@
 """Rendezvous: all ranks of a run find each other in a TCPStore on rank 0, then form one torch process group."""
 
-from __future__ import annotations
-
 import errno
 import ipaddress
 import os

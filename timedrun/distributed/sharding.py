@@ -1,7 +1,5 @@
 """Sharding of a model over all ranks by torch's fully_shard (FSDP2)."""
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager

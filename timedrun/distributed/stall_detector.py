@@ -1,8 +1,6 @@
 """Stall detection: classify what the training thread does (collective, device, own code), and measure for how long the
 process has been idle."""
 
-from __future__ import annotations
-
 import contextlib
 import resource
 import sys

@@ -1,7 +1,5 @@
 """Status files of ranks, in a temporary folder of the launcher that started them on this node."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

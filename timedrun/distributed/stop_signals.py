@@ -1,8 +1,6 @@
 """Signals that stop a run: the handler sets a flag, and all ranks act on it at the same step of the training loop. A
 second signal aborts the run at once."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

@@ -1,7 +1,5 @@
 """Straggler detection: compare the time of each rank's own work in a step, without its waits for other ranks."""
 
-from __future__ import annotations
-
 import statistics
 import time
 from collections.abc import Callable, Sequence

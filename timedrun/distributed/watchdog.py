@@ -1,8 +1,6 @@
 """Watchdog: name a rank that died, hangs, is unreachable or failed on every other rank in bounded time, under any
 launcher and in whatever collective the others wait."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Whole card of a method: its data, and what the code says of it."""
 
-from __future__ import annotations
-
 import ast
 import json
 import sys

@@ -1,7 +1,5 @@
 """Channels-last memory format for the weights and the inputs of a convolutional network: faster, same arithmetic."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 

@@ -1,7 +1,5 @@
 """Factorize: replace layers by pairs of thinner ones, whose product has a lower rank."""
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import ClassVar
 

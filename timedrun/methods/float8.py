@@ -1,7 +1,5 @@
 """Float8: matrix products of linear layers with operands of 8 bits."""
 
-from __future__ import annotations
-
 import re
 from typing import Any, ClassVar
 

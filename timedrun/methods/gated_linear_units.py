@@ -1,7 +1,5 @@
 """Gated linear units: a feed-forward layer whose hidden values are multiplied by a second linear map of its input."""
 
-from __future__ import annotations
-
 from typing import Any, ClassVar
 
 import torch

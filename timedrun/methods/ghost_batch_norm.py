@@ -1,7 +1,5 @@
 """Ghost batch norm: normalize parts of a batch separately, so that a large batch keeps the noise of a small one."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 import torch

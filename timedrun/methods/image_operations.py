@@ -4,8 +4,6 @@ They compute what Pillow's ImageOps, ImageEnhance and affine transforms do, for 
 torchvision has them with one strength for a whole call, which means one image at a time.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """Log bias: start every output near probability 1/K, which binary cross-entropy over K classes needs."""
 
-from __future__ import annotations
-
 import math
 
 import torch

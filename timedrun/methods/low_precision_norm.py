@@ -1,7 +1,5 @@
 """Layer norm and group norm in autocast's number format, which PyTorch computes in float32."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """No-op model: one scalar in place of the model, so that a run takes the time of its loader and its loop."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 import torch

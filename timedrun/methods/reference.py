@@ -1,7 +1,5 @@
 """References to methods in configs: a name in REGISTRY, or `module:Class`, whose source file has a digest."""
 
-from __future__ import annotations
-
 import hashlib
 import importlib
 import os

@@ -1,7 +1,5 @@
 """Squeeze-and-excitation: scale the channels of a convolution's output by a function of their means."""
 
-from __future__ import annotations
-
 from typing import Any, ClassVar
 
 import torch

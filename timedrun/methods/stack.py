@@ -1,7 +1,5 @@
 """Ordered methods applied to one model and one training run."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Stochastic depth: leave out residual branches at random during training."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any, ClassVar, Literal
 

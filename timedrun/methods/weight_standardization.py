@@ -1,7 +1,5 @@
 """Weight standardization: give the weights of each convolution's output channel mean 0 and variance 1."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 import torch

@@ -1,7 +1,5 @@
 """Find every problem that can be found before a run starts, and report all of them at once."""
 
-from __future__ import annotations
-
 import math
 import os
 import shutil

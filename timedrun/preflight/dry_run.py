@@ -1,7 +1,5 @@
 """Write the logs of a set of runs without training: the protocol's own events on a simulated clock."""
 
-from __future__ import annotations
-
 import shutil
 import tempfile
 from dataclasses import replace

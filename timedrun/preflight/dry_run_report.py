@@ -1,7 +1,5 @@
 """Verdicts of the strict checks and MLCommons' tools on a dry run: its logs, the set, and the package made of it."""
 
-from __future__ import annotations
-
 import re
 import tempfile
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """Hints: the option of a config that resolves a finding about its log, and what the methods' cards say of a stack."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from itertools import combinations
 from typing import Final

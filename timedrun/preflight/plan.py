@@ -1,7 +1,5 @@
 """Plan of a run for its dry run: run info and length."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar

@@ -1,7 +1,5 @@
 """Estimate of the memory that an optimizer step takes, from a forward and a backward pass without data or memory."""
 
-from __future__ import annotations
-
 import weakref
 from bisect import bisect_right
 from collections.abc import Callable, Sequence

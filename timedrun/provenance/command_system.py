@@ -1,7 +1,5 @@
 """System and environment of a command's run, described without torch: the command may be no Python at all."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import shutil

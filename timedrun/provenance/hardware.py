@@ -1,7 +1,5 @@
 """Detect processors, memory, disks, network and accelerators, as MLPerf's system description names them."""
 
-from __future__ import annotations
-
 import platform
 import re
 from collections import Counter

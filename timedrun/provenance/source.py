@@ -1,7 +1,5 @@
 """State of a source tree: its git commit and what differs from it."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Describe the system for MLPerf, and the software environment."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import os
 import platform

@@ -1,7 +1,5 @@
 """A person's answers for the fields of MLPerf's system description that cannot be detected."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """Sides of a race that are commits: a working tree of git for each, removed afterwards."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import tempfile

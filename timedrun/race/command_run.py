@@ -1,7 +1,5 @@
 """Timed run of a command, which becomes an MLPerf log."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 import os

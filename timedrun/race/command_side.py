@@ -1,7 +1,5 @@
 """Side of a race that is a command: what is run, and what is read of its output."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Iterator

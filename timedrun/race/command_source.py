@@ -1,7 +1,5 @@
 """Source of a command: the scripts and settings that it names, and the modules beside them that they import."""
 
-from __future__ import annotations
-
 import os
 import re
 from functools import partial

@@ -1,7 +1,5 @@
 """Tuning of command lines, whose ranges stand in them: `python train.py --lr {lr:0.01..1} --batch {batch:16..256}`."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

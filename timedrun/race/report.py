@@ -1,8 +1,6 @@
 """The report on a race, of the runs that are there: table, checks, package and figure. A step that fails is a line of
 the report and never undoes another."""
 
-from __future__ import annotations
-
 import traceback
 from collections.abc import Callable
 from dataclasses import asdict, replace

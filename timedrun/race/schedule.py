@@ -1,7 +1,5 @@
 """Runs one after another, in processes of their own: the order of a race, outcomes, continuation of a stopped race."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

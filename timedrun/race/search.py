@@ -1,7 +1,5 @@
 """The search of a tuning: which setting is tried next, and which one is chosen, by the logs of the runs so far."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from importlib.util import find_spec

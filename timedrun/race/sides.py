@@ -1,7 +1,5 @@
 """Sides of a race: each a config with its changes, a label for the table and a folder for its runs."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Curves of the runs in a folder: of a sweep by its race.json, else a curve of one budget for each result set."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The report on a sweep, of the runs that are there: curves, verdicts, checks and figure."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path

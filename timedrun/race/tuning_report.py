@@ -1,7 +1,5 @@
 """The report on a tuning: the chosen settings, as files that `race` takes, and the ratio against the minutes spent."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path

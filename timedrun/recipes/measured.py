@@ -1,7 +1,5 @@
 """Recipes that our own sweeps and races found better than their tuned baselines, at the budgets that were measured."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Final, NamedTuple
 

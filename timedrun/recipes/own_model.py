@@ -1,7 +1,5 @@
 """A recipe applied to one's own model."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Collection
 from dataclasses import replace

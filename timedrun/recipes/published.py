@@ -1,7 +1,5 @@
 """Published recipes for ResNet-50 on ImageNet-1k, number for number."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Literal
 

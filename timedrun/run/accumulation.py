@@ -1,7 +1,5 @@
 """Gradients of one optimizer step, accumulated over micro-batches and reduced over the ranks."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

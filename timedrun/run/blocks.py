@@ -1,7 +1,5 @@
 """Blocks of training between evaluations, progress within them, and the end of a run."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from enum import Enum

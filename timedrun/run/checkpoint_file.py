@@ -1,7 +1,5 @@
 """Checkpoint files that are whole or absent: written aside, digested, renamed into place, and checked before use."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import stat

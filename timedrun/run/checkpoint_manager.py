@@ -4,8 +4,6 @@
 alike, saved by each node's local rank 0 (global rank R). A step counts only if every rank has both.
 """
 
-from __future__ import annotations
-
 import contextlib
 import math
 import re

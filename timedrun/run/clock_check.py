@@ -1,7 +1,5 @@
 """Detection of a wall clock, the source of a log's times, that was set or stood still during a run."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Launch of a run as processes on this node."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable
 from dataclasses import replace

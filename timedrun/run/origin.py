@@ -1,8 +1,6 @@
 """Files next to a run's log: its config, the system and environment that it runs on, and its origin, which is source,
 ranks and threads, container image and a digest of its data."""
 
-from __future__ import annotations
-
 import os
 import platform
 import re

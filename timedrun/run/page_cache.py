@@ -1,7 +1,5 @@
 """The page cache: dropped before a run, measured before the clock starts, filled by reading ahead."""
 
-from __future__ import annotations
-
 import ctypes
 import mmap
 import os

@@ -1,7 +1,5 @@
 """Progress lines of a run on standard error, at most one per second."""
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Process of one rank of several, started by timedrun's launcher (`python -m timedrun.run.rank`) or by another one."""
 
-from __future__ import annotations
-
 import json
 import os
 import pkgutil

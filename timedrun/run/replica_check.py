@@ -1,7 +1,5 @@
 """Replica check: detect ranks whose parameters have diverged."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from typing import Final

@@ -1,7 +1,5 @@
 """Separation of the state that all ranks hold alike, saved once a node, from the state of each rank."""
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Iterable
 from typing import Any, Final

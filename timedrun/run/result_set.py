@@ -1,7 +1,5 @@
 """The set that a results folder holds: runs of one config, each with a seed of its own."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Conditions for resuming an interrupted run: nothing that may change the weights has changed since its start."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """Events of a run's log before its clock starts: submitter, platform and settings."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import NotRequired, TypedDict
 

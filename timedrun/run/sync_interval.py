@@ -1,8 +1,6 @@
 """Number of steps between the points at which all ranks decide together whether a run goes on: rare enough to cost
 nothing, frequent enough to act on a signal within seconds."""
 
-from __future__ import annotations
-
 import torch
 
 SECONDS = 2.0

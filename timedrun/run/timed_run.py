@@ -1,7 +1,5 @@
 """Protocol of a timed run by MLPerf's timing rules: order of events, clock, target, budget and stop."""
 
-from __future__ import annotations
-
 import gc
 import math
 import time

@@ -1,7 +1,5 @@
 """Training statistics as logged: loss, and samples and seconds of each epoch or block without its evaluation."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass, field
 from statistics import median
 from typing import Any, Final

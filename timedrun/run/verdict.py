@@ -1,7 +1,5 @@
 """Verdict on a run, read from its log."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from judging.ground.errors import ExitCode, TimedrunError, UsageError

@@ -1,7 +1,5 @@
 """One rank of a run: join the process group, open the log, and call the benchmark's `train`."""
 
-from __future__ import annotations
-
 import errno
 import faulthandler
 import os

@@ -1,7 +1,5 @@
 """Search for benchmark packages, in folders and behind entry points, without importing any."""
 
-from __future__ import annotations
-
 import ast
 import importlib.util
 import os

@@ -1,7 +1,5 @@
 """Modules that a Python file imports, found in its source. Nothing is imported."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Cards of the methods: what each changes, its paper and its published effect, read as data without importing torch."""
 
-from __future__ import annotations
-
 import ast
 import functools
 import tomllib

@@ -2,8 +2,6 @@
 
 The source of a method is the file that defines it and the modules of its folder that this imports, directly or not."""
 
-from __future__ import annotations
-
 import ast
 import hashlib
 import importlib.util

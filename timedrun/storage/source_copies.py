@@ -1,7 +1,5 @@
 """Copies of the source of a command beside its results: files by their path, of which the log has one digest."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Mapping
 from pathlib import Path

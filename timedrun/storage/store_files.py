@@ -1,8 +1,6 @@
 """Files of a prepared store that every kind of data has: its manifest, and the records of shards from which an
 interrupted build goes on."""
 
-from __future__ import annotations
-
 import io
 import json
 import zipfile

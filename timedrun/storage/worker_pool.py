@@ -4,8 +4,6 @@ concurrent.futures cannot replace it: its BrokenProcessPool does not name the ta
 outlive a killed parent.
 """
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import signal

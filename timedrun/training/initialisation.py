@@ -1,7 +1,5 @@
 """Initial weights of convolutional networks."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import torch

@@ -1,7 +1,5 @@
 """Classification losses on class indices or dense targets, with the reductions MLPerf's reference runs used."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import torch.nn.functional as F

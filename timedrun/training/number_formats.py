@@ -1,7 +1,5 @@
 """Number formats that this machine's CPU computes in hardware, measured by a small matrix product."""
 
-from __future__ import annotations
-
 import sys
 import time
 from functools import cache

@@ -1,7 +1,5 @@
 """Optimizers whose weight decay follows the schedule but not the size of the learning rate, Muon, and LAMB."""
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from collections import defaultdict

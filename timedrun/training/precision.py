@@ -1,7 +1,5 @@
 """Numeric precision of a run: plain fp32, bf16 autocast, or fp16 autocast with a loss scale."""
 
-from __future__ import annotations
-
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Literal
 

@@ -1,7 +1,5 @@
 """Prefetching of batches to the training device by one background thread."""
 
-from __future__ import annotations
-
 import itertools
 import threading
 import weakref

@@ -1,7 +1,5 @@
 """Sample order and augmentation randomness as pure functions of (seed, epoch, position): nothing to restore."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable
 

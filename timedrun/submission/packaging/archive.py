@@ -1,7 +1,5 @@
 """Digests of a package's files, and a reproducible archive of them."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import tarfile

@@ -1,7 +1,5 @@
 """Files of a package for runs of a command: its source, and the settings from which timedrun runs it again."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final

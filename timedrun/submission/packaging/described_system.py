@@ -1,7 +1,5 @@
 """System descriptions of the runs of a set: checked against their logs and compared with each other."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any, Final

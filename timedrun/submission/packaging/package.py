@@ -1,7 +1,5 @@
 """Build a package of result sets in MLPerf's layout, with source, scripts and manifest, atomically."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """Texts of a package: README files and the description of an implementation."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping, Sequence

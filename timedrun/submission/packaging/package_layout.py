@@ -1,7 +1,5 @@
 """Write the files of a package, its source among them, in the layout of MLPerf's submission rules, and the manifest."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Scripts of a package that install its source, check its data and repeat its runs."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Read a result set from disk, as `timedrun run` leaves it, and refuse it if it cannot be packaged."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable, Sequence

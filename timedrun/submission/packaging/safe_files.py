@@ -1,7 +1,5 @@
 """Safe copies of files into a package: regular files with portable names and bounded size."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re

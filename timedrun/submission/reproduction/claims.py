@@ -1,7 +1,5 @@
 """Claimed scores, qualities and ratios, read from a package's manifest or a list of claims."""
 
-from __future__ import annotations
-
 import json
 import os
 from dataclasses import dataclass, fields

@@ -1,7 +1,5 @@
 """Compare repeated runs with the original ones: quality, samples to target, quality at every evaluation, and time."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

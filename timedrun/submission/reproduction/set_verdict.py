@@ -1,7 +1,5 @@
 """Verdicts on a set of repeated runs: of quality, which decides, and of time."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
