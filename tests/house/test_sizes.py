@@ -5,14 +5,14 @@ import pytest
 
 from tests.house import structure
 
-LINES = {"judge": 15_885, "referee": 2_957, "trainer": 39_966, "tests": 42_549}
+LINES = {"judge": 15_882, "referee": 3_029, "trainer": 39_594, "tests": 42_669}
 ROOMS = {
     "mlevents": structure.Graph(17, 10, 47, 0),
     "judging": structure.Graph(7, 5, 10, 0),
-    "referee": structure.Graph(21, 6, 36, 0),
+    "referee": structure.Graph(21, 6, 37, 0),
     "timedrun": structure.Graph(20, 9, 74, 0),
-    "image_classification": structure.Graph(20, 8, 60, 0),
-    "language_model": structure.Graph(22, 9, 77, 0),
+    "image_classification": structure.Graph(20, 8, 56, 0),
+    "language_model": structure.Graph(22, 9, 75, 0),
 }
 VERBS, OPTIONS = 28, 312
 
