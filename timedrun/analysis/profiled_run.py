@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from judging.ground.errors import TrainingLoopError
@@ -20,6 +20,7 @@ from timedrun.config import RunConfig
 from timedrun.distributed.device_clock import Stamp, seconds_between, stamp
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.distributed.process_times import cpu_seconds, thread_times
+from timedrun.distributed.straggler import StragglerDetector
 from timedrun.run.blocks import Block, Measurement, plan_blocks
 from timedrun.run.page_cache import PathList
 from timedrun.run.progress import Progress
@@ -101,6 +102,16 @@ class PositionTimes:
     """Of the counted steps together."""
 
 
+class _Calls(StragglerDetector):
+    """Detector that notes the module which a training loop calls: it may contain the model, compiled with it."""
+
+    module: nn.Module | None = None
+
+    def attach(self, parallel: nn.Module) -> None:
+        self.module = parallel
+        super().attach(parallel)
+
+
 class ProfiledRun(TimedRun):
     """A run whose blocks and epochs are the steps of `plan`. It begins as a resumed run would, in the middle of the
     schedule, at each position from the state after warm-up; it ends with one evaluation.
@@ -132,6 +143,7 @@ class ProfiledRun(TimedRun):
         )
         self.plan, self.gate = plan, gate
         self.timer = StepTimer(ranks.device, monotonic)
+        self.straggler: _Calls = _Calls(ranks)
         self.found: list[PositionTimes] = []
         self.losses: list[Tensor] = []
         """Of the first steps."""
@@ -272,7 +284,8 @@ class ProfiledRun(TimedRun):
         if mode != self._mode:
             self._attached.close()
             if mode in ("timed", "traced"):
-                self._attached.enter_context(self.timer.attached(self.train_state.parts))
+                called = {"called": self.straggler.module}
+                self._attached.enter_context(self.timer.attached({**called, **self.train_state.parts}))
             self.timer.named = mode == "traced"
             if mode == "traced":
                 activities = [torch.profiler.ProfilerActivity.CPU]

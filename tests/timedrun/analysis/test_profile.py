@@ -35,6 +35,7 @@ class Toy:
             config, spec, ALONE, plan=plan, progress=Progress("toy", shown=False), gate=self.gate, monotonic=clock
         )
         self.model = SlowModel(clock, forward=2, backward=3)
+        self.called: torch.nn.Module = self.model
         self.optimizer = SlowOptimizer(clock, self.model.parameters(), seconds=1)
         self.methods = stack(SlowMethod(clock=clock, seconds=method))
         self.loading: Callable[[int], float] = lambda step: 0.5
@@ -52,7 +53,7 @@ class Toy:
         self.first_weights.append(self.model.layer.bias[0].item())
         self.methods.before_step(self.model, number, 0.0)
         inputs, _ = self.methods.batch(torch.ones(4, 3), torch.zeros(4).long(), 2)
-        loss = self.model(inputs).sum()
+        loss = self.called(inputs).sum()
         loss.backward()
         self.optimizer.step()
         self.optimizer.zero_grad()
@@ -127,6 +128,14 @@ def test_a_planted_slow_loader_is_the_bottleneck_where_it_is_slow(config: RunCon
     assert [parts["loading"] for parts in profile.part_seconds] == pytest.approx([0.5, 100, 100])
     between = (0.505 - 0.045) * (0.5 + 100) / 2
     assert profile.parts["loading"].seconds == pytest.approx(100 * (0.045 * 0.5 + between + (1 - 0.505) * 100))
+
+
+def test_a_model_that_is_compiled_within_another_module_has_its_forward_pass_timed(config: RunConfig) -> None:
+    toy = Toy(config, SPEC)
+    toy.called = torch.nn.Sequential(toy.model)
+    toy.called._compiled_call_impl = toy.model.forward  # as if compiled together: hooks of the model are not called
+    toy.run.straggler.attach(toy.called)
+    assert profile_of(toy.train(8)).parts["forward"].seconds == pytest.approx(2 * 80)
 
 
 def test_turns_of_other_configs_are_in_no_step(config: RunConfig) -> None:
