@@ -83,7 +83,7 @@ class BertRunConfig(RunConfig):
             for name, value in own.items()
             if value != getattr(self.speed, name)
         ]
-        if self.optimizer.kind not in ("adamw", "decoupled_adamw"):
+        if self.optimizer.kind != "decoupled_adamw":
             changed.remove("speed.fused-optimizer true")
         if self.implementation == "transformers":
             changed = ["implementation timedrun", "speed.attention sdpa", *changed]

@@ -73,9 +73,9 @@ def run(connection: socket.socket, gate: socket.socket, output: int, work: str, 
         module = contract.load(folder)
         model = contract.built(module, task)
         rank.meet()
-        before = _tensors(model)
+        shapes = contract.shapes_of(model) if training else {}
         if rank.number == 0:
-            channel.send(connection, {"kind": "built"}, _packed(before) if training else b"")
+            channel.send(connection, {"kind": "built"}, _state(model) if training else b"")
         if training:
             if rank.number == 0:
                 channel.send(connection, {"kind": "compiled"}, _compiled(work))
@@ -87,23 +87,22 @@ def run(connection: socket.socket, gate: socket.socket, output: int, work: str, 
             model = contract.trained(module, model, task, data)
             rank.meet()
             if rank.number == 0:
-                after = _tensors(model)
-                contract.require_same(before, after)
-                channel.send(connection, {"kind": "trained"}, _packed(after))
+                contract.require_same(shapes, contract.shapes_of(model))
+                channel.send(connection, {"kind": "trained"}, _state(model))
             connection.recv(1)  # until the referee ends this process
         else:
             stage = "answers"
             _answer(connection, model, task.device, order["shapes"])
     except BaseException as error:
-        lines = traceback.format_exception_only(error)[-1].strip()
-        if isinstance(error, contract.ContractError):
-            lines = str(error)
-        if isinstance(error, SystemExit):
-            lines += ": the script ended its process; catch SystemExit around its main in the adapter"
-        place = traceback.extract_tb(error.__traceback__)[-1]
-        where = "" if isinstance(error, contract.ContractError) else f" ({Path(place.filename).name}:{place.lineno})"
+        text = str(error)
+        if not isinstance(error, contract.ContractError):
+            text = traceback.format_exception_only(error)[-1].strip()
+            if isinstance(error, SystemExit):
+                text += ": the script ended its process; catch SystemExit around its main in the adapter"
+            place = traceback.extract_tb(error.__traceback__)[-1]
+            text += f" ({Path(place.filename).name}:{place.lineno})"
         which = f"rank {rank.number}: " if rank.reports is not connection else ""
-        report = {"kind": "error", "stage": stage, "text": f"{which}{lines}{where}"[:LONGEST_TEXT]}
+        report = {"kind": "error", "stage": stage, "text": f"{which}{text}"[:LONGEST_TEXT]}
         channel.send(rank.reports, report)
         traceback.print_exc()
     finally:
@@ -121,20 +120,9 @@ def _limit(limits: dict[str, int], isolated: bool) -> None:
         resource.setrlimit(kind, (value, value))
 
 
-def _tensors(model: nn.Module) -> dict[str, torch.Tensor]:
-    values: dict[str, object] = model.state_dict()
-    for name, value in values.items():
-        if not isinstance(value, torch.Tensor):
-            raise contract.ContractError(
-                f"{name!r} of the model's state_dict is {type(value).__name__}, not a tensor; keep what answers need in"
-                " parameters and buffers"
-            )
-    return {name: value.detach().cpu().clone() for name, value in values.items() if isinstance(value, torch.Tensor)}
-
-
-def _packed(tensors: dict[str, torch.Tensor]) -> memoryview:
+def _state(model: nn.Module) -> memoryview:
     file = io.BytesIO()
-    torch.save(tensors, file)
+    torch.save({name: value.detach().cpu() for name, value in model.state_dict().items()}, file)
     return file.getbuffer()
 
 

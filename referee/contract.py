@@ -94,16 +94,27 @@ def answered(model: nn.Module, inputs: Tensor, shape: tuple[int, ...]) -> tuple[
     return result, getattr(model, "output", "logits") == LOG_PROBABILITIES
 
 
-def require_same(built: dict[str, Tensor], trained: dict[str, Tensor]) -> None:
-    """Raise ContractError unless a trained module's tensors have the names and shapes of the built one's."""
-    shapes = [{name: tuple(value.shape) for name, value in of.items()} for of in (trained, built)]
+def shapes_of(model: nn.Module) -> dict[str, tuple[int, ...]]:
+    """Return the shape of each entry of a model's `state_dict`. Raises ContractError for one that is no tensor."""
+    values: dict[str, object] = model.state_dict()
+    shapes = {name: tuple(value.shape) for name, value in values.items() if isinstance(value, Tensor)}
+    for name in values.keys() - shapes.keys():
+        raise ContractError(
+            f"{name!r} of the model's state_dict is {type(values[name]).__name__}, not a tensor; keep what answers need"
+            " in parameters and buffers"
+        )
+    return shapes
+
+
+def require_same(built: dict[str, tuple[int, ...]], trained: dict[str, tuple[int, ...]]) -> None:
+    """Raise ContractError unless a trained model's entries have the names and shapes of the built one's."""
     for name in {**trained, **built}:
-        if len({*(found := [of.get(name) for of in shapes])}) > 1:
-            after, before = ("missing" if shape is None else f"of shape {shape}" for shape in found)
+        if (shape := trained.get(name)) != (before := built.get(name)):
+            found = ["missing" if each is None else f"of shape {each}" for each in (shape, before)]
             raise ContractError(
-                f"{name!r} is {after} after training and {before} after build, so that no new model of `build` can take"
-                " the weights; return the module that is compiled or averaged inside, and give buffers their size in"
-                " `build`"
+                f"{name!r} is {found[0]} after training and {found[1]} after build, so that no new model of `build` can"
+                " take the weights; return the module that is compiled or averaged inside, and give buffers their size"
+                " in `build`"
             )
 
 

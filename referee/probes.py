@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from referee.images import Images
 from referee.session import Limits, Session, Violation
 from referee.token_files import Windows
-from referee.training_time import TrainingTime
 
 Asked = Windows | Images
 Scores = NDArray[np.float64]
@@ -39,8 +38,7 @@ class Questions:
     """Give a session its weights, then ask about tokens or images.
 
     Attributes:
-        answers: seconds of each answer without waits for other processes, and its rows; the first has the loading of
-            the weights, too.
+        answers: seconds of each answer, and its rows; the first has the loading of the weights, too.
 
     Raises:
         Violation: the model cannot be built, or its weights cannot be loaded.
@@ -51,7 +49,7 @@ class Questions:
         session.stage = "answers"
         self._session, self._limits, self._vocabulary = session, limits, vocabulary
         self.answers: list[tuple[float, int]] = []
-        self._started, self._load = time.monotonic(), session.load()
+        self._started = time.monotonic()
         session.tell({"kind": "weights"}, memoryview(weights))
         session.wait("loaded", limits.prepare_seconds)
 
@@ -89,14 +87,14 @@ class Questions:
         finite, or claims a wrong normalisation."""
         rows, asked = positions.shape
         if self.answers:
-            self._started, self._load = time.monotonic(), self._session.load()
+            self._started = time.monotonic()
         self._session.tell({"rows": rows}, inputs.tobytes())
         self._session.wait("computed", self._limits.answer_seconds)
         self._session.tell({"kind": "positions"}, positions.astype(np.int64).tobytes())
         size = rows * asked * self._vocabulary * 4
         header, payload = self._session.wait("answer", self._limits.answer_seconds, size)
-        taken = TrainingTime.between(self._load, self._session.load(), time.monotonic() - self._started)
-        self.answers.append((taken.undelayed, rows))
+        # Waits for other processes are not taken off: a script's own threads, waiting for each other, would hide here.
+        self.answers.append((time.monotonic() - self._started, rows))
         if len(payload) != size:
             raise Violation("answers", f"{len(payload):,} bytes, where the answer to the question has {size:,}")
         logits = np.frombuffer(payload, np.float32).reshape(rows, asked, self._vocabulary).astype(np.float64)

@@ -207,8 +207,8 @@ class Referee:
                 finite(probed[name].measured)
             verdict.findings[earlier:] = self._held(probed, 0.1 * real.time.seconds)
         few = rows.first(UNTRAINED_ROWS)
-        uniform, chance = math.log(self.data.choices), 1 / self.data.choices
-        chance = self.data.commonest if isinstance(self.data, ImageFiles) else chance
+        uniform = math.log(self.data.choices)
+        chance = self.data.commonest if isinstance(self.data, ImageFiles) else 1 / self.data.choices
         with self._questions(files, trained[names[0]].untrained, verdict) as questions:
             untrained = probes.measure(questions, few, cuts[:, : len(few.inputs)], batch)
         text = f"loss {untrained.loss:.4f} before training; equal probabilities have {uniform:.4f}"

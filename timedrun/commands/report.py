@@ -51,8 +51,10 @@ def of_race(path: Path, figures: dict[str, str]) -> Findings:
     race = race_file.load(path)
     if race.tuning:
         tuned = TuningReport(race, path, Search(race, path), lambda *_: {})
+        if not (shown := tuned.given_and_chosen):
+            raise UsageError(f"no run of {path} has finished; nothing was written.")
         caption, table = tuned.captioned()
-        return Findings(tuned.found, caption, table, tuned.details(path), tuned.given_and_chosen, tuned.failed)
+        return Findings(tuned.found, caption, table, tuned.details(path), shown, tuned.failed)
     report = SweepReport(race, path) if race.budgets else Report(race, path)
     logs = [run.path for runs in report.sets.values() for run in runs]
     if not logs:

@@ -35,7 +35,7 @@ minutes. Raises UsageError for values that make no run."""
 
 
 class Search:
-    """Search of the tuning `race` in `folder`; without `trial`, one that has ended. A function of the runs so far, so
+    """Search of the tuning `race` in `folder`; without `trial`, it plans nothing. A function of the runs so far, so
     that an interrupted one goes on as if it had not been."""
 
     def __init__(self, race: Race, folder: Path, trial: Trial | None = None) -> None:
