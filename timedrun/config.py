@@ -91,10 +91,10 @@ class RunConfig:
             " with another length."
         )
 
-    def lengthened(self, ratio: float) -> Self:
-        """Return this config with a schedule `ratio` times as long, evaluated as often as before, from the same part of
-        the schedule on. Raises what `stretched` raises."""
-        first = max(1, round(self.evaluation.first * ratio))
+    def lengthened(self, ratio: float, evaluated: float = 1.0) -> Self:
+        """Return this config with a schedule `ratio` times as long, evaluated as often as before, from `evaluated`
+        times the same part of the schedule on. Raises what `stretched` raises."""
+        first = max(1, round(self.evaluation.first * ratio * evaluated))
         longest: dict[str, Any] = {"max_epochs": value} if (value := getattr(self, "max_epochs", 0)) else {}
         return replace(self.stretched(ratio), evaluation=replace(self.evaluation, first=first), **longest)
 
@@ -111,9 +111,10 @@ class RunConfig:
 
     def search_space(self) -> dict[str, tuple[float, float]]:
         """Return the ranges in which `timedrun tune` looks for settings, by dotted name, around this config's own;
-        "length" is the ratio of `lengthened`."""
+        "length" and "first_evaluation" are the ratios of `lengthened`."""
         lr, decay, batch = self.optimizer.peak_lr, self.optimizer.weight_decay, self.global_batch
         ranges = {"optimizer.peak_lr": (lr / 4, lr * 4), "length": (0.5, 2.0), "global_batch": (batch // 2, batch * 2)}
+        ranges["first_evaluation"] = (0.5, 1.25)
         return ranges | ({"optimizer.weight_decay": (decay / 8, decay * 8)} if decay else {})
 
     def equivalents(self) -> list[str]:

@@ -19,8 +19,9 @@ from timedrun.race.search import LONGEST, Search, Values, add
 from timedrun.race.sides import Side, sides_of, split_overrides
 from timedrun.race.tuning_report import TuningReport
 
-LENGTH = "length"
-"""In place of a setting: ratio of the length of the schedule to the config's own."""
+LENGTH, FIRST = "length", "first_evaluation"
+"""In place of settings: ratios of the length of the schedule, and of the part of it that passes before the first
+evaluation, to the config's own."""
 
 
 def tune(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
@@ -55,7 +56,7 @@ def new_tuning(arguments: argparse.Namespace, rest: list[str]) -> tuple[Path, Ra
     )
     firsts = []
     for letter, side in zip(letters(len(sides)), sides, strict=True):
-        base, own = side.config.name, {**flatten(dump(side.config)), LENGTH: 1.0}
+        base, own = side.config.name, {**flatten(dump(side.config)), LENGTH: 1.0, FIRST: 1.0}
         space = tuning.spaces[base] = space_of(side.config, own, [*given[""], *given[letter]])
         name, values = f"{base}_0", {key: of.at(float(own[key])) for key, of in space.items()}  # type: ignore[arg-type]
         label = add(tuning, base, name, values)
@@ -91,9 +92,10 @@ def trial(
 
 def with_values(config: RunConfig, values: Values) -> RunConfig:
     """Return `config` with settings by their dotted names. Raises UsageError for values that contradict each other."""
-    settings = dump(config.lengthened(values[LENGTH]) if LENGTH in values else config)
+    ratios = [values.get(key, 1.0) for key in (LENGTH, FIRST)]
+    settings = dump(config.lengthened(*ratios) if {LENGTH, FIRST} & values.keys() else config)
     for key, value in values.items():
-        if key != LENGTH:
+        if key not in (LENGTH, FIRST):
             *path, last = key.split(".")
             place: Any = settings
             for name in path:  # a method is in a list
@@ -110,7 +112,8 @@ def write_configs(
     for base, (values, record) in chosen.items():
         file = folder / f"{base}_tuned.json"
         config = with_values(config_in(benchmark, tuning.bases[base]), values)
-        config = replace(config, name=file.stem, notes=f"{base}, {record.words}: {record.space}.")
+        searched = ", ".join(f"{key} {text}" for key, text in record.space.items())
+        config = replace(config, name=file.stem, notes=f"{base}, {record.words}: {searched}.")
         write_json(file, dump(config) | {"tuning": asdict(replace(record, of=chosen_digest(dump(config))))})
         files[base] = str(file)
     return files

@@ -160,7 +160,7 @@ def test_a_benchmark_without_a_tuning_split_says_so(toy_config: Callable[..., An
     config = digits_baseline()
     assert digest(config.for_tuning()) != digest(config) and config.for_tuning().data.split == "tuning"
     assert (longer := config.lengthened(2.0)).schedule.epochs_scaled == 12 and longer.evaluation.first == 6
-    assert longer.max_epochs == config.max_epochs
+    assert longer.max_epochs == config.max_epochs and config.lengthened(2.0, 0.5).evaluation.first == 3
 
 
 def test_the_page_on_a_tuning_shows_what_was_given_and_chosen_after_the_minutes_so_far(
