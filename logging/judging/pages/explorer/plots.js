@@ -29,11 +29,6 @@ function specification(element, x, y, scale) {
     padding: { left: 80, right: 16, top: 8, bottom: 46 }, background: "transparent",
     layer: [
       { data: { name: "frontier" }, mark: { type: "line", interpolate: "step-after", color: frontierColour(), strokeWidth: 2 }, encoding },
-      // Beside its point, on the side that has more room.
-      ...[["left", 9], ["right", -9]].map(([align, dx]) => ({
-        data: { name: "points" }, transform: [{ filter: `datum.align == '${align}'` }],
-        mark: { type: "text", align, dx, dy: -9, fontSize: 11, limit: 240, color: text }, encoding: { ...encoding, text: { field: "label" } },
-      })),
       {
         data: { name: "points" }, mark: { type: "point", strokeWidth: 1.5, opacity: 0.85 },
         params: [{ name: "zoom", select: { type: "interval", zoom: "wheel![event.shiftKey]" }, bind: "scales" }],
@@ -50,6 +45,16 @@ function specification(element, x, y, scale) {
     },
   };
 }
+// Vega's own labels, which Vega-Lite has not: where they cover no point and no other label, the best first.
+function labelled(vega) {
+  const points = vega.marks.find(mark => mark.type === "symbol").name;
+  vega.marks.push({
+    type: "text", from: { data: points }, interactive: false,
+    encode: { update: { text: { field: "datum.label" }, fill: { value: getComputedStyle(document.body).color }, fontSize: { value: 11 }, limit: { value: 240 } } },
+    transform: [{ type: "label", size: { signal: "[width, height]" }, offset: [4], sort: { field: "datum.size", order: "descending" } }],
+  });
+  return vega;
+}
 const views = {};
 function plot(name, x, task, rows) {
   const element = $(`${name}-plot`), y = selects.measure.value, seconds = chosen.seconds && x === "minutes";
@@ -60,7 +65,7 @@ function plot(name, x, task, rows) {
   const scale = chosen.scale, key = [x, y, unit, scale, frontierColour(), element.clientWidth, DARK.matches].join();
   if (views[name]?.key !== key) {
     views[name]?.ready.then(view => view.finalize());
-    const options = { mode: "vega-lite", renderer: "canvas", actions: false, tooltip: false, defaultStyle: false, ast: true, logLevel: 1 };
+    const options = { mode: "vega-lite", renderer: "canvas", actions: false, tooltip: false, patch: labelled, defaultStyle: false, ast: true, logLevel: 1 };
     const ready = vegaEmbed(element, specification(element, `${what}, ${unit}`, measure, scale), options).then(({ view }) => {
       view.addEventListener("pointermove", (event, item) => showTip(event, cards.get(item?.datum?.id)));
       view.addEventListener("pointerout", () => showTip(null, null));
@@ -73,11 +78,10 @@ function plot(name, x, task, rows) {
   const place = row => ({ x: row[x] * (seconds ? 60 : 1), y: row[y] });
   const able = rows.filter(row => row[x] !== null && row[y] !== null && (scale !== "log" || row[x] > 0));
   const layer = row => row === base ? 3 : inFrontier.has(row) ? 2 : row.failed ? 0 : 1;
-  const reach = able.map(row => row[x]), log = scale === "log" ? Math.log : value => value, [least, most] = [Math.min(...reach), Math.max(...reach)].map(log);
-  const labelled = able.length <= LABELLED ? new Set(able) : able.length && best.length <= LABELLED ? inFrontier : new Set();
+  const named = able.length <= LABELLED ? new Set(able) : able.length && best.length <= LABELLED ? inFrontier : new Set();
   const points = able.sort((a, b) => layer(a) - layer(b)).map(row => {
-    const side = { label: labelled.has(row) ? row.name : "", align: log(row[x]) > (least + most) / 2 ? "right" : "left" };
-    const one = { ...place(row), ...side, id: row.id, size: 45, shape: "circle", fill: colour(row), stroke: null };
+    const label = named.has(row) ? row.name : "";
+    const one = { ...place(row), label, id: row.id, size: 45, shape: "circle", fill: colour(row), stroke: null };
     if (row.failed) Object.assign(one, { shape: "cross", fill: null, stroke: colour(row) });
     if (inFrontier.has(row)) Object.assign(one, { size: 70, stroke: frontierColour() });
     if (row === base) Object.assign(one, { size: 150, shape: "diamond", stroke: getComputedStyle(document.body).color });
