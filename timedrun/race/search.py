@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from importlib.util import find_spec
+from itertools import accumulate
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Final
@@ -18,8 +19,12 @@ FIRST_RUNS: Final = 8
 """Settings of a side that are drawn at random, before Optuna's sampler learns from them."""
 SEARCHED: Final = 2 / 3
 """Share of a side's time that is spent on new settings; the rest is for repetitions of the best ones."""
-REPEATED: Final = 3
-"""Settings that are repeated, with other seeds."""
+ROUNDS: Final = 3
+"""Rounds of repetitions, with other seeds, of equal time."""
+REPEATED: Final = 8
+"""Of so many settings, one is repeated in the first round; of four that were, one in the next."""
+FEWEST: Final = 3
+"""Settings that a round repeats at least."""
 LONGEST: Final = 1 / 4
 """Share of a side's time that its first runs may take."""
 SLOWER: Final = 2.0
@@ -55,8 +60,8 @@ class Search:
             if not left:
                 return
             base = min(left, key=lambda name: left[name])
-            searching = left[base] < SEARCHED * self._seconds
-            name = self._new(base) if searching else self._repeated(base)
+            repeated = self._repeated(base, left[base])
+            name = min(repeated, key=self._tries) if repeated else self._new(base)
             runs = [turn for turn in self.race.turns if turn.side == name]
             seed = self.tuning.seed + sum(base_of(turn.side) == base for turn in self.race.turns)
             turn = Turn(side=name, number=len(runs), seed=seed, session=self.race.session)
@@ -90,7 +95,11 @@ class Search:
 
     def spent(self, base: str) -> float:
         """Return the machine time of a side so far, in seconds, starts of processes included."""
-        return math.fsum(turn.seconds for turn in self.runs(base))
+        return max(self._ends(base), default=0.0)
+
+    def _ends(self, base: str) -> list[float]:
+        """Return the machine time of a side at the end of each of its runs."""
+        return list(accumulate(turn.seconds for turn in self.runs(base)))
 
     def score(self, turn: Turn) -> float:
         """Return the seconds to the target of a run; of one that missed it MISSED and the distance of its best quality;
@@ -111,15 +120,35 @@ class Search:
     def best(self, base: str, seconds: float = math.inf) -> tuple[str, float] | None:
         """Return the setting that is chosen by the runs within the first `seconds` of a side, and its mean score: that
         of its repetitions, whose seeds did not choose it, or of the first runs while there is none."""
-        first: dict[str, list[float]] = {}
-        again: dict[str, list[float]] = {}
-        spent = 0.0
-        for turn in self.runs(base):
-            spent += turn.seconds
-            if spent <= seconds:
-                (again if turn.number else first).setdefault(turn.side, []).append(self.score(turn))
-        means = {name: fmean(scores) for name, scores in (again or first).items()}
-        return min(means.items(), key=lambda item: item[1], default=None)
+        again, first = self._means(base, seconds, self._repeated(base, seconds)), self._means(base, seconds)
+        return min((again or first).items(), key=lambda item: item[1], default=None)
+
+    def _means(self, base: str, seconds: float, repeated: list[str] | None = None) -> dict[str, float]:
+        """Return the mean scores of the repetitions of the settings `repeated` that ended within the first `seconds` of
+        a side; without `repeated`, the scores of the first run of each setting."""
+        scores: dict[str, list[float]] = {}
+        for turn, end in zip(self.runs(base), self._ends(base), strict=True):
+            if end <= seconds and (not turn.number if repeated is None else turn.number and turn.side in repeated):
+                scores.setdefault(turn.side, []).append(self.score(turn))
+        return {name: fmean(values) for name, values in scores.items()}
+
+    def _repeated(self, base: str, seconds: float) -> list[str]:
+        """Return the settings that are repeated after `seconds` of a side, the best so far first: the least of many
+        single runs are lucky, so many of them get a second one, and the best of those more (successive halving, Karnin
+        et al. 2013). The side as given is among the first, unless it missed the target."""
+        names: list[str] = []
+        ends = self._ends(base)
+        for number in range(ROUNDS):
+            due = self._seconds * (SEARCHED + (1 - SEARCHED) * number / ROUNDS)
+            begin = next((end for end in ends if end >= due), math.inf)  # when the run of that time has ended
+            if seconds < begin:
+                break
+            means = self._means(base, begin, names or None)
+            ranked = sorted(means, key=lambda name: means[name])
+            most = max(FEWEST, len(self._means(base, begin)) // (REPEATED * 4**number))
+            given = [name for name in ranked[most:] if not number and name == f"{base}_0" and means[name] < MISSED]
+            names = [*ranked[:most], *given] or names
+        return names
 
     def _longest(self, base: str) -> float:
         """Return the minutes after which a run of a side is stopped."""
@@ -127,11 +156,8 @@ class Search:
         most = LONGEST * self.tuning.minutes
         return min(most, SLOWER * min(times) / 60) if times else most
 
-    def _repeated(self, base: str) -> str:
-        """Return the one of the best settings that has the fewest runs."""
-        first = {turn.side: self.score(turn) for turn in self.runs(base) if not turn.number}
-        ranked = sorted(first, key=lambda name: first[name])[:REPEATED]
-        return min(ranked, key=lambda name: sum(turn.side == name for turn in self.race.turns))
+    def _tries(self, name: str) -> int:
+        return sum(turn.side == name for turn in self.race.turns)
 
     def _new(self, base: str) -> str:
         """Name a setting to try, the side as given first, and note its values."""
