@@ -28,22 +28,25 @@ class Side:
 def sides_of(benchmark: Benchmark, texts: Sequence[str], data: str | None, overrides: Sequence[str]) -> list[Side]:
     """Return the sides that a command line names: `texts` as `config_of` reads them, each with the overrides for its
     letter (`--a.optimizer.peak-lr 0.1` for the first, `--27.optimizer.peak-lr` after z) after those for all sides. A
-    file and a changed config are labelled as typed; a config that is named twice, as a control, gets the label
-    "... (again)" and a folder of its own."""
+    changed config is labelled as typed, a file without its folders unless another has its name; a config that is named
+    twice, as a control, gets the label "... (again)" and a folder of its own."""
     of_sides = letters(len(texts))
     given = split_overrides(overrides, of_sides, texts)
     sides: list[Side] = []
-    for letter, text in zip(of_sides, texts, strict=True):
+    files = [split(benchmark, text, data)[0] for text in texts]
+    for letter, text, path in zip(of_sides, texts, files, strict=True):
         prog = f"timedrun run {benchmark.name} {shlex.quote(text)}"  # whose --help lists the settings
         config = config_of(benchmark, text, data, [*given[""], *given[letter]], prog=prog)
         own = " ".join(word.removeprefix("--") for word in given[letter])
         typed = given[""] or own or re.search(r"[+-]", text) or text.endswith(FILE)
-        label = f"{text} {own}".strip() if typed else config.name
+        file = Path(path)
+        alone = file.suffix == FILE and len({other for other in files if Path(other).name == file.name}) == 1
+        shown = file.name + text.removeprefix(path) if alone else text
+        label = f"{shown} {own}".strip() if typed else config.name
         names = [config.name, *(f"{config.name}_{number}" for number in range(2, len(texts) + 1))]
         name = next(name for name in names if name not in [side.config.name for side in sides])
         while label in [side.label for side in sides]:
             label += " (again)"
-        file = Path(split(benchmark, text, data)[0])
         record = read_json(file).get("tuning") if file.suffix == FILE else None
         sides.append(Side(label=label, config=replace(config, name=name), tuned=Tuned.read(record, dump(config), file)))
     return sides

@@ -29,7 +29,10 @@ def test_a_config_against_itself_is_two_sides_with_equal_settings(tmp_path: Path
     assert [side.config.name for side in sides] == ["digits_methods", "digits_methods_2"]
     assert sides[0].config.methods == sides[1].config.methods
     (file := tmp_path / "mine.json").write_text(json.dumps(dump(sides[0].config)))
-    assert [side.label for side in named("methods", str(file))] == ["digits_methods", str(file)]
+    assert [side.label for side in named("methods", f"{file}-blurpool")] == ["digits_methods", "mine.json-blurpool"]
+    (tmp_path / "other").mkdir()
+    (other := tmp_path / "other/mine.json").write_text(file.read_text())
+    assert [side.label for side in named(str(file), str(other))] == [str(file), str(other)]
 
 
 def test_overrides_are_for_all_sides_or_for_that_of_a_letter() -> None:
