@@ -22,7 +22,7 @@ SEARCHED: Final = 2 / 3
 ROUNDS: Final = 3
 """Rounds of repetitions, with other seeds, of equal time."""
 REPEATED: Final = 8
-"""Of so many settings, one is repeated in the first round; of four that were, one in the next."""
+"""Of so many settings one is repeated in the first round; of four that were, one is in the next."""
 FEWEST: Final = 3
 """Settings that a round repeats at least."""
 LONGEST: Final = 1 / 4
@@ -119,16 +119,17 @@ class Search:
 
     def best(self, base: str, seconds: float = math.inf) -> tuple[str, float] | None:
         """Return the setting that is chosen by the runs within the first `seconds` of a side, and its mean score: that
-        of its repetitions, whose seeds did not choose it, or of the first runs while there is none."""
-        again, first = self._means(base, seconds, self._repeated(base, seconds)), self._means(base, seconds)
-        return min((again or first).items(), key=lambda item: item[1], default=None)
+        of its repetitions, of which the last round's did not choose it, or of the first runs while there is none."""
+        first, again = (self._means(base, seconds, repeated=repeated) for repeated in (False, True))
+        means = {name: again[name] for name in self._repeated(base, seconds) if name in again} or first
+        return min(means.items(), key=lambda item: item[1], default=None)
 
-    def _means(self, base: str, seconds: float, repeated: list[str] | None = None) -> dict[str, float]:
-        """Return the mean scores of the repetitions of the settings `repeated` that ended within the first `seconds` of
-        a side; without `repeated`, the scores of the first run of each setting."""
+    def _means(self, base: str, seconds: float, *, repeated: bool) -> dict[str, float]:
+        """Return the mean scores of the settings by the runs that ended within the first `seconds` of a side, either
+        the first ones or the repetitions."""
         scores: dict[str, list[float]] = {}
         for turn, end in zip(self.runs(base), self._ends(base), strict=True):
-            if end <= seconds and (not turn.number if repeated is None else turn.number and turn.side in repeated):
+            if end <= seconds and bool(turn.number) == repeated:
                 scores.setdefault(turn.side, []).append(self.score(turn))
         return {name: fmean(values) for name, values in scores.items()}
 
@@ -137,17 +138,17 @@ class Search:
         single runs are lucky, so many of them get a second one, and the best of those more (successive halving, Karnin
         et al. 2013). The side as given is among the first, unless it missed the target."""
         names: list[str] = []
-        ends = self._ends(base)
         for number in range(ROUNDS):
             due = self._seconds * (SEARCHED + (1 - SEARCHED) * number / ROUNDS)
-            begin = next((end for end in ends if end >= due), math.inf)  # when the run of that time has ended
+            begin = next((end for end in self._ends(base) if end >= due), math.inf)  # the run of that time has ended
             if seconds < begin:
                 break
-            means = self._means(base, begin, names or None)
+            first, again = (self._means(base, begin, repeated=repeated) for repeated in (False, True))
+            means = {name: again[name] for name in names if name in again} or first
             ranked = sorted(means, key=lambda name: means[name])
-            most = max(FEWEST, len(self._means(base, begin)) // (REPEATED * 4**number))
+            most = max(FEWEST, len(first) // (REPEATED * 4**number))
             given = [name for name in ranked[most:] if not number and name == f"{base}_0" and means[name] < MISSED]
-            names = [*ranked[:most], *given] or names
+            names = [*ranked[:most], *given]
         return names
 
     def _longest(self, base: str) -> float:

@@ -138,7 +138,7 @@ class TuningReport(Report):
         caption = (
             f"Times to the target on {data} of the settings that would be chosen after so many minutes of each side."
             f" Up to {SEARCHED * self.tuning.minutes:.3g} min they are the least of single runs, which flatters; then"
-            " means of repetitions with other seeds. No result: race the files."
+            " means of repetitions with other seeds, at first of one each. No result: race the files."
         )
         return caption, Table(header, rows)
 
