@@ -1,11 +1,13 @@
 """Networks of a config: ResNet-18/50/101 v1.5 for ImageNet, small ones for 32x32 and 8x8 images, a plain one."""
 
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
+from timedrun.config import LATER
 from timedrun.training.initialisation import Initialisation, initialize
 from timedrun.training.train_state import seed_everything
 
@@ -31,6 +33,8 @@ class ModelConfig:
     scales uniform in [0, 1) as well, as in MosaicML's 2022 runs; torchvision: normal, fan-out, for convolutions alone;
     torchvision_zero_residual: the last batch norm of each block starts at zero as well; identity: of a plain network,
     filters that pass their channel on."""
+    activation: Literal["gelu", "silu"] = field(default="gelu", metadata=LATER)
+    """Of a plain network."""
 
 
 RESNET50 = ModelConfig(block="bottleneck", layers=(3, 4, 6, 3))
@@ -48,6 +52,7 @@ AIRBENCH = replace(CIFAR10_PLAIN, widths=(64, 256, 256))
 DIGITS_MODEL = ModelConfig(
     block="basic", layers=(1, 1, 1), widths=(16, 32, 64), stem="small", channels=1, classes=10, initialisation="kaiming"
 )
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"gelu": nn.functional.gelu, "silu": nn.functional.silu}
 
 
 class BasicBlock(nn.Module):
@@ -150,7 +155,7 @@ class PlainNetwork(nn.Module):
     """A 2x2 convolution, three groups of two 3x3 convolutions with a max-pool in between, and a linear classifier.
 
     The shapes are those of airbench94 (Jordan 2024, arXiv 2404.00498, section 3.1): the stem has as many filters as
-    patch whitening gives, 2 * channels * 4; batch norms have biases and no scales; activations are GELU. Dividing the
+    patch whitening gives, 2 * channels * 4; batch norms have biases and no scales; its activations are GELU. Dividing the
     logits by the width, as airbench does, is left to the classifier's initial weights and rate.
     """
 
@@ -159,34 +164,36 @@ class PlainNetwork(nn.Module):
         filters, widths = 2 * config.channels * STEM_KERNEL**2, config.widths
         self.stem = nn.Conv2d(config.channels, filters, STEM_KERNEL)
         sides = zip((filters, *widths[:-1]), widths, strict=True)
-        self.groups = nn.Sequential(*(Group(inputs, width, config.batch_norm_momentum) for inputs, width in sides))
+        self.activation = ACTIVATIONS[config.activation]
+        self.groups = nn.Sequential(*(Group(inputs, width, config) for inputs, width in sides))
         self.pool = nn.AdaptiveMaxPool2d(1)
         self.fc = nn.Linear(widths[-1], config.classes, bias=False)
 
     def forward(self, images: Tensor) -> Tensor:
         """Map normalized images (N, channels, H, W), H and W at least 17, to logits (N, classes)."""
-        x = self.groups(nn.functional.gelu(self.stem(images)))
+        x = self.groups(self.activation(self.stem(images)))
         logits: Tensor = self.fc(torch.flatten(self.pool(x), 1))
         return logits
 
 
 class Group(nn.Module):
-    """Convolution, max-pool, batch norm, GELU, convolution, batch norm, GELU."""
+    """Convolution, max-pool, batch norm, activation, convolution, batch norm, activation."""
 
-    def __init__(self, inputs: int, width: int, batch_norm_momentum: float) -> None:
+    def __init__(self, inputs: int, width: int, config: ModelConfig) -> None:
         super().__init__()
+        momentum, self.activation = config.batch_norm_momentum, ACTIVATIONS[config.activation]
         self.conv1 = nn.Conv2d(inputs, width, 3, padding=1, bias=False)
         self.pool = nn.MaxPool2d(2)
-        self.bn1 = nn.BatchNorm2d(width, eps=1e-12, momentum=batch_norm_momentum)
+        self.bn1 = nn.BatchNorm2d(width, eps=1e-12, momentum=momentum)
         self.conv2 = nn.Conv2d(width, width, 3, padding=1, bias=False)
-        self.bn2 = nn.BatchNorm2d(width, eps=1e-12, momentum=batch_norm_momentum)
+        self.bn2 = nn.BatchNorm2d(width, eps=1e-12, momentum=momentum)
         for norm in (self.bn1, self.bn2):
             norm.weight.requires_grad_(False)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (N, inputs, H, W) to (N, width, H // 2, W // 2)."""
-        x = nn.functional.gelu(self.bn1(self.pool(self.conv1(x))))
-        return nn.functional.gelu(self.bn2(self.conv2(x)))
+        x = self.activation(self.bn1(self.pool(self.conv1(x))))
+        return self.activation(self.bn2(self.conv2(x)))
 
 
 @torch.no_grad()

@@ -175,7 +175,7 @@ def sampled_batch(config: BertRunConfig, lengths: NDArray[np.int64]) -> MaskedBa
 
 def gradients_of(config: RunConfig, device: torch.device) -> LossGradients:
     """Return loss and gradients of a fixed small batch, as `config` computes them on `device`."""
-    set_backends(tf32=config.tf32 and config.precision != "fp32", cudnn_benchmark=config.cudnn_benchmark)
+    set_backends(device, tf32=config.tf32 and config.precision != "fp32", cudnn_benchmark=config.cudnn_benchmark)
     if isinstance(config, BertRunConfig):
         return bert_gradients(config, device)
     if isinstance(config, ImageRunConfig):

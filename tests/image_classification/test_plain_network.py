@@ -1,6 +1,8 @@
 """The plain network: its formula, its size and its first weights."""
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -11,8 +13,9 @@ from image_classification.model import AIRBENCH, CIFAR10_PLAIN, ModelConfig, Pla
 SMALL = replace(CIFAR10_PLAIN, widths=(24, 26, 28))
 
 
-def test_logits_are_those_of_the_formula() -> None:
-    network = build_model(replace(SMALL, initialisation="torch"), seed=1)
+@pytest.mark.parametrize(("name", "activation"), [("gelu", functional.gelu), ("silu", functional.silu)])
+def test_logits_are_those_of_the_formula(name: Any, activation: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    network = build_model(replace(SMALL, initialisation="torch", activation=name), seed=1)
     weights = {name: value.clone() for name, value in network.state_dict().items()}
     images = torch.randn(4, 3, 32, 32)
 
@@ -20,13 +23,13 @@ def test_logits_are_those_of_the_formula() -> None:
         mean, variance = x.mean((0, 2, 3), keepdim=True), x.var((0, 2, 3), correction=0, keepdim=True)
         return (x - mean) / (variance + 1e-12).sqrt() + weights[f"{name}.bias"].view(1, -1, 1, 1)
 
-    x = functional.gelu(functional.conv2d(images, weights["stem.weight"], weights["stem.bias"]))
+    x = activation(functional.conv2d(images, weights["stem.weight"], weights["stem.bias"]))
     assert x.shape[1:] == (24, 31, 31)
     for group in ("groups.0", "groups.1", "groups.2"):
         x = functional.max_pool2d(functional.conv2d(x, weights[f"{group}.conv1.weight"], padding=1), 2)
-        x = functional.gelu(normalized(x, f"{group}.bn1"))
+        x = activation(normalized(x, f"{group}.bn1"))
         x = functional.conv2d(x, weights[f"{group}.conv2.weight"], padding=1)
-        x = functional.gelu(normalized(x, f"{group}.bn2"))
+        x = activation(normalized(x, f"{group}.bn2"))
     expected = x.amax((2, 3)) @ weights["fc.weight"].T
     torch.testing.assert_close(network(images), expected, rtol=1e-4, atol=1e-5)
 

@@ -351,7 +351,7 @@ def profiled(
 ) -> ProfiledRun:
     """Train the steps of `plan` on this process's device; return the run with their times."""
     ranks = ProcessGroup.join(config.device)
-    set_backends(tf32=config.tf32, cudnn_benchmark=config.cudnn_benchmark)
+    set_backends(ranks.device, tf32=config.tf32, cudnn_benchmark=config.cudnn_benchmark)
     progress = Progress(f"{config.name} profile", shown=shown)
     run = ProfiledRun(config, benchmark.spec, ranks, plan=plan, progress=progress, data_folder=data_folder, gate=gate)
     try:

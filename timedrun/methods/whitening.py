@@ -93,7 +93,7 @@ class _WhiteningHooks(Hooks):
 
     def gradients(self, model: nn.Module, at: Position) -> None:
         convolution, end = first_convolution(model), self._method.bias_end
-        if end and convolution and convolution.bias is not None and convolution.bias.grad is not None:
+        if end < 1 and convolution and convolution.bias is not None and convolution.bias.grad is not None:
             if at.progress < end:
                 convolution.bias.grad.mul_(1 - at.progress / end)
             else:
@@ -107,15 +107,16 @@ class Whitening(Method, name="whitening", hooks=_WhiteningHooks):
     """Whitening weights for the first convolution, frozen from the start (`whitening_weights`).
 
     They are computed in the run, on the clock, from the first training batch (rank 0's): airbench takes 5,000 images.
-    The layer needs 2 * C * k * k output channels; a bias that it has is trained until `bias_end`.
+    The layer needs 2 * C * k * k output channels; a bias that it has trains until `bias_end`.
     """
 
     clashes: ClassVar[dict[str, str]] = {"weight_standardization": "both set the weights of the first convolution"}
     eps: float = 5e-4
     """Added to the eigenvalues: the larger, the less are rare patterns amplified."""
-    bias_end: float = field(default=0.0, metadata=LATER)
-    """Elapsed fraction of the run up to which the layer's bias trains, by a gradient that falls to 0 linearly; 0: to
-    the end. airbench94's rate of it does so within 3 of 8 epochs."""
+    bias_end: float = field(default=1.0, metadata=LATER)
+    """Elapsed fraction of the run up to which the layer's bias trains, by a gradient that falls to 0 linearly, as
+    airbench94's rate of it does within 3 of 8 epochs; 1: to the end, by its whole gradient; 0: it is frozen, too, and
+    the backward pass ends at the layer's outputs."""
 
     def check(self) -> None:
         self.require("bias_end", 0 <= self.bias_end <= 1, "from 0 to 1")
@@ -128,4 +129,6 @@ class Whitening(Method, name="whitening", hooks=_WhiteningHooks):
         if mismatch := _mismatch(convolution):
             raise NoEffect(mismatch)
         convolution.weight.requires_grad_(False)
+        if convolution.bias is not None and not self.bias_end:
+            convolution.bias.requires_grad_(False)
         return model, ""  # without weights, freezing alone is no whitening

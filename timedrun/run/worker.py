@@ -69,7 +69,7 @@ def execute(benchmark: Benchmark, settings: RunConfig, options: LaunchOptions) -
     if options.threads:
         torch.set_num_threads(options.threads)
     ranks = ProcessGroup.join(settings.device)
-    set_backends(tf32=settings.tf32, cudnn_benchmark=settings.cudnn_benchmark)
+    set_backends(ranks.device, tf32=settings.tf32, cudnn_benchmark=settings.cudnn_benchmark)
     if unsupported := benchmark.spec.unsupported(settings, ranks.world_size):  # another launcher's ranks: no preflight
         raise UsageError(" ".join(unsupported))
     stop = ShutdownRequest()

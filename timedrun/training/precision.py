@@ -1,5 +1,6 @@
 """Numeric precision of a run: plain fp32, bf16 autocast, or fp16 autocast with a loss scale."""
 
+import ctypes
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Literal
 
@@ -13,12 +14,18 @@ from timedrun.training.number_formats import DTYPES
 WORDS = {torch.float32: "fp32", torch.bfloat16: "bfloat16", torch.float16: "fp16"}
 """MLPerf's words for numeric formats."""
 AUTOCAST = {**DTYPES, "fp32": None}
+TRIM_THRESHOLD, MMAP_MAX = -1, -4
+"""Numbers of glibc's malloc.h: free memory at the end of the heap that is returned; blocks outside of it."""
 
 
-def set_backends(*, tf32: bool, cudnn_benchmark: bool) -> None:
-    """Set torch's switches for CUDA in this process."""
+def set_backends(device: torch.device, *, tf32: bool, cudnn_benchmark: bool) -> None:
+    """Set torch's switches for CUDA in this process. On a CPU have glibc keep the memory of freed tensors for the next
+    ones: by default it returns large ones to the system, which clears every page again when it is touched."""
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = tf32
     torch.backends.cudnn.benchmark = cudnn_benchmark
+    if device.type == "cpu" and (mallopt := getattr(ctypes.CDLL(None), "mallopt", None)):  # musl and macOS have none
+        mallopt(MMAP_MAX, 0)
+        mallopt(TRIM_THRESHOLD, -1)
 
 
 class Precision:

@@ -209,6 +209,11 @@ def test_the_bias_of_the_whitening_layer_trains_less_and_less_until_its_end() ->
     assert gradients == [pytest.approx(1), pytest.approx(1 / 3), None, None] and moves == [True, True, False, False]
 
 
+def test_a_frozen_bias_ends_the_backward_pass_at_the_outputs_of_the_layer() -> None:
+    model = stack(Whitening(bias_end=0.0)).model(nn.Sequential(nn.Conv2d(3, 24, 2), nn.Conv2d(24, 2, 2)))
+    assert not model[0](torch.randn(4, 3, 8, 8)).requires_grad and model[1].weight.requires_grad
+
+
 def test_configs_from_before_the_end_of_the_bias_keep_their_digest() -> None:
     assert "bias_end" not in plain(cifar10_methods())["methods"][0]
     config = replace(cifar10_methods(), methods=(Whitening(bias_end=0.5),))

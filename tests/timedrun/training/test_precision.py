@@ -1,5 +1,7 @@
 """The logged numeric precision is that of products and of gradients; torch has the switches of the config."""
 
+import ctypes
+import resource
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -61,8 +63,18 @@ def test_on_cuda_the_switches_are_logged_at_every_precision(
 def test_torch_has_the_switches_of_the_config(tf32: bool, cudnn_benchmark: bool) -> None:
     before = [getattr(place, name) for place, name in SWITCHES]
     try:
-        set_backends(tf32=tf32, cudnn_benchmark=cudnn_benchmark)
+        set_backends(torch.device("cpu"), tf32=tf32, cudnn_benchmark=cudnn_benchmark)
         assert [getattr(place, name) for place, name in SWITCHES] == [tf32, tf32, cudnn_benchmark]
     finally:
         for (place, name), value in zip(SWITCHES, before, strict=True):
             setattr(place, name, value)
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallopt"), reason="malloc is not glibc's")
+def test_on_a_cpu_freed_memory_is_used_again_without_new_pages() -> None:
+    set_backends(torch.device("cpu"), tf32=True, cudnn_benchmark=False)
+    kept = torch.zeros(16 << 20)
+    del kept
+    faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    torch.zeros(16 << 20)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_minflt - faults < 1_000  # of 16,384 pages
