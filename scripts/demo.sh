@@ -12,4 +12,6 @@ if [ -n "${data-}" ]; then
         --threads 2 --precision "$precision" "${@:3}"
 fi
 timedrun race image_classification baseline_2022 baseline methods --data digits --threads 1 "$@"
-exec timedrun race language_model baseline methods --data topics_mixed --threads 1 "$@"
+# To 8 % instead of the config's 12.5 %, where methods is as much faster and a run a quarter as long.
+exec timedrun race language_model baseline methods --data topics_mixed --threads 1 \
+    --evaluation.target 0.08 --evaluation.first 1200 --evaluation.every 400 "$@"
