@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
+import signal
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any, Final
@@ -33,6 +37,8 @@ from mlevents.terminal_escape import printable
 
 ID_LENGTH: Final = 12
 """Hexadecimal digits of a card's permanent name."""
+FILES_A_PROCESS: Final = 100
+"""Logs that pay for the start of a process."""
 NO_ACCELERATOR: Final = ("", "n/a", "none", "-")
 
 
@@ -52,42 +58,51 @@ def explored_sets(paths: Sequence[Path], prices: Prices = (), *, show_progress: 
         folders = log_folders([*places.paths, *places.archives])
         if not folders:
             raise UsageError(f"no result_*.txt found in {', '.join(map(str, paths))}.")
-        read = progress(folders.items(), "sets read", shown=show_progress)
-        files = ((folder, files) for folder, (_, files) in read)
-        return _explored(files, prices, places)
-
-
-def _explored(folders: Iterable[tuple[Path, Sequence[Path]]], prices: Prices, places: Unpacked) -> list[dict[str, Any]]:
-    sets: list[dict[str, Any]] = []
+        members = {folder: files for folder, (_, files) in folders.items()}
+        sets: list[dict[str, Any]] = []
+        processes = min(os.cpu_count() or 1, sum(map(len, members.values())) // FILES_A_PROCESS)
+        # Ctrl-C ends this process, which ends the others.
+        pool = ProcessPoolExecutor(max(1, processes), None, signal.signal, (signal.SIGINT, signal.SIG_IGN))
+        try:
+            mapped = pool.map if processes > 1 else map
+            read_folders = mapped(partial(_sets_of, prices=prices, places=places), members.items())
+            for _, of_folder in zip(progress(members, "sets read", shown=show_progress), read_folders, strict=True):
+                sets += of_folder
+        finally:
+            pool.shutdown(cancel_futures=True)
     names: Counter[str] = Counter()
-    for folder, files in folders:
-        summaries, events = {}, {}
-        for file in files:  # one log is in memory at a time
-            record = read(file)
-            summaries[file.name], events[file] = summarize(record), _Events.of(record)
-        for score in score_folder(folder, [*summaries.values()], None, ""):
-            members = [summaries[name] for name in score.files]
-            rules, _ = rules_of(score.benchmark, score.ruleset, members)
-            energy, joules = shared_energy(members)
-            runs = [
-                _run(run, events[run.path], rules, score.ruleset) | {"joules": joules.get(run.path)} for run in members
-            ]
-            methods = sorted({method for run in members for method in events[run.path].methods})
-            values = _set(score, members, runs, rules, places)
-            values |= {"methods": methods, "folder": places.shown(folder), "archive": places.archive_of(folder)}
-            values["round"] = re.sub(r"[.]0$", "", f"v{rules_name}") if (rules_name := round_of_path(folder)) else ""
-            matching = (p for glob, p in prices if any(fnmatchcase(values[n], glob) for n in ("system", "hardware")))
-            hourly = (cost(members[0].path, 60.0, price) for price in matching)
-            known = next((hour for hour in hourly if hour.usd_per_hour is not None), None)
-            values |= {"price": known and known.usd_per_hour, "priced": known.price if known else ""}
-            used = [run["joules"] for run in runs if joules and run["failure"] is None]
-            values |= {"joules": median(used) if used else None, "energy": energy if joules else ""}
-            values["offer"] = (known and known.source) or ""
-            for card in (values, *runs):
-                names[card["id"]] += 1
-                if names[card["id"]] > 1:  # a copy of a log
-                    card["id"] += f"-{names[card['id']]}"
-            sets.append(values)
+    for card in (card for values in sets for card in (values, *values["runs"])):
+        names[card["id"]] += 1
+        if names[card["id"]] > 1:  # a copy of a log
+            card["id"] += f"-{names[card['id']]}"
+    return sets
+
+
+def _sets_of(folder_files: tuple[Path, Sequence[Path]], prices: Prices, places: Unpacked) -> list[dict[str, Any]]:
+    """Return the sets of a folder and its logs."""
+    folder, files = folder_files
+    sets: list[dict[str, Any]] = []
+    summaries, events = {}, {}
+    for file in files:  # one log is in memory at a time
+        record = read(file)
+        summaries[file.name], events[file] = summarize(record), _Events.of(record)
+    for score in score_folder(folder, [*summaries.values()], None, ""):
+        members = [summaries[name] for name in score.files]
+        rules, _ = rules_of(score.benchmark, score.ruleset, members)
+        energy, joules = shared_energy(members)
+        runs = [_run(run, events[run.path], rules, score.ruleset) | {"joules": joules.get(run.path)} for run in members]
+        methods = sorted({method for run in members for method in events[run.path].methods})
+        values = _set(score, members, runs, rules, places)
+        values |= {"methods": methods, "folder": places.shown(folder), "archive": places.archive_of(folder)}
+        values["round"] = re.sub(r"[.]0$", "", f"v{rules_name}") if (rules_name := round_of_path(folder)) else ""
+        matching = (p for glob, p in prices if any(fnmatchcase(values[n], glob) for n in ("system", "hardware")))
+        hourly = (cost(members[0].path, 60.0, price) for price in matching)
+        known = next((hour for hour in hourly if hour.usd_per_hour is not None), None)
+        values |= {"price": known and known.usd_per_hour, "priced": known.price if known else ""}
+        used = [run["joules"] for run in runs if joules and run["failure"] is None]
+        values |= {"joules": median(used) if used else None, "energy": energy if joules else ""}
+        values["offer"] = (known and known.source) or ""
+        sets.append(values)
     return sets
 
 

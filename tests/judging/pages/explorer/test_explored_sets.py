@@ -48,6 +48,17 @@ def test_a_set_has_the_score_that_the_command_of_its_card_prints(results, monkey
             assert result_set["samples"] / result_set["training"] / 60 == pytest.approx(parts["samples_per_second"])
 
 
+def test_sets_read_by_several_processes_are_those_read_by_one(results, monkeypatch):
+    shutil.copytree(results / "fast", results / "copy")
+    sets = explored_sets([results])
+    monkeypatch.setattr("judging.pages.explorer.explored_sets.FILES_A_PROCESS", 1)
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    assert explored_sets([results]) == sets
+    assert [run["id"][12:] for item in sets if item["config"] == "digits_methods" for run in item["runs"]] == [
+        ""
+    ] * 3 + ["-2"] * 3
+
+
 def test_a_package_has_its_round_hardware_and_the_first_price_that_matches_and_a_missed_set_its_reason(results):
     given = [system_price(text) for text in ("*H100*=1", "*A100*=list", "*CPU*=list", "99")]
     prices = [(pattern, *prices_of([price], None)) for pattern, price in given]
