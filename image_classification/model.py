@@ -46,9 +46,15 @@ RESNET8 = ModelConfig(
     block="basic", layers=(1, 1, 1), widths=(16, 32, 64), stem="imagenet", classes=10, initialisation="kaiming"
 )
 CIFAR10_PLAIN = ModelConfig(
-    block="plain", widths=(64, 128, 128), stem="small", classes=10, batch_norm_momentum=0.4, initialisation="identity"
+    block="plain",
+    widths=(64, 128, 128),
+    stem="small",
+    classes=10,
+    batch_norm_momentum=0.4,
+    initialisation="identity",
+    activation="silu",
 )
-AIRBENCH = replace(CIFAR10_PLAIN, widths=(64, 256, 256))
+AIRBENCH = replace(CIFAR10_PLAIN, widths=(64, 256, 256), activation="gelu")
 DIGITS_MODEL = ModelConfig(
     block="basic", layers=(1, 1, 1), widths=(16, 32, 64), stem="small", channels=1, classes=10, initialisation="kaiming"
 )
@@ -155,8 +161,8 @@ class PlainNetwork(nn.Module):
     """A 2x2 convolution, three groups of two 3x3 convolutions with a max-pool in between, and a linear classifier.
 
     The shapes are those of airbench94 (Jordan 2024, arXiv 2404.00498, section 3.1): the stem has as many filters as
-    patch whitening gives, 2 * channels * 4; batch norms have biases and no scales; its activations are GELU. Dividing the
-    logits by the width, as airbench does, is left to the classifier's initial weights and rate.
+    patch whitening gives, 2 * channels * 4; batch norms have biases and no scales; activations are GELU there. Dividing
+    the logits by the width, as airbench does, is left to the classifier's initial weights and rate.
     """
 
     def __init__(self, config: ModelConfig) -> None:
