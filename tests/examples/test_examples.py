@@ -22,6 +22,7 @@ RUN_EXAMPLE = Path(__file__).with_name("run_example.py")
         ("lightning_module", "pytorch_lightning", "ema: 115 updates", r"accuracy of the averaged.* ([\d.]+) \(", 0.6),
         ("torchtitan_loop", "transformers", "sam: 4 steps", r"loss of the averaged weights ([\d.]+)", -3.0),
         ("any_script --epochs 3", "sklearn", "training starts", r"accuracy ([\d.]+) time", 0.6),
+        ("hugging_face_bert --target 0.03 --hidden 32", "accelerate", "training starts", r"accuracy ([\d.]+)", 0.03),
         ("timm_model", "timm", "bias of head set to -ln(10)", r"accuracy of the averaged weights ([\d.]+)", 0.5),
     ],
 )

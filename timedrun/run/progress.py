@@ -53,6 +53,11 @@ class Progress:
         if self.shown:
             self._pass([f"preparing: {text}"])
 
+    def clock_started(self) -> None:
+        """Say that the clock runs; a race of commands can start its own at this line."""
+        if self.shown:
+            self._pass(["training starts"])
+
     def evaluating(self) -> None:
         """Show on a terminal that an evaluation runs, which may take minutes."""
         if self.shown and self.live:

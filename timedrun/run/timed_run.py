@@ -224,6 +224,7 @@ class TimedRun:
         if self.spec.unit == "epoch":
             self._train_samples = info["train_samples"]
         self.progress.start(self.state.minutes_before * 60, self.position.samples)
+        self.progress.clock_started()
         if read_ahead_bytes is not None and self.ranks.local_rank == 0:
             self._read_ahead = ReadAhead(files, read_ahead_bytes).start()
 

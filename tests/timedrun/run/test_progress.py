@@ -45,6 +45,12 @@ def test_a_resumed_run_shows_its_whole_time_and_the_current_rate(now: SimulatedC
     assert second.endswith("  610.0 s  saved")
 
 
+def test_the_start_of_the_clock_is_a_line_that_a_race_of_commands_can_read() -> None:
+    stream = io.StringIO()
+    Progress("toy", shown=True, stream=stream).clock_started()
+    assert stream.getvalue() == "toy  training starts\n"
+
+
 def test_an_evaluation_is_shown_on_a_terminal_only() -> None:
     screen, terminal = pty.openpty()
     with open(terminal, "w") as stream:
