@@ -154,18 +154,7 @@ def cifar10_methods() -> ImageRunConfig:
         name="cifar10_methods",
         notes="Numbers of airbench94's Muon version (Jordan 2024, arXiv 2404.00498), carried over to a mean loss, and"
         " for the classifier over the width squared, since the logits are not divided by the width here. Batch, number"
-        " of epochs and image sizes were searched, one run each. Batch 1000: 5 epochs ended at 91.2 % (two of 24"
-        " pixels) and 90.5 % (three), 6 at 90.8 % (four), 4 at 90.4 and 90.5 % (one, two seeds); these settings, five"
-        " seeds, at 90.1 to 90.4 %. Rates of the other parameters times two: 90.4 % (5 epochs, three of 24). Batch 750,"
-        " rate 0.2: 90.4 % (4 epochs, one of 24). Batch 500: 5 epochs, two of 24 pixels, 91.0 % (rate 0.12), 90.5, 90.1"
-        " and 89.9 % (0.24, three seeds), 90.5 % (0.12, momentum 0.85); 6 epochs 90.7 % (0.12, four of 24); 4 epochs"
-        " 89.8 %, 89.7 % (smoothing 0.1; crops padded by 1), 89.1 % (the first layers frozen). All of it with GELU and"
-        " 28 pixels in the first epoch. With 5,000 training images held out, seeds 1 and 2, 4 epochs at batch 1000:"
-        " 90.0 and 90.3 % (these), 90.2 and 90.5 % (SiLU), 90.1 and 89.9 % (GELU, the stem's bias frozen), 90.4 and"
-        " 90.5 % (SiLU, 24 pixels in the first epoch), of which one of two runs then missed the target; with SiLU, one"
-        " seed, 90.3 % (smoothing 0.1), 90.2 % (momentum 0.7), 90.0 % (the stem's bias for a twentieth of the run),"
-        " 89.9 % (rate 0.35). 5 epochs, SiLU: 90.1 and 90.5 % (three of 24 pixels), 90.3 and 89.8 % (two of 20, one of"
-        " 24), 90.6 and 90.8 % (two of 24: kept).",
+        " of epochs, image sizes and activation were searched, one or two runs a setting; docs/results.md has them.",
         global_batch=1000,
         model=CIFAR10_PLAIN,
         data=replace(CIFAR10_DATA, padding=2, padding_mode="reflect", flip="alternating"),
