@@ -74,10 +74,8 @@ def main() -> None:
     parser.add_argument("--hidden", type=int, default=config.architecture.hidden)
     parser.add_argument("--heads", type=int, default=config.architecture.heads)
     parser.add_argument("--lr", type=float, default=config.optimizer.peak_lr)
-    parser.add_argument("--steps", type=int, default=config.schedule.steps)
     parser.add_argument("--initializer-range", type=float, default=config.architecture.initializer_range)
     parser.add_argument("--target", type=float, default=config.evaluation.target)
-    parser.add_argument("--bf16", action="store_true")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--seed", type=int, default=int(os.environ.get("SEED", "1")))
     arguments = parser.parse_args()
@@ -102,7 +100,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as output:
         settings = TrainingArguments(
             output,
-            max_steps=arguments.steps,
+            max_steps=config.schedule.steps,
             per_device_train_batch_size=batch,
             per_device_eval_batch_size=config.data.eval_batch,
             learning_rate=arguments.lr,
@@ -110,7 +108,6 @@ def main() -> None:
             adam_beta2=config.optimizer.beta2,
             adam_epsilon=config.optimizer.epsilon,
             weight_decay=config.optimizer.weight_decay / arguments.lr,  # the config's is not multiplied by the rate
-            bf16=arguments.bf16,
             eval_strategy="steps",
             eval_steps=evaluation.every // batch,
             eval_delay=evaluation.first // batch,

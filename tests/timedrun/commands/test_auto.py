@@ -111,7 +111,7 @@ def test_level_2_starts_from_the_recipe_for_the_budget(
             ("image_classification", "resnet8_baseline", "--data", "cifar10"),
             6,
             "cifar10_methods",
-            ("schedule.scale", 1.5),
+            ("schedule.scale", 1.2),
         ),
         (("language_model", "baseline", "--data", "topics"), 400, "topics_methods", ("schedule.steps", 400)),
         (("language_model.gpt", "shakespeare_baseline"), 0, "shakespeare_modern", ("schedule.steps", 400)),
