@@ -46,15 +46,9 @@ RESNET8 = ModelConfig(
     block="basic", layers=(1, 1, 1), widths=(16, 32, 64), stem="imagenet", classes=10, initialisation="kaiming"
 )
 CIFAR10_PLAIN = ModelConfig(
-    block="plain",
-    widths=(64, 128, 128),
-    stem="small",
-    classes=10,
-    batch_norm_momentum=0.4,
-    initialisation="identity",
-    activation="silu",
+    block="plain", widths=(64, 128, 128), stem="small", classes=10, batch_norm_momentum=0.4, initialisation="identity"
 )
-AIRBENCH = replace(CIFAR10_PLAIN, widths=(64, 256, 256), activation="gelu")
+AIRBENCH = replace(CIFAR10_PLAIN, widths=(64, 256, 256))
 DIGITS_MODEL = ModelConfig(
     block="basic", layers=(1, 1, 1), widths=(16, 32, 64), stem="small", channels=1, classes=10, initialisation="kaiming"
 )
