@@ -1,5 +1,6 @@
 """Train a small BERT on Python's help topics with transformers' Trainer as it comes: a peer, in a race of commands, of
-`timedrun run language_model topics_mixed_methods`, which has the same data, evaluation, model and hyper-parameters."""
+`timedrun run language_model topics_mixed_methods`, with the same data, evaluation, model and hyper-parameters. What is
+the Trainer's own stays: gradients are clipped to a norm of 1, and each token is masked by chance, without a limit."""
 
 import argparse
 import os
@@ -35,12 +36,11 @@ IGNORED = -100  # label of a token that is not predicted
 def samples(store: RaggedStore) -> list[dict[str, Any]]:
     """Return the sequences of `store`, those for evaluation with the labels of the masks that it holds."""
     sequences = store.read(torch.arange(len(store)).numpy())
-    ends = sequences.lengths.cumsum()
     labels = torch.full((len(sequences.tokens),), IGNORED)
     if isinstance(sequences, MaskedSequences):
         labels[sequences.masked] = torch.from_numpy(sequences.labels)
     rows = []
-    for end, length, first in zip(ends, sequences.lengths, sequences.first, strict=True):
+    for end, length, first in zip(sequences.lengths.cumsum(), sequences.lengths, sequences.first, strict=True):
         own = slice(end - length, end)
         row = {"input_ids": sequences.tokens[own].tolist(), "token_type_ids": [0] * first + [1] * (length - first)}
         row["attention_mask"] = [1] * int(length)

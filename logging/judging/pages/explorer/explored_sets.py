@@ -9,6 +9,7 @@ import signal
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import partial
@@ -52,24 +53,22 @@ def explored_sets(paths: Sequence[Path], prices: Prices = (), *, show_progress: 
     Paths are relative to the folder of all `paths`. A card is named after the SHA-256 of its log, or of all logs of its
     set, so that a link stays valid wherever the logs lie. Raises UsageError if a path does not exist, or there is no
     result file."""
-    with unpacked(paths) as places:
+    with unpacked(paths) as places, ExitStack() as ends:
         for path in places.paths:
             require_log(path)
         folders = log_folders([*places.paths, *places.archives])
         if not folders:
             raise UsageError(f"no result_*.txt found in {', '.join(map(str, paths))}.")
-        members = {folder: files for folder, (_, files) in folders.items()}
         sets: list[dict[str, Any]] = []
-        processes = min(os.cpu_count() or 1, sum(map(len, members.values())) // FILES_A_PROCESS)
-        # Ctrl-C ends this process, which ends the others.
-        pool = ProcessPoolExecutor(max(1, processes), None, signal.signal, (signal.SIGINT, signal.SIG_IGN))
-        try:
-            mapped = pool.map if processes > 1 else map
-            read_folders = mapped(partial(_sets_of, prices=prices, places=places), members.items())
-            for _, of_folder in zip(progress(members, "sets read", shown=show_progress), read_folders, strict=True):
-                sets += of_folder
-        finally:
-            pool.shutdown(cancel_futures=True)
+        mapped: Any = map
+        processes = min(os.cpu_count() or 1, sum(len(files) for _, files in folders.values()) // FILES_A_PROCESS)
+        if processes > 1:  # Ctrl-C ends this process, which ends the others
+            pool = ProcessPoolExecutor(processes, None, signal.signal, (signal.SIGINT, signal.SIG_IGN))
+            ends.callback(pool.shutdown, cancel_futures=True)
+            mapped = pool.map
+        read_folders = mapped(partial(_sets_of, prices=prices, places=places), folders.items())
+        for _, of_folder in zip(progress(folders, "sets read", shown=show_progress), read_folders, strict=True):
+            sets += of_folder
     names: Counter[str] = Counter()
     for card in (card for values in sets for card in (values, *values["runs"])):
         names[card["id"]] += 1
@@ -78,9 +77,9 @@ def explored_sets(paths: Sequence[Path], prices: Prices = (), *, show_progress: 
     return sets
 
 
-def _sets_of(folder_files: tuple[Path, Sequence[Path]], prices: Prices, places: Unpacked) -> list[dict[str, Any]]:
-    """Return the sets of a folder and its logs."""
-    folder, files = folder_files
+def _sets_of(found: tuple[Path, tuple[Path, list[Path]]], prices: Prices, places: Unpacked) -> list[dict[str, Any]]:
+    """Return the sets of a folder, which is `found` as in `log_folders`."""
+    folder, (_, files) = found
     sets: list[dict[str, Any]] = []
     summaries, events = {}, {}
     for file in files:  # one log is in memory at a time
