@@ -16,7 +16,7 @@ from image_classification.settings import IMAGENET_MEAN, IMAGENET_STD, DataConfi
 from image_classification.settings import ImageRunConfig as ImageRunConfig
 from image_classification.stores.manifest import StoreConfig
 from timedrun.config import EvaluationConfig, OptimizerConfig
-from timedrun.methods import EMA, BlurPool, ChannelsLast, LabelSmoothing, ProgressiveResizing, Whitening
+from timedrun.methods import EMA, BlurPool, ChannelsLast, LabelSmoothing, LayerFreezing, ProgressiveResizing, Whitening
 from timedrun.recipes import RECIPES
 from timedrun.training.schedule import Schedule
 
@@ -154,7 +154,8 @@ def cifar10_methods() -> ImageRunConfig:
         name="cifar10_methods",
         notes="Numbers of airbench94's Muon version (Jordan 2024, arXiv 2404.00498), carried over to a mean loss, and"
         " for the classifier over the width squared, since the logits are not divided by the width here. Batch, number"
-        " of epochs, image sizes and activation were searched, one or two runs a setting; docs/results.md has them.",
+        " of epochs, image sizes, activation and the freezing of the first group were searched, one or two runs a"
+        " setting; docs/results.md has them.",
         global_batch=1000,
         model=replace(CIFAR10_PLAIN, activation="silu"),
         data=replace(CIFAR10_DATA, padding=2, padding_mode="reflect", flip="alternating"),
@@ -176,6 +177,7 @@ def cifar10_methods() -> ImageRunConfig:
             ChannelsLast(),
             LabelSmoothing(smoothing=0.2),
             ProgressiveResizing(start=0.75, delay=0.4, finetune=0.6, increment=4, interpolation="bilinear"),
+            LayerFreezing(start=0.4, level=0.5),
         ),
     )
 

@@ -1,6 +1,8 @@
 """Numeric precision of a run: plain fp32, bf16 autocast, or fp16 autocast with a loss scale."""
 
 import ctypes
+import mmap
+import os
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Literal
 
@@ -20,12 +22,20 @@ TRIM_THRESHOLD, MMAP_MAX = -1, -4
 
 def set_backends(device: torch.device, *, tf32: bool, cudnn_benchmark: bool) -> None:
     """Set torch's switches for CUDA in this process. On a CPU have glibc keep the memory of freed tensors for the next
-    ones: by default it returns large ones to the system, which clears every page again when it is touched."""
+    ones: by default it returns large ones to the system, which clears every page again when it is touched. Half of the
+    machine's memory becomes addresses of glibc's heap, for which Linux is asked for huge pages as tensors touch them.
+    """
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = tf32
     torch.backends.cudnn.benchmark = cudnn_benchmark
-    if device.type == "cpu" and (mallopt := getattr(ctypes.CDLL(None), "mallopt", None)):  # musl and macOS have none
-        mallopt(MMAP_MAX, 0)
-        mallopt(TRIM_THRESHOLD, -1)
+    libc = ctypes.CDLL(None)
+    if device.type == "cpu" and hasattr(libc, "mallopt"):  # musl and macOS have none
+        libc.mallopt(MMAP_MAX, 0)
+        libc.mallopt(TRIM_THRESHOLD, -1)
+        libc.malloc.restype = libc.sbrk.restype = ctypes.c_void_p
+        half = os.sysconf("SC_PHYS_PAGES") // 2 * (page := os.sysconf("SC_PAGE_SIZE"))
+        first = -(-libc.sbrk(None) // page) * page
+        libc.free(ctypes.c_void_p(libc.malloc(ctypes.c_size_t(half))))  # NULL, and no change, where not allowed
+        libc.madvise(ctypes.c_void_p(first), ctypes.c_size_t(libc.sbrk(None) - first), mmap.MADV_HUGEPAGE)
 
 
 class Precision:
