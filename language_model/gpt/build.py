@@ -54,16 +54,30 @@ def build(config: GptRunConfig, ranks: ProcessGroup, facts: TokenFacts, device: 
         shard(model, model.blocks, ranks, precision.dtype)
     else:
         model.to(device)
-    optimizer = build_gpt_optimizer(config.optimizer, model, adam_beta1=config.adam_beta1)
+    optimizer = build_gpt_optimizer(
+        config.optimizer,
+        model,
+        adam_beta1=config.adam_beta1,
+        adam_every=config.adam_every,
+        bf16=config.precision == "bf16",
+    )
     return Parts(facts, model, optimizer, methods, precision, batch, sharded)
 
 
-def build_gpt_optimizer(config: OptimizerConfig, model: nn.Module, *, adam_beta1: float) -> Optimizer:
+def build_gpt_optimizer(
+    config: OptimizerConfig,
+    model: nn.Module,
+    *,
+    adam_beta1: float,
+    adam_every: int = 1,
+    bf16: bool = False,
+) -> Optimizer:
     """Build the configured optimizer over the trainable parameters of `model`, which is on its device.
 
     muon, as in the modded-nanogpt speed runs: momentum `config.momentum` for the blocks' matrices; embeddings, head and
-    gains use AdamW at the rate `config.other_lr` with betas (`adam_beta1`, `config.beta2`) and no weight decay. Raises
-    UsageError for muon with transformers' GPT-2, which fuses three matrices into one.
+    gains use AdamW at the rate `config.other_lr` with betas (`adam_beta1`, `config.beta2`) and no weight decay, in each
+    `adam_every`-th step. `bf16`: matrices are orthogonalised in bfloat16 on a CPU, too. Raises UsageError for muon with
+    transformers' GPT-2, which fuses three matrices into one.
     """
     if config.kind != "muon":
         return build_optimizer(config, model)
@@ -77,6 +91,7 @@ def build_gpt_optimizer(config: OptimizerConfig, model: nn.Module, *, adam_beta1
         "lr": config.other_lr,
         "betas": (adam_beta1, config.beta2),
         "eps": config.epsilon,
+        "every": adam_every,
     }
     return Muon(
         [{"params": hidden}, {"params": others, "weight_decay": 0.0, **adamw}],
@@ -86,4 +101,5 @@ def build_gpt_optimizer(config: OptimizerConfig, model: nn.Module, *, adam_beta1
         config.weight_decay,
         iterations=config.newton_schulz_iterations,
         neuron_beta2=config.neuron_beta2,
+        bf16=bf16,
     )

@@ -71,6 +71,15 @@ def rotate(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
     return torch.cat([first * cosine - second * sine, first * sine + second * cosine], dim=-1).to(x.dtype)
 
 
+def pair_rows(tokens: Tensor, rows: int) -> Tensor:
+    """Return the row of each token and the one before it, (B, L), in a table of `rows` (see `GptConfig.bigram_rows`).
+
+    Source: modded-nanogpt, pull request 201.
+    """
+    pairs = (36313 * tokens[:, 1:]) ^ (27191 * tokens[:, :-1])
+    return F.pad(pairs % (rows - 1), (1, 0), value=rows - 1)
+
+
 class CausalAttention(nn.Module):
     """Causal multi-head self-attention."""
 
@@ -185,6 +194,7 @@ class Decoder(nn.Module):
         tables = config.value_embeddings
         self.value_embeddings = nn.ModuleList(nn.Embedding(config.vocabulary, config.kv_width) for _ in range(tables))
         self.value_mixture = nn.Parameter(torch.full((4 * tables,), 0.5)) if tables else None
+        self.bigrams = nn.Embedding(config.bigram_rows, config.hidden) if config.bigram_rows else None
         self.dropout = nn.Dropout(config.dropout)
         self.blocks = nn.ModuleList(DecoderBlock(config) for _ in range(config.layers))
         self.norm = normalisation(config)
@@ -206,7 +216,7 @@ class Decoder(nn.Module):
             deviation = 0.02 if "blocks." not in name else 0.02 * math.sqrt(768 / config.hidden)
             if name.endswith("projection.weight"):
                 deviation = 0.0 if config.zero_projections else deviation / math.sqrt(2 * config.layers)
-            nn.init.normal_(parameter, std=deviation)
+            nn.init.normal_(parameter, std=deviation if name != "bigrams.weight" else 0.0)
 
     def forward(self, tokens: Tensor) -> Tensor:
         """(B, L) int64 tokens -> (B, L, outputs) logits of the next token; L is at most `context`."""
@@ -219,6 +229,8 @@ class Decoder(nn.Module):
             rotary = (self.cosine[:length], self.sine[:length])
         else:
             x = x + self.positions.weight[:length]
+        if self.bigrams is not None:
+            x = x + self.bigrams(pair_rows(tokens, self.bigrams.num_embeddings))
         x = self.dropout(x)
         mask = None
         if self.window is not None or self.end_of_text is not None:

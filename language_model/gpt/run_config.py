@@ -1,20 +1,20 @@
 """Settings of a GPT run and their contradictions."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal, Self
 
 import torch
 
 from language_model.gpt.attention_mask import WINDOW_INCREMENT, window_at
 from language_model.gpt.settings import GptConfig, GptDataConfig
-from timedrun.config import RunConfig
+from timedrun.config import LATER, RunConfig
 from timedrun.methods import ALiBi, GradientClipping, SequenceLengthWarmup, stack
 from timedrun.training.schedule import StepSchedule
 
 MODERN_ONLY = (
     *("positions", "normalisation", "activation", "query_key_norm", "zero_projections", "tied_head"),
     *("logit_softcap", "vocabulary_multiple", "biases", "value_embeddings", "document_attention", "attention_window"),
-    *("mlp_width", "kv_heads", "rms_epsilon", "rotary_base", "rotary_scaling"),
+    *("bigram_rows", "mlp_width", "kv_heads", "rms_epsilon", "rotary_base", "rotary_scaling"),
 )
 GPT2_ONLY = ("attention",)
 
@@ -34,6 +34,9 @@ class GptRunConfig(RunConfig):
     """full: several ranks each store and update a part of every parameter (torch's fully_shard); none: all of them."""
     adam_beta1: float = 0.9
     """muon: beta 1 of AdamW, which trains all parameters but the hidden matrices."""
+    adam_every: int = field(default=1, metadata=LATER)
+    """muon: steps from one update by AdamW to the next; the gradients in between are summed (modded-nanogpt, where it
+    is 2)."""
     window_warmup_steps: int = 0
     """Steps over which the window of attention grows to `model.attention_window` from 64 tokens, by 64; an evaluation
     has the window of its step (modded-nanogpt, record of 24 November 2024)."""
@@ -65,6 +68,8 @@ class GptRunConfig(RunConfig):
             problems.append(f"model.{', model.'.join(changed)} has no effect in a {model.implementation} model.")
         if self.optimizer.kind == "muon" and gpt2:
             problems.append("optimizer muon needs --model.implementation modern: GPT-2 fuses three matrices into one.")
+        if self.adam_every < 1 or (self.adam_every > 1 and self.optimizer.kind != "muon"):
+            problems.append(f"adam_every is {self.adam_every}; it is 1, or with --optimizer.kind muon more.")
         if self.methods and not gpt2 and any(isinstance(method, ALiBi) for method in self.methods):
             problems.append("method alibi needs --model.implementation gpt2; leave it out.")
         if self.clip_norm and any(isinstance(method, GradientClipping) for method in self.methods):

@@ -69,6 +69,10 @@ class GptConfig:
     """modern: n more token embeddings; the i-th is mixed into the values of attention in block i and in the i-th of the
     last n blocks, with two learned factors in each, 0.5 at first (modded-nanogpt, records of December 2024, after Zhou
     et al. 2024, arXiv 2410.17897)."""
+    bigram_rows: int = field(default=0, metadata=LATER)
+    """modern: a table of n rows, zero at first, is added to the token embedding. Token t after token s has row (36313 t
+    xor 27191 s) mod (n - 1), so that pairs share rows; a sequence's first token has the last one (modded-nanogpt, pull
+    request 201). 0: none."""
     document_attention: bool = False
     """modern: a token attends only to its own document, which begins with <|endoftext|>, the vocabulary's last token
     (modded-nanogpt, record of 19 November 2024)."""
@@ -109,6 +113,8 @@ class GptConfig:
                 f"value_embeddings {self.value_embeddings} must be 0 to half of the {self.layers} layers, and"
                 f" attention_window {self.attention_window} 0 to the context of {self.context}"
             )
+        if self.bigram_rows < 0 or self.bigram_rows == 1:
+            raise ValueError(f"bigram_rows {self.bigram_rows} must be 0, or 2 or more: the last is a sequence's first")
         if self.dropout and self.masked:
             raise ValueError("document_attention and attention_window take no dropout; set it to 0")
 

@@ -87,12 +87,14 @@ def optimizer_info(config: OptimizerConfig, optimizer: Optimizer) -> dict[str, S
             facts |= {"opt_muon_momentum": group["momentum"], "opt_muon_iterations": group["iterations"]}
             facts |= {"opt_muon_unit_filters": True} if group["unit_filters"] else {}
             facts |= {"opt_muon_neuron_beta2": group["neuron_beta2"]} if group["neuron_beta2"] else {}
+            facts |= {"opt_muon_bf16": True} if group["bf16"] else {}
             continue
         if config.head_lr and group is optimizer.param_groups[-1]:
             facts["opt_head_base_learning_rate"] = group["initial_lr"]
             continue
         if config.kind == "muon":
             facts |= {"opt_other_name": rule, "opt_other_base_learning_rate": group["initial_lr"]}
+            facts |= {"opt_other_every": group["every"]} if group.get("every", 1) > 1 else {}
         if "betas" in group:
             kind = "lamb" if rule == "lamb" else "adamw"
             beta_1, beta_2 = group["betas"]

@@ -235,15 +235,16 @@ class DecoupledAdamW(GroupedOptimizer):
         self._adamw(group, params, grads)
 
 
-def newton_schulz(matrices: Tensor, iterations: int = 5) -> Tensor:
+def newton_schulz(matrices: Tensor, iterations: int = 5, *, bf16: bool = False) -> Tensor:
     """Orthogonalize matrices [..., rows, cols] approximately: singular values are pushed to about 0.7 .. 1.2.
 
-    The quintic iteration of Jordan et al. (Muon, 2024), after scaling by the Frobenius norm; bfloat16 on CUDA. In
-    float32, matrices at least twice as wide as high are iterated through their Gram matrices: fewer operations.
+    The quintic iteration of Jordan et al. (Muon, 2024), after scaling by the Frobenius norm; in bfloat16 on CUDA and
+    with `bf16`. In float32, matrices at least twice as wide as high are iterated through their Gram matrices: fewer
+    operations.
     """
-    x = matrices.to(torch.bfloat16 if matrices.is_cuda else torch.float32)
+    x = matrices.to(torch.bfloat16 if matrices.is_cuda or bf16 else torch.float32)
     tall = x.shape[-2] > x.shape[-1]
-    x = x.mT if tall else x
+    x = x.mT.contiguous() if tall else x  # products of transposed bfloat16 take twice as long on a CPU
     x = (x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-7)).reshape(-1, *x.shape[-2:])
     through_gram = x.dtype == torch.float32 and x.shape[-1] >= 2 * x.shape[-2]
     x = _iterate_gram(x, iterations) if through_gram else _iterate(x, iterations)
@@ -289,7 +290,8 @@ class Muon(GroupedOptimizer):
     step keeps its norm, as in its authors' code, where the paper sets it to 0.2 sqrt(rows cols).
     Embeddings, the last layer and vectors belong in a group such as {"params": rest, "rule": "sgd", "lr": 0.1}, which
     takes DecoupledSGD's step, or {"params": rest, "rule": "adamw", "lr": 3e-3, "betas": (0.9, 0.95), "eps": 1e-8},
-    which takes DecoupledAdamW's. Raises ValueError for a vector in a "muon" group. Source: Jordan et al. 2024.
+    which takes DecoupledAdamW's; with "every": 2 it is taken in every second step, by the sum of two gradients. `bf16`:
+    iterate in bfloat16 on a CPU, too. Raises ValueError for a vector in a "muon" group. Source: Jordan et al. 2024.
 
     For matrices these are the steps of torch.optim.Muon with its weight decay at `weight_decay` / lr, to 0.4 % of a
     move on a CPU, where torch iterates in bfloat16. torch's takes no filters, has no groups of other rules, and makes
@@ -307,10 +309,11 @@ class Muon(GroupedOptimizer):
         iterations: int = 5,
         unit_filters: bool = False,
         neuron_beta2: float = 0.0,
+        bf16: bool = False,
     ) -> None:
         defaults: Group = {"lr": lr, "momentum": momentum, "dampening": 0.0, "nesterov": nesterov}
         defaults |= {"weight_decay": weight_decay, "iterations": iterations, "unit_filters": unit_filters}
-        defaults["neuron_beta2"] = neuron_beta2
+        defaults |= {"neuron_beta2": neuron_beta2, "bf16": bf16}
         super().__init__(params, {**defaults, "rule": "muon"})
 
     def add_param_group(self, param_group: Group) -> None:
@@ -332,7 +335,8 @@ class Muon(GroupedOptimizer):
             self._sgd(group, params, grads)
             return
         if group["rule"] == "adamw":
-            self._adamw(group, params, grads)
+            if sums := self._sums(group, params, grads):
+                self._adamw(group, params, sums)
             return
         directions = self._directions(group, params, grads)
         self._decay(group, params)
@@ -342,7 +346,7 @@ class Muon(GroupedOptimizer):
             alike[len(param), param[0].numel()].append(index)
         for (rows, cols), indices in alike.items():
             stacked = torch.stack([directions[index].reshape(rows, cols) for index in indices])
-            updates = newton_schulz(stacked, group["iterations"]) * math.sqrt(max(1.0, rows / cols))
+            updates = newton_schulz(stacked, group["iterations"], bf16=group["bf16"]) * math.sqrt(max(1.0, rows / cols))
             if group["neuron_beta2"]:
                 updates = self._normalise_neurons([params[index] for index in indices], updates, group["neuron_beta2"])
             for index, update in zip(indices, updates, strict=True):
@@ -350,11 +354,28 @@ class Muon(GroupedOptimizer):
                     params[index].mul_(math.sqrt(rows) / params[index].norm())
                 params[index].add_(update.view(params[index].shape), alpha=-group["lr"])
 
+    def _sums(self, group: Group, params: list[Tensor], grads: list[Tensor]) -> list[Tensor]:
+        """Return the sums of the gradients since the last update, or nothing in a step without one.
+
+        A gradient waits as it is, without a copy, unless it is a view, as of a bucket of DistributedDataParallel, which
+        the next step fills again.
+        """
+        group["waited"] = (group.get("waited", 0) + 1) % group.get("every", 1)
+        waiting = [self.state[param].pop("waiting", None) for param in params]
+        if any(before is grad for before, grad in zip(waiting, grads, strict=True)):
+            raise RuntimeError(f"Muon: 'every' {group['every']} keeps gradients; call zero_grad(set_to_none=True)")
+        sums = [grad if before is None else before.add_(grad) for grad, before in zip(grads, waiting, strict=True)]
+        if not group["waited"]:
+            return sums
+        for param, total in zip(params, sums, strict=True):
+            self.state[param]["waiting"] = total.clone() if total._is_view() else total
+        return []
+
     def _adamw(self, group: Group, params: list[Tensor], grads: list[Tensor]) -> None:
         """Take the step in torch's kernel, one pass over memory in place of ten: large embeddings are in this group."""
         self._decay(group, params)
         for param in params:
-            if not self.state[param]:
+            if "step" not in self.state[param]:
                 mean, square = torch.zeros_like(param), torch.zeros_like(param)
                 self.state[param] |= {"step": torch.zeros((), device=param.device), "exp_avg": mean}
                 self.state[param]["exp_avg_sq"] = square

@@ -3,6 +3,7 @@ gradients of transformers' GPT-2 under the decoder's names."""
 
 import math
 from collections.abc import Mapping
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -53,6 +54,9 @@ def plain_logits(weights: dict[str, Tensor], tokens: Tensor, config: GptConfig) 
         mixed[block] = kept, added * w[f"value_embeddings.{number % tables}.weight"][tokens]
 
     x = w["embedding.weight"][tokens]
+    if rows := config.bigram_rows:
+        row = [rows - 1] + [((36313 * t) ^ (27191 * s)) % (rows - 1) for s, t in pairwise(tokens.tolist())]
+        x = x + w["bigrams.weight"][row]
     if config.positions == "learned":
         x = x + w["positions.weight"][:length]
     for number in range(config.layers):

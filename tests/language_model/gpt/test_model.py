@@ -72,6 +72,7 @@ def test_sequences_longer_than_the_context_are_refused() -> None:
         ({"dropout": 1.0}, "dropout 1.0 must"),
         ({"logit_softcap": -1.0}, "softcap -1.0"),
         ({"value_embeddings": 3}, "must be 0 to half"),
+        ({"bigram_rows": 1}, "bigram_rows 1 must be"),
         ({"attention_window": 13}, "attention_window 13 0 to the context"),
         ({"document_attention": True, "dropout": 0.1}, "take no dropout"),
     ],

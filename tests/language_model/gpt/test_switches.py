@@ -25,6 +25,7 @@ SWITCHES: dict[str, dict[str, Any]] = {
     "logit_softcap": {"logit_softcap": 2.0},
     "vocabulary_multiple": {"vocabulary_multiple": 16},
     "value_embeddings": {"value_embeddings": 2},
+    "bigram_rows": {"bigram_rows": 17},
     "document_attention": {"document_attention": True},
     "attention_window": {"attention_window": 3},
 }
@@ -102,6 +103,15 @@ def test_no_switch_lets_a_token_see_a_later_one(switch: str) -> None:
         after = losses(model, changed)
         assert torch.equal(before[:, : place - 1], after[:, : place - 1])  # of targets before the change
         assert not torch.equal(before[:, place - 1], after[:, place - 1])
+
+
+def test_a_table_of_bigrams_begins_without_an_effect() -> None:
+    plain, fresh = (build_model(replace(BASELINE, bigram_rows=rows), 0) for rows in (0, 17))
+    assert isinstance(fresh, Decoder) and fresh.bigrams is not None and not fresh.bigrams.weight.any()
+    with torch.no_grad():
+        for name, parameter in plain.named_parameters():
+            fresh.get_parameter(name).copy_(parameter)
+    assert torch.equal(plain(drawn()[:, :12]), fresh(drawn()[:, :12]))
 
 
 def test_value_embeddings_begin_with_half_of_each() -> None:

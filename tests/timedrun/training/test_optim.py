@@ -155,11 +155,14 @@ def test_lambs_steps_are_those_of_the_paper_also_from_weights_of_zero() -> None:
         np.testing.assert_allclose(param.detach().numpy(), expected, rtol=1e-12)
 
 
+EVERY_THIRD = {"rule": "adamw", "betas": (0.8, 0.95), "eps": 1e-8, "every": 3}
+
 MAKERS: dict[str, Callable[[list[nn.Parameter]], Optimizer]] = {
     "sgd": lambda p: DecoupledSGD(p, 0.1, 0.9, nesterov=True, weight_decay=1e-2),
     "adamw": lambda p: DecoupledAdamW(p, 0.1),
     "lamb": lamb,
     "muon": lambda p: Muon([{"params": [p[0], *p[2:]]}, {"params": [p[1]], "rule": "sgd"}], 0.1, weight_decay=1e-2),
+    "adamw of each third step": lambda p: Muon([{"params": p, **EVERY_THIRD}], 0.1, weight_decay=1e-2),
 }
 
 
@@ -176,6 +179,50 @@ def test_resuming_from_a_saved_state_is_bit_identical(name: str) -> None:
         resumed.load_state_dict(copy.deepcopy(optimizer.state_dict()))
         take_steps(second, resumed, range(interrupted, 8))
         assert all(torch.equal(a, b) for a, b in zip(whole, second, strict=True)), interrupted
+
+
+@pytest.mark.parametrize("view", [False, True])
+def test_adamw_of_each_third_step_takes_the_sum_of_three_gradients(view: bool) -> None:
+    ours, theirs = parameters(), parameters()
+    optimizer = Muon([{"params": ours, **EVERY_THIRD}], 0.1)
+    adamw = torch.optim.AdamW(theirs, 0.1, (0.8, 0.95), 1e-8, weight_decay=0.0)
+    generator, buckets = (
+        torch.Generator().manual_seed(4),
+        [param.detach().new_empty(param.numel() + 1) for param in ours],
+    )
+    for step in range(8):
+        before = [param.detach().clone() for param in ours]
+        for bucket, mine, other in zip(buckets, ours, theirs, strict=True):
+            gradient = torch.randn(mine.shape, generator=generator, dtype=mine.dtype)
+            other.grad = gradient.clone() if step % 3 == 0 or other.grad is None else other.grad + gradient
+            bucket[1:] = gradient.flatten()  # one memory for the gradients of all steps, as of a distributed run
+            mine.grad = bucket[1:].view(mine.shape) if view else gradient
+        optimizer.step()
+        if step % 3 == 2:
+            adamw.step()
+        else:
+            assert all(torch.equal(param, old) for param, old in zip(ours, before, strict=True))
+        for mine, other in zip(ours, theirs, strict=True):
+            torch.testing.assert_close(mine, other)
+
+
+def test_gradients_that_are_set_to_zero_in_place_cannot_wait() -> None:
+    params = parameters()
+    optimizer = Muon([{"params": params, **EVERY_THIRD}], 0.1)
+    for param in params:
+        param.grad = torch.ones_like(param)
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=False)
+    with pytest.raises(RuntimeError, match="set_to_none=True"):
+        optimizer.step()
+
+
+@pytest.mark.parametrize("shape", [(16, 4), (4, 16), (2, 5, 5)])
+def test_newton_schulz_in_bfloat16_is_that_in_float32_up_to_its_rounding(shape: tuple[int, ...]) -> None:
+    matrices = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+    fine, coarse = newton_schulz(matrices), newton_schulz(matrices, bf16=True)
+    assert coarse.dtype == torch.float32
+    assert 0 < (coarse - fine).norm() < 0.03 * fine.norm()
 
 
 @pytest.mark.parametrize("shape", [(6, 6), (16, 4), (4, 16), (3, 8, 5)])
