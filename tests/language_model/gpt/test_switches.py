@@ -26,6 +26,7 @@ SWITCHES: dict[str, dict[str, Any]] = {
     "vocabulary_multiple": {"vocabulary_multiple": 16},
     "value_embeddings": {"value_embeddings": 2},
     "bigram_rows": {"bigram_rows": 17},
+    "heads": {"heads": 1},
     "document_attention": {"document_attention": True},
     "attention_window": {"attention_window": 3},
 }
