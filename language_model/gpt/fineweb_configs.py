@@ -122,9 +122,7 @@ def fineweb_small_methods() -> GptRunConfig:
         model=replace(model, value_embeddings=2, heads=1, bigram_rows=5 * 8_192 + 1),
         data=replace(baseline.data, sampling="documents"),
         schedule=StepSchedule(kind="trapezoid", steps=350, warmup_steps=0, cooldown_steps=290),
-        optimizer=replace(
-            MUON, peak_lr=0.014, other_lr=48e-3, momentum=0.85, beta2=0.98, decay_norms_and_biases=False
-        ),
+        optimizer=replace(MUON, peak_lr=0.014, other_lr=48e-3, momentum=0.85, beta2=0.98, decay_norms_and_biases=False),
         adam_beta1=0.6,
         adam_every=3,
         evaluation=EvaluationConfig(target=FINEWEB_SMALL_TARGET, every=25 * 4, first=325 * 4),
