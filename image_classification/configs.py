@@ -16,7 +16,16 @@ from image_classification.settings import IMAGENET_MEAN, IMAGENET_STD, DataConfi
 from image_classification.settings import ImageRunConfig as ImageRunConfig
 from image_classification.stores.manifest import StoreConfig
 from timedrun.config import EvaluationConfig, OptimizerConfig
-from timedrun.methods import EMA, BlurPool, ChannelsLast, LabelSmoothing, LayerFreezing, ProgressiveResizing, Whitening
+from timedrun.methods import (
+    EMA,
+    TTA,
+    BlurPool,
+    ChannelsLast,
+    LabelSmoothing,
+    LayerFreezing,
+    ProgressiveResizing,
+    Whitening,
+)
 from timedrun.recipes import RECIPES
 from timedrun.training.schedule import Schedule
 
@@ -205,31 +214,35 @@ def cifar10_94_baseline() -> ImageRunConfig:
 
 
 def cifar10_94_methods() -> ImageRunConfig:
-    """CIFAR-10 to 94 % on a GPU: cifar10_methods at airbench94's widths and batch."""
+    """CIFAR-10 to 94 % in the manner of airbench94, with its first layers frozen one after the other."""
     methods = cifar10_methods()
     return replace(
         methods,
         name="cifar10_94_methods",
         notes="Numbers of airbench94's Muon version (Jordan 2024, arXiv 2404.00498), carried over to a mean loss; its"
         " coupled decay (2e-6 x the batch over the rate) is a decoupled one of the same steady state, on biases and"
-        " head alone, since filters are scaled to one norm. Its 8 epochs count on averaging over six views of a test"
-        " image (+tta). Without views, without decay and with the stem's bias trained to the end 94 % is not reached:"
-        " on an H100, two seeds each, 12 epochs ended at 93.1 and 93.5 %, 16 at 93.7 and 93.9 %, 20 at 93.7 and 93.8 %"
-        " (results/gpu). As it is it has not been run to its end.",
+        " head alone, since filters are scaled to one norm. As there the mean over six views of a test image is"
+        " evaluated (tta). Layers were frozen last, on 5,000 images kept from training, one seed: 93.84 % in place of"
+        " 93.88; a batch of 1,536 with rate 0.205 and momentum 0.655 has 93.82 %, 24 px in the first 3 epochs 93.54"
+        " and 93.72 %. On a GPU, where compilation pays, remove layer_freezing, which compiles at each layer.",
         global_batch=2000,
-        compile=True,
         cudnn_benchmark=True,
         model=AIRBENCH,
-        schedule=replace(methods.schedule, epochs=12),
+        schedule=replace(methods.schedule, epochs=8),
         optimizer=replace(
             methods.optimizer,
             other_lr=0.053 * 2000,
             head_lr=0.67 * 2000 / 256**2,
             weight_decay=2e-6 * 2000 / (1 - 0.85),
         ),
-        evaluation=EvaluationConfig(target=0.94, first=9),
-        # Small images, which no speed run to 94 % uses, are untried there.
-        methods=(Whitening(bias_end=3 / 8), ChannelsLast(), LabelSmoothing(smoothing=0.2)),
+        evaluation=EvaluationConfig(target=0.94, first=8),
+        methods=(
+            Whitening(bias_end=3 / 8),
+            ChannelsLast(),
+            LabelSmoothing(smoothing=0.2),
+            LayerFreezing(start=0.4, level=0.7),
+            TTA(),
+        ),
     )
 
 
