@@ -1,0 +1,1 @@
+"""Verdicts on logs, result sets, packages and rounds."""

@@ -1,0 +1,159 @@
+"""An audit as text, as JSON and as one self-contained HTML page."""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
+from itertools import groupby
+from pathlib import Path
+from typing import Any, Final
+
+from judging.checking.audit import TOPICS, Audit, AuditedSet, Topic
+from judging.checking.check_report import CheckResult, count_of, finding_groups, group_lines, wrapped
+from judging.pages import html_page
+from judging.pages.score_table import NOTICE
+from judging.pages.table import Table
+from mlevents.terminal_escape import printable, shortened
+
+LISTED: Final = 5  # largest number of findings of one group that the text lists for a topic; JSON has all
+LISTED_IN_HTML: Final = 200
+
+
+def about(audit: Audit, topic: Topic | None) -> list[CheckResult]:
+    """Return the results with only their findings about a topic, or about none of them."""
+    rules = topic.rules if topic else {rule for known in TOPICS for rule in known.rules}
+    chosen: list[CheckResult] = []
+    for result in audit.results:
+        findings = [finding for finding in result.findings if (finding.rule in rules) == (topic is not None)]
+        if findings:
+            chosen.append(replace(result, findings=findings))
+    return chosen
+
+
+def totals(audit: Audit) -> dict[str, str]:
+    """Return the facts of the summary by their names."""
+    logs = [result for result in audit.results if result.kind == "log"]
+    failed = [log for log in logs if log.strict == "fail"]
+    dropped = sum(log.dropped for log in failed)
+    sets = [result for result in audit.results if result.kind == "set" and result.strict == "fail"]
+    compared = [audited.agrees for audited in audit.sets if audited.agrees is not None]
+    facts = {
+        "submitters": f"{audit.submitters}",
+        "systems": f"{audit.systems}",
+        "sets": f"{len(audit.sets)}, {len(sets)} with errors of the set",
+        "logs": f"{audit.logs:,}, {len(failed)} with errors ({dropped} of them dropped in their sets)",
+        "scores": f"{sum(audited.score.score_minutes is not None for audited in audit.sets)} of {len(audit.sets)} sets",
+    }
+    if compared or audit.missing:
+        more = f"; {len(audit.missing)} are of sets that are not here" if audit.missing else ""
+        facts["published"] = f"{sum(compared)} of {len(compared)} scores are the published ones{more}"
+    return facts
+
+
+def as_text(audit: Audit, width: int | None = None) -> str:
+    """Format an audit as lines of at most 100 columns, the summary first; its table folded to `width`."""
+    lines = [f"Audit of {printable(audit.name)}", ""]
+    lines += [f"  {name:<12} {text}" for name, text in totals(audit).items()] + [""]
+    lines += ["findings", *(f"  {audit.count(topic):>5}  {topic.title}" for topic in TOPICS)]
+    others = about(audit, None)
+    errors = sum(finding.level == "error" for result in others for finding in result.findings)
+    lines += [f"  {errors:>5}  Other errors", ""]
+    for topic in TOPICS:
+        if results := about(audit, topic):
+            lines += [f"{topic.title}{f' ({topic.source})' if topic.source else ''}", *_listed(results), ""]
+    if listed := list(group_lines(others, Path(), "rule")):
+        lines += ["Other errors and warnings", *listed, ""]
+    header, widths = ["submitter", "system", "benchmark", "runs", "minutes", "published"], (14, 34, 16, 8, 9, 9)
+    rows = [
+        [shortened(cell, width) for cell, width in zip(score_row(audited), widths, strict=True)]
+        for audited in audit.sets
+    ]
+    return "\n".join([*lines, *Table(header, rows).lines(width), "", NOTICE, ""])
+
+
+def score_row(audited: AuditedSet) -> list[str]:
+    """Return submitter, system, benchmark, runs, score and published score of a set as texts."""
+    score = audited.score
+    finished = sum(time is not None for time in score.runs)
+    minutes = "" if score.score_minutes is None else f"{score.score_minutes:.3f}"
+    published = "" if audited.published is None else f"{audited.published:.3f}"
+    return [score.submitter, score.system, score.benchmark, f"{finished} of {len(score.runs)}", minutes, published]
+
+
+def as_json(audit: Audit) -> str:
+    """Format an audit as JSON: totals, topics, sets with scores, and the results of all logs, sets and submitters."""
+    topic_of = {rule: topic.title for topic in TOPICS for rule in topic.rules}
+    sets: list[dict[str, Any]] = []
+    for audited in audit.sets:
+        minutes = None if audited.published is None else float(audited.published)
+        sets.append(asdict(audited.score) | {"published_minutes": minutes, "agrees": audited.agrees})
+    findings = [
+        {"about": result.path, "kind": result.kind, "topic": topic_of.get(finding.rule), **asdict(finding)}
+        for result in audit.results
+        for finding in result.findings
+    ]
+    document = {
+        "round": audit.name,
+        "notice": NOTICE,
+        "verified": False,
+        "submitters": audit.submitters,
+        "systems": audit.systems,
+        "logs": audit.logs,
+        "topics": {topic.title: audit.count(topic) for topic in TOPICS},
+        "sets": sets,
+        "published_without_set": [list(name) for name in audit.missing],
+        "findings": findings,
+    }
+    return json.dumps(document, indent=2) + "\n"
+
+
+def _listed(results: Sequence[CheckResult]) -> Iterator[str]:
+    for _, members in finding_groups(results, "rule"):
+        for result, finding in members[:LISTED]:
+            place = f"{finding.path or result.path}{'' if finding.line is None else f':{finding.line}'}"
+            yield from wrapped(f"{finding.level} [{finding.rule}] {place}", "  ", "    ")
+            yield from wrapped(finding.message, "      ", "      ")
+        if len(members) > LISTED:
+            yield f"  and {len(members) - LISTED:,} more of these, listed by --json and --html"
+
+
+def as_page(audit: Audit) -> str:
+    """Format an audit as HTML; every text of the round is escaped."""
+    return "\n".join(_page_lines(audit)) + "\n"
+
+
+def _page_lines(audit: Audit) -> Iterator[str]:
+    yield from html_page.head(f"Audit of {audit.name}")
+    yield from Table((), list(totals(audit).items())).html()
+    yield "<h2>Facts</h2>"
+    yield from Table((), [(topic.title, f"{audit.count(topic)}") for topic in TOPICS]).html()
+    for topic in TOPICS:
+        if results := about(audit, topic):
+            yield f"<h2>{html_page.text(topic.title)}</h2>"
+            if topic.source:
+                yield f'<p class="source">{html_page.text(topic.source)}</p>'
+            yield from _groups(results)
+    if others := about(audit, None):
+        yield "<h2>Other errors and warnings</h2>"
+        yield from _groups(others)
+    yield "<h2>Scores, minutes</h2>"
+    header = ("system", "benchmark", "runs", "score", "published")
+    for submitter, sets in groupby(audit.sets, key=lambda audited: audited.score.submitter):
+        rows = [score_row(audited)[1:] for audited in sets]
+        yield f"<details><summary>{html_page.text(submitter)}: {len(rows)} sets</summary>"
+        yield from Table(header, rows).html()
+        yield "</details>"
+    yield f"<p>{html_page.text(NOTICE)}</p>\n</body>\n</html>"
+
+
+def _groups(results: Sequence[CheckResult]) -> Iterator[str]:
+    for _, members in finding_groups(results, "rule"):
+        _, first = members[0]
+        level = f'<span class="{first.level}">{first.level}</span> [{html_page.text(first.rule)}]'
+        yield f"<details><summary>{level} {count_of(members, 'rule')}: {html_page.text(first.message)}</summary>\n<ul>"
+        for result, finding in members[:LISTED_IN_HTML]:
+            place = f"{finding.path or result.path}{'' if finding.line is None else f', line {finding.line}'}"
+            message = f": {html_page.text(finding.message)}" if finding.message != first.message else ""
+            yield f"<li><code>{html_page.text(place)}</code>{message}</li>"
+        if len(members) > LISTED_IN_HTML:
+            yield f"<li>and {len(members) - LISTED_IN_HTML:,} more</li>"
+        yield "</ul></details>"

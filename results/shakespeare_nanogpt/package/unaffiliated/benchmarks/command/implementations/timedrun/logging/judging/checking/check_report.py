@@ -1,0 +1,216 @@
+"""Results of checks as text: verdict and findings of each log, set and package, or a summary of many."""
+
+import os
+import re
+import sys
+import textwrap
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+from pathlib import Path
+from typing import Final, Literal, Self
+
+from judging.checking.verdicts import LEVELS, verdict
+from judging.ground import stdio
+from mlevents.event import Finding, listed
+from mlevents.mlcommons import CheckStatus
+from mlevents.rounds.own_rules import BEYOND_MLPERF, NOT_APPLICABLE
+from mlevents.terminal_escape import printable
+
+Kind = Literal["log", "set", "package"]
+Grouping = Literal["rule", "submitter"]
+COLUMNS: Final = 100
+MOST_WARNINGS: Final = 5  # groups of warnings of one rule that are shown
+ALIKE: Final = 3  # logs with equal findings, which are then said once
+NAMED: Final = 5  # logs that a shared finding names
+_NAMES: Final = re.compile(r"(?<!\w)'[^']*'|\S*[/]\S*|\S+\.(?:json|txt)\b|[0-9]+(?:[.,][0-9]+)*")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckResult:
+    """Verdicts on one log, one set of logs (strict only) or one package. A set or package with a failing log fails.
+
+    `official` is the verdict of MLCommons' installed tools with today's rule files, `own_round` their verdict with the
+    rule files as the round had them: it differs where today's file has a known defect.
+    """
+
+    path: str
+    kind: Kind
+    strict: CheckStatus
+    official: CheckStatus = "not run"
+    own_round: CheckStatus = "not run"
+    ruleset: str
+    checker: str = ""
+    demonstration: bool = False
+    dropped: bool = False
+    """True for a log of a checked set that a score may drop as the slowest run: it does not fail the set."""
+    findings: list[Finding] = field(default_factory=list)
+
+    @classmethod
+    def of(
+        cls, path: Path, kind: Kind, findings: Iterable[Finding], ruleset: str, *, demonstration: bool = False
+    ) -> Self:
+        """Return the result of the strict checks alone."""
+        listed = list(findings)
+        strict = verdict(listed)
+        return cls(
+            path=str(path), kind=kind, strict=strict, ruleset=ruleset, demonstration=demonstration, findings=listed
+        )
+
+    @property
+    def failed(self) -> bool:
+        """True if the strict verdict, or MLCommons' by the round's own rules, is a failure."""
+        return not self.dropped and "fail" in (self.strict, self.own_round)
+
+    @property
+    def submitter(self) -> str:
+        """The folder of the submitter, by the layout ORG/results/SYSTEM/BENCHMARK; empty elsewhere."""
+        parts = Path(self.path).parts
+        if self.kind == "package":
+            return parts[-1]
+        return parts[parts.index("results") - 1] if "results" in parts[1:] else ""
+
+
+def result_lines(result: CheckResult, root: Path) -> list[str]:
+    """Format the verdicts on one log, set or package, and its findings below; paths below `root` are relative to it."""
+    kind = " (demonstration, not a submission)" if result.demonstration else ""
+    checker = f" by {result.checker}" if result.checker else ""
+    own = ""
+    if result.own_round != result.official:
+        own = f" with today's rule file, {result.own_round} with the round's own"
+    strict = f"{result.strict} (dropped in its set)" if result.dropped else result.strict
+    official = f"{result.official}{checker}{own}"
+    if result.ruleset == BEYOND_MLPERF:
+        official = NOT_APPLICABLE
+    by_official = "" if result.kind == "set" else f", official {official}"  # MLCommons checks logs and packages
+    verdicts = f"strict {strict}{by_official}, ruleset {result.ruleset}{kind}"
+    lines = [stdio.fitted(printable(f"{below(root, result.path)}: {verdicts}"), 4)]
+    for finding in result.findings:
+        elsewhere = below(root, finding.path) if finding.path and finding.path != result.path else None
+        place = ", ".join(filter(None, (elsewhere, f"line {finding.line}" if finding.line is not None else None)))
+        text = f"{finding.level} [{finding.rule}] {place + ': ' if place else ''}{finding.message}"
+        lines += wrapped(text, "    ", "        ")
+    return lines
+
+
+def below(root: Path, path: str) -> str:
+    """Return `path` relative to `root` if it is below it, else as it is."""
+    full = os.path.abspath(path)
+    return os.path.relpath(full, root) if full.startswith(os.path.join(root, "")) else path
+
+
+def wrapped(text: str, first: str, further: str, max_lines: int | None = None) -> list[str]:
+    """Break a text into lines of at most `COLUMNS` columns, or as the terminal has if that is fewer, but no path."""
+    return textwrap.wrap(
+        printable(text),
+        min(COLUMNS, stdio.terminal_columns(sys.stdout) or COLUMNS),
+        initial_indent=first,
+        subsequent_indent=further,
+        max_lines=max_lines,
+        break_on_hyphens=False,
+        break_long_words=False,
+    )
+
+
+def summary_lines(results: Sequence[CheckResult], root: Path, by: Grouping, *, quiet: bool = False) -> list[str]:
+    """Format many results: errors and warnings in groups that say the same but for numbers and names, then the totals.
+
+    root: paths are shown relative to it. quiet: the totals only.
+    """
+    lines = [] if quiet else list(group_lines(results, root, by))
+    for kind in ("log", "set", "package"):
+        some = [result for result in results if result.kind == kind]
+        if some:
+            failed = sum(result.strict == "fail" or result.own_round == "fail" for result in some)
+            dropped = sum(result.dropped for result in some)
+            more = f" ({dropped} of them dropped in their sets)" if dropped else ""
+            lines.append(f"{kind}s: {len(some) - failed:,} pass, {failed:,} fail{more}")
+    errors = [(result, finding) for result in results for finding in result.findings if finding.level == "error"]
+    for name, counted in (
+        ("rule", Counter(finding.rule for _, finding in errors)),
+        ("submitter", Counter(result.submitter for result, _ in errors)),
+    ):
+        shown = ", ".join(f"{what or 'none'} {count:,}" for what, count in counted.most_common())
+        if shown:
+            lines += wrapped(f"errors by {name}: {shown}", "", "    ")
+    return lines
+
+
+def apart(results: Sequence[CheckResult]) -> tuple[list[CheckResult], list[str]]:
+    """Return the results without the findings that say the same of `ALIKE` logs or more but for numbers and names, and
+    lines with those: each once, with its logs."""
+    groups: dict[tuple[str, str, str], dict[str, tuple[CheckResult, Finding]]] = {}
+    for result in results:
+        for finding in result.findings if result.kind == "log" else ():
+            groups.setdefault(_alike(finding), {}).setdefault(result.path, (result, finding))
+    shared = {alike: list(logs.values()) for alike, logs in groups.items() if len(logs) >= ALIKE}
+    own, lines = list[CheckResult](), list[str]()
+    for result in results:
+        rest = [finding for finding in result.findings if result.kind != "log" or _alike(finding) not in shared]
+        own.append(replace(result, findings=rest))
+    for members in sorted(shared.values(), key=lambda members: LEVELS.index(members[0][1].level)):
+        first, finding = members[0]
+        lines.append(printable(f"{len(members)} logs: {listed([Path(log.path).name for log, _ in members], NAMED)}"))
+        place = "" if finding.line is None else f"{Path(first.path).name}, line {finding.line}: "
+        lines += wrapped(f"{finding.level} [{finding.rule}] {place}{finding.message}", "    ", "        ")
+    return own, lines
+
+
+def _alike(finding: Finding) -> tuple[str, str, str]:
+    """Return level, rule and the message without numbers and names."""
+    return finding.level, finding.rule, _NAMES.sub("#", finding.message).partition(": ")[0]
+
+
+GroupName = tuple[str, int, str, str]
+"""What a group is listed under, index of its level, rule, and message without numbers and names."""
+
+
+def finding_groups(
+    results: Sequence[CheckResult], by: Grouping
+) -> list[tuple[GroupName, list[tuple[CheckResult, Finding]]]]:
+    """Return all errors and warnings in groups that say the same but for numbers and names; rules with errors first."""
+    groups: dict[GroupName, list[tuple[CheckResult, Finding]]] = {}
+    for result in results:
+        for finding in result.findings:
+            if finding.level != "note" and finding.rule != "log-fails":
+                head = finding.rule if by == "rule" else result.submitter
+                name = (head, LEVELS.index(finding.level), *_alike(finding)[1:])
+                groups.setdefault(name, []).append((result, finding))
+    worst: dict[str, int] = {}
+    for head, level, *_ in groups:
+        worst[head] = min(level, worst.get(head, level)) if by == "rule" else 0
+    return sorted(groups.items(), key=lambda item: (worst[item[0][0]], item[0][:3], -len(item[1])))
+
+
+def group_lines(results: Sequence[CheckResult], root: Path, by: Grouping) -> Iterator[str]:
+    """Format the groups of all errors and warnings; of a rule's warnings, the largest `MOST_WARNINGS` groups."""
+    ordered = finding_groups(results, by)
+    for head, of_head in groupby(ordered, key=lambda item: item[0][0]):
+        yield printable(head or "no submitter")
+        for (_, level, rule, _), alike_ones in groupby(of_head, key=lambda item: (*item[0][:3], "")):
+            several = [members for _, members in alike_ones]
+            shown = several if LEVELS[level] == "error" else several[:MOST_WARNINGS]
+            title = LEVELS[level] if by == "rule" else f"{LEVELS[level]} [{rule}]"
+            for members in shown:
+                yield from _group(members, title, root, by)
+            if rest := sum(several[len(shown) :], []):
+                other = f"{len(several) - len(shown)} other message{'s' if len(several) - len(shown) > 1 else ''}"
+                yield f"  {title}: {count_of(rest, by)} with {other}, listed by --json"
+
+
+def _group(members: Sequence[tuple[CheckResult, Finding]], title: str, root: Path, by: Grouping) -> Iterator[str]:
+    first, finding = members[0]
+    yield f"  {title}: {count_of(members, by)}"
+    yield from wrapped(finding.message, "    ", "    ", max_lines=3)
+    line = "" if finding.line is None else f":{finding.line}"
+    yield printable(f"    {'first ' if len(members) > 1 else ''}in {below(root, finding.path or first.path)}{line}")
+
+
+def count_of(members: Sequence[tuple[CheckResult, Finding]], by: Grouping) -> str:
+    """Return the number of findings, if different, and of the logs, sets or packages that have them."""
+    places = {result.path for result, _ in members}
+    kind = f"{len(places):,} {members[0][0].kind}{'s' if len(places) > 1 else ''}"
+    submitters = {result.submitter for result, _ in members}
+    of = f" of {len(submitters)} submitters" if by == "rule" and len(submitters) > 1 else ""
+    return f"{len(members):,} in {kind}{of}" if len(members) > len(places) else f"{kind}{of}"

@@ -1,0 +1,215 @@
+"""Answers to the two questions of a trade-off: which config is the first at a quality, which the best at a budget."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from judging.comparison.tradeoff import LEAST_SEEDS, Curve, direction, minutes_to, quality_at, runs_of
+from judging.ground.errors import UsageError
+from judging.scoring.interval import Interval
+from judging.scoring.power import energy_text
+
+MINUTES: Final = {"s": 1 / 60, "min": 1.0, "h": 60.0}
+JOULES: Final = {"J": 1.0, "Wh": 3.6e3, "kWh": 3.6e6}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Budget:
+    """Time, money or energy that a run may take."""
+
+    amount: float
+    unit: str
+    """Key of MINUTES or JOULES, or usd."""
+
+    @classmethod
+    def parse(cls, text: str) -> Budget:
+        """Parse "4h", "90s", "20min", "20usd" or "3kWh". Raises UsageError for another text."""
+        found = re.fullmatch(rf"([0-9]*\.?[0-9]+) ?({'|'.join([*MINUTES, 'usd', *JOULES])})", text)
+        if found is None or float(found[1]) == 0:
+            kinds = "a time, US dollars or an energy, such as 90s, 20min, 4h, 20usd or 3kWh"
+            raise UsageError(f"a budget is {kinds}; {text!r} is none.")
+        return cls(amount=float(found[1]), unit=found[2])
+
+    @property
+    def is_energy(self) -> bool:
+        return self.unit in JOULES
+
+    def bought(self, curve: Curve) -> float | None:
+        """Return the minutes that the budget buys on the system of `curve`, or its joules, as runs of `curve` are
+        measured; None if that has no price, or no energy."""
+        if self.is_energy:
+            return self.amount * JOULES[self.unit] if curve.joules else None
+        if self.unit in MINUTES:
+            return self.amount * MINUTES[self.unit]
+        hourly = curve.hourly.usd if curve.hourly else None
+        return 60 * self.amount / hourly if hourly else None
+
+    def __str__(self) -> str:
+        if self.unit != "usd":
+            return f"{self.amount:g} {self.unit}"
+        return f"${self.amount:,.2f}" if self.amount >= 0.1 else f"${self.amount:.2g}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """Answer for one curve. Between its measured points it is interpolated, seed by seed; beyond them there is none."""
+
+    label: str
+    seeds: int
+    minutes: Interval | None = None
+    """Geometric mean over the seeds of the time to the quality, or the budget's time; None: not measured."""
+    quality: Interval | None = None
+    """Mean over the seeds of the quality at the budget, as logged; None: not measured, or the quality is given."""
+    sooner: Interval | None = None
+    """How many times sooner than the baseline, over the seeds of both, a quality is reached."""
+    better: Interval | None = None
+    """Difference from the baseline's quality at the budget, over the seeds of both, positive if better."""
+    at_most: float | None = None
+    """Minutes of the shortest run, if all seeds have the quality by its end and some have it before."""
+    why: str = ""
+    """Reason for no answer."""
+    usd: float | None = None
+    joules: float | None = None
+    """Energy until the quality, or of the budget; geometric mean over the seeds. None: not measured."""
+    energy: str = ""
+    """Measured part of the system."""
+    extrapolated: bool = False
+    """True if the times are of a profile of other hardware."""
+
+
+def at_quality(curves: Sequence[Curve], quality: float) -> list[Answer]:
+    """Answer for each curve when it has `quality`; the first one is the baseline."""
+    sign = direction(runs_of(curves))
+    of_curves = [
+        {seed: minutes_to(curve.points(seed, sign), sign * quality) for seed in seeds(curve)} for curve in curves
+    ]
+    answers = []
+    for curve, times in zip(curves, of_curves, strict=True):
+        measured = all(0 < time < math.inf for time in times.values())
+        minutes = geometric([*times.values()]) if measured else None
+        bounded = not measured and all(time < math.inf for time in times.values())
+        shared = [seed for seed in times if seed in of_curves[0]] if measured and curve is not curves[0] else []
+        logs = [math.log(of_curves[0][seed] / times[seed]) for seed in shared if 0 < of_curves[0][seed] < math.inf]
+        answers.append(
+            Answer(
+                label=curve.label,
+                seeds=len(times),
+                minutes=minutes,
+                sooner=Interval.of(logs, LEAST_SEEDS).mapped(math.exp) if logs and len(logs) == len(shared) else None,
+                at_most=max(curve.mean_points(sign)[0][0], *times.values()) if bounded else None,
+                why="" if measured else _beyond(curve, times, sign),
+                usd=_usd(curve, minutes.value if minutes else None),
+                joules=_joules_to(curve, sign, sign * quality) if measured else None,
+                energy=curve.energy if curve.joules else "",
+                extrapolated=bool(curve.extrapolated),
+            )
+        )
+    return answers
+
+
+def at_budget(curves: Sequence[Curve], budget: Budget) -> list[Answer]:
+    """Answer for each curve which quality it has after `budget`; the first one is the baseline. Raises UsageError if
+    the budget is money and no curve has a price, or energy and no curve has that."""
+    sign = direction(runs_of(curves))
+    bought = [budget.bought(curve) for curve in curves]
+    if not any(bought) and budget.is_energy:
+        why = next((f": {curve.energy}" for curve in curves if curve.energy), "")
+        raise UsageError(f"a budget of {budget} needs the energy of every run, and not all logs have it{why}.")
+    if not any(bought):
+        why = next((f": {curve.hourly.reason}" for curve in curves if curve.hourly), "; give it by --price")
+        raise UsageError(f"a budget of {budget} needs the price of an hour{why}.")
+    of_curves: list[dict[int, float | None]] = [
+        {
+            seed: None if amount is None else quality_at(curve.points(seed, sign, budget.is_energy), amount)
+            for seed in seeds(curve)
+        }
+        for curve, amount in zip(curves, bought, strict=True)
+    ]
+    answers = []
+    for curve, amount, of_seed in zip(curves, bought, of_curves, strict=True):
+        values = [value for value in of_seed.values() if value is not None]
+        measured = len(values) == len(of_seed)
+        base = of_curves[0] if curve is not curves[0] else {}
+        pairs = [(value, base[seed]) for seed, value in of_seed.items() if seed in base]
+        minutes, joules = (amount, None) if not budget.is_energy else (None, amount)
+        if measured and amount is not None and curve.joules:
+            other = _between(curve, amount, budget.is_energy)
+            minutes, joules = (other, joules) if budget.is_energy else (minutes, other)
+        gains = [own - other for own, other in pairs if own is not None and other is not None]
+        answers.append(
+            Answer(
+                label=curve.label,
+                seeds=len(of_seed),
+                minutes=None if minutes is None else Interval(minutes),
+                quality=Interval.of([sign * value for value in values], LEAST_SEEDS) if measured else None,
+                better=Interval.of(gains, LEAST_SEEDS) if gains and len(gains) == len(pairs) else None,
+                why="" if measured else _unmeasured(curve, amount, sign, budget.is_energy),
+                usd=_usd(curve, minutes),
+                joules=joules,
+                energy=curve.energy if curve.joules else "",
+                extrapolated=bool(curve.extrapolated),
+            )
+        )
+    return answers
+
+
+def seeds(curve: Curve) -> list[int]:
+    """Return the seeds of a curve that have every one of its lengths: the points of another seed are another curve."""
+    of_lengths = [{*runs} for runs in curve.budgets.values()]
+    return sorted(set.intersection(*of_lengths)) or sorted(set.union(*of_lengths))
+
+
+def geometric(times: Sequence[float]) -> Interval:
+    """Return the geometric mean of `times` with its interval."""
+    return Interval.of([math.log(time) for time in times], LEAST_SEEDS).mapped(math.exp)
+
+
+def _usd(curve: Curve, minutes: float | None) -> float | None:
+    hourly = curve.hourly.usd if curve.hourly else None
+    return None if hourly is None or minutes is None else hourly * minutes / 60
+
+
+def _joules_to(curve: Curve, sign: float, quality: float) -> float | None:
+    """Return the energy until a quality that all seeds reach between measured points, None without energies."""
+    if not curve.joules:
+        return None
+    used = [minutes_to(curve.points(seed, sign, joules=True), quality) for seed in seeds(curve)]
+    return geometric(used).value if all(0 < joules < math.inf for joules in used) else None
+
+
+def _between(curve: Curve, amount: float, is_energy: bool) -> float | None:
+    """Return the minutes in which runs use `amount` joules, or the joules that they use in `amount` minutes: of each
+    seed, linear between the logarithms of its measured lengths."""
+    found = []
+    for seed in seeds(curve):
+        runs = [runs[seed] for runs in curve.budgets.values() if seed in runs]
+        pairs = [(run.minutes or 0.0, curve.joules[run.path]) for run in runs]
+        points = sorted((b, math.log(a)) if is_energy else (a, math.log(b)) for a, b in pairs)
+        found.append(quality_at(points, amount))
+    known = [math.exp(value) for value in found if value is not None]
+    return geometric(known).value if len(known) == len(found) else None
+
+
+def _beyond(curve: Curve, times: dict[int, float], sign: float) -> str:
+    """Return why a quality is not among those measured."""
+    points, of = curve.mean_points(sign), f" by {sum(time < math.inf for time in times.values())} of {len(times)} seeds"
+    if all(time == math.inf for time in times.values()):
+        return f"not reached: at most {max(quality for _, quality in points) * sign:.4g} was measured"
+    if any(time == math.inf for time in times.values()):
+        return f"reached only{of}"
+    return f"in less than its shortest run, {points[0][0] * 60:.4g} s: a shorter one would show when"
+
+
+def _unmeasured(curve: Curve, amount: float | None, sign: float, is_energy: bool) -> str:
+    """Return why the quality at a time, or an energy, is not known."""
+    if amount is None:
+        return "its energy is not known" if is_energy else "its system has no price"
+    ends, lengths = [end for end, _ in curve.mean_points(sign, is_energy)], sorted(curve.budgets)
+    short = amount < math.sqrt(ends[0] * ends[-1])
+    end, length, word = (ends[0], lengths[0], "shortest") if short else (ends[-1], lengths[-1], "longest")
+    wanted = f"a length of about {curve.unit}{length * amount / end:.2g} would show it"
+    return f"not measured: its {word} run took {energy_text(end) if is_energy else f'{end * 60:.4g} s'}; {wanted}"

@@ -1,0 +1,1 @@
+"""Foundations of the judge: errors, standard streams, files written whole, locks, the ledger."""

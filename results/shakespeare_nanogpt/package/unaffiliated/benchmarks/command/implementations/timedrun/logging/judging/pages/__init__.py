@@ -1,0 +1,1 @@
+"""Results as tables, figures, files and HTML pages."""

@@ -1,0 +1,139 @@
+"""Table and sentence of the answers of trade-off curves: the first config at a quality, the best at a budget."""
+
+import math
+from collections.abc import Sequence
+from typing import Any, Final
+
+from judging.comparison.answers import Answer, Budget, at_quality
+from judging.comparison.tradeoff import Curve, direction, runs_of
+from judging.ground import stdio
+from judging.pages.score_table import NOTICE
+from judging.pages.table import Table
+from judging.pages.tradeoff_table import LONGEST_LABEL, dollars, time
+from judging.scoring.interval import Interval, as_values, bracketed
+from judging.scoring.power import energy_text
+from mlevents.terminal_escape import shortened
+
+MOST_RIVALS: Final = 3
+"""Configs that are named beside the first one."""
+
+
+def best(answers: Sequence[Answer], lower_is_better: bool = False) -> Answer | None:
+    """Return the first config at a quality, or the one of the best quality at a budget; None without any answer."""
+    if any(answer.quality for answer in answers):
+        sign = -1 if lower_is_better else 1
+        known = [(sign * answer.quality.value, answer) for answer in answers if answer.quality]
+        return max(known, key=lambda pair: pair[0])[1]
+    times = [(_minutes(answer), answer) for answer in answers if _minutes(answer) < math.inf]
+    return min(times, key=lambda pair: pair[0])[1] if times else None
+
+
+def _minutes(answer: Answer) -> float:
+    """Return the time to a quality, or its upper bound; infinity if it is not known."""
+    if answer.minutes and not answer.why:
+        return answer.minutes.value
+    return math.inf if answer.at_most is None else answer.at_most
+
+
+def text(answer: Answer, asked: float | Budget) -> str:
+    """Return the time to a quality or the quality at a budget with its interval, "" if it is not known."""
+    found, form = (answer.quality, "{:.4f}".format) if isinstance(asked, Budget) else (answer.minutes, _time)
+    if found is None:
+        return "" if answer.at_most is None else f"at most {_time(answer.at_most)}"
+    return "~" * answer.extrapolated + bracketed([form(value) for value in (found.value, *(found.bounds or ()))])
+
+
+def _time(minutes: float) -> str:
+    return time(minutes * 60)
+
+
+def table(answers: Sequence[Answer], asked: float | Budget, winner: Answer | None) -> Table:
+    """Return the table, a row for each curve."""
+    priced, baseline = any(answer.usd is not None for answer in answers), shortened(answers[0].label, LONGEST_LABEL)
+    of_budget, what = isinstance(asked, Budget), _energy(answers)
+    header = ["config", f"quality {_after(asked)}" if isinstance(asked, Budget) else f"time to {asked:g}"]
+    header += ["cost"] * priced + [f"energy of {what}"] * bool(what)
+    rows = [
+        [
+            shortened(answer.label, LONGEST_LABEL),
+            (text(answer, asked) or "-") + " *" * (answer is winner),
+            *["-" if answer.usd is None else dollars(answer.usd)] * priced,
+            *["-" if answer.joules is None else energy_text(answer.joules)] * bool(what),
+            answer.sooner.text() if answer.sooner else answer.better.difference if answer.better else "-",
+        ]
+        for answer in answers
+    ]
+    return Table([*header, f"{'better' if of_budget else 'sooner'} than {baseline}"], rows)
+
+
+def _energy(answers: Sequence[Answer]) -> str:
+    """Return what the joules of the answers are of, "" without any."""
+    return next((answer.energy for answer in answers if answer.joules is not None), "")
+
+
+def _after(budget: Budget) -> str:
+    return f"{'for' if budget.is_energy else 'after'} {budget}"
+
+
+def sentence(answers: Sequence[Answer], asked: float | Budget, winner: Answer | None) -> str:
+    """Return the answer in words: the best config and its gain over the baseline, the first one."""
+    where, what = _after(asked) if isinstance(asked, Budget) else f"to {asked:.4g}", _energy(answers)
+    if winner is None:
+        return f"{where}: nothing was measured there, and nothing is extrapolated"
+    parts = [
+        f"{answer.label} {text(answer, asked) or answer.why}"
+        + (f", {dollars(answer.usd)}" if answer.usd else "")
+        + (f", {energy_text(answer.joules)} of {what}" if answer.joules else "")
+        for answer in (winner, *[answers[0]] * (winner is not answers[0]))
+    ]
+    if winner.sooner:
+        parts.append(f"{winner.sooner.text()} sooner{_verdict(winner, winner.sooner, 1)}")
+    if winner.better:
+        parts.append(f"{winner.better.difference}{_verdict(winner, winner.better, 0)}")
+    if rivals := [answer.label for answer in answers if answer.at_most and answer is not winner]:
+        more = f" and {len(rivals) - MOST_RIVALS} more" if len(rivals) > MOST_RIVALS else ""
+        listed = ", ".join(rivals[:MOST_RIVALS])
+        parts.append(f"perhaps sooner, in shorter runs than were measured: {listed}{more}")
+    return f"{where}: {'; '.join(parts)}"
+
+
+def _verdict(answer: Answer, gain: Interval, equal: float) -> str:
+    """Return what restricts a gain, "" for one that is shown."""
+    if gain.bounds is None:
+        return f" ({answer.seeds} seeds are too few for an interval)"
+    shown = gain.verdict_against(equal, "above", "below")
+    return "" if shown == "above" else f" ({shown})"
+
+
+def own_quality(curves: Sequence[Curve]) -> float:
+    """Return the quality that every seed of the baseline, the first curve, has at its own length, or at the longest
+    measured one. An equally good curve reaches it, too; the mean only with the better half of its seeds."""
+    runs = curves[0].budgets.get(1.0) or curves[0].budgets[max(curves[0].budgets)]
+    sign = direction(runs_of(curves))
+    return sign * min(sign * (run.final_quality or 0.0) for run in runs.values())
+
+
+def headline(curves: Sequence[Curve]) -> str:
+    """Return who is the first at the baseline's quality; "" if there is nothing to compare."""
+    if len(curves) < 2:
+        return ""
+    quality = own_quality(curves)
+    answers = at_quality(curves, quality)
+    winner = best(answers)
+    return sentence(answers, quality, winner) if winner else ""
+
+
+def report(answers: Sequence[Answer], asked: float | Budget, winner: Answer | None, width: int | None) -> list[str]:
+    """Return table, what is unknown and why, and the answer in words as lines."""
+    kind = "first there" if not isinstance(asked, Budget) else "best there"
+    caption = f"Interpolated between measured lengths, seed by seed (unverified); *: {kind}."
+    unknown = [stdio.fitted(f"{answer.label}: {answer.why}", 4) for answer in answers if answer.why]
+    lines = [stdio.fitted(caption, 0), *table(answers, asked, winner).lines(width), *unknown]
+    return [*lines, NOTICE, stdio.fitted(sentence(answers, asked, winner), 4)]
+
+
+def as_json(answers: Sequence[Answer], asked: float | Budget, winner: Answer | None) -> dict[str, Any]:
+    """Return the answers as plain values."""
+    question = {"budget": str(asked)} if isinstance(asked, Budget) else {"quality": asked}
+    rows = [as_values(answer, "mean") for answer in answers]
+    return {**question, "best": winner and winner.label, "answer": sentence(answers, asked, winner), "curves": rows}

@@ -1,0 +1,218 @@
+"""Values of result sets that the explorer's page shows, each with the lines of the log that it is computed from."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import signal
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import Any, Final
+
+from judging.ground.errors import TimedrunError, UsageError
+from judging.ground.result_files import read_json, require_log
+from judging.ground.stdio import progress
+from judging.pages.explorer.log_archives import Unpacked, unpacked
+from judging.scoring.clocks import optimizer_steps
+from judging.scoring.cost import Price, cost
+from judging.scoring.decomposition import EPOCHS, SAMPLES, STEPS, run_parts
+from judging.scoring.power import shared_energy
+from judging.scoring.recorded_run import recorded_run_of
+from judging.scoring.score import Score, log_folders, score_folder
+from mlevents import keys
+from mlevents.evaluations import quality_of
+from mlevents.event import Event
+from mlevents.record import RunRecord, read
+from mlevents.rounds import BenchmarkRules, round_of_path
+from mlevents.run_status import failure, rules_of
+from mlevents.summary import RunSummary, summarize
+from mlevents.terminal_escape import printable
+
+ID_LENGTH: Final = 12
+"""Hexadecimal digits of a card's permanent name."""
+FILES_A_PROCESS: Final = 100
+"""Logs that pay for the start of a process."""
+NO_ACCELERATOR: Final = ("", "n/a", "none", "-")
+
+
+Prices = Sequence[tuple[str, Price]]
+"""Prices per hour of the systems whose name or hardware matches a shell pattern; the first that is known counts."""
+
+
+def explored_sets(paths: Sequence[Path], prices: Prices = (), *, show_progress: bool = False) -> list[dict[str, Any]]:
+    """Return the sets at `paths` with their runs, as JSON values; archives of logs are read, too.
+
+    Paths are relative to the folder of all `paths`. A card is named after the SHA-256 of its log, or of all logs of its
+    set, so that a link stays valid wherever the logs lie. Raises UsageError if a path does not exist, or there is no
+    result file."""
+    with unpacked(paths) as places, ExitStack() as ends:
+        for path in places.paths:
+            require_log(path)
+        folders = log_folders([*places.paths, *places.archives])
+        if not folders:
+            raise UsageError(f"no result_*.txt found in {', '.join(map(str, paths))}.")
+        sets: list[dict[str, Any]] = []
+        mapped: Any = map
+        processes = min(os.cpu_count() or 1, sum(len(files) for _, files in folders.values()) // FILES_A_PROCESS)
+        if processes > 1:  # Ctrl-C ends this process, which ends the others
+            pool = ProcessPoolExecutor(processes, None, signal.signal, (signal.SIGINT, signal.SIG_IGN))
+            ends.callback(pool.shutdown, cancel_futures=True)
+            mapped = pool.map
+        read_folders = mapped(partial(_sets_of, prices=prices, places=places), folders.items())
+        for _, of_folder in zip(progress(folders, "sets read", shown=show_progress), read_folders, strict=True):
+            sets += of_folder
+    names: Counter[str] = Counter()
+    for card in (card for values in sets for card in (values, *values["runs"])):
+        names[card["id"]] += 1
+        if names[card["id"]] > 1:  # a copy of a log
+            card["id"] += f"-{names[card['id']]}"
+    return sets
+
+
+def _sets_of(found: tuple[Path, tuple[Path, list[Path]]], prices: Prices, places: Unpacked) -> list[dict[str, Any]]:
+    """Return the sets of a folder, which is `found` as in `log_folders`."""
+    folder, (_, files) = found
+    sets: list[dict[str, Any]] = []
+    summaries, events = {}, {}
+    for file in files:  # one log is in memory at a time
+        record = read(file)
+        summaries[file.name], events[file] = summarize(record), _Events.of(record)
+    for score in score_folder(folder, [*summaries.values()], None, ""):
+        members = [summaries[name] for name in score.files]
+        rules, _ = rules_of(score.benchmark, score.ruleset, members)
+        energy, joules = shared_energy(members)
+        runs = [_run(run, events[run.path], rules, score.ruleset) | {"joules": joules.get(run.path)} for run in members]
+        methods = sorted({method for run in members for method in events[run.path].methods})
+        values = _set(score, members, runs, rules, places)
+        values |= {"methods": methods, "folder": places.shown(folder), "archive": places.archive_of(folder)}
+        values["round"] = re.sub(r"[.]0$", "", f"v{rules_name}") if (rules_name := round_of_path(folder)) else ""
+        matching = (p for glob, p in prices if any(fnmatchcase(values[n], glob) for n in ("system", "hardware")))
+        hourly = (cost(members[0].path, 60.0, price) for price in matching)
+        known = next((hour for hour in hourly if hour.usd_per_hour is not None), None)
+        values |= {"price": known and known.usd_per_hour, "priced": known.price if known else ""}
+        used = [run["joules"] for run in runs if joules and run["failure"] is None]
+        values |= {"joules": median(used) if used else None, "energy": energy if joules else ""}
+        values["offer"] = (known and known.source) or ""
+        sets.append(values)
+    return sets
+
+
+@dataclass(frozen=True)
+class _Events:
+    """Events of a log that its values are computed from."""
+
+    run_start: Event | None
+    run_stop: Event | None
+    seed: Event | None
+    samples: dict[str, Event | None]  # samples of an epoch and of a step, by their unit
+    evaluations: list[Event]
+    methods: list[str]
+
+    @classmethod
+    def of(cls, record: RunRecord) -> _Events:
+        methods = [printable(str(event.value)) for event in record.all(keys.METHOD)]
+        samples = {EPOCHS: record.last(keys.TRAIN_SAMPLES), STEPS: record.last(keys.GLOBAL_BATCH_SIZE)}
+        seeds = [event for event in record.all(keys.SEED) if type(event.value) is int]
+        seed = seeds[-1] if seeds else None
+        return cls(record.started, record.stopped, seed, samples, record.all(keys.EVAL_ACCURACY), methods)
+
+
+def _run(run: RunSummary, events: _Events, rules: BenchmarkRules | None, ruleset: str | None) -> dict[str, Any]:
+    known = run.final_quality is not None
+    final = [e for e in events.evaluations if known and quality_of(e, rules) == run.final_quality]
+    parts = run_parts(run, rules)
+    unit, amount = next(iter(parts.amounts.items())) if parts else (None, None)
+    named = [events.run_start, events.run_stop, final[-1] if final else None, events.seed]
+    if parts and unit == SAMPLES:
+        named += [events.samples.get(counted) for counted in parts.amounts]
+    failed = failure(run, ruleset)
+    return {
+        "id": run.sha256[:ID_LENGTH],
+        "file": printable(run.path.name),
+        "minutes": run.minutes,
+        "failure": printable(failed) if failed else None,
+        "quality": run.final_quality,
+        "samples": amount,
+        "unit": unit,
+        "training": parts.training_minutes if parts else None,
+        "speedrun": None if failed else run.block_minutes,
+        "steps": None if failed else optimizer_steps(run, rules),
+        "seed": None if run.seed is None else str(run.seed),  # may exceed a JavaScript number
+        "lines": {event.key: event.line for event in named if event},
+    }
+
+
+def _set(
+    score: Score,
+    members: Sequence[RunSummary],
+    runs: Sequence[dict[str, Any]],
+    rules: BenchmarkRules | None,
+    places: Unpacked,
+) -> dict[str, Any]:
+    """Return a set's values. Its time is the score, else the median of its runs that reached the target."""
+    description = recorded_run_of(members[0].path).system
+    system, accelerators, hardware = _hardware(description)
+    done = [run for run in runs if run["failure"] is None]
+    minutes = score.score_minutes
+    if minutes is None and done:
+        minutes = median(run["minutes"] for run in done)
+    parts = score.parts
+    content = "".join(sorted(run.sha256 for run in members))
+    texts = {
+        "submitter": score.submitter,
+        "system": score.system,
+        "benchmark": score.benchmark,
+        "division": score.division,
+        "dataset": score.dataset,
+        "config": score.label or score.config_name,
+        "hardware": hardware,
+        "reason": score.reason or "",
+        "metric": rules.metric if rules else "quality",
+        "software": _text(system.get("framework")),
+        "described": places.shown(description) if system else "",
+    }
+    return {name: printable(text) for name, text in texts.items()} | {
+        "id": hashlib.sha256(content.encode()).hexdigest()[:ID_LENGTH],
+        "demonstration": score.demonstration,
+        "minutes": minutes,
+        "score": score.score_minutes is not None,
+        "scaled": score.scaling_factor,
+        "target": score.target,
+        "higher": rules is None or rules.direction == ">=",
+        "quality": score.quality,
+        "samples": parts.samples if parts else None,
+        "unit": parts.unit if parts else None,
+        "training": parts.samples / parts.samples_per_second / 60 if parts else None,
+        "speedrun": score.speedrun_minutes,
+        "steps": score.steps,
+        "accelerators": accelerators,
+        "reached": len(done),
+        "runs": runs,
+    }
+
+
+def _hardware(description: Path) -> tuple[Mapping[str, Any], int | None, str]:
+    """Return a system description, its number of accelerators and the name of one, else of the processor."""
+    try:
+        read_system = read_json(description)
+    except TimedrunError:
+        read_system = None
+    system: Mapping[str, Any] = read_system if isinstance(read_system, dict) else {}
+    counts = [re.match(r"\s*(\d{1,6})", _text(system.get(k))) for k in ("number_of_nodes", "accelerators_per_node")]
+    number = int(counts[0][1]) * int(counts[1][1]) if counts[0] and counts[1] else None
+    name = _text(system.get("accelerator_model_name"))
+    if name.lower() in NO_ACCELERATOR or not number:
+        name = _text(system.get("host_processor_model_name"))
+    return system, number or None, name
+
+
+def _text(value: object) -> str:
+    return " ".join(str(value).split()) if isinstance(value, str | int | float) else ""

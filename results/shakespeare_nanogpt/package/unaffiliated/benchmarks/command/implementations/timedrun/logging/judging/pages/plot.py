@@ -1,0 +1,310 @@
+"""Figures of result sets: a value over time, one colour per config, and the times to train with their speed-ups."""
+
+import io
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any, Final
+
+from judging.comparison.compare import compare_sets
+from judging.comparison.speedup_ratio import NotComparable
+from judging.ground.errors import TimedrunError
+from judging.pages.curves import points
+from judging.pages.score_table import NOTICE, UNVERIFIED
+from mlevents import keys
+from mlevents.record import read
+from mlevents.rounds import BENCHMARK_DATASET
+from mlevents.run_status import reached, rules_of, target
+from mlevents.summary import RunSummary
+from mlevents.terminal_escape import shortened
+
+# Okabe and Ito's palette, distinguishable with any colour vision and in print.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+GREY: Final = "#555555"
+SHORT_MINUTES = 5.0  # if all runs end before this, the time axis is in seconds
+SMALL_ERROR: Final = 0.25  # if the least error of an accuracy is larger, its axis is linear
+MAX_NAME_LENGTH = 48  # characters of a name in a figure
+WHAT: Final = {"quality": "", "loss": keys.TRAIN_LOSS, "throughput": keys.THROUGHPUT}
+"""Values that can be plotted, with their name in `curves.points`; the quality is a summary's own."""
+LABELS: Final = {"loss": "training loss", "throughput": "samples per second"}
+
+Sets = Mapping[str, Sequence[RunSummary]]
+Curve = tuple[list[float], list[float]]  # times in the unit of the axis, and values
+
+
+class PlotError(TimedrunError):
+    """Error raised if a figure cannot be plotted; none was written."""
+
+
+@dataclass(frozen=True)
+class _Axis:
+    scale: float
+    unit: str
+
+    def time(self, minutes: float) -> str:
+        """Format a time with the digits of the race's table (seconds) or the score's (minutes)."""
+        return f"{minutes * self.scale:.2f} s" if self.unit == "seconds" else f"{minutes:.3f} min"
+
+
+def plot_quality(sets: Sets, out: Path, what: str = "quality") -> None:
+    """Plot a value over the time since run_start, and the times to train below it, and write the figure to `out`.
+
+    Each run is a thin line; the thick line of a set is the median of its runs at equal times, interpolated linearly
+    between logged values, from the time when all have one. A run that has ended keeps its last value, and the line
+    ends at the median time. A small error of an accuracy, or a wide range of a loss, has a logarithmic axis, so that
+    late differences are visible.
+
+    Args:
+        sets: runs by their name in the legend; at most 7 sets, all of one benchmark.
+        out: .png, .svg or .pdf.
+        what: one of `WHAT`; only the quality has the panel of times to train.
+
+    Raises:
+        PlotError: matplotlib is missing, the sets are of different benchmarks, or no run logged such a value.
+    """
+    try:
+        from matplotlib import rc_context
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise PlotError("plotting needs matplotlib: pip install 'timedrun[report]'.") from None
+    records = [record for runs in sets.values() for record in runs]
+    benchmark = _one_benchmark(sets, records)
+    minutes = {name: [_curve(run, what) for run in runs] for name, runs in sets.items()}
+    ends = [curve[0][-1] for curves in minutes.values() for curve in curves if curve[0]]
+    if not ends:
+        logged = "an evaluation" if what == "quality" else f"a {LABELS[what]}".replace("a samples", "samples")
+        raise PlotError(f"no run of {', '.join(sets) or 'no set'} logged {logged}; nothing was plotted.")
+    axis = _Axis(60.0, "seconds") if max(ends) < SHORT_MINUTES else _Axis(1.0, "minutes")
+    curves = {n: [([t * axis.scale for t in x], y) for x, y in drawn] for n, drawn in minutes.items()}
+    configs = {name: next((run.config_name for run in runs if run.config_name), name) for name, runs in sets.items()}
+    colours = colours_of(configs)
+    with rc_context({"text.parse_math": False, "text.usetex": False}):  # names come from logs: "$" is a dollar sign
+        figure = Figure(figsize=(8.0, 4.8 + 0.08 * len(sets)), dpi=160, layout="constrained")
+        if what == "quality":
+            heights = [4.1 - 0.42 * len(sets), 0.5 + 0.5 * len(sets)]
+            axes, times = figure.subplots(2, 1, sharex=True, height_ratios=heights)
+        else:
+            axes, times = figure.add_subplot(), None
+        _scale(axes, benchmark, records, [y for drawn in curves.values() for _, ys in drawn for y in ys], what)
+        for name, runs in sets.items():
+            _draw_set(axes, runs, curves[name], colours[name])
+        if what == "quality":
+            _draw_target(axes, benchmark, records)
+            _draw_times(times, sets, colours, axis)
+        _label(axes, benchmark, sets, records, what)
+        bottom = times or axes
+        bottom.set_xlabel(f"{axis.unit} since the clock started", fontsize=9)
+        bottom.set_xlim(0, 1.04 * max([*ends, *(record.minutes or 0.0 for record in records)]) * axis.scale)
+        decomposed = times is not None and any(" x " in text.get_text() for text in times.texts)
+        _legend(figure, sets, colours, axis, decomposed=decomposed)
+        _save(figure, out)
+
+
+def colours_of(configs: Mapping[str, str]) -> dict[str, str]:
+    """Return a colour per set, by the name of its config and in any order: the baseline has the first and methods the
+    second, any other the one that the name's hash picks, or the next free one."""
+    colours: dict[str, str] = {}
+    roles = {"baseline": 0, "methods": 1}
+    for name, config in sorted(
+        configs.items(), key=lambda item: (item[1].rpartition("_")[2] not in roles, *item[::-1])
+    ):
+        role = roles.get(config.rpartition("_")[2])
+        first = role if role is not None else 2 + zlib.crc32(config.encode()) % (len(COLOURS) - 2)
+        order = [*COLOURS[first:], *COLOURS[2:first], *COLOURS[:first]]
+        colours[name] = next(colour for colour in order if colour not in colours.values())
+    return colours
+
+
+def _curve(run: RunSummary, what: str) -> Curve:
+    if what == "quality":
+        return [point.minutes for point in run.quality], [point.value for point in run.quality]
+    logged = [point for point in points(read(run.path)) if point.kind == WHAT[what]]
+    return [point.minutes for point in logged], [point.value for point in logged]
+
+
+def _one_benchmark(sets: Sets, records: Sequence[RunSummary]) -> str:
+    benchmarks = {record.benchmark for record in records if record.benchmark}
+    if len(benchmarks) > 1:
+        raise PlotError(f"{' and '.join(sorted(benchmarks))} have different metrics; plot each benchmark separately.")
+    if len(sets) > len(COLOURS):
+        raise PlotError(f"{len(sets)} sets are too many for one figure; plot at most {len(COLOURS)}.")
+    return benchmarks.pop() if benchmarks else "unknown benchmark"
+
+
+def _draw_set(axes: Any, runs: Sequence[RunSummary], curves: Sequence[Curve], colour: str) -> None:
+    for run, (x, y) in zip(runs, curves, strict=True):
+        if not x:
+            continue
+        # Dots mark the logged values; that of a run with a single one is larger than its end mark.
+        size = 2.5 if len(x) > 1 else 9
+        axes.plot(x, y, color=colour, linewidth=0.7, alpha=0.4, marker=".", markersize=size, zorder=2)
+        marker, edge = ("o", "white") if reached(run) else ("x", colour)
+        axes.plot(x[-1], y[-1], color=colour, marker=marker, markersize=5, markeredgecolor=edge, zorder=4)
+    if (middle := median_curve([curve for curve in curves if curve[0]])) is not None:
+        axes.plot(*middle, color=colour, linewidth=2.2, zorder=3)
+
+
+def median_curve(curves: Sequence[Curve]) -> Curve | None:
+    """Return the median of `curves` from the time when all have a value to the median of their last times; None if that
+    span is empty."""
+    import numpy
+
+    if len(curves) == 1 and len(curves[0][0]) > 1:
+        return curves[0]
+    begin, end = max((x[0] for x, _ in curves), default=0.0), median([x[-1] for x, _ in curves] or [0.0])
+    if end <= begin:
+        return None
+    at = numpy.linspace(begin, end, 200)
+    return at.tolist(), numpy.median([numpy.interp(at, x, y) for x, y in curves], axis=0).tolist()
+
+
+def _scale(axes: Any, benchmark: str, records: Sequence[RunSummary], values: Sequence[float], what: str) -> None:
+    """Set the scale of the value axis: that of an accuracy has its error in logarithms, with ticks at the accuracy."""
+    from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+    if what == "quality" and _is_share(benchmark, records):
+        wanted = [quality for record in records if (quality := target(record)) is not None]
+        errors = [1 - value for value in (*values, *wanted) if 0 <= value < 1]
+        least, most = min(errors, default=0.01), max(errors, default=1.0)
+        percent = FuncFormatter(lambda y, _: f"{y * 100:.4g}%")
+        axes.yaxis.set_major_formatter(percent)
+        if least > SMALL_ERROR:
+            return
+
+        def shown(error: Any) -> Any:
+            import numpy
+
+            return -numpy.log10(numpy.clip(error, least / 2, None))
+
+        axes.set_yscale("function", functions=(lambda y: shown(1 - y), lambda z: 1 - 10**-z))
+        axes.set_ylim(1 - min(1.0, most * 1.15), 1 - least / (1.5 if all(v < 1 for v in values) else 2))
+        ticks = [0, 0.2, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 0.97, 0.98, 0.99, 0.995, 0.998, 0.999]
+        low, high = axes.get_ylim()
+        inside = [tick for tick in ticks if low <= tick <= high]
+        if len(inside) > 2:
+            axes.yaxis.set_major_locator(FixedLocator(inside))
+            axes.yaxis.set_minor_locator(NullLocator())
+        axes.yaxis.set_major_formatter(percent)  # set_yscale replaced it
+    elif what == "throughput":
+        axes.set_ylim(0, 1.08 * max(values))
+    elif min(values) > 0 and max(values) > 4 * min(values):
+        axes.set_yscale("log")
+
+
+def _draw_target(axes: Any, benchmark: str, records: Sequence[RunSummary]) -> None:
+    for wanted in sorted({quality for record in records if (quality := target(record)) is not None}):
+        axes.axhline(wanted, color=GREY, linestyle=(0, (5, 3)), linewidth=1.0, zorder=1)
+        axes.annotate(
+            f"target {wanted:.1%}" if _is_share(benchmark, records) else f"target {wanted:g}",
+            xy=(1.01, wanted),
+            xycoords=("axes fraction", "data"),
+            va="center",
+            annotation_clip=False,
+            fontsize=8,
+            color=GREY,
+        )
+
+
+def _draw_times(axes: Any, sets: Sets, colours: Mapping[str, str], axis: _Axis) -> None:
+    """Draw a row per set: a dot per run that reached its target, a box with the median, and at the right the speed-up
+    over the first baseline, else over the first set, with its interval and its factors."""
+    reference = next((name for name in sets if name.endswith("baseline")), next(iter(sets)))
+    for row, (name, runs) in enumerate(sets.items()):
+        times = [run.minutes * axis.scale for run in runs if reached(run) and run.minutes is not None]
+        axes.plot(times, [row] * len(times), "o", color=colours[name], markersize=4.5, alpha=0.5, markeredgewidth=0)
+        if times:
+            axes.boxplot(
+                times,
+                positions=[row],
+                orientation="horizontal",
+                widths=0.55,
+                showfliers=False,
+                manage_ticks=False,
+                boxprops={"color": colours[name]},
+                whiskerprops={"color": colours[name]},
+                capprops={"color": colours[name]},
+                medianprops={"color": colours[name], "linewidth": 2.5},
+            )
+        text = "reference\n(one budget)" if name == reference else speed_up(sets[reference], runs)
+        if len(sets) > 1:
+            place = {"xycoords": ("axes fraction", "data"), "va": "center", "fontsize": 8}
+            axes.annotate(text, xy=(1.01, row), color=colours[name], annotation_clip=False, **place)
+    axes.set_ylim(len(sets) - 0.4, -0.6)
+    axes.set_yticks([])
+    axes.set_ylabel("time to train", fontsize=9)
+    _style(axes, "x")
+    axes.spines["left"].set_visible(False)
+
+
+def speed_up(slow: Sequence[RunSummary], fast: Sequence[RunSummary]) -> str:
+    """Return the speed-up with its interval, verdict and factors; paired if the sets were interleaved."""
+    for paired in (True, False):
+        try:
+            ratio = compare_sets(slow, fast, paired=paired)
+        except NotComparable:
+            continue
+        text = f"{ratio.text()} {'paired' if paired else 'unpaired'}\n{ratio.verdict}"
+        if (parts := ratio.decomposition) is not None:
+            factors = (parts.samples, parts.samples_per_second, parts.evaluation_and_startup)
+            text += f"\n{' x '.join(f'{factor.value:.3g}' for factor in factors)}"
+        return text
+    return "not comparable:\nsee timedrun compare"
+
+
+def _legend(figure: Any, sets: Sets, colours: Mapping[str, str], axis: _Axis, *, decomposed: bool) -> None:
+    """Add the legend below the axes, with the median time of each set, and MLCommons' notice."""
+    from matplotlib.lines import Line2D
+
+    entries = []
+    for name, runs in sets.items():
+        times = [run.minutes for run in runs if reached(run) and run.minutes is not None]
+        middle = f"median {axis.time(median(times))}" if times else "target not reached"
+        label = f"{shortened(name, MAX_NAME_LENGTH)}: {middle}, {len(times)} of {len(runs)} runs"
+        entries.append(Line2D([], [], color=colours[name], linewidth=2.2, marker="o", markersize=5, label=label))
+    if any(len(runs) > 1 for runs in sets.values()):
+        entries.append(Line2D([], [], color=GREY, linewidth=0.7, label="thin: one run; thick: median of the runs"))
+    if not all(reached(run) for runs in sets.values() for run in runs):
+        entries.append(Line2D([], [], color=GREY, linestyle="", marker="x", markersize=5, label="target missed"))
+    if decomposed:
+        label = "speed-up = samples x samples/s x evaluation, start-up"
+        entries.append(Line2D([], [], linestyle="", label=label))
+    columns = 2 if max(len(str(entry.get_label())) for entry in entries) < 56 else 1
+    figure.legend(handles=entries, loc="outside lower center", ncols=columns, fontsize=8, frameon=False, title=NOTICE)
+    figure.legends[0].get_title().set(fontsize=7, color=GREY)
+
+
+def _label(axes: Any, benchmark: str, sets: Sets, records: Sequence[RunSummary], what: str) -> None:
+    datasets = dict.fromkeys(record.dataset or BENCHMARK_DATASET.get(benchmark, "") for record in records)
+    rules, _ = rules_of(benchmark, None, records)
+    kind = f"{UNVERIFIED}, demonstration" if any(record.is_demonstration for record in records) else UNVERIFIED
+    names = [shortened(name, MAX_NAME_LENGTH) for name in sets]
+    title = ", ".join(names) if len(", ".join(names)) <= 40 else f"{len(names)} configs"
+    if data := ", ".join(shortened(name, MAX_NAME_LENGTH) for name in datasets if name):
+        title += f" on {data}"
+    axes.set_title(f"{title} ({kind})", fontsize=11, loc="left", pad=8)
+    axes.set_ylabel(LABELS.get(what, "quality" if rules is None else rules.metric), fontsize=9)
+    axes.set_axisbelow(True)
+    _style(axes, "both")
+
+
+def _style(axes: Any, grid: str) -> None:
+    axes.grid(axis=grid, color="#e6e6e6", linewidth=0.7)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.tick_params(labelsize=8.5)
+
+
+def _is_share(benchmark: str, records: Sequence[RunSummary]) -> bool:
+    """Return True if the metric is an accuracy, which is shown in percent."""
+    rules, _ = rules_of(benchmark, None, records)
+    return rules is not None and rules.metric.endswith("accuracy")
+
+
+def _save(figure: Any, out: Path) -> None:
+    kind = out.suffix.lstrip(".").lower()
+    if kind not in figure.canvas.get_supported_filetypes():
+        raise PlotError(f"{out}: '{out.suffix}' is not a supported format; use .png, .svg or .pdf.")
+    drawn = io.BytesIO()
+    figure.savefig(drawn, format=kind)
+    out.write_bytes(drawn.getvalue())

@@ -1,0 +1,122 @@
+"""Figure of trade-off curves: quality against time, and the gain of each curve over the baseline."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from judging.comparison.tradeoff import Comparison, Gain
+from judging.pages.plot import COLOURS, GREY, MAX_NAME_LENGTH, PlotError, _save, _style
+from judging.pages.score_table import NOTICE
+from mlevents.terminal_escape import shortened
+
+BETTER: Final = COLOURS[2]
+WORSE: Final = COLOURS[1]
+FACE: Final = "white"  # fill of the marker of an extrapolated point
+MARKERS: Final = "osD^v<>"  # a marker for each length of the schedules
+
+
+def plot_tradeoff(comparisons: Sequence[Comparison], out: Path) -> None:
+    """Plot quality over time with the deviation over the seeds, all curves in colour if there are colours enough, else
+    the first one and those on the frontier, and beside it each curve's difference of quality from the first at equal
+    time, with its 95 % interval.
+
+    Raises PlotError if matplotlib is missing or the format of `out` is not supported.
+    """
+    try:
+        from matplotlib import rc_context
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise PlotError("plotting needs matplotlib: pip install 'timedrun[report]'.") from None
+    with rc_context({"text.parse_math": False, "text.usetex": False}):
+        figure = Figure(figsize=(11.0, max(4.5, 2 + 0.3 * len(comparisons))), dpi=150, layout="constrained")
+        curves, gains = figure.subplots(1, 2, width_ratios=[5, 6])
+        _draw_curves(curves, comparisons)
+        _draw_gains(gains, comparisons)
+        where = {curve.extrapolated for curve in comparisons} - {""}
+        notes = [f"Open markers: times extrapolated to {' and '.join(sorted(where))}." if where else "", NOTICE]
+        figure.supxlabel("\n".join(filter(None, notes)), fontsize=7, color=GREY, wrap=True)
+        _save(figure, out)
+
+
+def _draw_curves(axes: Any, curves: Sequence[Comparison]) -> None:
+    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
+
+    best = [curve for place, curve in enumerate(curves) if not place or any(gain.frontier for gain in curve.gains)]
+    coloured = best if len(curves) > len(COLOURS) else curves
+    colours = {id(curve): COLOURS[place] for place, curve in enumerate(coloured[: len(COLOURS)])}
+    longest = max(gain.minutes for curve in curves for gain in curve.gains)
+    unit, scale = ("seconds", 60.0) if longest < 10 else ("minutes", 1.0)
+    for curve in reversed(curves):
+        points = sorted(curve.gains, key=lambda gain: gain.minutes)
+        colour = colours.get(id(curve), "#b0b0b0")
+        shown = id(curve) in colours
+        axes.errorbar(
+            [gain.minutes * scale for gain in points],
+            [gain.quality for gain in points],
+            yerr=[gain.quality_deviation or 0.0 for gain in points],
+            color=colour,
+            linewidth=1.8 if shown else 0.8,
+            linestyle="--" if curve.extrapolated else "-",
+            marker="o",
+            markerfacecolor=FACE if curve.extrapolated else colour,
+            markersize=4.5 if shown else 3,
+            capsize=2,
+            zorder=3 if shown else 2,
+            label=shortened(curve.label, MAX_NAME_LENGTH) if shown else None,
+        )
+    axes.set_xscale("log")
+    low, high = axes.get_xlim()
+    axes.xaxis.set_major_locator(MaxNLocator(6) if high / low < 5 else LogLocator(subs=(1, 2, 5)))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    where = ", extrapolated" if any(curve.extrapolated for curve in curves) else ""
+    axes.set_xlabel(f"{unit} to the end of the schedule{where}", fontsize=9)
+    prices = {curve.hourly.usd if curve.hourly else None for curve in curves}
+    if len(prices) == 1 and (hourly := prices.pop()):
+        each = hourly / 60 / scale
+        cost = axes.secondary_xaxis("top", functions=(lambda time: time * each, lambda usd: usd / each))
+        cost.set_xlabel("US dollars", fontsize=9)
+        cost.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        cost.xaxis.set_major_formatter(FuncFormatter(lambda usd, _: f"{usd:.3g}"))
+        cost.tick_params(labelsize=8)
+        cost.xaxis.set_minor_formatter(NullFormatter())
+    axes.set_ylabel("final quality, mean and deviation over the seeds", fontsize=9)
+    axes.set_title("Quality against time (unverified)", fontsize=11, loc="left")
+    handles, labels = axes.get_legend_handles_labels()
+    below = {"loc": "upper left", "bbox_to_anchor": (0, -0.5 / axes.figure.get_figheight() - 0.04)}
+    axes.legend(handles[::-1], labels[::-1], fontsize=7.5, frameon=False, **below)
+    _style(axes, "both")
+
+
+def _draw_gains(axes: Any, curves: Sequence[Comparison]) -> None:
+    rows = list(curves[1:])
+    if not rows:
+        axes.set_axis_off()
+        return
+    lengths = {gain.ratio: gain.length for curve in rows for gain in curve.gains}
+    ratios = sorted(lengths)
+    for row, curve in enumerate(rows):
+        for gain in curve.gains:
+            if gain.quality_at_equal_time is not None:
+                place = ratios.index(gain.ratio)
+                _draw_gain(axes, row + 0.3 * (place / max(1, len(ratios) - 1) - 0.5), gain, MARKERS[place % 7])
+    axes.axvline(0, color=GREY, linewidth=1)
+    axes.locator_params(axis="x", nbins=6)
+    axes.set_yticks(range(len(rows)), [shortened(curve.label, MAX_NAME_LENGTH) for curve in rows], fontsize=7.5)
+    axes.set_ylim(len(rows) - 0.5, -0.5)
+    axes.set_xlabel("difference of quality at equal time, 95 % interval", fontsize=9)
+    axes.set_title("Gain over the baseline's curve", fontsize=11, loc="left")
+    for place, ratio in enumerate(ratios):
+        axes.plot([], [], MARKERS[place % 7], color=GREY, markersize=4.5, label=f"length {lengths[ratio]}")
+    axes.legend(fontsize=7.5, frameon=False, loc="best")
+    _style(axes, "x")
+
+
+def _draw_gain(axes: Any, row: float, gain: Gain, marker: str) -> None:
+    difference = gain.quality_at_equal_time
+    colour = {"better": BETTER, "worse": WORSE}.get(gain.verdict, GREY)
+    if difference is not None:
+        if difference.bounds:
+            axes.plot(difference.bounds, [row, row], color=colour, linewidth=1.4)
+        face = FACE if gain.extrapolated else colour
+        axes.plot(difference.value, row, marker, color=colour, markerfacecolor=face, markersize=4.5)

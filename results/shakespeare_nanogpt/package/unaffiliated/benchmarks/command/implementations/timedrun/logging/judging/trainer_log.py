@@ -1,0 +1,446 @@
+"""MLPerf log of a run of any trainer: settings asked for before the clock, events in the rules' order, a status always.
+
+with mlperf_run("llama31_8b", round="6.1", out="result_0.txt", global_batch_size=32, ...) as run:
+    run.start()
+    while not run.ended and training():
+        run.evaluating(samples=seen)
+        run.evaluated(evaluate(), samples=seen)
+"""
+
+import errno
+import itertools
+import os
+import signal
+import sys
+import tempfile
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Any, Final, Self
+
+from judging.ground.errors import TrainingLoopError, UsageError, nearest
+from mlevents import keys
+from mlevents.checks.log_check import check_record
+from mlevents.event import Finding, is_number
+from mlevents.record import read
+from mlevents.rounds import RULESETS, BenchmarkRules, RequiredKey, Ruleset
+from mlevents.rounds.ruleset import LEAST
+from mlevents.runlog import ResultFileExists, RunLog, Scalar
+
+COURSE: Final = frozenset(
+    {
+        *(keys.INIT_START, keys.INIT_STOP, keys.RUN_START, keys.RUN_STOP, keys.SUBMISSION_BENCHMARK),
+        *(keys.BLOCK_START, keys.BLOCK_STOP, keys.EPOCH_START, keys.EPOCH_STOP),
+        *(keys.EVAL_START, keys.EVAL_STOP, keys.EVAL_ACCURACY),
+        *("aggregated_eval_accuracy", "averaged_validation_loss"),
+    }
+)
+"""Keys that a run logs itself; a trainer gives every other one."""
+ALWAYS: Final = (keys.SUBMISSION_DIVISION, keys.SEED, keys.GLOBAL_BATCH_SIZE)
+"""Settings asked for even where the round does not: runs are told apart, and evaluations placed, by them."""
+OPTIONAL: Final = (keys.DATASET, keys.QUALITY_TARGET, keys.CONFIG_NAME, keys.CONFIG_DIGEST)
+MEANINGS: Final = {
+    keys.CACHE_CLEAR: "True if the page cache was cleared before the run",
+    keys.SEED: "an integer, another one for each run",
+    keys.GLOBAL_BATCH_SIZE: "samples in one optimizer step, over all ranks",
+    keys.GRADIENT_ACCUMULATION_STEPS: "micro batches in one optimizer step",
+    keys.TRAIN_SAMPLES: "samples of the training set",
+    keys.EVAL_SAMPLES: "samples of one evaluation",
+    keys.SUBMISSION_ORG: "name of the organization",
+    keys.SUBMISSION_PLATFORM: "name of the system",
+    keys.CONFIG_FILENAME: "name of the run's config file",
+    keys.WEIGHTS_INITIALIZATION: "list of the names of the tensors that were initialized",
+}
+# Values that others are compared with are logged before them.
+FIRST: Final = (
+    *(keys.SUBMISSION_DIVISION, keys.SUBMISSION_ORG, keys.SUBMISSION_PLATFORM, keys.SUBMISSION_STATUS),
+    *(keys.SEED, keys.GLOBAL_BATCH_SIZE, keys.OPT_LR_WARMUP_STEPS, keys.OPT_BASE_LR, "num_prompts_per_step"),
+)
+TOLD: Final = frozenset(
+    {"evaluation-interval", "evaluation-points", "single-evaluation", "quality-range", "epoch-numbering"}
+)
+"""Strict checks whose findings are told during the run."""
+ENDED_BY: Final = (signal.SIGTERM, signal.SIGHUP)
+GRACE_SECONDS: Final = 5.0
+"""From a signal to the end of a process whose main thread is not in Python, as in a collective whose peer is gone."""
+MINUTE, HOUR = 60.0, 3600.0  # of an imagined run
+
+
+class MLPerfRun:
+    """A run and its log; `mlperf_run` describes it. With `path` None nothing is written.
+
+    Attributes:
+        target: the quality to reach.
+        reached: the target was reached; run_stop is logged.
+        ended: the log has its run_stop.
+    """
+
+    def __init__(
+        self,
+        benchmark: str,
+        rules: Ruleset,
+        path: Path | None,
+        settings: Mapping[str, Any],
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.rules, self.benchmark = rules, _benchmark_of(benchmark, rules)
+        self.path, self.reached = path, False
+        _require_settings(self.benchmark, rules, settings)
+        self._settings = settings
+        own_data = settings.get(keys.DATASET, self.benchmark.dataset) == self.benchmark.dataset
+        self.target: float = self.benchmark.target if own_data else settings[keys.QUALITY_TARGET]
+        self._required = {rule.key for rule in _keys_of(self.benchmark, rules, settings)}
+        interval = self.benchmark.evaluation_interval
+        self._interval = interval.at(settings[keys.GLOBAL_BATCH_SIZE]) if interval else 1
+        self._at = 0.0
+        self._block: dict[str, Scalar] | None = None
+        self._evaluating = False
+        self._evaluations = 0
+        self._told: set[str] = set()
+        self._handlers: dict[int, Any] = {}
+        self._wakeup = -1
+        self._closed = threading.Event()
+        wall = time.time() - monotonic()  # a wall clock that is set during the run does not change its time
+        self._log = RunLog(path, clock=lambda: wall + monotonic())
+        self._log.event(keys.CACHE_CLEAR, settings.get(keys.CACHE_CLEAR, False))
+        self._log.start(keys.INIT_START)
+        self._log.event(keys.SUBMISSION_BENCHMARK, self.benchmark.name)
+        for key in sorted(settings, key=lambda key: FIRST.index(key) if key in FIRST else len(FIRST)):
+            if key == keys.WEIGHTS_INITIALIZATION:
+                for tensor in settings[key]:
+                    self._log.event(key, tensor=tensor)
+            elif key != keys.CACHE_CLEAR:
+                self._log.event(key, settings[key])
+
+    @property
+    def ended(self) -> bool:
+        return self._log.stopped
+
+    def start(self) -> None:
+        """Start the clock, and the first block of training. Before it, no training data may have been read."""
+        self._log.end(keys.INIT_STOP)
+        self._log.start(keys.RUN_START)
+        self._start_block()
+
+    def block(self, **progress: float) -> None:
+        """End a block of training and start the next, where no evaluation is between; `progress` as `evaluated`'s."""
+        self._stop_block(progress)
+        self._start_block()
+
+    def evaluating(self, **progress: float) -> None:
+        """Log the start of an evaluation, which ends the block of training; `progress` as `evaluated`'s."""
+        if not self.ended:
+            self._stop_block(progress)
+            self._log.start(keys.EVAL_START, **self._position())
+            self._evaluating = True
+
+    def evaluated(self, value: float | Mapping[str, float], **progress: float) -> bool:
+        """Log a quality and return True if it reaches the target, which ends the run; after that nothing is logged.
+
+        Args:
+            value: of a benchmark whose quality has several parts, all of them by name.
+            progress: how far the run has trained, in the benchmark's unit by name: `samples=`, `epoch=`, `tokens=` or
+                `steps=`. Not needed again after `evaluating`.
+
+        Raises TrainingLoopError for another unit, or no progress since the evaluation before.
+        """
+        if self.ended:
+            return self.reached
+        if not self._evaluating:
+            self.evaluating(**progress)
+        self._evaluating = False
+        parts = {name: float(part) for name, part in value.items()} if isinstance(value, Mapping) else None
+        if (parts is not None and set(parts)) != (bool(self.benchmark.parts) and set(self.benchmark.parts)):
+            wanted = f"a mapping of {', '.join(self.benchmark.parts)}" if self.benchmark.parts else "one number"
+            raise TrainingLoopError(
+                f"the quality of {self.benchmark.name} is {wanted}, not {value!r}; it is not logged"
+            )
+        quality = parts if parts is not None else float(value)  # type: ignore[arg-type]  # not a mapping
+        self._log_quality(quality)
+        self._log.end(keys.EVAL_STOP, **self._position())
+        self.reached = self.benchmark.reached(quality, self.target)
+        if self.reached:
+            self._log.end(keys.RUN_STOP, status=keys.SUCCESS, **self._position())
+        self._tell()
+        if not self.reached:
+            self._start_block()
+        return self.reached
+
+    def progress(self, *, steps: int, epoch: float) -> dict[str, float]:
+        """Return the progress after `steps` steps and `epoch` passes over the data, as `evaluated` takes it."""
+        samples = steps * self._settings[keys.GLOBAL_BATCH_SIZE]
+        tokens = samples * self._settings.get(keys.MAX_SEQUENCE_LENGTH, 1)
+        counts = {"steps": steps, "samples": samples, "tokens": tokens, "epoch": round(epoch, 6)}
+        return {self.benchmark.unit: counts[self.benchmark.unit]}
+
+    def close(self, reason: str = "the target was not reached") -> None:
+        """Close the log; a run that has not ended is aborted for `reason`."""
+        if not self._log.started:
+            reason = f"the clock was never started; {reason}"
+        self._log.close(reason=reason)
+        self._closed.set()
+        self._leave_signals()
+
+    def __enter__(self) -> Self:
+        if self.path is not None and threading.current_thread() is threading.main_thread():
+            for number in ENDED_BY:
+                if signal.getsignal(number) is signal.SIG_DFL:
+                    self._handlers[number] = signal.signal(number, self._die)
+            reader, writer = os.pipe2(os.O_CLOEXEC)
+            os.set_blocking(writer, False)
+            other = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+            if other == -1:
+                self._wakeup = writer
+                threading.Thread(target=self._watch, args=(reader,), daemon=True).start()
+            else:  # of an event loop, which is in Python
+                signal.set_wakeup_fd(other)
+                for descriptor in (reader, writer):
+                    os.close(descriptor)
+            _entered.append(self)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.close(f"{kind.__name__}: {error}".rstrip(": "))
+
+    def _die(self, number: int, frame: FrameType | None) -> None:
+        """Abort the run and die of the signal."""
+        signal.signal(number, signal.SIG_DFL)
+        try:
+            self.close(f"interrupted by {signal.Signals(number).name}")
+        finally:
+            os.kill(os.getpid(), number)
+
+    def _watch(self, reader: int) -> None:
+        """Abort the run and exit on a signal that the main thread does not come to handle."""
+        with open(reader, "rb", buffering=0) as pipe:
+            while number := pipe.read(1):
+                if number[0] in self._handlers and not self._closed.wait(GRACE_SECONDS):
+                    try:
+                        self._log.close(reason=f"interrupted by {signal.Signals(number[0]).name}")
+                    finally:
+                        os._exit(128 + number[0])
+
+    def _leave_signals(self) -> None:
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
+        self._handlers.clear()
+        if self._wakeup != -1:
+            signal.set_wakeup_fd(-1)
+            os.close(self._wakeup)
+            self._wakeup = -1
+        if self in _entered:
+            _entered.remove(self)
+
+    def _advance(self, progress: Mapping[str, float]) -> None:
+        unit = self.benchmark.unit
+        if list(progress) != [unit]:
+            given = ", ".join(progress) or "nothing"
+            raise TrainingLoopError(f"progress of {self.benchmark.name} is counted in {unit}=, not {given}")
+        if not progress[unit] > self._at:
+            raise TrainingLoopError(f"{unit}={progress[unit]:g} is no progress: the block began at {self._at:g}")
+        self._at = progress[unit]
+
+    def _position(self) -> dict[str, Scalar]:
+        return {self.benchmark.progress: int(self._at) if self._at == int(self._at) else self._at}
+
+    def _start_block(self) -> None:
+        name = self.benchmark.progress
+        if name != keys.EPOCH_NUM:
+            self._block = {name: self._position()[name]}
+        else:
+            first = int(self._at) + (1 if self.benchmark.unit == "epoch" else 0)
+            self._block = {keys.FIRST_EPOCH_NUM: first, keys.EPOCH_COUNT: self._interval}
+        self._log.start(keys.BLOCK_START, **self._block)
+
+    def _stop_block(self, progress: Mapping[str, float]) -> None:
+        if self._block is None:
+            raise TrainingLoopError("no block of training is open: call start() first; nothing was logged")
+        self._advance(progress)
+        name = self.benchmark.progress
+        at = self._block[keys.FIRST_EPOCH_NUM] if self.benchmark.unit == "epoch" else self._position()[name]
+        self._log.end(keys.BLOCK_STOP, **{keys.FIRST_EPOCH_NUM if name == keys.EPOCH_NUM else name: at})
+        self._block = None
+
+    def _log_quality(self, quality: float | dict[str, float]) -> None:
+        if isinstance(quality, dict) and not self.benchmark.parts_in_one_event:
+            for name, part in quality.items():
+                self._log.event(keys.EVAL_ACCURACY, part, **{keys.METRIC: name}, **self._position())
+            return
+        for key in (keys.EVAL_ACCURACY, *({"averaged_validation_loss"} & self._required)):
+            self._log.event(key, quality, **self._position())
+
+    def _tell(self) -> None:
+        """Warn of what the strict checks find wrong with the evaluations so far."""
+        self._evaluations += 1
+        due = self.ended or self._evaluations.bit_count() == 1  # after 1, 2, 4, 8 ...: it is on the clock
+        if self.path is None or not due:
+            return
+        for finding in check_record(read(self.path), self.rules):
+            if finding.rule in TOLD and finding.rule not in self._told:
+                self._told.add(finding.rule)
+                warnings.warn(f"{self.path}: {finding.rule}: {finding.message}", stacklevel=3)
+
+
+_entered: list[MLPerfRun] = []  # runs whose signals this process handles
+
+
+def _leave_signals_to_the_parent() -> None:
+    for run in tuple(_entered):
+        run._leave_signals()
+
+
+os.register_at_fork(after_in_child=_leave_signals_to_the_parent)
+
+
+def mlperf_run(benchmark: str, *, round: str, out: str | os.PathLike[str], **settings: Any) -> MLPerfRun:
+    """Return the run of `benchmark` by the rules of MLPerf Training's `round` ("6.1"), with its log in the new file
+    `out` and init_start logged; ranks other than 0 write nothing.
+
+    Args:
+        settings: by the log's keys what only the trainer knows, such as `submission_division`, `submission_org`, `seed`
+            and `global_batch_size`, the optimizer's and the learning rate's. Runs on other data give `dataset` and
+            `quality_target`.
+
+    Raises:
+        UsageError: unknown round, benchmark or setting; settings that are missing or that the round does not allow.
+        FileExistsError, FileNotFoundError: `out` exists, or its folder does not.
+    """
+    return MLPerfRun(benchmark, _round_named(round), Path(out) if _rank() == 0 else None, settings)
+
+
+def mlperf_preflight(benchmark: str, *, round: str, out: str | os.PathLike[str], **settings: Any) -> list[Finding]:
+    """Return what the strict checks find in the log of an imagined run with the arguments of `mlperf_run`: evaluated
+    twice, where the rules say, it reaches the target. Nothing is kept. Raises as `mlperf_run`."""
+    rules = _round_named(round)
+    if Path(out).exists():
+        raise ResultFileExists(errno.EEXIST, "result file exists and is never overwritten; choose another", str(out))
+    if not Path(out).absolute().parent.is_dir():
+        raise FileNotFoundError(errno.ENOENT, "folder of the result file does not exist; create it first", str(out))
+    now = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the checks below find the same
+        run = MLPerfRun(benchmark, rules, Path(folder, Path(out).name), settings, monotonic=lambda: now)
+        now += MINUTE
+        with run:
+            run.start()
+            for at, share in zip(_evaluation_points(run.benchmark, rules, settings), (0.9, 1.001), strict=False):
+                now += HOUR
+                run.evaluating(**{run.benchmark.unit: at})
+                now += MINUTE
+                run.evaluated(_quality(run, share), **{run.benchmark.unit: at})
+        return check_record(read(Path(folder, Path(out).name)), rules)
+
+
+def _evaluation_points(benchmark: BenchmarkRules, rules: Ruleset, settings: Mapping[str, Any]) -> Iterator[float]:
+    """Yield where the rules evaluate a run, from its first evaluation on."""
+    batch = settings[keys.GLOBAL_BATCH_SIZE]
+    points = next((rule.points for rule in _keys_of(benchmark, rules, settings) if rule.points), None)
+    interval = benchmark.evaluation_interval.at(batch) if benchmark.evaluation_interval else batch
+    if points is None:
+        return itertools.count(interval, interval)
+    return itertools.count(points.first(batch), points.every(batch) if points.every else interval)
+
+
+def _quality(run: MLPerfRun, share: float) -> float | dict[str, float]:
+    """Return the quality at `share` of the target; above 1 it reaches the target, in either direction."""
+    rules = run.benchmark
+    if rules.parts:
+        return {
+            name: part.target * (share if part.direction == ">=" else 1 / share) for name, part in rules.parts.items()
+        }
+    return run.target * (share if rules.direction == ">=" else 1 / share)
+
+
+def _round_named(name: str) -> Ruleset:
+    """Return the rules of the round "6.1", "v6.1" or "6.1.0"."""
+    known = {alias: rules for rules in RULESETS.values() for alias in (rules.name, rules.name.removesuffix(".0"))}
+    try:
+        return known[name.removeprefix("v")]
+    except KeyError:
+        rounds = ", ".join(rules.name.removesuffix(".0") for rules in RULESETS.values() if rules.benchmarks)
+        raise UsageError(f"there are no rules of a round {name!r}; known: {rounds}; no log was begun") from None
+
+
+def _benchmark_of(name: str, rules: Ruleset) -> BenchmarkRules:
+    if name not in rules.benchmarks:
+        near = nearest(name, rules.benchmarks)
+        known = ", ".join(rules.benchmarks)
+        raise UsageError(f"round {rules.name} has no benchmark {name!r};{near} known: {known}; no log was begun")
+    return rules.benchmarks[name]
+
+
+def _rank() -> int:
+    """Return the rank of this process, 0 outside of a distributed job."""
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        return int(distributed.get_rank())
+    return int(os.environ.get("RANK", "0"))
+
+
+def _keys_of(benchmark: BenchmarkRules, rules: Ruleset, settings: Mapping[str, Any]) -> list[RequiredKey]:
+    """Return the rules for the settings of a run, required or not, and for what it logs itself."""
+    required = rules.keys_of(benchmark.name, settings.get(keys.SUBMISSION_DIVISION), settings.get(keys.OPT_NAME))
+    asked = {rule.key for rule in required}
+    return [*(RequiredKey(key=key) for key in ALWAYS if key not in asked), *required]
+
+
+@lru_cache(maxsize=1)
+def _known() -> frozenset[str]:
+    """Return every setting that a round has rules for, and this project's."""
+    names = {*ALWAYS, *OPTIONAL}
+    for rules in RULESETS.values():
+        for benchmark in rules.benchmarks.values():
+            for optimizer in (None, *(benchmark.closed_optimizer_keys or ())):
+                for division in (keys.OPEN, keys.CLOSED):
+                    for rule in rules.keys_of(benchmark.name, division, optimizer):
+                        names |= {rule.key, rule.alternative or rule.key}
+    return frozenset(names - COURSE)
+
+
+def _require_settings(benchmark: BenchmarkRules, rules: Ruleset, settings: Mapping[str, Any]) -> None:
+    """Raise UsageError with all settings that are unknown, missing or not allowed."""
+    wrong = [f"{name} is no setting of a log.{nearest(name, _known())}" for name in settings if name not in _known()]
+    for rule in _keys_of(benchmark, rules, settings):
+        if rule.key in COURSE:
+            continue
+        if rule.key in settings:
+            wrong += _refusals(rule, settings)
+        elif LEAST[rule.occurrence] and rule.alternative not in settings:
+            wrong.append(f"{rule.key} is missing: {_meaning(rule)}")
+    for key in (keys.SEED, keys.GLOBAL_BATCH_SIZE):
+        if key in settings and (type(settings[key]) is not int or (key != keys.SEED and settings[key] < 1)):
+            wrong.append(f"{key} is {settings[key]!r}, not {MEANINGS[key]}, a whole number")
+    own_data = settings.get(keys.DATASET, benchmark.dataset) == benchmark.dataset
+    if not own_data and not is_number(settings.get(keys.QUALITY_TARGET)):
+        wrong.append(f"{keys.QUALITY_TARGET} is missing: the number to reach on other data than {benchmark.dataset}")
+    if wrong:
+        where = f"{benchmark.name} of round {rules.name}, {settings.get(keys.SUBMISSION_DIVISION, 'open')} division"
+        raise UsageError(f"{where}: no log was begun; give or correct these settings:\n" + "\n".join(wrong))
+
+
+def _meaning(rule: RequiredKey) -> str:
+    words = [MEANINGS[rule.key]] if rule.key in MEANINGS else []
+    words += [f"one of {', '.join(rule.vocabulary)}"] if rule.vocabulary else []
+    words += [constraint.words for constraint in rule.value]
+    return "; ".join(words) or "the run's own value"
+
+
+def _refusals(rule: RequiredKey, settings: Mapping[str, Any]) -> Iterator[str]:
+    value = settings[rule.key]
+    if rule.vocabulary and value not in rule.vocabulary:
+        yield f"{rule.key} is {value!r}, not {_meaning(rule)}"
+    elif rule.filled and value in ("", None):
+        yield f"{rule.key} is empty: {_meaning(rule)}"
+    for constraint in rule.value:
+        if not constraint.holds(value, settings.get):
+            yield f"{rule.key} is {value!r}; it must be {constraint.words}"

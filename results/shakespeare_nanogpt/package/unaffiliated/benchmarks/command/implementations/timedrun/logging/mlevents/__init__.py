@@ -1,0 +1,1 @@
+"""Write, read and check the events of MLPerf training logs, without torch."""

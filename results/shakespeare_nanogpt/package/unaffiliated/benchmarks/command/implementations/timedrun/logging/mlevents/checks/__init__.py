@@ -1,0 +1,1 @@
+"""Strict checks of logs and of sets of logs."""

@@ -1,0 +1,125 @@
+"""Check the quality of a run: the last evaluation reaches the target, and all values are plausible."""
+
+import math
+from collections.abc import Iterator
+from typing import Any, Final
+
+from mlevents import keys
+from mlevents.checks.check_context import CheckedRun
+from mlevents.evaluations import checkpoints, first_passing, progress_of
+from mlevents.event import Event, Finding, is_number, short
+from mlevents.rounds import BenchmarkRules
+
+LEAP: Final = 0.5  # of the target; successful runs of the published rounds gain 0.41 of it or less
+
+
+def target(run: CheckedRun) -> Iterator[Finding]:
+    """Report a last evaluation before run_stop that misses the target of the benchmark, or a demonstration's own."""
+    logged = run.record.last(keys.QUALITY_TARGET)
+    wanted: Any = run.benchmark.target if run.benchmark else None
+    if run.record.is_demonstration:
+        wanted = None if logged is None else logged.value
+        if not is_number(wanted):
+            message = "a demonstration must log its quality_target as a number"
+            yield run.finding("error", "quality-target", message, logged)
+            return
+    elif logged is not None and wanted is not None and logged.value != wanted:
+        message = f"quality_target is {short(logged.value)}, but the benchmark's target {wanted} was checked"
+        yield run.finding("warning", "quality-target", message, logged)
+    if wanted is None or run.benchmark is None:
+        return
+    evaluations = run.evaluations()
+    if not evaluations:
+        message = "no eval_accuracy between run_start and run_stop, so nothing shows that the target was reached"
+        yield run.finding("error", "target-reached", message, run.record.stopped)
+    elif run.evaluated_offline and first_passing(checkpoints(run.record.timed, run.benchmark), run.benchmark):
+        return  # `timed_region.stopped_at_checkpoint` judges whether it was trained in time
+    elif run.benchmark.parts and not run.record.is_demonstration:
+        yield from _parts(run, run.benchmark, evaluations)
+    elif not is_number(evaluations[-1].value) or not run.benchmark.reached(evaluations[-1].value, wanted):
+        relation = run.benchmark.direction.rstrip("=") if run.benchmark.target_excluded else run.benchmark.direction
+        message = f"the last eval_accuracy before run_stop is {short(evaluations[-1].value)}, not {relation} {wanted}"
+        yield run.finding("error", "target-reached", f"{message}, the target", evaluations[-1])
+    else:
+        yield from _reached(run, run.benchmark, evaluations, wanted)
+
+
+def _reached(run: CheckedRun, rules: BenchmarkRules, evaluations: list[Event], wanted: float) -> Iterator[Finding]:
+    """Report a target that was reached without training, or only by evaluating the same point again."""
+    last = evaluations[-1]
+    at = progress_of(last, rules)
+    if at == 0:
+        message = f"the target is reached at 0 {rules.unit}, without training"
+        yield run.finding("error", "target-reached", message, last)
+    missed = [e for e in evaluations[:-1] if is_number(e.value) and not rules.reached(e.value, wanted)]
+    counted = len({progress_of(event, rules) for event in evaluations}) > 1  # some logs say 1 at every evaluation
+    if missed and counted and at is not None and progress_of(missed[-1], rules) == at:
+        message = (
+            f"the target is reached only by a repeated evaluation at {at:g} {rules.unit}; the one before (line "
+            f"{missed[-1].line}) measured {short(missed[-1].value)}"
+        )
+        yield run.finding("warning", "evaluated-again", message, last)
+    if run.record.is_demonstration or run.record.own_rules:  # a small model may learn all between two evaluations
+        return
+    before = evaluations[-2].value if len(evaluations) > 1 else None
+    if is_number(before) and abs(last.value - before) > LEAP * wanted:
+        message = f"the quality goes from {short(before)} to {short(last.value)} at the last of {len(evaluations)} "
+        message += f"evaluations, by more than half of the target {wanted}; training does not make such a leap"
+        yield run.finding("warning", "quality-leap", message, last)
+
+
+def _parts(run: CheckedRun, rules: BenchmarkRules, evaluations: list[Event]) -> Iterator[Finding]:
+    """Report each part of a quality with parts whose last value misses its target."""
+    last: dict[str, tuple[Any, Event]] = {}
+    for event in evaluations:
+        for name, value in rules.quality_parts(event.value, event.metadata.get(keys.METRIC)).items():
+            last[name] = (value, event)
+    for name, part in rules.parts.items():
+        if name not in last:
+            message = f"no eval_accuracy between run_start and run_stop holds {name}, a part of the target"
+            yield run.finding("error", "target-reached", message, evaluations[-1])
+        elif not is_number(last[name][0]) or not part.reached(last[name][0]):
+            value, event = last[name]
+            relation = f"not {part.direction} the target {part.target}"
+            message = f"the last {name} before run_stop is {short(value)}, which is {relation}"
+            yield run.finding("error", "target-reached", message, event)
+
+
+def value_range(run: CheckedRun) -> Iterator[Finding]:
+    """Report eval_accuracy values that are not finite numbers, or exceed 1 where the target does not and higher is
+    better."""
+    rules = run.benchmark
+    if rules is not None and rules.parts:
+        return  # the required keys of the round bound each part
+    fraction = rules is not None and rules.direction == ">=" and rules.target <= 1
+    highest = 1.0 if fraction else math.inf  # a loss has no upper end
+    wrong = [e for e in run.record.all(keys.EVAL_ACCURACY) if not (is_number(e.value) and 0 <= e.value <= highest)]
+    if wrong:
+        value = wrong[0].value
+        hint = "; it looks like percent" if is_number(value) and 1 < value <= 100 else ""
+        more = f" ({len(wrong)} such events)" if len(wrong) > 1 else ""
+        message = f"eval_accuracy is {short(value)}, not a number from 0 to {highest:g}{hint}{more}"
+        yield run.finding("error", "quality-range", message, wrong[0])
+    perfect = [e for e in run.record.all(keys.EVAL_ACCURACY) if e.value == highest]
+    if perfect and not run.record.is_demonstration:
+        message = f"eval_accuracy is {short(perfect[0].value)}, a perfect score that no model of this benchmark has"
+        yield run.finding("warning", "quality-range", message, perfect[0])
+
+
+def evaluation_pairs(run: CheckedRun) -> Iterator[Finding]:
+    """Report values without an eval_start of their own in logs that have any eval_start."""
+    if run.record.first(keys.EVAL_START) is None:
+        return
+    begun, last = False, None
+    unmarked = []
+    for event in run.record.timed:
+        if event.key == keys.EVAL_START:
+            begun = True
+        elif event.key == keys.EVAL_ACCURACY:
+            at = progress_of(event, run.benchmark)
+            if not begun and (last is None or at != progress_of(last, run.benchmark)):
+                unmarked.append(event)
+            begun, last = False, event
+    if unmarked:
+        message = f"{len(unmarked)} of {len(run.evaluations())} eval_accuracy lack an eval_start of their own"
+        yield run.finding("warning", "evaluation-pairs", message, unmarked[0])

@@ -1,0 +1,172 @@
+"""Check a set of results: copies, repeated seeds, number of runs, runs of another configuration, convergence."""
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
+from typing import Any, Final
+
+from mlevents import keys
+from mlevents.checks.convergence import check_convergence
+from mlevents.checks.copies import candidate_pairs, copied, equal_quality, identical_logs
+from mlevents.event import Finding, listed, short
+from mlevents.rounds import Ruleset
+from mlevents.rounds.own_rules import in_force, own_rules_of
+from mlevents.run_status import failure
+from mlevents.summary import SHARED, RunSummary
+
+NAMED: Final = 12  # logs that a finding names
+
+
+def check_set(
+    summaries: Sequence[RunSummary], ruleset: str | Ruleset, described_division: str | None = None
+) -> list[Finding]:
+    """Return findings about `summaries` as one set of results. Raises ValueError for an unknown ruleset.
+
+    Args:
+        described_division: of the system description, if the set is in a package.
+    """
+    rules = in_force(ruleset, own_rules_of(summaries))
+    dropped = dropped_runs(summaries, rules)
+    scored = [run for run in summaries if run not in dropped]
+    return [
+        *_count(summaries, rules),
+        *(_dropped(run, why) for run, why in dropped.items()),
+        *(list(_mixed(scored)) or two_settings(scored)),
+        *_copies(summaries),
+        *_seeds(summaries),
+        *_one_start(summaries),
+        *check_convergence(summaries, rules, described_division),
+    ]
+
+
+def dropped_runs(summaries: Sequence[RunSummary], rules: Ruleset) -> dict[RunSummary, str]:
+    """Return the runs of a set that did not reach the target, with the reason, if a score may drop them.
+
+    "A single non-converging run may be treated as the slowest run and dropped" (training_rules.adoc, "Benchmark
+    Results"); more for benchmarks of which more runs are dropped. Empty for a demonstration or if too many failed.
+    """
+    benchmarks = in_force(rules, own_rules_of(summaries)).benchmarks
+    benchmark = next(filter(None, (benchmarks.get(run.benchmark or "") for run in summaries)), None)
+    if benchmark is None or any(run.is_demonstration for run in summaries):
+        return {}
+    logs = (run for run in summaries if run.events)  # a file that holds no log is no run
+    failed = {run: why for run in logs if (why := failure(run, rules.name)) is not None}
+    return failed if len(failed) <= benchmark.dropped else {}
+
+
+def _dropped(run: RunSummary, why: str) -> Finding:
+    message = f"{run.path.name} {why}; a score may drop it as the slowest run"
+    return Finding(level="warning", rule="run-dropped", message=message, path=str(run.path))
+
+
+def _count(runs: Sequence[RunSummary], rules: Ruleset) -> Iterator[Finding]:
+    benchmark = next(filter(None, (rules.benchmarks.get(run.benchmark or "") for run in runs)), None)
+    if benchmark is None or len(runs) == benchmark.runs:
+        return
+    count = f"{len(runs)} result{'s' if len(runs) > 1 else ''} found"
+    where = f" in {rules.round}" if rules.checker else ""
+    message = f"{count}; {benchmark.name} requires exactly {benchmark.runs}{where}"
+    if any(run.own_rules for run in runs):  # nobody else's rules: a comparison may have any number of runs
+        yield Finding(level="warning", rule="run-count", message=message)
+    elif not any(run.is_demonstration for run in runs):
+        yield Finding(level="error", rule="run-count", message=message)
+    elif len(runs) < benchmark.runs:
+        yield Finding(level="warning", rule="run-count", message=f"{message} (demonstrations may have fewer)")
+
+
+def _mixed(runs: Sequence[RunSummary]) -> Iterator[Finding]:
+    said = [run for run in runs if run.events]  # a file without events is reported by its own check
+    for position, key in enumerate(SHARED):
+        groups = _grouped(said, lambda run, position=position: _shown(run.shared[position][1]))  # type: ignore[misc]
+        if len(groups) > 1:
+            parts = "; ".join(f"{value} in {_names(group)}" for value, group in groups.items())
+            yield Finding(
+                level="error",
+                rule="one-configuration",
+                message=f"{key} differs within the set: {parts}",
+                path=str(min(groups.values(), key=len)[0].path),
+            )
+
+
+def two_settings(runs: Sequence[RunSummary], dropped: Collection[RunSummary] = ()) -> Iterator[Finding]:
+    """Yield a finding if batch size or hyper-parameters differ between the runs of a set.
+
+    Args:
+        dropped: those of `runs` that a score may drop; the finding says which they are.
+    """
+    differing: list[str] = []
+    others: dict[RunSummary, None] = {}
+    settings = [{**run.hyperparameters, keys.GLOBAL_BATCH_SIZE: run.global_batch_size} for run in runs]
+    for key in sorted({key for setting in settings for key in setting}):
+        groups: dict[Any, list[RunSummary]] = defaultdict(list)
+        for run, setting in zip(runs, settings, strict=True):
+            if isinstance(setting.get(key), int | float | str):
+                groups[setting[key]].append(run)
+        if len(groups) > 1:
+            (value, most), *rest = sorted(groups.items(), key=lambda item: -len(item[1]))
+            parts = [f"{short(value)} in {len(most)} logs"]
+            parts += [f"{short(value)} in {_names(some)}" for value, some in rest]
+            differing.append(f"{key} is {', '.join(parts)}")
+            others |= dict.fromkeys(run for _, some in rest for run in some)
+    if differing:
+        message = "; ".join(differing)
+        if left_out := [run for run in others if run in dropped]:
+            message += f". {_names(left_out)} did not reach the target and may be dropped from the score"
+        yield Finding(level="warning", rule="two-settings", message=message, path=str(next(iter(others)).path))
+
+
+def _shown(value: object) -> str:
+    """Return `value` as text, 1.0 like 1."""
+    return short(int(value) if isinstance(value, float) and value.is_integer() else value, 200)
+
+
+def _copies(runs: Sequence[RunSummary]) -> Iterator[Finding]:
+    groups = identical_logs(runs)
+    for group in groups:
+        if len(group) > 1:
+            message = f"{_names(group)} are identical files; a result counts once"
+            yield Finding(level="error", rule="copied-log", message=message, path=str(group[1].path))
+    for first, second in candidate_pairs([group[0] for group in groups]):
+        names, path = _names([first, second]), str(second.path)
+        if how := copied(first, second):
+            yield Finding(level="error", rule="copied-log", message=f"{names} {how}", path=path)
+        elif how := equal_quality(first, second):
+            yield Finding(level="warning", rule="copied-log", message=f"{names} {how}", path=path)
+
+
+def _seeds(runs: Sequence[RunSummary]) -> Iterator[Finding]:
+    meaning = "runs of a set are repetitions with different seeds"
+    for seed, group in _grouped([run for run in runs if run.seeds], lambda run: run.seed).items():
+        if len(group) > 1:
+            message = f"seed {short(seed)} is used by {_names(group)}; {meaning}"
+            yield Finding(level="error", rule="repeated-seed", message=message, path=str(group[1].path))
+    users: dict[int, list[RunSummary]] = {}
+    for run in runs:
+        for seed in set(run.seeds):
+            users.setdefault(seed, []).append(run)
+    for seed, group in users.items():
+        if len(group) > 1 and len({run.seed for run in group}) == len(group):
+            message = f"seed {short(seed)} is among the seeds of {_names(group)}; {meaning}"
+            yield Finding(level="warning", rule="repeated-seed", message=message, path=str(group[1].path))
+
+
+def _one_start(runs: Sequence[RunSummary]) -> Iterator[Finding]:
+    """Yield an error for three or more runs that started in the same millisecond, which is no chance."""
+    started = [run for run in runs if run.started_ms is not None]
+    for start, group in _grouped(started, lambda run: run.started_ms).items():
+        if len(group) > 2:
+            message = f"{_names(group)} have their run_start in one millisecond ({start:.0f}); runs of a set do not"
+            yield Finding(level="error", rule="same-start", message=message, path=str(group[1].path))
+
+
+def _grouped(runs: Sequence[RunSummary], of: Callable[[RunSummary], Hashable]) -> dict[Hashable, list[RunSummary]]:
+    groups: dict[Hashable, list[RunSummary]] = {}
+    for run in runs:
+        groups.setdefault(of(run), []).append(run)
+    return groups
+
+
+def _names(runs: Sequence[RunSummary]) -> str:
+    """Return file names if they are distinct, else whole paths; the first `NAMED` of many."""
+    names = [run.path.name for run in runs]
+    names = names if len(set(names)) == len(names) else [str(run.path) for run in runs]
+    return listed(names, NAMED)

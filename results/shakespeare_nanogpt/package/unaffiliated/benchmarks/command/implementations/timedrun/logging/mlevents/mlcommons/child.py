@@ -1,0 +1,125 @@
+"""Child process in which MLCommons' tools run: one job after another, with one line of JSON as the answer to each.
+
+It is started as a file and imports nothing of mlevents; `python child.py JOBS FIRST` runs JOBS from FIRST on.
+"""
+
+import contextlib
+import copy
+import importlib
+import io
+import json
+import logging
+import math
+import os
+import runpy
+import sys
+import traceback
+import types
+import warnings
+from typing import Any, Final, TextIO
+
+LINES_KEPT: Final = 200  # of a tool's stdout
+
+
+class _Recorder(logging.Handler):
+    """Log handler that keeps records as [level, message]."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.entries: list[list[str]] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.entries.append([record.levelname, record.getMessage()])
+
+    def warn(self, message: Warning | str, category: type[Warning], *place: object, **rest: object) -> None:
+        """Replace warnings.showwarning: keep the tools' own warnings, drop those of libraries."""
+        if category is UserWarning:
+            self.entries.append(["WARNING", str(message)])
+
+
+def _scored(folder: str, ruleset: str) -> list[str]:
+    """Return the benchmarks of the one system in `folder` that the result summarizer computes a score of."""
+    from mlperf_logging.benchmark_meta import get_allowed_benchmarks
+
+    summarizer: Any = importlib.import_module("mlperf_logging.result_summarizer.result_summarizer")
+    rows = summarizer.summarize_results(folder, "training", ruleset)[0].to_dict("records")
+    benchmarks = get_allowed_benchmarks("training", ruleset)
+    return [name for row in rows for name in benchmarks if row[name] is not None and math.isfinite(row[name])]
+
+
+def _forget() -> None:
+    """Empty the compliance checker's queue of rule files: it is global, and an aborted check leaves some in it."""
+    checker = sys.modules.get("mlperf_logging.compliance_checker.mlp_compliance")
+    if checker is not None:
+        checker.enqueued_configs.clear()
+
+
+def _keep_rule_files() -> None:
+    """Parse each rule file once: parsing YAML in Python takes most of the time of a check."""
+    try:
+        checker: Any = importlib.import_module("mlperf_logging.compliance_checker.mlp_compliance")
+    except ImportError:
+        return  # reported by the tools themselves
+    original = checker.yaml
+    kept: dict[str, Any] = {}
+
+    def load(stream: TextIO, Loader: Any) -> Any:
+        text = stream.read()
+        if text not in kept:
+            kept[text] = original.load(text, Loader=Loader)
+        return copy.deepcopy(kept[text])
+
+    checker.yaml = types.SimpleNamespace(**{**vars(original), "load": load})
+
+
+def answer(job: dict[str, Any]) -> dict[str, Any]:
+    """Run one job. `raised` is the last line of a traceback; `missing` means that it was a failed import or memory."""
+    values: dict[str, Any] = {"exit": 0, "raised": None, "missing": False, "scored": []}
+    recorder, printed, errors = _Recorder(), io.StringIO(), io.StringIO()
+    root = logging.getLogger()
+    root.handlers[:] = [recorder]
+    root.setLevel(logging.INFO)
+    sys.argv = [f"mlperf_logging.{job['tool']}", *job["arguments"]]
+    warnings.showwarning = recorder.warn
+    try:
+        with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(errors):
+            if job["tool"] == "result_summarizer":
+                values["scored"] = _scored(*job["arguments"])
+            else:
+                runpy.run_module(f"mlperf_logging.{job['tool']}", run_name="__main__", alter_sys=True)
+    except SystemExit as stop:
+        values["exit"] = stop.code
+    except (ImportError, MemoryError) as error:
+        values["missing"], values["raised"] = True, _last_line(error)
+    except Exception as error:
+        values["raised"] = _last_line(error)
+    finally:
+        _forget()
+    values["log"] = recorder.entries
+    values["printed"] = printed.getvalue().splitlines()[-LINES_KEPT:]
+    values["errors"] = errors.getvalue().splitlines()[-1:]
+    return values
+
+
+def _last_line(error: BaseException) -> str:
+    return traceback.format_exception_only(error)[-1].strip()
+
+
+def main() -> None:
+    """Write the answers to the original stdout; what the tools print goes to stderr."""
+    with open(sys.argv[1], encoding="utf-8") as file:
+        request = json.load(file)
+    first = int(sys.argv[2])
+    answers = os.dup(1)
+    os.dup2(2, 1)
+    if request["source"] is not None:
+        sys.path.insert(0, request["source"])
+    _keep_rule_files()
+    for job in request["jobs"][first:]:
+        line = json.dumps(answer(job)).encode() + b"\n"
+        while line:
+            line = line[os.write(answers, line) :]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,134 @@
+"""Run MLCommons' package checker and result summarizer on a copy of an organization's folder."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from mlevents.mlcommons.messages import rule_file_values, too_long, unsafe
+from mlevents.mlcommons.process import Answer, Job, Workplace
+from mlevents.mlcommons.verdict import (
+    OfficialVerdict,
+    RepairError,
+    concerning,
+    judged,
+    no_copy,
+    repaired,
+    unable,
+    with_own_round,
+    without_run,
+)
+
+PARTS: Final = ("systems", "results", "benchmarks")  # all that the package checker looks at
+PACKAGE_SECONDS: Final = 600.0
+TOOL: Final = "package_checker"
+
+
+def check_package(folder: Path, ruleset: str) -> OfficialVerdict:
+    """Return the package checker's verdict on an organization's folder, and what the result summarizer does not score.
+
+    `folder` holds systems/ and results/; nothing is written to it. Links out of it, and a log that would make the
+    checker execute a file, fail it without a run.
+
+    Raises:
+        FileNotFoundError: `folder` is not a folder.
+    """
+    if not folder.is_dir():
+        raise FileNotFoundError(f"{folder} is not a folder; a package is a folder with systems/ and results/")
+    if reason := unable(ruleset):
+        return without_run("not run", TOOL, ruleset, [reason])
+    try:
+        return _check(folder, ruleset)
+    except shutil.Error as error:  # lists (source, target, reason) of every file
+        return without_run("not run", TOOL, ruleset, [f"a file could not be copied: {error.args[0][0][2]}"])
+    except OSError as error:
+        return without_run("not run", TOOL, ruleset, [no_copy(error)])
+
+
+def _check(folder: Path, ruleset: str) -> OfficialVerdict:
+    with Workplace() as place:
+        refused = _copy(folder, place.copy)
+        logs = [path for path in sorted(place.copy.glob("results/*/*/result_*.txt")) if path.is_file()]
+        names = {str(path.relative_to(place.copy)): rule_file_values(path) for path in logs}
+        refused += [complaint for path, log in names.items() for complaint in unsafe(log, path)]
+        if refused:
+            return without_run("fail", TOOL, ruleset, refused, place)
+        if long := [reason for path in logs if (reason := too_long(path, str(path)))]:
+            return without_run("not run", TOOL, ruleset, long, place)
+        defects = list(
+            {defect.repair: defect for log in names.values() for defect in concerning(ruleset, log)}.values()
+        )
+        again = None
+        if defects:  # a second copy, since the tools write into it
+            again = shutil.copytree(place.copy, place.new_folder("again"), symlinks=True, dirs_exist_ok=True)
+        today = _ask(place, place.copy, ruleset)
+        if again is None or today.verdict != "fail":
+            return today
+        try:
+            return with_own_round(today, _ask(place, again, ruleset, repaired(place, defects)), defects)
+        except RepairError as error:
+            return with_own_round(today, error, defects)
+
+
+def _copy(folder: Path, copy: Path) -> list[str]:
+    """Copy the folders that the tools read; return complaints about links out of the package. Raises OSError."""
+    refused: list[str] = []
+
+    def left_out(parent: str, names: list[str]) -> set[str]:
+        paths = {name: Path(parent, name) for name in names}
+        # Reading a pipe or a device would block forever; files outside of a package are not part of it.
+        outward = {name for name, path in paths.items() if path.is_symlink() and _leads_out(path, folder)}
+        refused.extend(f"{paths[name].relative_to(folder)} is a link that leads out of the package" for name in outward)
+        return outward | {n for n, p in paths.items() if not (p.is_symlink() or p.is_file() or p.is_dir())}
+
+    parts = [part for part in PARTS if (folder / part).is_dir()]
+    outward = left_out(str(folder), parts)
+    for part in parts:
+        if part not in outward:
+            shutil.copytree(folder / part, copy / part, symlinks=True, ignore=left_out, copy_function=shutil.copyfile)
+    for parent, _, _ in os.walk(copy):
+        os.chmod(parent, 0o700)  # the original may be read-only, and the tools write here
+    return refused
+
+
+def _leads_out(link: Path, folder: Path) -> bool:
+    """Return True if `link` ends outside of `folder`, or would in a copy of it (absolute links), or nowhere."""
+    try:
+        return os.path.isabs(os.readlink(link)) or not link.resolve(strict=True).is_relative_to(folder.resolve())
+    except (OSError, RuntimeError):  # nowhere, or a loop of links (OSError since Python 3.13)
+        return True
+
+
+def _ask(place: Workplace, copy: Path, ruleset: str, source: Path | None = None) -> OfficialVerdict:
+    """Run the package checker on `copy`, then the summarizer on each system alone, since one system may abort it."""
+    jobs = [Job(TOOL, (str(copy), "training", ruleset, "--log_output", os.devnull), PACKAGE_SECONDS)]
+    systems = sorted(path for path in copy.glob("results/*") if path.is_dir())
+    for system in systems:
+        alone = place.new_folder("alone")
+        (alone / "results").mkdir()
+        (alone / "results" / system.name).symlink_to(system)
+        (alone / "systems").symlink_to(copy / "systems")
+        jobs.append(Job("result_summarizer", (str(alone), ruleset), PACKAGE_SECONDS))
+    answer, *summaries = place.run(jobs, source)
+    verdict = judged(TOOL, ruleset, answer, place, copy)
+    messages = list(verdict.messages)
+    for system, summary in zip(systems, summaries, strict=True):
+        messages += [place.plain(message, copy) for message in _unscored(system, summary)]
+    return replace(verdict, messages=tuple(dict.fromkeys(messages)))
+
+
+def _unscored(system: Path, summary: Answer) -> Iterator[str]:
+    """Yield the reasons why the summarizer computes no score for a folder of results."""
+    benchmarks = sorted(path.name for path in system.iterdir() if path.is_dir())
+    missing = [name for name in benchmarks if name not in summary.scored]
+    if not missing:
+        return
+    reasons = [line.strip() for line in summary.printed if line.startswith(("CRITICAL ERROR", "ERROR"))]
+    if summary.raised is not None:
+        reasons.append(f"it was aborted: {summary.raised}")
+    if summary.unanswered is not None:
+        reasons.append(summary.unanswered)
+    because = f": {'; '.join(dict.fromkeys(reasons))}" if reasons else ""
+    yield f"result_summarizer computes no score for {', '.join(missing)} of {system.name}{because}"

@@ -1,0 +1,148 @@
+"""Check that logs agree with their folder, system description and organization, and that none is included twice.
+
+No tool of MLCommons compares them (mlcommons/logging issues 241, 254 and 387).
+"""
+
+import os
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from mlevents import keys
+from mlevents.checks.copies import candidate_pairs, copied, identical_logs
+from mlevents.event import MARK, Finding, Level, short
+from mlevents.package_checker.files import shown
+from mlevents.package_checker.system_description import SystemDescription
+from mlevents.summary import RunSummary
+from mlevents.terminal_escape import printable
+
+# Meanings of the words of both vocabularies in all rounds; "available" was used for two of them.
+STATUS_MEANING: Final = {
+    "cloud": {"cloud"},
+    "available cloud": {"cloud"},
+    "onprem": {"onprem"},
+    "on-premise": {"onprem"},
+    "available on-premise": {"onprem"},
+    "available on premise": {"onprem"},
+    "available": {"cloud", "onprem"},
+    "preview": {"preview"},
+    "research": {"research"},
+    "rdi": {"research"},
+    "research, development, or internal (rdi)": {"research"},
+}
+
+
+def check_logs(
+    root: Path,
+    system: str,
+    benchmark: str,
+    logs: Sequence[RunSummary],
+    description: SystemDescription | None,
+    systems: frozenset[str],
+) -> Iterator[Finding]:
+    """Yield findings about the logs of results/`system`/`benchmark` below `root`, one for each value that disagrees.
+
+    Args:
+        systems: every system id of the submission.
+    """
+    organization = os.path.basename(os.path.realpath(root))
+    disagreeing: dict[Disagreement, list[RunSummary]] = defaultdict(list)
+    for log in logs:
+        for disagreement in _with_folders(log, organization, system, benchmark, systems):
+            disagreeing[disagreement].append(log)
+        if description is not None and description.readable:
+            for disagreement in _with_description(log, description, printable(f"systems/{system}.json")):
+                disagreeing[disagreement].append(log)
+    for (key, level, rule, message), members in disagreeing.items():
+        more = f" (also in {len(members) - 1} more logs)" if len(members) > 1 else ""
+        first = members[0].path
+        line = line_of(first, key)
+        yield Finding(level=level, rule=rule, message=f"{key} {message}{more}", line=line, path=shown(first))
+
+
+Disagreement = tuple[str, Level, str, str]  # key, level, rule, message
+
+
+def _with_folders(
+    log: RunSummary, organization: str, system: str, benchmark: str, systems: frozenset[str]
+) -> Iterator[Disagreement]:
+    """Yield each value that disagrees with the folders the log is in."""
+    if log.benchmark not in (None, benchmark):
+        message = f"is {short(log.benchmark)}, but the log is scored as its folder's benchmark, {short(benchmark)}"
+        yield keys.SUBMISSION_BENCHMARK, "error", "benchmark-agrees", message
+    if log.organization is not None and not same_name(log.organization, organization):
+        # A warning: the folder may have been renamed when the submission was unpacked.
+        message = f"is {short(log.organization)}, but the submission's folder is {short(organization)}"
+        yield keys.SUBMISSION_ORG, "warning", "organization-agrees", message
+    if log.platform is None or same_name(log.platform, system):
+        return
+    if log.platform in systems:
+        message = f"is {short(log.platform)}, another system of this submission; the log is in the folder of"
+        yield keys.SUBMISSION_PLATFORM, "error", "platform-agrees", f"{message} {short(system)}"
+    else:
+        message = f"is {short(log.platform)}, but the folder is {short(system)}; use one name for a system"
+        yield keys.SUBMISSION_PLATFORM, "warning", "platform-agrees", message
+
+
+def _with_description(log: RunSummary, description: SystemDescription, place: str) -> Iterator[Disagreement]:
+    """Yield each value that disagrees with the system description at `place`."""
+    submitter, division, status = (description.text(key) for key in ("submitter", "division", "status"))
+    if log.organization is not None and submitter is not None and not same_name(log.organization, submitter):
+        message = f"is {short(log.organization)}, but the submitter in {place} is {short(submitter)}; use one name"
+        yield keys.SUBMISSION_ORG, "error", "organization-agrees", message
+    if log.division is not None and division is not None and log.division.lower() != division.lower():
+        message = f"is {short(log.division)}, but {place} says {short(division)}, which selects MLCommons' checks"
+        yield keys.SUBMISSION_DIVISION, "error", "division-agrees", message
+    if log.submission_status is not None and not same_status(log.submission_status, status):
+        message = f"is {short(log.submission_status)}, but the status in {place} is {short(status)}; they must agree"
+        yield keys.SUBMISSION_STATUS, "error", "status-agrees", message
+
+
+def check_copies(logs: Iterable[RunSummary], root: Path) -> Iterator[Finding]:
+    """Yield findings about logs that are in two folders of a submission, unchanged or edited; `check_set` compares
+    within a folder."""
+    groups = identical_logs(logs)
+    for first, *others in groups:
+        for log in others:
+            if log.path.parent != first.path.parent:
+                message = f"is identical to {_place(first, root)}; a result counts once"
+                yield Finding(level="error", rule="copied-log", message=message, path=shown(log.path))
+    for first, second in candidate_pairs([group[0] for group in groups]):
+        if first.path.parent != second.path.parent and (how := copied(first, second)):
+            message = f"{_place(first, root)} and this log {how}; a result counts once"
+            yield Finding(level="error", rule="copied-log", message=message, path=shown(second.path))
+
+
+def line_of(path: Path, key: str) -> int | None:
+    """Return the line of the last record of `key` in the log at `path`, or None."""
+    record = re.compile(rb'"key"\s*:\s*"' + re.escape(key.encode()) + b'"')
+    last = None
+    try:
+        with open(path, "rb") as file:
+            for number, line in enumerate(file, start=1):
+                if MARK.encode() in line and record.search(line):
+                    last = number
+    except OSError:
+        return None
+    return last
+
+
+def same_name(first: str, second: str) -> bool:
+    """Return True if two names differ at most in case, spaces and punctuation, which folder names often lack."""
+    return _letters(first) == _letters(second)
+
+
+def same_status(logged: str, described: str | None) -> bool:
+    """Return True if a log's submission_status can mean the description's status; unknown words agree with all."""
+    meanings = STATUS_MEANING.get(logged.lower()), STATUS_MEANING.get((described or "").lower())
+    return None in meanings or bool((meanings[0] or set()) & (meanings[1] or set()))
+
+
+def _letters(name: str) -> str:
+    return "".join(character for character in name.casefold() if character.isalnum()) or name
+
+
+def _place(log: RunSummary, root: Path) -> str:
+    return shown(log.path.relative_to(root) if log.path.is_relative_to(root) else log.path)

@@ -1,0 +1,153 @@
+"""Check results/<system>/<benchmark>: names, number and status of the result files, and power readings."""
+
+import os
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from mlevents import keys
+from mlevents.event import Finding
+from mlevents.package_checker.files import Listing
+from mlevents.record import natural
+from mlevents.rounds import BenchmarkRules
+from mlevents.summary import RunSummary
+
+POWER: Final = "power"
+
+
+@dataclass(frozen=True)
+class ResultSet:
+    """Results of one benchmark on one system; `files` are its result_*.txt in natural order."""
+
+    system: str
+    benchmark: str
+    folder: Path
+    files: tuple[Path, ...]
+
+    @property
+    def place(self) -> str:
+        """The folder relative to the submission."""
+        return f"results/{self.system}/{self.benchmark}"
+
+
+def sets_in(listing: Listing) -> list[ResultSet]:
+    """Return every results/<system>/<benchmark> of `listing`, sorted."""
+    items = []
+    for system in listing.folders("results"):
+        for benchmark in listing.folders(system.place):
+            names = [entry.name for entry in listing.files(benchmark.place) if is_result(entry.name)]
+            files = tuple(listing.root / benchmark.place / name for name in sorted(names, key=natural))
+            items.append(ResultSet(system.name, benchmark.name, listing.root / benchmark.place, files))
+    return items
+
+
+def is_result(name: str) -> bool:
+    """Return True if MLCommons' tools take a file of this name for a result."""
+    return re.fullmatch(r"result_.*\.txt", name, re.DOTALL) is not None
+
+
+def check_results(
+    listing: Listing, results: ResultSet, read: Sequence[RunSummary], rules: BenchmarkRules | None
+) -> Iterator[Finding]:
+    """Yield findings about the number of results, their names, files that are not logs, and failed runs.
+
+    Args:
+        read: the logs among them that could be read.
+        rules: of the benchmark; None if unknown, so that nothing is counted.
+    """
+    demonstration = any(summary.is_demonstration for summary in read)
+    if not results.files:
+        yield listing.finding("error", "results-missing", "no result_N.txt, so the set has no results", results.place)
+        return
+    if rules is not None and len(results.files) != rules.runs:
+        count = f"{len(results.files)} result{'s' if len(results.files) > 1 else ''} found"
+        message = f"{count}; {rules.name} requires exactly {rules.runs}"
+        if not demonstration:
+            yield listing.finding("error", "run-count", message, results.place)
+        elif len(results.files) < rules.runs:
+            yield listing.finding("warning", "run-count", f"{message} (demonstrations may have fewer)", results.place)
+    numbers = []
+    for file in results.files:
+        number = re.fullmatch(r"result_(?:.*_)?([0-9]{1,18})\.txt", file.name, re.DOTALL)
+        if number:
+            numbers.append(int(number[1]))
+        else:
+            message = "not named result_N.txt with a number; MLCommons' checker accepts any name, reviewers do not"
+            yield listing.finding("warning", "result-name", message, f"{results.place}/{file.name}")
+    plain = len(numbers) == len(results.files) and all(
+        re.fullmatch(r"result_[0-9]+\.txt", file.name) for file in results.files
+    )
+    if plain and max(numbers) - min(numbers) >= len(set(numbers)):
+        absent = sorted(set(range(min(numbers), min(max(numbers), min(numbers) + 1000))) - set(numbers))
+        message = (
+            f"missing number {', '.join(map(str, absent[:8]))}; runs must not be selected by their times, so explain "
+            "in the README why it is missing"
+        )
+        yield listing.finding("warning", "result-numbering", message, results.place)
+    status = {os.path.abspath(summary.path): summary.status for summary in read if summary.events}
+    for file in results.files:
+        if os.path.abspath(file) not in status:
+            message = "named like a result, but not a readable MLPerf log"
+            yield listing.finding("error", "result-no-log", message, f"{results.place}/{file.name}")
+    if rules is not None and not demonstration:
+        failed = [file.name for file in results.files if status.get(os.path.abspath(file)) != keys.SUCCESS]
+        if len(failed) > rules.dropped:
+            message = (
+                f"{len(failed)} of {len(results.files)} runs failed ({', '.join(failed[:8])}), but at most "
+                f"{rules.dropped} may, so the set has no score; MLCommons' checker ignores it"
+            )
+            yield listing.finding("error", "runs-failed", message, results.place)
+
+
+def check_power_folder(listing: Listing, place: str, results: Sequence[str]) -> Iterator[Finding]:
+    """Yield findings unless every result has a folder, with the same number of files, numbered from 0.
+
+    power_measurement.adoc and submission_rules.adoc, "Training"; power_checker.py of mlperf-logging.
+
+    Args:
+        place: the folder of the results, relative to the submission.
+        results: names of the result files without suffix.
+    """
+    power = f"{place}/{POWER}"
+    folders = {entry.name: entry.place for entry in listing.folders(power)}
+    counts: dict[str, tuple[int, int]] = {}
+    for name in results:
+        if name not in folders:
+            message = f"no folder {name} for {name}.txt; MLCommons' summary aborts unless each run has one"
+            yield listing.finding("error", "power-folder", message, power)
+        else:
+            nodes, switches = (_numbers(listing, folders[name], kind) for kind in ("node", "sw"))
+            counts[name] = len(nodes), len(switches)
+            for kind, numbers in (("node", nodes), ("sw", switches)):
+                if sorted(numbers) != list(range(len(numbers))):
+                    message = f"its files {kind}_N.txt are numbered {sorted(numbers)}, not 0 to {len(numbers) - 1}"
+                    yield listing.finding("error", "power-files", message, folders[name])
+            if not nodes:
+                yield listing.finding("error", "power-files", "no node_0.txt, so no readings", folders[name])
+    if counts:
+        usual = Counter(counts.values()).most_common(1)[0][0]
+        for name, count in counts.items():
+            if count != usual:
+                message = (
+                    f"{count[0]} node and {count[1]} switch files, but {usual[0]} and {usual[1]} in the other runs; "
+                    "all runs of a system have the same nodes"
+                )
+                yield listing.finding("error", "power-files", message, folders[name])
+    for entry in listing.inside(power):
+        if entry.name not in results:
+            message = "belongs to no result; power readings are in a folder named like the result"
+            yield listing.finding("warning", "unknown-file", message, entry.place)
+    for folder in counts:
+        for entry in listing.inside(folders[folder]):
+            if entry.kind != "file" or not re.fullmatch(r"(node|sw)_[0-9]{1,9}\.txt", entry.name):
+                message = "not a power reading; only node_N.txt and sw_N.txt belong here"
+                unparsed = entry.name.startswith(("node", "sw"))  # int() of what follows the last "_" fails
+                yield listing.finding("error" if unparsed else "warning", "power-files", message, entry.place)
+
+
+def _numbers(listing: Listing, place: str, kind: str) -> list[int]:
+    names = (re.fullmatch(rf"{kind}_([0-9]{{1,9}})\.txt", entry.name) for entry in listing.files(place))
+    return [int(name[1]) for name in names if name]

@@ -1,0 +1,289 @@
+"""Check a whole submission folder <ORG>/{systems,results,benchmarks} against MLPerf's rules."""
+
+import difflib
+import os
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Final
+
+from mlevents import keys
+from mlevents.checks.convergence import convergence
+from mlevents.checks.log_check import usual_ruleset
+from mlevents.event import Finding, Level, short
+from mlevents.package_checker.files import Listing, check_files, check_manifest, list_folder
+from mlevents.package_checker.log_agreement import check_copies, check_logs
+from mlevents.package_checker.result_folders import (
+    POWER,
+    ResultSet,
+    check_power_folder,
+    check_results,
+    is_result,
+    sets_in,
+)
+from mlevents.package_checker.source import check_documents, check_manifest_source, check_source
+from mlevents.package_checker.system_description import SystemDescription, description_findings, read_description
+from mlevents.package_checker.throughput import check_throughput
+from mlevents.package_checker.tool_files import (
+    PARAMETERS,
+    PRIVATE_ID,
+    SCALING,
+    check_parameters,
+    check_private_id,
+    check_scaling,
+)
+from mlevents.rounds import NO_RULES, RULESETS, Ruleset, default_ruleset, own_rules
+from mlevents.rounds import ruleset as find_ruleset
+from mlevents.summary import RunSummary
+
+DEEPEST_SUBMISSION: Final = 3  # levels below a path: rounds, round, division
+MOST_ALIKE: Final = 100  # findings of one level and rule that are kept
+TOP: Final = ("systems", "results", "benchmarks")
+
+
+def submission_folders(path: Path) -> list[Path]:
+    """Return the submission folders at `path` or up to three levels below it, sorted; links below `path` are not
+    followed.
+
+    A submission folder holds results/, and systems/ or benchmarks/<benchmark>/implementations/.
+    """
+    paths: list[Path] = []
+    waiting = [(path, 0)]
+    while waiting:
+        folder, level = waiting.pop()
+        inside = _folders_in(folder)
+        if "results" in inside and ("systems" in inside or "benchmarks" in inside and _has_implementations(folder)):
+            paths.append(folder)
+        elif level < DEEPEST_SUBMISSION:
+            waiting.extend((folder / name, level + 1) for name in inside if not name.startswith("."))
+    return sorted(paths)
+
+
+def check_tree(folder: Path, summaries: Mapping[Path, RunSummary], ruleset: str | None) -> list[Finding]:
+    """Return all findings about the submission in `folder` as a whole, without those of single logs and sets.
+
+    Args:
+        summaries: the logs by path; every result_*.txt that is a readable log must be there.
+        ruleset: such as "2.0.0"; None: each benchmark's default, as neither logs nor descriptions name their round.
+
+    Raises:
+        ValueError: unknown ruleset. Nothing is raised on the folder's content.
+    """
+    rules = None if ruleset is None else find_ruleset(ruleset)
+    listing = list_folder(folder)
+    if listing.cut:  # what is said to be missing may be among the other entries
+        return check_files(listing)
+    of_path = {os.path.abspath(path): summary for path, summary in summaries.items()}
+    sets = sets_in(listing)
+    logs = {
+        result_set.place: [of_path[name] for file in result_set.files if (name := os.path.abspath(file)) in of_path]
+        for result_set in sets
+    }
+    described = {
+        entry.name.removesuffix(".json"): read_description(listing.root / entry.place)
+        for entry in listing.inside("systems")
+        if entry.name.endswith(".json") and entry.kind == "file"
+    }
+    first = {
+        result_set.benchmark: log
+        for result_set in reversed(sets)
+        for log in logs[result_set.place]
+        if log.benchmark == result_set.benchmark
+    }
+    known = {
+        result_set.benchmark: _rules_of(result_set.benchmark, rules, first.get(result_set.benchmark))
+        for result_set in sets
+    }
+    findings = [*check_files(listing), *_top(listing), *_systems(listing, described, sets)]
+    for name, system in described.items():
+        asked = [known[result_set.benchmark] for result_set in sets if result_set.system == name]
+        each = [known_rules for known_rules in asked if known_rules is not None] or [
+            rules or next(iter(RULESETS.values()))
+        ]
+        findings += dict.fromkeys(
+            finding for rules_of_set in each for finding in description_findings(system, rules_of_set)
+        )
+    findings += _system_folders(listing, described)
+    systems = frozenset({result_set.system for result_set in sets} | set(described))
+    for result_set in sets:
+        of_benchmark = known[result_set.benchmark]
+        read = logs[result_set.place]
+        description = described.get(result_set.system)
+        findings += _benchmark_folder(listing, result_set, of_benchmark, rules)
+        benchmark_rules = of_benchmark.benchmarks.get(result_set.benchmark) if of_benchmark else None
+        findings += check_results(listing, result_set, read, benchmark_rules)
+        findings += _tool_files(listing, result_set, read, description, of_benchmark)
+        findings += check_logs(listing.root, result_set.system, result_set.benchmark, read, description, systems)
+        if description is not None and benchmark_rules is not None:
+            findings += check_throughput(read, description, benchmark_rules)
+    findings += check_copies(chain.from_iterable(logs.values()), listing.root)
+    findings += check_documents(listing)
+    findings += check_source(
+        listing, {name: [result_set.system for result_set in sets if result_set.benchmark == name] for name in known}
+    )
+    findings += check_manifest_source(listing)
+    root = os.path.abspath(listing.root)
+    digests = {os.path.relpath(path, root).replace(os.sep, "/"): value.sha256 for path, value in of_path.items()}
+    return _bounded([*findings, *check_manifest(listing, digests)])
+
+
+def _bounded(findings: Sequence[Finding]) -> list[Finding]:
+    """Return the first `MOST_ALIKE` findings of each level and rule, and the number of the others."""
+    kept: list[Finding] = []
+    seen: Counter[tuple[Level, str]] = Counter()
+    for finding in findings:
+        seen[finding.level, finding.rule] += 1
+        if seen[finding.level, finding.rule] <= MOST_ALIKE:
+            kept.append(finding)
+    for (level, rule), count in seen.items():
+        if count > MOST_ALIKE:
+            kept.append(Finding(level=level, rule=rule, message=f"and {count - MOST_ALIKE} more of these, not shown"))
+    return kept
+
+
+def _folders_in(folder: Path) -> list[str]:
+    try:
+        with os.scandir(folder) as scan:
+            return sorted((item.name for item in scan if item.is_dir(follow_symlinks=False)), reverse=True)
+    except OSError:
+        return []
+
+
+def _has_implementations(folder: Path) -> bool:
+    benchmarks = folder / "benchmarks"
+    return any("implementations" in _folders_in(benchmarks / name) for name in _folders_in(benchmarks)[:100])
+
+
+def _rules_of(benchmark: str, rules: Ruleset | None, log: RunSummary | None) -> Ruleset | None:
+    """Return the rules for a benchmark's folder, by default those of its `log`; None if no round has the benchmark."""
+    own = log.own_rules if log else None
+    if rules is not None:
+        return own_rules.in_force(rules, own)
+    try:
+        return own_rules.in_force(usual_ruleset(log) if log else default_ruleset(benchmark), own)
+    except ValueError:
+        return next((rules for rules in reversed(RULESETS.values()) if benchmark in _names_known(rules)), None)
+
+
+def _names_known(rules: Ruleset) -> set[str]:
+    """Return the benchmarks of a round: those with rules here, and those that its logs may name."""
+    words = {word for key in rules.required if key.key == keys.SUBMISSION_BENCHMARK for word in key.vocabulary or ()}
+    return words | set(rules.benchmarks)
+
+
+def _top(listing: Listing) -> Iterator[Finding]:
+    """Yield findings about the top-level folders."""
+    there = {entry.name: entry.kind for entry in listing.inside("")}
+    for name in ("systems", "results"):
+        if there.get(name) != "folder":
+            message = f"no folder {name}/, without which MLCommons' tools abort or find nothing"
+            yield listing.finding("error", "tree-layout", message)
+        elif listing.children.get(name) == ():
+            yield listing.finding("error", "tree-layout", "empty, so there is nothing to submit", name)
+    for entry in listing.inside(""):
+        if entry.name == PARAMETERS and entry.kind == "file":
+            yield from check_parameters(listing, entry.place)
+        elif entry.kind == "folder" and entry.name not in TOP and entry.name.lower() in TOP:
+            message = f"is not read by any tool: rename it to {entry.name.lower()}/"
+            yield listing.finding("error", "tree-layout", message, entry.place)
+
+
+def _systems(
+    listing: Listing, described: Mapping[str, SystemDescription], sets: Sequence[ResultSet]
+) -> Iterator[Finding]:
+    """Yield findings unless systems/ and results/ name the same systems, each once."""
+    with_results = {result_set.system for result_set in sets if result_set.files}
+    for entry in listing.folders("results"):
+        if entry.name not in described:
+            close = difflib.get_close_matches(entry.name, described, n=1)
+            hint = f" (there is {close[0]}.json)" if close else ""
+            message = f"systems/{entry.name}.json is missing{hint}; MLCommons' package checker aborts without it"
+            yield listing.finding("error", "system-without-description", message, entry.place)
+    for name in sorted(set(described) - with_results):
+        message = f"results/{name} has no result; a submission describes measured systems only: remove the description"
+        yield listing.finding("warning", "system-without-results", message, f"systems/{name}.json")
+    for entry in listing.inside("systems"):
+        if not (entry.kind == "file" and entry.name.endswith(".json")) and entry.kind not in ("link", "other"):
+            message = "not a system description (<system>.json), so no tool reads it; remove it"
+            yield listing.finding("warning", "unknown-file", message, entry.place)
+    shown_as: dict[str, str] = {}
+    for name, system in described.items():
+        title = system.text("system_name")
+        other = shown_as.setdefault(title, name) if title else name
+        if other != name:
+            message = f"system_name {short(title)} is also that of systems/{other}.json; tables show both as one"
+            yield system.finding("warning", "system-name", message, "system_name")
+
+
+def _system_folders(listing: Listing, described: Mapping[str, SystemDescription]) -> Iterator[Finding]:
+    """Yield findings about what is in results/ and results/<system>/ besides benchmarks' folders."""
+    for entry in listing.files("results"):
+        yield _unknown(listing, entry.place, "results/ has one folder per system")
+    for system in listing.folders("results"):
+        for entry in listing.files(system.place):
+            if entry.name == PARAMETERS:
+                description = described.get(system.name)
+                yield from check_parameters(listing, entry.place, description.text("division") if description else None)
+            elif entry.name == PRIVATE_ID:
+                yield check_private_id(listing, entry.place)
+            else:
+                yield _unknown(listing, entry.place, "a system's folder has one folder per benchmark")
+        if not listing.folders(system.place):
+            message = "no folder of a benchmark, so no results"
+            yield listing.finding("error", "results-missing", message, system.place)
+
+
+def _unknown(listing: Listing, place: str, reason: str) -> Finding:
+    return listing.finding("warning", "unknown-file", f"no tool reads it: {reason}; remove it", place)
+
+
+def _benchmark_folder(
+    listing: Listing, results: ResultSet, ruleset: Ruleset | None, asked: Ruleset | None
+) -> Iterator[Finding]:
+    """Yield findings unless the folder is named as a benchmark of the round."""
+    if ruleset is NO_RULES:
+        return  # reported for each log
+    if ruleset is not None and results.benchmark in _names_known(ruleset):
+        if results.benchmark not in ruleset.benchmarks:
+            message = (
+                f"number of results and target of {results.benchmark} in {ruleset.round} are unknown, so not checked"
+            )
+            yield listing.finding("note", "benchmark-folder", message, results.place)
+        return
+    rounds = [asked] if asked else list(RULESETS.values())
+    names = sorted({name for rules in rounds for name in _names_known(rules)})
+    close = difflib.get_close_matches(results.benchmark, names, n=1)
+    hint = f" (did you mean {close[0]}?)" if close else f" (known: {', '.join(names)})"
+    where = f"ruleset {asked.name}" if asked else "any known round"
+    message = (
+        f"{short(results.benchmark)} is not a benchmark of {where}{hint}; MLCommons' package checker skips such a "
+        "folder and passes the package, and its summary aborts"
+    )
+    yield listing.finding("error", "benchmark-folder", message, results.place)
+
+
+def _tool_files(
+    listing: Listing,
+    results: ResultSet,
+    read: Sequence[RunSummary],
+    description: SystemDescription | None,
+    rules: Ruleset | None,
+) -> Iterator[Finding]:
+    """Yield findings about everything in a folder of results that is not a result."""
+    logged = next((summary.division for summary in read if summary.division), None)
+    division = (description.text("division") if description else None) or logged
+    for entry in listing.inside(results.place):
+        if entry.kind in ("link", "other") or entry.kind == "file" and is_result(entry.name):
+            continue
+        if entry.name == SCALING and entry.kind == "file":
+            yield from check_scaling(listing, entry.place, division, convergence(read, rules) if rules else None)
+        elif entry.name == PARAMETERS and entry.kind == "file":
+            yield from check_parameters(listing, entry.place, division)
+        elif entry.name == PRIVATE_ID and entry.kind == "file":
+            yield check_private_id(listing, entry.place)
+        elif entry.name == POWER and entry.kind == "folder":
+            names = [file.name.removesuffix(".txt") for file in results.files]
+            yield from check_power_folder(listing, results.place, names)
+        else:
+            yield _unknown(listing, entry.place, "results are files result_N.txt")

@@ -1,0 +1,379 @@
+"""Write result files: one MLPerf log per run, one whole line per event, always ended by run_stop."""
+
+import ctypes
+import errno
+import hashlib
+import math
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Any, Final, Self, TypeAlias
+
+from mlevents import keys
+from mlevents.event import ENDS, MARK, STARTS
+from mlevents.log_rollback import NotResumable, Rollback, roll_back
+
+Scalar: TypeAlias = "str | int | float | bool | None | Sequence[Scalar] | Mapping[str, Scalar]"
+
+# Scores and resumed runs depend on these, so they must survive a crash of the machine, not only of the process.
+SYNCED: Final = frozenset(
+    {keys.INIT_STOP, keys.RUN_START, keys.RUN_STOP, keys.EVAL_ACCURACY, keys.BLOCK_START, keys.BLOCK_STOP}
+)
+ROOM: Final = 1 << 20  # bytes reserved for a log, and again when they are used up; today's benchmarks write far less
+PAGE: Final = 4096  # bytes; Linux may truncate the write of a killed process at a multiple of it
+LINE: Final = 1024  # bytes of the longest line that never crosses a page; events have 150 to 400
+DEEPEST: Final = 16  # levels of nested lists and dicts in a value; a cycle always exceeds it
+LONGEST_REASON: Final = 400  # characters
+FALLOC_FL_KEEP_SIZE: Final = 0x01  # linux/falloc.h: reserve blocks beyond the end, keep the size
+UNSUPPORTED: Final = frozenset({errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL, errno.ENODEV})
+CLOSING_SECONDS: Final = 5.0  # how long close() waits for a thread that hangs in a write
+
+__all__ = ["EventOrderError", "NotResumable", "ResultFileExists", "ResultFileGone", "RunLog", "Scalar", "Rollback"]
+
+
+class ResultFileExists(FileExistsError):
+    """The result file exists. Results are never overwritten or appended to."""
+
+
+class ResultFileGone(OSError):
+    """The open result file was deleted, moved or replaced, so that its events would be lost."""
+
+    def __init__(self, path: object) -> None:
+        message = "result file was deleted, moved or replaced during the run; run aborted, start it again"
+        super().__init__(errno.ENOENT, message, str(path))
+
+    def __str__(self) -> str:
+        return f"{self.filename}: {self.strerror}"
+
+
+class EventOrderError(RuntimeError):
+    """An event that contradicts the log so far, such as a second run_start."""
+
+
+class RunLog:
+    """Writer of the MLPerf log of one run; with `path` None it only validates events (ranks other than 0).
+
+    Lines have the format of mlperf_logging's MLLogger, byte for byte, except that a line is padded with blanks where
+    the next one might cross a page of the file. Invalid values raise before anything is written, and every line of up
+    to LINE bytes is one write that is either complete or absent, even if the process is killed. Thread-safe. Disk space
+    is reserved on creation, so that a disk that fills up later does not prevent run_stop.
+
+    Args:
+        path: the new file `result_N.txt`; its folder must exist.
+        clock: seconds since 1970.
+        durable: flush clock events to disk before the call returns; False only for logs that are not results.
+        started: run_start was logged before; for ranks that write nothing and resume a run.
+
+    Raises:
+        ResultFileExists: the file exists.
+        FileNotFoundError: its folder does not exist.
+        OSError: no disk space for a log; no file is left.
+        ResultFileGone: on events of the clock, of blocks and of evaluations, if the file is no longer there; only
+            `close` then still writes run_stop, for whoever moved the file.
+    """
+
+    def __init__(
+        self,
+        path: Path | None,
+        *,
+        clock: Callable[[], float] = time.time,
+        durable: bool = True,
+        started: bool = False,
+    ) -> None:
+        self.path = path
+        self.clock = clock
+        """Source of event times, seconds since 1970."""
+        self._durable = durable
+        self._names: dict[str, str] = {}
+        self._descriptor: int | None = None
+        self._place = None if path is None else os.path.abspath(path)
+        self.started = started
+        """True if run_start was logged."""
+        self.stopped = False
+        """True if run_stop was logged; nothing can follow it."""
+        self._closed = False
+        self._lock = threading.RLock()
+        self._size = self._reserved = 0
+        self._digest = hashlib.sha256()
+        self.rollback: Rollback | None = None
+        """What rolling back removed from a resumed log."""
+        if path is None:
+            return
+        try:
+            self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
+        except FileExistsError:
+            raise ResultFileExists(
+                errno.EEXIST,
+                "result file exists and is never overwritten; choose another number or move it away",
+                str(path),
+            ) from None
+        except FileNotFoundError:
+            raise FileNotFoundError(
+                errno.ENOENT, "folder of the result file does not exist; create it first", str(path)
+            ) from None
+        if durable:
+            try:
+                self._reserve()
+            except OSError as error:
+                os.close(self._descriptor)
+                os.unlink(path)
+                raise OSError(
+                    error.errno,
+                    f"no disk space for a log of {ROOM >> 20} MiB ({error.strerror}); free some space",
+                    str(path),
+                ) from None
+
+    @classmethod
+    def resume(
+        cls, path: Path, *, size: int, sha256: str, keep_in: Path, clock: Callable[[], float] = time.time
+    ) -> Self:
+        """Open the log of an interrupted run to continue after its first `size` bytes, as `mark` returned them.
+
+        The log may end anywhere, in the middle of a line too; it is copied to the folder `keep_in` and rolled back
+        first. Raises as `roll_back` does.
+        """
+        log = cls(None, clock=clock, started=True)
+        log.rollback, prefix = roll_back(path, size=size, sha256=sha256, keep_in=keep_in, now=clock())
+        log.path, log._place = path, os.path.abspath(path)
+        log._descriptor = os.open(path, os.O_WRONLY | os.O_APPEND)
+        log._size, log._digest = len(prefix), hashlib.sha256(prefix)
+        log._reserve_if_it_can()
+        return log
+
+    @property
+    def is_gone(self) -> bool:
+        """True if the open file was deleted, moved or replaced."""
+        with self._lock:
+            if self._descriptor is None or self._place is None:
+                return False
+            try:
+                own, there = os.fstat(self._descriptor), os.stat(self._place)
+            except OSError as error:  # other errors do not mean that the file is gone
+                return error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ESTALE)
+            # Some network file systems change inode numbers: a different file has a different size, too.
+            return own.st_nlink == 0 or (not os.path.samestat(own, there) and there.st_size != self._size)
+
+    def event(self, key: str, value: Scalar = None, **metadata: Scalar) -> None:
+        """Log a point in time. Raises TypeError or ValueError (invalid value), EventOrderError (wrong order)."""
+        self._log(keys.POINT_IN_TIME, key, value, metadata)
+
+    def start(self, key: str, value: Scalar = None, **metadata: Scalar) -> None:
+        """Log the start of an interval (run_start, block_start ...). Raises as `event` does."""
+        self._log(keys.INTERVAL_START, key, value, metadata)
+
+    def end(self, key: str, value: Scalar = None, **metadata: Scalar) -> None:
+        """Log the end of an interval; run_stop needs the status "success" or "aborted". Raises as `event` does."""
+        self._log(keys.INTERVAL_END, key, value, metadata)
+
+    def mark(self) -> dict[str, Any]:
+        """Flush the log to disk and return its size in bytes and SHA-256, the arguments of `resume`."""
+        with self._lock:
+            if self._descriptor is not None:
+                os.fsync(self._descriptor)
+            return {"size": self._size, "sha256": self._digest.hexdigest()}
+
+    def close(self, status: str = "aborted", reason: str | None = None, **metadata: Scalar) -> None:
+        """Close the file; log run_stop with `status`, `reason` and `metadata` first unless it was logged.
+
+        May be called repeatedly and from any thread. Raises TimeoutError if another thread hangs in a write; the
+        process can end nevertheless."""
+        if not self._lock.acquire(timeout=CLOSING_SECONDS):
+            raise TimeoutError(f"{self.path}: a write to the log hangs; run_stop was not logged")
+        try:
+            if self._closed:
+                return
+            if not self.stopped:
+                ending: dict[str, Scalar] = {keys.STATUS: status}
+                if reason is not None:
+                    ending["reason"] = loggable(reason)
+                # Also for a run that failed before run_start: its log has a run_stop and no time.
+                self._log(keys.INTERVAL_END, keys.RUN_STOP, None, ending | metadata, closing=True)
+        finally:
+            self._closed = True
+            if self._descriptor is not None:
+                descriptor, self._descriptor = self._descriptor, None
+                release(descriptor)
+                os.close(descriptor)
+            self._lock.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.close(reason="the log was closed without run_stop")
+        else:
+            self.close(reason=f"{kind.__name__}: {error}".rstrip(": "))
+
+    def _log(
+        self, event_type: str, key: str, value: Scalar, metadata: dict[str, Scalar], *, closing: bool = False
+    ) -> None:
+        with self._lock:  # taken before the event's time, so that times never decrease from line to line
+            line = self._line(event_type, key, value, metadata)
+            self._check_order(key, metadata, closing)
+            if key in SYNCED and not closing and self.is_gone:
+                raise ResultFileGone(self.path)
+            self._write(self._filled(line), key)
+            self.started = self.started or key == keys.RUN_START
+            self.stopped = self.stopped or key == keys.RUN_STOP
+
+    def _line(self, event_type: str, key: str, value: Scalar, metadata: dict[str, Scalar]) -> bytes:
+        if not isinstance(key, str) or not key:
+            raise TypeError(f"event key must be a non-empty string, not {key!r}; nothing was logged")
+        for method, marks, expected in (("start", STARTS, keys.INTERVAL_START), ("end", ENDS, keys.INTERVAL_END)):
+            if key in marks and event_type != expected:
+                raise ValueError(f"{key} marks the {method} of an interval: log it with {method}(); nothing was logged")
+        for name in ("file", "lineno"):
+            if name in metadata:
+                raise ValueError(f"metadata {name!r} of {key} is reserved for the caller; nothing was logged")
+        require_loggable(key, f"event key {key!r}")
+        require_loggable(value, f"value of {key}")
+        require_loggable(metadata, f"metadata of {key}")
+        time_ms = int(self.clock() * 1e3)
+        where = self._caller()
+        # Imported here because it imports numpy, which reading logs does not need.
+        from mlperf_logging.mllog import constants, mllog
+
+        encoded: str = mllog._encode_log(
+            constants.DEFAULT_NAMESPACE, time_ms, event_type, key, value, {**where, **metadata}
+        )
+        return (encoded + "\n").encode("ascii")
+
+    def _check_order(self, key: str, metadata: Mapping[str, Scalar], closing: bool) -> None:
+        if self._closed:
+            raise EventOrderError(f"{key} after the log was closed; nothing was logged")
+        if self.stopped:
+            again = "a second run_stop" if key == keys.RUN_STOP else f"{key} after run_stop"
+            raise EventOrderError(f"{again}: run_stop is the last event; nothing was logged")
+        if key == keys.RUN_START and self.started:
+            raise EventOrderError("a second run_start: the clock starts once; nothing was logged")
+        if key == keys.RUN_STOP:
+            if not self.started and not closing:
+                raise EventOrderError("run_stop before run_start; nothing was logged")
+            if metadata.get(keys.STATUS) not in (keys.SUCCESS, keys.ABORTED):
+                raise ValueError(
+                    f"run_stop needs metadata {keys.STATUS} {keys.SUCCESS!r} or {keys.ABORTED!r}, "
+                    f"not {metadata.get(keys.STATUS)!r}; nothing was logged"
+                )
+
+    def _filled(self, line: bytes) -> bytes:
+        """Return `line`, padded to the end of the file's page if the next line might not fit into the page."""
+        room = -(self._size + len(line)) % PAGE
+        return line[:-1] + b" " * room + b"\n" if room < LINE else line
+
+    def _write(self, line: bytes, key: str) -> None:
+        if self._descriptor is None:
+            return
+        try:
+            written = os.write(self._descriptor, line)
+        except OSError as error:
+            raise OSError(error.errno, f"event {key} was not logged ({error.strerror})", str(self.path)) from error
+        if written != len(line):
+            os.ftruncate(self._descriptor, self._size)  # a partial record would make the next one unreadable
+            raise OSError(errno.ENOSPC, f"disk full: event {key} was written in part and removed again", str(self.path))
+        self._size += written
+        self._digest.update(line)
+        if self._durable and self._size + ROOM // 2 > self._reserved:
+            self._reserve_if_it_can()
+        if self._durable and key in SYNCED:
+            os.fsync(self._descriptor)
+
+    def _reserve(self) -> None:
+        assert self._descriptor is not None
+        reserve(self._descriptor, self._size, ROOM)
+        self._reserved = self._size + ROOM
+
+    def _reserve_if_it_can(self) -> None:
+        try:
+            self._reserve()
+        except OSError:
+            # The rest of the reserved space takes the next events, and run_stop; tried again half of ROOM later.
+            self._reserved = self._size + ROOM
+
+    def _caller(self) -> dict[str, Scalar]:
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None and frame.f_code.co_filename == __file__:
+            frame = frame.f_back
+        if frame is None:
+            return {"file": "", "lineno": 0}
+        filename = frame.f_code.co_filename
+        if filename not in self._names:
+            self._names[filename] = _relative(filename)
+        return {"file": self._names[filename], "lineno": frame.f_lineno}
+
+
+def _relative(filename: str) -> str:
+    """Return `filename` relative to the folder of its package; never an absolute path."""
+    absolute = Path(os.path.abspath(filename))
+    top = absolute.parent
+    while (top / "__init__.py").is_file():
+        top = top.parent
+    return absolute.relative_to(top).as_posix()
+
+
+def require_loggable(value: object, what: str, depth: int = 0) -> None:
+    """Raise TypeError or ValueError, naming `what`, unless every reader of MLPerf logs reads `value` back unchanged."""
+    if depth > DEEPEST:
+        raise ValueError(f"{what} is nested more than {DEEPEST} deep; nothing was logged")
+    if value is None or isinstance(value, bool | int):
+        if isinstance(value, int) and abs(value) >= 2**63:
+            raise ValueError(f"{what} is an integer that exceeds 64 bits; nothing was logged")
+    elif isinstance(value, float):
+        if not math.isfinite(value):
+            raise ValueError(f"{what} is {value!r}, which JSON cannot represent; nothing was logged")
+    elif isinstance(value, str):
+        if MARK in value:
+            raise ValueError(f"{what} contains {MARK!r}, at which readers split records; nothing was logged")
+        if any("\ud800" <= character <= "\udfff" for character in value):
+            raise ValueError(f"{what} is not valid Unicode text: {value!r}; nothing was logged")
+    elif isinstance(value, list | tuple):
+        for index, item in enumerate(value):
+            require_loggable(item, f"{what}, item {index},", depth + 1)
+    elif isinstance(value, dict):
+        for name, item in value.items():
+            if not isinstance(name, str):
+                raise TypeError(f"{what} has the key {name!r}, which is not a string; nothing was logged")
+            require_loggable(name, f"{what}, name {name!r},", depth + 1)
+            require_loggable(item, f"{what}, {name!r},", depth + 1)
+    else:
+        raise TypeError(
+            f"{what} is {type(value).__module__}.{type(value).__qualname__}, not a string, number, bool, None, "
+            "list or dict; convert it (a tensor with .item()); nothing was logged"
+        )
+
+
+def loggable(text: str) -> str:
+    """Return `text` truncated and escaped so that it can always be logged; used for the reason of a failure."""
+    return text.encode("ascii", "backslashreplace").decode("ascii").replace(MARK, "::: MLLOG")[:LONGEST_REASON]
+
+
+def reserve(descriptor: int, offset: int, count: int) -> None:
+    """Reserve `count` bytes from `offset` on (man 2 fallocate), where the file system supports it, so that a disk that
+    fills up later does not stop the run.
+
+    Raises:
+        OSError: not enough disk space or quota (ENOSPC, EDQUOT), or the file is not writable.
+    """
+    function = getattr(ctypes.CDLL(None, use_errno=True), "fallocate", None)
+    if function is None:
+        return
+    function.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
+    while function(descriptor, FALLOC_FL_KEEP_SIZE, offset, count):
+        number = ctypes.get_errno()
+        if number in UNSUPPORTED:
+            return
+        if number != errno.EINTR:
+            raise OSError(number, os.strerror(number))
+
+
+def release(descriptor: int) -> None:
+    """Release what was reserved beyond the end of the file. A file system that keeps it is not an error."""
+    with suppress(OSError):
+        os.ftruncate(descriptor, os.fstat(descriptor).st_size)

@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# Create or complete the virtual environment .venv with all that the demo needs; with the argument `dev`, also what the
+# tests need. Does nothing if it is complete, or if TIMEDRUN_INSTALLED is set, as in our container image.
+set -euo pipefail
+if [ -n "${TIMEDRUN_INSTALLED:-}" ]; then exit 0; fi
+cd "$(dirname "$0")/.."
+extras="train,digits,vision,language,report,explorer${1:+,$1}"
+stamp=".venv/installed${1:+_$1}"
+if [ -f "$stamp" ] && [ "$stamp" -nt pyproject.toml ] && [ "$stamp" -nt constraints.txt ]; then exit 0; fi
+"${PYTHON:-python3}" -m venv .venv
+.venv/bin/python -m pip install --quiet --constraint constraints.txt torch
+.venv/bin/python -m pip install --quiet --constraint constraints.txt --editable ".[$extras]"
+.venv/bin/python -c 'import torchvision' 2>/dev/null || echo "scripts/setup.sh: torchvision is of another torch;" \
+    "timm and Trainers cannot be imported, nothing else needs it; '.venv/bin/timedrun doctor' says how to mend it" >&2
+touch "$stamp"

@@ -1,0 +1,230 @@
+"""Profile of a config: where the time of its run goes, what the bottleneck is, and what a method can gain at most."""
+
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import torch
+from torch.autograd import DeviceType  # type: ignore[attr-defined]
+
+from judging.comparison.composition import COMPUTING
+from judging.comparison.extrapolation import over_schedule
+from judging.ground.errors import TimedrunError
+from timedrun.analysis.profiled_run import PositionTimes, ProfiledRun, StepPlan, profiled
+from timedrun.analysis.step_timer import METHOD, PARTS
+from timedrun.benchmark import Benchmark
+from timedrun.config import RunConfig
+from timedrun.methods import NoOpModel
+
+EVALUATION: Final = "evaluation"
+IDLE_DEVICE: Final = 0.5
+"""Share of a step in which a GPU runs no kernel, above which the host is the bottleneck."""
+
+
+class Part(NamedTuple):
+    """A part of a whole run."""
+
+    seconds: float
+    share: float
+    """Of the time of the run."""
+
+    @property
+    def bound(self) -> float:
+        """Return the speed-up of the run if this part took no time (Amdahl's law)."""
+        return 1 / (1 - self.share) if self.share < 1 else float("inf")
+
+
+class DeviceUse(NamedTuple):
+    """Shares of a GPU's traced time."""
+
+    busy: float
+    """At least one kernel or copy runs."""
+    copying: float
+    """A copy from the host runs, whatever else does."""
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Times of a config's steps at positions of its schedule, and of one evaluation."""
+
+    positions: Sequence[PositionTimes]
+    steps: int
+    """Of the whole schedule."""
+    evaluations: int
+    evaluation_seconds: float | None
+    """None: not measured."""
+    device: torch.device
+    use: Sequence[DeviceUse] = ()
+    """At each position; empty on a CPU."""
+    without_model: float | None = None
+    """Seconds of a step of loader, methods and loop, with one scalar in place of the model, in the middle of the
+    schedule."""
+    without_model_reason: str = ""
+    """Why that was not measured."""
+
+    @cached_property
+    def step_seconds(self) -> list[float]:
+        """Seconds of a step that was not divided, at each position: the median of its chunks' means."""
+        return [statistics.median(map(statistics.fmean, at.plain)) for at in self.positions]
+
+    @cached_property
+    def overheads(self) -> list[float]:
+        """Ratio of divided to plain steps, of each pair of chunks taken one after the other, less 1."""
+        return [
+            statistics.fmean(timed) / statistics.fmean(plain) - 1
+            for at in self.positions
+            for plain, timed in zip(at.plain, at.timed, strict=True)
+        ]
+
+    @cached_property
+    def part_seconds(self) -> list[dict[str, float]]:
+        """Seconds of each part of a step at each position: shares of the divided steps, of the time of plain ones."""
+        items = []
+        for at, whole in zip(self.positions, self.step_seconds, strict=True):
+            names = dict.fromkeys([*PARTS, *sorted({name for step in at.parts for name in step})])
+            sums = {name: sum(step.get(name, 0.0) for step in at.parts) for name in names}
+            total = sum(sums.values())
+            items.append({name: whole * seconds / total for name, seconds in sums.items()})
+        return items
+
+    @property
+    def training_seconds(self) -> float:
+        """Return the estimated time of all steps of the schedule."""
+        return self.steps * over_schedule([at.progress for at in self.positions], self.step_seconds)
+
+    @property
+    def run_seconds(self) -> float:
+        """Return the estimated time of the whole schedule with its evaluations."""
+        return self.training_seconds + self.evaluations * (self.evaluation_seconds or 0.0)
+
+    @cached_property
+    def parts(self) -> dict[str, Part]:
+        """Each part of the whole schedule by its name, evaluations included."""
+        progress = [at.progress for at in self.positions]
+        names = dict.fromkeys(name for parts in self.part_seconds for name in parts)
+        seconds = {
+            name: self.steps * over_schedule(progress, [parts.get(name, 0.0) for parts in self.part_seconds])
+            for name in names
+        }
+        if self.evaluation_seconds is not None:
+            seconds[EVALUATION] = self.evaluations * self.evaluation_seconds
+        return {name: Part(value, value / self.run_seconds) for name, value in seconds.items()}
+
+    @property
+    def bottleneck(self) -> tuple[str, Part]:
+        """Return the largest of the resources that the run takes: computing, loading, each method, ... On a GPU that
+        mostly idles in its steps, computing is "host"."""
+        computing = sum(self.parts[name].seconds for name in COMPUTING)
+        resources = {name: part for name, part in self.parts.items() if name not in COMPUTING}
+        resources = {"computing": Part(computing, computing / self.run_seconds), **resources}
+        name, part = max(resources.items(), key=lambda item: item[1].seconds)
+        idle = 1 - statistics.fmean(use.busy for use in self.use) if self.use else 0.0
+        return ("host" if name == "computing" and idle > IDLE_DEVICE else name), part
+
+    def as_values(self) -> dict[str, Any]:
+        name, part = self.bottleneck
+        return {
+            "positions": [
+                {
+                    "progress": at.progress,
+                    "first_step": at.first_step,
+                    "input": at.input,
+                    "seconds_per_step": seconds,
+                    "seconds_of_steps": at.plain,
+                    "parts": parts,
+                    "loader_threads": at.background,
+                    "processor_cores": at.cores,
+                    "waited_for_a_core": at.waited,
+                    "device": self.use[number]._asdict() if self.use else None,
+                }
+                for number, (at, seconds, parts) in enumerate(
+                    zip(self.positions, self.step_seconds, self.part_seconds, strict=True)
+                )
+            ],
+            "evaluation_seconds": self.evaluation_seconds,
+            "schedule": {
+                "steps": self.steps,
+                "evaluations": self.evaluations,
+                "training_seconds": self.training_seconds,
+                "seconds": self.run_seconds,
+                "parts": {name: {**part._asdict(), "bound": part.bound} for name, part in self.parts.items()},
+            },
+            "bottleneck": {"name": name, "share": part.share, "bound": part.bound},
+            "without_model": {"seconds_per_step": self.without_model, "reason": self.without_model_reason},
+            "overhead": {"median": statistics.median(self.overheads), "all": self.overheads},
+        }
+
+
+def device_use(kernels: Iterable[tuple[str, float, float]]) -> DeviceUse:
+    """Return the use of a GPU from the (name, begin, end) of what ran on it."""
+    spans = sorted((begin, end, name) for name, begin, end in kernels)
+    if not spans:
+        return DeviceUse(0.0, 0.0)
+    span = max(end for _, end, _ in spans) - spans[0][0]
+    copies = [(begin, end) for begin, end, name in spans if name.startswith("Memcpy HtoD")]
+    return DeviceUse(_covered((begin, end) for begin, end, _ in spans) / span, _covered(copies) / span)
+
+
+def _covered(intervals: Iterable[tuple[float, float]]) -> float:
+    """Return the length of the union of `intervals`, which are sorted by their begin."""
+    covered, last = 0.0, float("-inf")
+    for begin, end in intervals:
+        covered += max(0.0, end - max(begin, last))
+        last = max(last, end)
+    return covered
+
+
+def profile(
+    benchmark: Benchmark,
+    config: RunConfig,
+    plan: StepPlan,
+    *,
+    data_folder: Path | None = None,
+    trace: Path | None = None,
+    shown: bool = False,
+) -> Profile:
+    """Measure the steps of `config` at the positions of `plan`; write torch.profiler's Chrome trace of some steps in
+    the middle of the schedule to `trace`."""
+    on_gpu = config.device != "cpu" and torch.cuda.is_available()
+    plan = replace(plan, traced=on_gpu or trace is not None)
+    run = profiled(benchmark, config, plan, data_folder=data_folder, shown=shown)
+    if trace is not None and (recorded := run.found[len(run.found) // 2].trace) is not None:
+        recorded.export_chrome_trace(str(trace))
+    without_model, reason = _without_model(benchmark, config, plan, data_folder)
+    return Profile(
+        run.found,
+        run.total_steps,
+        run.evaluations,
+        run.evaluation_seconds,
+        run.ranks.device,
+        use=[device_use(_kernels(at.trace)) for at in run.found if at.trace is not None] if on_gpu else [],
+        without_model=without_model,
+        without_model_reason=reason,
+    )
+
+
+def _kernels(trace: torch.profiler.profile) -> Iterable[tuple[str, float, float]]:
+    """Return kernels and copies of a trace; ranges that it shows on the device are neither."""
+    for event in trace.events() or ():  # type: ignore[no-untyped-call]
+        name = event.name
+        if event.device_type == DeviceType.CUDA and name not in PARTS and not name.startswith(METHOD):
+            yield name, event.time_range.start, event.time_range.end
+
+
+def _without_model(
+    benchmark: Benchmark, config: RunConfig, plan: StepPlan, data_folder: Path | None
+) -> tuple[float | None, str]:
+    """Return the seconds of a step without a model, or why they were not measured."""
+    own = any(isinstance(method, NoOpModel) for method in config.methods)
+    if own or "methods" not in benchmark.spec.supports:
+        return None, "it is the config's own model" if own else "the benchmark has no methods"
+    scalar = replace(config, methods=(*config.methods, NoOpModel()), compile=False)
+    middle = replace(plan, positions=(0.5,), timed=False, traced=False, evaluate=False)
+    try:
+        run: ProfiledRun = profiled(benchmark, scalar, middle, data_folder=data_folder)
+    except (TimedrunError, ValueError, RuntimeError) as error:
+        return None, str(error)
+    return statistics.median(map(statistics.fmean, run.found[0].plain)), ""

@@ -1,0 +1,127 @@
+"""The `timedrun` command: parse the command line, call the verb, turn errors into a message and an exit code."""
+
+import atexit
+import gc
+import importlib
+import os
+import sys
+from argparse import Namespace
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from judging.ground import stdio
+from judging.ground.errors import ExitCode, describe, in_benchmark
+from mlevents.terminal_escape import printable, printable_lines
+from timedrun.commands.parser import near_options, parser
+from timedrun.distributed import launch_env, parent_death_signal
+
+TAKE_OVERRIDES: Final = ("show", "prepare", "run", "preflight", "race", "tune", "sweep", "bench", "profile", "auto")
+"""Verbs for which arguments that argparse does not know are config overrides, parsed by tyro."""
+
+REPLACED: Final = {
+    "--with": "CONFIG+METHOD, such as 'baseline+ema(half_life=40)'",
+    "--without": "CONFIG-METHOD, such as methods-blurpool",
+    "--only": "CONFIG+METHOD on a config that has no others, such as baseline+blurpool+label_smoothing",
+    "auto --epochs": "--budget N",
+    "score --csv": "--json, which has the same values",
+}
+"""What is given in place of an option that is gone, of all verbs or of one."""
+
+SHOW_SETTINGS: Final = ("show", "prepare", "run", "preflight", "profile", "auto")
+"""Verbs whose --help after a benchmark and a config prints the options of the config's settings."""
+
+TRAINER: Final = ("torch", "tyro")
+"""Packages of the extra `train`, which those who judge logs do without."""
+
+PREPARE_LONG: Final = ("run", "race", "tune", "sweep", "preflight", "reproduce", "bench", "profile", "auto")
+"""Verbs that name the stages before their first output, even where standard error is not a terminal."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a verb and return its exit code (see `ExitCode`)."""
+    stdio.open_closed()
+    # torch's modules would be collected for half a second when the process ends. Not with Triton: its bindings report
+    # each object that is not collected.
+    atexit.register(lambda: None if "triton" in sys.modules else gc.freeze())
+    words = list(sys.argv[1:] if argv is None else argv)
+    top = parser()
+    if not words:
+        top.print_help(sys.stderr)
+        return int(ExitCode.USAGE)
+    if words[1:2] == ["command"] and words[0] in ("race", "run", "sweep", "tune"):
+        return called(words[0], lambda: command_race_of(words[0], words[2:]))
+    helps = {"-h", "--help"} & {*words[3:]}
+    if helps and words[0] in SHOW_SETTINGS and not any(word.startswith("-") for word in words[1:3]):
+        arguments, rest = top.parse_known_args([word for word in words if word not in helps])
+        rest.append("--help")  # of the settings, printed by tyro
+    else:
+        arguments, rest = top.parse_known_args(words)
+    verb = arguments.verb
+    for word in (option.partition("=")[0] for option in rest):
+        if instead := REPLACED.get(word) or REPLACED.get(f"{verb} {word}"):
+            top.error(f"there is no option {word}: give {instead}")
+    if rest and verb not in TAKE_OVERRIDES:
+        top.error(f"unrecognized arguments: {' '.join(rest)}. {' '.join(near_options(verb, rest))}".rstrip())
+
+    def call() -> int:
+        announce(verb, arguments)
+        function = getattr(importlib.import_module(f"timedrun.commands.{verb}"), verb)
+        if verb not in PREPARE_LONG:
+            stdio.stage("")
+        extra = (rest, words) if verb == "run" else (rest,) if verb in TAKE_OVERRIDES else ()
+        try:
+            return int(function(arguments, *extra))
+        except SystemExit as ended:  # of tyro, which knows the config's settings and not the verb's options
+            for sentence in near_options(verb, rest) if ended.code == ExitCode.USAGE else ():
+                stdio.message(f"timedrun {verb}: {sentence}")
+            raise
+
+    return called(verb, call)
+
+
+def command_race_of(verb: str, words: Sequence[str]) -> int:
+    """Race, run or sweep commands, which needs no torch."""
+    from timedrun.commands.command_race import command_race, parsed
+
+    return int(command_race(parsed(verb, words)))
+
+
+def called(verb: str, function: Callable[[], int]) -> int:
+    """Return the exit code of `function`, which runs `verb`; that of its error, after a message, if it raised one."""
+    try:
+        parent_death_signal.obey_environment()
+        code = function()
+        sys.stdout.flush()
+        return code
+    except (Exception, KeyboardInterrupt) as error:
+        said = describe(error) or without_trainer(error)
+        if said is None and (raised := in_benchmark(error)):
+            shown, place = raised
+            stdio.message(printable_lines(shown))
+            said = ExitCode.ERROR, printable(f"{place} raised {type(error).__name__}: {error}")
+        if said is None:
+            raise
+        if said[1]:
+            stdio.message(f"timedrun {verb}: {said[1]}")
+        return int(said[0])
+    finally:
+        stdio.stage("")
+        for stream in (sys.stdout, sys.stderr):
+            stdio.flush(stream)
+
+
+def without_trainer(error: BaseException) -> tuple[ExitCode, str] | None:
+    """Return the exit code and the message if `error` is the import of a package of the extra `train`, else None."""
+    package = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
+    if package not in TRAINER:
+        return None
+    return ExitCode.USAGE, f"{package} is not installed; nothing was done. Runs need pip install 'timedrun[train]'."
+
+
+def announce(verb: str, arguments: Namespace) -> None:
+    """Show that torch is being imported, which takes a second or many, if `verb` needs it; once a run, not a rank."""
+    again = verb != "reproduce" or arguments.run
+    ranks = (os.environ.get(variables[1], "0") for variables in launch_env.VARIABLES)
+    if again and verb in (*PREPARE_LONG, "show", "prepare", "system", "doctor", "package") and set(ranks) == {"0"}:
+        name = getattr(arguments, "label", None) or f"timedrun {verb}"
+        stdio.stage(f"{name}: preparing: importing torch", terminal_only=verb not in PREPARE_LONG)

@@ -1,0 +1,1 @@
+"""Verbs of the `timedrun` command, one module each, and their options."""

@@ -1,0 +1,29 @@
+"""`timedrun audit`: the whole of a published round in one report."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from judging.checking import audit as audits
+from judging.checking.audit_report import as_json, as_page, as_text
+from judging.checking.published_scores import read_published
+from judging.ground import stdio
+from judging.ground.atomic_file import replace_text
+from judging.ground.errors import ExitCode, UsageError
+from judging.ground.result_files import require_ruleset
+
+
+def audit(arguments: argparse.Namespace) -> ExitCode:
+    """Print the audit of a round; exit code 0 whatever it finds, since others' faults are not its failure."""
+    require_ruleset(arguments.ruleset)
+    root = Path(arguments.round)
+    if not root.is_dir():
+        raise UsageError(f"{root} is not a folder; pass the folder of a round, with SUBMITTER/results in it.")
+    audit = audits.audit(root, read_published(arguments.published), arguments.ruleset)
+    if arguments.html:
+        replace_text(arguments.html, as_page(audit))
+    if arguments.json:
+        print(as_json(audit), end="")
+    else:
+        stdio.show(as_text(audit, stdio.terminal_columns(sys.stdout)).removesuffix("\n"))
+    return ExitCode.OK

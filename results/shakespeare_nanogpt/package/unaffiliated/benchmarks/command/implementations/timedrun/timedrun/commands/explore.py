@@ -1,0 +1,59 @@
+"""`timedrun explore`: result sets as one HTML page to explore."""
+
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from judging.ground import stdio
+from judging.ground.atomic_file import replace_text
+from judging.ground.errors import ExitCode, TimedrunError
+from judging.ground.race_labels import RACE_FILE
+from judging.ground.result_files import read_json
+from judging.pages.explorer.explored_sets import explored_sets
+from judging.pages.explorer.log_archives import unpacked
+from judging.pages.explorer.page import as_page
+from judging.pages.explorer.questions import questions
+from judging.scoring.cost import prices_of
+from timedrun.race.race_file import load
+from timedrun.race.sweep_curves import curves_of
+
+
+def explore(arguments: argparse.Namespace) -> ExitCode:
+    paths = [Path(name) for name in arguments.paths]
+    listed = prices_of([price for _, price in arguments.price], arguments.prices)
+    prices = [*zip([pattern for pattern, _ in arguments.price] or ["*"], listed, strict=False)]
+    stdio.stage(f"timedrun explore: reading the logs of {', '.join(map(str, paths))}", terminal_only=False)
+    sets = explored_sets(paths, prices, show_progress=not arguments.json)
+    sweeps = sweeps_at(paths, sets)
+    title = arguments.title or f"Training results: {', '.join(path.resolve().name for path in paths)}"
+    stdio.stage(f"timedrun explore: writing {arguments.out}", terminal_only=False)
+    replace_text(arguments.out, as_page(sets, title, sweeps))
+    stdio.stage("")
+    runs = sum(len(result_set["runs"]) for result_set in sets)
+    written = {"page": str(arguments.out), "sets": len(sets), "runs": runs}
+    written |= {"sweeps": [{"sweep": each["sweep"]} | each["asked"][0] for each in sweeps]}
+    print(json.dumps(written) if arguments.json else f"page of {runs} runs in {len(sets)} sets: {arguments.out}")
+    return ExitCode.OK
+
+
+def sweeps_at(paths: Sequence[Path], sets: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the answers of the sweeps at `paths`, those in archives of logs included. A schedule that cannot be read
+    is named on standard error and has none."""
+    sweeps = []
+    with unpacked(paths) as places:
+        for file in sorted(file for path in (*places.paths, *places.archives) for file in path.rglob(RACE_FILE)):
+            name = places.shown(file.parent)
+            try:
+                values = read_json(file)
+                if not isinstance(values, dict) or "race" not in values:
+                    continue  # a race of before there were schedules
+                race = load(file.parent)
+            except TimedrunError as error:
+                stdio.message(f"timedrun explore: {error} If {name} is a sweep, its answers are not on the page.")
+                continue
+            if race.budgets:
+                stdio.stage(f"timedrun explore: answers of {name}", terminal_only=False)
+                sweeps.append(questions(name, curves_of(race, file.parent), sets))
+    return [sweep for sweep in sweeps if sweep is not None]

@@ -1,0 +1,1 @@
+"""Method that `timedrun new method` copies, and its test."""

@@ -1,0 +1,534 @@
+"""Options of every verb, added by `add_<verb>`. Imports nothing heavy, so that `--help` does not wait for torch."""
+
+import math
+import os
+import re
+from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError, BooleanOptionalAction, RawDescriptionHelpFormatter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from judging.ground.race_labels import resolved
+from timedrun.distributed.launch_env import KUBERNETES, LAUNCHERS
+
+RULESET_HELP = "ruleset such as 2.0.0, 2.0 or v2.0 (default: by the round's folder, else by benchmark and date)"
+PRICE_HELP = 'US dollars per hour of the system, or "list" (list:TEXT: of offers with TEXT) for a dated list price'
+
+
+def at_least(least: float, kind: type[int] | type[float] = int) -> Callable[[str], float]:
+    """Return a parser of finite numbers of at least `least`."""
+
+    def number(text: str) -> float:
+        value = kind(text)
+        if not least <= value < math.inf:
+            raise ArgumentTypeError(f"{text} is not a finite number of at least {least}")
+        return value
+
+    return number
+
+
+positive, not_negative_int = at_least(1), at_least(0)
+
+
+def above_zero(text: str) -> float:
+    if not 0 < (value := float(text)) < math.inf:
+        raise ArgumentTypeError(f"{text} is not a finite number above 0")
+    return value
+
+
+def price(text: str) -> float | str:
+    """Parse US dollars per hour, or "list" or "list:TEXT" for list prices."""
+    return text if re.fullmatch("list(:.+)?", text) else at_least(0.001, float)(text)
+
+
+def system_price(text: str) -> tuple[str, float | str]:
+    """Parse [SYSTEM=]USD into a pattern of systems' names and their price."""
+    pattern, _, usd = text.rpartition("=")
+    return pattern or "*", price(usd)
+
+
+def path(text: str) -> Path | None:
+    """Parse a path; return None for an empty text, as from an unset variable."""
+    return Path(text) if text else None
+
+
+def ruleset(text: str) -> str:
+    """Parse the name of a round or of its ruleset: v2.0 and 2.0 are 2.0.0."""
+    name = re.fullmatch(r"v?([0-9]+[.][0-9]+)", text)
+    return f"{name[1]}.0" if name else text
+
+
+CONFIG_HELP = """
+configs:
+  CONFIG is the name of a config (`timedrun list`), or a JSON file as `timedrun
+  show --json` prints it. +METHOD, +METHOD(field=value,...) and
+  -METHOD after it add, change and leave out methods; your own is module:Class
+  (`timedrun new method NAME`).
+  Each setting is an option, too: `timedrun show BENCHMARK CONFIG` lists the
+  settings, `timedrun run BENCHMARK CONFIG --help` their options.
+  A config with changed settings is named after them, as in
+  digits_methods-3f2a91c0, and so is the folder of its runs. All runs in a
+  folder have the same settings and a seed each: without --seed, the config's
+  own (usually 1), or the lowest that no run in the folder has.
+
+examples:
+  timedrun run image_classification methods
+  timedrun run image_classification methods-blurpool --runs 5
+  timedrun run image_classification 'baseline+ema(half_life=40)' --seed 7
+  timedrun run image_classification methods --optimizer.peak-lr 0.4
+  timedrun show image_classification methods --json > my.json
+  timedrun run image_classification my.json --global-batch 32 --name small
+  timedrun show image_classification --diff my.json methods
+"""
+
+
+def add_list(parser: ArgumentParser) -> None:
+    parser.add_argument("benchmark", nargs="?", help="list this benchmark only; `methods`: list the methods")
+
+
+def add_new(parser: ArgumentParser) -> None:
+    parser.add_argument("kind", choices=("benchmark", "method"), help="what to write")
+    parser.add_argument("name", help="name of the new package or module, such as my_benchmark")
+    parser.add_argument("--out", type=Path, default=Path(), metavar="FOLDER", help="where (default: here)")
+
+
+def add_show(parser: ArgumentParser) -> None:
+    _add_config(parser, optional=True, named=True)
+    parser.description = (
+        f"{parser.description}; `timedrun show method NAME`: the card of a method, or of your module:Class"
+    )
+    parser.add_argument("--diff", nargs=2, metavar="CONFIG", help="show only the settings in which these two differ")
+
+
+def add_doctor(parser: ArgumentParser) -> None:
+    parser.add_argument("--results", type=Path, default=Path("runs"), help="folder of results to check (default: runs)")
+
+
+def add_completion(parser: ArgumentParser) -> None:
+    parser.add_argument("what", choices=["bash", "zsh", "benchmarks", "configs"], help="shell, or names to print")
+    parser.add_argument("words", nargs="*", help="words of the command line that may name a benchmark")
+
+
+def add_prepare(parser: ArgumentParser) -> None:
+    _add_config(parser, optional=True)
+    _add_data_folder(parser, "folder of the dataset; created when preparing from --images or --text")
+    parser.add_argument("--decode", action="store_true", help="read every sample and report the broken ones")
+    _add_workers(parser, "worker processes")
+    _add_paths(parser, "--images", "folder with train/ and val/, or ImageNet's tar files")
+    labels = "for ImageNet's tar files: the devkit, or a file with a file name and a class per line"
+    _add_path(parser, "--validation-labels", labels)
+    parser.add_argument("--skip-broken", action="store_true", help="skip images that cannot be decoded and list them")
+    _add_paths(parser, "--text", "training text")
+    _add_paths(parser, "--evaluation-text", "evaluation text (default: a part of the training text)")
+    _add_path(parser, "--vocabulary", "vocab.txt or encoder.json (default: built from the training text)")
+    _add_path(parser, "--merges", "vocab.bpe that belongs to encoder.json")
+
+
+def add_run(parser: ArgumentParser) -> None:
+    _add_config(parser, named=True)
+    _add_launch(parser, "runs/<benchmark>/<config>")
+    parser.add_argument("--runs", type=positive, default=1, help="runs, one after another (default 1)")
+    parser.add_argument("--number", type=int, help="N of result_N.txt (default: the next free number)")
+    parser.add_argument("--resume", action="store_true", help="resume a run that a signal stopped")
+    parser.add_argument("--label", help="label shown in progress lines")
+    parser.add_argument("--nodes", type=positive, metavar="M", help="number of nodes, each started with --ranks ranks")
+    parser.add_argument("--node-rank", type=not_negative_int, metavar="K", help="rank of this node, from 0")
+    parser.add_argument("--master", metavar="HOST:PORT", help="rendezvous address on node 0")
+    which = "launcher whose variables identify this rank (default: detected; none: ignore them, run standalone)"
+    parser.add_argument("--launcher", type=_launcher, choices=LAUNCHERS, default="auto", help=which)
+
+
+def _launcher(name: str) -> str:
+    if name == "kubernetes":
+        raise ArgumentTypeError(f"kubernetes sets no rank; {KUBERNETES}")
+    return name
+
+
+def add_preflight(parser: ArgumentParser) -> None:
+    _add_config(parser, named=True)
+    parser.add_argument("--ranks", type=positive, default=1, help="processes of a run (default 1)")
+    _add_resources(parser)
+    parser.add_argument("--ruleset", type=ruleset, help=RULESET_HELP)
+    _add_path(parser, "--answers", "answers for the system description")
+    memory = "estimate the memory of a step, and the largest micro-batch, for a GPU of GIB (default: this machine's)"
+    parser.add_argument("--memory", type=above_zero, nargs="?", const=0.0, metavar="GIB", help=memory)
+    rate = "samples per second over all ranks: report the time of a run at this speed"
+    parser.add_argument("--throughput", type=above_zero, default=0.0, metavar="SAMPLES", help=rate)
+
+
+def add_race(parser: ArgumentParser) -> None:
+    parser.description = (
+        "Run configs N times each, interleaved; check, score, package, plot and compare them. A config is written as"
+        " for `run`; the same one twice is a control. Overrides are for all configs (--optimizer.peak-lr 0.1) or for"
+        " the first, second, ... alone (--a.optimizer.peak-lr 0.1, --b...)."
+    )
+    _add_config(parser, several=True)
+    _add_launch(parser, "runs/<benchmark>/race_N")
+    parser.add_argument("--ablate", action="store_true", help="leave out each method of CONFIG in turn; add each alone")
+    parser.add_argument("--base", metavar="CONFIG", help="config to add methods to (default: CONFIG without methods)")
+    _add_path(parser, "--answers", "answers for the system description of the package")
+    add_rounds(parser, 5)
+    add_verdict(parser)
+
+
+def add_verdict(parser: ArgumentParser) -> None:
+    until = "end after the round, from the 4th on, by which every comparison is decided; --runs is then the most"
+    parser.add_argument("--until-decided", action="store_true", help=until)
+    control = "run the first side once more in the first N rounds: which differences the machine makes by itself"
+    parser.add_argument("--control", type=at_least(0), default=0, metavar="N", help=control)
+    keep = "exit with 0 to keep the last of two sides, 1 to discard it, 4 if inconclusive: 'time < 0.98x and quality'"
+    parser.add_argument("--keep-if", metavar="CONDITION", help=keep)
+
+
+def add_sweep(parser: ArgumentParser) -> None:
+    parser.description = (
+        "Run configs at several lengths of their schedules, N times each, interleaved, each run to its end; report the"
+        " curves of quality against time. The first config, or --base, is the baseline. Configs and overrides are"
+        " written as for `race`."
+    )
+    _add_config(parser, several=True)
+    _add_launch(parser, "runs/<benchmark>/sweep_N")
+    lengths = "lengths of the schedules, as multiples of the configs' own (default 0.5 1)"
+    parser.add_argument("--ratios", nargs="+", type=above_zero, default=[0.5, 1.0], metavar="RATIO", help=lengths)
+    further = "further lengths of the baseline"
+    parser.add_argument("--baseline-ratios", nargs="+", type=above_zero, default=[], metavar="RATIO", help=further)
+    parser.add_argument("--base", metavar="CONFIG", help="the baseline (default: the first config)")
+    more = "also the first config less each method, and --base, or it without methods, plus each"
+    parser.add_argument("--ablate", action="store_true", help=more)
+    estimate = "print the plan and an estimate of the time, from a few steps of each config; run nothing"
+    parser.add_argument("--dry-run", action="store_true", help=estimate)
+    add_rounds(parser, 3)
+
+
+def add_tune(parser: ArgumentParser) -> None:
+    parser.description = (
+        "Search settings of each config by timed runs on a part of the training data, interleaved, in equal machine"
+        " time; write the chosen ones as files for `race`. Configs and overrides are written as for `race`; a range as"
+        " --optimizer.peak-lr 0.05..2, or --a.optimizer.peak-lr ... for the first side alone, replaces the default one."
+    )
+    _add_config(parser, several=True)
+    _add_launch(parser, "runs/<benchmark>/tune_N")
+    target = "quality at which a trial ends, on fewer training samples (default: that of the config)"
+    parser.add_argument("--target", type=float, metavar="QUALITY", help=target)
+    add_search(parser)
+
+
+def add_search(parser: ArgumentParser) -> None:
+    each = "machine time of each side, to within one run (default 10)"
+    parser.add_argument("--minutes", type=above_zero, default=10.0, help=each)
+    parser.add_argument("--first-seed", type=int, default=1, help="seed of the first runs (default 1)")
+    parser.add_argument("--resume", metavar="FOLDER", help="continue the tuning in FOLDER, or report on it again")
+    parser.set_defaults(runs=1, unpaired_seeds=False, report=None)
+
+
+def add_rounds(parser: ArgumentParser, runs: int) -> None:
+    parser.add_argument("--runs", type=positive, default=runs, help=f"runs of each config (default {runs})")
+    parser.add_argument("--first-seed", type=int, default=1, help="seed of the first runs (default 1)")
+    unpaired = "give every run a seed of its own (default: run N of every config has the same one)"
+    parser.add_argument("--unpaired-seeds", action="store_true", help=unpaired)
+    known = parser.add_mutually_exclusive_group()
+    known.add_argument("--resume", metavar="FOLDER", help="continue the interrupted runs in FOLDER")
+    known.add_argument("--report", metavar="FOLDER", help="write the report on the runs in FOLDER again")
+
+
+def add_check(parser: ArgumentParser) -> None:
+    parser.add_argument("paths", nargs="+", type=resolved, metavar="PATH", help="log, folder of logs or package")
+    parser.add_argument("--ruleset", type=ruleset, help=RULESET_HELP)
+    parser.add_argument("--official", action=BooleanOptionalAction, default=True, help="also run MLCommons' checkers")
+    parser.add_argument("--by", choices=("rule", "submitter"), help="group findings by rule or submitter")
+    parser.add_argument("--quiet", action="store_true", help="print the totals only")
+
+
+def add_score(parser: ArgumentParser) -> None:
+    parser.add_argument("paths", nargs="+", type=resolved, metavar="PATH", help="log, folder of logs, package or round")
+    parser.add_argument("--ruleset", type=ruleset, help=RULESET_HELP)
+    _add_price(parser, f"also show the cost: {PRICE_HELP}")
+    fixed = "test that the mean of runs of one fixed length reaches QUALITY; exit code 1 unless every set's does"
+    parser.add_argument("--target-test", type=float, metavar="QUALITY", help=fixed)
+
+
+def add_audit(parser: ArgumentParser) -> None:
+    parser.add_argument("round", metavar="ROUND", help="folder of a round: SUBMITTER/{results,systems} each")
+    parser.add_argument("--ruleset", type=ruleset, help=RULESET_HELP)
+    _add_paths(parser, "--published", "published scores: summary.csv or summary.json of MLCommons' result_summarizer")
+    _add_path(parser, "--html", "also write the audit to FILE as one page")
+
+
+def add_referee(parser: ArgumentParser) -> None:
+    add = parser.add_argument
+    add("submission", type=Path, metavar="SUBMISSION", help="folder with submission.py, or one file")
+    tokens = "file of tokens (.npy, or .bin as the GPT speed runs write) or of images (.bin of CIFAR-10's binary "
+    tokens += "version), or folder of such files"
+    add("--train", type=Path, required=True, metavar="PATH", help=tokens)
+    add("--validation", type=Path, required=True, metavar="PATH", help=f"{tokens}; never shown as a file")
+    add("--vocabulary", type=positive, metavar="N", help="of text: number of token ids")
+    add("--context", type=positive, metavar="N", help="of text: tokens of a row that is asked about")
+    add("--classes", type=positive, default=0, metavar="N", help="of images, in place of both: number of classes")
+    reach = "validation loss in nats, or accuracy of images, to reach; of several runs the mean, with p < 0.01"
+    add("--target", type=above_zero, metavar="X", help=reach)
+    several = "examinations, each with other seeds (default: 1); one with a breach ends the series"
+    add("--runs", type=positive, default=1, metavar="N", help=several)
+    other = "another submission, such as a record: examine both in turns and compare their times"
+    _add_path(parser, "--against", other)
+    add("--device", default="cpu", help="torch's name of the device (default: cpu)")
+    add("--threads", type=positive, default=os.cpu_count() or 1, help="CPU threads (default: all)")
+    first = "also report the loss over the first TOKENS of the validation text (default: none; without a number: "
+    first += "10,485,760, as the GPT speed runs)"
+    add("--prefix", type=positive, nargs="?", default=0, const=10_485_760, metavar="TOKENS", help=first)
+    launched = "train in N processes with torchrun's environment (default: one process without it)"
+    add("--ranks", type=positive, default=0, metavar="N", help=launched)
+    for name, default, text in (
+        ("prepare", 900, "limit of imports and build, before the clock"),
+        ("budget", 3600, "limit of the training"),
+        ("answer", 60, "limit of each answer"),
+        ("late", 10, "limit of work between hand-over and first answer, beyond a tenth of the training time"),
+    ):
+        help_text = f"{text} (default: {default})"
+        add(f"--{name}-seconds", type=above_zero, default=default, metavar="S", help=help_text)
+    add("--memory", type=above_zero, default=32.0, metavar="GIB", help="limit of memory (default: 32)")
+    add("--processes", type=positive, default=512, metavar="N", help="limit of processes and threads")
+    rows = "rows of validation tokens (default: 512), or images (default: 10,000)"
+    add("--rows", type=at_least(8), metavar="N", help=rows)
+    near = "largest total variation distance of answers that must be equal (default: 0.001 on cpu, else 0.02)"
+    add("--tolerance", type=above_zero, metavar="D", help=near)
+    more = "difference of the loss on renumbered tokens (default: 0.05 nats), or of the accuracy on disguised images "
+    add("--margin", type=above_zero, metavar="X", help=f"{more}(default: 0.01), that is allowed")
+    fixed = "token ids that keep their number in the renumbered text, such as the one between documents"
+    add("--fixed", type=not_negative_int, nargs="+", default=[], metavar="ID", help=fixed)
+    add("--seed", type=not_negative_int, help="seed of all draws, a secret until the end (default: random, reported)")
+    scratch = "folder for two copies of the training tokens (default: the system's temporary folder)"
+    _add_path(parser, "--scratch", scratch)
+    unsafe = "run the code as a plain process with all of your rights; the verdict says so"
+    add("--no-sandbox", action="store_true", help=unsafe)
+
+
+def add_forecast(parser: ArgumentParser) -> None:
+    parser.description = (
+        "Compute the probability that a closed set of N runs passes the check of reference convergence (RCP), unscaled"
+        " or scaled, and the number of runs needed to tell on which side of the reference their mean is. Model: epochs"
+        " or samples to converge are independent draws from one normal distribution, with the mean and deviation of the"
+        " given runs, or of the reference's own; every run converges."
+    )
+    parser.add_argument("subjects", nargs="+", metavar="BENCHMARK|PATH", help="benchmark, or logs of your own runs")
+    parser.add_argument("--batch-size", type=positive, help="global batch size (default: that of the logs)")
+    parser.add_argument("--runs", type=positive, metavar="N", help="runs of a set (default: as the rules require)")
+    parser.add_argument("--ruleset", type=ruleset, help="round (default: of the logs, else the newest with points)")
+
+
+def add_compare(parser: ArgumentParser) -> None:
+    both = "two result sets, or a race and two of its sides by label, folder or letter"
+    parser.add_argument("sets", nargs="+", type=resolved, metavar="SET", help=both)
+    pairing = parser.add_mutually_exclusive_group()
+    paired = "pair result_N with result_N of interleaved runs (default for two sides of one race)"
+    pairing.add_argument("--paired", action="store_true", default=None, help=paired)
+    pairing.add_argument("--unpaired", action="store_false", dest="paired", help="compare the sets without pairs")
+    kinds = "compare despite differences of this kind: hardware, data, target"
+    parser.add_argument("--allow", nargs="+", default=[], metavar="KIND", help=kinds)
+    _add_price(parser, f"also show the costs, of both sets or of each: {PRICE_HELP}", nargs="+", default=[])
+
+
+def add_tradeoff(parser: ArgumentParser) -> None:
+    add = parser.add_argument
+    add("paths", nargs="+", type=resolved, metavar="PATH", help="folder of a sweep, or result set")
+    add("--baseline", metavar="LABEL", help="curve to compare with (default: the sweep's, or the first)")
+    elsewhere = "extrapolate the times to another machine: output there of `timedrun profile --json`, one file a curve"
+    elsewhere += " (default LABEL: the curve of the profiled config)"
+    add("--profile", nargs="+", default=[], metavar="[LABEL=]FILE", help=elsewhere)
+    _add_price(parser, f"also show the cost: {PRICE_HELP}")
+    asked = parser.add_mutually_exclusive_group()
+    asked.add_argument(
+        "--quality", type=float, metavar="Q", help="answer when each config has this quality, and for how much"
+    )
+    bought = (
+        "answer which quality each config has after this time, or for this money or energy: 90s, 20min, 4h, 20usd, 3kWh"
+    )
+    asked.add_argument("--budget", metavar="BUDGET", help=bought)
+    add("--out", metavar="FILE", help="also plot the curves: a .png, .svg or .pdf file")
+
+
+def add_system(parser: ArgumentParser) -> None:
+    _add_path(parser, "--answers", "answers given so far")
+    parser.add_argument("--out", metavar="FILE", help="write the unanswered questions to FILE, to be completed")
+
+
+def add_package(parser: ArgumentParser) -> None:
+    parser.add_argument("sets", nargs="+", type=resolved, metavar="RESULTS", help="folder written by run or race")
+    parser.add_argument("--out", required=True, help="folder to create")
+    parser.add_argument("--submitter", help="submitter (default: the organization in the logs)")
+    parser.add_argument("--ruleset", type=ruleset, help=RULESET_HELP)
+    _add_path(parser, "--answers", "completed file from `timedrun system --out`")
+
+
+def add_bench(parser: ArgumentParser) -> None:
+    kinds = parser.add_subparsers(dest="what", required=True, metavar="WHAT", help="loader or step")
+    for name, add_kind in (("loader", _add_bench_loader), ("step", _add_bench_step)):
+        kind = kinds.add_parser(name, allow_abbrev=False)
+        kind.add_argument("--json", action="store_true", default=SUPPRESS, help="machine-readable output")
+        kind.add_argument("--out", metavar="FILE", help="write all measurements to FILE as JSON")
+        add_kind(kind)
+
+
+def _add_bench_step(parser: ArgumentParser) -> None:
+    parser.description = (
+        "Train steps of configs in turns, on their own data, and report the time of a step, samples and tokens per"
+        " second, the share of the accelerator's peak (MFU), memory, and the speed-up over the first config. Configs"
+        " and overrides are written as for `race`; one process a config, all in memory at once, one computing at a"
+        " time."
+    )
+    _add_config(parser, several=True)
+    _add_resources(parser)
+    steps = "measured steps at 10, 50 and 90 %% of the schedule, each (default 15)"
+    parser.add_argument("--steps", type=positive, default=15, help=steps)
+    skip = "steps before each chunk of five, after the turns of other configs (default 3)"
+    parser.add_argument("--skip", type=positive, default=3, help=skip)
+
+
+def _add_bench_loader(parser: ArgumentParser) -> None:
+    parser.description = "Measure the throughput of a benchmark's data loaders, interleaved."
+    _add_config(parser, optional=True)
+    _add_paths(parser, "--images", "as for prepare (default: synthetic)")
+    parser.add_argument("--stores", type=path, metavar="FOLDER", help="folder of prepared stores, created or reused")
+    _add_data_folder(parser, "store of text, for language benchmarks")
+    parser.add_argument("--loaders", nargs="+", default=[], metavar="NAME", help="default: all available loaders")
+    parser.add_argument("--sizes", nargs="+", type=positive, default=[224, 88], metavar="PIXELS")
+    parser.add_argument("--count", type=positive, default=2000, help="images per pass (default 2000)")
+    parser.add_argument("--batch", type=positive, default=128, help="images or sequences per batch (default 128)")
+    parser.add_argument("--repeats", type=positive, default=5, help="passes per loader (default 5)")
+    _add_workers(parser, "threads or processes per loader")
+
+
+def add_profile(parser: ArgumentParser) -> None:
+    parser.description = (
+        "Train a few steps at positions of a config's schedule, and report where the time of its run goes, the"
+        " bottleneck, and the most that any method can gain (Amdahl's law). Of several configs, written as for `race`,"
+        " each the first one with a change: what all changes give together. One process; nothing is logged."
+    )
+    _add_config(parser, several=True)
+    _add_resources(parser)
+    made = "random data in the place of the config's own, which is not needed"
+    parser.add_argument("--synthetic", action="store_true", help=made)
+    positions = "positions of the schedule, evenly spaced (default 5: 0, 25, 50, 75 and 100 %%)"
+    parser.add_argument("--positions", type=at_least(2), default=5, metavar="N", help=positions)
+    steps = "measured steps at each position, and as many more divided into parts (default 20)"
+    parser.add_argument("--steps", type=positive, default=20, help=steps)
+    skip = "steps before them, more than the loader prefetches (default 5)"
+    parser.add_argument("--skip", type=positive, default=5, help=skip)
+    parser.add_argument("--evaluation", action=BooleanOptionalAction, default=True, help="time one evaluation")
+    _add_path(parser, "--trace", "write torch.profiler's Chrome trace of some steps in the middle to FILE")
+    _add_path(parser, "--out", "write what --json prints to FILE")
+
+
+def add_auto(parser: ArgumentParser) -> None:
+    parser.description = (
+        "Choose the fastest settings of a config on this machine. Each change that leaves the mathematics as it is is"
+        " measured in turns with the config as given, alone and among the others, and kept if a step is shown to be"
+        " faster and the first losses are equal. One process computes at a time; nothing is logged."
+    )
+    _add_config(parser, optional=True)
+    level = "1: only changes that leave the mathematics as it is (default); 2: of the published or measured recipe"
+    parser.set_defaults(config="baseline")
+    parser.add_argument("-O", dest="level", type=int, choices=(1, 2), default=1, help=level)
+    budget = "-O2: epochs, or of text steps (default: the recipe's own)"
+    parser.add_argument("--budget", type=positive, default=0, metavar="N", help=budget)
+    tried = "further changes to measure, such as 'precision bf16' or 'data.loader raw'"
+    parser.add_argument("--try", nargs="+", default=[], dest="tried", metavar="CHANGE", help=tried)
+    parser.add_argument("--minutes", type=above_zero, default=10.0, help="time limit of the search (default 10)")
+    _add_resources(parser)
+    _add_path(parser, "--out", "file of the chosen config (default: <config>_auto.json)")
+
+
+def add_reproduce(parser: ArgumentParser) -> None:
+    parser.add_argument("path", metavar="PATH", help="package, or results written by run or race")
+    _add_path(parser, "--claims", "claimed scores (default: those of the package's manifest)")
+    parser.add_argument("--run", action="store_true", help="repeat the runs, each from its own config")
+    parser.add_argument("--runs", type=positive, help="number of runs to repeat per set (default: all)")
+    where = "repeat recorded command lines, too, once you have read them, in FOLDER with their source and data"
+    parser.add_argument("--commands", type=Path, metavar="FOLDER", help=where)
+    _add_launch(parser, "runs/reproduced/<name>_N", ranks=None)
+
+
+def add_plot(parser: ArgumentParser) -> None:
+    parser.add_argument("sets", nargs="+", type=resolved, metavar="PATH", help="result set, or folder of several")
+    parser.add_argument("--out", help="a .png, .svg or .pdf file (default: <PATH>/<WHAT>_over_time.png of one folder)")
+    what = ("quality", "loss", "throughput")
+    parser.add_argument("--what", choices=what, default=what[0], help="values to plot (default: quality)")
+
+
+def add_report(parser: ArgumentParser) -> None:
+    parser.add_argument("path", type=resolved, metavar="PATH", help="folder of a race, a sweep or result sets")
+    parser.add_argument("--out", metavar="FILE", help="an .html file (default: <PATH>/report.html)")
+
+
+def add_export(parser: ArgumentParser) -> None:
+    parser.add_argument("paths", nargs="+", type=resolved, metavar="PATH", help="log, result set, or folder of several")
+    kinds = parser.add_mutually_exclusive_group(required=True)
+    kinds.add_argument("--csv", type=path, metavar="FILE", help="file with one row per logged value")
+    kinds.add_argument("--tensorboard", type=path, metavar="DIR", help="folder of event files, one folder per run")
+
+
+def add_explore(parser: ArgumentParser) -> None:
+    add = parser.add_argument
+    add("paths", nargs="+", type=resolved, metavar="PATH", help="log, result set, or folder of several or a round")
+    add("--out", type=Path, required=True, metavar="FILE", help="the .html file to write")
+    add("--title", help="heading of the page (default: the paths' names)")
+    of = f"{PRICE_HELP}; with SYSTEM=, of those whose name or hardware matches a pattern such as '*H100*' (repeat"
+    of += " the option; the first that is known counts)"
+    _add_price(parser, of, type=system_price, action="append", default=[], metavar="[SYSTEM=]USD")
+
+
+def _add_price(parser: ArgumentParser, text: str, **kind: Any) -> None:
+    of_one: dict[str, Any] = {"type": price, "metavar": "USD", "help": text}
+    parser.add_argument("--price", **of_one | kind)
+    parser.add_argument("--prices", metavar="FILE", help="list prices of your own, in place of timedrun's")
+
+
+def _add_config(parser: ArgumentParser, *, several: bool = False, optional: bool = False, named: bool = False) -> None:
+    which = "import name of the benchmark, such as image_classification"
+    parser.add_argument("benchmark", nargs="?" if several else None, help=which)
+    if several:
+        parser.add_argument("configs", nargs="*", metavar="CONFIG")
+    else:
+        nargs, shown = "?" if optional else None, "baseline, methods, FILE.json, 'methods-blurpool', ..."
+        parser.add_argument("config", nargs=nargs, default="baseline", help=shown)
+    parser.set_defaults(name=None)
+    parser.add_argument("--data", help="dataset: the first part of a config's name")
+    if named:
+        parser.formatter_class, parser.epilog = RawDescriptionHelpFormatter, CONFIG_HELP
+        parser.add_argument("--name", help="name of the config (default: its own; with changes, <config>-<digest>)")
+
+
+def _add_launch(parser: ArgumentParser, results: str, ranks: int | None = 1) -> None:
+    add, original = parser.add_argument, "those of the original run"
+    add("--results", help=f"folder for result_N.txt and run_N/ (default: {results})")
+    add("--ranks", type=positive, default=ranks, help=f"processes on this node (default: {ranks or original})")
+    _add_resources(parser, "torch's choice" if ranks else original)
+    often = "also write a checkpoint every MINUTES minutes (default: only when a signal stops the run)"
+    minutes = at_least(0, float)
+    add("--checkpoint-minutes", type=minutes, default=0.0, metavar="MINUTES", help=often)
+    again = "restart from the last checkpoint when a rank fails, up to K times (default 0; not in the closed division)"
+    add("--restarts", type=not_negative_int, default=0, metavar="K", help=again)
+
+
+def _add_resources(parser: ArgumentParser, default: str = "torch's choice") -> None:
+    parser.add_argument("--threads", type=int, default=0, help=f"CPU threads per rank (default: {default})")
+    slow = "compute on the CPU in a number format that it has no instructions for, 10 to 90 times slower than fp32"
+    parser.add_argument("--emulated-precision", action="store_true", help=slow)
+    _add_data_folder(parser)
+
+
+def _add_path(parser: ArgumentParser, name: str, text: str) -> None:
+    parser.add_argument(name, type=path, metavar="FILE", help=text)
+
+
+def _add_paths(parser: ArgumentParser, name: str, text: str) -> None:
+    parser.add_argument(name, type=Path, nargs="+", default=[], metavar="PATH", help=text)
+
+
+def _add_data_folder(parser: ArgumentParser, text: str = "folder of the dataset") -> None:
+    default = os.environ.get("TIMEDRUN_DATA")
+    parser.add_argument("--data-folder", type=path, default=default, help=f"{text} (default: $TIMEDRUN_DATA)")
+
+
+def _add_workers(parser: ArgumentParser, text: str) -> None:
+    count = os.cpu_count() or 1
+    parser.add_argument("--workers", type=positive, default=count, help=f"{text} (default: one per processor)")

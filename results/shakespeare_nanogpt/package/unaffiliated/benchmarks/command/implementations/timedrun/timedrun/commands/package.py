@@ -1,0 +1,50 @@
+"""`timedrun package`: package result sets in MLPerf's layout."""
+
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from judging.ground import stdio
+from judging.ground.errors import ExitCode, UsageError
+from judging.ground.result_files import existing, require_ruleset
+from mlevents import keys, record
+from mlevents.terminal_escape import printable_lines
+from timedrun.provenance.system_answers import read_answers
+from timedrun.storage.benchmark_folders import ROOT
+from timedrun.submission.packaging import package as packages
+from timedrun.submission.packaging.safe_files import require_plain
+
+
+def package(arguments: argparse.Namespace) -> ExitCode:
+    """Build the package, check it and print its path; exit code 1 if the strict or MLCommons' check fails."""
+    require_ruleset(arguments.ruleset)
+    sets = [Path(name) for name in arguments.sets]
+    report = packages.package(
+        sets,
+        Path(arguments.out),
+        submitter=submitter_of(arguments.submitter, sets),
+        source=ROOT,
+        ruleset=arguments.ruleset,
+        answers=read_answers(arguments.answers) if arguments.answers else None,
+    )
+    print(json.dumps(report.as_dict(), indent=2) if arguments.json else printable_lines(report.text))
+    if report.passed and not arguments.json:
+        stdio.next_command("reproduce", arguments.out)
+    return ExitCode.OK if report.passed else ExitCode.ERROR
+
+
+def submitter_of(given: str | None, sets: Sequence[Path]) -> str:
+    """Return the `given` submitter, else the one organization that the logs name; raise UsageError if they name none or
+    several, PackageError if a log is not a regular file or too large."""
+    if given:
+        return given
+    named = set()
+    for folder in sets:
+        for file in existing(folder):
+            require_plain(file)
+            named.add(record.read(file).text(keys.SUBMISSION_ORG))
+    named -= {None}
+    if len(named) != 1:
+        raise UsageError(f"the logs name {len(named)} organizations ({', '.join(map(str, named))}); set --submitter.")
+    return str(named.pop())

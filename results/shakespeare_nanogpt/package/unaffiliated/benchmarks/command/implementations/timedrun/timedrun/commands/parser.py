@@ -1,0 +1,126 @@
+"""The parser of the command line: every verb, by purpose, with its options."""
+
+import sys
+import textwrap
+from argparse import Action, ArgumentError, ArgumentParser, RawDescriptionHelpFormatter
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+import timedrun
+from judging.ground import stdio
+from judging.ground.errors import nearest
+from timedrun.commands import options
+
+VERBS: Final = {
+    "Start with": {
+        "run": "train once, on the clock",
+        "race": "run configs N times each, interleaved; check, score, package, plot and compare them",
+        "check": "check logs, result sets or packages, strictly and with MLCommons' checkers",
+        "report": "write a race, a sweep or result sets as one HTML file, with figures, configs and verdicts",
+        "show": "show the settings of a config, how two configs differ, or `show method NAME`",
+        "doctor": "report the hardware and software that a run can use",
+    },
+    "Prepare and run": {
+        "list": "list benchmarks and their configs, or `list methods`",
+        "prepare": "prepare, check or index a dataset",
+        "preflight": "check a config, this machine, and the log and package of a dry run",
+        "sweep": "run configs at several lengths of their schedules, for curves of quality against time",
+        "tune": "search settings of each side of a race, in equal machine time, on a split of their own",
+        "new": "write a benchmark or a method to start from",
+        "bench": "measure data loaders, or training steps of configs: throughput, MFU, memory",
+        "auto": "choose the fastest settings of a config on this machine, by measured steps",
+        "profile": "measure where the time of a config's steps goes, and the bottleneck",
+        "completion": 'print the completion script of a shell: eval "$(timedrun completion bash)"',
+    },
+    "Judge": {
+        "score": "score result sets: time to train",
+        "compare": "compute the speed-up of the second result set over the first, with its interval",
+        "tradeoff": "compare configs by their curves of quality against time, at equal time and at equal quality",
+        "reproduce": "recompute a package's scores, or repeat its runs, and report whether they match",
+        "audit": "check, score and compare all results of a published round",
+        "referee": "run somebody else's training script isolated, time it, and judge whether its result is true",
+        "plot": "plot quality, training loss or throughput over time of result sets",
+        "explore": "write result sets as an HTML page with plots, filters and a card per run",
+        "export": "export the values of logs as CSV, or for TensorBoard or MLflow",
+    },
+    "Submit": {
+        "forecast": "compute the probability that a closed set passes the check of reference convergence (RCP)",
+        "system": "generate MLPerf's system description and list the fields to fill in",
+        "package": "package result sets in MLPerf's layout",
+    },
+}
+"""Help of each verb by purpose. A verb is the function of its name in the module of its name in `timedrun.commands`,
+which is imported only when the verb is called; `options.add_<verb>` adds its options."""
+
+CHOICES: Final = {
+    "run race sweep": "use run if you time one config, race if you compare several, sweep if at several lengths",
+    "auto tune": "use auto for a faster computation of the same numbers, tune for better hyper-parameters",
+    "doctor preflight": "use doctor if you ask about this machine, preflight if you ask about a config on it",
+    "bench profile auto": "use bench if you compare speeds, profile if you ask what takes long, auto for a config",
+    "score compare tradeoff": "use score if sets stand alone, compare if there are two, tradeoff for several lengths",
+    "check reproduce audit": "use check if you ask for rules, reproduce if for the scores, audit for a whole round",
+    "report explore plot export": "use report if you send it, explore if you search, plot for a figure, export for CSV",
+}
+"""Verbs that are taken for each other, and which is for what."""
+
+
+class _Version(Action):
+    """Option that prints the version, which is looked up only then."""
+
+    def __call__(self, parser: ArgumentParser, *_: object) -> None:
+        print(f"timedrun {timedrun.__version__}")
+        parser.exit()
+
+
+class _Parser(ArgumentParser):
+    """Parser that names the nearest choice where it is given none of its own."""
+
+    def _check_value(self, action: Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            near = nearest(str(value), map(str, action.choices))
+            raise ArgumentError(action, f"no {value!r}.{near} Choose from: {', '.join(map(str, action.choices))}.")
+
+
+def parser(*, describe_verbs: bool = False) -> ArgumentParser:
+    """Return the parser of all verbs and their options.
+
+    describe_verbs: with the help of each verb in argparse's list of them, for shell completion, not by purpose.
+    """
+    groups = [f"{name.lower()}:\n" + "\n".join(_help_lines(verbs)) for name, verbs in VERBS.items()]
+    choices = "which one:\n" + "\n".join(_which_one(CHOICES.values()))
+    top = _Parser(
+        prog="timedrun",
+        description="Train to a fixed quality on the clock, MLPerf style.",
+        epilog="\n\n".join([*groups, choices, "`timedrun VERB --help` describes the options of a verb."]),
+        formatter_class=RawDescriptionHelpFormatter,
+    )
+    top.add_argument("-V", "--version", action=_Version, nargs=0, help="show the version and exit")
+    verbs = top.add_subparsers(dest="verb", required=True, metavar="VERB", help="one of the verbs below")
+    for name, text in {name: text for group in VERBS.values() for name, text in group.items()}.items():
+        listed: dict[str, Any] = {"help": text} if describe_verbs else {}
+        added = verbs.add_parser(name, description=text, allow_abbrev=False, **listed)
+        added.add_argument("--json", action="store_true", help="machine-readable output")
+        getattr(options, f"add_{name}")(added)
+        chosen = [text for alike, text in CHOICES.items() if name in alike.split()]
+        added.epilog = "\n".join(filter(None, [added.epilog, *_which_one(chosen)])) or None
+    return top
+
+
+def near_options(verb: str, words: Iterable[str]) -> Iterator[str]:
+    """Yield a sentence for each of `words` that resembles an option of `verb` and is none."""
+    known = ArgumentParser()
+    getattr(options, f"add_{verb}")(known)
+    for word in (word.partition("=")[0] for word in words if word.startswith("--")):
+        if near := nearest(word, known._option_string_actions, cutoff=0.7):
+            yield f"{verb} has no option {word}.{near}"
+
+
+def _which_one(sentences: Iterable[str]) -> list[str]:
+    width = min(100, stdio.terminal_columns(sys.stdout) or 100)
+    return [textwrap.fill(text, width, initial_indent="  ", subsequent_indent="    ") for text in sentences]
+
+
+def _help_lines(verbs: Mapping[str, str]) -> Iterator[str]:
+    width = min(100, stdio.terminal_columns(sys.stdout) or 100)
+    for name, text in verbs.items():
+        yield from textwrap.wrap(text, width, initial_indent=f"  {name:<11}", subsequent_indent=" " * 13)

@@ -1,0 +1,87 @@
+"""`timedrun report`: a race, a sweep, a tuning or result sets as one HTML file."""
+
+import argparse
+import json
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from judging.checking.check_report import result_lines
+from judging.ground import stdio
+from judging.ground.atomic_file import replace_text
+from judging.ground.errors import ExitCode, UsageError
+from judging.ground.race_labels import RACE_FILE
+from judging.ground.result_files import existing, read_json
+from judging.pages import score_table
+from judging.pages.plot_tradeoff import plot_tradeoff
+from judging.pages.report_page import Findings, as_page, drawn, image
+from judging.scoring import score as scores
+from timedrun.commands.check import check_paths
+from timedrun.commands.plot import labelled_sets
+from timedrun.race import race_file
+from timedrun.race.report import Report
+from timedrun.race.search import Search
+from timedrun.race.sweep_report import SweepReport
+from timedrun.race.tuning_report import TuningReport
+
+
+def report(arguments: argparse.Namespace) -> ExitCode:
+    """Write the page; exit code 1 if a check fails."""
+    path = Path(arguments.path)
+    if not path.is_dir() or not existing(path):
+        raise UsageError(f"{path} is not a folder with logs (result_*.txt); nothing was written.")
+    out = Path(arguments.out) if arguments.out else path / "report.html"
+    if out.suffix != ".html":
+        raise UsageError(f"--out {out}: the report is an .html file; nothing was written.")
+    stdio.stage("timedrun report: checks")
+    figures: dict[str, str] = {}
+    recorded = path / RACE_FILE
+    with_plan = recorded.is_file() and "race" in read_json(recorded)  # some of results/ have no schedule
+    findings = of_race(path, figures) if with_plan else of_sets(path)
+    stdio.stage("timedrun report: figures")
+    figures = figures or drawn(findings.sets)  # a sweep's runs are points, not curves
+    replace_text(out, as_page(f"Report on {path.resolve().name}", findings, figures, path))
+    stdio.stage("")
+    print(json.dumps({"report": str(out)}) if arguments.json else f"report: {out}")
+    return ExitCode.ERROR if findings.failed else ExitCode.OK
+
+
+def of_race(path: Path, figures: dict[str, str]) -> Findings:
+    """Return the report of a race, a sweep or a tuning; add a sweep's figure to `figures`."""
+    race = race_file.load(path)
+    if race.tuning:
+        tuned = TuningReport(race, path, Search(race, path), lambda *_: {})
+        if not (shown := tuned.given_and_chosen):
+            raise UsageError(f"no run of {path} has finished; nothing was written.")
+        caption, table = tuned.captioned()
+        return Findings(tuned.found, caption, table, tuned.details(path), shown, tuned.failed)
+    report = SweepReport(race, path) if race.budgets else Report(race, path)
+    logs = [run.path for runs in report.sets.values() for run in runs]
+    if not logs:
+        raise UsageError(f"no run of {path} has finished; nothing was written.")
+    report.checked = check_paths(logs, None, run_official=True)
+    if isinstance(report, SweepReport):
+        report.checked = report.required(report.checked)
+    if isinstance(report, SweepReport) and report.found:
+        with TemporaryDirectory() as folder:
+            plot_tradeoff(report.found, Path(folder) / "figure.svg")
+            figures["Quality against time, and gains over the baseline"] = image(Path(folder) / "figure.svg")
+    sets = {race.sides[side]: runs for side, runs in report.sets.items() if runs}
+    caption, table = report.captioned()
+    return Findings(report.verdicts, caption, table, report.details(path), sets, report.failed)
+
+
+def of_sets(path: Path) -> Findings:
+    """Return scores and verdicts of the sets at `path`."""
+    sets = labelled_sets([str(path)])
+    checked = check_paths([path], None, run_official=True)
+    known = scores.score([path])
+    logs = [result for result in checked if result.kind == "log"]
+    strict, official = (sum(getattr(log, by) == "pass" for log in logs) for by in ("strict", "official"))
+    verdict = f"Checks: strict: {strict} of {len(logs)} logs pass, official: {official} of {len(logs)}."
+    text = [line for score in known for line in [*score_table.details(score), ""]]
+    failed = [result for result in checked if result.failed]
+    for result in failed:
+        findings = [finding for finding in result.findings if finding.level == "error"]
+        text += result_lines(replace(result, findings=findings), path)
+    return Findings([verdict], "", score_table.rows(known), text, sets, bool(failed))

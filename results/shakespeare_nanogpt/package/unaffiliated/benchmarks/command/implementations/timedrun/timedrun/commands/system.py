@@ -1,0 +1,50 @@
+"""`timedrun system`: generate MLPerf's system description of this machine and list the fields to fill in."""
+
+import argparse
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from judging.ground.errors import ExitCode
+from timedrun.provenance.system import describe
+from timedrun.provenance.system_answers import QUESTIONS, SET_BY_RUNS, open_keys, read_answers, write_questions
+
+
+def system(arguments: argparse.Namespace) -> ExitCode:
+    """Print the description and the open questions; with --out write the questions to a file to be filled in."""
+    accelerators = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    device = "cuda" if accelerators else "cpu"
+    # All accelerators of this machine; the keys that are set by runs are empty.
+    description: dict[str, Any] = {
+        **describe("", "", division="", status="", ranks=max(1, accelerators), device=device, nodes=1)
+    }
+    if arguments.answers:
+        description = read_answers(arguments.answers).applied(description)
+    if arguments.out:
+        write_questions(Path(arguments.out), description)
+    needed, other = open_keys(description)
+    if arguments.json:
+        print(json.dumps({"description": description, "needed": needed, "optional": other}, indent=2))
+        return ExitCode.OK
+    settings = ("organization", "division", "status", "platform")
+    print("This machine:")
+    print("\n".join(_rows((key, _text(value)) for key, value in description.items() if key not in SET_BY_RUNS)))
+    for title, keys in (("Required by MLPerf's rules, unknown:", needed), ("Unknown, optional:", other)):
+        if keys:
+            print("\n".join(["", title, *_rows((key, QUESTIONS[key]) for key in keys)]))
+    print(f"\nTaken from each run's config and log: {', '.join(SET_BY_RUNS)}. Settings of `timedrun run`:")
+    print(" ".join(f"  --submission.{setting}" for setting in settings))
+    if arguments.out:
+        print(f"Fill in {arguments.out}, then pass it on: timedrun package ... --answers {arguments.out}")
+    return ExitCode.OK
+
+
+def _rows(pairs: Iterable[tuple[str, str]]) -> list[str]:
+    return [f"  {key:34}{text}".rstrip() for key, text in pairs]
+
+
+def _text(value: str | dict[str, str]) -> str:
+    return value if isinstance(value, str) else ", ".join(f"{name} {version}" for name, version in value.items())

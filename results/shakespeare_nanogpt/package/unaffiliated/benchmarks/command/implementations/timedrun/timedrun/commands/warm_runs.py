@@ -1,0 +1,128 @@
+"""Runs forked from a process which has imported torch and the benchmark: that takes longer than a short run."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+import json
+import os
+import runpy
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from typing import Final
+
+from timedrun.distributed import parent_death_signal
+from timedrun.distributed.launch_env import module_command
+
+MODULES: Final = ("timedrun.commands.run", "timedrun.run.worker", "torch._dynamo")
+LONGEST: Final = 2**16
+"""Bytes of a command line."""
+
+
+class WarmParent:
+    """Process that has the imports of a run of `benchmark`, computes nothing, and forks runs one after another. Each
+    has the command line, environment, streams, process group and exit code of a started one; if this process ends, it
+    is stopped, as is this parent. It is started with the first run, and again if it was lost."""
+
+    def __init__(self, benchmark: str) -> None:
+        self._benchmark = benchmark
+        self._process: subprocess.Popen[bytes] | None = None
+        self._connection: socket.socket | None = None
+
+    def fork(self, words: Sequence[str], stderr: int) -> ForkedRun:
+        """Start `timedrun` with the command line `words`, its standard error into the descriptor `stderr`."""
+        if self._process is None or self._process.poll() is not None:
+            self._start()
+        assert self._connection is not None
+        with contextlib.suppress(BrokenPipeError):  # it was lost just now: the run has ended as it says
+            socket.send_fds(self._connection, [json.dumps(list(words)).encode()], [stderr])
+        return ForkedRun(self._connection)
+
+    def _start(self) -> None:
+        self.close()
+        self._connection, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with there:
+            self._process = subprocess.Popen(
+                module_command(__name__, self._benchmark),
+                env=parent_death_signal.environment(),
+                stdin=there.fileno(),
+                stdout=subprocess.DEVNULL,
+                process_group=0,  # out of reach of Ctrl-C
+            )
+
+    def close(self) -> None:
+        """End the process, which has no run left."""
+        if self._connection is not None and self._process is not None:
+            self._connection.close()
+            self._process.wait()
+
+
+class ForkedRun:
+    """A run that a `WarmParent` forked, with what `subprocess.Popen` has for its own."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._pid = self._answer()
+
+    def send_signal(self, number: int) -> None:
+        if self._pid is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._pid, number)
+
+    def wait(self) -> int:
+        """Return the exit code, or the negative number of the signal that ended it; of a lost parent -SIGTERM."""
+        code = None if self._pid is None else self._answer()
+        self._pid = None
+        return -signal.SIGTERM if code is None else code
+
+    def _answer(self) -> int | None:
+        """Return the next number from the parent, None if it was lost."""
+        try:
+            return int(self._connection.recv(32) or b"")
+        except (ValueError, ConnectionResetError):
+            return None
+
+
+def serve(connection: socket.socket) -> list[str] | None:
+    """Fork a process for each command line that arrives and answer with its number and its exit code. Return the
+    command line in the forked process, None here after the last one."""
+    while True:
+        message, descriptors, _, _ = socket.recv_fds(connection, LONGEST, 1)
+        if not message:
+            return None
+        pid = os.fork()
+        if not pid:
+            os.setpgid(0, 0)
+            os.environ[parent_death_signal.VARIABLE] = str(os.getppid())
+            connection.detach()  # standard input, which is replaced
+            nothing = os.open(os.devnull, os.O_RDWR)
+            for number, stream in enumerate((nothing, nothing, *descriptors)):
+                os.dup2(stream, number)
+            for stream in (nothing, *descriptors):
+                os.close(stream)
+            words: list[str] = json.loads(message)
+            return words
+        for stream in descriptors:
+            os.close(stream)
+        connection.send(str(pid).encode())
+        connection.send(str(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])).encode())
+
+
+def main() -> None:
+    parent_death_signal.obey_environment()
+    for name in (*MODULES, f"{sys.argv[1]}.train"):
+        with contextlib.suppress(ImportError):  # a run says what it cannot import, or finds it elsewhere
+            importlib.import_module(name)
+    gc.freeze()  # or a collection in a run would copy every page that it shares with this process
+    words = serve(socket.socket(fileno=0))
+    if words is not None:
+        sys.argv = ["timedrun", *words]
+        runpy.run_module("timedrun", run_name="__main__")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,74 @@
+"""Signals that stop a run: the handler sets a flag, and all ranks act on it at the same step of the training loop. A
+second signal aborts the run at once."""
+
+import contextlib
+import os
+import signal
+import threading
+from collections.abc import Callable, Sequence
+from types import FrameType
+from typing import Any, Final
+
+from judging.ground import stdio
+from judging.ground.errors import ExitCode
+
+STOPPING: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+"""Signals on which a run saves its state and stops."""
+ABORT: Final = signal.SIGQUIT
+"""Signal by which timedrun's launcher aborts its ranks, which may get each of STOPPING from a scheduler, too."""
+ABORTED: Final = "ended by a second signal"
+"""Reason of run_stop."""
+
+
+def handled() -> tuple[signal.Signals, ...]:
+    """Return STOPPING, without SIGHUP if it was ignored from the start, as nohup(1) does."""
+    return STOPPING[:2] if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else STOPPING
+
+
+def asked_twice(received: Sequence[signal.Signals]) -> bool:
+    """Return True if the run is to end at once. SIGHUP does not count: a closed terminal sends it, its shell
+    sends it again, and the end of the session adds SIGTERM."""
+    return sum(number is not signal.SIGHUP for number in received) > 1
+
+
+class ShutdownRequest:
+    """Flag that SIGTERM, SIGINT or SIGHUP sets."""
+
+    def __init__(self) -> None:
+        self.signal: signal.Signals | None = None
+        self.when = "after the first step"
+        """When a run that gets a signal now acts on it; empty if it does at once."""
+        self._received: list[signal.Signals] = []
+        self._before: dict[signal.Signals, Any] = {}
+
+    def install(self, abort: Callable[[str, ExitCode], object], *, launched: bool, speaks: bool) -> None:
+        """Handle STOPPING from now on; outside the main thread the handlers of the host program stay.
+
+        Args:
+            abort: ends the process with a reason and an exit code; called on a second signal, or on ABORT if this
+                process is `launched`, a rank of timedrun's launcher.
+            speaks: print when the run acts on the first signal, unless it does at once.
+        """
+        self._abort, self._launched, self._speaks = abort, launched, speaks
+        if threading.current_thread() is threading.main_thread():
+            for number in (*handled(), *([ABORT] if launched else [])):
+                self._before[number] = signal.signal(number, self._receive)
+
+    def uninstall(self) -> None:
+        """Restore the handlers that `install` replaced."""
+        while self._before:
+            signal.signal(*self._before.popitem())
+
+    def _receive(self, number: int, frame: FrameType | None) -> None:
+        if number == ABORT:
+            self._abort(ABORTED, ExitCode.INTERRUPTED)
+        received = signal.Signals(number)
+        self._received.append(received)
+        self.signal = self.signal or received
+        if asked_twice(self._received) and not self._launched:
+            self._abort(ABORTED, ExitCode(128 + number))
+        elif len(self._received) == 1 and self.when and self._speaks:
+            start = stdio.REMOVE_LINE if os.isatty(2) else ""
+            text = f"{start}timedrun run: stops {self.when}; press Ctrl-C again to abort now\n"
+            with contextlib.suppress(OSError):
+                os.write(2, text.encode())  # sys.stderr may be in the middle of a line

@@ -1,0 +1,25 @@
+"""Methods inside other libraries' training loops; each module imports its library."""
+
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+PAIR: Final = (
+    "torchvision was built for another torch than the installed one: `pip install --force-reinstall torch torchvision"
+    " --index-url https://download.pytorch.org/whl/cpu` (or cu130, ...) takes both from one index; where nothing needs"
+    " it, `pip uninstall torchvision` is enough."
+)
+MISMATCH: Final = "operator torchvision::"
+"""In the error of such a torchvision's import, by itself, timm, transformers or Lightning."""
+
+
+@contextmanager
+def fitting_torchvision() -> Iterator[None]:
+    """Raise ImportError with the remedy where an import fails because of a torchvision of another torch."""
+    try:
+        yield
+    except (ImportError, RuntimeError) as error:
+        if MISMATCH not in "".join(traceback.format_exception(error)):
+            raise
+        raise ImportError(PAIR) from error

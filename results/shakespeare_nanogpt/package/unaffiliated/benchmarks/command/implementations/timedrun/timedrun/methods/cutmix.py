@@ -1,0 +1,66 @@
+"""CutMix: replace a box of each image by that of another, and its area's share of the target (arXiv 1905.04899)."""
+
+from __future__ import annotations
+
+import math
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from timedrun.methods.method import Hooks, Method, Position, Stage, require_images
+from timedrun.training.loss import dense_targets
+
+Box = tuple[int, int, int, int]
+"""Top, bottom, left, right; the end is not inside."""
+
+
+def clipped_box(height: int, width: int, sides: tuple[int, int], centre: tuple[int, int]) -> Box:
+    """Return the part inside of an image of the box of `sides` around `centre`, each (vertical, horizontal)."""
+    (above, sideways), (y, x) = (sides[0] // 2, sides[1] // 2), centre
+    return max(y - above, 0), min(y + above, height), max(x - sideways, 0), min(x + sideways, width)
+
+
+def random_box(random: np.random.RandomState, height: int, width: int, area: float) -> Box:
+    """Return a box with the share `area` of the image, centred on a random pixel; the part inside of the image."""
+    side = math.sqrt(area)
+    centre = int(random.randint(height)), int(random.randint(width))
+    return clipped_box(height, width, (int(height * side), int(width * side)), centre)
+
+
+def cutmix(images: Tensor, targets: Tensor, partners: Tensor, box: Box) -> tuple[Tensor, Tensor]:
+    """Return images [N, C, H, W] with `box` of their partners', and dense targets [N, K] mixed by the box's area."""
+    top, bottom, left, right = box
+    share = (bottom - top) * (right - left) / (images.shape[2] * images.shape[3])
+    mixed = images.clone()
+    mixed[:, :, top:bottom, left:right] = images[:, :, top:bottom, left:right][partners]
+    return mixed, targets.lerp(targets[partners], share)
+
+
+class _CutMixHooks(Hooks):
+    _method: CutMix
+    saved = ("batches",)
+    batches = 0
+
+    def batch(self, inputs: Tensor, targets: Tensor, at: Position, classes: int) -> tuple[Tensor, Tensor]:
+        require_images(self._method.name, inputs)
+        random, alpha = at.random(self._method.name), self._method.alpha
+        box = random_box(random, inputs.shape[2], inputs.shape[3], 1 - float(random.beta(alpha, alpha)))
+        partners = torch.from_numpy(random.permutation(len(inputs))).to(inputs.device, non_blocking=True)
+        self.batches += len(inputs) > 1 and box[0] < box[1] and box[2] < box[3]
+        return cutmix(inputs, dense_targets(targets, classes), partners, box)
+
+    def effect(self) -> str | None:
+        return f"{self.batches} batches with boxes of other images" if self.batches else None
+
+
+class CutMix(Method, name="cutmix", stage=Stage.MIXING, hooks=_CutMixHooks):
+    """One box, of the share 1 - l of the image with l ~ Beta(`alpha`, `alpha`), and one permutation for each batch of a
+    rank. The targets' weights follow the area that is left of the box inside of the image."""
+
+    clashes: ClassVar[dict[str, str]] = {"mixup": "both mix each image with another one of its batch"}
+    alpha: float = 1.0
+
+    def check(self) -> None:
+        self.require("alpha", 0 < self.alpha < float("inf"), "above 0 and finite")

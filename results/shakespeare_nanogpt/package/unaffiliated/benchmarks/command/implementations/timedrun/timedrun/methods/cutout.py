@@ -1,0 +1,59 @@
+"""CutOut: set random squares of the training images to 0 (DeVries and Taylor 2017, arXiv 1708.04552)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from timedrun.methods.method import Hooks, Method, Position, Stage, require_images
+
+
+def cutout(images: Tensor, centres: Tensor, length: int) -> Tensor:
+    """Return images [N, C, H, W] with squares of `length` px around `centres` set to 0, where they are inside.
+
+    Args:
+        centres: row and column of each square, [1 or N, squares, 2]: of all images, or of each.
+    """
+    inside = []
+    for size, middle in zip(images.shape[2:], centres.unsqueeze(-1).unbind(2), strict=True):
+        pixels = torch.arange(size, device=images.device)
+        inside.append((pixels >= middle - length // 2) & (pixels < middle + length // 2))  # [1 or N, squares, size]
+    rows, columns = inside
+    holes = (rows.unsqueeze(3) & columns.unsqueeze(2)).any(1, keepdim=True)
+    return images * ~holes  # masked_fill would lose the memory format
+
+
+class _CutOutHooks(Hooks):
+    _method: CutOut
+    saved = ("batches",)
+    batches = 0
+
+    def batch(self, inputs: Tensor, targets: Tensor, at: Position, classes: int) -> tuple[Tensor, Tensor]:
+        method = self._method
+        require_images(method.name, inputs)
+        length = int(method.length * min(inputs.shape[2:]))
+        shape = (len(inputs) if method.per_sample else 1, method.num_holes, 2)
+        centres = torch.from_numpy(at.random(method.name).randint(inputs.shape[2:], size=shape))
+        self.batches += length > 1
+        return cutout(inputs, centres.to(inputs.device, non_blocking=True), length), targets
+
+    def effect(self) -> str | None:
+        holes, each = self._method.num_holes, "image" if self._method.per_sample else "batch"
+        return f"{self.batches} batches, {holes} random squares for each {each} set to 0" if self.batches else None
+
+
+class CutOut(Method, name="cutout", stage=Stage.REMOVAL, hooks=_CutOutHooks):
+    """Squares of `length` of the shorter side, centred on a random pixel and clipped at the border.
+
+    In normalized images 0 is the mean colour. MosaicML Composer cuts the same squares out of a whole batch, as here by
+    default; the paper cuts others out of each image: `per_sample`.
+    """
+
+    num_holes: int = 1
+    length: float = 0.5
+    """Share of the shorter side."""
+    per_sample: bool = False
+
+    def check(self) -> None:
+        self.require("num_holes", self.num_holes >= 1, "1 or more")
+        self.require("length", 0 < self.length <= 1, "a share of the shorter side above 0 and at most 1")

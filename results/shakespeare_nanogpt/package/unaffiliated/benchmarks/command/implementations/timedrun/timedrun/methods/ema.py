@@ -1,0 +1,182 @@
+"""EMA: evaluation on an exponential moving average of parameters and buffers; training itself is untouched."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from timedrun.methods.method import Hooks, Method, Stage, local_tensors, unwrapped
+
+
+def tensors_of(model: nn.Module) -> dict[str, Tensor]:
+    """Every parameter and buffer by name, each shared tensor once, whatever torch.compile or DDP wraps the model."""
+    inner = unwrapped(model)
+    return {**dict(inner.named_parameters()), **dict(inner.named_buffers())}
+
+
+@torch.no_grad()
+def ema_update(shadow: list[Tensor], current: list[Tensor], smoothing: float) -> None:
+    """shadow <- smoothing * shadow + (1 - smoothing) * current, in place.
+
+    The form shadow + (1 - smoothing) * (current - shadow) leaves a tensor that never changes exactly as it is. The
+    average of a half-precision tensor is float32, in which small steps are not rounded away. An integer tensor takes
+    the whole part (counters lag like the rest), a boolean one the current value.
+    """
+    _Pairs(shadow, current).update(smoothing)
+
+
+class _Pairs:
+    """Averages and the tensors that they follow, sorted by the kind of their update."""
+
+    def __init__(self, shadow: list[Tensor], current: list[Tensor]) -> None:
+        pairs = list(zip(shadow, current, strict=True))
+        inexact = [average.is_floating_point() or average.is_complex() for average in shadow]
+        real = [pair for pair, is_real in zip(pairs, inexact, strict=True) if is_real]
+        rest = [pair for pair, is_real in zip(pairs, inexact, strict=True) if not is_real]
+        self._averages, self._followed = [average for average, _ in real], [followed for _, followed in real]
+        self._mixed = any(average.dtype != followed.dtype for average, followed in real)
+        self._flags = [pair for pair in rest if pair[0].dtype == torch.bool]
+        self._counters = [pair for pair in rest if pair[0].dtype != torch.bool]
+
+    def update(self, smoothing: float) -> None:
+        """Update the averages as `ema_update` does."""
+        weight, followed = 1.0 - smoothing, self._followed
+        if self._mixed:
+            followed = [tensor.to(average.dtype) for average, tensor in zip(self._averages, followed, strict=True)]
+        if followed:
+            torch._foreach_lerp_(self._averages, followed, weight)
+        for flag, current in self._flags:
+            flag.copy_(current)
+        if self._counters:
+            old, change = ([counter.double() for counter in counters] for counters in zip(*self._counters, strict=True))
+            torch._foreach_sub_(change, old)
+            torch._foreach_mul_(change, weight)
+            torch._foreach_add_(old, change)
+            torch._foreach_copy_([counter for counter, _ in self._counters], old)
+
+
+class _FoundPairs(_Pairs):
+    """Pairs of a model, found once: a walk over its modules and a comparison of names take longer than the update."""
+
+    def __init__(self, model: nn.Module, current: dict[str, Tensor], shadow: dict[str, Tensor]) -> None:
+        here = local_tensors(current.values())
+        super().__init__(local_tensors(shadow.values()), here)
+        self._model, self._shadow = model, shadow
+        self._whole = all(part is tensor for part, tensor in zip(here, current.values(), strict=True))
+        self._kinds = [(tensor, tensor.dtype, tensor.device) for tensor in current.values()]
+        self._places: list[tuple[dict[str, Any], str, object]] = [
+            (places, name, held)
+            for module in model.modules()
+            for places in (module._parameters, module._buffers, module._modules)
+            for name, held in places.items()
+        ]
+
+    def are_of(self, model: nn.Module, shadow: dict[str, Tensor]) -> bool:
+        """Return True if each tensor still is where it was found, as it was, and its average is in `shadow`."""
+        return (
+            self._whole  # a DTensor's local part may be another one by now
+            and model is self._model
+            and shadow is self._shadow
+            and all(places.get(name) is held for places, name, held in self._places)
+            and all(tensor.dtype == dtype and tensor.device == device for tensor, dtype, device in self._kinds)
+        )
+
+
+def averaged_dtype(tensor: Tensor) -> torch.dtype:
+    return torch.float32 if tensor.dtype in (torch.bfloat16, torch.float16) else tensor.dtype
+
+
+class _EMAHooks(Hooks):
+    saved = ("updates", "shadow")
+    shadow: dict[str, Tensor] | None = None
+    updates = 0
+    _pairs: _FoundPairs | None = None
+
+    def __init__(self, method: EMA) -> None:
+        self._interval = method.update_interval
+        self._smoothing = float(2 ** (-method.update_interval / method.half_life))  # weight of the old average
+
+    @torch.no_grad()
+    def after_step(self, model: nn.Module, step: int) -> None:
+        if step % self._interval:
+            return
+        if self.shadow is None:
+            current = tensors_of(model)
+            self.shadow = {name: value.detach().to(averaged_dtype(value), copy=True) for name, value in current.items()}
+        else:
+            inner = unwrapped(model)
+            if self._pairs is None or not self._pairs.are_of(inner, self.shadow):
+                current = tensors_of(model)
+                self._pairs = _FoundPairs(inner, current, self._fitted(current))
+            self._pairs.update(self._smoothing)
+        self.updates += 1
+
+    @contextmanager
+    def evaluation(self, model: nn.Module) -> Iterator[None]:
+        if self.shadow is None:
+            yield
+            return
+        # Values are exchanged, never tensors: compiled graphs, DDP buckets and the optimizer hold on to the addresses.
+        current = [tensor.detach() for tensor in local_tensors(tensors_of(model).values())]
+        shadow = local_tensors(self._fitted(tensors_of(model)).values())
+        training = [tensor.clone() for tensor in current]
+        try:
+            torch._foreach_copy_(current, shadow)
+            yield
+        finally:
+            torch._foreach_copy_(current, training)
+
+    def _fitted(self, current: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Return the shadow in the model's order and on its devices. Raises ValueError for another model's."""
+        assert self.shadow is not None
+        if self.shadow.keys() != current.keys():
+            unknown = sorted(self.shadow.keys() ^ current.keys())
+            raise ValueError(
+                f"the moving average belongs to another model: {len(unknown)} tensors are in only one of the two, for "
+                f"example {unknown[0]!r}; nothing was changed; use ema with the model it was started with"
+            )
+        for name, tensor in current.items():
+            held = self.shadow[name]
+            if held.shape != tensor.shape or held.dtype not in (tensor.dtype, averaged_dtype(tensor)):
+                raise ValueError(
+                    f"the moving average of {name!r} is {held.dtype} {tuple(held.shape)}, but the model's tensor is "
+                    f"{tensor.dtype} {tuple(tensor.shape)}; nothing was changed; use the model ema started with"
+                )
+        self.shadow = {
+            name: self.shadow[name].to(tensor.device, averaged_dtype(tensor)) for name, tensor in current.items()
+        }
+        return self.shadow
+
+    def effect(self) -> str | None:
+        return f"{self.updates} updates of the moving average" if self.updates else None
+
+
+class EMA(Method, name="ema", stage=Stage.WEIGHTS, hooks=_EMAHooks):
+    """Moving average with a half-life of `half_life` optimizer steps, updated every `update_interval` steps.
+
+    It starts as a copy at the first update; evaluations before that use the training weights.
+    """
+
+    half_life: float = 100.0
+    update_interval: int = 20
+
+    def check(self) -> None:
+        self.require("half_life", self.half_life > 0, "above 0 steps")
+        self.require("update_interval", self.update_interval >= 1, "1 step or more")
+        if self.update_interval > self.half_life:
+            warnings.warn(
+                f"{self.name}: an update every {self.update_interval} steps (update_interval) with a half-life of"
+                f" {self.half_life:g} keeps {2 ** (-self.update_interval / self.half_life):.0%} of the average each"
+                f" time, and a run of fewer than {self.update_interval} steps has none: give"
+                f" update_interval={max(1, int(self.half_life / 4))}",
+                stacklevel=4,
+            )
+
+    @property
+    def steps_needed(self) -> int:
+        return self.update_interval

@@ -1,0 +1,119 @@
+"""Factorize: replace layers by pairs of thinner ones, whose product has a lower rank."""
+
+from collections import Counter
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import parametrize
+
+from timedrun.methods.method import Method, left_out
+
+
+def factors(weight: Tensor, rank: int) -> tuple[Tensor, Tensor]:
+    """Return A (outputs, rank) and B (rank, inputs) whose product is nearest to `weight` (outputs, inputs), from its
+    singular value decomposition in float32; both have the roots of the singular values."""
+    left, values, right = torch.linalg.svd(weight.float(), full_matrices=False)
+    roots = values[:rank].sqrt()
+    return (left[:, :rank] * roots).to(weight.dtype), (roots[:, None] * right[:rank]).to(weight.dtype)
+
+
+def rank_of(latent: float, inputs: int, outputs: int, taps: int = 1) -> int:
+    """Return the rank that `latent` stands for, or 0 if two factors would hold as many values as the one matrix of
+    `outputs` rows and `inputs` * `taps` columns."""
+    rank = int(latent if latent > 1 else latent * min(inputs, outputs))
+    return rank if rank * (inputs * taps + outputs) < inputs * taps * outputs else 0
+
+
+class Factorized(nn.Sequential):
+    """Pair of thinner layers in place of one, whose weight a model may read."""
+
+    @property
+    def weight(self) -> Tensor:
+        """Product of the factors, in the shape of the layer's weight: torch's fused encoder layer computes with it."""
+        first, last = (factor.get_parameter("weight") for factor in self)
+        return (last.flatten(1) @ first.flatten(1)).view(len(last), *first.shape[1:])
+
+    @property
+    def bias(self) -> Tensor | None:
+        return self[1].bias  # type: ignore[return-value]
+
+
+@torch.no_grad()
+def _factorized(layer: nn.Module, rank: int) -> Factorized:
+    assert isinstance(layer, nn.Conv2d | nn.Linear)
+    to = {"device": layer.weight.device, "dtype": layer.weight.dtype}
+    last, first = factors(layer.weight.flatten(1), rank)
+    biased = layer.bias is not None
+    pair: Factorized
+    if isinstance(layer, nn.Linear):
+        pair = Factorized(
+            nn.Linear(layer.in_features, rank, bias=False, **to), nn.Linear(rank, layer.out_features, biased, **to)
+        )
+    else:
+        shape = (layer.kernel_size, layer.stride, layer.padding, layer.dilation)
+        thin = nn.Conv2d(layer.in_channels, rank, *shape, bias=False, padding_mode=layer.padding_mode, **to)  # type: ignore[arg-type]
+        pair = Factorized(thin, nn.Conv2d(rank, layer.out_channels, 1, bias=biased, **to))  # type: ignore[arg-type]
+    pair[0].weight.copy_(first.view_as(pair[0].weight))  # type: ignore[operator, arg-type]
+    pair[1].weight.copy_(last.view_as(pair[1].weight))  # type: ignore[operator, arg-type]
+    if layer.bias is not None:
+        pair[1].bias.copy_(layer.bias)  # type: ignore[operator]
+    return pair
+
+
+class Factorize(Method, name="factorize"):
+    """Plain convolutions and linear layers in pairs of rank `latent`, which begin as the nearest product to the layer's
+    weights: a convolution of the same kernel to the latent channels and a 1x1 one, or two linear layers.
+
+    Only where it makes the layer smaller (Denton et al. 2014, arXiv 1404.0736). It also changes inference.
+    """
+
+    acting: ClassVar[tuple[type, ...]] = (Factorized,)
+    latent_channels: float = 0.25
+    """Rank of convolutions; up to 1: a fraction of the lesser of input and output channels."""
+    latent_features: float = 0.25
+    """Rank of linear layers, likewise."""
+    min_channels: int = 256
+    min_features: int = 256
+
+    def check(self) -> None:
+        for field in ("latent_channels", "latent_features"):
+            value = getattr(self, field)
+            self.require(field, 0 < value <= 1 or (value > 1 and not value % 1), "a fraction up to 1 or a whole number")
+        for field in ("min_channels", "min_features"):
+            self.require(field, getattr(self, field) >= 1, "1 or more")
+
+    def model(self, model: nn.Module) -> tuple[nn.Module, str]:
+        layers = list(model.modules())
+        holders = Counter(parameter for layer in layers for parameter in layer._parameters.values())
+        ranks = {
+            layer: rank
+            for layer in layers
+            if (rank := self._rank(layer)) and holders[layer.weight] == 1  # type: ignore[index]  # tied weights stay so
+        }
+        pairs = {layer: _factorized(layer, rank) for layer, rank in ranks.items()}  # a layer used twice stays one
+        for parent in layers:
+            for name, child in parent._modules.items():
+                if child in pairs:
+                    setattr(parent, name, pairs[child])
+        if not pairs:
+            raise self.no_effect(
+                f"found no plain layer with {self.min_channels} channels or {self.min_features} features that it would "
+                "make smaller",
+                "lower the limits or remove it from the methods",
+            )
+        plain = (nn.Conv2d, nn.Linear)
+        rest = (layer for layer in layers if isinstance(layer, plain) and layer not in pairs)
+        return model, f"{len(pairs)} layers{left_out(rest)}"
+
+    def _rank(self, layer: nn.Module) -> int:
+        """Return the rank to factorize `layer` at, 0 to leave it as it is."""
+        if parametrize.is_parametrized(layer) or layer._forward_hooks:  # another method acts on it
+            return 0
+        if type(layer) is nn.Conv2d and min(layer.in_channels, layer.out_channels) >= self.min_channels:
+            taps = layer.kernel_size[0] * layer.kernel_size[1]
+            whole = layer.groups == 1
+            return rank_of(self.latent_channels, layer.in_channels, layer.out_channels, taps) if whole else 0
+        if type(layer) is nn.Linear and min(layer.in_features, layer.out_features) >= self.min_features:
+            return rank_of(self.latent_features, layer.in_features, layer.out_features)
+        return 0

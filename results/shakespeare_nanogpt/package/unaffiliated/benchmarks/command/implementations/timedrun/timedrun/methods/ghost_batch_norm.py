@@ -1,0 +1,73 @@
+"""Ghost batch norm: normalize parts of a batch separately, so that a large batch keeps the noise of a small one."""
+
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from timedrun.methods.method import Method, left_out
+
+
+class _Ghost(nn.modules.batchnorm._BatchNorm):
+    ghost_batch: int
+    acted: bool
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Normalize ceil(N / ghost_batch) parts of (N, C, ...); each moves the running statistics by its share."""
+        if not self.training:
+            return super().forward(input)
+        count = -(-len(input) // self.ghost_batch)
+        if count > 1:  # without a look at it, on which torch.compile would compile again
+            self.acted = True
+        assert self.momentum is not None
+        self._check_input_dim(input)  # type: ignore[no-untyped-call]
+        if self.num_batches_tracked is not None:
+            self.num_batches_tracked.add_(1)
+        share = self.momentum / count
+        parts = [
+            F.batch_norm(part, self.running_mean, self.running_var, self.weight, self.bias, True, share, self.eps)
+            for part in torch.chunk(input, count)
+        ]
+        return torch.cat(parts)
+
+
+class GhostBatchNorm1d(_Ghost, nn.BatchNorm1d):
+    """Batch norm over parts of a batch (N, C) or (N, C, L)."""
+
+
+class GhostBatchNorm2d(_Ghost, nn.BatchNorm2d):
+    """Batch norm over parts of a batch (N, C, H, W)."""
+
+
+class GhostBatchNorm3d(_Ghost, nn.BatchNorm3d):
+    """Batch norm over parts of a batch (N, C, D, H, W)."""
+
+
+_GHOSTS: dict[type[nn.Module], type[_Ghost]] = {
+    nn.BatchNorm1d: GhostBatchNorm1d,
+    nn.BatchNorm2d: GhostBatchNorm2d,
+    nn.BatchNorm3d: GhostBatchNorm3d,
+}
+
+
+class GhostBatchNorm(Method, name="ghost_batch_norm"):
+    """Batch norm over parts of `ghost_batch` samples (Hoffer et al. 2017, arXiv 1705.08741), with the momentum divided
+    by their number, as in MosaicML Composer. Evaluation is as it was."""
+
+    acting: ClassVar[tuple[type, ...]] = (_Ghost,)
+    ghost_batch: int = 32
+
+    def check(self) -> None:
+        self.require("ghost_batch", self.ghost_batch >= 2, "2 samples or more")
+
+    def model(self, model: nn.Module) -> tuple[nn.Module, str]:
+        every = [module for module in model.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
+        norms = [module for module in every if type(module) in _GHOSTS and module.momentum is not None]
+        left = left_out(set(every).difference(norms))
+        if not norms:
+            raise self.no_effect(f"found no batch norm with a momentum that is torch's own{left}")
+        for module in norms:
+            module.__class__ = _GHOSTS[type(module)]
+            module.ghost_batch, module.acted = self.ghost_batch, False  # type: ignore[assignment]
+        return model, f"{len(norms)} batch norms over parts of {self.ghost_batch} samples{left}"

@@ -1,0 +1,182 @@
+"""Operations of RandAugment and AugMix on batches of 8-bit images, each image with a strength of its own.
+
+They compute what Pillow's ImageOps, ImageEnhance and affine transforms do, for which the published strengths are meant.
+torchvision has them with one strength for a whole call, which means one image at a time.
+"""
+
+from collections.abc import Callable
+from typing import Literal
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
+
+Values = NDArray[np.float64]
+OperationSet = Literal["all", "safe", "original"]
+"""all: 13 operations; color, contrast, brightness and sharpness by a factor that is as likely above 1, up to the
+severity, as below. original: the same 13, with factors of 0.1 to 1.9 as AugMix's authors drew them. safe: without the
+four, which resemble the corruptions of ImageNet-C."""
+
+
+def autocontrast(images: Tensor, strength: Tensor) -> Tensor:
+    """Stretch each channel to 0 to 255."""
+    low, high = images.amin((2, 3), keepdim=True).float(), images.amax((2, 3), keepdim=True).float()
+    one_value = low == high
+    low, high = low.masked_fill(one_value, 0), high.masked_fill(one_value, 255)
+    return (images - low).mul_(255).div_(high - low).byte()
+
+
+def equalize(images: Tensor, strength: Tensor) -> Tensor:
+    """Give each channel an even histogram."""
+    values = images.flatten(2).long()
+    histogram = values.new_zeros(*values.shape[:2], 256).scatter_add_(2, values, torch.ones_like(values))
+    brightest = histogram.gather(2, values.amax(2, keepdim=True))
+    step = (values.shape[2] - brightest) // 255
+    table = ((histogram.cumsum(2) - histogram + step // 2) // step.clamp(min=1)).clamp_(max=255)
+    table = torch.where(step > 0, table, torch.arange(256, device=images.device))
+    return table.gather(2, values).byte().view(images.shape)
+
+
+def posterize(images: Tensor, bits: Tensor) -> Tensor:
+    """Keep the highest bits of each value."""
+    return images & (256 - 2 ** (8 - bits)).byte().view(-1, 1, 1, 1)
+
+
+def solarize(images: Tensor, threshold: Tensor) -> Tensor:
+    """Invert values from the threshold on."""
+    inverted = images >= threshold.short().view(-1, 1, 1, 1)
+    return images ^ inverted.byte().neg_()  # 255 where True
+
+
+def _affine(images: Tensor, rows: list[list[Tensor]]) -> Tensor:
+    """Sample images at a x + b y + c of each pixel, bilinear and black outside; `rows`: a, b, c [N], for x and y."""
+    height, width = images.shape[2:]
+    x = torch.arange(width, device=images.device) + 0.5
+    y = (torch.arange(height, device=images.device) + 0.5)[:, None]
+    at = [a.view(-1, 1, 1) * x + b.view(-1, 1, 1) * y + c.view(-1, 1, 1) for a, b, c in rows]
+    grid = torch.stack([at[0] * (2 / width) - 1, at[1] * (2 / height) - 1], dim=3)
+    sampled = F.grid_sample(images.float(), grid, mode="bilinear", padding_mode="border", align_corners=False)
+    inside = (at[0] >= 0) & (at[0] < width) & (at[1] >= 0) & (at[1] < height)
+    return (sampled * inside.unsqueeze(1)).round_().byte()
+
+
+def rotate(images: Tensor, degrees: Tensor) -> Tensor:
+    """Rotate counter-clockwise around the centre."""
+    cos, sin = degrees.deg2rad().cos(), degrees.deg2rad().sin()
+    x, y = images.shape[3] / 2, images.shape[2] / 2
+    return _affine(images, [[cos, -sin, x - cos * x + sin * y], [sin, cos, y - sin * x - cos * y]])
+
+
+def shear_x(images: Tensor, strength: Tensor) -> Tensor:
+    unit, zero = torch.ones_like(strength), torch.zeros_like(strength)
+    return _affine(images, [[unit, strength, zero], [zero, unit, zero]])
+
+
+def shear_y(images: Tensor, strength: Tensor) -> Tensor:
+    unit, zero = torch.ones_like(strength), torch.zeros_like(strength)
+    return _affine(images, [[unit, zero, zero], [strength, unit, zero]])
+
+
+def translate_x(images: Tensor, pixels: Tensor) -> Tensor:
+    unit, zero = torch.ones_like(pixels), torch.zeros_like(pixels)
+    return _affine(images, [[unit, zero, pixels], [zero, unit, zero]])
+
+
+def translate_y(images: Tensor, pixels: Tensor) -> Tensor:
+    unit, zero = torch.ones_like(pixels), torch.zeros_like(pixels)
+    return _affine(images, [[unit, zero, zero], [zero, unit, pixels]])
+
+
+def _gray(images: Tensor) -> Tensor:
+    """Return the luma of ITU-R 601 as Pillow rounds it, [N, 1, H, W]."""
+    if images.shape[1] == 1:
+        return images
+    red, green, blue = images.int().unbind(1)
+    return ((19595 * red + 38470 * green + 7471 * blue + 32768) >> 16).unsqueeze(1)
+
+
+def _blended(images: Tensor, plain: Tensor, factor: Tensor) -> Tensor:
+    """Return plain + factor * (images - plain), without fractions."""
+    return images.float().sub_(plain).mul_(factor.view(-1, 1, 1, 1)).add_(plain).clamp_(0, 255).byte()
+
+
+def color(images: Tensor, factor: Tensor) -> Tensor:
+    return _blended(images, _gray(images).float(), factor)
+
+
+def contrast(images: Tensor, factor: Tensor) -> Tensor:
+    return _blended(images, _gray(images).float().mean((1, 2, 3), keepdim=True).add(0.5).floor(), factor)
+
+
+def brightness(images: Tensor, factor: Tensor) -> Tensor:
+    return _blended(images, torch.zeros((), device=images.device), factor)
+
+
+def sharpness(images: Tensor, factor: Tensor) -> Tensor:
+    """Blend with the image smoothed by [1 1 1; 1 5 1; 1 1 1] / 13, whose border is not smoothed."""
+    plain = images.float()
+    inner = plain[:, :, 1:-1, 1:-1]
+    three_rows = plain[:, :, :-2] + plain[:, :, 1:-1] + plain[:, :, 2:]
+    inner.mul_(4).add_(three_rows[..., :-2] + three_rows[..., 1:-1] + three_rows[..., 2:]).div_(13).round_()
+    return _blended(images, plain, factor)
+
+
+OPERATIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    operation.__name__: operation
+    for operation in (
+        *(autocontrast, equalize, posterize, rotate, solarize, shear_x, shear_y, translate_x, translate_y),
+        *(color, contrast, brightness, sharpness),
+    )
+}
+ENHANCING = ("color", "contrast", "brightness", "sharpness")
+
+
+def names_of(chosen: OperationSet) -> list[str]:
+    return [name for name in OPERATIONS if chosen != "safe" or name not in ENHANCING]
+
+
+def strengths(name: str, chosen: OperationSet, severity: float, draws: Values, size: tuple[int, int]) -> Values:
+    """Return the strength of the operation for each row of `draws` [N, 2], uniform in [0, 1): level and direction.
+
+    The level is 0.1 to `severity`, of 10. Ranges are those of AugMix (arXiv 1912.02781) and MosaicML Composer: 30
+    degrees, 4 bits, all values, a shear of 0.3, a third of `size` (height, width).
+    """
+    level, up = 0.1 + (severity - 0.1) * draws[:, 0], draws[:, 1] < 0.5
+    if name in ENHANCING and chosen == "original":
+        return 0.18 * level + 0.1
+    if name in ENHANCING:
+        most = 1 + (severity - 1) * draws[:, 0]
+        if name == "brightness":
+            most = np.where(most > 1, 0.75 * most, most)
+        return np.where(up, most, 1 - 0.09 * severity * draws[:, 0])
+    sign = np.where(up, 1.0, -1.0)
+    if name in ("shear_x", "shear_y"):
+        return sign * 0.03 * level
+    whole = {"posterize": 4, "solarize": 256, "rotate": 30, "translate_y": size[0] / 3, "translate_x": size[1] / 3}
+    steps = np.trunc(level * whole.get(name, 0) / 10)
+    if name in ("posterize", "solarize"):
+        return whole[name] - steps
+    return sign * steps
+
+
+def operate(images: Tensor, chosen: OperationSet, severity: float, draws: Values) -> Tensor:
+    """Return 8-bit images [N, C, H, W], each after one operation by its row of `draws` [N, 3], uniform in [0, 1)."""
+    if images.dtype != torch.uint8 or images.dim() != 4 or images.shape[1] not in (1, 3):
+        raise ValueError(
+            f"operations on images need torch.uint8 [batch, 1 or 3, height, width], got {images.dtype} "
+            f"{list(images.shape)}; remove randaugment and augmix from the methods of this data"
+        )
+    names = names_of(chosen)
+    nhwc = images.is_contiguous(memory_format=torch.channels_last)
+    images = images.contiguous()  # on a CPU twice as fast
+    changed = images.clone()
+    kinds = (draws[:, 0] * len(names)).astype(np.int64)
+    for kind in np.unique(kinds).tolist():
+        rows = np.flatnonzero(kinds == kind)
+        size = (images.shape[2], images.shape[3])
+        strength = torch.from_numpy(strengths(names[kind], chosen, severity, draws[rows, 1:], size)).float()
+        there = torch.from_numpy(rows).to(images.device, non_blocking=True)
+        changed[there] = OPERATIONS[names[kind]](images[there], strength.to(images.device, non_blocking=True))
+    return changed.contiguous(memory_format=torch.channels_last) if nhwc else changed

@@ -1,0 +1,37 @@
+"""Label smoothing: train towards (1 - s) of the true class and s spread evenly over all classes."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from timedrun.methods.method import Hooks, Method, Position, Stage
+from timedrun.training.loss import dense_targets
+
+
+def smoothed(targets: Tensor, smoothing: float, classes: int) -> Tensor:
+    """(1 - smoothing) * t + smoothing / classes for class indices [N] or dense targets [N, classes]; always dense."""
+    return dense_targets(targets, classes) * (1 - smoothing) + smoothing / classes
+
+
+class _LabelSmoothingHooks(Hooks):
+    _method: LabelSmoothing
+    saved = ("batches",)
+    batches = 0
+
+    def batch(self, inputs: Tensor, targets: Tensor, at: Position, classes: int) -> tuple[Tensor, Tensor]:
+        if self._method.smoothing == 0:
+            return inputs, targets
+        self.batches += 1
+        return inputs, smoothed(targets, self._method.smoothing, classes)
+
+    def effect(self) -> str | None:
+        return f"{self.batches} batches of targets smoothed by {self._method.smoothing}" if self.batches else None
+
+
+class LabelSmoothing(Method, name="label_smoothing", stage=Stage.TARGETS, hooks=_LabelSmoothingHooks):
+    """Training targets only; evaluation counts the true class (Szegedy 2015, arXiv 1512.00567)."""
+
+    smoothing: float = 0.1
+
+    def check(self) -> None:
+        self.require("smoothing", 0 <= self.smoothing <= 1, "a fraction between 0 and 1")

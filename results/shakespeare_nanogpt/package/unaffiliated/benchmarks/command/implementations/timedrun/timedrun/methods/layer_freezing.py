@@ -1,0 +1,82 @@
+"""Layer freezing: stop training the first layers late in the run, which shortens the backward pass."""
+
+from __future__ import annotations
+
+import math
+from typing import ClassVar
+
+from torch import nn
+
+from timedrun.methods.channels_last import crash, is_channels_last
+from timedrun.methods.method import Hooks, Method, Position, Stage
+
+
+def layers_of(model: nn.Module) -> list[list[nn.Parameter]]:
+    """Return the trainable parameters of each module that holds some itself, in order of registration."""
+    layers = ([p for p in module._parameters.values() if p is not None] for module in model.modules())
+    trainable = ([parameter for parameter in layer if parameter.requires_grad] for layer in layers)
+    return [layer for layer in trainable if layer]
+
+
+class _LayerFreezingHooks(Hooks):
+    _method: LayerFreezing
+    saved = ("frozen",)
+    frozen = 0
+    _applied = 0  # not saved: the process that resumes freezes them again
+    _layers: list[list[nn.Parameter]] | None = None
+
+    def before_step(self, model: nn.Module, at: Position) -> None:
+        if self._layers is None:
+            self._layers = layers_of(model)
+        self.frozen = self._method.count(len(self._layers), at.progress)
+        if self.frozen == self._applied:
+            return
+        for number, layer in enumerate(self._layers):  # a parameter of two layers is frozen with the later one
+            for parameter in layer:
+                parameter.requires_grad_(number >= self.frozen)
+                if not parameter.requires_grad:
+                    parameter.grad = None  # or the optimizer would use it once more
+        self._applied = self.frozen
+
+    def effect(self) -> str | None:
+        return f"{self.frozen} layers frozen" if self.frozen else None
+
+
+class LayerFreezing(Method, name="layer_freezing", stage=Stage.STEP, hooks=_LayerFreezingHooks):
+    """Frozen layers, from the first on, whose number grows linearly from 0 at `start` to `level` of all but the last at
+    the end of the run (Brock et al. 2017, arXiv 1706.04983, in the form of MosaicML Composer, which counts layers
+    without parameters, too).
+
+    Frozen parameters keep their values; running statistics of batch norm go on. The number is a function of progress
+    alone. A compiled model is compiled again at each change, and not at all after torch's limit of 8 (with a warning).
+    """
+
+    recompiles: ClassVar[bool] = True
+    start: float = 0.5
+    level: float = 1.0
+
+    def check(self) -> None:
+        self.require("start", 0 <= self.start < 1, "from 0 to below 1")
+        self.require("level", 0 < self.level <= 1, "above 0 and at most 1")
+
+    @property
+    def skips_parameters(self) -> bool:
+        return True
+
+    def count(self, layers: int, progress: float) -> int:
+        """Return how many of `layers` are frozen at `progress`."""
+        elapsed = min(max((progress - self.start) / (1 - self.start), 0.0), 1.0)
+        return math.floor(self.level * elapsed * (layers - 1) + 1e-9)
+
+    def model(self, model: nn.Module) -> tuple[nn.Module, str]:
+        if len(layers_of(model)) < 2:
+            raise self.no_effect("needs a model of two layers or more")
+        if any(is_channels_last(parameter) for parameter in model.parameters() if parameter.device.type == "cpu"):
+            for norm in (layer for layer in model.modules() if isinstance(layer, nn.GroupNorm)):
+                if any(parameter.requires_grad for parameter in norm.parameters()):
+                    raise ValueError(f"layer_freezing: {crash(norm)}; remove layer_freezing or channels_last")
+        return model, ""
+
+    @property
+    def acts_from(self) -> float:
+        return self.start

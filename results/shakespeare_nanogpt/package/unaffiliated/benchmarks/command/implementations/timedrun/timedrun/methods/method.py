@@ -1,0 +1,255 @@
+"""Interface of a speed-up method: frozen hyper-parameters, model surgery, and hooks at places of a training loop."""
+
+from __future__ import annotations
+
+import copy
+from collections import Counter
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, ClassVar, Final, Literal, dataclass_transform, get_args, get_origin, get_type_hints
+
+import numpy as np
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from judging.ground.errors import TimedrunError
+from timedrun.distributed.process_group import DDPInner
+from timedrun.training.sampling import Indices, stream_seed
+
+LATER: Final = {"later": True}
+"""Metadata of a field that earlier configs do not have: at its default it is in no dump, so their digests stay."""
+Compute = Callable[[bool], Tensor]
+"""Forward and backward passes of one optimizer step. Takes False if the gradients need not be reduced over the ranks;
+adds to the gradients and returns the loss."""
+Losses = Callable[[Tensor, Tensor], Tensor]
+"""(inputs, targets) -> the loss of each sample [N], without gradients."""
+
+
+class NoEffect(TimedrunError, RuntimeError):
+    """Raised if a requested method changed nothing, so that a result naming it would be wrong."""
+
+
+class Stage(IntEnum):
+    """Part of a run that a method changes. A stack applies its methods in this order, whatever order they are given in,
+    and methods of one stage in the order given."""
+
+    MODEL = 0
+    """Layers and their initial weights."""
+    FORMAT = 1
+    """Memory format and number format of layers that exist."""
+    SAMPLES = 2
+    """Each training image on its own, in the loader."""
+    SIZE = 3
+    """Size of the inputs: resolution, sequence length."""
+    REMOVAL = 4
+    """Rows, columns and regions left out of images of that size."""
+    TARGETS = 5
+    MIXING = 6
+    """Combination of samples, after their targets are dense."""
+    STEP = 7
+    """Forward and backward passes, gradients, and which parameters train."""
+    WEIGHTS = 8
+    """Weights after the optimizer step."""
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Place in a run. What a method draws or schedules is a function of it alone, so that a resumed run repeats it."""
+
+    step: int
+    """Optimizer steps taken before this one."""
+    progress: float
+    """Elapsed fraction of the run, in [0, 1], as the loop counts."""
+    seed: int = 0
+    rank: int = 0
+    micro_batch: int = 0
+    """Batches of this step that passed through the methods before this one."""
+
+    def random(self, name: str) -> np.random.RandomState:
+        """Return the random stream of the method `name` at this place. NumPy promises never to change RandomState's
+        numbers; those of its newer generators may change."""
+        seed = stream_seed(self.seed, name, self.step, self.micro_batch, self.rank)
+        return np.random.RandomState(np.array([seed >> 32, seed & 0xFFFFFFFF], dtype=np.uint32))
+
+
+class Hooks:
+    """Run-time state of one method in one run. Hooks have no effect unless a method overrides them.
+
+    Each is called at the place of the same name in a training loop, in the order below.
+    """
+
+    saved: ClassVar[tuple[str, ...]] = ()
+    """Attributes that a resumed run needs: plain values and tensors."""
+
+    def __init__(self, method: Method) -> None:
+        self._method = method
+
+    def input_size(self, size: int, progress: float) -> int:
+        """Return the side in pixels at which to load training images at `progress`; `size` is the full side."""
+        return size
+
+    def augment(self, images: Tensor, samples: Indices, epoch: int, seed: int) -> Tensor:
+        """Change loaded training images (N, C, H, W) of 8 bits: each by its number in `samples`, epoch and seed.
+
+        Called in a loader's thread for images on the training device, ahead of the step that uses them.
+        """
+        return images
+
+    def before_step(self, model: nn.Module, at: Position) -> None:
+        """Prepare `model` for the optimizer step `at`."""
+
+    def select(self, inputs: Tensor, targets: Tensor, losses: Losses, at: Position) -> tuple[Tensor, Tensor]:
+        """Return the samples of a batch to train on."""
+        return inputs, targets
+
+    def batch(self, inputs: Tensor, targets: Tensor, at: Position, classes: int) -> tuple[Tensor, Tensor]:
+        """Change one training batch."""
+        return inputs, targets
+
+    def backward(self, compute: Compute, model: nn.Module, at: Position) -> Tensor:
+        """Compute the gradients of one step by one or more calls of `compute`; return the loss to report."""
+        return compute(True)
+
+    def gradients(self, model: nn.Module, at: Position) -> None:
+        """Change the gradients, which are reduced over the ranks and unscaled, before the optimizer uses them."""
+
+    def after_step(self, model: nn.Module, step: int) -> None:
+        """Called after each optimizer step; `step` counts from 1."""
+
+    def evaluation(self, model: nn.Module) -> AbstractContextManager[None]:
+        """Return the context in which the model is evaluated."""
+        return nullcontext()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return a copy of the attributes `saved`, which later steps do not change."""
+        return {name: copy.deepcopy(getattr(self, name)) for name in self.saved}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore the output of `state_dict`. Raises ValueError if the state does not fit this method."""
+        if state.keys() != set(self.saved):
+            raise ValueError(f"{type(self).__name__} restores {list(self.saved)}, but the state has {sorted(state)}")
+        for name, value in state.items():
+            setattr(self, name, copy.deepcopy(value))
+
+    def effect(self) -> str | None:
+        """Return a description of the effect so far, or None if the hooks have changed nothing."""
+        return None
+
+
+PLACES = (
+    "input_size",
+    "augment",
+    "before_step",
+    "select",
+    "batch",
+    "backward",
+    "gradients",
+    "after_step",
+    "evaluation",
+)
+"""Places of a training loop that call the hooks."""
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True)
+@dataclass(frozen=True, kw_only=True)
+class Method:
+    """Published speed-up method with its hyper-parameters; holds no state of a run. A subclass becomes a frozen
+    dataclass; it names itself (default: `module:X`), its stage and its hooks in `class X(Method, name=..., stage=...,
+    hooks=...)`."""
+
+    name: ClassVar[str] = ""
+    stage: ClassVar[Stage] = Stage.MODEL
+    clashes: ClassVar[dict[str, str]] = {}
+    """Methods that cannot be combined with this one, by name, and the reason."""
+    profiling: ClassVar[bool] = False
+    """For measuring times alone: no result of a run with this method counts."""
+    acting: ClassVar[tuple[type, ...]] = ()
+    """Layers and forward hooks that surgery adds; one has to be there after a step, with `acted`, if any, set."""
+    recompiles: ClassVar[bool] = False
+    """Changes the graph of the model during training, so that torch.compile compiles it again on the clock."""
+    _hooks: ClassVar[type[Hooks]] = Hooks
+
+    def __init_subclass__(cls, name: str = "", stage: Stage | None = None, hooks: type[Hooks] | None = None) -> None:
+        cls.name = name or f"{cls.__module__}:{cls.__qualname__}"
+        cls.stage, cls._hooks = cls.stage if stage is None else stage, hooks or cls._hooks
+        dataclass(frozen=True, kw_only=True)(cls)
+
+    def __post_init__(self) -> None:
+        for field, hint in get_type_hints(type(self)).items():
+            if get_origin(hint) is Literal:
+                self.require(field, getattr(self, field) in get_args(hint), f"one of {', '.join(get_args(hint))}")
+        self.check()
+
+    def check(self) -> None:
+        """Raise ValueError for hyper-parameters out of their range, as `require` does."""
+
+    def require(self, field: str, holds: bool, rule: str) -> None:
+        """Raise ValueError unless `holds`: `field` must be as `rule` has it."""
+        if not holds:
+            raise ValueError(f"{self.name}.{field} must be {rule}, not {getattr(self, field)!r}")
+
+    def no_effect(self, reason: str, remedy: str = "remove it from the methods") -> NoEffect:
+        """Return the error of a method that cannot change this model for `reason`, such as "found no convolution"."""
+        return NoEffect(f"{self.name} {reason}; {remedy}")
+
+    @property
+    def skips_parameters(self) -> bool:
+        """Return True if some trainable parameters get no gradient in some steps, for which DDP must search."""
+        return False
+
+    @property
+    def acts_from(self) -> float:
+        """Elapsed fraction of a run before which the method has no effect."""
+        return 0.0
+
+    @property
+    def steps_needed(self) -> int:
+        """Return the optimizer steps after which the method first has an effect."""
+        return 1
+
+    def model(self, model: nn.Module) -> tuple[nn.Module, str]:
+        """Change the model before the optimizer is built; return it and a description of the change ("": none).
+
+        Raises NoEffect if the model contains nothing to change.
+        """
+        return model, ""
+
+    def hooks(self) -> Hooks:
+        return self._hooks(self)
+
+
+def left_out(layers: Iterable[nn.Module]) -> str:
+    """Describe layers that a method left as they were, by type; "" for none."""
+    kinds = Counter(f"{type(layer).__module__}.{type(layer).__qualname__}" for layer in layers)
+    counts = ", ".join(f"{number} {kind}" for kind, number in sorted(kinds.items()))
+    return f"; left as they were: {counts}" if counts else ""
+
+
+def require_images(name: str, inputs: Tensor) -> None:
+    """Raise ValueError unless `inputs`, of the method `name`, are images [N, C, H, W]."""
+    if inputs.dim() != 4:
+        raise ValueError(
+            f"{name} needs images [batch, channels, height, width], got {list(inputs.shape)}; remove it from the "
+            "methods of this model"
+        )
+
+
+def unwrapped(model: nn.Module) -> nn.Module:
+    """Return the module inside torch.compile and DistributedDataParallel, so that parameter names depend on neither."""
+    while True:
+        if isinstance(model, DistributedDataParallel):
+            model = model.module
+        elif isinstance(model, DDPInner):
+            model = model.model
+        elif isinstance(inner := getattr(model, "_orig_mod", None), nn.Module):
+            model = inner
+        else:
+            return model
+
+
+def local_tensors(tensors: Iterable[Tensor]) -> list[Tensor]:
+    """Return this rank's part of each DTensor, such as fully_shard makes, and the other tensors as they are. A part
+    shares the memory of its DTensor; operators on lists take no mixture of the two kinds."""
+    return [tensor.to_local() if hasattr(tensor, "to_local") else tensor for tensor in tensors]  # import: half a second

@@ -1,0 +1,62 @@
+"""MixUp: train on weighted sums of two images and of their targets (Zhang et al. 2017, arXiv 1710.09412)."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from timedrun.methods.method import Hooks, Method, Position, Stage
+from timedrun.training.loss import dense_targets
+
+
+def mixup(
+    inputs: Tensor, targets: Tensor, partners: Tensor, weight: float, *, hard_partner: bool = False
+) -> tuple[Tensor, Tensor]:
+    """Return (1 - weight) * x + weight * x[partners] of the inputs and of the dense targets.
+
+    Args:
+        inputs: floating point, [N, ...]. targets: dense, [N, K]. partners: a permutation of N.
+        hard_partner: the partner's target is 1 for its most probable class, whatever smoothing it had.
+    """
+    partner = targets[partners]
+    if hard_partner:
+        partner = F.one_hot(partner.argmax(1), targets.shape[1]).to(targets.dtype)
+    return inputs.lerp(inputs[partners], weight), targets.lerp(partner, weight)
+
+
+class _MixUpHooks(Hooks):
+    _method: MixUp
+    saved = ("batches",)
+    batches = 0
+
+    def batch(self, inputs: Tensor, targets: Tensor, at: Position, classes: int) -> tuple[Tensor, Tensor]:
+        if not inputs.is_floating_point():
+            raise ValueError(
+                f"mixup needs inputs of floating point, got {inputs.dtype}; normalize images first, or remove it from "
+                "the methods of this model"
+            )
+        method, random = self._method, at.random(self._method.name)
+        share = float(random.beta(method.alpha, method.alpha))
+        partners = torch.from_numpy(random.permutation(len(inputs))).to(inputs.device, non_blocking=True)
+        self.batches += len(inputs) > 1
+        dense = dense_targets(targets, classes)
+        return mixup(inputs, dense, partners, min(share, 1 - share), hard_partner=method.hard_partner)
+
+    def effect(self) -> str | None:
+        return f"{self.batches} batches, each mixed with a permutation of itself" if self.batches else None
+
+
+class MixUp(Method, name="mixup", stage=Stage.MIXING, hooks=_MixUpHooks):
+    """One weight min(l, 1 - l), l ~ Beta(`alpha`, `alpha`), and one permutation for each batch of a rank.
+
+    Mixing targets equals interpolating the losses of both, since cross-entropies are linear in the targets. MosaicML
+    Composer's recipes smooth labels before the mixing and only those of the main image: `hard_partner`.
+    """
+
+    alpha: float = 0.2
+    hard_partner: bool = False
+    """Mix in the partner's class without label smoothing, as in the published ResNet-50 recipes."""
+
+    def check(self) -> None:
+        self.require("alpha", 0 < self.alpha < float("inf"), "above 0 and finite")

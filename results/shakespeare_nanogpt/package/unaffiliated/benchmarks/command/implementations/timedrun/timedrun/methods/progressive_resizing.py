@@ -1,0 +1,129 @@
+"""Progressive resizing: train on small images first and grow them to full size as the run goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from timedrun.methods.method import Hooks, Method, Position, Stage, require_images
+
+Interpolation = Literal["nearest", "bilinear"]
+Where = Literal["batch", "loader"]
+
+
+def resize(inputs: Tensor, scale: float, interpolation: Interpolation) -> Tensor:
+    """Scale the images `inputs` [N, C, H, W] to H * scale x W * scale pixels.
+
+    "nearest" steps by exactly 1 / scale and rounds sizes down (the published behaviour); "bilinear" filters against
+    aliasing and rounds to the nearest size, so that a batch has the nominal one.
+    """
+    if interpolation == "nearest":
+        return F.interpolate(inputs, scale_factor=scale, mode="nearest")
+    size = [round(float(side) * scale) for side in inputs.shape[2:]]
+    return F.interpolate(inputs, size=size, mode="bilinear", antialias=True, align_corners=False)
+
+
+def require_any_size(method: str, model: nn.Module) -> None:
+    """Raise ValueError if a part of `model` takes images of one size only, such as a timm ViT's patch embedding."""
+    for name, part in model.named_modules():
+        size = getattr(part, "img_size", None) if getattr(part, "strict_img_size", False) else None
+        if type(part).__module__ == "torchvision.models.vision_transformer":
+            size = getattr(part, "image_size", None)
+        if size:
+            raise ValueError(
+                f"{method} trains on images of other sizes, but {name or type(part).__name__} of the model takes "
+                f"{size} px only; remove it from the methods, or create the model for any size (timm: "
+                "dynamic_img_size=True)"
+            )
+
+
+class _ProgressiveResizingHooks(Hooks):
+    _method: ProgressiveResizing
+    saved = ("batches",)
+    _whole = 0  # pixels, as last requested by a loader
+
+    def __init__(self, method: ProgressiveResizing) -> None:
+        super().__init__(method)
+        self.batches: dict[int, int] = {}  # width in pixels -> batches resized to it
+
+    def input_size(self, size: int, progress: float) -> int:
+        if self._method.where == "batch":
+            return size
+        self._whole = size
+        return self._method.sizes(size, [progress])[0]
+
+    def batch(self, inputs: Tensor, targets: Tensor, at: Position, classes: int) -> tuple[Tensor, Tensor]:
+        require_images(self._method.name, inputs)
+        method, width = self._method, inputs.shape[3]
+        if method.where == "loader":
+            if width < self._whole:  # a loop that never asks for `input_size` leaves this at 0: reported as no effect
+                self.batches[width] = self.batches.get(width, 0) + 1
+            return inputs, targets
+        nominal = method.width(width, at.progress)
+        if nominal >= width:
+            return inputs, targets
+        small = resize(inputs, nominal / width, method.interpolation)
+        side = small.shape[3]
+        self.batches[side] = self.batches.get(side, 0) + 1
+        return small, targets
+
+    def effect(self) -> str | None:
+        if not self.batches:
+            return None
+        done = "loaded at" if self._method.where == "loader" else "resized to"
+        return f"{sum(self.batches.values())} batches {done} {min(self.batches)}..{max(self.batches)} px"
+
+
+class ProgressiveResizing(Method, name="progressive_resizing", stage=Stage.SIZE, hooks=_ProgressiveResizingHooks):
+    """Images begin at `start` of their size, grow from `delay` of the run on, and are whole for the last `finetune`.
+
+    MLPerf v2.0's ResNet-50 methods run used start 0.5, delay 0.4, finetune 0.2, increment 4.
+    """
+
+    start: float = 0.5
+    delay: float = 0.5
+    finetune: float = 0.2
+    increment: int = 4
+    interpolation: Interpolation = "nearest"
+    """Interpolation of a batch; loaders always antialias. bilinear: sizes are whole multiples of `increment`."""
+    where: Where = "batch"
+    """batch: whole images are loaded, and resized on the device (published). loader: images are decoded and cropped at
+    the size of their epoch, for less work; images held in memory are not."""
+
+    def check(self) -> None:
+        for field in ("start", "delay", "finetune"):
+            self.require(field, 0 <= getattr(self, field) <= 1, "a fraction between 0 and 1")
+        self.require("start", self.start > 0, "above 0: an image of 0 px cannot be trained on")
+        self.require("delay", self.delay + self.finetune <= 1, f"at most the rest of the run before {self.finetune}")
+        self.require("increment", self.increment >= 1, "1 px or more")
+
+    def model(self, model: nn.Module) -> tuple[nn.Module, str]:
+        require_any_size(self.name, model)
+        return model, ""
+
+    def width(self, size: int, progress: float) -> int:
+        """Return the nominal width at `progress`: round(s * size / increment) * increment, ties to even, at most
+        `size`; s is `start` before `delay`, then rises linearly to 1 at 1 - `finetune`. Raises ValueError for 0 px."""
+        rising = 1 - self.finetune - self.delay
+        fraction = 0.0 if progress < self.delay else min((progress - self.delay) / rising, 1.0) if rising > 0 else 1.0
+        scale = self.start + (1 - self.start) * fraction
+        width = round(scale * size / self.increment) * self.increment
+        if width < 1:
+            raise ValueError(
+                f"progressive resizing takes {size} px images to {scale:.3f} of their size, which rounds to 0 px in "
+                f"steps of {self.increment}; use a smaller increment or a larger start"
+            )
+        return min(width, size)
+
+    def sizes(self, size: int, progress: Iterable[float]) -> list[int]:
+        """Return the side in pixels at each value of `progress`: the shapes to compile for before the clock starts.
+
+        With "nearest" it is floor(size * (width / size)) in floating point, as in MosaicML Composer: 176 px at a
+        nominal 120 give 119.
+        """
+        widths = [self.width(size, at) for at in progress]
+        exact = self.interpolation != "nearest"
+        return [width if exact or width >= size else int(float(size) * (width / size)) for width in widths]

@@ -1,0 +1,44 @@
+"""RandAugment: a few random operations on each training image (Cubuk et al. 2019, arXiv 1909.13719)."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from timedrun.methods.image_operations import OperationSet, names_of, operate
+from timedrun.methods.method import Hooks, Method, Stage
+from timedrun.training.sampling import Indices, random_uniform
+
+
+class _RandAugmentHooks(Hooks):
+    _method: RandAugment
+    saved = ("acted",)
+    acted = False  # not a count: loaders are ahead of the step at which a run stops
+
+    def augment(self, images: Tensor, samples: Indices, epoch: int, seed: int) -> Tensor:
+        method = self._method
+        draws = random_uniform(seed, epoch, samples, method.name, 3 * method.depth).reshape(-1, method.depth, 3)
+        for number in range(method.depth):
+            images = operate(images, method.operations, method.severity, draws[:, number])
+        self.acted = True
+        return images
+
+    def effect(self) -> str | None:
+        method, number = self._method, len(names_of(self._method.operations))
+        effect = f"{method.depth} of {number} operations on each image, level 0.1 to {method.severity:g}"
+        return effect if self.acted else None
+
+
+class RandAugment(Method, name="randaugment", stage=Stage.SAMPLES, hooks=_RandAugmentHooks):
+    """`depth` operations, drawn for each image and epoch with a level of 0.1 to `severity` each.
+
+    Drawn with replacement from AugMix's operations, as in MosaicML Composer; the paper has one level for all and a few
+    other operations. Batches are changed on the training device, where Composer changes single images in its loader.
+    """
+
+    severity: float = 9.0
+    depth: int = 2
+    operations: OperationSet = "all"
+
+    def check(self) -> None:
+        self.require("severity", 0.1 <= self.severity <= 10, "0.1 to 10")
+        self.require("depth", self.depth >= 1, "1 operation or more")

@@ -1,0 +1,68 @@
+"""Selective backprop: train on the samples of a batch that have the highest losses."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
+
+from timedrun.methods.method import Hooks, Losses, Method, Position, Stage
+
+
+def keep_probabilities(count: int, keep: float) -> NDArray[np.float64]:
+    """Return the weights, summing to 1, with which samples are drawn, by the rank of their loss (0: the lowest) among
+    `count`: proportional to ((rank + 0.5) / count)^(1 / keep - 1)."""
+    weights = ((np.arange(count) + 0.5) / count) ** (1 / keep - 1)
+    return weights / weights.sum()  # type: ignore[no-any-return]
+
+
+class _SelectiveBackpropHooks(Hooks):
+    _method: SelectiveBackprop
+    saved = ("batches",)
+    batches = 0
+
+    def select(self, inputs: Tensor, targets: Tensor, losses: Losses, at: Position) -> tuple[Tensor, Tensor]:
+        method, count = self._method, len(inputs)
+        kept = int(method.keep * count)
+        due = not method.interrupt or (at.step + 1) % method.interrupt
+        if not method.start <= at.progress < method.end or not due or not 0 < kept < count:
+            return inputs, targets
+        scored = inputs
+        if method.scale != 1:
+            scored = F.interpolate(inputs, scale_factor=method.scale, mode="bilinear", align_corners=False)
+        order = torch.argsort(losses(scored, targets), stable=True)
+        drawn = at.random(method.name).choice(count, size=kept, replace=False, p=keep_probabilities(count, method.keep))
+        chosen = order[torch.from_numpy(np.sort(drawn)).to(order.device, non_blocking=True)]
+        self.batches += 1
+        return inputs[chosen], targets[chosen]
+
+    def effect(self) -> str | None:
+        return f"{self.batches} batches cut to {self._method.keep:g} of their samples" if self.batches else None
+
+
+class SelectiveBackprop(Method, name="selective_backprop", stage=Stage.STEP, hooks=_SelectiveBackpropHooks):
+    """Training on a part of each batch between `start` and `end` of the run: a forward pass without gradients scores
+    the samples, and `keep` of them are drawn without replacement by the rank of their loss
+    (Jiang et al. 2019, arXiv 1910.00762, in the form of MosaicML Composer). The scoring pass runs in training mode:
+    batch norm's running statistics see it."""
+
+    start: float = 0.5
+    end: float = 0.9
+    keep: float = 0.5
+    scale: float = 1.0
+    """Size of the images that are scored, as a fraction of theirs."""
+    interrupt: int = 2
+    """Every `interrupt`-th step trains on the whole batch; 0: none does."""
+
+    def check(self) -> None:
+        self.require("start", 0 <= self.start < self.end, f"0 or more and below the end, {self.end}")
+        self.require("end", self.end <= 1, "at most 1")
+        self.require("keep", 0 < self.keep < 1, "between 0 and 1")
+        self.require("scale", 0 < self.scale <= 1, "above 0 and at most 1")
+        self.require("interrupt", self.interrupt == 0 or self.interrupt >= 2, "0, or 2 steps or more")
+
+    @property
+    def acts_from(self) -> float:
+        return self.start

@@ -1,0 +1,62 @@
+"""Squeeze-and-excitation: scale the channels of a convolution's output by a function of their means."""
+
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from timedrun.methods.method import Method
+
+
+class SqueezeExcitation(nn.Module):
+    """x * sigmoid(W2 relu(W1 mean(x))) for x (N, C, H, W), without biases (Hu et al. 2017, arXiv 1709.01507)."""
+
+    def __init__(self, channels: int, latent: int) -> None:
+        super().__init__()
+        self.reduce = nn.Linear(channels, latent, bias=False)
+        self.expand = nn.Linear(latent, channels, bias=False)
+
+    def forward(self, images: Tensor) -> Tensor:
+        gates = torch.sigmoid(self.expand(torch.relu(self.reduce(images.mean(dim=(2, 3))))))
+        return images * gates[:, :, None, None]
+
+
+def _excite(convolution: nn.Module, inputs: Any, output: Tensor) -> Tensor:
+    excited: Tensor = convolution.squeeze_excite(output)  # type: ignore[operator]
+    return excited
+
+
+class SqueezeExcite(Method, name="squeeze_excite"):
+    """Squeeze-and-excitation after each convolution with `min_channels` or more input and output channels.
+
+    Better accuracy for more work and parameters, also in inference. Names of existing parameters stay.
+    """
+
+    acting: ClassVar[tuple[type, ...]] = (SqueezeExcitation,)
+    latent_channels: float = 64.0
+    """Hidden width; below 1: a fraction of the channels."""
+    min_channels: int = 128
+
+    def check(self) -> None:
+        latent = self.latent_channels
+        fits = latent > 0 and (latent <= 1 or not latent % 1)
+        self.require("latent_channels", fits, "a fraction of the channels or a whole number of them")
+        self.require("min_channels", self.min_channels >= 1, "1 or more")
+
+    def model(self, model: nn.Module) -> tuple[nn.Module, str]:
+        layers = [
+            layer
+            for layer in model.modules()
+            if isinstance(layer, nn.Conv2d) and min(layer.in_channels, layer.out_channels) >= self.min_channels
+        ]
+        if not layers:
+            raise self.no_effect(
+                f"found no convolution with {self.min_channels} or more input and output channels",
+                "lower squeeze_excite.min_channels or remove it from the methods",
+            )
+        for layer in layers:
+            latent = self.latent_channels if self.latent_channels >= 1 else self.latent_channels * layer.out_channels
+            gate = SqueezeExcitation(layer.out_channels, max(1, int(latent)))
+            layer.squeeze_excite = gate.to(layer.weight.device, layer.weight.dtype)
+            layer.register_forward_hook(_excite)
+        return model, f"after {len(layers)} convolutions"

@@ -1,0 +1,290 @@
+"""Ordered methods applied to one model and one training run."""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from judging.ground.errors import TimedrunError
+from timedrun.methods.method import PLACES, Compute, Hooks, Losses, Method, NoEffect, Position, unwrapped
+from timedrun.training.sampling import Indices
+
+
+class Stack:
+    """Methods at the places of one training run, in the order of their stages.
+
+    Args:
+        methods: at most one of a name.
+        seed: of all that methods draw.
+        rank: of this process; each rank has its own random streams.
+        places: calls that the training loop makes; None: all of them.
+
+    Raises ValueError for methods that clash, or act at a place that the training loop does not call.
+    """
+
+    def __init__(self, *methods: Method, seed: int = 0, rank: int = 0, places: Collection[str] | None = None) -> None:
+        if wrong := [method for method in methods if not isinstance(method, Method)]:
+            raise TypeError(f"stack takes methods, as in stack(BlurPool(), EMA(half_life=8)), not {wrong[0]!r}")
+        names = [method.name for method in methods]
+        if repeated := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(
+                f"methods given more than once: {', '.join(repeated)}; two of the same name would change the run twice "
+                "and share one entry in its state; keep one of each"
+            )
+        for method in methods:
+            for other in method.clashes.keys() & set(names):
+                raise ValueError(f"{method.name} and {other} {method.clashes[other]}; remove one of them")
+        self.methods = tuple(sorted(methods, key=lambda method: method.stage))
+        self.position = Position(0, 0.0, seed, rank)
+        """Place of the current step; `before_step` sets it."""
+        self._hooks = {method.name: method.hooks() for method in self.methods}
+        self._at = {
+            place: [hooks for hooks in self._hooks.values() if getattr(type(hooks), place) is not getattr(Hooks, place)]
+            for place in PLACES
+        }  # a place without methods costs nothing
+        self.require_places(PLACES if places is None else places)
+        self._surgery: dict[str, str] = {}
+        self._new: dict[str, Tensor] = {}
+        self._stepped = True
+        self._idle: set[str] | None = None
+        """Methods whose layers have changed no forward pass; None before the first step."""
+
+    @property
+    def skips_parameters(self) -> bool:
+        """Return `find_unused_parameters` for DDP: True if some parameters get no gradient in some steps."""
+        return any(method.skips_parameters for method in self.methods)
+
+    def model(self, model: nn.Module) -> nn.Module:
+        """Apply every method's surgery, in order. Call it before the optimizer is built, compilation and DDP.
+
+        Raises NoEffect if a method finds nothing to change.
+        """
+        before = set(model.parameters())
+        for method in self.methods:
+            model, change = method.model(model)
+            self._surgery[method.name] = change
+        self._new = {name: parameter for name, parameter in model.named_parameters() if parameter not in before}
+        return model
+
+    def require_places(self, places: Collection[str]) -> None:
+        """Raise ValueError if a method acts at a place other than `places`, those that the training loop calls."""
+        for place in set(PLACES).difference(places):
+            if acting := ", ".join(self.acting_at(place)):
+                raise ValueError(
+                    f"{acting} acts on `{place}`, which this training loop does not call; remove it from the methods"
+                )
+
+    def acting_at(self, place: str) -> dict[str, Hooks]:
+        """Return the hooks of each method that acts at `place`, by the method's name."""
+        return {name: hooks for name, hooks in self._hooks.items() if hooks in self._at[place]}
+
+    def require_reach(self, progress: float, steps: float) -> None:
+        """Raise NoEffect for a method that has no effect before `progress`, that of the last of the run's `steps`."""
+        for method in self.methods:
+            if method.steps_needed > steps:
+                raise NoEffect(
+                    f"{method.name} has its first effect after {method.steps_needed} optimizer steps, but the run has"
+                    f" {steps:g}; have it act earlier, or train longer"
+                )
+            if method.acts_from > progress:
+                raise NoEffect(
+                    f"{method.name} acts from {method.acts_from:g} of the run on, but the last step begins at "
+                    f"{progress:.3g}; have it act earlier, or count progress by steps, or train longer"
+                )
+
+    def require_in(self, optimizer: torch.optim.Optimizer) -> None:
+        """Raise ValueError unless `optimizer` has the trainable parameters that surgery created."""
+        held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+        if lacking := [name for name, new in self._new.items() if new.requires_grad and id(new) not in held]:
+            raise ValueError(
+                f"the optimizer lacks {len(lacking)} parameters that the methods created, for example {lacking[0]}: it "
+                "was built before `model` was called, and would not train them; build it from the changed model"
+            )
+
+    def input_size(self, size: int, progress: float) -> int:
+        """Return the side in pixels at which to load training images at `progress`: `size` unless a method requests
+        less. Images loaded smaller are not resized again by `batch`."""
+        for hooks in self._at["input_size"]:
+            size = hooks.input_size(size, progress)
+        return size
+
+    def augment(self, images: Tensor, samples: Indices, epoch: int) -> Tensor:
+        """Pass loaded images of 8 bits (N, C, H, W), the training samples `samples`, through every method."""
+        for hooks in self._at["augment"]:
+            images = hooks.augment(images, samples, epoch, self.position.seed)
+        return images
+
+    def before_step(self, model: nn.Module, step: int, progress: float) -> None:
+        """Begin optimizer step `step` (from 0); `progress` is the elapsed fraction of the whole run, in [0, 1]."""
+        self.enter(step, progress)
+        for hooks in self._at["before_step"]:
+            hooks.before_step(model, self.position)
+
+    def enter(self, step: int, progress: float) -> None:
+        """Set the position of `batch` and the others, as `before_step` does, without a model."""
+        if not -1e-6 <= progress <= 1 + 1e-6:  # rounding apart
+            raise ValueError(
+                f"progress is the share of the whole run that is done, 0 to 1, not {progress}; "
+                "pass the steps done / the steps of the whole run"
+            )
+        self.position = replace(self.position, step=step, progress=progress, micro_batch=0)
+        self._stepped = False
+
+    def select(self, inputs: Tensor, targets: Tensor, losses: Losses) -> tuple[Tensor, Tensor]:
+        """Return the samples of a batch to train on; `losses` returns the loss of each, without gradients."""
+        for hooks in self._at["select"]:
+            inputs, targets = hooks.select(inputs, targets, losses, self.position)
+        return inputs, targets
+
+    def batch(self, inputs: Tensor, targets: Tensor, classes: int) -> tuple[Tensor, Tensor]:
+        """Pass one training batch of `classes` classes through every method."""
+        if not isinstance(inputs, Tensor):
+            raise TypeError(f"batch takes tensors, not {type(inputs).__name__}; batch_dict takes a dict of them")
+        if self._at["batch"]:
+            if self._stepped:
+                raise RuntimeError("`before_step` was not called for this step; call it before `batch`")
+            for hooks in self._at["batch"]:
+                inputs, targets = hooks.batch(inputs, targets, self.position, classes)
+            self.position = replace(self.position, micro_batch=self.position.micro_batch + 1)
+        return inputs, targets
+
+    def batch_dict(self, batch: Mapping[str, Any]) -> dict[str, Any]:
+        """Pass a batch of a transformers model through every method: "pixel_values", or "input_ids" and every other
+        field of their shape (attention_mask, labels, ...). Where these are cut, so is each dimension of their length in
+        other fields, as of a mask (B, 1, L, L); fields without one are kept.
+
+        Raises ValueError if a method changes targets, or the number of rows that a kept field belongs to, or if it cuts
+        off every label.
+        """
+        key = "pixel_values" if "pixel_values" in batch else "input_ids"
+        if key not in batch:
+            raise ValueError(f"a batch needs pixel_values or input_ids, got {', '.join(batch)}; pass tensors to batch")
+        if not isinstance(inputs := batch[key], Tensor):
+            raise TypeError(f"{key} must be a tensor, not {type(inputs).__name__}; let the collator return tensors")
+        rows = torch.arange(len(inputs), device=inputs.device)
+        if key == "pixel_values":
+            pixels, targets = self.batch(inputs, rows, 0)
+            changed, same = {key: pixels}, targets.dtype == rows.dtype
+        else:  # token methods cut and reshape: done to positions, one result serves every field
+            positions = torch.arange(inputs.numel(), device=inputs.device).view(inputs.shape)
+            chosen, _ = self.batch(positions, positions, 0)
+            if chosen is positions:
+                return {**batch}
+            alike = [name for name, field in batch.items() if getattr(field, "shape", None) == inputs.shape]
+            changed = {name: batch[name].flatten()[chosen] for name in alike}
+            length, others = chosen.shape[1], {name: batch[name] for name in batch if name not in changed}
+            if same := torch.equal(chosen, positions[:, :length]):
+                changed |= {name: _cut(others[name], len(inputs), inputs.shape[1], length) for name in others}
+            else:  # rows are new ones
+                same = not any({*inputs.shape}.intersection(_sizes(field)) for field in others.values())
+            if "labels" in alike and bool((changed["labels"] < 0).all()) and not bool((batch["labels"] < 0).all()):
+                raise ValueError(
+                    f"the methods cut sequences of {inputs.shape[1]} tokens to {length}, and every label that is left "
+                    "is ignored (-100), so nothing could be learned; use a larger min_length"
+                )
+        if not same:
+            raise ValueError(
+                "the methods change targets or the number of rows, but batch_dict keeps the fields "
+                f"{sorted(batch.keys() - changed.keys())}; pass tensors to batch, or remove the method"
+            )
+        return {**batch, **changed}
+
+    def backward(self, compute: Compute, model: nn.Module) -> Tensor:
+        """Compute the gradients of a step by `compute`, which a method may call several times; return the loss."""
+        for hooks in reversed(self._at["backward"]):
+            compute = _within(hooks, compute, model, self.position)
+        return compute(True)
+
+    def gradients(self, model: nn.Module) -> None:
+        """Change the gradients of a step, reduced over the ranks and unscaled, before the optimizer uses them."""
+        for hooks in self._at["gradients"]:
+            hooks.gradients(model, self.position)
+
+    def after_step(self, model: nn.Module) -> None:
+        """Notify every method that the optimizer took the step begun by `before_step`."""
+        if self._stepped and self.methods:
+            raise RuntimeError("`before_step` was not called for this step; call it before `after_step`")
+        self._stepped = True
+        if self._idle is None or self._idle:
+            layers = [part for layer in unwrapped(model).modules() for part in (layer, *layer._forward_hooks.values())]
+            acted = [part for part in layers if getattr(part, "acted", True)]
+            acting = [method for method in self.methods if method.acting and method.name in self._surgery]
+            self._idle = {
+                method.name for method in acting if not any(isinstance(part, method.acting) for part in acted)
+            }
+        for hooks in self._at["after_step"]:
+            hooks.after_step(model, self.position.step + 1)
+
+    @contextmanager
+    def evaluation(self, model: nn.Module) -> Iterator[None]:
+        """Apply every method's changes for an evaluation and undo them on exit, also after an error."""
+        with ExitStack() as contexts:
+            for hooks in self._at["evaluation"]:
+                contexts.enter_context(hooks.evaluation(model))
+            yield
+
+    def state_dict(self) -> dict[str, Any]:
+        return {name: hooks.state_dict() for name, hooks in self._hooks.items()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore the output of `state_dict`. Raises ValueError for another set of methods, and changes nothing."""
+        if state.keys() != self._hooks.keys():
+            raise ValueError(
+                f"the saved state is of the methods {sorted(state)}, this run has {sorted(self._hooks)}; "
+                "nothing was restored; resume with the methods the run was started with"
+            )
+        for name, hooks in self._hooks.items():
+            hooks.load_state_dict(state[name])
+
+    @property
+    def report(self) -> list[str]:
+        """Return one line per method, "name: what it did"; a method that has done nothing yet says so."""
+        return [f"{name}: {'; '.join(done) or 'nothing yet'}" for name, done in self._done().items()]
+
+    def verify(self) -> None:
+        """Raise NoEffect naming every method that changed neither the model nor the run, and TimedrunError for a
+        method for profiling."""
+        if profiling := [method.name for method in self.methods if method.profiling]:
+            raise TimedrunError(
+                f"{', '.join(profiling)} is for profiling: no result counts; remove it to train a model"
+            )
+        if idle := [name for name, done in self._done().items() if not done]:
+            raise NoEffect(
+                f"changed nothing in this run: {', '.join(idle)}; a result must not name a method that had no part in "
+                "it; remove it, or use a model and a schedule on which it acts: batches above ghost_batch, autocast "
+                "for low-precision norms, layers that nothing replaces after `Stack.model`"
+            )
+
+    def _done(self) -> dict[str, list[str]]:
+        idle = self._idle or ()
+        return {
+            name: [change for change in (self._surgery.get(name), hooks.effect()) if change and name not in idle]
+            for name, hooks in self._hooks.items()
+        }
+
+
+def _sizes(field: Any) -> Sequence[int]:
+    return (len(field),) if isinstance(field, list) else getattr(field, "shape", ())
+
+
+def _cut(field: Any, rows: int, length: int, to: int) -> Any:
+    """Return a tensor, or a list of tensors or lists, with every dimension `length` cut to `to`, but not the first one
+    if it is that of the rows; anything else as it is."""
+    for dimension, size in enumerate(_sizes(field)):
+        if size == length and (dimension or size != rows):
+            field = field[:to] if dimension == 0 else field[(slice(None),) * dimension + (slice(to),)]
+    if isinstance(field, list):
+        return [_cut(item, 0, length, to) for item in field]
+    return field.contiguous() if isinstance(field, Tensor) else field
+
+
+def _within(hooks: Hooks, compute: Compute, model: nn.Module, at: Position) -> Compute:
+    return lambda reduced: hooks.backward(compute, model, at)
+
+
+def stack(*methods: Method, seed: int = 0, rank: int = 0, places: Collection[str] | None = None) -> Stack:
+    """Return a Stack of the methods; arguments and errors are its own."""
+    return Stack(*methods, seed=seed, rank=rank, places=places)

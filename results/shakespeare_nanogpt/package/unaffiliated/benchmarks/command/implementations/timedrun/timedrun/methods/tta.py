@@ -1,0 +1,81 @@
+"""Test-time augmentation: evaluate the mean of a classifier's outputs over mirrored and shifted images."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from timedrun.methods.method import Hooks, Method, Stage, require_images
+
+
+def mean_over_views(model: Callable[[Tensor], Tensor], images: Tensor, shift: int = 1) -> Tensor:
+    """Return the mean of `model`'s outputs [N, ...] over views of `images` [N, C, H, W]: each image and its mirror
+    image with weight 1/4, both moved by `shift` pixels up and left, and down and right, with 1/8 (`shift` 0: with 1/2,
+    not moved). The edge that moves in is reflected."""
+    outputs = _mean_of_mirrored(model, images)
+    if not shift:
+        return outputs
+    channels_last = images.is_contiguous(memory_format=torch.channels_last)
+    layout = torch.channels_last if channels_last else torch.contiguous_format  # another one would be compiled anew
+    height, width = images.shape[2:]
+    padded = F.pad(images, (shift,) * 4, mode="reflect")
+    for start in (0, 2 * shift):
+        moved = padded[:, :, start : start + height, start : start + width].contiguous(memory_format=layout)
+        outputs = outputs + 0.5 * _mean_of_mirrored(model, moved)
+    return outputs / 2
+
+
+def _mean_of_mirrored(model: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
+    return 0.5 * model(images) + 0.5 * model(images.flip(-1))
+
+
+class _TTAHooks(Hooks):
+    _method: TTA
+    saved = ("evaluations",)
+    evaluations = 0
+
+    @contextmanager
+    def evaluation(self, model: nn.Module) -> Iterator[None]:
+        self.evaluations += 1
+        # torch's own place of a call's replacement, which Module.compile uses: the compiled graph stays as it is.
+        compiled = model._compiled_call_impl
+        call = compiled or model._call_impl
+
+        def averaged(images: Tensor) -> Tensor:
+            require_images(self._method.name, images)
+            return mean_over_views(call, images, self._method.shift)
+
+        model._compiled_call_impl = averaged
+        try:
+            yield
+        finally:
+            model._compiled_call_impl = compiled
+
+    def effect(self) -> str | None:
+        views = 6 if self._method.shift else 2
+        return f"{self.evaluations} evaluations over {views} views of each image" if self.evaluations else None
+
+
+class TTA(Method, name="tta", stage=Stage.WEIGHTS, hooks=_TTAHooks):
+    """Test-time augmentation: the mean of the outputs over six views of each evaluated image, as airbench94 evaluates
+    (Jordan 2024, arXiv 2404.00498, section 3.5); `shift` 0: two views. An evaluation takes as many passes as views.
+
+    Training is untouched. A time to a target with it is no time to the same target without it.
+    """
+
+    clashes: ClassVar[dict[str, str]] = {"no_op_model": "leave no image to evaluate"}
+    shift: int = 1
+    """Pixels by which images are moved up and left, and down and right."""
+
+    def check(self) -> None:
+        self.require("shift", self.shift >= 0, "0 or more pixels")
+
+    def model(self, model: nn.Module) -> tuple[nn.Module, str]:
+        if all(parameter.dim() != 4 for parameter in model.parameters()):
+            raise self.no_effect("found no 2-d convolution, so the inputs are no images")
+        return model, ""

@@ -1,0 +1,46 @@
+"""Weight standardization: give the weights of each convolution's output channel mean 0 and variance 1."""
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import parametrize
+
+from timedrun.methods.method import Method
+
+_CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+
+
+class Standardized(nn.Module):
+    """Parametrization (W - mean) / sqrt(variance + 1e-10) over all but the first dimension; the variance is biased."""
+
+    def forward(self, weight: Tensor) -> Tensor:
+        dims = tuple(range(1, weight.dim()))
+        variance, mean = torch.var_mean(weight, dim=dims, keepdim=True, correction=0)
+        return (weight - mean) / torch.sqrt(variance + 1e-10)
+
+
+class WeightStandardization(Method, name="weight_standardization"):
+    """Standardized weights in all convolutions but the last `ignore_last` (Qiao et al. 2019, arXiv 1903.10520), and
+    those of one weight a filter, which would be 0.
+
+    The parameter that is trained gets the name `parametrizations.weight.original`; `torch.nn.utils.parametrize.
+    remove_parametrizations` makes a plain layer of it for inference. Optimizer muon needs plain weights.
+    """
+
+    acting: ClassVar[tuple[type, ...]] = (Standardized,)
+    ignore_last: int = 0
+
+    def check(self) -> None:
+        self.require("ignore_last", self.ignore_last >= 0, "0 or more")
+
+    def model(self, model: nn.Module) -> tuple[nn.Module, str]:
+        layers = [layer for layer in model.modules() if isinstance(layer, _CONVOLUTIONS)]
+        before = layers[: len(layers) - self.ignore_last]
+        chosen = [layer for layer in before if layer.weight[0].numel() > 1]  # a single weight less its mean is 0
+        left = f"; {len(before) - len(chosen)} of one weight a filter left as they were" if before != chosen else ""
+        if not chosen:
+            raise self.no_effect(f"found no convolution before the last {self.ignore_last}{left}")
+        for layer in chosen:
+            parametrize.register_parametrization(layer, "weight", Standardized())
+        return model, f"{len(chosen)} convolutions{left}"

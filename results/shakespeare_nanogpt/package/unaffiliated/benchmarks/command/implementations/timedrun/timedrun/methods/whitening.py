@@ -1,0 +1,134 @@
+"""Patch whitening: a frozen first convolution whose outputs are decorrelated over the training images' patches."""
+
+from __future__ import annotations
+
+from dataclasses import field
+from typing import ClassVar
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.utils import parametrize
+
+from timedrun.methods.method import LATER, Hooks, Method, NoEffect, Position, unwrapped
+
+_CHUNK = 1024  # images at a time: the patches of a whole data set would not fit
+
+
+@torch.no_grad()
+def whitening_weights(images: Tensor, kernel_size: int = 2, eps: float = 5e-4) -> Tensor:
+    """Return filters [2D, C, k, k], D = C * k * k, that whiten every k x k patch of `images` [N, C, H, W].
+
+    The first D are the eigenvectors of the patches' second moment (images are taken as normalised already), largest
+    first, each over the square root of its eigenvalue + `eps`; the second D are the same with the other sign, so a
+    rectifier after them loses nothing. Needs data, so call it inside the timed region. Source: the CIFAR-10 speed runs
+    of Page (2019), Balsam (hlb-CIFAR10) and Jordan (airbench, arXiv 2404.00498). Raises ValueError for too few patches.
+    """
+    channels, height, width = images.shape[1:]
+    dimensions = channels * kernel_size**2
+    patches = len(images) * (height - kernel_size + 1) * (width - kernel_size + 1)
+    if min(height, width) < kernel_size or patches < dimensions:
+        raise ValueError(
+            f"whitening needs at least {dimensions} patches of {kernel_size} x {kernel_size}, "
+            f"and images {list(images.shape)} have fewer; use more or larger images"
+        )
+    moment = torch.zeros(dimensions, dimensions, dtype=torch.float64, device=images.device)
+    for chunk in torch.split(images, _CHUNK):
+        columns = F.unfold(chunk.float(), kernel_size).transpose(1, 2).reshape(-1, dimensions)
+        moment += (columns.T @ columns).double()
+    eigenvalues, eigenvectors = torch.linalg.eigh(moment / patches)
+    filters = (eigenvectors / (eigenvalues.clamp(min=0) + eps).sqrt()).T.flip(0)
+    filters = filters.reshape(dimensions, channels, kernel_size, kernel_size).float()
+    return torch.cat((filters, -filters))
+
+
+@torch.no_grad()
+def whiten(convolution: nn.Conv2d, images: Tensor, eps: float = 5e-4) -> None:
+    """Give `convolution` whitening weights for `images` and freeze them; its bias keeps training.
+
+    Raises ValueError if the layer's shape does not fit 2 * C * k * k filters.
+    """
+    if mismatch := _mismatch(convolution):
+        raise ValueError(f"{mismatch}; nothing was changed")
+    convolution.weight.copy_(whitening_weights(images, convolution.kernel_size[0], eps))
+    convolution.weight.requires_grad_(False)
+
+
+def _mismatch(convolution: nn.Conv2d) -> str:
+    """Return the reason for which `convolution` cannot hold whitening weights; empty: it can."""
+    side, channels = convolution.kernel_size[0], convolution.in_channels
+    if convolution.kernel_size != (side, side) or convolution.groups != 1 or parametrize.is_parametrized(convolution):
+        return "whitening needs a convolution with a square kernel, one group and no parametrization"
+    if convolution.out_channels != (wanted := 2 * channels * side**2):
+        return (
+            f"whitening of {channels} x {side} x {side} patches has {wanted} filters, but the convolution has "
+            f"{convolution.out_channels} output channels; set {wanted} output channels"
+        )
+    return ""
+
+
+def first_convolution(model: nn.Module) -> nn.Conv2d | None:
+    """Return the first Conv2d in the order of registration, which is the stem of every network known to us."""
+    return next((layer for layer in unwrapped(model).modules() if isinstance(layer, nn.Conv2d)), None)
+
+
+class _WhiteningHooks(Hooks):
+    _method: Whitening
+    _convolution: nn.Conv2d | None = None
+    saved = ("whitened",)
+    whitened = 0
+    """Images whose patches the weights whiten; 0 before the first batch."""
+
+    def before_step(self, model: nn.Module, at: Position) -> None:
+        self._convolution = None if self.whitened else first_convolution(model)
+
+    def batch(self, inputs: Tensor, targets: Tensor, at: Position, classes: int) -> tuple[Tensor, Tensor]:
+        if self._convolution is not None and not self.whitened:
+            whiten(self._convolution, inputs, self._method.eps)
+            if dist.is_available() and dist.is_initialized():
+                dist.broadcast(self._convolution.weight.detach(), src=0)
+            self.whitened = len(inputs)
+        return inputs, targets
+
+    def gradients(self, model: nn.Module, at: Position) -> None:
+        convolution, end = first_convolution(model), self._method.bias_end
+        if end < 1 and convolution and convolution.bias is not None and convolution.bias.grad is not None:
+            if at.progress < end:
+                convolution.bias.grad.mul_(1 - at.progress / end)
+            else:
+                convolution.bias.grad = None  # neither momentum nor decay moves it
+
+    def effect(self) -> str | None:
+        return f"first convolution whitens the patches of {self.whitened} images" if self.whitened else None
+
+
+class Whitening(Method, name="whitening", hooks=_WhiteningHooks):
+    """Whitening weights for the first convolution, frozen from the start (`whitening_weights`).
+
+    They are computed in the run, on the clock, from the first training batch (rank 0's): airbench takes 5,000 images.
+    The layer needs 2 * C * k * k output channels; a bias that it has trains until `bias_end`.
+    """
+
+    clashes: ClassVar[dict[str, str]] = {"weight_standardization": "both set the weights of the first convolution"}
+    eps: float = 5e-4
+    """Added to the eigenvalues: the larger, the less are rare patterns amplified."""
+    bias_end: float = field(default=1.0, metadata=LATER)
+    """Elapsed fraction of the run up to which the layer's bias trains, by a gradient that falls to 0 linearly, as
+    airbench94's rate of it does within 3 of 8 epochs; 1: to the end, by its whole gradient; 0: it is frozen, too, and
+    the backward pass ends at the layer's outputs."""
+
+    def check(self) -> None:
+        self.require("bias_end", 0 <= self.bias_end <= 1, "from 0 to 1")
+        self.require("eps", self.eps > 0, "above 0")
+
+    def model(self, model: nn.Module) -> tuple[nn.Module, str]:
+        convolution = first_convolution(model)
+        if convolution is None:
+            raise self.no_effect("needs a model whose first layer is a convolution; found none")
+        if mismatch := _mismatch(convolution):
+            raise NoEffect(mismatch)
+        convolution.weight.requires_grad_(False)
+        if convolution.bias is not None and not self.bias_end:
+            convolution.bias.requires_grad_(False)
+        return model, ""  # without weights, freezing alone is no whitening

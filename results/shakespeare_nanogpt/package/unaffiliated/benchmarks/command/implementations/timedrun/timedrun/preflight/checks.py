@@ -1,0 +1,287 @@
+"""Find every problem that can be found before a run starts, and report all of them at once."""
+
+import math
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+import torch
+
+from judging.ground.config_values import flatten
+from judging.ground.errors import PreflightError, TimedrunError
+from judging.ground.result_files import ResultPaths
+from mlevents import keys
+from mlevents.record import result_files
+from timedrun.benchmark import Benchmark
+from timedrun.config import RunConfig, plain
+from timedrun.distributed.launch_env import LaunchEnv
+from timedrun.distributed.process_group import ProcessGroup, choose_device, require_warm_up_for_ddp
+from timedrun.methods import EMA, NoEffect, stack
+from timedrun.preflight import dry_run
+from timedrun.run import checkpoint_manager
+from timedrun.run.load_counters import busy_seconds
+from timedrun.run.result_set import other_config, other_rules
+from timedrun.run.worker import LaunchOptions
+from timedrun.training import number_formats
+from timedrun.training.batch_plan import BatchPlan
+
+LEAST_FREE_BYTES = 64 * 2**20  # for a log and its side files, with a margin; checkpoints come on top
+OPTIMIZER_COPIES = {"sgd": 1, "decoupled_sgd": 1, "adamw": 2, "decoupled_adamw": 2, "lamb": 2, "muon": 2}
+"""Numbers that an optimizer keeps for each parameter; muon: at most."""
+
+MOST_THREADS = 1024  # of a rank; far above it OpenMP ends the process when it cannot start its threads
+MOST_SEED = 2**63 - 1  # the largest that all random generators take
+EARLIEST_TIME = 1_577_836_800.0  # 2020-01-01: an earlier wall clock was never set
+SLOW_CLOCK_SOURCES = ("acpi_pm", "hpet", "jiffies", "pit", "refined-jiffies")
+"""Linux's names of sources that are coarse or take microseconds to read; the fallbacks for an untrusted processor
+counter."""
+
+CPU_LIMIT = Path("/sys/fs/cgroup/cpu.max")
+"""Quota and period of a container (Linux, Documentation/admin-guide/cgroup-v2.rst)."""
+CLOCK_SOURCE = Path("/sys/devices/system/clocksource/clocksource0/current_clocksource")
+
+
+def check(benchmark: Benchmark, config: RunConfig, options: LaunchOptions, place: LaunchEnv) -> None:
+    """Raise PreflightError with every failure found unless the run can start here; nothing is written.
+
+    place: the launch environment of the first rank on this machine.
+    """
+    bytes_of_checkpoints, idle = 0, list[str]()
+    try:
+        bytes_of_checkpoints = checkpoint_bytes(benchmark, config, options, place)
+    except NoEffect as error:
+        idle = [f"{error}."]
+    failures = [
+        *settings_problems(benchmark, config, place.world_size),
+        *idle,
+        *launch_problems(config, options),
+        *device_problems(config, place.local_world_size, emulation=options.emulated_precision),
+        *data_problems(benchmark, config, place.world_size, options.data_folder),
+        *([] if options.resume or not (other := other_config(config, options.paths.folder)) else [other]),
+        *([other] if (other := other_rules(benchmark.spec.own_rules, options.paths.folder)) else []),
+        *result_problems(
+            options.paths,
+            options.resume,
+            checkpoints=bytes_of_checkpoints,
+            writes_log=place.rank == 0,
+        ),
+        *log_problems(benchmark, config),
+    ]
+    if failures:
+        raise PreflightError(failures)
+
+
+def settings_problems(benchmark: Benchmark, config: RunConfig, ranks: int) -> list[str]:
+    """Return the faults of the settings that no machine can run with."""
+    settings = flatten(plain(config))
+    failures = benchmark.spec.unsupported(config, ranks)
+    failures += [
+        f"{name} is {value}, not a finite number; set another with --{name.replace('_', '-')}."
+        for name, value in settings.items()
+        if isinstance(value, float) and not math.isfinite(value)
+    ]
+    failures += _complaint(lambda: stack(*config.methods))  # clashes
+    failures += _complaint(lambda: BatchPlan.of(config.global_batch, config.micro_batch, ranks))
+    failures += _complaint(lambda: require_warm_up_for_ddp(config.warm_up_steps, ranks))
+    if not 0 <= config.seed <= MOST_SEED:
+        failures.append(f"seed {config.seed} is out of range; set --seed to a number from 0 to 2**63 - 1.")
+    if config.warm_up_steps < 0:
+        failures.append(f"warm_up_steps {config.warm_up_steps} is negative; set --warm-up-steps to 0 or more.")
+    eval_batch = settings.get("data.eval_batch")
+    if isinstance(eval_batch, int) and eval_batch < 1:
+        failures.append(f"data.eval_batch {eval_batch} is below 1; set --data.eval-batch to 1 or more.")
+    if config.budget_minutes < 0:
+        failures.append(f"budget_minutes {config.budget_minutes} is negative; --budget-minutes 0 sets no limit.")
+    rules = benchmark.spec.rules
+    fraction = rules.direction == ">=" and rules.target < 1
+    if not 0 < config.evaluation.target < (1 if fraction else math.inf):
+        wanted = "between 0 and 1; use a fraction, not a percentage" if fraction else "a number above 0"
+        failures.append(f"evaluation.target {config.evaluation.target} is not {wanted}.")
+    if config.evaluation.every < 1 or config.evaluation.first < 1:
+        failures.append("evaluation.every and evaluation.first must be at least 1.")
+    return failures
+
+
+def launch_problems(config: RunConfig, options: LaunchOptions) -> list[str]:
+    """Return the faults of the launch options: number of threads, number of the run, restarts."""
+    problems = []
+    if not 0 <= options.threads <= MOST_THREADS:
+        problems.append(f"--threads {options.threads}: use a number from 1 to {MOST_THREADS}, or 0 for torch's choice.")
+    if options.paths.number < 0 and not options.resume:
+        problems.append(f"--number {options.paths.number} is negative; use 0 or more, or leave it out.")
+    if options.restarts and config.submission.division == keys.CLOSED:
+        problems.append(
+            "--restarts: a run of the closed division may not be resumed; leave it out, or --submission.division open."
+        )
+    if options.restarts and not options.checkpoint_minutes:
+        problems.append(
+            f"--restarts {options.restarts} requires checkpoints, but none are written: set --checkpoint-minutes."
+        )
+    return problems
+
+
+def checkpoint_bytes(benchmark: Benchmark, config: RunConfig, options: LaunchOptions, place: LaunchEnv) -> int:
+    """Return the bytes that checkpoints on this node need: the fp32 model and the copies that optimizer and moving
+    average keep, saved once for all ranks of a node, times the files that exist at once. 0 if the size of the model is
+    not known. Raises NoEffect for a method that this run gives nothing to do."""
+    try:
+        ranks = ProcessGroup(0, place.world_size, 0, torch.device("cpu"))
+        plan = benchmark.plan(config, ranks, options.data_folder)
+    except NoEffect:
+        raise
+    except (TimedrunError, ValueError, RuntimeError, OSError):  # the other checks name the cause
+        return 0
+    parameters = plan.run_info.get("hyperparameters", {}).get("model_parameters", 0)
+    averages = sum(isinstance(method, EMA) for method in config.methods)
+    copies = 1 + OPTIMIZER_COPIES[config.optimizer.kind] + averages
+    files = checkpoint_manager.KEPT + 1 if options.checkpoint_minutes else 1
+    return int(parameters) * 4 * copies * files if isinstance(parameters, int) else 0
+
+
+def device_problems(config: RunConfig, ranks: int, *, emulation: bool = False) -> list[str]:
+    """Return the faults of this machine's devices for `ranks` local ranks.
+
+    emulation: the CPU may compute in a number format for which it has no instructions.
+    """
+    failures = _complaint(lambda: choose_device(config.device, ranks - 1))  # if the last rank has one, all have
+    if config.precision == "fp16" and (config.device == "cpu" or not torch.cuda.is_available()):
+        failures.append("precision fp16 needs a CUDA device; use --precision bf16 or fp32.")
+    elif not emulation and number_formats.emulated(config.precision, config.device):
+        slower = f"{number_formats.slowdown(config.precision):.0f} times as long as one in fp32"
+        failures.append(
+            f"this CPU has no instructions for {config.precision}: a small matrix product takes {slower}; set"
+            " --precision fp32, --device cuda for a run on another machine, or --emulated-precision to accept it."
+        )
+    return failures
+
+
+def data_problems(benchmark: Benchmark, config: RunConfig, ranks: int, data_folder: Path | None) -> list[str]:
+    """Return the faults that the benchmark finds in the config and its data."""
+    own = benchmark.hook("datasets", "preflight")
+    texts: list[str] = own(config, data_folder, ranks) if own else []
+    unused = data_folder and not data_folder.is_dir() and str(data_folder) != os.environ.get("TIMEDRUN_DATA")
+    if unused and not texts:
+        return [f"--data-folder {data_folder} does not exist, and {config.name} reads none; leave it out."]
+    return texts
+
+
+def log_problems(benchmark: Benchmark, config: RunConfig) -> list[str]:
+    """Return the reasons why no log of this config can pass the strict checks; none for data other than the
+    benchmark's own."""
+    spec = benchmark.spec
+    if config.dataset != spec.dataset:
+        return []
+    try:
+        errors = dry_run.log_errors(spec, config)
+    except (TimedrunError, OSError) as error:
+        return [f"the dry run of its log failed: {error}"]
+    except ValueError:  # impossible settings: `settings_problems` names them
+        return []
+    return [f"no log of this run could pass: {message}" for message in errors]
+
+
+def result_problems(
+    paths: ResultPaths, resume: bool, runs: int = 1, *, checkpoints: int = 0, writes_log: bool = True
+) -> list[str]:
+    """Return the faults of the results folder for `runs` runs.
+
+    checkpoints: bytes of those of one run. writes_log: rank 0 is on this node; other nodes write only checkpoints.
+    """
+    if writes_log and resume and not paths.log.exists():
+        what = f"{paths.log} does not exist" if paths.number >= 0 else f"{paths.folder} holds no run"
+        return [f"{what}: there is nothing to resume; set --results to the folder of the run, or leave out --resume."]
+    if writes_log and not resume and (paths.log.exists() or paths.side.exists()):
+        taken = paths.log if paths.log.exists() else paths.side
+        return [f"{taken} exists; a result is never overwritten. Choose another --number or --results folder."]
+    parent = paths.folder
+    while not parent.exists():
+        parent = parent.parent
+    if not parent.is_dir():
+        return [f"{parent} is a file, so {paths.folder} cannot be created; choose another --results folder."]
+    try:
+        tempfile.TemporaryFile(dir=parent).close()  # os.access grants root every folder, even on a read-only mount
+    except OSError as error:
+        return [f"{parent} is not writable ({error.strerror}); choose another --results folder."]
+    free, needed = shutil.disk_usage(parent).free, LEAST_FREE_BYTES * runs + checkpoints
+    if free < needed:
+        several = "a run needs" if runs == 1 else f"{runs} runs need"
+        for_them = f", {checkpoints / 2**20:.0f} MiB of them for checkpoints" if checkpoints else ""
+        room = f"{parent} has {free / 2**20:.0f} MiB free, but {several} {needed / 2**20:.0f} MiB{for_them}"
+        return [f"{room}; free some space or choose another --results folder."]
+    return []
+
+
+def set_problems(folder: Path, runs: int) -> list[str]:
+    """Return a warning if results in `folder` keep it from becoming a set of exactly `runs` results."""
+    there = [path for path in result_files(folder) if path.parent == folder] if folder.is_dir() else []
+    if not there:
+        return []
+    names = ", ".join(path.name for path in there[:3]) + (" ..." if len(there) > 3 else "")
+    return [
+        f"{folder} already holds results: {names}. A set has exactly {runs}; choose another --results folder for a set."
+    ]
+
+
+def clock_problems(source: Path = CLOCK_SOURCE) -> list[str]:
+    """Return the reasons to doubt this machine's clocks."""
+    problems = []
+    if time.time() < EARLIEST_TIME:
+        problems.append("the wall clock was never set, so the log's times would be wrong; set it.")
+    name = source.read_text().strip() if source.is_file() else ""
+    if name in SLOW_CLOCK_SOURCES:
+        problems.append(
+            f"the kernel's clock source is {name}, which is coarse or slow; boot with the processor's counter (tsc)."
+        )
+    return problems
+
+
+@dataclass(frozen=True)
+class CpuReading:
+    """A moment, with the CPU time that the machine, and this process with its ended children, had used by then."""
+
+    seconds: float
+    busy: float
+    own: float
+
+    @classmethod
+    def now(cls) -> Self:
+        return cls(time.monotonic(), sum(busy_seconds()), sum(os.times()[:4]))
+
+
+def usable_cores(limit: Path = CPU_LIMIT) -> int:
+    """Return the cores that this process may use, by its affinity and its control group's limit."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    quota, _, period = limit.read_text().partition(" ") if limit.is_file() else ("max", "", "")
+    return min(cores, max(1, round(int(quota) / int(period)))) if quota.isdigit() else cores
+
+
+def load_problems(before: CpuReading, threads: int, ranks: int = 1, now: CpuReading | None = None) -> list[str]:
+    """Return a warning if other processes left fewer cores than the `threads` of all `ranks` since `before`: threads
+    that share cores wait for each other in every operator, which can make a run 20 times slower.
+
+    threads: of a rank; 0: the default, which is a thread for each core.
+    """
+    now = now or CpuReading.now()
+    cores, usable = os.cpu_count() or 1, usable_cores()
+    others = max(0.0, (now.busy - before.busy) - (now.own - before.own)) / max(now.seconds - before.seconds, 1e-3)
+    free = int(min(usable, max(0.0, cores - others)) + 0.5)
+    wanted = threads * ranks or torch.get_num_threads()
+    if free >= wanted:
+        return []
+    advice = f"use --threads {max(1, free // ranks)}" if wanted > ranks else "expect longer times"
+    used = f"other processes use {min(others, cores):.1f} of {cores} cores"
+    limited = f", of which this process may use {usable}" if usable < cores else ""
+    return [f"{used}{limited}, too many for {wanted} thread{'s' * (wanted > 1)} of a run: {advice}."]
+
+
+def _complaint(action: Callable[[], object]) -> list[str]:
+    try:
+        action()
+    except (TimedrunError, ValueError, RuntimeError) as error:
+        return [str(error)]
+    return []

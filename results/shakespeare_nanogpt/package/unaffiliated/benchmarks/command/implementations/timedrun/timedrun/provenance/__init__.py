@@ -1,0 +1,1 @@
+"""System, source and data of a result."""

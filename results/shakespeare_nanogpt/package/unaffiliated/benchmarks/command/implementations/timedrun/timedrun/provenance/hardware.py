@@ -1,0 +1,164 @@
+"""Detect processors, memory, disks, network and accelerators, as MLPerf's system description names them."""
+
+import platform
+import re
+from collections import Counter
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+NOT_APPLICABLE = "N/A"
+
+_CPUS = Path("/sys/devices/system/cpu")
+_MEMORY_CONTROLLERS = Path("/sys/devices/system/edac/mc")
+_CACHE_KINDS = {"Data": "d", "Instruction": "i"}
+
+
+def gib(size: float) -> str:
+    return f"{size / 2**30:.0f} GiB"
+
+
+def processor() -> dict[str, str]:
+    """Return the `host_processor*` keys; cores and virtual CPUs are per processor, as in published descriptions."""
+    packages = {_read(path) for path in _CPUS.glob("cpu[0-9]*/topology/physical_package_id")} - {"", "-1"}
+    sockets = len(packages)
+    cores, logical = psutil.cpu_count(logical=False), psutil.cpu_count()
+    model = re.search(r"^(?:model name|Model)\s*:\s*(.+)$", _read(Path("/proc/cpuinfo")), re.MULTILINE)
+    clock = psutil.cpu_freq()
+    caches = [
+        f"L{_read(index / 'level')}{_CACHE_KINDS.get(_read(index / 'type'), '')} {_read(index / 'size')}"
+        for index in sorted(_CPUS.glob("cpu0/cache/index*"))
+    ]
+    return {
+        "host_processors_per_node": str(sockets) if sockets else "",
+        "host_processor_model_name": model.group(1).strip() if model else platform.processor(),
+        "host_processor_core_count": str(cores // sockets) if cores and sockets else "",
+        "host_processor_vcpu_count": str(logical // sockets) if logical and sockets else "",
+        "host_processor_frequency": f"{clock.max:.0f} MHz" if clock and clock.max else "",
+        "host_processor_caches": ", ".join(caches),
+        "host_processor_interconnect": NOT_APPLICABLE if sockets == 1 else "",
+    }
+
+
+def instructions() -> str:
+    """Return the vector instructions that torch uses on this CPU, and those that it has for 16-bit formats."""
+    import torch  # the machine of a command is described without it
+
+    flags = re.search(r"^(?:flags|Features)\s*:\s*(.+)$", _read(Path("/proc/cpuinfo")), re.MULTILINE)
+    of_16_bits = re.findall(r"\S*(?:bf16|fp16|fphp|asimdhp)\S*", flags[1] if flags else "")
+    return ", ".join([torch.backends.cpu.get_cpu_capability(), *of_16_bits])
+
+
+def memory() -> dict[str, str]:
+    """Return the `host_memory_*` keys; memory modules are known only to the kernel's EDAC driver."""
+    modules: Counter[tuple[str, str]] = Counter()
+    for module in _MEMORY_CONTROLLERS.glob("mc*/dimm*"):
+        if (size := _read(module / "size")).isdigit() and int(size):  # MiB; an empty slot has 0
+            modules[size, _read(module / "dimm_mem_type")] += 1
+    kinds = [f"{count} x {int(size) / 1024:g} GiB {kind}".strip() for (size, kind), count in sorted(modules.items())]
+    return {
+        "host_memory_capacity": gib(psutil.virtual_memory().total),
+        "host_memory_configuration": " + ".join(kinds),
+    }
+
+
+def storage() -> dict[str, str]:
+    """Return the `host_storage_*` keys: kinds and sizes of disks; RAM disks and loop devices have no `device` entry."""
+    disks: Counter[tuple[str, int]] = Counter()
+    for disk in Path("/sys/block").glob("*"):
+        sectors = _read(disk / "size")  # of 512 bytes, whatever the disk's own sector size
+        if not (disk / "device").exists() or not sectors.isdigit() or sectors == "0" or disk.name.startswith("sr"):
+            continue
+        if disk.name.startswith("nvme"):
+            kind = "NVMe SSD"
+        elif disk.name.startswith(("vd", "xvd")):
+            kind = "virtual disk"  # its "rotational" flag is meaningless to the guest
+        else:
+            kind = "HDD" if _read(disk / "queue" / "rotational") == "1" else "SSD"
+        disks[kind, round(int(sectors) * 512 / 1e9)] += 1
+    sizes = [f"{count}x {size} GB {kind}" for (kind, size), count in sorted(disks.items())]
+    return {
+        "host_storage_type": ", ".join(sorted({kind for kind, _ in disks})),
+        "host_storage_capacity": " + ".join(sizes),
+    }
+
+
+def network(nodes: int) -> dict[str, str]:
+    """Return the `host_networking*` keys, from physical cards (with a `device` entry)."""
+    cards: Counter[str] = Counter()
+    for name, state in psutil.net_if_stats().items():
+        if (Path("/sys/class/net") / name / "device").exists():
+            known = state.speed if 0 < state.speed < 2**31 else 0  # Mbit/s; virtual cards report 0, -1 or 2^32 - 1
+            cards[f"{known / 1000:g} Gbit/s network card" if known else "network card of unstated speed"] += 1
+    for rate in Path("/sys/class/infiniband").glob("*/ports/*/rate"):
+        cards[f"InfiniBand or RoCE port {_read(rate)}"] += 1
+    return {
+        "host_networking": " + ".join(f"{count}x {spec}" for spec, count in sorted(cards.items())),
+        "host_networking_topology": NOT_APPLICABLE if nodes == 1 else "",
+    }
+
+
+def operating_system() -> str:
+    try:
+        system = platform.freedesktop_os_release().get("PRETTY_NAME", "")
+    except OSError:
+        system = ""
+    # The numbers only: the rest of a kernel's release is free text, such as the name of a site.
+    numbers = re.match(r"\d+(\.\d+)*(-\d+)?", platform.release())
+    kernel = f"{platform.system()} {numbers.group() if numbers else ''}".strip()
+    return ", ".join(part for part in (system, kernel) if part)
+
+
+def accelerator(per_node: int) -> dict[str, str]:
+    """Return the `accelerator*` keys of `per_node` CUDA devices like the first one, one per rank."""
+    import torch  # the machine of a command's run is described without it
+
+    properties = torch.cuda.get_device_properties(0)
+    cache, bus = getattr(properties, "L2_cache_size", 0), getattr(properties, "memory_bus_width", 0)
+    alone = NOT_APPLICABLE if per_node == 1 else ""
+    return {
+        "accelerators_per_node": str(per_node),
+        "accelerator_model_name": properties.name,
+        "accelerator_on-chip_memories": f"L2 {cache / 2**20:.0f} MiB" if cache else "",
+        "accelerator_memory_configuration": f"{bus}-bit bus" if bus else "",
+        "accelerator_memory_capacity": gib(properties.total_memory),
+        "accelerator_interconnect": alone,
+        "accelerator_interconnect_topology": alone,
+    } | _driver_values(str(getattr(properties, "uuid", "")), per_node)
+
+
+def _driver_values(uuid: str, per_node: int) -> dict[str, str]:
+    """Return values known only to NVIDIA's management library; {} if it is not installed (extra `gpu`) or fails."""
+    try:
+        import pynvml as nvml  # type: ignore[import-not-found,import-untyped,unused-ignore]
+    except ImportError:
+        return {}
+    values: dict[str, str] = {}
+    with suppress(nvml.NVMLError), ExitStack() as undo:  # partitioned and virtual devices support only some queries
+        nvml.nvmlInit()
+        undo.callback(nvml.nvmlShutdown)
+        device = nvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}".encode())
+        values["accelerator_frequency"] = f"{nvml.nvmlDeviceGetMaxClockInfo(device, nvml.NVML_CLOCK_SM)} MHz"
+        generation, width = nvml.nvmlDeviceGetMaxPcieLinkGeneration(device), nvml.nvmlDeviceGetMaxPcieLinkWidth(device)
+        values["accelerator_host_interconnect"] = f"PCIe {generation}.0 x{width}"
+        if per_node > 1 and (links := _active_links(nvml, device)):
+            values["accelerator_interconnect"] = f"NVLink, {links} links per accelerator"
+    return values
+
+
+def _active_links(nvml: Any, device: Any) -> int:
+    active = 0
+    with suppress(nvml.NVMLError):  # beyond the last link of this model
+        for link in range(nvml.NVML_NVLINK_MAX_LINKS):
+            active += nvml.nvmlDeviceGetNvLinkState(device, link) == 1
+    return active
+
+
+def _read(path: Path) -> str:
+    """Return the text of a file of /sys or /proc, "" if it cannot be read."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return ""

@@ -1,0 +1,1 @@
+"""A race: interleaved runs of several configs, their record, and the report made of them."""

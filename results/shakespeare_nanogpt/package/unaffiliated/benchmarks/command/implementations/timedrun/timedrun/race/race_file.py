@@ -1,0 +1,261 @@
+"""race.json: sides, schedule and outcome of a race, rewritten after every run."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final, Literal, Self
+
+import cattrs
+
+from judging.ground.config_values import digest_of
+from judging.ground.errors import TimedrunError, UsageError
+from judging.ground.race_labels import RACE_FILE
+from judging.ground.result_files import ResultPaths, read_json, write_json
+
+COMMANDS: Final = "command"
+"""What stands for a benchmark in a race of commands."""
+BUDGET: Final = "{budget}"
+"""Stands for the budget in a command of a sweep."""
+CONTROL: Final = "control"
+"""Folder of the first side's repetition."""
+RANGE: Final = re.compile(r"(\d+\.?\d*(?:e[-+]?\d+)?)\.\.(\d+\.?\d*(?:e[-+]?\d+)?)", re.IGNORECASE)
+ALONE: Final = ", alone"
+"""End of an ablation's row that is about its side `fast`."""
+LEFT_OUT: Final = ", left out"
+PROFILES: Final = "profiles.json"
+"""In the folder of an ablation: profiles of its bare config and of each method alone, made before its runs."""
+Status = Literal["planned", "running", "finished", "failed", "interrupted", "left out", "not needed"]
+
+
+@dataclass(kw_only=True)
+class Turn:
+    """One run of the schedule."""
+
+    side: str
+    """Folder of its side."""
+    number: int
+    """N of result_N.txt; the runs of a round share it."""
+    seed: int
+    status: Status = "planned"
+    why: str = ""
+    """Reason of a status other than planned, running or finished."""
+    seconds: float = 0.0
+    """Wall-clock time of the process."""
+    session: int = 0
+    """How often the race had been resumed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """A row of the table: the speed-up of the side `fast` over the side `slow`."""
+
+    row: str
+    slow: str
+    fast: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Budget:
+    """Place of a side of a sweep on its curve."""
+
+    curve: str
+    """Label of the config that the side is a length of."""
+    ratio: float
+    """Length of the schedule, as a multiple of the config's; of a command, its budget."""
+    text: str = ""
+    """Budget of a command, as typed."""
+
+    @property
+    def label(self) -> str:
+        """Of a side that is a command."""
+        filled = self.curve.replace(BUDGET, self.text)
+        return filled if filled != self.curve else f"{filled} {self.text}"
+
+
+@dataclass(frozen=True)
+class Range:
+    """Values of a setting that a tuning tries, evenly on a logarithmic scale."""
+
+    low: float
+    high: float
+    whole: bool = False
+    """Whole numbers only."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.low <= self.high < math.inf:
+            raise UsageError(f"{self.text} is no range of a logarithmic scale; give LOW..HIGH with 0 < LOW <= HIGH.")
+
+    @classmethod
+    def parsed(cls, text: str) -> Self | None:
+        """Return the range in a text such as 0.01..1 or 16..256, whose ends are whole, None if it is none."""
+        match = RANGE.fullmatch(text)
+        return match and cls(float(match[1]), float(match[2]), all(map(str.isdecimal, match.groups())))
+
+    @property
+    def text(self) -> str:
+        return f"{self.low:.4g}..{self.high:.4g}"
+
+    def at(self, value: float) -> float:
+        """Return the nearest value within the range, of a whole number or three digits."""
+        return min(max(round(value) if self.whole else float(f"{value:.3g}"), self.low), self.high)
+
+
+@dataclass(kw_only=True)
+class Tuning:
+    """Search for the settings of sides. Each setting that is tried is a side of its own, named after its base's."""
+
+    minutes: float
+    """Machine time of each side."""
+    seed: int
+    split: str
+    """Data on which the trials are evaluated, as their logs name it; of commands as the user states it."""
+    spaces: dict[str, dict[str, Range]]
+    """Ranges of the settings by side."""
+    bases: dict[str, dict[str, Any]]
+    """Settings of each side as given."""
+    labels: dict[str, str]
+    target: float | None = None
+    """Quality at which a trial ends; None: the side's own target."""
+    values: dict[str, dict[str, float]] = field(default_factory=dict)
+    """Values of each setting that was tried, by the folder of its runs."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tuned:
+    """Record of the tuning of a side, as the file of its settings states it."""
+
+    minutes: float
+    """Machine time of all runs of the search."""
+    trials: int
+    """Runs."""
+    settings: int
+    """Settings tried."""
+    space: dict[str, str]
+    split: str
+    target: float
+    seed: int
+    ledger: str
+    """SHA-256 of the last line of the ledger, which has the SHA-256 of every log, after the last run."""
+    of: str
+    """Digest of the settings that were chosen."""
+    changed: bool = False
+    """The settings of the race are others."""
+
+    @classmethod
+    def read(cls, values: Any, settings: Mapping[str, Any], source: Path) -> Tuned | None:
+        """Return the record `values` of `source`, with whether `settings` are those that it is of; None if there is
+        none. Raises UsageError for values that are no record."""
+        try:
+            record = cattrs.structure(values, cls) if values is not None else None
+        except (cattrs.BaseValidationError, TypeError) as error:
+            raise UsageError(f"{source}: tuning: {'; '.join(cattrs.transform_error(error))}.") from None
+        return record and replace(record, changed=record.of != chosen_digest(settings))
+
+    @property
+    def words(self) -> str:
+        split = f"on {self.split}" if self.split else "on data that is not stated"
+        then = ", then changed" if self.changed else ""
+        return f"tuned {self.minutes:.3g} min ({self.trials} runs {split}){then}"
+
+
+def chosen_digest(settings: Mapping[str, Any]) -> str:
+    """Return the digest of the settings that a tuning chooses: of all but names, the seed and the submission."""
+    return digest_of({key: value for key, value in settings.items() if key not in ("name", "notes", "submission")})
+
+
+@dataclass(kw_only=True)
+class Race:
+    """Plan of a race and what became of its runs."""
+
+    benchmark: str
+    runs: int
+    """Runs of each side."""
+    options: dict[str, Any] = field(default_factory=dict)
+    """Launch options of each run."""
+    emulated: dict[str, str] = field(default_factory=dict)
+    """What the CPU has no instructions for, by the folder of a side that computes in it."""
+    sides: dict[str, str]
+    """Label of each side by its folder."""
+    commands: dict[str, str] = field(default_factory=dict)
+    """Command line of each side whose label is shorter, by its label."""
+    comparisons: list[Comparison] = field(default_factory=list)
+    ablation: bool = False
+    budgets: dict[str, Budget] = field(default_factory=dict)
+    """Sweep: budget of each side by its folder; the first curve is the baseline. Empty for a race."""
+    differences: list[str] = field(default_factory=list)
+    """What differs between the commits of the sides, as lines."""
+    until_decided: bool = False
+    """The race ends with the round after which every comparison has a verdict."""
+    tuning: Tuning | None = None
+    """The runs are trials of a search; None: a race or a sweep."""
+    tuned: dict[str, Tuned] = field(default_factory=dict)
+    """How sides were tuned, by their folder; of the others that is not recorded."""
+    control: str = ""
+    """Folder of the side that is the first one again, in the first rounds only."""
+    keep_if: str = ""
+    """Condition under which the last side is kept."""
+    no_package: str = ""
+    """Why the sides make no package, "" if they make one."""
+    turns: list[Turn]
+    session: int = 0
+    report: dict[str, Any] = field(default_factory=dict)
+    """Results: times, ratios, verdicts, package."""
+
+    def of_side(self, side: str, status: Status) -> list[Turn]:
+        """Return the turns of a side with a status, by number."""
+        turns = [turn for turn in self.turns if (turn.side, turn.status) == (side, status)]
+        return sorted(turns, key=lambda turn: turn.number)
+
+    @property
+    def verb(self) -> str:
+        """The verb that planned a race of commands, or a tuning."""
+        return "tune" if self.tuning else "sweep" if self.budgets else "run" if len(self.racing) == 1 else "race"
+
+    @property
+    def racing(self) -> dict[str, str]:
+        """Label of each side by its folder, without the control."""
+        return {side: label for side, label in self.sides.items() if side != self.control}
+
+    def save(self, folder: Path) -> None:
+        """Write race.json atomically; the results come first."""
+        plan: dict[str, Any] = cattrs.unstructure(self)
+        write_json(folder / RACE_FILE, {**plan.pop("report"), "race": plan})
+
+
+def load(folder: Path) -> Race:
+    """Return the race in `folder`; raise UsageError if it holds none, or one without a schedule."""
+    if not (folder / RACE_FILE).is_file():
+        raise UsageError(f"{folder} holds no {RACE_FILE}; name the folder of a race.")
+    values = read_json(folder / RACE_FILE)
+    if not isinstance(values, dict) or "race" not in values:
+        raise UsageError(f"{folder / RACE_FILE} holds no schedule to go on with; `timedrun report` reads the results.")
+    plan = values.pop("race")
+    try:
+        return cattrs.structure({**plan, "report": values}, Race)
+    except (cattrs.BaseValidationError, TypeError) as error:
+        raise UsageError(f"{folder / RACE_FILE}: {'; '.join(cattrs.transform_error(error))}.") from None
+
+
+def side_file(folder: Path, side: str) -> Path:
+    return folder / "sides" / f"{side}.json"
+
+
+def paths_of(folder: Path, turn: Turn) -> ResultPaths:
+    return ResultPaths(folder / turn.side, turn.number)
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold the race in `folder`; raise TimedrunError if another process has it."""
+    from filelock import FileLock, Timeout
+
+    try:
+        with FileLock(folder / ".lock", timeout=0):
+            yield
+    except Timeout:
+        raise TimedrunError(f"{folder}: this race is still running; wait until it has finished, or end it.") from None

@@ -1,0 +1,424 @@
+"""The report on a race, of the runs that are there: table, checks, package and figure. A step that fails is a line of
+the report and never undoes another."""
+
+import traceback
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from functools import cached_property, partial
+from pathlib import Path
+from statistics import median
+from typing import Any, TypeVar
+
+from judging.checking.check_report import CheckResult, result_lines
+from judging.comparison.compare import compare_sets, pairs_of
+from judging.comparison.composition import run_seconds, together
+from judging.comparison.extrapolation import Rates
+from judging.comparison.quality_test import Quality, compare_quality
+from judging.comparison.sequential import FIRST_LOOK, confidence_of_look
+from judging.comparison.speedup_ratio import Ratio
+from judging.ground import stdio
+from judging.ground.errors import describe
+from judging.ground.result_files import read_json
+from judging.pages import plot
+from judging.pages.score_table import NOTICE
+from judging.pages.table import Table
+from judging.scoring.clocks import Clocks, clocks, start_up
+from judging.scoring.interval import Interval, as_values
+from judging.scoring.power import energy_text, shared_energy
+from mlevents.record import read
+from mlevents.rounds.own_rules import BEYOND_MLPERF, NOT_APPLICABLE
+from mlevents.run_status import reached
+from mlevents.summary import RunSummary, summarize
+from mlevents.terminal_escape import printable
+from timedrun.provenance.system_answers import read_answers
+from timedrun.race.decision import KeepIf, as_json, control_words, time_words
+from timedrun.race.race_file import ALONE, LEFT_OUT, PROFILES, Comparison, Race, paths_of, side_file
+from timedrun.storage.benchmark_folders import ROOT
+
+T = TypeVar("T")
+EQUAL = 0.8
+"""Shares of the longest time of tuning from here on count as equal."""
+MOST_NAMED = 4
+"""Disturbed runs that are named."""
+Sets = dict[str, list[RunSummary]]
+
+
+class Report:
+    """Results of a race, computed step by step; `problems` are the steps that failed."""
+
+    def __init__(self, race: Race, folder: Path) -> None:
+        self.race = race
+        self.folder = folder
+        self.sets: Sets = {
+            side: [summarize(read(paths_of(folder, turn).log)) for turn in race.of_side(side, "finished")]
+            for side in race.sides
+        }
+        self.ratios: dict[Comparison, Ratio] = {}
+        self.control: Ratio | None = None
+        self.problems: list[str] = []
+        self.checked: list[CheckResult] = []
+        self.package = ""
+        self.package_failed = False
+        self.figure = ""
+        self.compare()
+
+    def make(self, check: Callable[[list[Path]], list[CheckResult]], no_package: str, no_figure: str) -> None:
+        """Save times and ratios, `check` the logs, and make the package and the figure unless there is a reason against
+        them; race.json is written after each step."""
+        self.race.report = {
+            "runs_seconds": {self.race.sides[side]: [seconds(run) for run in runs] for side, runs in self.sets.items()},
+            "training_seconds": {
+                label: [time and 60 * time for time in clock.speedrun_runs] for label, clock in self.clocks.items()
+            },
+            "steps": {label: clock.steps_runs for label, clock in self.clocks.items()},
+            "ratios": {
+                f"{self.race.sides[comparison.slow]} / {self.race.sides[comparison.fast]}": as_values(ratio)
+                | {"verdict": ratio.verdict, "row": comparison.row}
+                | {"predicted_per_sample": self.predicted.get(comparison)}
+                for comparison, ratio in self.ratios.items()
+            },
+            "energy": {"of": self.energy[0], "joules": self.energy[1]},
+            "control": as_values(self.control) if self.control else None,
+            "tuning": self.tuning_words,
+            "verdicts": [],
+            "package": self.race.report.get("package", ""),
+            "notice": NOTICE,
+        }
+        self.race.save(self.folder)
+        complete = all(len(self.race.of_side(side, "finished")) == self.race.runs for side in self.race.racing)
+        finished = [run.path for runs in self.sets.values() for run in runs]
+        paths = [self.folder / side for side in self.race.racing] if complete else finished
+        if complete:  # the control is no whole set
+            paths += [run.path for run in self.sets.get(self.race.control, [])]
+        if finished:
+            self.checked = self.guarded("check failed", lambda: check(paths)) or []
+        self.note("verdicts", [asdict(result) for result in self.checked])
+        reason = no_package or ("" if complete else "not every run of every side finished")
+        if (self.folder / "package").exists():
+            self.package = f"{self.folder / 'package'} already exists"
+        elif reason:
+            self.package = f"skipped: {reason}"
+            self.note("package", self.package)
+        else:
+            self.guarded("package failed", self.make_package)
+        if no_figure or not any(run.quality for run in sum(self.sets.values(), [])):
+            self.figure = f"skipped: {no_figure or 'no run logged an evaluation'}"
+        else:
+            self.guarded("figure failed", self.plot)
+        if self.race.keep_if:
+            self.note("decision", as_json(self.keep_if, self.decision, *self.last))
+        self.note("problems", self.problems)
+
+    def note(self, name: str, value: Any) -> None:
+        self.race.report[name] = value
+        self.race.save(self.folder)
+
+    def guarded(self, name: str, step: Callable[[], T]) -> T | None:
+        """Return what `step` returns; None, and a line in `problems`, if it fails."""
+        try:
+            return step()
+        except Exception as error:
+            said = describe(error)
+            words = said[1] if said else "".join(traceback.format_exception(error)[-2:]).strip()
+            self.problems.append(f"{name}: {words}")
+            return None
+
+    def compare(self) -> None:
+        """Compute the ratio of every comparison, of the pairs that finished. The intervals of an ablation hold all at
+        once with 95 % (Bonferroni)."""
+        for comparison in self.race.comparisons:
+            slow, fast = pairs_of(self.sets[comparison.slow], self.sets[comparison.fast])
+            names = {"slow": self.race.sides[comparison.slow], "fast": self.race.sides[comparison.fast]}
+            name = f"{names['slow']} against {names['fast']}"
+            pairs = partial(compare_sets, slow, fast, paired=True, confidence=self.confidence)
+            if ratio := self.guarded(name, pairs):
+                self.ratios[comparison] = replace(ratio, **names)  # type: ignore[arg-type]
+        if self.race.control:
+            first = next(iter(self.race.sides))
+            again, runs = pairs_of(self.sets[self.race.control], self.sets[first])
+            if len(runs) > 1 and (ratio := self.guarded("control", partial(compare_sets, again, runs, paired=True))):
+                names = {"slow": self.race.sides[first], "fast": self.race.sides[self.race.control]}
+                self.control = replace(ratio, **names)  # type: ignore[arg-type]
+
+    @property
+    def confidence(self) -> float:
+        """Of an interval; that of a race until it is decided holds at all of its looks."""
+        if self.race.until_decided:
+            pairs = min(len(self.race.of_side(side, "finished")) for side in self.race.racing)
+            return confidence_of_look(max(pairs, FIRST_LOOK), self.race.runs)
+        return 1 - 0.05 / (len(self.race.comparisons) if self.race.ablation else 1)
+
+    @cached_property
+    def predicted(self) -> dict[Comparison, float]:
+        """Speed-ups per sample of an ablation by Amdahl's law, from the profiles of each method alone; {} without them,
+        or if the sides differ in more than methods."""
+        if not self.race.ablation or not (self.folder / PROFILES).is_file():
+            return {}
+        bare, full = self.race.comparisons[0].slow, self.race.comparisons[0].fast
+        profiles = read_json(self.folder / PROFILES)["profiles"]
+        rates = {profile["config"]: Rates.of(profile) for profile in profiles}
+        rows = {each: each.row.removesuffix(ALONE) for each in self.race.comparisons if each.row.endswith(ALONE)}
+        alone = {name: rates[each.fast] for each, name in rows.items()}
+        predicted = {each: run_seconds(rates[bare]) / run_seconds(alone[name]) for each, name in rows.items()}
+        settings = [read_json(side_file(self.folder, side)) for side in (bare, full)]
+        methods = [values.pop("methods") for values in settings]
+        first, second = ({name: values[name] for name in values.keys() - {"name", "notes"}} for values in settings)
+        if first != second or len(methods[0]) + len(alone) != len(methods[1]):
+            return predicted
+        for each in self.race.comparisons:
+            left_out = alone if each.slow == bare else [each.row.removesuffix(LEFT_OUT)]
+            if each.row.endswith(LEFT_OUT) and {*left_out} <= alone.keys():
+                rest = [of_method for name, of_method in alone.items() if name not in left_out]
+                seconds = [run_seconds(together(rates[bare], some)) for some in (rest, [*alone.values()])]
+                predicted[each] = seconds[0] / seconds[1]
+        return predicted
+
+    @property
+    def decided(self) -> bool:
+        """True if every comparison has a verdict on time, or the condition's time is decided. Quality is tested once,
+        at the end: its test allows for no looks."""
+        if self.race.keep_if:
+            return self.keep_if.time_holds(self.last[0]) is not None
+        verdicts = [ratio.verdict for ratio in self.ratios.values()]
+        return len(verdicts) == len(self.race.comparisons) and {*verdicts} <= {"faster", "slower"}
+
+    @property
+    def keep_if(self) -> KeepIf:
+        return KeepIf.parsed(self.race.keep_if)
+
+    @property
+    def last(self) -> tuple[Ratio | None, Quality]:
+        """The last comparison: ratio of the times, and qualities."""
+        comparison = self.race.comparisons[-1]
+        return self.ratios.get(comparison), self.quality(comparison)
+
+    @property
+    def decision(self) -> str:
+        """ "keep", "discard", as for a last side with a run that failed, or "inconclusive", as if `doubtful`."""
+        if self.doubtful:
+            return "inconclusive"
+        if self.race.of_side(self.race.comparisons[-1].fast, "failed"):
+            return "discard"
+        return self.keep_if.decide(*self.last)
+
+    def quality(self, comparison: Comparison) -> Quality:
+        """Compare the qualities of two sides, with the margin of the condition, if there is one."""
+        sides = (comparison.slow, comparison.fast)
+        slow, fast = (len(self.sets[side]) + len(self.race.of_side(side, "failed")) for side in sides)
+        margin = (self.keep_if.margin if self.race.keep_if else None) or 0.0
+        return compare_quality(self.sets[comparison.slow], self.sets[comparison.fast], (slow, fast), margin)
+
+    def make_package(self) -> None:
+        answers = self.race.options.get("answers")
+        from timedrun.submission.packaging import package  # with the trainer; `timedrun report` makes none
+
+        made = package.package(
+            [self.folder / side for side in self.race.racing],
+            self.folder / "package",
+            submitter=next(iter(self.sets.values()))[0].organization or "",
+            source=ROOT,
+            answers=read_answers(Path(answers)) if answers else None,
+        )
+        self.package_failed = not made.passed
+        official = f"{made.official.verdict} by {made.official.checker}"
+        if made.ruleset == BEYOND_MLPERF:
+            official = NOT_APPLICABLE
+        messages = () if made.passed else (*made.official.messages, *map(str, made.findings))
+        lines = [f"strict {made.strict}, official {official}: {self.folder / 'package'}"]
+        self.package = "\n".join([*lines, *(f"    {printable(message)}" for message in messages)])
+        self.note("package", {"official": made.official.verdict, "strict": made.strict})
+
+    def plot(self) -> None:
+        out = self.folder / "quality_over_time.png"
+        drawn = {self.race.sides[side]: runs for side, runs in self.sets.items() if runs}
+        shown = dict(list(drawn.items())[: len(plot.COLOURS)])
+        plot.plot_quality(shown, out)
+        self.figure = str(out) + (f" (the first {len(shown)} of {len(drawn)} sides)" if len(shown) < len(drawn) else "")
+
+    @property
+    def tuning_words(self) -> list[str]:
+        """Sentences on the tuning of the sides: the time of each, and what makes the times no equal ones."""
+        if self.race.ablation or self.race.budgets or len(self.race.racing) < 2:
+            return []
+        if not self.race.tuned:
+            return ["not recorded of any side: its baseline may not be tuned (`timedrun tune`)"]
+        named = [(label, self.race.tuned.get(side)) for side, label in self.race.racing.items()]
+        lines = ["; ".join(f"{label} {record.words if record else 'not recorded'}" for label, record in named)]
+        longest = max((record.minutes, label) for label, record in named if record)
+        lines += [
+            f"unequal: {label} for {record.minutes / longest[0] if record else 0:.2g} of the time of {longest[1]}"
+            for label, record in named
+            if not record or record.minutes < EQUAL * longest[0]
+        ]
+        for side, label in self.race.racing.items():
+            record, runs = self.race.tuned.get(side), self.sets[side]
+            if record and runs and record.split == runs[0].dataset:
+                lines.append(f"{label} was tuned on {record.split}, the data that decides this race")
+        return lines
+
+    @property
+    def clocks(self) -> dict[str, Clocks]:
+        """Return the clocks beside MLPerf's of each side's runs that reached the target, by the side's label."""
+        return {
+            self.race.sides[side]: clocks([run if reached(run) else None for run in runs], None)
+            for side, runs in self.sets.items()
+        }
+
+    @property
+    def energy(self) -> tuple[str, dict[str, list[float]]]:
+        """Return what the joules of the runs are of, or why there are none, and those of each side, by its label."""
+        successful = {self.race.sides[side]: [run for run in runs if reached(run)] for side, runs in self.sets.items()}
+        what, used = shared_energy(sum(successful.values(), []))
+        return what, {label: [used[run.path] for run in runs] for label, runs in successful.items() if used}
+
+    @property
+    def doubtful(self) -> bool:
+        """True if a check failed: such logs are no evidence."""
+        return self.package_failed or any(result.failed for result in self.checked)
+
+    @property
+    def failed(self) -> bool:
+        """True if a run, a check, a comparison or a step of the report failed."""
+        runs = any(turn.status in ("failed", "left out") for turn in self.race.turns)
+        return runs or self.doubtful or bool(self.problems)
+
+    def table(self, width: int | None) -> list[str]:
+        """Return caption and table as lines; where `width` is too small, without its last columns."""
+        caption, table = self.captioned()
+        if width and table.width > width:
+            table = Table(table.header[:5], [row[:5] for row in table.rows])
+        return [stdio.fitted(caption, 0), *table.lines(width)]
+
+    @property
+    def verdicts(self) -> list[str]:
+        """The verdict on each comparison as a sentence; an ablation's are in its table."""
+        return [] if self.race.ablation else [ratio.sentence for ratio in self.ratios.values()]
+
+    def captioned(self) -> tuple[str, Table]:
+        """Return the caption and the table, a row a comparison and then the sides that have none."""
+        rows = [
+            (comparison.row, comparison.fast if comparison.row.endswith(ALONE) else comparison.slow, comparison)
+            for comparison in self.race.comparisons
+        ]
+        rest = {side: label for side, label in self.race.sides.items() if side not in [side for _, side, _ in rows]}
+        last = self.race.comparisons[0].fast if self.race.comparisons else ""
+        caption = f"Time to train (unverified), {'interleaved ' * (len(self.sets) > 1)}runs on this machine."
+        if self.race.ablation:
+            caption += (
+                " Speed-up by a method, from pairs of runs: of the full config over the one without it, and of it alone"
+                f" over the bare config; the {len(rows)} intervals hold all at once with 95 % (Bonferroni)."
+            )
+            if self.predicted:
+                caption += " Per sample: measured, and predicted from profiles of each method alone (Amdahl's law)."
+        elif last:
+            caption += f" Speed-up: of {self.race.sides[last]} over the one of the row, from pairs of runs."
+        verdict = "method makes it" if self.race.ablation else f"{self.race.sides[last]} is" if last else "verdict"
+        header = ["config", f"speed-up [{100 * self.confidence:.4g} %]", verdict, "reached", "median", "range"]
+        header += ["by medians", *["per sample, predicted"] * bool(self.predicted)]
+        cells = [self.row(*row) for row in [*rows, *((label, side, None) for side, label in rest.items())]]
+        if not self.race.comparisons:
+            header, *cells = ([row[0], *row[3:6]] for row in (header, *cells))
+        return caption, Table(header, cells)
+
+    def row(self, name: str, side: str, comparison: Comparison | None) -> list[str]:
+        runs = self.sets[side]
+        times = [time for run in runs if (time := seconds(run)) is not None]
+        middle, spread = "-", "-"
+        if times:
+            middle, low, high = (f"{text} s" for text in Interval(median(times), min(times), max(times)).digits(3))
+            spread = f"{low} - {high}"
+        failed = len(self.race.of_side(side, "failed"))
+        ratio = self.ratios.get(comparison) if comparison else None
+        return [
+            name,
+            ratio.text() if ratio else "-",
+            ratio.verdict if ratio else "not comparable" if comparison else "-",
+            f"{len(times)} of {len(runs) + failed}" + (f", {failed} failed" if failed else ""),
+            middle,
+            spread,
+            f"{ratio.ratio_of_medians:.2f}x" if ratio else "-",
+            *[", ".join(self.per_sample(comparison)) if comparison else "-"] * bool(self.predicted),
+        ]
+
+    def per_sample(self, comparison: Comparison) -> tuple[str, str]:
+        """Return the measured and the predicted speed-up per sample of a comparison as text."""
+        parts = self.ratios[comparison].decomposition if comparison in self.ratios else None
+        predicted = self.predicted.get(comparison)
+        return f"{parts.per_sample:.2f}x" if parts else "-", f"{predicted:.2f}x" if predicted else "-"
+
+    def details(self, shown: Path) -> list[str]:
+        """Return the lines below the table; paths are relative to `shown`."""
+        lines = [NOTICE, *(printable(f"{name:<11} {command}") for name, command in self.race.commands.items())]
+        for side, label in self.race.sides.items():
+            of_side = [turn for turn in self.race.turns if turn.side == side and turn.status != "not needed"]
+            for turn in (turn for turn in of_side if turn.why):
+                lines.append(printable(f"{turn.status:<11} {label}, run {turn.number}: {turn.why}"))
+        if ended := next((turn.why for turn in self.race.turns if turn.status == "not needed"), ""):
+            lines.append(f"ended       {ended} of at most {self.race.runs}")
+        for side, what in self.race.emulated.items():
+            lines.append(printable(f"emulated    {self.race.sides[side]}: {what}; its ratios hold on such CPUs only"))
+        busy = [run for runs in self.sets.values() for run in runs if run.disturbances]
+        for run in busy[:MOST_NAMED]:
+            name = f"{run.path.parent.name}/{run.path.name}"
+            lines.append(printable(f"disturbed   {name}: {'; '.join(run.disturbances)}"))
+        if len(busy) > MOST_NAMED:
+            lines.append(f"disturbed   {len(busy) - MOST_NAMED} more runs, named in race.json")
+        for label, clock in self.clocks.items():
+            times = [60 * time for time in clock.speedrun_runs if time is not None]
+            steps = [count for count in clock.steps_runs if count is not None]
+            if times and steps:
+                alone = f"{median(times):.3g} s of training alone (the speedrun's clock)"
+                lines.append(f"clocks      {label}: {alone}, {median(steps):,.0f} steps (medians)")
+        what, joules = self.energy
+        used = {label: energy_text(median(of_side)) for label, of_side in joules.items() if of_side}
+        lines += [f"energy      {label}: {text} of {what} (median)" for label, text in used.items()]
+        if what and not joules:
+            lines.append(printable(f"energy      not measured: {what}"))
+        lines += filter(None, [start_up(sum(self.sets.values(), []))])
+        lines += [printable(f"tuning      {words}") for words in self.tuning_words]
+        lines += map(printable, self.race.differences)
+        for comparison, ratio in self.ratios.items():
+            if ratio.portable and not self.race.ablation:
+                lines.append(f"portable    {ratio.portable_text}")
+            if comparison in self.predicted and comparison is self.race.comparisons[0]:
+                measured, predicted = self.per_sample(comparison)
+                lines.append(f"predicted   all methods: {predicted} per sample (Amdahl's law), measured {measured}")
+            if ratio.decomposition:
+                lines.append(f"parts       {ratio.slow} / {ratio.fast}: {ratio.decomposition.product}")
+            if ratio.undisturbed:
+                lines.append(f"undisturbed {ratio.slow} / {ratio.fast}: {ratio.without_disturbed}")
+        for number in range(self.race.runs):
+            sessions = {turn.session for turn in self.race.turns if (turn.number, turn.status) == (number, "finished")}
+            if len(sessions) > 1:
+                lines.append(f"note        the race was stopped within round {number}: its pairs are not adjacent")
+        logs = [result for result in self.checked if result.kind == "log"]
+        strict, official = (sum(getattr(log, by) == "pass" for log in logs) for by in ("strict", "official"))
+        ran = any(log.official != "not run" for log in logs)
+        whys = (finding.message for log in logs for finding in log.findings if f"({finding.rule})" in log.checker)
+        why = next(whys, "")
+        by_official = f"{official} of {len(logs)}" if ran else printable(f"not run{why and f': {why}'}")
+        if logs and all(log.ruleset == BEYOND_MLPERF for log in logs):
+            by_official = NOT_APPLICABLE
+        lines.append(f"checks      strict: {strict} of {len(logs)} logs pass, official: {by_official}")
+        for result in self.checked:
+            if result.failed:
+                errors = [finding for finding in result.findings if finding.level == "error"]
+                lines += result_lines(replace(result, findings=errors), shown)
+        for comparison, ratio in self.ratios.items():
+            if not self.race.ablation:
+                lines.append(printable(f"verdict     {time_words(ratio)}; {self.quality(comparison).finding}"))
+        if self.control:
+            lines.append(printable(f"control     {control_words(self.control, self.race.runs)}"))
+        if self.race.keep_if:
+            lines.append(printable(f"decision    {self.decision}: {self.race.keep_if}"))
+        lines += ["", *(f"problem     {printable(problem)}" for problem in self.problems)]
+        made = {"package": self.package, "figure": self.figure}
+        lines += [f"{name:<11} {words}" for name, words in made.items() if words]
+        folders = [f"{side} ({label})" for side, label in self.race.sides.items() if side != label]
+        lines += [printable(f"folders     {', '.join(folders)}")] if folders else []
+        return [*lines, f"logs        {self.folder}/<folder>/result_N.txt; all numbers are in race.json"]
+
+
+def seconds(run: RunSummary) -> float | None:
+    """Return the time to train in seconds, None if the target was not reached."""
+    return run.minutes * 60 if reached(run) and run.minutes is not None else None

@@ -1,0 +1,160 @@
+"""Runs one after another, in processes of their own: the order of a race, outcomes, continuation of a stopped race."""
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from statistics import fmean
+from types import FrameType
+from typing import Any, Final
+
+from judging.ground import stdio
+from judging.ground.errors import ExitCode
+from judging.ground.result_files import ResultPaths, hold, new_folder
+from timedrun.distributed.stop_signals import handled
+from timedrun.race.race_file import CONTROL, Race, Status, Turn, paths_of
+from timedrun.run.progress import duration
+from timedrun.run.verdict import verdict_of
+
+MOST_FAILURES: Final = 3
+"""Failures in a row that end a side."""
+
+FINE: Final = (ExitCode.OK, ExitCode.TARGET_NOT_REACHED)
+"""Exit codes of a run that has finished."""
+MISSING: Final = "its log is missing; put it back and use --report"
+
+Start = Callable[[Turn, str], tuple[int, int]]
+"""Runs a turn, with its label for progress lines, to its end; returns the exit code, and the signal that came, or 0."""
+
+Note = Callable[[Turn], object]
+
+
+def schedule(
+    sides: Sequence[str], runs: int, first_seed: int, *, unpaired_seeds: bool = False, control: int = 0
+) -> list[Turn]:
+    """Return all runs in order: every side once a round, in an order that is reversed every other round (A B, B A, A B
+    ...), so that a machine which slows down or speeds up favours none. The runs of a round share a seed, or with
+    `unpaired_seeds` all runs have different ones. The side `CONTROL` runs in the first `control` rounds as well."""
+    turns = []
+    for number in range(runs):
+        of_round = [*sides, CONTROL] if number < control else sides
+        for place, side in list(enumerate(of_round))[:: -1 if number % 2 else 1]:
+            seed = first_seed + number + (place * runs if unpaired_seeds else 0)
+            turns.append(Turn(side=side, number=number, seed=seed))
+    return turns
+
+
+def run_all(
+    race: Race, folder: Path, start: Start, note: Note, verb: str = "race", clock: Callable[[], float] = time.monotonic
+) -> int:
+    """Run every planned turn, with a call of `note`, which may plan more, before and after each; return the signal that
+    ended them, in a run or between two, or 0. A run that fails is noted, and the others go on; the rest of a side is
+    left out after `MOST_FAILURES` in a row."""
+    with _noted_signals() as received:
+        for place, turn in enumerate(race.turns, 1):
+            if received:
+                break
+            if turn.status != "planned":
+                continue
+            of_side = [other.status for other in race.turns if other.side == turn.side]
+            done = [status for status in of_side if status in ("finished", "failed")]
+            if done[-MOST_FAILURES:] == ["failed"] * MOST_FAILURES and not race.tuning:
+                turn.status, turn.why = "left out", f"{MOST_FAILURES} runs in a row failed"
+                note(turn)
+                continue
+            label = race.sides[turn.side]
+            turn.status, turn.session = "running", race.session
+            note(turn)
+            of = "" if race.tuning else f"/{len(race.turns)}"
+            said = f"timedrun {verb}: run {place}{of}, {label}"
+            stdio.message(f"{said}, seed {turn.seed}{_left(race)}")
+            if received:
+                turn.status = "planned"
+                note(turn)
+                break
+            began = clock()
+            number = sum(other.side == turn.side for other in race.turns[:place])
+            code, interrupted = start(turn, turn.side if race.tuning else f"{label} {number}/{race.runs}")
+            turn.seconds = clock() - began
+            turn.status, turn.why = _outcome(paths_of(folder, turn), code, bool(interrupted))
+            note(turn)
+            if turn.why:
+                stdio.message(f"{said}, {turn.status}: {turn.why}")
+            if interrupted:
+                return interrupted
+    return received[0] if received else 0
+
+
+@contextlib.contextmanager
+def _noted_signals() -> Iterator[list[int]]:
+    """Yield the signals that come between runs, which have handlers of their own; the second one is the caller's."""
+    received: list[int] = []
+
+    def receive(number: int, frame: FrameType | None) -> None:
+        if received:
+            signal.signal(number, previous[number])
+            os.kill(os.getpid(), number)
+        else:
+            received.append(number)
+
+    previous: dict[int, Any] = {number: signal.signal(number, receive) for number in handled()}
+    try:
+        yield received
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+def _outcome(paths: ResultPaths, code: int | None, interrupted: bool) -> tuple[Status, str]:
+    """Return the status of a run and its reason from its exit code, None if unknown, or else from its log: a failure
+    of the process after the end of the run does not undo it."""
+    logged = verdict_of(paths) if paths.log.is_file() else None
+    if code in FINE or (logged and logged.code in FINE):
+        return "finished", ""
+    how = "its process was killed" if code is None else f"exit code {code}"
+    words = f"; {logged.words}" if logged else f"; it wrote no log, see {paths.folder}"
+    return "interrupted" if interrupted else "failed", how + words
+
+
+def _left(race: Race) -> str:
+    """Return the estimated time left as ", about 2 min left", "" before the first run has ended."""
+    known = {side: [turn.seconds for turn in race.of_side(side, "finished")] for side in race.sides}
+    everything = [seconds for times in known.values() for seconds in times]
+    if not everything or race.tuning:
+        return ""
+    left = sum(fmean(known[turn.side] or everything) for turn in race.turns if turn.status in ("planned", "running"))
+    return f", about {duration(left)} left"
+
+
+def settle(race: Race, folder: Path) -> None:
+    """Note how runs ended that were going on when the race was killed, and which logs are missing or back. Raises
+    BlockingIOError if such a run still goes on."""
+    for turn in race.turns:
+        if turn.status == "running":
+            paths = paths_of(folder, turn)
+            if paths.environment.is_file():
+                hold(paths)
+            turn.status, turn.why = _outcome(paths, None, interrupted=True)
+        elif turn.status == "finished" and not paths_of(folder, turn).log.is_file():
+            turn.status, turn.why = "failed", MISSING
+        elif turn.why == MISSING and paths_of(folder, turn).log.is_file():
+            turn.status, turn.why = "finished", ""
+
+
+def plan_again(race: Race, folder: Path) -> None:
+    """Plan the interrupted runs of a race again, with their numbers and seeds, and move their files to interrupted_K.
+    They are not resumed: the interruption would count on their clocks, and their times would not compare. Failed runs
+    stay failed, since a later repetition would have no partner."""
+    aside = new_folder(None, folder, "interrupted")
+    race.session += 1
+    for turn in race.turns:
+        if turn.status == "interrupted":
+            paths = paths_of(folder, turn)
+            for path in (paths.log, paths.side):
+                if path.exists():
+                    (aside / turn.side).mkdir(parents=True, exist_ok=True)
+                    path.rename(aside / turn.side / path.name)
+            turn.status, turn.why = "planned", ""
+    race.save(folder)

@@ -1,0 +1,68 @@
+"""The report on a sweep, of the runs that are there: curves, verdicts, checks and figure."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from judging.checking.check_report import CheckResult
+from judging.checking.verdicts import verdict
+from judging.ground import stdio
+from judging.pages.answer_table import headline
+from judging.pages.plot_tradeoff import plot_tradeoff
+from judging.pages.table import Table
+from judging.pages.tradeoff_table import as_json, captions, report, table, verdicts
+from timedrun.race.race_file import Race
+from timedrun.race.report import Report
+from timedrun.race.sweep_curves import compared, curves_of
+
+ABOUT_THE_TARGET: Final = ("target-reached", "status-success")
+"""Rules that a run of a sweep need not keep: it ends with its schedule."""
+
+
+class SweepReport(Report):
+    """Results of a sweep. race.json gets them as `tradeoff`."""
+
+    def __init__(self, race: Race, folder: Path) -> None:
+        super().__init__(race, folder)
+        curves = curves_of(race, folder)
+        baseline = next(iter(race.budgets.values())).curve
+        measured = any(curve.label == baseline for curve in curves)
+        self.found = (self.guarded("comparison failed", lambda: compared(curves)) if measured else None) or []
+        self.answer = headline(curves) if self.found else ""
+
+    def make(self, check: Callable[[list[Path]], list[CheckResult]], no_package: str, no_figure: str) -> None:
+        def check_logs(_: list[Path]) -> list[CheckResult]:
+            return self.required(check([run.path for runs in self.sets.values() for run in runs]))
+
+        super().make(check_logs, no_package, no_figure)
+        if self.found:
+            self.note("tradeoff", as_json(self.found) | {"answer": self.answer})
+
+    def required(self, logs: list[CheckResult]) -> list[CheckResult]:
+        """Return the results of checks without the rules that a sweep's runs need not keep."""
+        kept = [[finding for finding in log.findings if finding.rule not in ABOUT_THE_TARGET] for log in logs]
+        return [
+            replace(log, findings=findings, strict=verdict(findings)) for log, findings in zip(logs, kept, strict=True)
+        ]
+
+    def plot(self) -> None:
+        if self.found:
+            plot_tradeoff(self.found, self.folder / "tradeoff.png")
+            self.figure = str(self.folder / "tradeoff.png")
+
+    def table(self, width: int | None) -> list[str]:
+        """Return curves and verdicts as lines."""
+        answer = [stdio.fitted(self.answer, 4)] * bool(self.answer)
+        return [*report(self.found, width), *answer] if self.found else self.verdicts
+
+    @property
+    def verdicts(self) -> list[str]:
+        if not self.found:
+            return ["No run of the baseline finished: nothing is compared."]
+        return [*[self.answer] * bool(self.answer), *verdicts(self.found)]
+
+    def captioned(self) -> tuple[str, Table]:
+        if not self.found:
+            return "", Table([], [])
+        return " ".join(captions(self.found)), table(self.found)

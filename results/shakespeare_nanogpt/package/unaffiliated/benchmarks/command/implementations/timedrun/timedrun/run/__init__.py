@@ -1,0 +1,1 @@
+"""One timed run: protocol, state, checkpoints, launch."""

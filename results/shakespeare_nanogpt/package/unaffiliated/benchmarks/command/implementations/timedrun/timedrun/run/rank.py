@@ -1,0 +1,72 @@
+"""Process of one rank of several, started by timedrun's launcher (`python -m timedrun.run.rank`) or by another one."""
+
+import json
+import os
+import pkgutil
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, NoReturn
+
+import cattrs
+
+from judging.ground import stdio
+from judging.ground.errors import ExitCode, describe
+from timedrun import config
+from timedrun.benchmark import Benchmark, find
+from timedrun.config import RunConfig
+from timedrun.distributed import parent_death_signal, status_files
+from timedrun.distributed.launch_env import STATUS_FILES
+from timedrun.run.worker import LaunchOptions, execute
+from timedrun.storage import method_sources
+
+MODULE: Final = "timedrun.run.rank"
+
+
+def dump_job(benchmark: Benchmark, settings: RunConfig, options: LaunchOptions) -> str:
+    """Return as JSON what the ranks of a launcher have to run: the resolved config and the launch options."""
+    job = {
+        "benchmark": benchmark.name,
+        "config_type": f"{type(settings).__module__}:{type(settings).__qualname__}",
+        "config": config.dump(settings),
+        "options": cattrs.unstructure(options),
+        "methods": method_sources.named_by_user(),
+    }
+    return json.dumps(job)
+
+
+def main() -> NoReturn:
+    """Run the launcher's job as the rank that the environment names."""
+    parent_death_signal.obey_environment()
+    job = json.loads((Path(os.environ[STATUS_FILES]) / "job.json").read_text())
+    benchmark = find(job["benchmark"], working_directory=True)  # as the launcher, whose user named it
+    for reference in job["methods"]:
+        method_sources.name_by_user(reference)
+    settings = config.load(pkgutil.resolve_name(job["config_type"]), job["config"])
+    run_rank(benchmark, settings, cattrs.structure(job["options"], LaunchOptions))
+
+
+def run_rank(
+    benchmark: Benchmark, settings: RunConfig, options: LaunchOptions, after: Callable[[], object] = lambda: None
+) -> NoReturn:
+    """Run as one rank, call `after`, and exit without Python's teardown: a thread of torch that outlives the process
+    group can abort the process there, and a launcher would take the abort for the outcome of the run."""
+    try:
+        code = execute(benchmark, settings, options)
+        after()
+        status_files.report_left(code)
+    except BaseException as error:
+        known = describe(error)
+        if known is None:
+            stdio.write(traceback.format_exc())
+        elif known[1] and not status_files.report_error(*known):
+            stdio.write(f"timedrun run: {known[1]}\n")
+        code = known[0] if known else ExitCode.ERROR
+    for stream in (sys.stdout, sys.stderr):
+        stdio.flush(stream)
+    os._exit(int(code))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,74 @@
+"""The set that a results folder holds: runs of one config, each with a seed of its own."""
+
+import itertools
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from judging.ground.config_values import differing, digest_of
+from judging.ground.errors import TimedrunError
+from judging.ground.result_files import CONFIG, read_json
+from mlevents.record import read
+from mlevents.rounds import BenchmarkRules
+from mlevents.rounds.own_rules import as_recorded
+from timedrun.config import RunConfig, digest, dump
+
+MOST_NAMED: Final = 6  # settings that differ, in a message
+
+
+def recorded_configs(folder: Path) -> dict[str, Mapping[str, Any]]:
+    """Return the config.json of each run_N in `folder`, in no order, as far as it can be read."""
+    configs: dict[str, Mapping[str, Any]] = {}
+    for path in folder.glob(f"run_*/{CONFIG}"):
+        try:
+            values = read_json(path)
+        except TimedrunError:
+            continue
+        if isinstance(values, dict):
+            configs[path.parent.name] = values
+    return configs
+
+
+def next_seed(config: RunConfig, folder: Path) -> int:
+    """Return the config's own seed if no run in `folder` has it, else the lowest from 1 up that none has."""
+    used = {values.get("seed") for values in recorded_configs(folder).values()}
+    return next(seed for seed in itertools.chain([config.seed], itertools.count(1)) if seed not in used)
+
+
+def repeated_seed(config: RunConfig, folder: Path) -> str:
+    """Return which run in `folder` has the seed of `config` and what to do, or "" if none has."""
+    taken = sorted(name for name, values in recorded_configs(folder).items() if values.get("seed") == config.seed)
+    if not taken:
+        return ""
+    return (
+        f"{folder}: {taken[0]} already has seed {config.seed}, and each run of a set needs a seed of its own. Leave out"
+        f" --seed (the next free one is {next_seed(config, folder)}), or choose another --results folder."
+    )
+
+
+def other_rules(rules: BenchmarkRules | None, folder: Path) -> str:
+    """Return how the rules that the first log in `folder` records differ from a benchmark's own `rules`, or ""."""
+    logs = sorted(folder.glob("result_*.txt"))
+    recorded = read(logs[0]).own_rules if rules and logs else None
+    if rules is None or recorded is None or as_recorded(recorded) == as_recorded(rules):
+        return ""
+    rows = differing(as_recorded(recorded), as_recorded(rules))
+    named = ", ".join(f"{key} {then} there and {now} here" for key, then, now in rows)
+    return f"{folder} holds runs by other rules; they differ in {named}. Choose another --results folder."
+
+
+def other_config(config: RunConfig, folder: Path) -> str:
+    """Return which run in `folder` has another config and how it differs, or "" if none has."""
+    recorded = sorted(recorded_configs(folder).items())
+    own, mine = (digest(config), dump(config)) if recorded else ("", {})
+    for name, values in recorded:
+        if (theirs := digest_of(values)) != own:
+            rows = [(key, *pair) for key, *pair in differing(values, mine) if key != "seed"]
+            named = ", ".join(f"{key} {then} there and {now} here" for key, then, now in rows[:MOST_NAMED])
+            more = f" and {len(rows) - MOST_NAMED} more" if len(rows) > MOST_NAMED else ""
+            return (
+                f"{folder} holds runs of another config, and the runs of a folder are one set: {name} has the digest"
+                f" {theirs[:16]}, this config {own[:16]}; they differ in {named or 'name or notes'}{more}. Choose"
+                " another --results folder; without it, the folder is named after the config (--name)."
+            )
+    return ""

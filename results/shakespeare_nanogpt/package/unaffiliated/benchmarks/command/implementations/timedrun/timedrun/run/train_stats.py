@@ -1,0 +1,75 @@
+"""Training statistics as logged: loss, and samples and seconds of each epoch or block without its evaluation."""
+
+from dataclasses import asdict, dataclass, field
+from statistics import median
+from typing import Any, Final
+
+from mlevents import cold_start, keys
+
+LOSS_SECONDS: Final = 5.0
+"""Shortest time between two logged losses within an epoch or block; its end logs one as well."""
+
+
+@dataclass
+class TrainStats:
+    """Last training loss, and stretches of training, each from `begin` to `end`. A stretch that a stop interrupted
+    counts as one, without the gap."""
+
+    samples: list[int] = field(default_factory=list)
+    """Over all ranks, of each complete stretch."""
+    seconds: list[float] = field(default_factory=list)
+    part_samples: int = 0
+    """Trained in the current stretch before the run was stopped."""
+    part_seconds: float = 0.0
+    loss: float | None = None
+    """Of the last step before a synchronization, the mean over all ranks; None once it is logged."""
+    _begun: tuple[int, float] | None = None
+    _loss_logged: float | None = None
+
+    def begin(self, samples: int, now: float) -> None:
+        """Begin or continue a stretch at `samples` of the run and second `now`."""
+        if self._loss_logged is None:
+            self._loss_logged = now
+        self._begun = (samples - self.part_samples, now - self.part_seconds)
+
+    def take_loss(self, now: float, *, at_end: bool = False) -> dict[str, float]:
+        """Return the loss as an entry of the log if one is due within a stretch, or at its end; each loss once."""
+        due = at_end or (self._begun is not None and now - (self._loss_logged or 0.0) >= LOSS_SECONDS)
+        if self.loss is None or not due:
+            return {}
+        entry, self.loss, self._loss_logged = {keys.TRAIN_LOSS: self.loss}, None, now
+        return entry
+
+    def end(self, samples: int, now: float) -> float | None:
+        """End the stretch; return its samples per second, or None if nothing was trained in it."""
+        assert self._begun is not None
+        trained, spent = samples - self._begun[0], now - self._begun[1]
+        self._begun, self.part_samples, self.part_seconds = None, 0, 0.0
+        if trained <= 0 or spent <= 0:
+            return None
+        self.samples.append(trained)
+        self.seconds.append(spent)
+        return trained / spent
+
+    def state(self, samples: int, now: float) -> dict[str, Any]:
+        """Return the state for a checkpoint taken at `samples` and second `now`, in a stretch or between two."""
+        values = asdict(self)
+        del values["_begun"], values["_loss_logged"]
+        if self._begun is not None:
+            values |= {"part_samples": samples - self._begun[0], "part_seconds": now - self._begun[1]}
+        return values
+
+    def cold_start(self, elapsed: float | None) -> dict[str, float | None]:
+        """Return the value of the event `cold_start` after `elapsed` seconds of the run (None: unknown).
+
+        It has the samples per second of the first stretch and of the median later one, the seconds that the first took
+        beyond it (negative: it was faster), and their share of `elapsed`, 0..1; None if there is nothing to compare.
+        """
+        stretches = list(zip(self.samples, self.seconds, strict=True))
+        per_sample = [spent / trained for trained, spent in stretches]
+        return {
+            "first_throughput": 1 / per_sample[0] if per_sample else None,
+            "later_throughput": 1 / median(per_sample[1:]) if per_sample[1:] else None,
+            "seconds": cold_start.excess(stretches),
+            "share": None if elapsed is None else cold_start.share(stretches, elapsed),
+        }

@@ -1,0 +1,1 @@
+"""Folders of benchmarks, cards of methods, and worker processes."""

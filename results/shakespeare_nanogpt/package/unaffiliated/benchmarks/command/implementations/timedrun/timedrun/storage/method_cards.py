@@ -1,0 +1,128 @@
+"""Cards of the methods: what each changes, its paper and its published effect, read as data without importing torch."""
+
+import ast
+import functools
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from judging.ground.errors import UsageError
+from timedrun.storage.benchmark_folders import ROOT
+from timedrun.storage.method_sources import installed, require_source
+
+METHODS: Final = ROOT / "timedrun" / "methods"
+CARDS: Final = METHODS / "cards"
+WORDS: Final = ("method", "methods")
+"""Words of `timedrun list` and `timedrun show` that stand for the methods, and cannot name a benchmark there."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Paper:
+    """Publication of a method."""
+
+    authors: str
+    year: int
+    arxiv: str = ""
+    title: str = ""
+    """Of a publication that is not on arXiv."""
+
+    def __str__(self) -> str:
+        return f"{self.authors} {self.year} ({f'arXiv {self.arxiv}' if self.arxiv else self.title})"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Published:
+    """Effect of a method as its source states it; not measured here."""
+
+    effect: str
+    model: str
+    data: str
+    source: str
+
+    def __str__(self) -> str:
+        return f"{self.model} on {self.data}: {self.effect} ({self.source})"
+
+
+@dataclass(frozen=True, kw_only=True)
+class MethodCard:
+    """Card of a method, or of a setting that is used like one."""
+
+    name: str
+    title: str
+    summary: str
+    """One sentence."""
+    changes: str
+    acts: str
+    """When it acts."""
+    tasks: str
+    constraints: str = ""
+    notes: str = ""
+    setting: str = ""
+    """Options that switch it on; empty: a Method of REGISTRY."""
+    parts: tuple[str, ...] = ()
+    """Parts of a step that it acts on; two methods that share one are pointed out in preflight."""
+    least_epochs: int = 0
+    """ImageNet epochs below which this regularizer cost accuracy in the published comparisons."""
+    interactions: dict[str, str]
+    """Method or setting -> how the two act together."""
+    papers: tuple[Paper, ...] = ()
+    published: tuple[Published, ...] = ()
+
+
+@functools.cache
+def cards() -> dict[str, MethodCard]:
+    """Return every card by name, in alphabetical order. Raises TypeError if a card has an unknown field or lacks one,
+    tomllib.TOMLDecodeError, with the file in a note, if it is not TOML."""
+    return {path.stem: _card(path) for path in sorted(CARDS.glob("*.toml"))}
+
+
+def _card(path: Path) -> MethodCard:
+    try:
+        values: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+    except tomllib.TOMLDecodeError as error:
+        error.add_note(f"in {path}")
+        raise
+    papers = tuple(Paper(**paper) for paper in values.pop("papers", ()))
+    published = tuple(Published(**effect) for effect in values.pop("published", ()))
+    parts = tuple(values.pop("parts", ()))
+    interactions = values.pop("interactions", {})
+    return MethodCard(
+        name=path.stem, interactions=interactions, papers=papers, published=published, parts=parts, **values
+    )
+
+
+def stages() -> dict[str, str]:
+    """Return the stage of every Method by the method's name, in the order of the stages, from the source."""
+    order = _stages_of(ast.parse((METHODS / "method.py").read_text(encoding="utf-8")), "Stage")
+    names: dict[Any, str] = {}
+    for path in sorted(METHODS.glob("*.py")):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef):
+                name = {word.arg: word.value for word in node.keywords}.get("name")
+                if isinstance(name, ast.Constant):
+                    names[name.value] = _stage_of(node, order[0])
+    return dict(sorted(names.items(), key=lambda pair: (order.index(pair[1]), pair[0])))
+
+
+def installed_rows() -> list[dict[str, str]]:
+    """Return name, stage and summary of each method behind an entry point, from its source."""
+    rows = []
+    for name, reference in installed().items():
+        try:
+            *_, node = require_source(reference)
+            stage, text = _stage_of(node, "MODEL"), (ast.get_docstring(node) or "").partition("\n")[0]
+        except UsageError as error:
+            stage, text = "?", str(error)
+        rows.append({"method": name, "stage": stage.lower(), "summary": f"{reference}: {text}"})
+    return rows
+
+
+def _stage_of(node: ast.ClassDef, default: str) -> str:
+    stage = {word.arg: word.value for word in node.keywords}.get("stage")
+    return stage.attr if isinstance(stage, ast.Attribute) else default
+
+
+def _stages_of(tree: ast.Module, name: str) -> list[str]:
+    (stage,) = (node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == name)
+    return [line.targets[0].id for line in stage.body if isinstance(line, ast.Assign)]  # type: ignore[attr-defined]

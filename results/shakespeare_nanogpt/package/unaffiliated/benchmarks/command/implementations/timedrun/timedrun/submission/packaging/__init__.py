@@ -1,0 +1,1 @@
+"""Packages in MLPerf's layout."""

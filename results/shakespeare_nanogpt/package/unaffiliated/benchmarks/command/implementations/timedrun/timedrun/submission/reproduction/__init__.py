@@ -1,0 +1,1 @@
+"""Reproduction of claimed scores and recorded runs."""

@@ -1,0 +1,42 @@
+"""Division of the global batch over ranks and micro-batches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from judging.ground.errors import UsageError
+
+
+@dataclass(frozen=True)
+class BatchPlan:
+    """Samples of one optimizer step: over all ranks, of one rank, and of one forward pass of a rank."""
+
+    global_batch: int
+    local: int
+    micro: int
+
+    @classmethod
+    def of(cls, global_batch: int, micro_batch: int, world_size: int) -> BatchPlan:
+        """Divide `global_batch` over the ranks, in forward passes of at most `micro_batch` samples (0: all)."""
+        if global_batch < 1:
+            raise UsageError(f"global batch {global_batch}: needs at least 1 sample; set --global-batch.")
+        if micro_batch < 0:
+            raise UsageError(
+                f"micro batch {micro_batch} is negative; set --micro-batch to the samples of one forward pass of a"
+                " rank, or 0 for the whole local batch."
+            )
+        if global_batch % world_size:
+            near = max(world_size, round(global_batch / world_size) * world_size)
+            fitting = [n for n in range(1, world_size + 4) if global_batch % n == 0]
+            ranks = min(fitting, key=lambda n: abs(n - world_size))
+            raise UsageError(
+                f"global batch {global_batch} is not divisible by {world_size} ranks; use --ranks {ranks} or"
+                f" --global-batch {near}."
+            )
+        local = global_batch // world_size
+        return cls(global_batch, local, min(micro_batch or local, local))
+
+    @property
+    def accumulation(self) -> int:
+        """Forward and backward passes of a rank in one optimizer step."""
+        return -(-self.local // self.micro)

@@ -1,0 +1,72 @@
+"""Initial weights of convolutional networks."""
+
+from typing import Literal
+
+import torch
+from torch import nn
+
+Initialisation = Literal[
+    "torch", "kaiming", "kaiming_bn_uniform", "torchvision", "torchvision_zero_residual", "identity"
+]
+"""torch: the layers' own; kaiming: normal, fan-in, for convolutions and linear layers; kaiming_bn_uniform: batch norm
+scales uniform in [0, 1) as well, as in MosaicML's 2022 runs; torchvision: its ResNet's, normal, fan-out, for
+convolutions alone; torchvision_zero_residual: the last batch norm of each residual block starts at zero as well;
+identity: filters that pass their channel on, of networks that define it."""
+
+
+def initialize(model: nn.Module, how: Initialisation) -> None:
+    """Draw the weights of convolutions, linear layers and batch norms anew, in place; "torch" changes nothing.
+
+    Raises ValueError for torchvision_zero_residual and a model without ResNet blocks under torchvision's names, and
+    for identity, which a network defines for itself.
+    """
+    if how == "torch":
+        return
+    if how == "identity":
+        raise ValueError(f"initialisation identity is not defined for {type(model).__name__}; use torch or kaiming")
+    if how in ("torchvision", "torchvision_zero_residual"):
+        for layer in model.modules():
+            if isinstance(layer, nn.Conv2d):
+                nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")  # N(0, 2 / fan_out)
+            elif isinstance(layer, nn.BatchNorm2d):
+                layer.reset_parameters()
+        if how == "torchvision_zero_residual":
+            zero_residual(model)
+        return
+    for layer in model.modules():
+        if isinstance(layer, (nn.Conv2d, nn.Linear)):
+            nn.init.kaiming_normal_(layer.weight)  # N(0, 2 / fan_in), He et al. 2015
+    if how == "kaiming_bn_uniform":
+        for layer in model.modules():
+            if isinstance(layer, nn.BatchNorm2d):
+                nn.init.uniform_(layer.weight)
+
+
+@torch.no_grad()
+def zero_residual(model: nn.Module) -> None:
+    """Set the last batch norm's scale of each residual block to zero, in place, so that a block begins as the identity
+    (Goyal et al. 2017, arXiv 1706.02677). Blocks have `bn2` or `bn3` and `downsample`, as in torchvision and timm.
+
+    Raises ValueError if the model has none.
+    """
+    blocks = residual_blocks(model)
+    if not blocks:
+        raise ValueError(
+            f"this {type(model).__name__} has no residual blocks with bn2 or bn3 and downsample, so none of their "
+            "scales could be set to zero; use initialisation torchvision"
+        )
+    for block in blocks:
+        nn.init.zeros_(last_norm(block).get_parameter("weight"))
+
+
+def residual_blocks(model: nn.Module) -> list[nn.Module]:
+    """Return the residual blocks of `model` in order: modules with a `downsample` and the batch norm `bn2`, names that
+    this project, torchvision and timm share."""
+    return [block for block in model.modules() if hasattr(block, "downsample") and hasattr(block, "bn2")]
+
+
+def last_norm(block: nn.Module) -> nn.Module:
+    """Return the batch norm that ends the branch of a residual block."""
+    norm = getattr(block, "bn3", None) or block.bn2
+    assert isinstance(norm, nn.Module)
+    return norm

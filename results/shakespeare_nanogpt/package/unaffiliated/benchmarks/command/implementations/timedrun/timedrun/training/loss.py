@@ -1,0 +1,58 @@
+"""Classification losses on class indices or dense targets, with the reductions MLPerf's reference runs used."""
+
+from typing import Literal
+
+import torch.nn.functional as F
+from torch import Tensor
+
+Reduction = Literal["mean", "none"]
+
+
+def dense_targets(targets: Tensor, classes: int) -> Tensor:
+    """Return targets as float probabilities [N, classes], from class indices [N] or already dense targets.
+
+    Raises ValueError for any other shape or type.
+    """
+    if targets.is_floating_point() and targets.dim() == 2 and targets.shape[1] == classes:
+        return targets
+    if not classes:
+        raise ValueError("methods that change targets need the number of classes, not 0; pass tensors to `Stack.batch`")
+    if not targets.is_floating_point() and targets.dim() == 1:
+        try:
+            return F.one_hot(targets.long(), classes).float()
+        except RuntimeError as error:  # on a GPU an assertion of the kernel, which a check would have to wait for
+            seen = f"{int(targets.min())} to {int(targets.max())}"
+            raise ValueError(f"targets must be class indices from 0 to {classes - 1}, not {seen}: {error}") from None
+    raise ValueError(
+        f"targets must be class indices [batch] or floating-point targets [batch, {classes}], "
+        f"not {targets.dtype} {list(targets.shape)}"
+    )
+
+
+def cross_entropy(logits: Tensor, targets: Tensor, *, reduction: Reduction = "mean") -> Tensor:
+    """Return the softmax cross-entropy of `logits` [N, K] for class indices [N] or dense targets [N, K], in float32.
+
+    Mean, dense: -sum(t * log p) / N, rescaled by N / sum(t), which changes nothing for targets that sum to 1. "none":
+    the loss of each sample [N].
+    """
+    if not targets.is_floating_point() and targets.dim() == 1:
+        return F.cross_entropy(logits.float(), targets.long(), reduction=reduction)
+    dense = dense_targets(targets, logits.shape[1])
+    products = dense * F.log_softmax(logits.float(), dim=1)
+    return -products.sum(dim=1) if reduction == "none" else -products.sum() / dense.sum()
+
+
+def binary_cross_entropy(logits: Tensor, targets: Tensor, *, reduction: Reduction = "mean") -> Tensor:
+    """Return the binary cross-entropy of `logits` [N, K], summed over the K classes, divided by N. In float32.
+
+    K times PyTorch's mean reduction; N is the batch of this process. "none": the sum over classes of each sample [N].
+    Targets are class indices [N] or dense [N, K].
+    """
+    dense = dense_targets(targets, logits.shape[1]).float()
+    if reduction == "none":
+        return F.binary_cross_entropy_with_logits(logits.float(), dense, reduction="none").sum(dim=1)
+    return F.binary_cross_entropy_with_logits(logits.float(), dense, reduction="sum") / len(logits)
+
+
+LOSSES = {"cross_entropy": cross_entropy, "binary_cross_entropy": binary_cross_entropy}
+"""Losses by the names that configs give them."""

@@ -1,0 +1,208 @@
+"""Prefetching of batches to the training device by one background thread."""
+
+import itertools
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, is_dataclass
+from typing import Any, Generic, Self, TypeVar
+
+import torch
+from torch import Tensor
+
+LoadedT = TypeVar("LoadedT")
+BatchT = TypeVar("BatchT")
+
+STEPS_AHEAD = 2
+"""Batches that `StepBatches` keeps ready for a GPU: the one after the next hides a step that takes long to make."""
+
+
+@dataclass
+class _Buffer(Generic[BatchT]):
+    """State shared by thread and consumer. The thread holds no reference to the consumer, so dropping it can end it."""
+
+    depth: int
+    ready: deque[tuple[BatchT, torch.cuda.Event | None]] = field(default_factory=deque)
+    error: BaseException | None = None
+    ended: bool = False
+    """True if nothing will be added."""
+    closing: bool = False
+    changed: threading.Condition = field(default_factory=threading.Condition)
+
+    def close(self) -> None:
+        """Ask the thread to end, and release ready batches."""
+        with self.changed:
+            self.closing = True
+            self.ready.clear()
+            self.changed.notify_all()
+
+
+class Prefetched(Generic[LoadedT, BatchT]):
+    """Iterator over batches on the training device, `depth` ahead.
+
+    At most `depth` batches are held, besides that in use; with depth 0 a batch is loaded when it is requested. An
+    error of `batches` is raised in place of the batch that could not be made. Closing, an error, the end, and dropping
+    the object end the thread.
+    """
+
+    def __init__(
+        self, batches: Iterator[LoadedT], place: Callable[[LoadedT], BatchT], device: torch.device, depth: int
+    ) -> None:
+        """
+        Args:
+            place: returns a batch on `device`: tensors in lists, tuples and dataclasses. Called in the thread, on a
+                CUDA stream of its own.
+        """
+        self._batches, self._place, self._device = batches, place, device
+        self._thread: threading.Thread | None = None
+        if depth > 0:
+            self._buffer: _Buffer[BatchT] = _Buffer(depth)
+            self._thread = threading.Thread(
+                target=_fill, args=(self._buffer, batches, place, device), name="prefetch", daemon=True
+            )
+            weakref.finalize(self, self._buffer.close)
+            self._thread.start()
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> BatchT:
+        if self._thread is None:
+            return self._place(next(self._batches))
+        buffer = self._buffer
+        with buffer.changed:
+            buffer.changed.wait_for(lambda: buffer.ready or buffer.ended or buffer.closing)
+            if not buffer.ready:
+                error, buffer.error = buffer.error, None
+                if error is not None:
+                    raise error
+                raise StopIteration
+            batch, copied = buffer.ready.popleft()
+            buffer.changed.notify_all()
+        if copied is not None:
+            stream = torch.cuda.current_stream(self._device)
+            stream.wait_event(copied)
+            for tensor in _tensors(batch):
+                # Allocated on the copy stream, which must not reuse the memory before this stream is done with it.
+                tensor.record_stream(stream)
+        return batch
+
+    def close(self) -> None:
+        """End the thread, after the batch that it is loading. A second call has no effect."""
+        if self._thread is None:
+            _close(self._batches)
+        else:
+            self._buffer.close()
+            self._thread.join()
+
+
+class StepBatches(Generic[BatchT]):
+    """Batches of consecutive optimizer steps, each made by one function of its step.
+
+    For a GPU, which waits while the host makes a batch, a thread makes them ahead, also during evaluations. On a CPU
+    that thread would take its time from the training step.
+    """
+
+    def __init__(self, make: Callable[[int], BatchT], device: torch.device, ahead: int | None = None) -> None:
+        """
+        Args:
+            make: returns the batch of a step (from 0) on `device`.
+            ahead: batches to keep ready; None: `STEPS_AHEAD` on a GPU, none elsewhere.
+        """
+        self._make, self._device = make, device
+        self._depth = (STEPS_AHEAD if device.type == "cuda" else 0) if ahead is None else ahead
+        self._ahead: Prefetched[int, BatchT] | None = None
+        self._next = 0  # step of the next batch of `_ahead`
+
+    def starting(self, first: int) -> Iterator[BatchT]:
+        """Yield the batches of step `first` and all after it. Those made ahead for another step are dropped.
+
+        Raises what `make` raises, at its step.
+        """
+        for step in itertools.count(first):
+            if self._ahead is None or self._next != step:
+                self.close()
+                self._ahead = Prefetched(itertools.count(step), self._make, self._device, self._depth)
+            try:
+                batch = next(self._ahead)
+            except BaseException:
+                self.close()
+                raise
+            self._next = step + 1
+            yield batch
+
+    def close(self) -> None:
+        """End the thread, after the batch that it is making. A second call has no effect."""
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None:
+            ahead.close()
+
+
+def _fill(
+    buffer: _Buffer[BatchT], batches: Iterator[LoadedT], place: Callable[[LoadedT], BatchT], device: torch.device
+) -> None:
+    error: BaseException | None = None
+    try:
+        if device.type == "cuda":
+            torch.cuda.set_device(device)
+            torch.cuda.set_stream(torch.cuda.Stream(device))  # type: ignore[no-untyped-call]  # of this thread
+        _fill_until_closed(buffer, batches, place, device)
+    except BaseException as caught:
+        error = caught
+    try:
+        _close(batches)  # in this thread: a generator cannot be closed while another thread runs it
+    except BaseException as caught:
+        error = error or caught
+    with buffer.changed:
+        buffer.error = error
+        buffer.ended = True
+        buffer.changed.notify_all()
+
+
+def _fill_until_closed(
+    buffer: _Buffer[BatchT], batches: Iterator[LoadedT], place: Callable[[LoadedT], BatchT], device: torch.device
+) -> None:
+    ended = object()
+    while True:
+        with buffer.changed:
+            buffer.changed.wait_for(lambda: len(buffer.ready) < buffer.depth or buffer.closing)
+            if buffer.closing:
+                return
+        loaded: Any = next(batches, ended)
+        if loaded is ended:
+            return
+        batch = place(loaded)
+        copied = None
+        if device.type == "cuda":
+            copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            copied.record()
+        with buffer.changed:
+            if not buffer.closing:
+                buffer.ready.append((batch, copied))
+                buffer.changed.notify_all()
+        del loaded, batch  # otherwise one more batch would be held while waiting
+
+
+def _tensors(batch: Any) -> Iterable[Tensor]:
+    if isinstance(batch, Tensor):
+        yield batch
+    elif isinstance(batch, (list, tuple)):
+        for part in batch:
+            yield from _tensors(part)
+    elif is_dataclass(batch):
+        for part in vars(batch).values():
+            yield from _tensors(part)
+
+
+def to_device(tensor: Tensor, device: torch.device) -> Tensor:
+    """Return `tensor` on `device`; a copy to a GPU goes through pinned memory and is queued on the current stream."""
+    if device.type == "cuda" and tensor.device.type == "cpu":
+        return tensor.pin_memory().to(device, non_blocking=True)  # pin_memory() returns pinned tensors unchanged
+    return tensor.to(device)
+
+
+def _close(batches: Iterator[Any]) -> None:
+    close = getattr(batches, "close", None)  # generators have one
+    if close is not None:
+        close()

@@ -1,0 +1,125 @@
+"""Sample order and augmentation randomness as pure functions of (seed, epoch, position): nothing to restore."""
+
+import hashlib
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+Indices = NDArray[np.int64]
+Order = Callable[[int, int, int], Indices]
+"""(samples, seed, epoch) -> a permutation of range(samples), a pure function of the three."""
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio, splitmix64's step
+
+
+def stream_seed(seed: int, stream: int | str, *numbers: int) -> int:
+    """Return a 63-bit seed for the named stream ("model", "order" ...) and numbers (epoch, rank), from one seed."""
+    text = ":".join([str(int(seed)), str(stream), *(str(int(number)) for number in numbers)])
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest()) >> 1
+
+
+def epoch_order(count: int, seed: int, epoch: int) -> Indices:
+    """Return a permutation of range(count) that depends on (count, seed, epoch) only, not on ranks or NumPy's version.
+
+    It sorts Philox's raw output, a stream that NumPy promises to keep; that of Generator.permutation it does not. Each
+    number carries its index in the low bits: no ties, so every sorting algorithm agrees, and no slower argsort.
+    """
+    width = np.uint64(count.bit_length())
+    keys = (_drawn(count, seed, "order", epoch) << width) | np.arange(count, dtype=np.uint64)
+    keys.sort()
+    return (keys & ((np.uint64(1) << width) - np.uint64(1))).astype(np.int64)
+
+
+def quasi_random_order(count: int, seed: int, epoch: int, *, block: int, window: int) -> Indices:
+    """Return a permutation of range(count) that reads almost sequentially: blocks of `block` consecutive samples are in
+    random order, and samples are shuffled among `window` blocks that follow each other in it (FFCV's QUASI_RANDOM).
+
+    Less random than `epoch_order`: samples further apart than a window of blocks meet in a batch only through the order
+    of blocks, which differs in each epoch. Raises ValueError for a block or window below 1.
+    """
+    if block < 1 or window < 1:
+        raise ValueError(f"quasi-random order needs a block and a window of at least 1, not {block} and {window}")
+    blocks = -(-count // block)
+    place = np.empty(blocks, dtype=np.uint64)  # of each block in their random order
+    place[epoch_order(blocks, stream_seed(seed, "blocks"), epoch)] = np.arange(blocks, dtype=np.uint64)
+    windows = np.repeat(place // np.uint64(window), block)[:count]
+    low, high = np.uint64(count.bit_length()), np.uint64((-(-blocks // window)).bit_length())
+    # From the top: the window, what is drawn, the index.
+    drawn = _drawn(count, seed, "order_in_windows", epoch) >> (low + high)
+    keys = (windows << (np.uint64(64) - high)) | (drawn << low) | np.arange(count, dtype=np.uint64)
+    keys.sort()
+    return (keys & ((np.uint64(1) << low) - np.uint64(1))).astype(np.int64)
+
+
+def step_count(count: int, global_batch: int, *, drop_last: bool = True) -> int:
+    """Return the optimizer steps of an epoch over `count` samples."""
+    return count // global_batch if drop_last else -(-count // global_batch)
+
+
+def steps(
+    count: int,
+    seed: int,
+    epoch: int,
+    global_batch: int,
+    *,
+    drop_last: bool = True,
+    order: Order = epoch_order,
+) -> list[Indices]:
+    """Return the global batch of every step of an epoch over `count` samples, which does not depend on the ranks.
+
+    The last partial batch: with `drop_last` those samples are left out of this epoch, others in the next; without, the
+    batch is short, and may be smaller than the number of ranks. No sample is repeated to fill one. Entering an
+    epoch at any step costs the same: batches are views of one array. Raises ValueError if not even one batch can
+    be filled.
+    """
+    if drop_last and count < global_batch:
+        raise ValueError(f"global batch {global_batch} is larger than the {count} samples; use a smaller one")
+    samples = order(count, seed, epoch)
+    starts = range(0, step_count(count, global_batch, drop_last=drop_last) * global_batch, global_batch)
+    return [samples[start : start + global_batch] for start in starts]
+
+
+def rank_part(step: Indices, rank: int, world_size: int) -> Indices:
+    """Return the contiguous part of a global batch for `rank`: the parts of all ranks, joined, are the batch.
+
+    Parts differ by at most one sample; in a batch with fewer samples than ranks some are empty.
+    """
+    return step[len(step) * rank // world_size : len(step) * (rank + 1) // world_size]
+
+
+def evaluation_part(count: int, rank: int, world_size: int) -> Indices:
+    """Return the samples of `rank` in an evaluation of `count`: each exactly once over all ranks, in order."""
+    return np.arange(count * rank // world_size, count * (rank + 1) // world_size, dtype=np.int64)
+
+
+def random_bits(
+    seed: int, epoch: int, indices: NDArray[np.integer], stream: int | str, count: int
+) -> NDArray[np.uint64]:
+    """Return 64 random bits [len(indices), count], each a pure function of (seed, epoch, sample index, stream, column).
+
+    Every batch, rank and worker gets the same bits for a sample. The mixing is splitmix64's (Steele, Lea
+    and Flood 2014): once over the sample under a key of seed, stream and epoch, once more over the column.
+    """
+    key = np.uint64(stream_seed(seed, stream, epoch))
+    samples = _mixed((np.asarray(indices).astype(np.uint64) + np.uint64(1)) * _GOLDEN + key)
+    columns = np.arange(1, count + 1, dtype=np.uint64) * _GOLDEN
+    return _mixed(samples[:, None] + columns[None, :])
+
+
+def random_uniform(
+    seed: int, epoch: int, indices: NDArray[np.integer], stream: int | str, count: int
+) -> NDArray[np.float64]:
+    """Return uniform numbers in [0, 1), shape [len(indices), count]: the top 53 of `random_bits` each."""
+    bits = random_bits(seed, epoch, indices, stream, count)
+    return (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+def _drawn(count: int, seed: int, stream: str, epoch: int) -> NDArray[np.uint64]:
+    return np.random.Philox(key=stream_seed(seed, stream, epoch)).random_raw(count)
+
+
+def _mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """splitmix64's finaliser: every input bit reaches every output bit."""
+    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return values ^ (values >> np.uint64(31))
