@@ -115,7 +115,7 @@ def test_level_2_starts_from_the_recipe_for_the_budget(
         ),
         (("language_model", "baseline", "--data", "topics"), 400, "topics_methods", ("schedule.steps", 400)),
         (("language_model.gpt", "shakespeare_baseline"), 0, "shakespeare_modern", ("schedule.steps", 400)),
-        (("language_model.fineweb", "fineweb_small_baseline"), 550, "fineweb_small_methods", ("schedule.steps", 550)),
+        (("language_model.fineweb", "fineweb_small_baseline"), 375, "fineweb_small_methods", ("schedule.steps", 375)),
     ],
 )
 def test_level_2_starts_from_what_our_own_sweeps_measured_at_that_budget_and_at_no_other(
