@@ -69,7 +69,7 @@ class GptRunConfig(RunConfig):
         if self.optimizer.kind == "muon" and gpt2:
             problems.append("optimizer muon needs --model.implementation modern: GPT-2 fuses three matrices into one.")
         if self.adam_every < 1 or (self.adam_every > 1 and self.optimizer.kind != "muon"):
-            problems.append(f"adam_every is {self.adam_every}; it is 1, or with --optimizer.kind muon more.")
+            problems.append(f"adam_every is {self.adam_every}; it must be 1, or more with --optimizer.kind muon.")
         if self.methods and not gpt2 and any(isinstance(method, ALiBi) for method in self.methods):
             problems.append("method alibi needs --model.implementation gpt2; leave it out.")
         if self.clip_norm and any(isinstance(method, GradientClipping) for method in self.methods):

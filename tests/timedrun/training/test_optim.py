@@ -186,10 +186,8 @@ def test_adamw_of_each_third_step_takes_the_sum_of_three_gradients(view: bool) -
     ours, theirs = parameters(), parameters()
     optimizer = Muon([{"params": ours, **EVERY_THIRD}], 0.1)
     adamw = torch.optim.AdamW(theirs, 0.1, (0.8, 0.95), 1e-8, weight_decay=0.0)
-    generator, buckets = (
-        torch.Generator().manual_seed(4),
-        [param.detach().new_empty(param.numel() + 1) for param in ours],
-    )
+    generator = torch.Generator().manual_seed(4)
+    buckets = [param.detach().new_empty(param.numel() + 1) for param in ours]
     for step in range(8):
         before = [param.detach().clone() for param in ours]
         for bucket, mine, other in zip(buckets, ours, theirs, strict=True):

@@ -1,1 +1,0 @@
-"""The judge of timed runs: results scored, compared, checked and shown. Imports no torch."""

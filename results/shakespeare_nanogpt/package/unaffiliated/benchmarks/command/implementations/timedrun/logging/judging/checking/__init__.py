@@ -1,1 +1,0 @@
-"""Verdicts on logs, result sets, packages and rounds."""

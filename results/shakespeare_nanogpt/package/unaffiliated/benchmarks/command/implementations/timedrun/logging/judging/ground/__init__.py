@@ -1,1 +1,0 @@
-"""Foundations of the judge: errors, standard streams, files written whole, locks, the ledger."""

@@ -1,1 +1,0 @@
-"""Scores of result sets: time to train, its parts, its cost, and the runs that count."""

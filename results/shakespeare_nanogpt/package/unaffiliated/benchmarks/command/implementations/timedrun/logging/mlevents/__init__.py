@@ -1,1 +1,0 @@
-"""Write, read and check the events of MLPerf training logs, without torch."""

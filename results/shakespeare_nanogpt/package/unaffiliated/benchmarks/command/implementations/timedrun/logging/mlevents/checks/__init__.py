@@ -1,1 +1,0 @@
-"""Strict checks of logs and of sets of logs."""

@@ -1,1 +1,0 @@
-"""Analysis of where the time of training goes, and choice of settings by it."""

@@ -1,1 +1,0 @@
-"""Verbs of the `timedrun` command, one module each, and their options."""

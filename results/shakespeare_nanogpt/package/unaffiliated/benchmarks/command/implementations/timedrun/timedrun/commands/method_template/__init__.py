@@ -1,1 +1,0 @@
-"""Method that `timedrun new method` copies, and its test."""

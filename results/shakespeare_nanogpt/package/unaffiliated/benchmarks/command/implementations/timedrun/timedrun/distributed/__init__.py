@@ -1,1 +1,0 @@
-"""Distributed runs: launch environment, rendezvous, process group, watchdog, checks across ranks, launcher."""

@@ -1,1 +1,0 @@
-"""Checks before a run, and a dry run of its logs and package."""

@@ -1,1 +1,0 @@
-"""System, source and data of a result."""

@@ -1,1 +1,0 @@
-"""One timed run: protocol, state, checkpoints, launch."""

@@ -1,1 +1,0 @@
-"""Folders of benchmarks, cards of methods, and worker processes."""

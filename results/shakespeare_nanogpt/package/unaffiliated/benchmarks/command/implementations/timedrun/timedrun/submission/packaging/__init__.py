@@ -1,1 +1,0 @@
-"""Packages in MLPerf's layout."""

@@ -1,1 +1,0 @@
-"""Reproduction of claimed scores and recorded runs."""

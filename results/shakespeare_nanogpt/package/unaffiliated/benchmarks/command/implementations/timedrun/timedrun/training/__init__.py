@@ -1,1 +1,0 @@
-"""Optimizers, schedules, losses, precision and sampling."""
