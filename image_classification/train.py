@@ -9,6 +9,7 @@ from image_classification import warm_up
 from image_classification.batches import Batch, ImageBatches, open_batches
 from image_classification.build import build
 from image_classification.configs import ImageRunConfig
+from image_classification.convolution import unfold_weight_gradients
 from image_classification.datasets import data_files, facts
 from image_classification.loaders.registry import LOADERS
 from image_classification.run_info import run_info
@@ -37,6 +38,8 @@ def train(config: ImageRunConfig, run: TimedRun) -> None:
         # warm-up; progressive resizing alone may have 13, in training and where samples are selected.
         torch._dynamo.config.recompile_limit = 64
         model.compile(dynamic=False)  # in place, so that names in state dicts do not change
+    elif ranks.device.type == "cpu":
+        unfold_weight_gradients(model)
     parallel = ranks.wrap(model, find_unused_parameters=methods.skips_parameters)
     run.straggler.attach(parallel)
 
