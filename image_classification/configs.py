@@ -222,8 +222,8 @@ def cifar10_94_methods() -> ImageRunConfig:
         notes="Numbers of airbench94's Muon version (Jordan 2024, arXiv 2404.00498), carried over to a mean loss; its"
         " coupled decay (2e-6 x the batch over the rate) is a decoupled one of the same steady state, on biases and"
         " head alone, since filters are scaled to one norm. As there the mean over six views of a test image is"
-        " evaluated (tta). Searched on 5,000 images kept from training, one or two seeds a setting, at 8 epochs: 93.84 %"
-        " with layers frozen in place of 93.88; a batch of 1,536 with rate 0.205 and momentum 0.655 has 93.82 %, SiLU"
+        " evaluated (tta). Searched on 5,000 images kept from training, one or two seeds a setting, at 8 epochs: 93.84"
+        " % with layers frozen in place of 93.88; a batch of 1,536 with rate 0.205 and momentum 0.655 has 93.82 %, SiLU"
         " 93.80 and 93.74, 24 px in the first 3 epochs 93.54 and 93.72; 9 epochs with layers frozen from 0.3 to 0.8"
         " have 93.64 and 93.52 % (results/cifar10_94_search). There are 9, since two runs of 8 on all images ended at"
         " 94.04 and 93.75 % of the test set. Compiled, leave out layer_freezing, which compiles anew.",
