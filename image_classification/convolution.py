@@ -15,8 +15,8 @@ def unfolded_is_faster(height: int, width: int, channels: int) -> bool:
     """Return True for images on which the product takes less time than oneDNN's kernel.
 
     oneDNN adds each image to the whole gradient: its time per image has a part that grows with the square of
-    `channels` and not with the image. Measured with AMX, as many channels out as in: 1.0 to 1.3 times as fast at the
-    limit, 1.9 to 6 times on 3x3 pixels (results/unfolded_gradient).
+    `channels` and not with the image. Measured with AMX, as many channels out as in: 1.1 to 1.5 times as fast at the
+    limit, 2 to 5 times on 3x3 pixels (results/unfolded_gradient).
     """
     return (height * width) ** 2 <= 10 * channels
 
