@@ -15,27 +15,26 @@ def unfolded_is_faster(height: int, width: int, channels: int) -> bool:
     """Return True for images on which the product takes less time than oneDNN's kernel.
 
     oneDNN adds each image to the whole gradient: its time per image has a part that grows with the square of
-    `channels` and not with the image. Measured with AMX, as many channels out as in: 1.1 to 1.5 times as fast at the
-    limit, 2 to 5 times on 3x3 pixels (results/unfolded_gradient).
+    `channels` and not with the image. Measured with AMX, as many channels out as in, 3x3 kernels: 1.1 to 1.5 times as
+    fast at the limit, 2 to 5 times on 3x3 pixels (results/unfolded_gradient).
     """
     return (height * width) ** 2 <= 10 * channels
 
 
-def unfold(images: Tensor, kernel: tuple[int, int]) -> Tensor:
-    """Return the patch around each pixel of `images` (N, C, H, W), with zeros outside, as a row of a matrix."""
+def unfold(images: Tensor) -> Tensor:
+    """Return the 3x3 patch around each pixel of `images` (N, C, H, W), with zeros outside, as a row of a matrix."""
     count, channels, height, width = images.shape
-    rows, columns = kernel
-    padded = F.pad(images.permute(0, 2, 3, 1), (0, 0, columns // 2, columns // 2, rows // 2, rows // 2)).contiguous()
+    padded = F.pad(images.permute(0, 2, 3, 1), (0, 0, 1, 1, 1, 1)).contiguous()
     image, row, pixel, _ = padded.stride()
-    patches = padded.as_strided((count, height, width, rows, columns * channels), (image, row, pixel, row, 1))
-    return patches.reshape(count * height * width, -1)
+    patches = padded.as_strided((count, height, width, 3, 3 * channels), (image, row, pixel, row, 1))
+    return patches.reshape(count * height * width, 9 * channels)
 
 
 class _Convolution(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, images: Tensor, weight: Tensor) -> Tensor:
         ctx.save_for_backward(images, weight)
-        return F.conv2d(images, weight, padding="same")
+        return F.conv2d(images, weight, padding=1)
 
     @staticmethod
     @once_differentiable
@@ -43,23 +42,21 @@ class _Convolution(torch.autograd.Function):
         images, weight = ctx.saved_tensors
         of_images: Tensor | None = None
         of_weight: Tensor | None = None
-        outputs, inputs, *kernel = weight.shape
+        outputs, inputs = weight.shape[:2]
         if ctx.needs_input_grad[0]:
-            padding = [kernel[0] // 2, kernel[1] // 2]
-            places = ([1, 1], padding, [1, 1], False, [0, 0], 1, [True, False, False])
-            of_images = torch.ops.aten.convolution_backward(gradient, images, weight, None, *places)[0]
+            settings = ([1, 1], [1, 1], [1, 1], False, [0, 0], 1, [True, False, False])
+            of_images = torch.ops.aten.convolution_backward(gradient, images, weight, None, *settings)[0]
         if ctx.needs_input_grad[1]:
-            total = torch.zeros(outputs, weight[0].numel())
-            patch_bytes = images[0].numel() * kernel[0] * kernel[1] * images.element_size()
-            at_once = max(1, CHUNK_BYTES // patch_bytes)
+            total = torch.zeros(outputs, 9 * inputs)
+            at_once = max(1, CHUNK_BYTES // (9 * images[0].numel() * images.element_size()))
             for part, slopes in zip(torch.split(images, at_once), torch.split(gradient, at_once), strict=True):
-                total += slopes.permute(0, 2, 3, 1).reshape(-1, outputs).t() @ unfold(part, (kernel[0], kernel[1]))
-            of_weight = total.view(outputs, *kernel, inputs).permute(0, 3, 1, 2).to(weight.dtype)
+                total += slopes.permute(0, 2, 3, 1).reshape(-1, outputs).t() @ unfold(part)
+            of_weight = total.view(outputs, 3, 3, inputs).permute(0, 3, 1, 2).to(weight.dtype)
         return of_images, of_weight
 
 
 class UnfoldedConv2d(nn.Conv2d):
-    """Convolution of stride 1 and odd kernel without a bias that keeps the size of its images (N, C, H, W)."""
+    """3x3 convolution of stride 1 without a bias that keeps the size of its images (N, C, H, W)."""
 
     def forward(self, input: Tensor) -> Tensor:
         """Convolve in autocast's type."""
@@ -81,7 +78,6 @@ def unfold_weight_gradients(model: nn.Module) -> int:
 
 
 def _keeps_size(layer: nn.Conv2d) -> bool:
-    odd = all(side % 2 for side in layer.kernel_size)
-    same = layer.padding in ("same", tuple(side // 2 for side in layer.kernel_size)) and layer.padding_mode == "zeros"
-    plain = layer.stride == layer.dilation == (1, 1) and layer.groups == 1
-    return odd and same and plain and layer.bias is None
+    padded = layer.padding in ("same", (1, 1)) and layer.padding_mode == "zeros"
+    plain = layer.stride == layer.dilation == (1, 1) and layer.groups == 1 and layer.bias is None
+    return layer.kernel_size == (3, 3) and padded and plain

@@ -18,15 +18,15 @@ def gradients(layer: nn.Conv2d, images: Tensor) -> tuple[Tensor, Tensor]:
     return images.grad, layer.weight.grad
 
 
-@pytest.mark.parametrize("kernel", [3, 1, (5, 3)])
+@pytest.mark.parametrize("padding", [1, "same"])
 @pytest.mark.parametrize("order", [torch.channels_last, torch.contiguous_format])
 @pytest.mark.parametrize("size", [(3, 3), (2, 4), (1, 1)])
 def test_gradients_equal_those_of_torch(
-    kernel: int | tuple[int, int], order: torch.memory_format, size: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+    padding: int | str, order: torch.memory_format, size: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(convolution, "CHUNK_BYTES", 5_000)  # several chunks, the last one smaller
     torch.manual_seed(0)
-    layer = nn.Conv2d(16, 24, kernel, padding="same", bias=False)
+    layer = nn.Conv2d(16, 24, 3, padding=padding, bias=False)
     images = torch.randn(17, 16, *size).contiguous(memory_format=order)
     expected = gradients(layer, images)
     assert unfold_weight_gradients(layer) == 1
@@ -35,7 +35,7 @@ def test_gradients_equal_those_of_torch(
 
 
 def test_torch_computes_large_images_and_other_formats(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(images: Tensor, kernel: tuple[int, int]) -> Tensor:
+    def refuse(images: Tensor) -> Tensor:
         raise AssertionError("unfolded")
 
     monkeypatch.setattr(convolution, "unfold", refuse)
@@ -53,8 +53,10 @@ def test_larger_images_are_unfolded_the_more_channels_there_are() -> None:
 
 
 def test_only_convolutions_that_keep_the_size_are_replaced() -> None:
-    kept = [nn.Conv2d(4, 4, 3, padding=1, bias=False), nn.Conv2d(4, 4, 1, bias=False)]
+    kept = [nn.Conv2d(4, 4, 3, padding=1, bias=False), nn.Conv2d(4, 8, 3, padding="same", bias=False)]
     others = [
+        nn.Conv2d(4, 4, 1, bias=False),
+        nn.Conv2d(4, 4, 5, padding=2, bias=False),
         nn.Conv2d(4, 4, 3, bias=False),
         nn.Conv2d(4, 4, 2, padding="same", bias=False),
         nn.Conv2d(4, 4, 3, 2, padding=1, bias=False),

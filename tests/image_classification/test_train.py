@@ -12,11 +12,10 @@ from typing import Any
 import pytest
 import torch
 
-from image_classification import batches, configs, warm_up
+from image_classification import batches, configs, train, warm_up
 from image_classification.build import Parts, build
 from image_classification.datasets import declared, preflight
 from image_classification.stores.manifest import Format, StoreConfig
-from image_classification.train import accuracy
 from judging.ground.errors import DataError
 from mlevents import keys, record
 from mlevents.runlog import RunLog
@@ -116,10 +115,10 @@ def test_accuracy_counts_every_image_once_and_an_evaluation_that_misses_some_is_
         def forward(self, images: torch.Tensor) -> torch.Tensor:
             return torch.nn.functional.one_hot(torch.full((len(images),), 3), 10).float()
 
-    share = accuracy(Always(), opened, precision, ALONE, 101)
+    share = train.accuracy(Always(), opened, precision, ALONE, 101)
     assert share == pytest.approx((labels == 3).sum().item() / 101)
     with pytest.raises(RuntimeError, match="evaluation saw 101 images, but the set has 102"):
-        accuracy(Always(), opened, precision, ALONE, 102)
+        train.accuracy(Always(), opened, precision, ALONE, 102)
 
 
 def test_a_method_that_never_acted_fails_the_run_instead_of_counting(tmp_path: Path) -> None:
@@ -280,13 +279,19 @@ def test_warm_up_sees_and_augments_every_size_that_is_loaded() -> None:
 
 
 @pytest.mark.parametrize("name", ["cifar10_94_baseline", "cifar10_94_methods"])
-def test_a_config_for_a_gpu_trains_a_step_on_a_cpu(cifar_folder: Path, steps: Steps, name: str) -> None:
+def test_a_config_for_a_gpu_trains_a_step_on_a_cpu(
+    cifar_folder: Path, steps: Steps, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unfolded: list[int] = []
+    count = train.unfold_weight_gradients
+    monkeypatch.setattr(train, "unfold_weight_gradients", lambda model: unfolded.append(count(model)))
     config = replace(getattr(configs, name)(), device="cpu", compile=False, global_batch=8, budget_minutes=1e-9)
     precision: Any = "fp32" if emulated("bf16", "cpu") else config.precision  # emulated, a step takes two minutes
     small = replace(config, data=replace(config.data, eval_batch=8), precision=precision, warm_up_steps=1)
     run = trained(small, data_folder=cifar_folder, check_every=1)
     assert run.outcome is Outcome.BUDGET_SPENT
     assert steps.sizes == [32] and math.isfinite(steps.losses[0])
+    assert len(unfolded) == 1 and unfolded[0] > 0
 
 
 @pytest.mark.timeout(100)
