@@ -5,6 +5,7 @@ the Trainer's own stays: gradients are clipped to a norm of 1, and each token is
 import argparse
 import os
 import tempfile
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -76,12 +77,13 @@ def main() -> None:
     parser.add_argument("--lr", type=float, default=config.optimizer.peak_lr)
     parser.add_argument("--initializer-range", type=float, default=config.architecture.initializer_range)
     parser.add_argument("--target", type=float, default=config.evaluation.target)
+    parser.add_argument("--split", choices=("own", "tuning"), default="own")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--seed", type=int, default=int(os.environ.get("SEED", "1")))
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     set_seed(arguments.seed)
-    folder = resolve(config.data, None)
+    folder = resolve(replace(config.data, split=arguments.split), None)
     tokenizer = BertTokenizer(vocab=str(folder / VOCABULARY))
     masking = DataCollatorForLanguageModeling(tokenizer, mlm_probability=config.data.masked_fraction)
     labelled = DataCollatorForTokenClassification(tokenizer, label_pad_token_id=IGNORED)
