@@ -16,7 +16,7 @@ from language_model.tensorflow_checkpoint.initial_checkpoint import load_initial
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.methods import Stack, stack
 from timedrun.training.batch_plan import BatchPlan
-from timedrun.training.optim import build_optimizer
+from timedrun.training.optim import build_muon, build_optimizer
 from timedrun.training.precision import Precision
 from timedrun.training.sampling import stream_seed
 from timedrun.training.train_state import seed_everything
@@ -58,7 +58,12 @@ def build(config: BertRunConfig, ranks: ProcessGroup, facts: TextFacts, device: 
     seed_everything(stream_seed(config.seed, "methods"))  # layers that methods add draw from the global generator
     methods.model(model)
     model.to(device)
-    optimizer = build_optimizer(config.optimizer, model, fused=config.speed.fused_optimizer and not dry_run)
+    settings = config.optimizer
+    if settings.kind == "muon" and isinstance(model, Bert):
+        beta1, bf16 = settings.other_momentum or settings.momentum, config.precision == "bf16"
+        optimizer = build_muon(settings, model, model.hidden_matrices(), beta1=beta1, bf16=bf16)
+    else:
+        optimizer = build_optimizer(settings, model, fused=config.speed.fused_optimizer and not dry_run)
     attention = config.speed.attention
     if isinstance(model, Bert):
         try:

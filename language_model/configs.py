@@ -150,11 +150,13 @@ class BertRunConfig(RunConfig):
         if speed.fused_optimizer and self.optimizer.kind not in ("adamw", "decoupled_adamw"):
             problems.append(f"optimizer {self.optimizer.kind} has no fused form; use --speed.no-fused-optimizer.")
         problems += self._unfit_methods()
-        if self.optimizer.kind == "lamb" and speed.fused_qkv:
+        if (kind := self.optimizer.kind) in ("lamb", "muon") and speed.fused_qkv:
+            step = "scales each tensor's step by its norm" if kind == "lamb" else "orthogonalizes each matrix's step"
             problems.append(
-                "lamb scales each tensor's step by its norm, so fusing queries, keys and values changes its"
-                " steps; use --speed.no-fused-qkv."
+                f"{kind} {step}, so fusing queries, keys and values changes its steps; use --speed.no-fused-qkv."
             )
+        if kind == "muon" and self.implementation == "transformers":
+            problems.append("muon knows the hidden matrices of timedrun's model alone; use --implementation timedrun.")
         if self.submission.division == "closed" and self.dataset == "wikipedia":
             problems.append(
                 "the closed division's BERT has a pooler and a next-sentence loss, which this one lacks;"

@@ -179,6 +179,11 @@ class Bert(nn.Module):
             if isinstance(module, Bert | Layer):
                 module.compiled = True
 
+    def hidden_matrices(self) -> list[Tensor]:
+        """Return the weights of the layers' and the head's linear layers, the parameters that Muon trains."""
+        linear = (module for module in (*self.layers.modules(), self.head.dense) if isinstance(module, nn.Linear))
+        return [module.weight for module in linear]
+
     def _embed(self, batch: MaskedBatch) -> Tensor:
         low_precision, hidden = self.speed_ups.low_precision_residual, self.embeddings(batch)
         if low_precision:

@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import nn
@@ -17,7 +16,7 @@ from timedrun.distributed.process_group import ProcessGroup
 from timedrun.distributed.sharding import shard
 from timedrun.methods import Stack, stack
 from timedrun.training.batch_plan import BatchPlan
-from timedrun.training.optim import Muon, build_optimizer
+from timedrun.training.optim import build_muon, build_optimizer
 from timedrun.training.precision import Precision
 
 PLACES = ("before_step", "batch", "backward", "gradients", "after_step", "evaluation")
@@ -72,34 +71,11 @@ def build_gpt_optimizer(
     adam_every: int = 1,
     bf16: bool = False,
 ) -> Optimizer:
-    """Build the configured optimizer over the trainable parameters of `model`, which is on its device.
-
-    muon, as in the modded-nanogpt speed runs: momentum `config.momentum` for the blocks' matrices; embeddings, head and
-    gains use AdamW at the rate `config.other_lr` with betas (`adam_beta1`, `config.beta2`) and no weight decay, in each
-    `adam_every`-th step. `bf16`: matrices are orthogonalised in bfloat16 on a CPU, too. Raises UsageError for muon with
-    transformers' GPT-2, which fuses three matrices into one.
+    """Build the configured optimizer over the trainable parameters of `model`, which is on its device. Raises
+    UsageError for muon with transformers' GPT-2, which fuses three matrices into one.
     """
     if config.kind != "muon":
         return build_optimizer(config, model)
     if not isinstance(model, Decoder):
         raise UsageError("optimizer muon needs --model.implementation modern: GPT-2 fuses three matrices into one.")
-    hidden = model.hidden_matrices()
-    chosen = {id(parameter) for parameter in hidden}
-    others = [parameter for parameter in model.parameters() if parameter.requires_grad and id(parameter) not in chosen]
-    adamw: dict[str, Any] = {
-        "rule": "adamw",
-        "lr": config.other_lr,
-        "betas": (adam_beta1, config.beta2),
-        "eps": config.epsilon,
-        "every": adam_every,
-    }
-    return Muon(
-        [{"params": hidden}, {"params": others, "weight_decay": 0.0, **adamw}],
-        config.peak_lr,
-        config.momentum,
-        config.nesterov,
-        config.weight_decay,
-        iterations=config.newton_schulz_iterations,
-        neuron_beta2=config.neuron_beta2,
-        bf16=bf16,
-    )
+    return build_muon(config, model, model.hidden_matrices(), beta1=adam_beta1, every=adam_every, bf16=bf16)

@@ -22,6 +22,7 @@ from timedrun.methods import BlurPool
 from timedrun.preflight.dry_run import write_set
 
 CLOSED = SubmissionConfig(division="closed")
+MUON = OptimizerConfig(kind="muon", peak_lr=0.02, other_lr=4e-3)
 SGD = OptimizerConfig(kind="sgd", peak_lr=1)
 
 
@@ -103,6 +104,8 @@ def test_a_closed_log_has_all_keys_of_mlcommons_checkers_and_lacks_only_the_next
     "config, words",
     [
         (replace(configs.wikipedia_lamb(), implementation="timedrun", speed=SpeedUps(fused_qkv=True)), "no-fused-qkv"),
+        (replace(configs.topics_methods(), optimizer=MUON), "orthogonalizes each"),
+        (replace(configs.topics_baseline(), optimizer=MUON), "muon knows the hidden"),
         (replace(configs.wikipedia_lamb(), submission=CLOSED), "pooler and a next-sentence loss"),
         (replace(configs.topics_baseline(), speed=SpeedUps(unpadding=True)), "transformers' model has no unpadding"),
         (replace(configs.topics_baseline(), speed=SpeedUps(attention="varlen")), "eager or sdpa, not 'varlen'"),

@@ -35,7 +35,7 @@ class OptimizerConfig:
     other_lr: float = 0.0
     """muon: peak rate of the parameters that are not hidden matrices; the benchmark chooses their optimizer."""
     other_momentum: float = 0.0
-    """muon: momentum of those parameters under SGD; 0: `momentum`."""
+    """muon: momentum of those parameters under SGD, in BERT Adam's beta 1; 0: `momentum`."""
     head_lr: float = 0.0
     """muon: peak rate of the first and the last layer's weights under SGD, if trained; 0: `other_lr`."""
     unit_filters: bool = False
@@ -483,3 +483,32 @@ def build_optimizer(config: OptimizerConfig, model: nn.Module, *, fused: bool = 
     for group in optimizer.param_groups:
         group.setdefault("initial_lr", group["lr"])
     return optimizer
+
+
+def build_muon(
+    config: OptimizerConfig,
+    model: nn.Module,
+    hidden: list[Tensor],
+    *,
+    beta1: float,
+    every: int = 1,
+    bf16: bool = False,
+) -> Muon:
+    """Build Muon over the trainable parameters of `model`, as in the modded-nanogpt speed runs: momentum
+    `config.momentum` for the matrices `hidden`; embeddings, head, biases and gains use AdamW at the rate
+    `config.other_lr` with betas (`beta1`, `config.beta2`) and no weight decay, in each `every`-th step. `bf16`:
+    matrices are orthogonalised in bfloat16 on a CPU, too.
+    """
+    chosen = {id(parameter) for parameter in hidden}
+    others = [parameter for parameter in model.parameters() if parameter.requires_grad and id(parameter) not in chosen]
+    adamw_group: Group = {"rule": "adamw", "lr": config.other_lr, "betas": (beta1, config.beta2), "every": every}
+    return Muon(
+        [{"params": hidden}, {"params": others, "weight_decay": 0.0, "eps": config.epsilon, **adamw_group}],
+        config.peak_lr,
+        config.momentum,
+        config.nesterov,
+        config.weight_decay,
+        iterations=config.newton_schulz_iterations,
+        neuron_beta2=config.neuron_beta2,
+        bf16=bf16,
+    )
