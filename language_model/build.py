@@ -59,11 +59,11 @@ def build(config: BertRunConfig, ranks: ProcessGroup, facts: TextFacts, device: 
     methods.model(model)
     model.to(device)
     settings = config.optimizer
-    if settings.kind == "muon" and isinstance(model, Bert):
+    if settings.kind != "muon" or not isinstance(model, Bert):
+        optimizer = build_optimizer(settings, model, fused=config.speed.fused_optimizer and not dry_run)
+    else:
         beta1, bf16 = settings.other_momentum or settings.momentum, config.precision == "bf16"
         optimizer = build_muon(settings, model, model.hidden_matrices(), beta1=beta1, bf16=bf16)
-    else:
-        optimizer = build_optimizer(settings, model, fused=config.speed.fused_optimizer and not dry_run)
     attention = config.speed.attention
     if isinstance(model, Bert):
         try:

@@ -151,12 +151,11 @@ class BertRunConfig(RunConfig):
             problems.append(f"optimizer {self.optimizer.kind} has no fused form; use --speed.no-fused-optimizer.")
         problems += self._unfit_methods()
         if (kind := self.optimizer.kind) in ("lamb", "muon") and speed.fused_qkv:
-            step = "scales each tensor's step by its norm" if kind == "lamb" else "orthogonalizes each matrix's step"
             problems.append(
-                f"{kind} {step}, so fusing queries, keys and values changes its steps; use --speed.no-fused-qkv."
+                f"{kind} scales a tensor's step as a whole, so fused queries change it; use --speed.no-fused-qkv."
             )
         if kind == "muon" and self.implementation == "transformers":
-            problems.append("muon knows the hidden matrices of timedrun's model alone; use --implementation timedrun.")
+            problems.append("muon knows the matrices of timedrun's model alone; use --implementation timedrun.")
         if self.submission.division == "closed" and self.dataset == "wikipedia":
             problems.append(
                 "the closed division's BERT has a pooler and a next-sentence loss, which this one lacks;"

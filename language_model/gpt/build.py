@@ -64,16 +64,10 @@ def build(config: GptRunConfig, ranks: ProcessGroup, facts: TokenFacts, device: 
 
 
 def build_gpt_optimizer(
-    config: OptimizerConfig,
-    model: nn.Module,
-    *,
-    adam_beta1: float,
-    adam_every: int = 1,
-    bf16: bool = False,
+    config: OptimizerConfig, model: nn.Module, *, adam_beta1: float, adam_every: int = 1, bf16: bool = False
 ) -> Optimizer:
     """Build the configured optimizer over the trainable parameters of `model`, which is on its device. Raises
-    UsageError for muon with transformers' GPT-2, which fuses three matrices into one.
-    """
+    UsageError for muon with transformers' GPT-2, which fuses three matrices into one."""
     if config.kind != "muon":
         return build_optimizer(config, model)
     if not isinstance(model, Decoder):

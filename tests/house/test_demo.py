@@ -40,7 +40,7 @@ def test_the_demo_races_digits_and_the_small_bert_on_one_thread(house: Path) -> 
     assert told == [
         "race image_classification baseline_2022 baseline methods --data digits --threads 1 --runs 2",
         "race language_model baseline methods --data topics_mixed --threads 1"
-        " --evaluation.target=0.07 --evaluation.every=400 --runs 2",
+        " --evaluation.target=0.065 --evaluation.every=400 --runs 2",
     ]
 
 

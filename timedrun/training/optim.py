@@ -470,45 +470,33 @@ def build_optimizer(config: OptimizerConfig, model: nn.Module, *, fused: bool = 
         others = _groups(rest, decay_vectors=config.decay_norms_and_biases)
         sgd: list[Group] = [{**group, **own, "lr": config.other_lr} for group in others]
         sgd += [{**group, **own, "lr": config.head_lr} for group in _groups(head)]
-        optimizer = Muon(
-            [*_groups(hidden), *sgd],
-            lr,
-            momentum,
-            config.nesterov,
-            decay,
-            iterations=config.newton_schulz_iterations,
-            unit_filters=config.unit_filters,
-            neuron_beta2=config.neuron_beta2,
-        )
+        optimizer = _muon(config, [*_groups(hidden), *sgd])
     for group in optimizer.param_groups:
         group.setdefault("initial_lr", group["lr"])
     return optimizer
 
 
 def build_muon(
-    config: OptimizerConfig,
-    model: nn.Module,
-    hidden: list[Tensor],
-    *,
-    beta1: float,
-    every: int = 1,
-    bf16: bool = False,
+    config: OptimizerConfig, model: nn.Module, hidden: list[Tensor], *, beta1: float, every: int = 1, bf16: bool = False
 ) -> Muon:
-    """Build Muon over the trainable parameters of `model`, as in the modded-nanogpt speed runs: momentum
-    `config.momentum` for the matrices `hidden`; embeddings, head, biases and gains use AdamW at the rate
-    `config.other_lr` with betas (`beta1`, `config.beta2`) and no weight decay, in each `every`-th step. `bf16`:
-    matrices are orthogonalised in bfloat16 on a CPU, too.
-    """
+    """Build Muon for the matrices `hidden`; the other trainable parameters of `model` take AdamW's step at the rate
+    `config.other_lr` with betas (`beta1`, `config.beta2`) and no weight decay, in each `every`-th step, as in the
+    modded-nanogpt speed runs. `bf16`: matrices are orthogonalised in bfloat16 on a CPU, too."""
     chosen = {id(parameter) for parameter in hidden}
     others = [parameter for parameter in model.parameters() if parameter.requires_grad and id(parameter) not in chosen]
-    adamw_group: Group = {"rule": "adamw", "lr": config.other_lr, "betas": (beta1, config.beta2), "every": every}
+    rest: Group = {"rule": "adamw", "lr": config.other_lr, "betas": (beta1, config.beta2), "eps": config.epsilon}
+    return _muon(config, [{"params": hidden}, {"params": others, "weight_decay": 0.0, "every": every, **rest}], bf16)
+
+
+def _muon(config: OptimizerConfig, groups: list[Group], bf16: bool = False) -> Muon:
     return Muon(
-        [{"params": hidden}, {"params": others, "weight_decay": 0.0, "eps": config.epsilon, **adamw_group}],
+        groups,
         config.peak_lr,
         config.momentum,
         config.nesterov,
         config.weight_decay,
         iterations=config.newton_schulz_iterations,
+        unit_filters=config.unit_filters,
         neuron_beta2=config.neuron_beta2,
         bf16=bf16,
     )
