@@ -152,7 +152,8 @@ class BertRunConfig(RunConfig):
         problems += self._unfit_methods()
         if (kind := self.optimizer.kind) in ("lamb", "muon") and speed.fused_qkv:
             problems.append(
-                f"{kind} scales a tensor's step as a whole, so fused queries change it; use --speed.no-fused-qkv."
+                f"{kind} forms the step of each tensor as a whole, so fusing queries, keys and values changes its"
+                " steps; use --speed.no-fused-qkv."
             )
         if kind == "muon" and self.implementation == "transformers":
             problems.append("muon knows the matrices of timedrun's model alone; use --implementation timedrun.")

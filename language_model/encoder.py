@@ -181,8 +181,7 @@ class Bert(nn.Module):
 
     def hidden_matrices(self) -> list[Tensor]:
         """Return the weights of the layers' and the head's linear layers, the parameters that Muon trains."""
-        modules = (*self.layers.modules(), self.head.dense)
-        return [module.weight for module in modules if isinstance(module, nn.Linear)]
+        return [module.weight for module in (*self.layers.modules(), self.head.dense) if isinstance(module, nn.Linear)]
 
     def _embed(self, batch: MaskedBatch) -> Tensor:
         low_precision, hidden = self.speed_ups.low_precision_residual, self.embeddings(batch)

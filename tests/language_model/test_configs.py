@@ -104,7 +104,7 @@ def test_a_closed_log_has_all_keys_of_mlcommons_checkers_and_lacks_only_the_next
     "config, words",
     [
         (replace(configs.wikipedia_lamb(), implementation="timedrun", speed=SpeedUps(fused_qkv=True)), "no-fused-qkv"),
-        (replace(configs.topics_methods(), optimizer=MUON), "muon scales a tensor's step"),
+        (replace(configs.topics_methods(), optimizer=MUON), "muon forms the step of each tensor"),
         (replace(configs.topics_baseline(), optimizer=MUON), "muon knows"),
         (replace(configs.wikipedia_lamb(), submission=CLOSED), "pooler and a next-sentence loss"),
         (replace(configs.topics_baseline(), speed=SpeedUps(unpadding=True)), "transformers' model has no unpadding"),

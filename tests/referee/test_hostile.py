@@ -2,6 +2,7 @@
 
 import os
 import platform
+import re
 from pathlib import Path
 
 import psutil
@@ -19,7 +20,7 @@ HOSTILE = {
     ),
     "starts threads without end": (
         "import threading\n    while True: threading.Thread(target=time.sleep, args=(60,)).start()",
-        "can't start new thread|processes and threads, of",  # the system's limit, or the watcher's look before it
+        "can't start new thread|had 2[5-7] processes and threads, of 24",  # the watcher may be first
     ),
     "prints without end": ("while True: os.write(1, b'x' * 65536)", "printed more than 1,048,576 bytes"),
     "fills the work folder": ("open('big', 'wb').write(bytes(64 << 20))", "No space left on device"),
@@ -55,7 +56,7 @@ def test_a_hostile_submission_is_ended_with_its_reason(name, examine, referee):
         f"{START}def train(model, task, shards):\n    {body}\n", budget_seconds=2 if "2 s" in reason else 15
     )
     (finding,) = verdict.failed
-    assert (finding.probe, any(words in finding.reason for words in reason.split("|"))) == ("training", True), finding
+    assert (finding.probe, bool(re.search(reason, finding.reason))) == ("training", True), finding
     assert len(psutil.Process(referee.sandbox.process.pid).children(recursive=True)) == 1  # the server
 
 
