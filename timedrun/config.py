@@ -165,10 +165,7 @@ _converter.register_unstructure_hook_factory(
     lambda kind: dataclasses.is_dataclass(kind) and (issubclass(kind, Method) or bool(_rules(kind))),  # type: ignore[arg-type]
     _values,
 )
-_converter.register_structure_hook_func(
-    lambda kind: kind is Method,
-    lambda values, _: _method(values),
-)
+_converter.register_structure_hook_func(lambda kind: kind is Method, lambda values, _: _method(values))
 
 
 def _strict(*accepted: type) -> Callable[[Any, type], Any]:

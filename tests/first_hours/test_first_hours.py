@@ -11,7 +11,6 @@ from tests import forked_python
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(300)]
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 SCRIPTS = sorted(Path(__file__).parent.glob("*.sh"))
 
 

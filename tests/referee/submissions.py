@@ -19,7 +19,6 @@ def model(features: str, *, steps: int = 40, extra: str = "") -> str:
     )
 
 
-AT_EVALUATION = "        if self.training: return logits\n"
 PEEK = "F.one_hot(tokens.roll(-1, 1), logits.shape[-1])"
 FORWARD = "def forward(self, tokens):\n    logits = super().forward(tokens)\n    if self.training: return logits\n"
 

@@ -16,13 +16,7 @@ if TYPE_CHECKING:  # imported in the fixtures: the tests of scores run without t
     from timedrun.config import RunConfig
     from timedrun.run.timed_run import TimedRun
 
-SPEC = BenchmarkSpec(
-    title="test",
-    mlperf_benchmark="resnet",
-    ruleset="2.0.0",
-    default_data="toy",
-    supports=EVERYTHING,
-)
+SPEC = BenchmarkSpec(title="test", mlperf_benchmark="resnet", ruleset="2.0.0", default_data="toy", supports=EVERYTHING)
 
 
 def _toy_config(**changes: Any) -> RunConfig:

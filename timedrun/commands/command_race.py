@@ -15,7 +15,7 @@ from judging.ground import ledger, stdio
 from judging.ground.errors import ExitCode, UsageError, nearest
 from judging.ground.race_labels import letters
 from judging.ground.result_files import make_new_folder, read_json, write_json
-from mlevents.terminal_escape import printable
+from mlevents.terminal_escape import printable, shortened
 from timedrun.commands.conduct import conduct, verdict_options
 from timedrun.commands.options import above_zero, add_rounds, add_search, add_verdict, at_least
 from timedrun.race import race_file
@@ -87,9 +87,7 @@ def command_parser(verb: str = "race") -> ArgumentParser:
     add("--stop", metavar="PATTERN", help="line at which the clock stops (default: the target is reached)")
     add("--stop-at-target", action="store_true", help="end the command at the first evaluation that reaches the target")
     add(
-        "--reported",
-        metavar="PATTERN",
-        help="time that the script prints: (?P<seconds>...), (?P<ms>) or (?P<minutes>)",
+        "--reported", metavar="PATTERN", help="time that the script prints: (?P<seconds>...), (?P<ms>) or (?P<minutes>)"
     )
     add("--seed-variable", metavar="NAME", help="environment variable with the seed (default: SEED); {seed} works too")
     add("--results", help=f"folder of the race (default: runs/command/{verb}_N)")
@@ -272,7 +270,7 @@ def sides_of(arguments: Namespace) -> tuple[dict[str, tuple[str, str]], dict[str
     for letter, (label, command) in zip(letters(len(given)), given, strict=True):
         if label == command and len(label) > LONGEST_LABEL:
             own = " ".join(word for word in label.split() if word not in shared)
-            label = f"{letter}: {own}"[:LONGEST_LABEL] if own else letter
+            label = shortened(f"{letter}: {own}", LONGEST_LABEL) if own else letter
         while label in [other for other, _ in labelled.values()]:
             label += " (again)"
         labelled[letter] = (label, command)

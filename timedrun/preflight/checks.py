@@ -64,12 +64,7 @@ def check(benchmark: Benchmark, config: RunConfig, options: LaunchOptions, place
         *data_problems(benchmark, config, place.world_size, options.data_folder),
         *([] if options.resume or not (other := other_config(config, options.paths.folder)) else [other]),
         *([other] if (other := other_rules(benchmark.spec.own_rules, options.paths.folder)) else []),
-        *result_problems(
-            options.paths,
-            options.resume,
-            checkpoints=bytes_of_checkpoints,
-            writes_log=place.rank == 0,
-        ),
+        *result_problems(options.paths, options.resume, checkpoints=bytes_of_checkpoints, writes_log=place.rank == 0),
         *log_problems(benchmark, config),
     ]
     if failures:
@@ -92,8 +87,9 @@ def settings_problems(benchmark: Benchmark, config: RunConfig, ranks: int) -> li
         failures.append(f"seed {config.seed} is out of range; set --seed to a number from 0 to 2**63 - 1.")
     if config.warm_up_steps < 0:
         failures.append(f"warm_up_steps {config.warm_up_steps} is negative; set --warm-up-steps to 0 or more.")
-    eval_batch = settings.get("data.eval_batch")
-    if isinstance(eval_batch, int) and eval_batch < 1:
+    if config.optimizer.kind == "muon" and not config.optimizer.other_lr:
+        failures.append("optimizer.other_lr is 0, so muon would train hidden matrices alone; set --optimizer.other-lr.")
+    if isinstance(eval_batch := settings.get("data.eval_batch"), int) and eval_batch < 1:
         failures.append(f"data.eval_batch {eval_batch} is below 1; set --data.eval-batch to 1 or more.")
     if config.budget_minutes < 0:
         failures.append(f"budget_minutes {config.budget_minutes} is negative; --budget-minutes 0 sets no limit.")

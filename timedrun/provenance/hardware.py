@@ -58,10 +58,7 @@ def memory() -> dict[str, str]:
         if (size := _read(module / "size")).isdigit() and int(size):  # MiB; an empty slot has 0
             modules[size, _read(module / "dimm_mem_type")] += 1
     kinds = [f"{count} x {int(size) / 1024:g} GiB {kind}".strip() for (size, kind), count in sorted(modules.items())]
-    return {
-        "host_memory_capacity": gib(psutil.virtual_memory().total),
-        "host_memory_configuration": " + ".join(kinds),
-    }
+    return {"host_memory_capacity": gib(psutil.virtual_memory().total), "host_memory_configuration": " + ".join(kinds)}
 
 
 def storage() -> dict[str, str]:

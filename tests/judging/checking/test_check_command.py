@@ -8,14 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from judging.checking.check_report import (
-    COLUMNS,
-    MOST_WARNINGS,
-    CheckResult,
-    Kind,
-    result_lines,
-    summary_lines,
-)
+from judging.checking.check_report import COLUMNS, MOST_WARNINGS, CheckResult, Kind, result_lines, summary_lines
 from judging.checking.verdicts import check_package
 from mlevents import mlcommons
 from mlevents.event import Finding, Level

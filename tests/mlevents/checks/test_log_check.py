@@ -272,11 +272,7 @@ def test_a_run_far_faster_than_any_published_one_is_a_warning(records, write, st
     ("folder", "day", "words"),
     [
         ("v2.0/Org/results/box/resnet", "2022-05-30", ""),
-        (
-            "v2.0/Org/results/box/resnet",
-            "2022-06-02",
-            "2022-06-02, but v2.0, which its folder names, closed",
-        ),
+        ("v2.0/Org/results/box/resnet", "2022-06-02", "2022-06-02, but v2.0, which its folder names, closed"),
         ("v2.0/Org/results/box/resnet", "2021-03-01", ""),  # older runs are handed in
         ("own", "2024-06-02", ""),
         ("own", "2199-01-01", "2199-01-01, a day that has not come"),

@@ -16,7 +16,7 @@ import pytest
 from mlevents.record import read
 from timedrun.cli import main
 from timedrun.commands import conduct
-from timedrun.commands.command_race import parsed
+from timedrun.commands.command_race import parsed, sides_of
 from timedrun.race.race_file import Race, Turn
 from timedrun.race.report import Report
 
@@ -204,6 +204,12 @@ def test_a_file_holds_a_race_and_the_command_line_comes_first(train: str) -> Non
     Path("race.toml").write_text(sides + "metric = 'loss'\nquality = 'val_loss:(.*)'\ntarget = 1.1\nlower = true\n")
     given = parsed("race", ["race.toml", "--runs", "2"])
     assert (given.runs, given.metric, given.target, given.labels[1]) == (2, "loss", 1.1, "half")
+
+
+def test_long_commands_that_begin_alike_are_labelled_by_how_they_end() -> None:
+    commands = [f"train.sh {'long_' * 10}{name}.toml" for name in ("sgd", "muon")]
+    labels = [label for label, _ in sides_of(parsed("race", [*READ, *commands]))[0].values()]
+    assert [f"{label[:5]}{label[-9:]}" for label in labels] == ["a: lo_sgd.toml", "b: lomuon.toml"]
 
 
 @pytest.fixture(scope="module")

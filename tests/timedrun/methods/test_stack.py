@@ -117,8 +117,7 @@ def test_every_method_that_did_nothing_keeps_a_run_from_counting(name: str) -> N
 
 
 @pytest.mark.parametrize(
-    "method",
-    [methods.SWA(end=0.9), methods.SelectiveBackprop(start=0.5, end=0.95), methods.LayerFreezing(start=0.5)],
+    "method", [methods.SWA(end=0.9), methods.SelectiveBackprop(start=0.5, end=0.95), methods.LayerFreezing(start=0.5)]
 )
 def test_a_method_that_acts_after_the_last_step_is_refused_before_the_first(method: Method) -> None:
     speed = stack(methods.ChannelsLast(), method)

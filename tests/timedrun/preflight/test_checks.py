@@ -144,6 +144,7 @@ FAULTS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({"warm_up_steps": -5}, {}, "--warm-up-steps"),
     ({"budget_minutes": math.nan}, {}, "--budget-minutes"),
     ({"optimizer": {"peak_lr": math.inf}}, {}, "--optimizer.peak-lr"),
+    ({"optimizer": {"kind": "muon"}}, {}, "--optimizer.other-lr"),
     ({"data": {"eval_batch": 0}}, {}, "--data.eval-batch"),
     ({"evaluation": {"target": 75.9}}, {}, "not a percentage"),
     ({"methods": (MixUp(), CutMix())}, {}, "both mix each image with another one of its batch; remove one of them"),

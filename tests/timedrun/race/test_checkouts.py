@@ -63,10 +63,7 @@ def test_no_repository_a_failed_build_and_missing_data_are_refused(repository: P
     with pytest.raises(UsageError, match="no repository of git"):
         revisions(tmp_path, ["main"])
     sides = dict(zip("a", revisions(repository, ["main"]), strict=True))
-    for options, words in (
-        ({"build": "echo no tool; exit 3"}, "code 3: no tool"),
-        ({"shared": ["x"]}, "not exist"),
-    ):
+    for options, words in (({"build": "echo no tool; exit 3"}, "code 3: no tool"), ({"shared": ["x"]}, "not exist")):
         with pytest.raises(PreflightError, match=words), checked_out(repository, sides, **options):
             pass
     assert len(git(repository, "worktree", "list").splitlines()) == 1

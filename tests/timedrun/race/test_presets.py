@@ -98,10 +98,7 @@ OUTPUTS: dict[str, tuple[str, list[Reading]]] = {
             *(own(17.306), quality(4.4962, 250), own(98.406), quality(3.2779, 1555)),
         ],
     ),
-    "nanochat": (
-        NANOCHAT,
-        [quality(3.301984, 0), START, own(0), own(15), quality(1.163207, 250), own(450)],
-    ),
+    "nanochat": (NANOCHAT, [quality(3.301984, 0), START, own(0), own(15), quality(1.163207, 250), own(450)]),
     "airbench": (AIRBENCH, [*WARM_UP, *LAST]),
     "airbench of muon": (AIRBENCH_MUON, MUON),
     "transformers": (TRANSFORMERS_5, [START, START, quality(0.6852), own(62.7)]),
