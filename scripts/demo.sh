@@ -12,4 +12,4 @@ if [ -n "${data-}" ]; then
     exec timedrun race image_classification baseline_2022 baseline methods "$@"
 fi
 timedrun race image_classification baseline_2022 baseline methods --data digits --threads 1 "$@"
-timedrun race language_model baseline methods --data topics_mixed --threads 1 --evaluation.{target=0.065,every=400} "$@"
+timedrun race language_model baseline methods --data topics_mixed --threads 2 --evaluation.{target=0.065,every=400} "$@"

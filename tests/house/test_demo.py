@@ -34,12 +34,12 @@ def run(house: Path, *arguments: str) -> tuple[int, str, list[str]]:
     return done.returncode, done.stderr, told.read_text().splitlines() if told.exists() else []
 
 
-def test_the_demo_races_digits_and_the_small_bert_on_one_thread(house: Path) -> None:
+def test_the_demo_races_digits_on_one_thread_and_the_small_bert_on_two(house: Path) -> None:
     code, _, told = run(house, "--runs", "2")
     assert code == 0
     assert told == [
         "race image_classification baseline_2022 baseline methods --data digits --threads 1 --runs 2",
-        "race language_model baseline methods --data topics_mixed --threads 1"
+        "race language_model baseline methods --data topics_mixed --threads 2"
         " --evaluation.target=0.065 --evaluation.every=400 --runs 2",
     ]
 
