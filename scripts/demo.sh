@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Race on data of Python packages, five interleaved runs each: digits, then a small BERT to 6.5 %. --cifar10 PATH: on the
-# binary batches of CIFAR-10 there, 20 minutes a round on two cores (--runs 1: one). Other arguments go to the races.
+# binary batches of CIFAR-10 there, 20 minutes a round on two cores, in fp32 hours (--runs 1: one). Others go to the races.
 set -euo pipefail
 lack="demo.sh: --cifar10 needs the folder of data_batch_1.bin to test_batch.bin; nothing was run"
 [ "${1-}" != --cifar10 ] || data="$(cd "${2:-no folder}" 2>/dev/null && pwd)" || { echo "$lack" >&2; exit 2; }
