@@ -17,24 +17,23 @@ from language_model.settings import BertArchitecture
 from language_model.weights import ALIASES, check, initial_weights
 
 ACTIVATIONS = {"gelu_tanh": "gelu_pytorch_tanh", "gelu": "gelu"}
-BERT_MODULE = "transformers.models.bert.modeling_bert"
 
 
-def import_transformers() -> ModuleType:
-    """Import transformers and its BERT. Raises UsageError if it is not installed.
+def import_transformers(model: Literal["bert", "gpt2"] = "bert") -> ModuleType:
+    """Import transformers and its `model`. Raises UsageError if it is not installed.
 
     A torchvision that cannot be imported (one without operators for this build of torch) would make the import of
     transformers fail; it is hidden during the import.
     """
-    loaded = sys.modules.get("transformers")
-    if loaded and BERT_MODULE in sys.modules:
+    loaded, modeling = sys.modules.get("transformers"), f"transformers.models.{model}.modeling_{model}"
+    if loaded and modeling in sys.modules:
         return loaded
     hidden = "torchvision" not in sys.modules and not importable("torchvision")
     if hidden:
         sys.modules["torchvision"] = None  # type: ignore[assignment]
     try:
         module = importlib.import_module("transformers")
-        importlib.import_module(BERT_MODULE)
+        importlib.import_module(modeling)
     except ModuleNotFoundError as error:
         raise UsageError(
             f"the transformers baseline cannot be built: {error}. Install it: pip install 'timedrun[language]'"

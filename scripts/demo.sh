@@ -7,9 +7,9 @@ lack="demo.sh: --cifar10 needs the folder of data_batch_1.bin to test_batch.bin;
 cd "$(dirname "$0")/.." && scripts/setup.sh
 . scripts/environment.sh
 if [ -n "${data-}" ]; then
-    precision="$(python -m timedrun.training.number_formats bf16)"
-    set -- --data cifar10 --data-folder "$data" --threads 2 --precision "$precision" "${@:3}"
-    exec timedrun race image_classification baseline_2022 baseline methods "$@"
+    set -- --data cifar10 --data-folder "$data" --precision "$(python -m timedrun.training.number_formats bf16)" "${@:3}"
+    exec timedrun race image_classification baseline_2022 baseline methods --threads 2 "$@"
 fi
-timedrun race image_classification baseline_2022 baseline methods --data digits --threads 1 "$@"
-timedrun race language_model baseline methods --data topics_mixed --threads 2 --evaluation.{target=0.065,every=400} "$@"
+timedrun race image_classification baseline_2022 baseline methods --threads 2 --data digits "$@"
+set -- --data topics_mixed --global-batch 8 --max-samples 6400 --evaluation.{target=0.065,first=1000,every=200} "$@"
+timedrun race language_model baseline methods --threads 2 "$@"

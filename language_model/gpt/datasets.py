@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from judging.ground.errors import DataError
+from judging.ground.errors import DataError, UsageError
 from judging.ground.result_files import require_data_folder
 from judging.ground.token_shard import write_shard
 from language_model.gpt.configs import GptRunConfig
@@ -13,6 +13,7 @@ from language_model.gpt.encoding import TOKEN_TYPE, Split, Tokens
 from language_model.gpt.settings import GptDataConfig
 from language_model.gpt.token_shards import ShardedTokens, ShardStore, shard_paths
 from language_model.gpt.tokens import MANIFEST, TokenStore
+from language_model.model import import_transformers
 from timedrun.training.sampling import Indices
 
 
@@ -148,7 +149,7 @@ def synthetic(config: GptRunConfig, folder: Path) -> GptRunConfig:
 def preflight(config: GptRunConfig, folder: Path | None, ranks: int) -> list[str]:
     """Return the reasons why `config` cannot run on its data, found without reading the data."""
     context, vocabulary = config.model.context, config.model.vocabulary
-    problems = config.problems()
+    problems = [*config.problems(), *unavailable(config)]
     if vocabulary > (most := np.iinfo(TOKEN_TYPE).max + 1):
         problems.append(
             f"model.vocabulary is {vocabulary:,}, but tokens in a store have 16 bits, for at most {most:,}: no run can"
@@ -174,6 +175,16 @@ def preflight(config: GptRunConfig, folder: Path | None, ranks: int) -> list[str
             " target; use more text or a smaller --model.context."
         )
     return problems
+
+
+def unavailable(config: GptRunConfig) -> list[str]:
+    """Return a message if transformers, whose model `config` trains, cannot be imported on this machine."""
+    try:
+        if config.model.implementation == "gpt2":
+            import_transformers("gpt2")
+    except UsageError as error:
+        return [str(error)]
+    return []
 
 
 def data_digest(config: GptRunConfig, folder: Path | None) -> dict[str, str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import math
 from typing import TYPE_CHECKING, Literal
 
@@ -24,8 +23,7 @@ class Gpt2(nn.Module):
 
     def __init__(self, config: GptConfig) -> None:
         super().__init__()
-        transformers = import_transformers()
-        modeling = importlib.import_module("transformers.models.gpt2.modeling_gpt2")
+        transformers = import_transformers("gpt2")
         settings = transformers.GPT2Config(
             vocab_size=config.vocabulary,
             n_positions=config.context,
@@ -40,7 +38,7 @@ class Gpt2(nn.Module):
             eos_token_id=None,
             attn_implementation=config.attention,
         )
-        self.gpt2 = modeling.GPT2LMHeadModel(settings)
+        self.gpt2 = transformers.GPT2LMHeadModel(settings)
 
     def forward(self, tokens: Tensor) -> Tensor:
         """(B, L) int64 tokens -> (B, L, vocabulary) logits of the next token."""

@@ -34,13 +34,13 @@ def run(house: Path, *arguments: str) -> tuple[int, str, list[str]]:
     return done.returncode, done.stderr, told.read_text().splitlines() if told.exists() else []
 
 
-def test_the_demo_races_digits_on_one_thread_and_the_small_bert_on_two(house: Path) -> None:
+def test_the_demo_races_digits_and_the_small_bert_on_two_threads(house: Path) -> None:
     code, _, told = run(house, "--runs", "2")
     assert code == 0
     assert told == [
-        "race image_classification baseline_2022 baseline methods --data digits --threads 1 --runs 2",
-        "race language_model baseline methods --data topics_mixed --threads 2"
-        " --evaluation.target=0.065 --evaluation.every=400 --runs 2",
+        "race image_classification baseline_2022 baseline methods --threads 2 --data digits --runs 2",
+        "race language_model baseline methods --threads 2 --data topics_mixed --global-batch 8 --max-samples 6400"
+        " --evaluation.target=0.065 --evaluation.first=1000 --evaluation.every=200 --runs 2",
     ]
 
 
@@ -54,5 +54,5 @@ def test_cifar10_without_its_folder_is_said_and_nothing_runs(house: Path, given:
 def test_cifar10_races_three_configs_on_two_threads_in_the_precision_that_the_cpu_has(house: Path) -> None:
     (house / "batches").mkdir()
     code, _, told = run(house, "--cifar10", "batches", "--runs", "1")
-    three = "race image_classification baseline_2022 baseline methods --data cifar10"
-    assert (code, told) == (0, [f"{three} --data-folder {house}/batches --threads 2 --precision bf16 --runs 1"])
+    three = "race image_classification baseline_2022 baseline methods --threads 2 --data cifar10"
+    assert (code, told) == (0, [f"{three} --data-folder {house}/batches --precision bf16 --runs 1"])

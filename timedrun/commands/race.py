@@ -78,7 +78,7 @@ def race_of_configs(
         if name != "data_folder" or value is not None:
             setattr(arguments, name, value)
 
-    with closing(WarmParent(planned.benchmark)) as parent:
+    with closing(WarmParent(planned.benchmark, [side_file(folder, side) for side in planned.sides])) as parent:
         if planned.ablation and not known and (interrupted := profile_methods(arguments, folder, planned, parent)):
             stdio.message(f"timedrun race: no run was made; start with `timedrun race --resume {folder}`")
             return ExitCode(128 + interrupted)

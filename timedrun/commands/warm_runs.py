@@ -13,8 +13,11 @@ import socket
 import subprocess
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Final
 
+from judging.ground.errors import TimedrunError
+from timedrun.benchmark import find
 from timedrun.distributed import parent_death_signal
 from timedrun.distributed.launch_env import module_command
 
@@ -24,12 +27,15 @@ LONGEST: Final = 2**16
 
 
 class WarmParent:
-    """Process that has the imports of a run of `benchmark`, computes nothing, and forks runs one after another. Each
-    has the command line, environment, streams, process group and exit code of a started one; if this process ends, it
-    is stopped, as is this parent. It is started with the first run, and again if it was lost."""
+    """Process that has the imports of a run of `benchmark` with any of `configs`, computes nothing, and forks runs one
+    after another. Each has the command line, environment, streams, process group and exit code of a started one; if
+    this process ends, it is stopped, as is this parent. It is started with the first run, and again if it was lost.
 
-    def __init__(self, benchmark: str) -> None:
-        self._benchmark = benchmark
+    configs: files of configs.
+    """
+
+    def __init__(self, benchmark: str, configs: Sequence[Path] = ()) -> None:
+        self._names = benchmark, *map(str, configs)
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: socket.socket | None = None
 
@@ -47,7 +53,7 @@ class WarmParent:
         self._connection, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with there:
             self._process = subprocess.Popen(
-                module_command(__name__, self._benchmark),
+                module_command(__name__, *self._names),
                 env=parent_death_signal.environment(),
                 stdin=there.fileno(),
                 stdout=subprocess.DEVNULL,
@@ -112,11 +118,23 @@ def serve(connection: socket.socket) -> list[str] | None:
         connection.send(str(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])).encode())
 
 
+def import_modules(name: str, configs: Sequence[str]) -> None:
+    """Import what every run of the benchmark `name` needs, and the models of `configs`, files of its configs."""
+    for module in MODULES:
+        importlib.import_module(module)
+    from timedrun.config_choice import read_config  # here: `reproduce` imports this module without torch
+
+    with contextlib.suppress(ImportError, TimedrunError):  # a run says what it cannot import, or finds it elsewhere
+        benchmark = find(name)
+        benchmark.module("train")
+        unavailable = benchmark.hook("datasets", "unavailable")
+        for file in configs if unavailable else ():
+            unavailable(read_config(benchmark, Path(file)))
+
+
 def main() -> None:
     parent_death_signal.obey_environment()
-    for name in (*MODULES, f"{sys.argv[1]}.train"):
-        with contextlib.suppress(ImportError):  # a run says what it cannot import, or finds it elsewhere
-            importlib.import_module(name)
+    import_modules(sys.argv[1], sys.argv[2:])
     gc.freeze()  # or a collection in a run would copy every page that it shares with this process
     words = serve(socket.socket(fileno=0))
     if words is not None:

@@ -1,5 +1,6 @@
 """Batches are pure functions of the step, and evaluation predicts every token once."""
 
+import sys
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
@@ -151,6 +152,14 @@ def test_preflight_reports_unusable_data(store: TokenStore, tmp_path: Path, smal
     assert f"--model.vocabulary {size}" in found[0] and "--model.context" in found[1]
     with pytest.raises(DataError, match="does not exist"):
         facts(tmp_path / "none", 16)
+
+
+def test_preflight_names_the_package_of_a_model_that_is_not_installed(
+    monkeypatch: pytest.MonkeyPatch, store: TokenStore, small: Callable[..., GptRunConfig]
+) -> None:
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    assert preflight(small(), store.folder, 1) == []
+    assert "timedrun[language]" in preflight(small({"implementation": "gpt2"}), store.folder, 1)[0]
 
 
 def test_a_tuning_split_is_the_end_of_the_training_tokens(

@@ -11,8 +11,12 @@ import psutil
 import pytest
 
 from judging.ground.errors import ExitCode
+from judging.ground.result_files import write_json
 from timedrun.commands.child_run import run_child
+from timedrun.benchmark import Benchmark, find
+from timedrun.commands import warm_runs
 from timedrun.commands.warm_runs import WarmParent
+from timedrun.config import dump
 
 pytestmark = pytest.mark.processes
 LONG = ("--schedule.epochs", "3000", "--evaluation.first", "3000")
@@ -52,6 +56,21 @@ def test_each_run_has_its_own_exit_code_and_process_group_and_no_more_imports(
     assert run("--no-such-option", "3") == ExitCode.USAGE
     assert run("--results", str(tmp_path / "missed"), "--evaluation.target", "0.9999") == ExitCode.TARGET_NOT_REACHED
     assert parent._process.pid == os.getpgid(server) == server
+
+
+def test_what_the_models_of_all_sides_import_late_is_imported_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    models: list[str] = []
+    monkeypatch.setattr(
+        Benchmark, "hook", lambda benchmark, module, name: lambda config: models.append(config.implementation)
+    )
+    benchmark = find("language_model")
+    sides = [tmp_path / f"{side}.json" for side in ("topics_mixed_baseline", "topics_mixed_methods")]
+    for side in sides:
+        write_json(side, dump(benchmark.config(side.stem)))
+    warm_runs.import_modules("language_model", [*map(str, sides)])
+    assert models == ["transformers", "timedrun"]
 
 
 def test_a_signal_reaches_the_run_which_ends_as_a_started_one(
