@@ -110,7 +110,8 @@ def _clean_version(version: str | None) -> str:
 def _distributions() -> list[str]:
     versions: dict[str, str] = {}
     for distribution in importlib.metadata.distributions():  # in import order: the first of a name is in use
-        name = distribution.metadata["Name"]
+        metadata = distribution.metadata  # is parsed at every access
+        name = metadata["Name"]
         if name and re.fullmatch(r"[A-Za-z0-9._-]+", name):
-            versions.setdefault(name, _clean_version(distribution.version))
+            versions.setdefault(name, _clean_version(metadata["Version"]))
     return [f"{name}=={versions[name]}" for name in sorted(versions, key=str.lower)]

@@ -12,9 +12,9 @@ import pytest
 
 from judging.ground.errors import ExitCode
 from judging.ground.result_files import write_json
-from timedrun.commands.child_run import run_child
 from timedrun.benchmark import Benchmark, find
 from timedrun.commands import warm_runs
+from timedrun.commands.child_run import run_child
 from timedrun.commands.warm_runs import WarmParent
 from timedrun.config import dump
 

@@ -117,8 +117,8 @@ def test_environment_lists_every_distribution_and_gives_nothing_away(monkeypatch
 
 
 def test_a_version_that_is_a_path_is_not_printed(monkeypatch: pytest.MonkeyPatch) -> None:
-    odd = types.SimpleNamespace(metadata={"Name": "local-tool"}, version="file:///home/someone/tool")
-    nameless = types.SimpleNamespace(metadata={"Name": None}, version="1")
+    odd = types.SimpleNamespace(metadata={"Name": "local-tool", "Version": "file:///home/someone/tool"})
+    nameless = types.SimpleNamespace(metadata={"Name": None, "Version": "1"})
     monkeypatch.setattr(importlib.metadata, "distributions", lambda: [odd, nameless])
     assert system.environment().splitlines()[-1] == "local-tool==unknown"
 
