@@ -16,6 +16,7 @@ from timedrun.analysis import own_step
 from timedrun.commands.parser import VERBS, parser
 from timedrun.commands.run import settings_of
 from timedrun.methods import stack
+from timedrun.storage import method_sources
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [
@@ -55,6 +56,7 @@ def test_every_command_line_in_a_block_is_accepted(page: str, tmp_path: Path, mo
     if page == "docs/own_method.md":  # whose first command writes the method of the others
         monkeypatch.chdir(tmp_path)
         monkeypatch.setattr(sys, "path", [*sys.path])
+        monkeypatch.setattr(method_sources, "_named", {})
         assert cli.main(["new", "method", "my_method"]) == 0
     lines = re.findall(r"^ {4,}(?:\$ )?timedrun ([^>\n]*)", page_text(page), flags=re.MULTILINE)
     whole = [re.sub(r"(?<=\S)\.\.\.", "", line.replace(" ... ", " image_classification methods ")) for line in lines]
