@@ -109,13 +109,14 @@ def _noted_signals() -> Iterator[list[int]]:
 
 def _outcome(paths: ResultPaths, code: int | None, interrupted: bool) -> tuple[Status, str]:
     """Return the status of a run and its reason from its exit code, None if unknown, or else from its log: a failure
-    of the process after the end of the run does not undo it."""
+    of the process after the end of the run does not undo it. Paths in the reason, which race.json holds, are relative
+    to the race's folder."""
     logged = verdict_of(paths) if paths.log.is_file() else None
     if code in FINE or (logged and logged.code in FINE):
         return "finished", ""
     how = "its process was killed" if code is None else f"exit code {code}"
     words = f"; {logged.words}" if logged else f"; it wrote no log, see {paths.folder}"
-    return "interrupted" if interrupted else "failed", how + words
+    return "interrupted" if interrupted else "failed", (how + words).replace(f"{paths.folder.parent}/", "")
 
 
 def _left(race: Race) -> str:
