@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from judging.ground.errors import ExitCode, TimedrunError
+from judging.ground.errors import ExitCode
 from timedrun.benchmark import find
 from timedrun.distributed import parent_death_signal
 from timedrun.distributed.launch_env import module_command
@@ -125,7 +125,7 @@ def import_modules(name: str, configs: Sequence[str]) -> None:
         importlib.import_module(module)
     from timedrun.config_choice import read_config  # here: `reproduce` imports this module without torch
 
-    with contextlib.suppress(ImportError, TimedrunError):  # a run says what it cannot import, or finds it elsewhere
+    with contextlib.suppress(Exception):  # a run says what it cannot import, or finds it elsewhere
         benchmark = find(name)
         benchmark.module("train")
         if unavailable := benchmark.hook("datasets", "unavailable"):

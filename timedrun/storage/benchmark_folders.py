@@ -50,7 +50,7 @@ def spec_texts(name: str, folder: Path) -> dict[str, str]:
     Raises OSError, ValueError or SyntaxError if `__init__.py` is missing, is not Python, or calls no BenchmarkSpec for
     SPEC."""
     _, spec, _ = parts_of(name)
-    for node in ast.parse((folder / "__init__.py").read_text(encoding="utf-8")).body:
+    for node in ast.parse((folder / "__init__.py").read_text(encoding="utf-8"), str(folder / "__init__.py")).body:
         targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
         value = getattr(node, "value", None)
         if isinstance(value, ast.Call) and spec in [getattr(target, "id", "") for target in targets]:
@@ -64,7 +64,8 @@ def config_docstrings(name: str, folder: Path) -> dict[str, str]:
     """Return the docstring of every config of benchmark `name` in `folder` by its name `<data>_<name>`, in file order,
     from the source. Raises OSError, ValueError or SyntaxError if `configs.py` is missing or is not Python."""
     _, _, module = parts_of(name)
-    tree = ast.parse((folder / f"{module}.py").read_text(encoding="utf-8"))
+    file = folder / f"{module}.py"
+    tree = ast.parse(file.read_text(encoding="utf-8"), str(file))
     return {
         node.name: ast.get_docstring(node) or ""
         for node in tree.body

@@ -65,6 +65,17 @@ def test_settings_and_ranks_that_a_loop_does_not_implement_are_refused(here: Pat
     assert not (here / "runs").exists()
 
 
+@pytest.mark.parametrize("module", ["configs", "datasets", "train"])
+def test_a_race_names_the_line_of_a_module_that_is_not_python(
+    module: str, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = here / NAME / f"{module}.py"
+    file.write_text("x = = 1\n" + file.read_text())
+    assert main(["race", NAME, "baseline", "methods", "--threads", "1"]) == ExitCode.ERROR
+    assert f"{module}.py, line 1: invalid syntax: x = = 1" in capsys.readouterr().err.splitlines()[-1]
+    assert not (here / "runs").exists()
+
+
 @pytest.mark.parametrize("name", ["bert", "json", "a-b", "class", "_x", "é", "../x", NAME, "gpt", "fineweb"])
 def test_a_name_that_cannot_be_is_refused(name: str, here: Path) -> None:
     before = sorted(here.rglob("*"))
