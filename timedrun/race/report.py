@@ -321,22 +321,26 @@ class Report:
         return caption, Table(header, cells)
 
     def row(self, name: str, side: str, comparison: Comparison | None) -> list[str]:
-        runs = self.sets[side]
-        times = [time for run in runs if (time := seconds(run)) is not None]
-        middle, spread = "-", "-"
+        def times_of(side: str) -> list[float]:
+            return [time for run in self.sets[side] if (time := seconds(run)) is not None]
+
+        times, middle, spread = times_of(side), "-", "-"
         if times:
             middle, low, high = (f"{text} s" for text in Interval(median(times), min(times), max(times)).digits(3))
             spread = f"{low} - {high}"
         failed = len(self.race.of_side(side, "failed"))
         ratio = self.ratios.get(comparison) if comparison else None
+        by_medians = "-"
+        if comparison and ratio:  # of the medians in the table: `ratio`'s are of pairs, of which some may lack a run
+            by_medians = f"{median(times_of(comparison.slow)) / median(times_of(comparison.fast)):.2f}x"
         return [
             name,
             ratio.text() if ratio else "-",
             ratio.verdict if ratio else "not comparable" if comparison else "-",
-            f"{len(times)} of {len(runs) + failed}" + (f", {failed} failed" if failed else ""),
+            f"{len(times)} of {len(self.sets[side]) + failed}" + (f", {failed} failed" if failed else ""),
             middle,
             spread,
-            f"{ratio.ratio_of_medians:.2f}x" if ratio else "-",
+            by_medians,
             *[", ".join(self.per_sample(comparison)) if comparison else "-"] * bool(self.predicted),
         ]
 

@@ -56,6 +56,7 @@ def test_too_few_pairs_have_no_interval_and_a_failed_run_no_partner(race: Race, 
     report, text = made(race, tmp_path)
     assert "too few pairs (2 < 3)" in text and "[1" not in text
     assert "2 of 3, 1 failed" in text and "failed      config b, run 0: exit code 1" in text
+    assert "40.0 s - 44.0 s       1.98x" in text  # 41.0 / 20.75, the medians in the table, and not those of the pairs
     assert report.failed
 
 
