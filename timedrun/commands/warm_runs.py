@@ -28,7 +28,7 @@ LONGEST: Final = 2**16
 
 
 class WarmParent:
-    """Process that has the imports of a run of `benchmark` with any config of the files `configs`, computes nothing, and
+    """Process that has the imports of a run of `benchmark` by any of the files `configs`, computes nothing, and
     forks runs one after another. Each has the command line, environment, streams, process group and exit code of a
     started one; if this process ends, it is stopped, as is this parent. It is started with the first run, and again if
     it was lost."""
