@@ -27,7 +27,8 @@ from mlevents.rounds import BENCHMARK_DATASET, RULESETS, BenchmarkRules, own_rul
 _NEWEST: Final = {name: rules for ruleset in RULESETS.values() for name, rules in ruleset.benchmarks.items()}
 MOST_EVENTS: Final = 250_000  # each takes about a kilobyte of memory; published logs have up to 13,212
 _BLOCK: Final = 1 << 20  # bytes
-ARCHIVES: Final = (b"\x1f\x8b", b"PK\x03\x04", b"BZh", b"\xfd7zXZ\x00")  # first bytes of gzip, zip, bzip2 and xz
+ARCHIVES: Final = (b"\x1f\x8b", b"PK\x03\x04", b"BZh", b"\xfd7zXZ\x00", b"\x28\xb5\x2f\xfd")
+"""First bytes of gzip, zip, bzip2, xz and zstd."""
 
 
 @dataclass(frozen=True)
@@ -264,6 +265,10 @@ def read(path: Path) -> RunRecord:
     with open(path, "rb") as file:
         while lines := file.readlines(_BLOCK):  # a block at a time: the log around the records may be large
             block = b"".join(lines)
+            if not head and (block.startswith(ARCHIVES) or block[257:262] == b"ustar"):  # a stored log is readable
+                file.seek(0)
+                whole = hashlib.file_digest(file, "sha256").hexdigest()
+                return _nothing_read(path, "the file is an archive: unpack it first", whole)
             head = head or block
             digest.update(block)
             for number, raw in enumerate(lines, start=before + 1):
@@ -295,7 +300,7 @@ def _obstacle(path: Path) -> str | None:
 def _kind(data: bytes) -> str:
     if any(MARK.encode(encoding) in data for encoding in ("utf-16-le", "utf-16-be")):
         return "; the file is UTF-16: save it as UTF-8"
-    return "; the file is an archive: unpack it first" if data.startswith(ARCHIVES) else ""
+    return ""
 
 
 def _nothing_read(path: Path, why: str, sha256: str, problems: Sequence[Finding] = ()) -> RunRecord:
@@ -307,7 +312,8 @@ def result_files(path: Path) -> list[Path]:
     """Return the result files at `path`: the file itself, or everything below a folder that is named result_*.txt.
 
     Files that hold no log are included, so that a run whose log was lost is counted. Sorted naturally (result_2 before
-    result_10); symbolic links to folders are not entered.
+    result_10), those of a race's package last; not entered are symbolic links to folders, hidden folders, and what lies
+    below <ORG>/results/<system>/<benchmark>, where MLCommons' tools read no log.
 
     Raises:
         FileNotFoundError: `path` does not exist.
@@ -320,7 +326,11 @@ def result_files(path: Path) -> list[Path]:
     files = []
     for folder, folders, names in os.walk(path, onerror=_refuse):
         files += [Path(folder, name) for name in (*folders, *names) if re.fullmatch(r"result_.*\.txt", name)]
-    return sorted(files, key=lambda file: [natural(part) for part in file.relative_to(path).parts])
+        results = Path(folder).absolute().parent.parent
+        packaged = results.name == "results" and (results.parent / "systems").is_dir()
+        folders[:] = [] if packaged else [name for name in folders if not name.startswith(".")]
+    parts = {file: file.relative_to(path).parts for file in files}
+    return sorted(files, key=lambda file: (parts[file][0] == "package", [natural(part) for part in parts[file]]))
 
 
 def _refuse(error: OSError) -> None:

@@ -43,11 +43,11 @@ def failure(summary: RunSummary, ruleset: str | None = None) -> str | None:
     if wanted is None:
         return "logs no quality_target, which a run on other data than the benchmark's must log"
     if not rules.reached(quality, wanted):
-        return f"ended at {quality:g}, but its target is {wanted:g}"
+        return f"ended at {quality:.10g}, but its target is {wanted:.10g}"
     if summary.is_demonstration:
         return None
     if not rules.reached(quality):
-        return f"ended at {quality:g}, but its benchmark's target is {rules.target:g}"
+        return f"ended at {quality:.10g}, but its benchmark's target is {rules.target:g}"
     if rules.parts and not rules.reached(summary.final_parts):
         ends = ", ".join(f"{name} {summary.final_parts.get(name, 'nothing')}" for name in rules.parts)
         return f"ended at {ends}, but its benchmark's target is " + ", ".join(

@@ -5,6 +5,8 @@ import hashlib
 import json
 import os
 import re
+import tarfile
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -220,6 +222,28 @@ def test_result_files_are_found_in_counting_order(tmp_path):
     assert result_files(tmp_path / "result_4.txt") == [tmp_path / "result_4.txt"]
     with pytest.raises(FileNotFoundError, match="does not exist"):
         result_files(tmp_path / "absent")
+
+
+def test_only_the_logs_of_a_benchmarks_folder_and_no_hidden_ones_are_results_and_a_races_package_comes_last(tmp_path):
+    packaged = tmp_path / "package/org/results/system/resnet"
+    for folder in (packaged, packaged / "old", packaged / ".ipynb_checkpoints", tmp_path / "side", tmp_path / ".trash"):
+        folder.mkdir(parents=True)
+        (folder / "result_0.txt").write_text(GOOD)
+    (tmp_path / "package/org/systems").mkdir()
+    assert result_files(tmp_path) == [tmp_path / "side/result_0.txt", packaged / "result_0.txt"]
+    assert result_files(packaged) == [packaged / "result_0.txt"]
+
+
+def test_logs_that_lie_in_an_archive_as_they_are_make_no_log(tmp_path):
+    (tmp_path / "log.txt").write_text(GOOD)
+    with tarfile.open(tmp_path / "tar", "w") as tar, zipfile.ZipFile(tmp_path / "zip", "w") as stored:
+        tar.add(tmp_path / "log.txt", "log.txt")
+        stored.write(tmp_path / "log.txt")
+    (tmp_path / "zst").write_bytes(b"\x28\xb5\x2f\xfd" + GOOD.encode())
+    for name in ("tar", "zip", "zst"):
+        record = read(tmp_path / name)
+        assert not record.events and "an archive: unpack it first" in record.problems[0].message
+        assert record.sha256 == hashlib.sha256((tmp_path / name).read_bytes()).hexdigest()
 
 
 def test_reading_takes_a_log_block_by_block_and_only_so_many_records(tmp_path, monkeypatch):

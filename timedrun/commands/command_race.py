@@ -15,6 +15,7 @@ from judging.ground import ledger, stdio
 from judging.ground.errors import ExitCode, UsageError, nearest
 from judging.ground.race_labels import letters
 from judging.ground.result_files import make_new_folder, read_json, write_json
+from mlevents import keys, record
 from mlevents.terminal_escape import printable, shortened
 from timedrun.commands.conduct import conduct, verdict_options
 from timedrun.commands.options import above_zero, add_rounds, add_search, add_verdict, at_least
@@ -22,6 +23,7 @@ from timedrun.race import race_file
 from timedrun.race.checkouts import WORKTREE, Revision, checked_out, differences, revisions
 from timedrun.race.command_run import CommandRun
 from timedrun.race.command_side import CommandSide
+from timedrun.race.command_source import source_of
 from timedrun.race.command_tuning import KEPT, SPLIT, first_trials, report_of
 from timedrun.race.race_file import (
     BUDGET,
@@ -37,6 +39,7 @@ from timedrun.race.race_file import (
 )
 from timedrun.race.schedule import FINE, schedule
 from timedrun.run.verdict import verdict_of
+from timedrun.storage.source_copies import digest
 
 SETTINGS: Final = (*KEPT, "minutes")
 """Options that are settings of every side."""
@@ -151,11 +154,28 @@ def command_race(arguments: Namespace) -> ExitCode:
             stdio.message(printable(f"{label}: {verdict.words}"))
             return (verdict.code if code in FINE else code), interrupted
 
+        if arguments.resume:
+            require_same_source(folder, planned, places)
         code = conduct(arguments, folder, planned, start, report_of(folder, planned) if planned.tuning else None)
     if verb == "run" and code in (ExitCode.OK, ExitCode.ERROR):
         ends = {verdict_of(paths_of(folder, turn)).code for turn in planned.turns}
         return ExitCode.TARGET_NOT_REACHED if ends <= {*FINE} and ExitCode.TARGET_NOT_REACHED in ends else code
     return code
+
+
+def require_same_source(folder: Path, planned: Race, places: Mapping[str, Path]) -> None:
+    """Raise UsageError if a side's command has another source here, or in its place, than its finished runs had."""
+    for turn in planned.turns:
+        paths = paths_of(folder, turn)
+        if turn.status != "finished" or not paths.log.is_file():
+            continue
+        found = source_of(side_of(folder, turn.side).command, places.get(turn.side, Path.cwd()))
+        if digest(found) != record.read(paths.log).value(keys.SOURCE_SHA256):
+            raise UsageError(
+                f"{planned.sides[turn.side]}: its command has another source here than in its run {turn.number}, so the"
+                " runs would not be of one program; nothing was run. Resume the race in the folder where it began, with"
+                f" the source of which {paths.side} has copies, or make a new race."
+            )
 
 
 def side_of(folder: Path, name: str) -> CommandSide:

@@ -34,6 +34,8 @@ def compare(arguments: argparse.Namespace) -> ExitCode:
         raise UsageError(f"compare takes two sets, or a race and two of its sides, not {len(arguments.sets)} paths.")
     *race, first, second = arguments.sets
     sets = [only_set(side_at(Path(race[0]), name) if race else Path(name)) for name in (first, second)]
+    if len({runs[0].path.parent.resolve() for runs in sets}) == 1:
+        raise UsageError(f"{first} and {second} are the same set, {sets[0][0].path.parent}; nothing was compared.")
     paired = arguments.paired
     notes: tuple[str, ...] = ()
     if paired is None and (paired := raced_together(*(runs[0].path.parent for runs in sets))):

@@ -1,6 +1,7 @@
 """Conduct of a race or a sweep, whatever its sides are: runs in turn, then table, checks, package and figure."""
 
 import argparse
+import shlex
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -33,7 +34,7 @@ def conduct(
                 option = f"--{name.replace('_', '-')}"
                 raise UsageError(f"--resume and --report take the plan from race.json; leave out {option}.")
     methods = "".join(f" +{reference}" for reference in named_by_user())
-    again = f"timedrun {arguments.verb} {planned.benchmark}{methods} --resume {folder}"
+    again = f"timedrun {arguments.verb} {planned.benchmark}{methods} --resume {shlex.quote(str(folder))}"
     with race_file.locked(folder):
         missing = missing_parts(planned)
         settle(planned, folder)
@@ -72,7 +73,7 @@ def conduct(
         stdio.show("\n".join(stdio.fitted(line, 12) for line in report.details(Path.cwd())))
     if interrupted or any(turn.status in ("planned", "interrupted") for turn in planned.turns):
         stdio.message(f"timedrun {arguments.verb}: some runs are missing; continue with `{again}`")
-    elif not arguments.json:
+    elif not arguments.json and any(turn.status == "finished" for turn in planned.turns):
         stdio.next_command(*(report_on.next_words if report_on else ("report", folder)))
     if interrupted:
         return ExitCode(128 + interrupted)

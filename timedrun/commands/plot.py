@@ -5,6 +5,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+from judging.ground import stdio
 from judging.ground.errors import ExitCode, UsageError
 from judging.ground.race_labels import label_of
 from judging.pages import plot as plots
@@ -28,8 +29,11 @@ def labelled_sets(paths: Sequence[str]) -> dict[str, list[RunSummary]]:
     seen: set[frozenset[str]] = set()
     for name in paths:
         for (_, system, benchmark), records in sets_at(Path(name)):
-            if invalid := [str(record.path) for record in records if not record.events]:
+            invalid = [str(record.path) for record in records if not record.events]
+            if len(invalid) == len(records):
                 raise plots.PlotError(f"{', '.join(invalid)}: not an MLPerf log; nothing was written.")
+            if invalid:
+                stdio.message(f"left out of the figures, as no MLPerf logs: {', '.join(invalid)}")
             content = frozenset(record.sha256 for record in records)
             if content not in seen:
                 seen.add(content)

@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -80,7 +81,9 @@ def race_of_configs(
 
     with closing(WarmParent(planned.benchmark, [side_file(folder, side) for side in planned.sides])) as parent:
         if planned.ablation and not known and (interrupted := profile_methods(arguments, folder, planned, parent)):
-            stdio.message(f"timedrun race: no run was made; start with `timedrun race --resume {folder}`")
+            stdio.message(
+                f"timedrun race: no run was made; start with `timedrun race --resume {shlex.quote(str(folder))}`"
+            )
             return ExitCode(128 + interrupted)
 
         def start(turn: Turn, label: str) -> tuple[int, int]:

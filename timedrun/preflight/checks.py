@@ -51,7 +51,8 @@ def check(benchmark: Benchmark, config: RunConfig, options: LaunchOptions, place
 
     place: the launch environment of the first rank on this machine.
     """
-    benchmark.module("train")  # whose faults would end each run
+    if benchmark.hook("train", "train") is None:
+        raise PreflightError([f"{benchmark.name}.train has no train(config, run); add it."])
     bytes_of_checkpoints, idle = 0, list[str]()
     try:
         bytes_of_checkpoints = checkpoint_bytes(benchmark, config, options, place)

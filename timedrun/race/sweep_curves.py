@@ -27,6 +27,7 @@ def curves_at(paths: Iterable[Path]) -> list[Curve]:
     """
     budgets_of: Budgets = {}
     races: list[Race] = []
+    seen: set[frozenset[str]] = set()
     for path in paths:
         race = load(path) if (path / RACE_FILE).is_file() else None
         if race is not None and race.budgets:
@@ -34,6 +35,10 @@ def curves_at(paths: Iterable[Path]) -> list[Curve]:
             races.append(race)
             continue
         for (_, system, _), runs in sets_at(path):
+            content = frozenset(run.sha256 for run in runs)
+            if content in seen:  # a race's package
+                continue
+            seen.add(content)
             folder = runs[0].path.parent
             label = label_of(folder) or runs[0].config_name or system
             _add(budgets_of, label, 1.0, runs)

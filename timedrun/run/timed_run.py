@@ -157,6 +157,8 @@ class TimedRun:
         Tracked modules are in evaluation mode and gradients are off for the batches of `evaluate`, which come first;
         the modules are left in training mode. The state of a resumed run is then loaded from its checkpoint.
         """
+        if not self.train_state.parts:
+            raise RuntimeError("warm_up would train what it cannot restore: call run.track(model=..., ...) before it")
         self.progress.stage("warm-up on synthetic batches")
         before = self.train_state.state()
         modules = [part for part in self.train_state.parts.values() if isinstance(part, nn.Module)]

@@ -103,6 +103,8 @@ def run_energy(result: Path, *, started_ms: float, minutes: float) -> RunEnergy:
         joules += _node(file, time_ms, started_ms, notes)
     for file in switches:
         joules += _switch(file, time_ms)
+    if not math.isfinite(joules):
+        raise PowerError(f"the readings of power/{folder.name} have no finite sum")
     return RunEnergy(joules=joules, nodes=len(nodes), switches=len(switches), notes=tuple(notes))
 
 
@@ -150,9 +152,12 @@ def _switch(file: Path, time_ms: float) -> float:
 
 def _events(file: Path) -> tuple[Event, ...]:
     try:
-        return read(file).events
+        record = read(file)
     except OSError as error:
         raise PowerError(f"power/{file.parent.name}/{file.name} cannot be read: {error.strerror}") from None
+    if not record.events:
+        raise PowerError(f"power/{file.parent.name}/{file.name}: {record.problems[-1].message.partition(';')[0]}")
+    return record.events
 
 
 def _value(event: Event, name: str) -> float:

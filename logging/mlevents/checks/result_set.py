@@ -48,9 +48,10 @@ def dropped_runs(summaries: Sequence[RunSummary], rules: Ruleset) -> dict[RunSum
     benchmark = next(filter(None, (benchmarks.get(run.benchmark or "") for run in summaries)), None)
     if benchmark is None or any(run.is_demonstration for run in summaries):
         return {}
-    logs = (run for run in summaries if run.events)  # a file that holds no log is no run
+    logs = [run for run in summaries if run.events]  # a file that holds no log is no run
     failed = {run: why for run in logs if (why := failure(run, rules.name)) is not None}
-    return failed if len(failed) <= benchmark.dropped else {}
+    scored = len(logs) > 2 * benchmark.dropped  # as many of the fastest are dropped, too
+    return failed if scored and len(failed) <= benchmark.dropped else {}
 
 
 def _dropped(run: RunSummary, why: str) -> Finding:

@@ -117,6 +117,7 @@ def test_the_command_compares_and_refuses(two, told, printed, refused):
     assert "They differ in hardware" in printed("compare", *two, "--allow", "hardware")
     refused("compare", *two, "--allow", "benchmark")
     assert "holds 2 sets; pass one" in refused("compare", two[0].parent, two[1])
+    assert "are the same set" in refused("compare", two[0], two[0] / ".")
     (two[0] / "empty").mkdir()
     refused("compare", two[0] / "empty", two[1])
 

@@ -128,6 +128,8 @@ def test_all_sets_below_a_folder_are_plotted_once_into_it(tmp_path, write_run, f
     for system in ("slow", "fast"):
         write_run(tmp_path / system, 0, platform=system, config_name=system)
     shutil.copytree(tmp_path / "slow", tmp_path / "zz_copy")
+    (tmp_path / "slow/result_1.txt").touch()  # of a failed run
+    (tmp_path / "zz_copy/result_1.txt").touch()
     printed("plot", tmp_path)
     assert (tmp_path / "quality_over_time.png").is_file()
     assert [text.get_text().split(":")[0] for text in figures[0].legends[0].get_texts()][:2] == ["fast", "slow"]

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from datetime import date
 from pathlib import Path
 
@@ -109,7 +110,8 @@ def test_a_list_of_ones_own_takes_the_place_of_timedruns(tmp_path, make_set, tol
     for words in ((), ("--price", "list")):
         (scored,) = told("score", own, "--prices", file, *words)
         assert scored["cost"]["usd"] == pytest.approx(0.25, rel=1e-3) and scored["cost"]["date"] == "2026-11-01"
-    assert [found["usd"] for found in told("compare", own, own, "--prices", file)["costs"]] == pytest.approx(
+    again = shutil.copytree(own, tmp_path / "again")
+    assert [found["usd"] for found in told("compare", own, again, "--prices", file)["costs"]] == pytest.approx(
         [0.25] * 2, rel=1e-2
     )
     assert "our server" in printed("tradeoff", own, "--prices", file)

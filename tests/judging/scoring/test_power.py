@@ -69,12 +69,19 @@ def test_a_reading_is_the_power_since_the_one_before_it(tmp_path):
         ([("power_reading", START, 1.0)], "no power_measurement_start"),
         ([("power_measurement_start", START, None)], "an empty measurement"),
         ([("power_measurement_start", START, None), ("power_reading", START + 9, "warm")], "line 2.*is not a number"),
+        ([], "no readable :::MLLOG record"),
     ],
 )
 def test_a_file_without_a_measurement_is_named(tmp_path, events, why):
     write_power(tmp_path / "power" / "result_0" / "node_0.txt", events)
     with pytest.raises(PowerError, match=f"result_0/node_0.txt.*{why}"):
         run_energy(tmp_path / "result_0.txt", started_ms=START, minutes=1.0)
+
+
+def test_readings_without_a_finite_sum_are_no_energy(tmp_path):
+    write_power(tmp_path / "power" / "result_0" / "node_0.txt", steady(1.7e308, 120))
+    with pytest.raises(PowerError, match="power/result_0 have no finite sum"):
+        run_energy(tmp_path / "result_0.txt", started_ms=START, minutes=2.0)
 
 
 def test_missing_and_misnumbered_files_are_named(tmp_path):

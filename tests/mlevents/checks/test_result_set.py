@@ -174,21 +174,24 @@ def test_what_says_nothing_else_does_not_differ_from_its_set(make_set, change):
 
 
 def test_one_run_that_missed_the_target_may_be_dropped_with_its_settings_and_two_may_not(make_set):
-    def missed(*numbers):
+    def missed(*numbers, quality=0.7, count=5):
         def change(runs):
-            put(runs[2], "global_batch_size", 128)
+            put(runs[numbers[0]], "global_batch_size", 128)
             for record in (record for number in numbers for record in runs[number]):
                 if record["key"] == "eval_accuracy":
-                    record["value"] = 0.7
+                    record["value"] = quality
 
-        return found(make_set(change=change))
+        return found(make_set(count, change=change))
 
     (finding,) = missed(2)
     assert (finding.level, finding.rule) == ("warning", "run-dropped")
     assert finding.message == (
         "result_2.txt ended at 0.7, but its target is 0.759; a score may drop it as the slowest run"
     )
-    assert [finding.rule for finding in missed(1, 2)] == ["one-configuration"]
+    assert [finding.rule for finding in missed(2, 1)] == ["one-configuration"]
+    assert "result_2.txt ended at 0.7589999, but its target is 0.759;" in missed(2, quality=0.7589999)[0].message
+    # A score drops the fastest run, too, and has none left.
+    assert "run-dropped" not in [finding.rule for count in (1, 2) for finding in missed(0, count=count)]
 
 
 def test_a_cold_first_epoch_is_told_by_its_share_of_which_evaluation_is_no_part(make_set):

@@ -127,12 +127,20 @@ def test_a_race_ends_when_it_is_decided(train: str, capsys: pytest.CaptureFixtur
 
 
 @pytest.mark.processes
-def test_a_race_that_sigterm_ends_keeps_what_has_finished_and_goes_on(train: str) -> None:
+def test_a_race_that_sigterm_ends_keeps_what_has_finished_and_goes_on_with_the_same_source(
+    train: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("train.py").write_text(SCRIPT)
+    train = f"{sys.executable} train.py"
     kill = f"test -e once || {{ touch once; kill -TERM $PPID; sleep 60; }}; {train} 1"
     assert main(["race", "command", f"{train} 1", kill, *READ, "--runs", "2", "--results", "race"]) == 143
     report = json.loads(Path("race/race.json").read_text())
     assert [turn["status"] for turn in report["race"]["turns"]] == ["finished", "interrupted", "planned", "planned"]
     assert len(report["runs_seconds"][report["race"]["sides"]["a"]]) == 1
+    Path("train.py").write_text(SCRIPT + "# another program\n")
+    assert main(["race", "command", "--resume", "race"]) == 2
+    assert "another source here than in its run 0, so the runs would not be of one program" in capsys.readouterr().err
+    Path("train.py").write_text(SCRIPT)
     assert main(["race", "command", "--resume", "race"]) == 0
     report = json.loads(Path("race/race.json").read_text())
     assert [len(times) for times in report["runs_seconds"].values()] == [2, 2]
@@ -146,10 +154,10 @@ def test_sigterm_between_two_runs_ends_with_the_report_of_what_has_finished(
             os.kill(os.getpid(), signal.SIGTERM)
 
     monkeypatch.setattr(conduct, "end_if_decided", end)
-    assert main(["race", "command", f"{train} 1", f"{train} 1", *READ, "--runs", "2", "--results", "race"]) == 143
+    assert main(["race", "command", f"{train} 1", f"{train} 1", *READ, "--runs", "2", "--results", "a race"]) == 143
     printed = capsys.readouterr()
-    assert "1 of 1" in printed.out and "continue with `timedrun race command --resume race`" in printed.err
-    report = json.loads(Path("race/race.json").read_text())
+    assert "1 of 1" in printed.out and "continue with `timedrun race command --resume 'a race'`" in printed.err
+    report = json.loads(Path("a race/race.json").read_text())
     assert [turn["status"] for turn in report["race"]["turns"]] == ["finished", "planned", "planned", "planned"]
 
 
@@ -230,7 +238,12 @@ def packaged(raced: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
     return Path("race/package/unaffiliated")
 
 
-def test_commands_are_packaged_with_their_source_checked_scored_and_recomputed(packaged: Path) -> None:
+def test_commands_are_packaged_with_their_source_checked_scored_and_recomputed(
+    packaged: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    capsys.readouterr()
+    assert main(["tradeoff", "race", "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)["curves"]) == 2  # the package has copies of the runs
     assert json.loads(Path("race/race.json").read_text())["package"]["strict"] == "pass"
     systems = packaged / "benchmarks/command/implementations"
     (a, b) = sorted(path for path in systems.iterdir() if path.name != "timedrun")

@@ -76,6 +76,22 @@ def test_a_race_names_the_line_of_a_module_that_is_not_python(
     assert not (here / "runs").exists()
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        ("def train(", "def trian(", f"{NAME}.train has no train(config, run); add it."),
+        ("    run.track(", "    dict(", "call run.track(model=..., ...) before it"),
+    ],
+)
+def test_a_loop_without_its_function_or_what_its_warm_up_restores_is_refused(
+    old: str, new: str, reason: str, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = here / NAME / "train.py"
+    file.write_text(file.read_text().replace(old, new))
+    assert main(["run", NAME, "baseline", "--threads", "1"]) == ExitCode.ERROR
+    assert reason in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("name", ["bert", "json", "a-b", "class", "_x", "é", "../x", NAME, "gpt", "fineweb"])
 def test_a_name_that_cannot_be_is_refused(name: str, here: Path) -> None:
     before = sorted(here.rglob("*"))
