@@ -29,8 +29,10 @@ def conduct(
     """Run what is planned in `folder`, each run by `start`, and report on it. On a signal the current run ends, and the
     report is made of the runs that finished. A tuning plans its next run by the search of its report, `report_on`."""
     if arguments.resume or arguments.report:
-        for name in ("keep_if", "control", "until_decided"):  # a sweep has none of them
-            if getattr(arguments, name, None) not in (None, 0, False):
+        usual = {"runs": (getattr(arguments, "default_runs", None), planned.runs), "first_seed": (None, 1)}
+        of_the_plan = ("unpaired_seeds", "keep_if", "control", "until_decided", "quality", "target")
+        for name in (*usual, *of_the_plan):  # not every verb has each
+            if getattr(arguments, name, None) not in usual.get(name, (None, 0, False)):
                 option = f"--{name.replace('_', '-')}"
                 raise UsageError(f"--resume and --report take the plan from race.json; leave out {option}.")
     methods = "".join(f" +{reference}" for reference in named_by_user())

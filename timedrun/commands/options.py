@@ -223,6 +223,7 @@ def add_search(parser: ArgumentParser) -> None:
 
 def add_rounds(parser: ArgumentParser, runs: int) -> None:
     parser.add_argument("--runs", type=positive, default=runs, help=f"runs of each config (default {runs})")
+    parser.set_defaults(default_runs=runs)
     parser.add_argument("--first-seed", type=int, default=1, help="seed of the first runs (default 1)")
     unpaired = "give every run a seed of its own (default: run N of every config has the same one)"
     parser.add_argument("--unpaired-seeds", action="store_true", help=unpaired)

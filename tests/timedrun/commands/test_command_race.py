@@ -137,6 +137,8 @@ def test_a_race_that_sigterm_ends_keeps_what_has_finished_and_goes_on_with_the_s
     report = json.loads(Path("race/race.json").read_text())
     assert [turn["status"] for turn in report["race"]["turns"]] == ["finished", "interrupted", "planned", "planned"]
     assert len(report["runs_seconds"][report["race"]["sides"]["a"]]) == 1
+    assert main(["race", "command", "--resume", "race", "--runs", "3"]) == 2
+    assert "take the plan from race.json; leave out --runs." in capsys.readouterr().err
     Path("train.py").write_text(SCRIPT + "# another program\n")
     assert main(["race", "command", "--resume", "race"]) == 2
     assert "another source here than in its run 0, so the runs would not be of one program" in capsys.readouterr().err
