@@ -27,8 +27,7 @@ from mlevents.rounds import BENCHMARK_DATASET, RULESETS, BenchmarkRules, own_rul
 _NEWEST: Final = {name: rules for ruleset in RULESETS.values() for name, rules in ruleset.benchmarks.items()}
 MOST_EVENTS: Final = 250_000  # each takes about a kilobyte of memory; published logs have up to 13,212
 _BLOCK: Final = 1 << 20  # bytes
-ARCHIVES: Final = (b"\x1f\x8b", b"PK\x03\x04", b"BZh", b"\xfd7zXZ\x00", b"\x28\xb5\x2f\xfd")
-"""First bytes of gzip, zip, bzip2, xz and zstd."""
+ARCHIVES: Final = (b"\x1f\x8b", b"PK\x03\x04", b"BZh", b"\xfd7zXZ\x00", b"\x28\xb5\x2f\xfd")  # gzip zip bzip2 xz zstd
 
 
 @dataclass(frozen=True)
@@ -265,10 +264,6 @@ def read(path: Path) -> RunRecord:
     with open(path, "rb") as file:
         while lines := file.readlines(_BLOCK):  # a block at a time: the log around the records may be large
             block = b"".join(lines)
-            if not head and (block.startswith(ARCHIVES) or block[257:262] == b"ustar"):  # a stored log is readable
-                file.seek(0)
-                whole = hashlib.file_digest(file, "sha256").hexdigest()
-                return _nothing_read(path, "the file is an archive: unpack it first", whole)
             head = head or block
             digest.update(block)
             for number, raw in enumerate(lines, start=before + 1):
@@ -278,12 +273,17 @@ def read(path: Path) -> RunRecord:
                 elif MARK_BYTES in raw:
                     events.extend(reader.events(number, raw.removesuffix(b"\n")))
             before += len(lines)
-            if len(events) + len(reader.problems) > MOST_EVENTS:
+            why = ""
+            if head.startswith(ARCHIVES) or head[257:262] == b"ustar":  # in which a stored log could be read
+                why = "the file is an archive: unpack it first"
+            elif len(events) + len(reader.problems) > MOST_EVENTS:
                 why = f"more than {MOST_EVENTS:,} records, the limit; log once per block, not once per step"
+            if why:
                 file.seek(0)
                 return _nothing_read(path, why, hashlib.file_digest(file, "sha256").hexdigest())
     if not events:
-        return _nothing_read(path, f"no readable {MARK} record{_kind(head)}", digest.hexdigest(), reader.problems_once)
+        hint = "; the file is UTF-16: save it as UTF-8" * any(MARK.encode(f"utf-16-{e}") in head for e in ("le", "be"))
+        return _nothing_read(path, f"no readable {MARK} record{hint}", digest.hexdigest(), reader.problems_once)
     return RunRecord(path, tuple(events), tuple(reader.problems_once), digest.hexdigest())
 
 
@@ -297,12 +297,6 @@ def _obstacle(path: Path) -> str | None:
     return None if os.access(path, os.R_OK) else "is not readable (permission denied)"
 
 
-def _kind(data: bytes) -> str:
-    if any(MARK.encode(encoding) in data for encoding in ("utf-16-le", "utf-16-be")):
-        return "; the file is UTF-16: save it as UTF-8"
-    return ""
-
-
 def _nothing_read(path: Path, why: str, sha256: str, problems: Sequence[Finding] = ()) -> RunRecord:
     empty = Finding(level="error", rule="log-empty", message=f"{why}; counted as a failed run", path=str(path))
     return RunRecord(path, (), (*problems, empty), sha256)
@@ -312,8 +306,8 @@ def result_files(path: Path) -> list[Path]:
     """Return the result files at `path`: the file itself, or everything below a folder that is named result_*.txt.
 
     Files that hold no log are included, so that a run whose log was lost is counted. Sorted naturally (result_2 before
-    result_10), those of a race's package last; not entered are symbolic links to folders, hidden folders, and what lies
-    below <ORG>/results/<system>/<benchmark>, where MLCommons' tools read no log.
+    result_10), those of a race's package after its sides'. Not entered are symbolic links to folders, hidden folders,
+    and what lies below <ORG>/results/<system>/<benchmark>, where MLCommons' tools read no log.
 
     Raises:
         FileNotFoundError: `path` does not exist.
@@ -329,8 +323,7 @@ def result_files(path: Path) -> list[Path]:
         results = Path(folder).absolute().parent.parent
         packaged = results.name == "results" and (results.parent / "systems").is_dir()
         folders[:] = [] if packaged else [name for name in folders if not name.startswith(".")]
-    parts = {file: file.relative_to(path).parts for file in files}
-    return sorted(files, key=lambda file: (parts[file][0] == "package", [natural(part) for part in parts[file]]))
+    return sorted(files, key=lambda file: [(part == "package", natural(part)) for part in file.relative_to(path).parts])
 
 
 def _refuse(error: OSError) -> None:

@@ -225,12 +225,13 @@ def test_result_files_are_found_in_counting_order(tmp_path):
 
 
 def test_only_the_logs_of_a_benchmarks_folder_and_no_hidden_ones_are_results_and_a_races_package_comes_last(tmp_path):
-    packaged = tmp_path / "package/org/results/system/resnet"
-    for folder in (packaged, packaged / "old", packaged / ".ipynb_checkpoints", tmp_path / "side", tmp_path / ".trash"):
+    race = tmp_path / "race_1"
+    packaged = race / "package/org/results/system/resnet"
+    for folder in (packaged, packaged / "old", packaged / ".ipynb_checkpoints", race / "side", race / ".trash"):
         folder.mkdir(parents=True)
         (folder / "result_0.txt").write_text(GOOD)
-    (tmp_path / "package/org/systems").mkdir()
-    assert result_files(tmp_path) == [tmp_path / "side/result_0.txt", packaged / "result_0.txt"]
+    (race / "package/org/systems").mkdir()
+    assert result_files(tmp_path) == result_files(race) == [race / "side/result_0.txt", packaged / "result_0.txt"]
     assert result_files(packaged) == [packaged / "result_0.txt"]
 
 

@@ -9,7 +9,7 @@ from judging.ground import stdio
 from judging.ground.errors import ExitCode, UsageError
 from judging.ground.race_labels import label_of
 from judging.pages import plot as plots
-from judging.scoring.run_set import is_packaged, sets_at
+from judging.scoring.run_set import distinct_sets_at, is_packaged
 from mlevents.summary import RunSummary
 
 
@@ -23,24 +23,19 @@ def plot(arguments: argparse.Namespace) -> ExitCode:
 
 
 def labelled_sets(paths: Sequence[str]) -> dict[str, list[RunSummary]]:
-    """Return the sets at `paths` by their label in a figure; one that is a copy of another is left out. Raise PlotError
-    if a file is no MLPerf log."""
+    """Return the sets at `paths` by their label in a figure; one that is a copy of another is left out, and, with a
+    message, a file that is no MLPerf log. Raise PlotError if none is left."""
     sets: dict[str, list[RunSummary]] = {}
-    seen: set[frozenset[str]] = set()
-    for name in paths:
-        for (_, system, benchmark), records in sets_at(Path(name)):
-            invalid = [str(record.path) for record in records if not record.events]
-            if len(invalid) == len(records):
-                raise plots.PlotError(f"{', '.join(invalid)}: not an MLPerf log; nothing was written.")
-            if invalid:
-                stdio.message(f"left out of the figures, as no MLPerf logs: {', '.join(invalid)}")
-            content = frozenset(record.sha256 for record in records)
-            if content not in seen:
-                seen.add(content)
-                folder = records[0].path.parent
-                label = label_of(folder) or records[0].config_name
-                label = label or (system if is_packaged(folder.resolve(), [benchmark]) else folder.name)
-                sets[f"{label} ({folder})" if label in sets else label] = records
+    for (_, system, benchmark), records in distinct_sets_at(map(Path, paths)):
+        if invalid := [str(record.path) for record in records if not record.events]:
+            stdio.message(f"left out of the figures, as no MLPerf logs: {', '.join(invalid)}")
+        if runs := [record for record in records if record.events]:
+            folder = runs[0].path.parent
+            label = label_of(folder) or runs[0].config_name
+            label = label or (system if is_packaged(folder.resolve(), [benchmark]) else folder.name)
+            sets[f"{label} ({folder})" if label in sets else label] = runs
+    if not sets:
+        raise plots.PlotError(f"{', '.join(paths)}: no MLPerf log; nothing was written.")
     return sets
 
 

@@ -51,14 +51,13 @@ def check(benchmark: Benchmark, config: RunConfig, options: LaunchOptions, place
 
     place: the launch environment of the first rank on this machine.
     """
-    if benchmark.hook("train", "train") is None:
-        raise PreflightError([f"{benchmark.name}.train has no train(config, run); add it."])
     bytes_of_checkpoints, idle = 0, list[str]()
     try:
         bytes_of_checkpoints = checkpoint_bytes(benchmark, config, options, place)
     except NoEffect as error:
         idle = [f"{error}."]
     failures = [
+        *([] if benchmark.hook("train", "train") else [f"{benchmark.name}.train has no train(config, run); add it."]),
         *settings_problems(benchmark, config, place.world_size),
         *idle,
         *launch_problems(config, options),

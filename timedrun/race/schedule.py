@@ -116,7 +116,7 @@ def _outcome(paths: ResultPaths, code: int | None, interrupted: bool) -> tuple[S
         return "finished", ""
     how = "its process was killed" if code is None else f"exit code {code}"
     words = f"; {logged.words}" if logged else f"; it wrote no log, see {paths.folder}"
-    return "interrupted" if interrupted else "failed", (how + words).replace(f"{paths.folder.parent}/", "")
+    return "interrupted" if interrupted else "failed", (how + words).replace(str(paths.folder), paths.folder.name)
 
 
 def _left(race: Race) -> str:

@@ -10,7 +10,7 @@ from judging.ground.config_values import flatten
 from judging.ground.errors import UsageError
 from judging.ground.race_labels import RACE_FILE, label_of
 from judging.ground.result_files import ResultPaths, read_json
-from judging.scoring.run_set import sets_at
+from judging.scoring.run_set import distinct_sets_at
 from mlevents.record import read
 from mlevents.summary import RunSummary, summarize
 from timedrun.race.race_file import Race, load, paths_of
@@ -27,18 +27,13 @@ def curves_at(paths: Iterable[Path]) -> list[Curve]:
     """
     budgets_of: Budgets = {}
     races: list[Race] = []
-    seen: set[frozenset[str]] = set()
     for path in paths:
         race = load(path) if (path / RACE_FILE).is_file() else None
         if race is not None and race.budgets:
             _add_race(budgets_of, race, path)
             races.append(race)
             continue
-        for (_, system, _), runs in sets_at(path):
-            content = frozenset(run.sha256 for run in runs)
-            if content in seen:  # a race's package
-                continue
-            seen.add(content)
+        for (_, system, _), runs in distinct_sets_at([path]):
             folder = runs[0].path.parent
             label = label_of(folder) or runs[0].config_name or system
             _add(budgets_of, label, 1.0, runs)

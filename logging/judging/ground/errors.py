@@ -80,8 +80,8 @@ def describe(error: BaseException) -> tuple[ExitCode, str] | None:
         case BrokenPipeError():  # the reader of the output has ended, as `head` does
             return ExitCode.BROKEN_PIPE, ""
         case SyntaxError():  # of a benchmark or a method
-            said = f"{error.filename}, line {error.lineno}: {error.msg}: {(error.text or '').strip()}"
-            return ExitCode.ERROR, printable(said)
+            where = f"{error.filename}, line {error.lineno}"
+            return ExitCode.ERROR, printable(f"{where}: {error.msg}: {(error.text or '').strip()}")
         case OSError():
             return ExitCode.ERROR, printable(f"{error.filename or _origin(error)}: {error.strerror or error}.")
     return None

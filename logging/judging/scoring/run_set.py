@@ -1,6 +1,6 @@
 """Sets of runs: group logs into sets, and check that the runs of a set agree and that none is a copy."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -54,6 +54,14 @@ def sets_at(path: Path) -> list[tuple[SetName, list[RunSummary]]]:
     if not sets:
         raise UsageError(f"no result_*.txt found in {path}.")
     return sets
+
+
+def distinct_sets_at(paths: Iterable[Path]) -> list[tuple[SetName, list[RunSummary]]]:
+    """Return all sets at `paths`, each with its name; of copies, such as those in a race's package, the first one."""
+    sets: dict[frozenset[str], tuple[SetName, list[RunSummary]]] = {}
+    for name, runs in (found for path in paths for found in sets_at(path)):
+        sets.setdefault(frozenset(run.sha256 for run in runs), (name, runs))
+    return [*sets.values()]
 
 
 def only_set(path: Path) -> list[RunSummary]:

@@ -50,8 +50,7 @@ def dropped_runs(summaries: Sequence[RunSummary], rules: Ruleset) -> dict[RunSum
         return {}
     logs = [run for run in summaries if run.events]  # a file that holds no log is no run
     failed = {run: why for run in logs if (why := failure(run, rules.name)) is not None}
-    scored = len(logs) > 2 * benchmark.dropped  # as many of the fastest are dropped, too
-    return failed if scored and len(failed) <= benchmark.dropped else {}
+    return failed if len(failed) <= benchmark.dropped < len(logs) / 2 else {}  # as many of the fastest are dropped
 
 
 def _dropped(run: RunSummary, why: str) -> Finding:

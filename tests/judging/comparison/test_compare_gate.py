@@ -118,6 +118,7 @@ def test_the_command_compares_and_refuses(two, told, printed, refused):
     refused("compare", *two, "--allow", "benchmark")
     assert "holds 2 sets; pass one" in refused("compare", two[0].parent, two[1])
     assert "are the same set" in refused("compare", two[0], two[0] / ".")
+    assert told("compare", *sorted(two[0].glob("result_*.txt"))[:2])["compared"] is True  # two files of one folder
     (two[0] / "empty").mkdir()
     refused("compare", two[0] / "empty", two[1])
 

@@ -127,15 +127,16 @@ def test_invalid_figures_are_refused_and_nothing_written(tmp_path, write_run, mo
 def test_all_sets_below_a_folder_are_plotted_once_into_it(tmp_path, write_run, figures, printed, refused):
     for system in ("slow", "fast"):
         write_run(tmp_path / system, 0, platform=system, config_name=system)
-    shutil.copytree(tmp_path / "slow", tmp_path / "zz_copy")
     (tmp_path / "slow/result_1.txt").touch()  # of a failed run
-    (tmp_path / "zz_copy/result_1.txt").touch()
+    shutil.copytree(tmp_path / "slow", tmp_path / "zz_copy")
     printed("plot", tmp_path)
     assert (tmp_path / "quality_over_time.png").is_file()
     assert [text.get_text().split(":")[0] for text in figures[0].legends[0].get_texts()][:2] == ["fast", "slow"]
     assert "--out FILE is required" in refused("plot", tmp_path / "slow", tmp_path / "fast")
     (tmp_path / "systems").mkdir()
     refused("plot", tmp_path)  # a package gets no file
+    (tmp_path / "slow/result_0.txt").write_text("")
+    assert "no MLPerf log; nothing" in refused("plot", tmp_path / "slow", "--out", tmp_path / "x.png", code=1)
 
 
 def test_losses_and_throughput_of_the_log_are_plotted(tmp_path, write_run, figures, capsys):

@@ -110,10 +110,8 @@ def test_a_list_of_ones_own_takes_the_place_of_timedruns(tmp_path, make_set, tol
     for words in ((), ("--price", "list")):
         (scored,) = told("score", own, "--prices", file, *words)
         assert scored["cost"]["usd"] == pytest.approx(0.25, rel=1e-3) and scored["cost"]["date"] == "2026-11-01"
-    again = shutil.copytree(own, tmp_path / "again")
-    assert [found["usd"] for found in told("compare", own, again, "--prices", file)["costs"]] == pytest.approx(
-        [0.25] * 2, rel=1e-2
-    )
+    costs = told("compare", own, shutil.copytree(own, tmp_path / "again"), "--prices", file)["costs"]
+    assert [found["usd"] for found in costs] == pytest.approx([0.25] * 2, rel=1e-2)
     assert "our server" in printed("tradeoff", own, "--prices", file)
     told("explore", own, "--out", tmp_path / "own.html", "--prices", file)
     assert "our server" in (tmp_path / "own.html").read_text()

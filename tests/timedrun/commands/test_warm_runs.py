@@ -66,10 +66,9 @@ def test_what_the_models_of_all_sides_import_late_is_imported_once(
         Benchmark, "hook", lambda benchmark, module, name: lambda config: models.append(config.implementation)
     )
     benchmark = find("language_model")
-    sides = [tmp_path / f"{side}.json" for side in ("topics_mixed_baseline", "topics_mixed_methods")]
-    for side in sides:
-        write_json(side, dump(benchmark.config(side.stem)))
-    warm_runs.import_modules("language_model", [*map(str, sides)])
+    for side in ("topics_mixed_baseline", "topics_mixed_methods"):
+        write_json(tmp_path / f"{side}.json", dump(benchmark.config(side)))
+    warm_runs.import_modules("language_model", sorted(map(str, tmp_path.iterdir())))
     assert models == ["transformers", "timedrun"]
 
 
