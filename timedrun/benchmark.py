@@ -9,6 +9,7 @@ import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
@@ -144,7 +145,7 @@ class Benchmark:
         hook: Callable[..., Any] | None = getattr(self.module(module), function, None)
         return hook
 
-    @property
+    @cached_property
     def config_names(self) -> dict[str, str]:
         """The docstring of every config by its name `<data>_<name>`, in file order, read from the source without
         importing it."""
@@ -174,8 +175,9 @@ class Benchmark:
 
     def is_named(self, name: object) -> bool:
         """Return True if `name` is the import name or an end of it, or that of the entry point."""
-        entries = [entry.name for entry in installed() if entry.module == self.name]
-        return name in entries or f".{self.name}".endswith(f".{name}")
+        return f".{self.name}".endswith(f".{name}") or name in [
+            entry.name for entry in installed() if entry.module == self.name
+        ]
 
     def require_own(self, values: dict[str, Any], path: Path) -> None:
         """Raise UsageError unless the config `values`, read from `path`, is of this benchmark.

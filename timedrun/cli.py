@@ -7,12 +7,14 @@ import os
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Sequence
+from contextlib import closing, nullcontext
 from typing import Final
 
 from judging.ground import stdio
 from judging.ground.errors import ExitCode, describe, in_benchmark
 from mlevents.terminal_escape import printable, printable_lines
 from timedrun.commands.parser import near_options, parser
+from timedrun.commands.warm_runs import WarmParent
 from timedrun.distributed import launch_env, parent_death_signal
 
 TAKE_OVERRIDES: Final = ("show", "prepare", "run", "preflight", "race", "tune", "sweep", "bench", "profile", "auto")
@@ -32,6 +34,9 @@ SHOW_SETTINGS: Final = ("show", "prepare", "run", "preflight", "profile", "auto"
 
 TRAINER: Final = ("torch", "tyro")
 """Packages of the extra `train`, which those who judge logs do without."""
+
+FORK_RUNS: Final = ("race", "tune", "sweep")
+"""Verbs whose runs are forked from a `WarmParent`, which imports torch at the same time as the verb."""
 
 PREPARE_LONG: Final = ("run", "race", "tune", "sweep", "preflight", "reproduce", "bench", "profile", "auto")
 """Verbs that name the stages before their first output, even where standard error is not a terminal."""
@@ -65,16 +70,18 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     def call() -> int:
         announce(verb, arguments)
-        function = getattr(importlib.import_module(f"timedrun.commands.{verb}"), verb)
-        if verb not in PREPARE_LONG:
-            stdio.stage("")
-        extra = (rest, words) if verb == "run" else (rest,) if verb in TAKE_OVERRIDES else ()
-        try:
-            return int(function(arguments, *extra))
-        except SystemExit as ended:  # of tyro, which knows the config's settings and not the verb's options
-            for sentence in near_options(verb, rest) if ended.code == ExitCode.USAGE else ():
-                stdio.message(f"timedrun {verb}: {sentence}")
-            raise
+        forks = verb in FORK_RUNS and arguments.ranks == 1 and not (arguments.restarts or arguments.report)
+        with closing(WarmParent()) if forks else nullcontext() as arguments.parent:
+            function = getattr(importlib.import_module(f"timedrun.commands.{verb}"), verb)
+            if verb not in PREPARE_LONG:
+                stdio.stage("")
+            extra = (rest, words) if verb == "run" else (rest,) if verb in TAKE_OVERRIDES else ()
+            try:
+                return int(function(arguments, *extra))
+            except SystemExit as ended:  # of tyro, which knows the config's settings and not the verb's options
+                for sentence in near_options(verb, rest) if ended.code == ExitCode.USAGE else ():
+                    stdio.message(f"timedrun {verb}: {sentence}")
+                raise
 
     return called(verb, call)
 

@@ -4,7 +4,6 @@ import argparse
 import os
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -79,30 +78,31 @@ def race_of_configs(
         if name != "data_folder" or value is not None:
             setattr(arguments, name, value)
 
-    with closing(WarmParent(planned.benchmark, [side_file(folder, side) for side in planned.sides])) as parent:
-        if planned.ablation and not known and (interrupted := profile_methods(arguments, folder, planned, parent)):
-            stdio.message(
-                f"timedrun race: no run was made; start with `timedrun race --resume {shlex.quote(str(folder))}`"
-            )
-            return ExitCode(128 + interrupted)
+    parent: WarmParent | None = getattr(arguments, "parent", None)
+    if parent and arguments.resume:
+        for side in planned.sides:
+            parent.expect(planned.benchmark, read_json(side_file(folder, side)))
+    if planned.ablation and not known and (interrupted := profile_methods(arguments, folder, planned, parent)):
+        stdio.message(f"timedrun race: no run was made; start with `timedrun race --resume {shlex.quote(str(folder))}`")
+        return ExitCode(128 + interrupted)
 
-        def start(turn: Turn, label: str) -> tuple[int, int]:
-            file, paths = side_file(folder, turn.side), paths_of(folder, turn)
-            settings, ranks = read_json(file), arguments.ranks
-            config = f"{file}{changes_naming(settings)}"
-            command = run_command(arguments, planned.benchmark, config, results=paths, label=label, ranks=ranks)
-            forks = on_cpu(settings) and ranks == 1 and not arguments.restarts  # several ranks have a launcher
-            code, _, interrupted = run_child([*command, "--seed", str(turn.seed)], parent=parent if forks else None)
-            return code, interrupted
+    def start(turn: Turn, label: str) -> tuple[int, int]:
+        file, paths = side_file(folder, turn.side), paths_of(folder, turn)
+        settings, ranks = read_json(file), arguments.ranks
+        config = f"{file}{changes_naming(settings)}"
+        command = run_command(arguments, planned.benchmark, config, results=paths, label=label, ranks=ranks)
+        forks = on_cpu(settings) and ranks == 1 and not arguments.restarts  # several ranks have a launcher
+        code, _, interrupted = run_child([*command, "--seed", str(turn.seed)], parent=parent if forks else None)
+        return code, interrupted
 
-        return conduct(arguments, folder, planned, start, report_of(folder, planned) if report_of else None)
+    return conduct(arguments, folder, planned, start, report_of(folder, planned) if report_of else None)
 
 
 def on_cpu(settings: Mapping[str, Any]) -> bool:
     return settings["device"] == "cpu" or not torch.cuda.is_available()
 
 
-def profile_methods(arguments: argparse.Namespace, folder: Path, planned: Race, parent: WarmParent) -> int:
+def profile_methods(arguments: argparse.Namespace, folder: Path, planned: Race, parent: WarmParent | None) -> int:
     """Profile the bare config and each method alone, from which the report predicts what the methods give together;
     return the signal that came meanwhile, or 0. One process is profiled, so several ranks have no prediction."""
     if arguments.ranks > 1:
@@ -181,6 +181,9 @@ def planned_race(
         ),
         **plan,
     )
+    if parent := getattr(arguments, "parent", None):
+        for side in sides:
+            parent.expect(benchmark.name, dump(side.config))
     require_possible(arguments, benchmark, sides, planned, folder)
     folder = make_new_folder(arguments.results, folder.parent, arguments.verb)
     (folder / "sides").mkdir()

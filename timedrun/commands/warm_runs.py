@@ -14,11 +14,9 @@ import socket
 import subprocess
 import sys
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from judging.ground.errors import ExitCode
-from timedrun.benchmark import find
 from timedrun.distributed import parent_death_signal
 from timedrun.distributed.launch_env import module_command
 
@@ -28,31 +26,34 @@ LONGEST: Final = 2**16
 
 
 class WarmParent:
-    """Process that has the imports of a run of `benchmark` by any of the files `configs`, computes nothing, and
-    forks runs one after another. Each has the command line, environment, streams, process group and exit code of a
-    started one; if this process ends, it is stopped, as is this parent. It is started with the first run, and again if
-    it was lost."""
+    """Process that has the imports of a run, computes nothing, and forks runs one after another. Each has the command
+    line, environment, streams, process group and exit code of a started one; if this process ends, it is stopped, as is
+    this parent. It imports while this process goes on, and is started again if it was lost."""
 
-    def __init__(self, benchmark: str, configs: Sequence[Path] = ()) -> None:
-        self._names = benchmark, *map(str, configs)
-        self._process: subprocess.Popen[bytes] | None = None
-        self._connection: socket.socket | None = None
+    def __init__(self) -> None:
+        self._start()
+
+    def expect(self, benchmark: str, config: dict[str, Any]) -> None:
+        """Import what runs of `config`, the dump of one of `benchmark`, need beyond any run."""
+        self._send({"benchmark": benchmark, "config": config})
 
     def fork(self, words: Sequence[str], stderr: int) -> ForkedRun:
         """Start `timedrun` with the command line `words`, its standard error into the descriptor `stderr`."""
-        if self._process is None or self._process.poll() is not None:
+        if self._process.poll() is not None:
+            self.close()
             self._start()
-        assert self._connection is not None
-        with contextlib.suppress(BrokenPipeError):  # it was lost just now: the run has ended as it says
-            socket.send_fds(self._connection, [json.dumps(list(words)).encode()], [stderr])
+        self._send(list(words), stderr)
         return ForkedRun(self._connection)
 
+    def _send(self, message: dict[str, Any] | list[str], *descriptors: int) -> None:
+        with contextlib.suppress(BrokenPipeError):  # it was lost just now: a run has ended as it says
+            socket.send_fds(self._connection, [json.dumps(message).encode()], descriptors)
+
     def _start(self) -> None:
-        self.close()
         self._connection, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with there:
             self._process = subprocess.Popen(
-                module_command(__name__, *self._names),
+                module_command(__name__),
                 env=parent_death_signal.environment(),
                 stdin=there.fileno(),
                 stdout=subprocess.DEVNULL,
@@ -60,10 +61,10 @@ class WarmParent:
             )
 
     def close(self) -> None:
-        """End the process, which has no run left."""
-        if self._connection is not None and self._process is not None:
-            self._connection.close()
-            self._process.wait()
+        """End the process, which has no run left, but may be importing."""
+        self._connection.close()
+        self._process.kill()
+        self._process.wait()
 
 
 class ForkedRun:
@@ -93,12 +94,17 @@ class ForkedRun:
 
 
 def serve(connection: socket.socket) -> list[str] | None:
-    """Fork a process for each command line that arrives and answer with its number and its exit code. Return the
-    command line in the forked process, None here after the last one."""
+    """Fork a process for each command line that arrives and answer with its number and its exit code; import what
+    each config needs. Return the command line in the forked process, None here after the last one."""
     while True:
         message, descriptors, _, _ = socket.recv_fds(connection, LONGEST, 1)
         if not message:
             return None
+        words: list[str] | dict[str, Any] = json.loads(message)
+        if isinstance(words, dict):
+            import_models(**words)
+            continue
+        gc.freeze()  # or a collection in a run would copy every page that it shares with this process
         pid = os.fork()
         if not pid:
             os.setpgid(0, 0)
@@ -109,7 +115,6 @@ def serve(connection: socket.socket) -> list[str] | None:
                 os.dup2(stream, number)
             for stream in (nothing, *descriptors):
                 os.close(stream)
-            words: list[str] = json.loads(message)
             return words
         for stream in descriptors:
             os.close(stream)
@@ -117,24 +122,26 @@ def serve(connection: socket.socket) -> list[str] | None:
         connection.send(str(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])).encode())
 
 
-def import_modules(name: str, configs: Sequence[str]) -> None:
-    """Import what every run of the benchmark `name` needs, and the models of `configs`, files of its configs."""
-    for module in MODULES:
-        importlib.import_module(module)
-    from timedrun.config_choice import read_config  # here: `reproduce` imports this module without torch
+def import_models(benchmark: str, config: dict[str, Any]) -> None:
+    """Import what runs of `config`, the dump of one of `benchmark`, need beyond `MODULES`."""
+    # Here, since the command line imports this module without torch.
+    from timedrun.benchmark import find
+    from timedrun.config_choice import config_in
 
     with contextlib.suppress(Exception):  # a run says what it cannot import, or finds it elsewhere
-        benchmark = find(name)
-        benchmark.module("train")
-        if unavailable := benchmark.hook("datasets", "unavailable"):
-            for file in configs:
-                unavailable(read_config(benchmark, Path(file)))
+        found = find(benchmark)
+        found.module("train")
+        if unavailable := found.hook("datasets", "unavailable"):
+            unavailable(config_in(found, config))
 
 
 def main() -> None:
     parent_death_signal.obey_environment()
-    import_modules(sys.argv[1], sys.argv[2:])
-    gc.freeze()  # or a collection in a run would copy every page that it shares with this process
+    for module in MODULES:
+        importlib.import_module(module)
+    from timedrun.provenance.system import distributions
+
+    distributions()
     words = serve(socket.socket(fileno=0))
     if words is not None:
         sys.argv = ["timedrun", *words]

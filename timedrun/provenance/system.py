@@ -1,5 +1,6 @@
 """Describe the system for MLPerf, and the software environment."""
 
+import functools
 import importlib.metadata
 import os
 import platform
@@ -77,7 +78,7 @@ def environment() -> str:
     for index in range(torch.cuda.device_count()):
         properties = torch.cuda.get_device_properties(index)
         lines.append(f"cuda device {index}: {properties.name}, {gib(properties.total_memory)}")
-    return "\n".join([*lines, "", "installed distributions:", *_distributions(), ""])
+    return "\n".join([*lines, "", "installed distributions:", *distributions(), ""])
 
 
 # Of threads, and of the instructions that torch, oneDNN and MKL may use.
@@ -107,7 +108,9 @@ def _clean_version(version: str | None) -> str:
     return version if version and re.fullmatch(r"[A-Za-z0-9.!+_-]{1,80}", version) else "unknown"
 
 
-def _distributions() -> list[str]:
+@functools.cache
+def distributions() -> list[str]:
+    """Return name and version of each installed distribution, read once in a process and those forked from it."""
     versions: dict[str, str] = {}
     for distribution in importlib.metadata.distributions():  # in import order: the first of a name is in use
         metadata = distribution.metadata  # is parsed at every access

@@ -40,10 +40,10 @@ def image_digest() -> str | None:
     return match[1]
 
 
-def at_start(root: Path, ranks: int, device: str) -> dict[str, Any]:
-    """Return the origin that is known before training: the source at `root`, ranks, compute threads and image."""
+def at_start(code: source.SourceState, ranks: int, device: str) -> dict[str, Any]:
+    """Return the origin that is known before training: the state of the source, ranks, compute threads and image."""
     started = {"ranks": ranks, "threads": computing_threads(device), "image_digest": image_digest()}
-    return {**source.provenance(root), **started}
+    return {**code, **started}
 
 
 def values_to_compare(settings: RunConfig, root: Path, launch: Mapping[str, object]) -> dict[str, object]:
@@ -88,15 +88,22 @@ def add_data(
         print(f"{path}: the digest of the data could not be added ({reason}).", file=sys.stderr)
 
 
-def write(settings: RunConfig, paths: ResultPaths, ranks: ProcessGroup, platform: str, command: str) -> None:
-    """Write the files of a run that starts."""
+def write(
+    settings: RunConfig,
+    paths: ResultPaths,
+    ranks: ProcessGroup,
+    platform: str,
+    command: str,
+    code: source.SourceState | None = None,
+) -> None:
+    """Write the files of a run that starts, with the state of the source, `code` if it is known."""
     paths.side.mkdir(exist_ok=True)
     write_json(paths.config, dump(settings))
     write_json(paths.system, describe(settings, ranks, platform))
     paths.environment.write_text(system.environment())
-    source = at_start(ROOT, ranks.world_size, ranks.device.type)
-    source["methods"] = own_methods(dump(settings))
-    write_json(paths.provenance, source | {"command": command, "data": None, "final_state": None})
+    started = at_start(code or source.provenance(ROOT), ranks.world_size, ranks.device.type)
+    started["methods"] = own_methods(dump(settings))
+    write_json(paths.provenance, started | {"command": command, "data": None, "final_state": None})
 
 
 def describe(settings: RunConfig, ranks: ProcessGroup, platform: str) -> system.Description:

@@ -79,7 +79,8 @@ def execute(benchmark: Benchmark, settings: RunConfig, options: LaunchOptions) -
     try:
         if options.seed_of_first:
             settings = replace(settings, seed=ranks.all_gather(settings.seed)[0])
-        config_consistency.require(ranks, origin.values_to_compare(settings, ROOT, options_of_all(options, ranks)))
+        if ranks.world_size > 1:
+            config_consistency.require(ranks, origin.values_to_compare(settings, ROOT, options_of_all(options, ranks)))
         require_warm_up_for_ddp(settings.warm_up_steps, ranks.world_size)
         # All ranks have met before there is a log, so that they can save together on a signal. Rank 0's number counts,
         # since nodes number the results of their own folders.
@@ -242,7 +243,7 @@ def claim(settings: RunConfig, options: LaunchOptions, ranks: ProcessGroup, plat
     status_files.report_begun(paths.number)
     try:
         log.event(keys.LEDGER_ENTRY, entry)
-        origin.write(settings, paths, ranks, platform, options.command)
+        origin.write(settings, paths, ranks, platform, options.command, code)
         result_files.hold(paths)
     except BaseException:
         log.close(reason="the run's files next to the log could not be written")
@@ -256,8 +257,8 @@ def load_checkpoint(settings: RunConfig, options: LaunchOptions, ranks: ProcessG
     none, or if the run cannot be resumed."""
 
     def require() -> None:
-        source = origin.at_start(ROOT, ranks.world_size, ranks.device.type)
-        require_resumable(settings, options.paths, origin=source, system=origin.describe(settings, ranks, platform))
+        started = origin.at_start(source.provenance(ROOT), ranks.world_size, ranks.device.type)
+        require_resumable(settings, options.paths, origin=started, system=origin.describe(settings, ranks, platform))
 
     on_first(ranks, require)
     return newest_on_all(options.paths.checkpoints, ranks)

@@ -1,5 +1,6 @@
 """Runs forked from a process that has the imports: exit codes, signals, a lost parent."""
 
+import json
 import os
 import signal
 import threading
@@ -11,7 +12,6 @@ import psutil
 import pytest
 
 from judging.ground.errors import ExitCode
-from judging.ground.result_files import write_json
 from timedrun.benchmark import Benchmark, find
 from timedrun.commands import warm_runs
 from timedrun.commands.child_run import run_child
@@ -24,7 +24,7 @@ LONG = ("--schedule.epochs", "3000", "--evaluation.first", "3000")
 
 @pytest.fixture
 def parent() -> Iterator[WarmParent]:
-    with closing(WarmParent("image_classification")) as parent:
+    with closing(WarmParent()) as parent:
         yield parent
 
 
@@ -58,17 +58,16 @@ def test_each_run_has_its_own_exit_code_and_process_group_and_no_more_imports(
     assert parent._process.pid == os.getpgid(server) == server
 
 
-def test_what_the_models_of_all_sides_import_late_is_imported_once(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_what_the_model_of_a_side_imports_late_is_imported_before_its_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     models: list[str] = []
     monkeypatch.setattr(
         Benchmark, "hook", lambda benchmark, module, name: lambda config: models.append(config.implementation)
     )
     benchmark = find("language_model")
     for side in ("topics_mixed_baseline", "topics_mixed_methods"):
-        write_json(tmp_path / f"{side}.json", dump(benchmark.config(side)))
-    warm_runs.import_modules("language_model", sorted(map(str, tmp_path.iterdir())))
+        warm_runs.import_models(
+            **json.loads(json.dumps({"benchmark": "language_model", "config": dump(benchmark.config(side))}))
+        )
     assert models == ["transformers", "timedrun"]
 
 
