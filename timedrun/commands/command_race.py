@@ -324,7 +324,7 @@ def read_race(path: Path, verb: str) -> tuple[list[str], list[tuple[str, str, An
     """Return the options, as words, and label, command and record of the tuning of each side that a file of TOML holds.
     Raises UsageError for a file that is none, a name that is no option, and a side without a command."""
     try:
-        values: Mapping[str, Any] = tomllib.loads(path.read_text())
+        values: Mapping[str, Any] = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except (OSError, ValueError) as error:
         raise UsageError(f"{path}: {error}.") from None
     parser = command_parser(verb)

@@ -10,12 +10,12 @@ from judging.checking import forecast as forecasts
 from judging.checking.check_report import wrapped
 from judging.checking.forecast import Forecast
 from judging.ground.errors import ExitCode, UsageError
-from judging.ground.result_files import existing, require_ruleset
+from judging.ground.result_files import require_log, require_ruleset
 from judging.scoring.olympic import mean_interval
 from judging.scoring.target_test import MOST_RUNS
 from mlevents.checks.convergence import number
 from mlevents.checks.log_check import usual_ruleset
-from mlevents.record import read
+from mlevents.record import read, result_files
 from mlevents.rounds import ruleset
 from mlevents.summary import RunSummary, summarize
 
@@ -26,7 +26,9 @@ def forecast(arguments: argparse.Namespace) -> ExitCode:
     runs: list[RunSummary] = []
     benchmark = subjects[0]
     if len(subjects) > 1 or Path(benchmark).exists() or "/" in benchmark:
-        runs = [summarize(read(file)) for name in subjects for file in existing(Path(name))]
+        for name in subjects:
+            require_log(Path(name))
+        runs = [summarize(read(file)) for name in subjects for file in result_files(Path(name))]
         if not runs:
             raise UsageError(f"no result_*.txt in {', '.join(subjects)}.")
         benchmark, rules = runs[0].benchmark or "", rules or ruleset(usual_ruleset(runs[0]))

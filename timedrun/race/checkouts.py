@@ -94,7 +94,7 @@ def checked_out(
 def _build(command: str, revision: Revision, place: Path) -> None:
     built = subprocess.run(["/bin/sh", "-c", command], cwd=place, capture_output=True, text=True, errors="replace")
     if built.returncode:
-        last = " ".join((built.stdout + built.stderr).splitlines()[-MOST_NAMED:])
+        last = " ".join((built.stdout + built.stderr).splitlines()[-MOST_NAMED:]) or "it printed nothing"
         raise PreflightError([f"{revision.name}: --build ended with exit code {built.returncode}: {printable(last)}"])
 
 

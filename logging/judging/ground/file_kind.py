@@ -47,4 +47,4 @@ def read_text(path: Path, longest: int = LARGEST_JSON) -> str:
         size = os.fstat(file.fileno()).st_size
         if size > longest:
             raise ValueError(f"more than {longest:,} bytes")
-        return file.read(size).decode("utf-8")  # allocates as much at once
+        return file.read(size).decode("utf-8-sig")  # allocates as much at once; editors of Windows write a mark

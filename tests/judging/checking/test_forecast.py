@@ -106,10 +106,12 @@ def test_runs_that_cannot_be_forecast_are_refused(tmp_path, write_run, refused):
     written(tmp_path / "single", write_run, (34,))
     write_run(tmp_path / "aborted", 0, status="aborted")
     written(tmp_path / "digits", write_run, (34, 35), dataset="digits", quality_target=0.5)
+    (tmp_path / "empty.txt").touch()
     for name, why in {
         "mixed": "the runs have global batch sizes [64, 3264]",
         "single": "1 of the 1 runs converged",
         "aborted": "0 of the 1 runs converged",
         "digits": "used data other than resnet's",
+        "empty.txt": "no readable :::MLLOG record",
     }.items():
         assert why in refused("forecast", tmp_path / name)

@@ -14,6 +14,7 @@ from image_classification.stores.manifest import ImageManifest
 from judging.ground.atomic_file import StoredFile, check_size
 from judging.ground.errors import DataError
 from judging.ground.file_kind import other_kind
+from judging.ground.result_files import read_json
 from judging.ground.token_shard import read_shard
 from language_model.gpt import tokens
 from language_model.gpt.encoding import BytePairs, read_text
@@ -58,6 +59,11 @@ def test_a_file_of_another_kind_is_named_as_what_it_is(tmp_path: Path, reader: s
     with pytest.raises(DataError, match=kind) as refused:
         READERS[reader](path)
     assert (tokens.MANIFEST if reader == "manifest of tokens" else path.name) in str(refused.value)
+
+
+def test_text_may_begin_with_the_mark_of_its_encoding(tmp_path: Path) -> None:
+    (tmp_path / "claims.json").write_text("[1]", encoding="utf-8-sig")
+    assert read_json(tmp_path / "claims.json") == [1]
 
 
 @pytest.mark.parametrize("data", [b"", b"Text <html>", b"BZhang came.", b"\x88\xd84\x01", b"\xff\xd8\xff\xe0"])
