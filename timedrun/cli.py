@@ -8,6 +8,7 @@ import sys
 from argparse import Namespace
 from collections.abc import Callable, Sequence
 from contextlib import closing, nullcontext
+from importlib.util import find_spec
 from typing import Final
 
 from judging.ground import stdio
@@ -70,8 +71,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     def call() -> int:
         announce(verb, arguments)
-        forks = verb in FORK_RUNS and arguments.ranks == 1 and not (arguments.restarts or arguments.report)
-        with closing(WarmParent()) if forks else nullcontext() as arguments.parent:
+        others = ("report", "dry_run", "restarts")  # without runs, or with a launcher
+        forks = verb in FORK_RUNS and arguments.ranks == 1 and not any(getattr(arguments, name, 0) for name in others)
+        with closing(WarmParent()) if forks and all(map(find_spec, TRAINER)) else nullcontext() as arguments.parent:
             function = getattr(importlib.import_module(f"timedrun.commands.{verb}"), verb)
             if verb not in PREPARE_LONG:
                 stdio.stage("")
