@@ -113,6 +113,11 @@ def alibi(model: nn.Module, max_sequence_length: int = 0) -> int:
                 "alibi needs eager or sdpa attention, which take a bias; "
                 f"this {type(part).__name__} has {config._attn_implementation}"
             )
+        if any(parameter.is_meta for parameter in part.parameters()):
+            raise ValueError(
+                f"alibi sets values, which this {type(part).__name__} on the meta device does not have yet; nothing was"
+                " changed; give it storage (to_empty) and values first"
+            )
         owner, name = (part, "wpe") if hasattr(part, "wpe") else (part.embeddings, "position_embeddings")
         old = getattr(owner, name)
         unused = 0 if old.padding_idx is None else old.padding_idx + 1  # RoBERTa counts positions from there

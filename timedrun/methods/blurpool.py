@@ -10,20 +10,23 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from timedrun.methods.method import Method
+from timedrun.methods.method import Method, hooked
 
 _Stride = int | tuple[int, ...]
 
 
-def blur(inputs: Tensor, kernel: Tensor, stride: _Stride = 1) -> Tensor:
-    """Convolve each channel of `inputs` [N, C, H, W] with a 3x3 `kernel` under zero padding 1.
+def blur(inputs: Tensor, stride: _Stride = 1) -> Tensor:
+    """Convolve each channel of `inputs` [N, C, H, W] with (1, 2, 1) x (1, 2, 1) / 16 under zero padding 1.
 
     The zeros count: a constant 1 becomes 0.75 along the edges and 0.5625 in the corners.
     """
     if inputs.is_cuda:  # cuDNN's depthwise convolutions are slow in 16 bits, and are not fused with their neighbours
         return blur_by_slices(inputs, stride) if torch.compiler.is_compiling() else blur_by_pools(inputs, stride)
     channels = inputs.shape[1]
-    weight = kernel.to(inputs.dtype).expand(channels, 1, 3, 3)
+    row = torch.tensor(
+        [0.25, 0.5, 0.25], dtype=inputs.dtype, device=inputs.device
+    )  # no buffer: the meta device loses it
+    weight = torch.outer(row, row).expand(channels, 1, 3, 3)
     return F.conv2d(inputs, weight, stride=stride, padding=1, groups=channels)
 
 
@@ -45,17 +48,11 @@ def blur_by_slices(inputs: Tensor, stride: _Stride) -> Tensor:
     return sum(terms[1:], terms[0])
 
 
-def _kernel(like: Tensor | None) -> Tensor:
-    row = torch.tensor([1.0, 2.0, 1.0])
-    kernel = torch.outer(row, row) / 16
-    return kernel if like is None else kernel.to(device=like.device, dtype=like.dtype)
-
-
 class BlurConv2d(nn.Conv2d):
     """A strided convolution with a blur. Parameter names are those of nn.Conv2d, so checkpoints fit both ways."""
 
-    blur_kernel: Tensor
     blur_first: bool
+    acted: bool
 
     @classmethod
     def of(cls, conv: nn.Conv2d, blur_first: bool) -> BlurConv2d:
@@ -63,17 +60,17 @@ class BlurConv2d(nn.Conv2d):
         blurred.__dict__.update(conv.__dict__)
         blurred._buffers = dict(conv._buffers)
         blurred._non_persistent_buffers_set = set(conv._non_persistent_buffers_set)
-        blurred.register_buffer("blur_kernel", _kernel(conv.weight), persistent=False)
-        blurred.blur_first = blur_first
+        blurred.blur_first, blurred.acted = blur_first, False
         return blurred
 
     def forward(self, input: Tensor) -> Tensor:
+        self.acted = True
         if not self.blur_first:
-            return blur(self._convolved(input), self.blur_kernel, self.stride)
+            return blur(self._convolved(input), self.stride)
         if self.kernel_size == (1, 1) and self.padding == (0, 0):
             # A 1x1 convolution reads only the positions it strides over: blurring just those is the same and 4x less.
-            return self._convolved(blur(input, self.blur_kernel, self.stride))
-        output: Tensor = self._conv_forward(blur(input, self.blur_kernel), self.weight, self.bias)
+            return self._convolved(blur(input, self.stride))
+        output: Tensor = self._conv_forward(blur(input), self.weight, self.bias)
         return output
 
     def _convolved(self, inputs: Tensor) -> Tensor:
@@ -83,17 +80,17 @@ class BlurConv2d(nn.Conv2d):
 class BlurMaxPool2d(nn.MaxPool2d):
     """A max-pool at stride 1 followed by a blur with the pool's stride."""
 
-    blur_kernel: Tensor
+    acted = False
 
     @classmethod
     def of(cls, pool: nn.MaxPool2d) -> BlurMaxPool2d:
         blurred = cls(pool.kernel_size, pool.stride, pool.padding, pool.dilation, ceil_mode=pool.ceil_mode)
-        blurred.register_buffer("blur_kernel", _kernel(None), persistent=False)
         return blurred.train(pool.training)
 
     def forward(self, input: Tensor) -> Tensor:
+        self.acted = True
         highest = F.max_pool2d(input, self.kernel_size, 1, self.padding, self.dilation, self.ceil_mode)
-        return blur(highest, self.blur_kernel, self.stride)
+        return blur(highest, self.stride)
 
 
 class BlurPoolCount(NamedTuple):
@@ -115,8 +112,8 @@ def blurpool(
     """Replace, in place, strided convolutions with >= `min_channels` input channels and strided max-pools.
 
     Parameters are shared with the layers replaced. A layer with a forward of its own, a parametrized one, one with
-    another padding than zeros, or a pool that returns indices is left as it is and counted. A second call finds
-    nothing. Source: Zhang 2019 (arXiv 1904.11486) in the form of MosaicML Composer's BlurPool.
+    another padding than zeros, or a pool that returns indices or has hooks is left as it is and counted. A second call
+    finds nothing. Source: Zhang 2019 (arXiv 1904.11486) in the form of MosaicML Composer's BlurPool.
     """
     replaced: dict[nn.Module, nn.Module] = {}  # by identity: a layer used in two places stays one layer
     left: set[nn.Module] = set()
@@ -137,7 +134,7 @@ def blurpool(
             elif replace_maxpools and isinstance(child, nn.MaxPool2d) and _is_strided(child.stride):
                 if isinstance(child, BlurMaxPool2d):
                     continue
-                if type(child).forward is not nn.MaxPool2d.forward or child.return_indices:
+                if type(child).forward is not nn.MaxPool2d.forward or child.return_indices or hooked(child):
                     left.add(child)
                     continue
                 replaced[child] = BlurMaxPool2d.of(child)

@@ -27,12 +27,21 @@ def crash(norm: nn.Module) -> str:
     )
 
 
-def _refuse_crash(norm: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-    x = inputs[0]
+def refuse_crashes(model: nn.Module) -> None:
+    """Let each group norm of `model` raise ValueError where torch's backward pass would end the process."""
+    for layer in model.modules():
+        if isinstance(layer, nn.GroupNorm) and _refuse_crash not in layer._forward_pre_hooks.values():
+            layer.register_forward_pre_hook(_refuse_crash, with_kwargs=True)
+
+
+def _refuse_crash(norm: nn.Module, inputs: tuple[Tensor, ...], named: dict[str, Tensor]) -> None:
+    x = inputs[0] if inputs else named["input"]
     if x.device.type != "cpu" or x.requires_grad or not torch.is_grad_enabled() or not is_channels_last(x):
         return
     if any(parameter.requires_grad for parameter in norm.parameters()):
-        raise ValueError(f"channels_last: {crash(norm)}; remove channels_last, or train a layer before the norm")
+        raise ValueError(
+            f"{crash(norm)}; use contiguous inputs without channels_last, or train a layer before the norm"
+        )
 
 
 class _ChannelsLastHooks(Hooks):
@@ -47,9 +56,7 @@ class ChannelsLast(Method, name="channels_last", stage=Stage.FORMAT, hooks=_Chan
 
     def model(self, model: nn.Module) -> tuple[nn.Module, str]:
         count = channels_last(model)
-        for layer in model.modules():
-            if isinstance(layer, nn.GroupNorm):
-                layer.register_forward_pre_hook(_refuse_crash)
+        refuse_crashes(model)
         if not count:
             raise self.no_effect("found no 4-dimensional parameter: the model has no 2-d convolution")
         return model, f"{count} convolution weights"

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from timedrun.methods.method import Method, left_out
+from timedrun.methods.method import Method, hooked, left_out
 
 
 def factors(weight: Tensor, rank: int) -> tuple[Tensor, Tensor]:
@@ -27,6 +27,12 @@ def rank_of(latent: float, inputs: int, outputs: int, taps: int = 1) -> int:
 
 class Factorized(nn.Sequential):
     """Pair of thinner layers in place of one, whose weight a model may read."""
+
+    acted = False
+
+    def forward(self, input: Tensor) -> Tensor:
+        self.acted = True
+        return super().forward(input)  # type: ignore[no-any-return, no-untyped-call]
 
     @property
     def weight(self) -> Tensor:
@@ -56,9 +62,10 @@ def _factorized(layer: nn.Module, rank: int) -> Factorized:
         pair = Factorized(thin, nn.Conv2d(rank, layer.out_channels, 1, bias=biased, **to))  # type: ignore[arg-type]
     pair[0].weight.copy_(first.view_as(pair[0].weight))  # type: ignore[operator, arg-type]
     pair[1].weight.copy_(last.view_as(pair[1].weight))  # type: ignore[operator, arg-type]
+    pair.requires_grad_(layer.weight.requires_grad)
     if layer.bias is not None:
-        pair[1].bias.copy_(layer.bias)  # type: ignore[operator]
-    return pair
+        pair[1].bias.copy_(layer.bias).requires_grad_(layer.bias.requires_grad)  # type: ignore[operator]
+    return pair.train(layer.training)
 
 
 class Factorize(Method, name="factorize"):
@@ -89,7 +96,7 @@ class Factorize(Method, name="factorize"):
         ranks = {
             layer: rank
             for layer in layers
-            if (rank := self._rank(layer)) and holders[layer.weight] == 1  # type: ignore[index]  # tied weights stay so
+            if (rank := self._rank(layer)) and all(holders[own] == 1 for own in layer.parameters())  # ties stay
         }
         pairs = {layer: _factorized(layer, rank) for layer, rank in ranks.items()}  # a layer used twice stays one
         for parent in layers:
@@ -108,7 +115,7 @@ class Factorize(Method, name="factorize"):
 
     def _rank(self, layer: nn.Module) -> int:
         """Return the rank to factorize `layer` at, 0 to leave it as it is."""
-        if parametrize.is_parametrized(layer) or layer._forward_hooks:  # another method acts on it
+        if parametrize.is_parametrized(layer) or hooked(layer):
             return 0
         if type(layer) is nn.Conv2d and min(layer.in_channels, layer.out_channels) >= self.min_channels:
             taps = layer.kernel_size[0] * layer.kernel_size[1]

@@ -57,14 +57,14 @@ def float8_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tens
     Args:
         x: (..., K). weight: (M, K); 16 divides M and K. bias: (M).
     """
-    rows = x.flatten(0, -2)
-    # Always, even by 0 rows: a condition on the number of rows would be compiled twice.
-    padded = F.pad(rows, (0, 0, 0, -len(rows) % MULTIPLE))
+    rows = x.reshape(-1, x.shape[-1])
+    # Always, even by 0 rows: a condition on the number of rows would be compiled twice. No rows become 16 as well.
+    padded = F.pad(rows, (0, 0, 0, -len(rows) % MULTIPLE + MULTIPLE * (not len(rows))))
     product: Tensor = _Float8Product.apply(padded, weight)  # type: ignore[no-untyped-call]
     kind = x.device.type
     autocast = not x.is_meta and torch.is_autocast_enabled(kind)  # autocast knows no meta device
     dtype = torch.get_autocast_dtype(kind) if autocast else x.dtype
-    product = product[: len(rows)].view(*x.shape[:-1], -1).to(dtype)
+    product = product[: len(rows)].view(*x.shape[:-1], len(weight)).to(dtype)
     return product if bias is None else product + bias.to(product.dtype)
 
 

@@ -15,7 +15,7 @@ class _Ghost(nn.modules.batchnorm._BatchNorm):
 
     def forward(self, input: Tensor) -> Tensor:
         """Normalize ceil(N / ghost_batch) parts of (N, C, ...); each moves the running statistics by its share."""
-        if not self.training:
+        if not self.training or not len(input):
             return super().forward(input)
         count = -(-len(input) // self.ghost_batch)
         if count > 1:  # without a look at it, on which torch.compile would compile again
@@ -25,11 +25,11 @@ class _Ghost(nn.modules.batchnorm._BatchNorm):
         if self.num_batches_tracked is not None:
             self.num_batches_tracked.add_(1)
         share = self.momentum / count
-        parts = [
-            F.batch_norm(part, self.running_mean, self.running_var, self.weight, self.bias, True, share, self.eps)
-            for part in torch.chunk(input, count)
-        ]
-        return torch.cat(parts)
+        parts = list(torch.chunk(input, count))
+        if len(parts) > 1 and parts[-1].numel() == input.shape[1]:  # one value a channel has no variance
+            parts[-2:] = [torch.cat(parts[-2:])]
+        running = self.running_mean, self.running_var, self.weight, self.bias
+        return torch.cat([F.batch_norm(part, *running, True, share, self.eps) for part in parts])
 
 
 class GhostBatchNorm1d(_Ghost, nn.BatchNorm1d):

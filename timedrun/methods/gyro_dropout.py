@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch._compile import _disable_dynamo
 
-from timedrun.methods.method import Hooks, Method, Position, left_out, unwrapped
+from timedrun.methods.method import Hooks, Method, Position, hooked, left_out, unwrapped
 from timedrun.training.sampling import stream_seed
 
 
@@ -39,18 +39,20 @@ class GyroDropoutLayer(nn.Dropout):
         return (torch.rand(features, generator=generator) >= self.rate).float()
 
     def forward(self, input: Tensor) -> Tensor:
-        if not self.training or self._attention:
+        if not self.training or self._attention or input.dim() < 2:
             return super().forward(input)
         images = input.dim() == 4 and not input.shape[1] == input.shape[2] != input.shape[3]
         features = input.shape[1 if images else -1]
-        if self._masks is None or self._masks.shape[1] != features or self._masks.device != input.device:
+        mask = self._masks
+        if mask is None or (mask.shape[1], mask.device, mask.dtype) != (features, input.device, input.dtype):
             self._attention = self._is_attention(input)
             if self._attention:
                 return super().forward(input)
             self._masks = self._selected(features).to(input.device, input.dtype)
-        rows = torch.arange(len(input), device=input.device) * len(self._masks) // len(input)
+            mask = self._masks
+        rows = torch.arange(len(input), device=input.device) * len(mask) // len(input)
         shape = (features, 1, 1) if images else (*[1] * (input.dim() - 2), features)
-        return input * self._masks[rows].view(-1, *shape) / (1 - self.rate)
+        return input * mask[rows].view(-1, *shape) / (1 - self.rate)
 
     @_disable_dynamo  # as torch.compiler.disable, which imports Dynamo at once; called once in many steps
     def _selected(self, features: int) -> Tensor:
@@ -110,7 +112,7 @@ class GyroDropout(Method, name="gyro_dropout", hooks=_GyroDropoutHooks):
 
     def model(self, model: nn.Module) -> tuple[nn.Module, str]:
         every = [layer for layer in model.modules() if isinstance(layer, nn.modules.dropout._DropoutNd)]
-        dropped = [layer for layer in every if type(layer) is nn.Dropout and layer.p]
+        dropped = [layer for layer in every if type(layer) is nn.Dropout and layer.p and not hooked(layer)]
         left = left_out(layer for layer in every if layer.p and layer not in dropped)
         left += f"; {len(off)} of rate 0 stay off" if (off := [layer for layer in every if not layer.p]) else ""
         for parent in list(model.modules()):

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from torch import nn
 
-from timedrun.methods.channels_last import crash, is_channels_last
+from timedrun.methods.channels_last import crash, is_channels_last, refuse_crashes
 from timedrun.methods.method import Hooks, Method, Position, Stage
 
 
@@ -31,10 +31,14 @@ class _LayerFreezingHooks(Hooks):
         self.frozen = self._method.count(len(self._layers), at.progress)
         if self.frozen == self._applied:
             return
-        for number, layer in enumerate(self._layers):  # a parameter of two layers is frozen with the later one
+        for layer in self._layers[self.frozen : self._applied]:
             for parameter in layer:
-                parameter.requires_grad_(number >= self.frozen)
-                if not parameter.requires_grad:
+                parameter.requires_grad_(True)
+        trained = {id(parameter) for layer in self._layers[self.frozen :] for parameter in layer}  # of two layers
+        for layer in self._layers[self._applied : self.frozen]:
+            for parameter in layer:
+                if id(parameter) not in trained:
+                    parameter.requires_grad_(False)
                     parameter.grad = None  # or the optimizer would use it once more
         self._applied = self.frozen
 
@@ -75,6 +79,7 @@ class LayerFreezing(Method, name="layer_freezing", stage=Stage.STEP, hooks=_Laye
             for norm in (layer for layer in model.modules() if isinstance(layer, nn.GroupNorm)):
                 if any(parameter.requires_grad for parameter in norm.parameters()):
                     raise ValueError(f"layer_freezing: {crash(norm)}; remove layer_freezing or channels_last")
+        refuse_crashes(model)
         return model, ""
 
     @property

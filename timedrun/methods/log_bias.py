@@ -24,7 +24,8 @@ def classifier(model: nn.Module, classes: int = 0) -> tuple[str, nn.Linear] | No
     """Return the name and the layer of the model's last module with parameters, in order of registration; with
     `classes`, of its last nn.Linear with as many outputs, one whose outputs fit no other layer if there is. None if it
     is not an nn.Linear with a bias."""
-    parts = [(name, part) for name, part in model.named_modules() if part._parameters]
+    own = ((name, part) for name, part in model.named_modules() if "parametrizations" not in name.split("."))
+    parts = [(name, part) for name, part in own if part._parameters]
     if classes:
         fitting = [part for part in parts if isinstance(part[1], nn.Linear) and part[1].out_features == classes]
         parts = [part for part in fitting if not takers(model, part[1])] or fitting

@@ -227,6 +227,12 @@ def left_out(layers: Iterable[nn.Module]) -> str:
     return f"; left as they were: {counts}" if counts else ""
 
 
+def hooked(layer: nn.Module) -> bool:
+    """Return True if `layer` has hooks of its calls, of the user or of another method, which a new layer would lack."""
+    kinds = (layer._forward_pre_hooks, layer._forward_hooks, layer._backward_pre_hooks, layer._backward_hooks)
+    return any(kinds)
+
+
 def require_images(name: str, inputs: Tensor) -> None:
     """Raise ValueError unless `inputs`, of the method `name`, are images [N, C, H, W]."""
     if inputs.dim() != 4:

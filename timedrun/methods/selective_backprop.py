@@ -32,7 +32,13 @@ class _SelectiveBackpropHooks(Hooks):
         scored = inputs
         if method.scale != 1:
             scored = F.interpolate(inputs, scale_factor=method.scale, mode="bilinear", align_corners=False)
-        order = torch.argsort(losses(scored, targets), stable=True)
+        scores = losses(scored, targets)
+        if scores.numel() != count:
+            raise ValueError(
+                f"selective_backprop needs one loss a sample, but `losses` returned {list(scores.shape)} for {count}"
+                ' samples; no step was taken; use reduction="none" and take the mean of each sample\'s losses'
+            )
+        order = torch.argsort(scores.flatten(), stable=True)
         drawn = at.random(method.name).choice(count, size=kept, replace=False, p=keep_probabilities(count, method.keep))
         chosen = order[torch.from_numpy(np.sort(drawn)).to(order.device, non_blocking=True)]
         self.batches += 1

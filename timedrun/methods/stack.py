@@ -168,6 +168,13 @@ class Stack:
         if key == "pixel_values":
             pixels, targets = self.batch(inputs, rows, 0)
             changed, same = {key: pixels}, targets.dtype == rows.dtype
+            sizes = {name: getattr(field, "shape", ())[-2:] for name, field in batch.items() if name != key}
+            maps = [name for name, size in sizes.items() if size == inputs.shape[-2:] != pixels.shape[-2:]]
+            if maps:
+                raise ValueError(
+                    f"the methods change images of {list(inputs.shape[-2:])} to {list(pixels.shape[-2:])}, but "
+                    f"batch_dict does not resize {', '.join(maps)}; remove the method, or resize before batch_dict"
+                )
         else:  # token methods cut and reshape: done to positions, one result serves every field
             positions = torch.arange(inputs.numel(), device=inputs.device).view(inputs.shape)
             chosen, _ = self.batch(positions, positions, 0)

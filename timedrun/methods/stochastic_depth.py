@@ -42,14 +42,23 @@ class _Skippable(nn.Module):
         if not (self.training and self.skipped):
             return super().forward(x)  # type: ignore[no-any-return]
         shortcut = x.clone() if self.downsample is None else self.downsample(x)  # the activation may be in place
-        activation = next(
-            getattr(self, name) for name in ("act3", "act2", "relu") if hasattr(self, name)
-        )  # timm, others
-        activated: Tensor = activation(shortcut)
+        activated: Tensor = _activation(self)(shortcut)  # type: ignore[misc]
         return activated
 
     def __reduce__(self) -> Any:  # pickle finds no class that is made at run time
         return _empty, (type(self).__bases__[1],), self.__dict__
+
+
+def _activation(block: nn.Module) -> nn.Module | None:
+    """Return what a residual block applies to the sum of its branches."""
+    named = (getattr(block, name, None) for name in ("act3", "act2", "relu"))  # timm, others
+    return next((layer for layer in named if isinstance(layer, nn.Module)), None)
+
+
+def _ends_in_norm(block: nn.Module) -> bool:
+    """Return True unless a convolution is registered after the last norm, as in a block with activations first."""
+    layers = list(block.children())
+    return not any(isinstance(layer, nn.Conv2d) for layer in layers[layers.index(last_norm(block)) :])
 
 
 def _skippable(kind: type[nn.Module]) -> type[_Skippable]:
@@ -101,6 +110,13 @@ class StochasticDepth(Method, name="stochastic_depth"):
         blocks = residual_blocks(model)
         if not blocks:
             raise self.no_effect("found no residual block of a ResNet (a module with `downsample` and `bn2`)")
+        for block in blocks if self.kind == "block" else ():
+            if _activation(block) is None or not _ends_in_norm(block):
+                raise self.no_effect(
+                    f"by block skips branches that end in a norm, before an activation `relu`, `act2` or `act3` that is"
+                    f" a module, which this {type(block).__name__} has not",
+                    'use kind="sample" or remove it from the methods',
+                )
         for block, keep in zip(blocks, keep_rates(len(blocks), self.rate, self.distribution), strict=True):
             excitation = getattr(block, "se", None)  # timm: the branch ends after it
             (excitation or last_norm(block)).register_forward_hook(_Branch(keep, self.kind))

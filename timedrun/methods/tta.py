@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from timedrun.methods.method import Hooks, Method, Stage, require_images
+from timedrun.methods.method import Hooks, Method, Stage, require_images, unwrapped
 
 
 def mean_over_views(model: Callable[[Tensor], Tensor], images: Tensor, shift: int = 1) -> Tensor:
@@ -31,7 +31,10 @@ def mean_over_views(model: Callable[[Tensor], Tensor], images: Tensor, shift: in
 
 
 def _mean_of_mirrored(model: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
-    return 0.5 * model(images) + 0.5 * model(images.flip(-1))
+    outputs, mirrored = model(images), model(images.flip(-1))
+    if not isinstance(outputs, Tensor):
+        raise TypeError(f"tta averages a tensor of outputs, and the model returns {type(outputs).__name__}; remove it")
+    return 0.5 * outputs + 0.5 * mirrored
 
 
 class _TTAHooks(Hooks):
@@ -41,20 +44,26 @@ class _TTAHooks(Hooks):
 
     @contextmanager
     def evaluation(self, model: nn.Module) -> Iterator[None]:
-        self.evaluations += 1
+        # The network of `Stack.model`, with what compiles it, wherever `model` (a LightningModule) holds it.
+        model = next((part for part in model.modules() if hasattr(unwrapped(part), "viewed")), model)
         # torch's own place of a call's replacement, which Module.compile uses: the compiled graph stays as it is.
-        compiled = model._compiled_call_impl
+        compiled, called = model._compiled_call_impl, False
         call = compiled or model._call_impl
 
-        def averaged(images: Tensor) -> Tensor:
-            require_images(self._method.name, images)
-            return mean_over_views(call, images, self._method.shift)
+        def averaged(*inputs: Any, **named: Any) -> Tensor:
+            nonlocal called
+            if len(inputs) != 1 or named or not isinstance(inputs[0], Tensor):
+                raise TypeError("tta averages over the images that a model takes alone: model(images); remove it")
+            require_images(self._method.name, inputs[0])
+            called = True
+            return mean_over_views(call, inputs[0], self._method.shift)
 
         model._compiled_call_impl = averaged
         try:
             yield
         finally:
             model._compiled_call_impl = compiled
+            self.evaluations += called
 
     def effect(self) -> str | None:
         views = 6 if self._method.shift else 2
@@ -78,4 +87,5 @@ class TTA(Method, name="tta", stage=Stage.WEIGHTS, hooks=_TTAHooks):
     def model(self, model: nn.Module) -> tuple[nn.Module, str]:
         if all(parameter.dim() != 4 for parameter in model.parameters()):
             raise self.no_effect("found no 2-d convolution, so the inputs are no images")
+        model.viewed = True  # type: ignore[assignment]  # to be found inside another module
         return model, ""

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from timedrun.methods.method import Method
+from timedrun.methods.method import Method, left_out
 
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
@@ -37,8 +37,10 @@ class WeightStandardization(Method, name="weight_standardization"):
     def model(self, model: nn.Module) -> tuple[nn.Module, str]:
         layers = [layer for layer in model.modules() if isinstance(layer, _CONVOLUTIONS)]
         before = layers[: len(layers) - self.ignore_last]
-        chosen = [layer for layer in before if layer.weight[0].numel() > 1]  # a single weight less its mean is 0
-        left = f"; {len(before) - len(chosen)} of one weight a filter left as they were" if before != chosen else ""
+        several = [layer for layer in before if layer.weight[0].numel() > 1]  # a single weight less its mean is 0
+        left = f"; {len(before) - len(several)} of one weight a filter left as they were" if before != several else ""
+        chosen = [layer for layer in several if hasattr(layer, "parametrizations") or "weight" in layer._parameters]
+        left += left_out(set(several).difference(chosen))  # torch's former weight_norm and spectral_norm
         if not chosen:
             raise self.no_effect(f"found no convolution before the last {self.ignore_last}{left}")
         for layer in chosen:

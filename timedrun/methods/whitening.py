@@ -9,8 +9,8 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.utils import parametrize
 
+from timedrun.methods.channels_last import refuse_crashes
 from timedrun.methods.method import LATER, Hooks, Method, NoEffect, Position, unwrapped
 
 _CHUNK = 1024  # images at a time: the patches of a whole data set would not fit
@@ -58,8 +58,9 @@ def whiten(convolution: nn.Conv2d, images: Tensor, eps: float = 5e-4) -> None:
 def _mismatch(convolution: nn.Conv2d) -> str:
     """Return the reason for which `convolution` cannot hold whitening weights; empty: it can."""
     side, channels = convolution.kernel_size[0], convolution.in_channels
-    if convolution.kernel_size != (side, side) or convolution.groups != 1 or parametrize.is_parametrized(convolution):
-        return "whitening needs a convolution with a square kernel, one group and no parametrization"
+    whole = convolution.groups == 1 and convolution.dilation == (1, 1)
+    if convolution.kernel_size != (side, side) or not whole or "weight" not in convolution._parameters:
+        return "whitening needs a convolution with a square kernel, one group, and no dilation or parametrization"
     if convolution.out_channels != (wanted := 2 * channels * side**2):
         return (
             f"whitening of {channels} x {side} x {side} patches has {wanted} filters, but the convolution has "
@@ -69,8 +70,10 @@ def _mismatch(convolution: nn.Conv2d) -> str:
 
 
 def first_convolution(model: nn.Module) -> nn.Conv2d | None:
-    """Return the first Conv2d in the order of registration, which is the stem of every network known to us."""
-    return next((layer for layer in unwrapped(model).modules() if isinstance(layer, nn.Conv2d)), None)
+    """Return the convolution that `Whitening.model` chose inside `model`, else its first Conv2d in the order of
+    registration, which is the stem of every network known to us."""
+    layers = [layer for layer in unwrapped(model).modules() if isinstance(layer, nn.Conv2d)]
+    return next((layer for layer in layers if hasattr(layer, "whitened")), layers[0] if layers else None)
 
 
 class _WhiteningHooks(Hooks):
@@ -131,4 +134,6 @@ class Whitening(Method, name="whitening", hooks=_WhiteningHooks):
         convolution.weight.requires_grad_(False)
         if convolution.bias is not None and not self.bias_end:
             convolution.bias.requires_grad_(False)
+        convolution.whitened = True  # type: ignore[assignment]  # to be found where another network comes first
+        refuse_crashes(model)
         return model, ""  # without weights, freezing alone is no whitening

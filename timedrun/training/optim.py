@@ -414,8 +414,13 @@ class Muon(GroupedOptimizer):
 
 
 def hidden_matrices(model: nn.Module) -> list[Tensor]:
-    """Trainable weights of every Conv2d and Linear but the first and the last such layer: what Muon is meant for."""
-    return [weight for weight in _layers(model)[1:-1] if weight.requires_grad]
+    """Trainable weights of every Conv2d and Linear, each once, but those of the first and the last such layer and of
+    embeddings: what Muon is meant for."""
+    layers = _layers(model)
+    embeddings = [part.weight for part in model.modules() if isinstance(part, nn.Embedding)]
+    outer = {id(weight) for weight in (*layers[:1], *layers[-1:], *embeddings)}
+    inner = {id(weight): weight for weight in layers if weight.requires_grad and id(weight) not in outer}
+    return list(inner.values())
 
 
 def _layers(model: nn.Module) -> list[Tensor]:

@@ -191,3 +191,10 @@ def test_a_scaling_of_one_leaves_batches_alone_and_surgery_still_counts(make_mod
     speed.enter(0, 0.0)
     assert speed.batch(tokens, tokens, 30)[0] is tokens
     speed.verify()
+
+
+def test_a_model_on_the_meta_device_which_has_no_values_to_set_is_refused(make_model: MakeModel) -> None:
+    with torch.device("meta"):
+        model = make_model("Bert")
+    with pytest.raises(ValueError, match=r"BertModel on the meta device .*\(to_empty\)"):
+        alibi(model)

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 from torch.distributed.fsdp import fully_shard
+from torch.nn.utils import parametrizations
 from torch.optim.swa_utils import AveragedModel
 
 from timedrun.distributed.process_group import DDPInner
@@ -248,3 +249,17 @@ def test_an_average_that_is_updated_less_than_once_in_a_half_life_is_pointed_out
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         EMA(half_life=8, update_interval=2)
+
+
+@pytest.mark.parametrize("norm", [parametrizations.spectral_norm, nn.utils.spectral_norm])
+def test_the_average_of_a_spectral_norm_has_norm_one(norm: Any) -> None:
+    torch.manual_seed(0)
+    layer = norm(nn.Linear(16, 16, bias=False))
+    speed, adam = stack(EMA(half_life=4, update_interval=1)), torch.optim.Adam(layer.parameters(), lr=0.1)
+    for step in range(40):
+        speed.before_step(layer, step, step / 40)
+        layer(torch.randn(8, 16)).square().sum().backward()
+        adam.step()
+        speed.after_step(layer)
+    with speed.evaluation(layer.eval()):
+        assert torch.linalg.matrix_norm(layer(torch.eye(16)), 2).item() == pytest.approx(1, abs=0.1)

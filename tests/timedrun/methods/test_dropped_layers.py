@@ -14,6 +14,7 @@ from timedrun.methods import (
     ChannelsLast,
     GyroDropout,
     LayerFreezing,
+    Method,
     NoEffect,
     StochasticDepth,
     Whitening,
@@ -183,7 +184,7 @@ def test_a_group_norm_whose_backward_pass_would_end_the_process_is_refused() -> 
     speed.before_step(model, 0, 0.0)
     for size in (9, 2):  # one pixel after the convolution: in every memory format
         inputs = speed.batch(torch.randn(20, 3, size, size), torch.zeros(20), 2)[0]
-        with pytest.raises(ValueError, match=r"channels_last: .*\(segmentation fault\)"):
+        with pytest.raises(ValueError, match=r"\(segmentation fault\).*; use contiguous"):
             model(inputs)
 
 
@@ -241,3 +242,54 @@ def test_layers_that_a_warm_up_froze_train_again_and_those_frozen_by_others_do_n
     trained = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
     assert trained == {"0.weight", "1.weight", "1.bias", "3.bias"}
     assert speed.report == ["layer_freezing: nothing yet"]
+
+
+@pytest.mark.parametrize("method", [LayerFreezing(start=0.0), Whitening()])
+def test_such_a_group_norm_is_refused_for_inputs_in_channels_last_order_alone(method: Method) -> None:
+    speed = stack(method)
+    model = speed.model(nn.Sequential(nn.Conv2d(3, 24, 2, bias=False), nn.GroupNorm(4, 24), nn.Conv2d(24, 2, 2)))
+    speed.before_step(model, 0, 0.9)
+    speed.batch(torch.randn(20, 3, 9, 9), torch.zeros(20), 2)
+    with pytest.raises(ValueError, match="segmentation fault"):
+        model(torch.randn(20, 3, 9, 9).to(memory_format=torch.channels_last))
+
+
+def test_a_layer_that_the_user_freezes_during_the_run_stays_frozen() -> None:
+    speed = stack(LayerFreezing(start=0.5))
+    model = speed.model(nn.Sequential(*(nn.Linear(2, 2) for _ in range(6))))
+    trained = []
+    for progress in (0.0, 0.6, 0.8, 0.99, 0.6):
+        speed.before_step(model, 0, progress)
+        if progress:
+            model[4].requires_grad_(False)  # type: ignore[operator]
+        trained.append([layer.weight.requires_grad for layer in model])  # type: ignore[operator, union-attr]
+    assert trained[1:3] == [[False] + 3 * [True] + [False, True], 3 * [False] + [True, False, True]]
+    assert trained[3:] == [5 * [False] + [True], trained[1]] and all(trained[0])
+
+
+def test_dropout_of_vectors_is_torchs_and_masks_have_the_type_of_their_inputs() -> None:
+    speed = stack(GyroDropout())
+    model = speed.model(nn.Sequential(nn.Dropout(0.5)))
+    speed.before_step(model, 0, 0.0)
+    assert model(torch.ones(4, 6)).dtype == torch.float32
+    assert model(torch.ones(4, 6, dtype=torch.bfloat16)).dtype == torch.bfloat16
+    assert model(torch.ones(6)).shape == (6,)
+
+
+class OwnBlock(nn.Module):
+    """A residual block of the usual names, whose activation is a module; with `first`, before its convolutions."""
+
+    def __init__(self, first: bool, activation: nn.Module | None) -> None:
+        super().__init__()
+        parts = {"conv1": nn.Conv2d(4, 4, 1), "bn1": nn.BatchNorm2d(4)}
+        parts |= {"conv2": nn.Conv2d(4, 4, 1), "bn2": nn.BatchNorm2d(4)}
+        for name in reversed(parts) if first else parts:
+            self.add_module(name, parts[name])
+        self.downsample, self.relu = None, activation
+
+
+def test_blocks_that_cannot_be_skipped_as_a_resnets_are_refused() -> None:
+    for first, activation in ((True, nn.ReLU()), (False, None)):
+        with pytest.raises(NoEffect, match='end in a norm, .* this OwnBlock has not; use kind="sample"'):
+            stack(StochasticDepth(kind="block")).model(nn.Sequential(OwnBlock(first, activation)))
+    stack(StochasticDepth(kind="block")).model(nn.Sequential(OwnBlock(False, nn.ReLU())))

@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from language_model.gpt.model import Decoder, NextTokenLoss, build_model
 from language_model.gpt.settings import GPT2_DECODER
 from timedrun.methods import BlurPool, ChannelsLast, Factorize, GatedLinearUnits, NoEffect, stack
-from timedrun.methods.blurpool import BlurConv2d, BlurMaxPool2d, _kernel, blur, blur_by_pools, blur_by_slices, blurpool
+from timedrun.methods.blurpool import BlurConv2d, BlurMaxPool2d, blur, blur_by_pools, blur_by_slices, blurpool
 from timedrun.methods.factorize import factors, rank_of
 from timedrun.methods.float8 import Float8, Float8Linear, float8_linear, quantize
 from timedrun.methods.squeeze_excite import SqueezeExcitation, SqueezeExcite
@@ -267,7 +267,7 @@ def test_blur_is_a_zero_padded_binomial_filter_of_each_channel(stride: int | tup
     expected = np.stack(
         [[convolve(channel, BINOMIAL, mode="constant") for channel in sample] for sample in image.numpy()]
     )
-    actual = blur(image, _kernel(None), stride).numpy()
+    actual = blur(image, stride).numpy()
     np.testing.assert_allclose(actual, expected[:, :, ::rows, ::columns], atol=1e-6)
 
 
@@ -276,7 +276,7 @@ def test_blur_is_a_zero_padded_binomial_filter_of_each_channel(stride: int | tup
 def test_blurred_convolution_equals_blur_then_strided_convolution(kernel: int, padding: int, size: int) -> None:
     conv = nn.Conv2d(16, 4, kernel, stride=2, padding=padding, bias=True)
     image = torch.randn(2, 16, size, size)
-    expected = F.conv2d(blur(image, _kernel(None)), conv.weight, conv.bias, 2, padding)
+    expected = F.conv2d(blur(image), conv.weight, conv.bias, 2, padding)
     torch.testing.assert_close(BlurConv2d.of(conv, blur_first=True)(image), expected, atol=1e-5, rtol=1e-5)
 
 
@@ -286,7 +286,7 @@ def test_blurred_convolution_equals_blur_then_strided_convolution(kernel: int, p
 def test_the_formulas_for_cuda_are_the_blur(by: Any, shape: tuple[int, int], stride: Any) -> None:
     x, same = (torch.randn(2, 3, *shape, dtype=torch.float64).requires_grad_() for _ in range(2))
     same.data.copy_(x.data)
-    actual, expected = by(x, stride), blur(same, _kernel(same), stride)
+    actual, expected = by(x, stride), blur(same, stride)
     torch.testing.assert_close(actual, expected)
     weights = torch.randn_like(actual)
     (actual * weights).sum().backward()
@@ -303,16 +303,16 @@ def test_on_cuda_no_convolution_blurs() -> None:
     called: list[str] = []
     with FakeTensorMode(), Recorded():  # of CUDA, where there is none
         image = torch.empty(2, 16, 8, 8, device="cuda").to(memory_format=torch.channels_last)
-        blurred = blur(image, _kernel(None), 2)
+        blurred = blur(image, 2)
     assert called.count("aten::avg_pool2d") == 2 and "aten::convolution" not in called
     assert blurred.shape == (2, 16, 4, 4) and blurred.is_contiguous(memory_format=torch.channels_last)
 
 
 def test_a_convolution_blurred_last_and_a_max_pool_are_dense_and_blurred_with_the_stride() -> None:
     conv, image = nn.Conv2d(16, 4, 3, stride=2, padding=1), torch.randn(2, 16, 8, 8)
-    expected = blur(F.conv2d(image, conv.weight, conv.bias, 1, 1), _kernel(None), 2)
+    expected = blur(F.conv2d(image, conv.weight, conv.bias, 1, 1), 2)
     torch.testing.assert_close(BlurConv2d.of(conv, blur_first=False)(image), expected)
-    expected = blur(F.max_pool2d(image, 3, 1, 1), _kernel(None), 2)
+    expected = blur(F.max_pool2d(image, 3, 1, 1), 2)
     assert torch.equal(BlurMaxPool2d.of(nn.MaxPool2d(3, 2, 1))(image), expected)
 
 
@@ -361,3 +361,51 @@ def test_layers_it_cannot_replace_are_left_and_counted() -> None:
     )
     _, words = BlurPool().model(model)
     assert words == "1 convolution, 0 max-pools, 4 strided layers left as they were"
+
+
+def test_factors_of_a_frozen_layer_are_frozen_and_shared_or_hooked_layers_stay() -> None:
+    model = nn.Sequential(*(nn.Linear(8, 8) for _ in range(5)))
+    model[0].requires_grad_(False)
+    model[2].bias = model[1].bias
+    model[3].register_forward_pre_hook(lambda layer, inputs: None)
+    stack(Factorize(min_features=8)).model(model)
+    assert [type(layer) is nn.Linear for layer in model] == [False, True, True, True, False]
+    assert not any(parameter.requires_grad for parameter in model[0].parameters())
+    assert all(parameter.requires_grad for parameter in model[4].parameters())
+
+
+def test_layers_that_a_forward_does_not_reach_by_their_names_change_nothing() -> None:
+    class ByList(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Conv2d(16, 16, 3, 2), nn.Conv2d(16, 16, 1)
+            self.path = [self.first, self.second]
+
+        def forward(self, images: Tensor) -> Tensor:
+            return self.path[1](self.path[0](images))  # type: ignore[no-any-return]
+
+    for method in (BlurPool(), Factorize(min_channels=16)):
+        speed = stack(method)
+        model = speed.model(ByList())
+        speed.before_step(model, 0, 0.0)
+        model(torch.ones(1, 16, 5, 5))
+        speed.after_step(model)
+        with pytest.raises(NoEffect, match=f"changed nothing in this run: {method.name}"):
+            speed.verify()
+
+
+def test_a_pool_with_hooks_is_no_other_layer_and_a_blur_outlives_the_meta_device() -> None:
+    pool = nn.MaxPool2d(2)
+    pool.register_forward_hook(lambda layer, inputs, output: None)
+    with torch.device("meta"):
+        model = stack(BlurPool()).model(nn.Sequential(nn.Conv2d(16, 16, 3, 2), nn.MaxPool2d(2), pool))
+    assert [type(layer) for layer in model] == [BlurConv2d, BlurMaxPool2d, nn.MaxPool2d]
+    model.to_empty(device="cpu")
+    torch.testing.assert_close(model[1](torch.ones(1, 1, 6, 6))[0, 0, 1, 1], torch.tensor(1.0))
+
+
+def test_a_float8_layer_takes_a_vector_and_no_rows_as_a_linear_layer_does() -> None:
+    layer = stack(Float8()).model(nn.Linear(16, 32))
+    assert layer(torch.ones(16)).shape == (32,) and layer(torch.ones(0, 3, 16)).shape == (0, 3, 32)
+    layer(torch.ones(0, 16)).sum().backward()
+    assert not layer.weight.grad.any()

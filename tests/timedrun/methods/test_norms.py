@@ -132,3 +132,21 @@ def test_the_last_convolutions_can_be_left_out_and_a_plain_layer_remains() -> No
     expected = model[0](torch.ones(1, 3, 2, 2))  # type: ignore[index, operator]
     plain = parametrize.remove_parametrizations(model[0], "weight")  # type: ignore[index]
     torch.testing.assert_close(plain(torch.ones(1, 3, 2, 2)), expected)
+
+
+def test_a_last_part_of_one_value_a_channel_joins_the_one_before_and_no_samples_are_torchs() -> None:
+    torch.manual_seed(0)
+    ghost, plain, x = (
+        stack(GhostBatchNorm(ghost_batch=4)).model(nn.BatchNorm1d(3)),
+        nn.BatchNorm1d(3),
+        torch.randn(13, 3),
+    )
+    torch.testing.assert_close(ghost(x), torch.cat([plain(part) for part in x.split([4, 4, 5])]))
+    assert ghost(x[:0]).shape == plain(x[:0]).shape
+
+
+def test_a_convolution_that_torchs_former_weight_norm_computes_is_left_as_it_is() -> None:
+    model = nn.Sequential(nn.Conv2d(3, 3, 3), nn.utils.weight_norm(nn.Conv2d(3, 3, 3)))
+    speed = stack(WeightStandardization())
+    speed.model(model)
+    assert speed.report == ["weight_standardization: 1 convolutions; left as they were: 1 torch.nn.modules.conv.Conv2d"]

@@ -176,3 +176,12 @@ def test_images_are_scored_at_the_scale_asked_for() -> None:
     hooks = SelectiveBackprop(start=0.0, scale=0.5, interrupt=0).hooks()
     inputs, _ = hooks.select(torch.zeros(4, 3, 8, 8), torch.zeros(4), losses, Position(0, 0.0))
     assert seen == [(4, 3, 4, 4)] and inputs.shape == (2, 3, 8, 8)
+
+
+def test_a_sample_has_one_loss_which_may_be_a_column() -> None:
+    hooks, x = SelectiveBackprop(start=0.0, interrupt=0, keep=0.5).hooks(), torch.arange(8.0)[:, None]
+    chosen, _ = hooks.select(x, x, lambda inputs, targets: inputs.square(), Position(0, 0.0, 1))
+    assert chosen.shape == (4, 1) and len(chosen.unique()) == 4
+    for losses in (torch.zeros(8, 2), torch.tensor(0.0)):
+        with pytest.raises(ValueError, match="one loss a sample"):
+            hooks.select(x, x, lambda inputs, targets, losses=losses: losses, Position(0, 0.0, 1))

@@ -50,3 +50,31 @@ def test_inputs_and_models_of_no_images_are_refused() -> None:
         stack(TTA()).model(nn.Linear(3, 2))
     with stack(TTA()).evaluation(model := nn.Linear(3, 2)), pytest.raises(ValueError, match="images"):
         model(torch.ones(2, 3))
+
+
+def test_views_are_of_the_network_inside_another_module_and_an_evaluation_without_it_is_none() -> None:
+    speed, images = stack(TTA()), torch.randn(2, 3, 6, 6)
+    network = speed.model(nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten()))
+    expected = mean_over_views(network, images)
+    with speed.evaluation(nn.ModuleList([nn.Conv2d(3, 4, 3), network])):
+        assert speed.report == ["tta: nothing yet"]
+        torch.testing.assert_close(network(images), expected)
+    compiled = torch.compile(network, backend="eager")
+    with speed.evaluation(nn.ModuleList([compiled])):
+        torch.testing.assert_close(compiled(images), expected)
+    with speed.evaluation(network):
+        pass
+    assert speed.report == ["tta: 2 evaluations over 6 views of each image"]
+
+
+def test_calls_and_outputs_of_another_kind_are_refused() -> None:
+    class Named(nn.Conv2d):
+        def forward(self, input: Tensor) -> dict[str, Tensor]:  # type: ignore[override]
+            return {"logits": super().forward(input)}
+
+    model = Named(3, 4, 3)
+    with stack(TTA()).evaluation(model):
+        with pytest.raises(TypeError, match=r"model\(images\)"):
+            model(input=torch.ones(1, 3, 4, 4))
+        with pytest.raises(TypeError, match="the model returns dict"):
+            model(torch.ones(1, 3, 4, 4))

@@ -12,7 +12,15 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from timedrun.config import OptimizerConfig
-from timedrun.training.optim import DecoupledAdamW, DecoupledSGD, Lamb, Muon, build_optimizer, newton_schulz
+from timedrun.training.optim import (
+    DecoupledAdamW,
+    DecoupledSGD,
+    Lamb,
+    Muon,
+    build_optimizer,
+    hidden_matrices,
+    newton_schulz,
+)
 from timedrun.training.schedule import Schedule
 
 SHAPES = [(4, 3), (5,), (2, 3, 3, 3), (6, 2)]
@@ -397,3 +405,11 @@ def test_muon_of_the_cifar10_speed_runs(nesterov: bool) -> None:
                 move = newton_schulz(move.view(6, 36), 3).view(move.shape)
             value = value - rate * move
         torch.testing.assert_close(parameter.detach(), value, rtol=1e-5, atol=1e-6)
+
+
+def test_muon_takes_a_matrix_of_two_layers_once_and_none_of_an_embedding() -> None:
+    first, tied, last = nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 2)
+    head, again, table = nn.Linear(8, 8), nn.Linear(8, 8), nn.Embedding(8, 8)
+    again.weight, head.weight = tied.weight, table.weight
+    hidden = hidden_matrices(nn.Sequential(table, first, tied, head, again, last))
+    assert [id(weight) for weight in hidden] == [id(tied.weight)]
