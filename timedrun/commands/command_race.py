@@ -1,6 +1,7 @@
 """`timedrun race command`: interleaved runs of command lines, or of one command line at several commits. `timedrun run
 command` is such a race of one side, `timedrun sweep command` one of command lines at several budgets."""
 
+import shlex
 import tomllib
 from argparse import ArgumentParser, ArgumentTypeError, BooleanOptionalAction, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Mapping, Sequence
@@ -284,7 +285,9 @@ def sides_of(arguments: Namespace) -> tuple[dict[str, tuple[str, str]], dict[str
     if named:
         if not given:
             raise UsageError("--at needs the command that is run at each commit; give it after --.")
-        given = [(revision.name, " ".join(arguments.sides)) for revision in named]
+        words = arguments.sides  # one is a line of the shell, several are the words of one command
+        command = shlex.join(words) if len(words) > 1 else words[0]
+        given = [(revision.name, command) for revision in named]
     labelled: dict[str, tuple[str, str]] = {}
     shared = set.intersection(*({*command.split()} for _, command in given)) if len(given) > 1 else set()
     for letter, (label, command) in zip(letters(len(given)), given, strict=True):

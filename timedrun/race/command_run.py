@@ -18,7 +18,7 @@ from typing import BinaryIO, Final
 
 from judging.ground import ledger, stdio
 from judging.ground.config_values import digest_of
-from judging.ground.errors import TimedrunError
+from judging.ground.errors import ExitCode, TimedrunError
 from judging.ground.result_files import CONFIG, ResultPaths, hold, write_json
 from mlevents import keys
 from mlevents.rounds.own_rules import as_recorded
@@ -70,6 +70,8 @@ class CommandRun:
         self._load = LoadCounters(monotonic=monotonic)
         self._evaluations = 0
         self._quality: float | None = None
+        self._unread = ""
+        """What of the output was no evaluation, and why."""
         self._reported: float | None = None
         self._received: list[int] = []
         self._process: subprocess.Popen[bytes] | None = None
@@ -100,7 +102,12 @@ class CommandRun:
                 log.close(reason=reason)
                 ledger.close(self.paths.log)
         at_target = log.stopped and self.side.stop_at_target and self._ending and not self._received
-        return 0 if at_target else process.returncode, self._received[0] if self._received else 0
+        code = ExitCode.ERROR if self._diverged and not process.returncode else process.returncode
+        return 0 if at_target else code, self._received[0] if self._received else 0
+
+    @property
+    def _diverged(self) -> bool:
+        return self._quality is not None and not math.isfinite(self._quality)
 
     def _log_settings(self, log: RunLog) -> None:
         """Announce the run, write the files next to its log, and log its settings."""
@@ -221,19 +228,21 @@ class CommandRun:
                 if exited == math.inf and process.poll() is not None:
                     exited = now
                 last = max(exited + REST_SECONDS, self._deadline if self._ending else 0)  # for others of its group
-                if now > last:
-                    break
-                with contextlib.suppress(Empty):
+                try:
                     self._now, data = received.get(timeout=POLL_SECONDS)
-                    if self._now > last:
+                except Empty:
+                    if now > last:
                         break
-                    output.write(data)
-                    *whole, rest = re.split(rb"[\r\n]+", rest + data)
-                    if not data:
-                        closed = self._now
-                    if len(rest) > LONGEST_LINE:
-                        whole, rest = [*whole, rest], b""
-                    yield from (line.decode(errors="replace") for line in whole if line)
+                    continue
+                if self._now > last:  # what arrived before is logged, however long that takes
+                    break
+                output.write(data)
+                *whole, rest = re.split(rb"[\r\n]+", rest + data)
+                if not data:
+                    closed = self._now
+                if len(rest) > LONGEST_LINE:
+                    whole, rest = [*whole, rest], b""
+                yield from (line.decode(errors="replace") for line in whole if line)
             if rest:
                 yield rest.decode(errors="replace")
         finally:
@@ -266,6 +275,10 @@ class CommandRun:
 
     def _take(self, log: RunLog, reading: Reading) -> None:
         """Log what a line says."""
+        if reading.kind == "text":
+            self._unread = f"--quality reads {reading.text!r}, which is no number"
+        elif reading.kind == "quality" and (log.stopped or not log.started):
+            self._unread = f"a quality stands {'after the line of --stop' if log.stopped else 'before that of --start'}"
         if log.stopped:
             return
         if reading.kind == "reported":
@@ -278,9 +291,13 @@ class CommandRun:
             self._stop_clock(log)
 
     def _evaluate(self, log: RunLog, reading: Reading) -> None:
-        """Log an evaluation, the end of the block before it, and the machine's load in that."""
-        self._evaluations += 1
+        """Log an evaluation, the end of the block before it, and the machine's load in that. A value that is not finite
+        has no place in a log, but is the last quality of a run that ends with it."""
         self._quality = reading.value
+        if self._diverged:
+            stdio.message(f"{self.label}: {self.side.metric} {reading.value:g}, no evaluation")
+            return
+        self._evaluations += 1
         number = self._evaluations
         step: dict[str, Scalar] = {} if reading.step is None else {keys.STEP: reading.step}
         log.end(keys.BLOCK_STOP, first_epoch_num=number)
@@ -313,7 +330,9 @@ class CommandRun:
         if self._quality is not None and self.side.reached(self._quality):
             log.end(keys.RUN_STOP, status=keys.SUCCESS, epoch_num=self._evaluations)
         else:
-            log.close(reason=Outcome.NOT_REACHED.value)
+            self._unread = self._unread or "none stands before the line of --stop"
+            missed = self._evaluations and not self._diverged
+            log.close(reason=Outcome.NOT_REACHED.value if missed else self._reason(0, started=True))
 
     def _reason(self, code: int, *, started: bool) -> str:
         """Return why the run has no time to the target."""
@@ -327,8 +346,11 @@ class CommandRun:
             return f"the command ended {how}; its output is in {printed}"
         if not started:
             return f"no line of {printed} has the pattern --start {self.side.start!r}"
+        if self._diverged:
+            return f"the last quality in {printed} is {self._quality:g}: the training diverged"
         if not self._evaluations:
-            return f"no line of {printed} has a quality as --quality {self.side.quality!r} reads it"
+            why = f": {self._unread}" if self._unread else ""
+            return f"no line of {printed} has a quality as --quality {self.side.quality!r} reads it{why}"
         if self.side.waits_for_stop:
             return f"no line of {printed} has the pattern --stop {self.side.stop!r}"
         return Outcome.NOT_REACHED.value

@@ -1,6 +1,7 @@
 """Side of a race that is a command: what is run, and what is read of its output."""
 
 import json
+import math
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -23,10 +24,12 @@ NUMBER: Final = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 class Reading(NamedTuple):
     """Start, quality, stop or reported time in a line of output."""
 
-    kind: Literal["start", "quality", "stop", "reported"]
+    kind: Literal["start", "quality", "text", "stop", "reported"]
     value: float = 0.0
     """Quality, or reported seconds."""
     step: int | None = None
+    text: str = ""
+    """In place of a quality, what is no number."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +70,11 @@ class CommandSide:
         """Raise UsageError for a pattern that cannot be used."""
         if not self.command.strip():
             raise UsageError("a side is an empty command; give the command line that trains.")
+        if not self.seed_variable or {*"=\0"} & {*self.seed_variable} or "\0" in self.command:
+            raise UsageError(
+                f"--seed-variable {self.seed_variable!r} or a command has a character that no process can be given (="
+                " or NUL); nothing was run."
+            )
         self.reader()
         self.rules(1)
 
@@ -113,7 +121,7 @@ class CommandSide:
         def read(line: str) -> Iterator[Reading]:
             if reported and (match := reported.search(line)):
                 unit = next(name for name in UNITS if name in match.groupdict())
-                if (seconds := _number(match[unit])) is not None:
+                if (seconds := _number(match[unit])) is not None and math.isfinite(seconds):
                     yield Reading("reported", seconds * UNITS[unit])
             yield from evaluations(line)
             if stop and stop.search(line):
@@ -131,7 +139,7 @@ class CommandSide:
 
             def from_json(line: str) -> Iterator[Reading]:
                 values = _object(line)
-                if is_number(value := values.get(key)):
+                if is_number(value := values.get(key)) or isinstance(value, float):  # nan
                     step = values.get("step")
                     yield Reading("quality", float(value), step if type(step) is int else None)
 
@@ -146,7 +154,10 @@ class CommandSide:
         def from_text(line: str) -> Iterator[Reading]:
             if match := pattern.search(line):
                 groups = match.groupdict()
-                if (value := _number(groups.get("quality") or match[1])) is not None:
+                text = groups.get("quality") or match[1] or ""
+                if (value := _number(text)) is None:
+                    yield Reading("text", text=text)
+                else:
                     step = groups.get("step")
                     yield Reading("quality", value, int(step) if step and step.isdecimal() else None)
 
@@ -160,7 +171,7 @@ def _mllog(line: str) -> Iterator[Reading]:
     key, value = values.get("key"), values.get("value")
     if key == keys.RUN_START:
         yield Reading("start")
-    elif key == keys.EVAL_ACCURACY and is_number(value):
+    elif key == keys.EVAL_ACCURACY and (is_number(value) or isinstance(value, float)):
         yield Reading("quality", float(value))
     elif key == keys.RUN_STOP:
         yield Reading("stop")
@@ -176,12 +187,11 @@ def _object(text: str) -> dict[str, Any]:
 
 
 def _number(text: str | None) -> float | None:
-    """Return the finite number that `text` is, else None: no quality is logged for nan."""
+    """Return the number that `text` is, nan and inf among them, at the end of a sentence, too; else None."""
     try:
-        value = float(text or "")
+        return float((text or "").rstrip(".,;:"))
     except ValueError:
         return None
-    return value if is_number(value) else None
 
 
 def _pattern(option: str, text: str) -> re.Pattern[str] | None:

@@ -31,11 +31,15 @@ from mlevents.run_status import reached
 from mlevents.summary import RunSummary, summarize
 from mlevents.terminal_escape import printable
 from timedrun.provenance.system_answers import read_answers
+from timedrun.race.command_side import MLLOG
 from timedrun.race.decision import KeepIf, as_json, control_words, time_words
-from timedrun.race.race_file import ALONE, LEFT_OUT, PROFILES, Comparison, Race, paths_of, side_file
+from timedrun.race.race_file import ALONE, COMMANDS, LEFT_OUT, PROFILES, Comparison, Race, paths_of, side_file
 from timedrun.storage.benchmark_folders import ROOT
 
 T = TypeVar("T")
+
+MISSED = {"target-reached", "status-success", "log-fails"}
+"""Rules that the log of a run that missed its target breaks, and its set."""
 EQUAL = 0.8
 """Shares of the longest time of tuning from here on count as equal."""
 MOST_NAMED = 4
@@ -206,7 +210,11 @@ class Report:
         sides = (comparison.slow, comparison.fast)
         slow, fast = (len(self.sets[side]) + len(self.race.of_side(side, "failed")) for side in sides)
         margin = (self.keep_if.margin if self.race.keep_if else None) or 0.0
-        return compare_quality(self.sets[comparison.slow], self.sets[comparison.fast], (slow, fast), margin)
+        settings = read_json(side_file(self.folder, comparison.slow)) if self.race.benchmark == COMMANDS else {}
+        fixed = settings.get("stop") or settings.get("to_end") or settings.get("quality") == MLLOG
+        at_target = None if not settings else bool(settings.get("stop_at_target") or not fixed)
+        sets = self.sets[comparison.slow], self.sets[comparison.fast]
+        return compare_quality(*sets, (slow, fast), margin, at_target)
 
     def make_package(self) -> None:
         answers = self.race.options.get("answers")
@@ -273,14 +281,16 @@ class Report:
 
     @property
     def doubtful(self) -> bool:
-        """True if a check failed: such logs are no evidence."""
-        return self.package_failed or any(result.failed for result in self.checked)
+        """True if a check failed but for a missed target: such logs are no evidence."""
+        failed = [result for result in self.checked if result.failed]
+        rules = {finding.rule for result in failed for finding in result.findings if finding.level == "error"}
+        return bool(rules - MISSED) or (self.package_failed and not failed)
 
     @property
     def failed(self) -> bool:
         """True if a run, a check, a comparison or a step of the report failed."""
         runs = any(turn.status in ("failed", "left out") for turn in self.race.turns)
-        return runs or self.doubtful or bool(self.problems)
+        return runs or self.package_failed or any(result.failed for result in self.checked) or bool(self.problems)
 
     def table(self, width: int | None) -> list[str]:
         """Return caption and table as lines; where `width` is too small, without its last columns."""

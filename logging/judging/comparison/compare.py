@@ -145,7 +145,7 @@ def _logged_differences(slow: Sequence[RunSummary], fast: Sequence[RunSummary]) 
     that failed early may lack them."""
     for kind, logged, of in (
         ("benchmark", "benchmark", lambda run: run.benchmark),
-        ("benchmark", "own_rules", lambda run: run.own_rules and as_recorded(run.own_rules)),
+        ("benchmark", "own_rules", lambda run: run.own_rules and {**as_recorded(run.own_rules), "runs": "any"}),
         ("data", "dataset", lambda run: run.dataset or BENCHMARK_DATASET.get(run.benchmark or "")),
         ("target", "quality_target", target),
     ):

@@ -68,18 +68,23 @@ class Quality:
 
 
 def compare_quality(
-    first: Sequence[RunSummary], second: Sequence[RunSummary], runs: tuple[int, int], margin: float = 0.0
+    first: Sequence[RunSummary],
+    second: Sequence[RunSummary],
+    runs: tuple[int, int],
+    margin: float = 0.0,
+    at_target: bool | None = None,
 ) -> Quality:
     """Compare the last evaluations of the runs of two interleaved sets, those that missed the target included.
 
     Args:
         runs: of each set, those included that have no log of their end.
         margin: largest loss of quality that counts as none, in its unit; to be chosen before the runs.
+        at_target: runs end at their first evaluation at the target; default: as their evaluations look.
     """
     quality = Quality(
         runs=runs,
         reached=(sum(map(reached, first)), sum(map(reached, second))),
-        at_target=_end_at_target([*first, *second]),
+        at_target=_end_at_target([*first, *second]) if at_target is None else at_target,
         margin=margin,
     )
     pairs = list(zip(*pairs_of(first, second), strict=True))

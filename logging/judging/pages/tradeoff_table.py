@@ -112,7 +112,9 @@ def verdicts(curves: Sequence[Comparison]) -> list[str]:
     lines += [stdio.fitted(f"{', '.join(own)}: {words}", 4) for words, own in labels.items()]
     if needed := sorted({float(f"{gain.needs:.2g}") for curve in curves[1:] for gain in curve.gains if gain.needs}):
         option = "--baseline-ratios" if curves[0].gains[0].unit else "--budgets"
-        wanted = f"a sweep with {option} {' '.join(f'{length:g}' for length in needed)} compares"
+        whole = option == "--budgets" and min(needed) >= 1  # a command may take no fraction
+        lengths = dict.fromkeys(f"{round(length) if whole else length:g}" for length in needed)
+        wanted = f"a sweep with {option} {' '.join(lengths)} compares"
         lines.append(stdio.fitted(f"outside the times of {curves[0].label}: {wanted}", 4))
     return [*lines, *grouped("warning:", {curve.label: curve.warnings for curve in curves[1:]})]
 

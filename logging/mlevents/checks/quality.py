@@ -7,7 +7,7 @@ from typing import Any, Final
 from mlevents import keys
 from mlevents.checks.check_context import CheckedRun
 from mlevents.evaluations import checkpoints, first_passing, progress_of
-from mlevents.event import Event, Finding, is_number, short
+from mlevents.event import Event, Finding, Level, is_number, short
 from mlevents.rounds import BenchmarkRules
 
 LEAP: Final = 0.5  # of the target; successful runs of the published rounds gain 0.41 of it or less
@@ -93,14 +93,16 @@ def value_range(run: CheckedRun) -> Iterator[Finding]:
         return  # the required keys of the round bound each part
     fraction = rules is not None and rules.direction == ">=" and rules.target <= 1
     highest = 1.0 if fraction else math.inf  # a loss has no upper end
-    wrong = [e for e in run.record.all(keys.EVAL_ACCURACY) if not (is_number(e.value) and 0 <= e.value <= highest)]
-    if wrong:
+    own = run.record.own_rules is not None  # of any metric, such as a reward
+    lowest, evaluations = (-math.inf if own else 0.0), run.record.all(keys.EVAL_ACCURACY)
+    if wrong := [e for e in evaluations if not (is_number(e.value) and lowest <= e.value <= highest)]:
         value = wrong[0].value
         hint = "; it looks like percent" if is_number(value) and 1 < value <= 100 else ""
         more = f" ({len(wrong)} such events)" if len(wrong) > 1 else ""
-        message = f"eval_accuracy is {short(value)}, not a number from 0 to {highest:g}{hint}{more}"
-        yield run.finding("error", "quality-range", message, wrong[0])
-    perfect = [e for e in run.record.all(keys.EVAL_ACCURACY) if e.value == highest]
+        message = f"eval_accuracy is {short(value)}, not a number from {lowest:g} to {highest:g}{hint}{more}"
+        level: Level = "warning" if own and all(is_number(event.value) for event in wrong) else "error"
+        yield run.finding(level, "quality-range", message, wrong[0])
+    perfect = [event for event in evaluations if event.value == highest]
     if perfect and not run.record.is_demonstration:
         message = f"eval_accuracy is {short(perfect[0].value)}, a perfect score that no model of this benchmark has"
         yield run.finding("warning", "quality-range", message, perfect[0])

@@ -83,6 +83,23 @@ def test_a_failed_run_of_the_second_side_discards_it_and_one_of_the_first_decide
     assert "0 of 2, 2 failed" in printed and "2 of 2" in printed and "exit code 1" in printed
 
 
+def test_a_second_side_that_misses_the_target_or_is_worse_at_one_length_is_discarded(train: str) -> None:
+    def side(*accuracies: float) -> str:
+        return "; ".join(f"echo accuracy {accuracy}$SEED" for accuracy in accuracies) + "; echo end"
+
+    words = ["--quality", "accuracy ([0-9.]+)", "--runs", "3", "--keep-if", "quality"]
+    better, worse = side(0.9, 0.95), side(0.9, 0.93)
+    once = ["--stop", "end", "--target", "0.92"]  # which only the last evaluations reach
+    codes = [
+        main(["race", "command", *words, "--target", "0.94", better, worse]),
+        main(["race", "command", *words, *once, better, worse]),
+        main(["race", "command", *words, *once, worse, better]),
+    ]
+    races = (Path(f"runs/command/race_{number}/race.json") for number in (1, 2, 3))
+    decisions = [json.loads(race.read_text())["decision"]["decision"] for race in races]
+    assert (decisions, codes) == (["discard", "discard", "keep"], [1, 1, 0])
+
+
 def test_commits_are_raced_and_what_differs_is_told(train: str, capsys: pytest.CaptureFixture[str]) -> None:
     git = ["git", "-c", "user.name=A", "-c", "user.email=a@example.org"]
     for words, factor in ((["init", "--quiet", "-b", "main"], 4), (["checkout", "--quiet", "-b", "fast"], 1)):
@@ -105,9 +122,9 @@ def test_the_same_commit_twice_is_a_control_at_that_commit(train: str) -> None:
     for words in (["init", "--quiet", "-b", "main"], ["add", "train.sh"], ["commit", "--quiet", "-m", "One"]):
         Path("train.sh").write_text(f"exec {train} 1\n")
         subprocess.run(["git", "-c", "user.name=A", "-c", "user.email=a@example.org", *words], check=True)
-    words = ["race", "command", "--at", "main", "--at", "main", *READ, "--runs", "1", "--results", "race", "--", "sh"]
+    words = ["race", "command", "--at", "main", "--at", "main", *READ, "--runs", "1", "--results", "race", "--"]
     Path("data").touch()  # untracked, so in no commit
-    assert main([*words, "train.sh; test ! -e data"]) == 0
+    assert main([*words, "sh", "-c", "sh train.sh; test ! -e data"]) == 0
     assert list(json.loads(Path("race/race.json").read_text())["runs_seconds"]) == ["main", "main (again)"]
 
 

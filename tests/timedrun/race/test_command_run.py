@@ -67,6 +67,16 @@ def test_lines_start_and_stop_the_clock_and_the_last_quality_counts(tmp_path: Pa
         ("echo loss:0.5", {"start": "go"}, "has the pattern --start 'go'"),
         ("echo loss:0.5", {"stop": "end"}, "has the pattern --stop 'end'"),
         ("echo loss:2; exit 3", {}, "ended with exit code 3"),
+        ("echo loss:0.5; echo go; sleep 0.1", {"start": "go"}, "a quality stands before that of --start"),
+        ("echo end; echo loss:0.5", {"stop": "end"}, "none stands before the line of --stop"),
+        ("echo loss:5%", {"quality": r"loss:(\S+)"}, "--quality reads '5%', which is no number"),
+        ("echo loss:0.5.; echo end", {"quality": "loss:([0-9.]+)", "stop": "never"}, "has the pattern --stop 'never'"),
+        (
+            "echo loss:0.5; echo loss:nan; echo end",
+            {"quality": r"loss:(\S+)", "stop": "end"},
+            "is nan: the training diverged",
+        ),
+        ("""echo '{"loss": NaN}'""", {"quality": "json:loss"}, "is nan: the training diverged"),
         ("kill -KILL $$", {}, "ended by SIGKILL"),
         ("trap '' TERM; sleep 60", {"minutes": 0.005}, "ran past its 0.005 minutes"),
         ("head -c 3000000 /dev/urandom; echo; echo loss:3", {}, "target not reached"),
@@ -94,6 +104,21 @@ def test_a_command_is_not_blocked_while_its_lines_are_logged(tmp_path: Path, mon
     began = time.monotonic()
     text = "print('loss:0.5'); print('x' * 10**6, flush=True)"  # more than a pipe holds
     assert run(tmp_path / "set", f'{sys.executable} -c "{text}"; touch {tmp_path}/printed') == (0, 0)
+
+
+def test_what_a_command_printed_is_logged_after_its_end_however_long_that_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command_run, "REST_SECONDS", 0.01)
+    take = CommandRun._take
+
+    def slow(self: CommandRun, log: RunLog, reading: Reading) -> None:
+        time.sleep(0.05)
+        take(self, log, reading)
+
+    monkeypatch.setattr(CommandRun, "_take", slow)
+    assert run(tmp_path / "set", "for i in 9 8 7 6 5 4 3; do echo loss:$i; sleep 0.005; done; echo loss:0.5") == (0, 0)
+    assert (tmp_path / "set" / "run_0" / "output.txt").read_text().endswith("loss:3\nloss:0.5\n")
 
 
 def test_processes_that_a_command_leaves_are_ended_and_not_waited_for(tmp_path: Path) -> None:

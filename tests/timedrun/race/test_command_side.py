@@ -1,5 +1,7 @@
 """What is read of a command's output, in the forms in which training scripts print it."""
 
+import math
+
 import pytest
 
 from judging.ground.errors import UsageError
@@ -15,7 +17,9 @@ def side(quality: str, **settings: object) -> CommandSide:
     [
         ("val_loss:([0-9.]+)", "step:125/1390 val_loss:4.1284 train_time:21ms", [Reading("quality", 4.1284)]),
         (r"step:(?P<step>\d+).* val_loss:(?P<quality>\S+)", "step:9 val_loss:1e-3", [Reading("quality", 0.001, 9)]),
-        ("val_loss:(\\S+)", "val_loss:nan", []),
+        ("val_loss:(\\S+)", "val_loss:-inf", [Reading("quality", -math.inf)]),
+        ("val_loss:(\\S+)", "val_loss:2.5.", [Reading("quality", 2.5)]),
+        ("val_loss:(\\S+)", "val_loss:2.5%", [Reading("text", text="2.5%")]),
         ("json:eval_loss", '{"eval_loss": 2.5, "step": 40}', [Reading("quality", 2.5, 40)]),
         ("json:eval_loss", '{"loss": 2.5}', []),
         ("json:eval_loss", '{"eval_loss": "2.5"', []),
@@ -44,6 +48,7 @@ def test_start_stop_and_the_reported_time_are_read_in_their_order() -> None:
         ({"quality": "(a)(b)"}, "has no group"),
         ({"quality": "(a)", "reported": r"(\d+) s"}, "names no unit"),
         ({"quality": "(a)", "metric": ""}, "metric"),
+        ({"quality": "(a)", "seed_variable": "A=B"}, "'A=B' or a command has a character"),
     ],
 )
 def test_a_pattern_that_cannot_be_used_is_refused(settings: dict[str, str], words: str) -> None:
