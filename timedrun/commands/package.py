@@ -39,11 +39,12 @@ def submitter_of(given: str | None, sets: Sequence[Path]) -> str:
     several, PackageError if a log is not a regular file or too large."""
     if given:
         return given
-    named = set()
-    for folder in sets:
-        for file in existing(folder):
-            require_plain(file)
-            named.add(record.read(file).text(keys.SUBMISSION_ORG))
+    named, files = set(), [file for folder in sets for file in existing(folder)]
+    if not files:
+        raise UsageError(f"no result_N.txt in {', '.join(map(str, sets))}; nothing was packaged.")
+    for file in files:
+        require_plain(file)
+        named.add(record.read(file).text(keys.SUBMISSION_ORG))
     named -= {None}
     if len(named) != 1:
         raise UsageError(f"the logs name {len(named)} organizations ({', '.join(map(str, named))}); set --submitter.")

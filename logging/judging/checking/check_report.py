@@ -131,7 +131,7 @@ def summary_lines(results: Sequence[CheckResult], root: Path, by: Grouping, *, q
         ("rule", Counter(finding.rule for _, finding in errors)),
         ("submitter", Counter(result.submitter for result, _ in errors)),
     ):
-        shown = ", ".join(f"{what or 'none'} {count:,}" for what, count in counted.most_common())
+        shown = ", ".join(f"{what or 'no name'} {count:,}" for what, count in counted.most_common())
         if shown:
             lines += wrapped(f"errors by {name}: {shown}", "", "    ")
     return lines

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from judging.comparison.compare import compare_sets
 from judging.comparison.speedup_ratio import NotComparable
+from mlevents.rounds.own_rules import benchmark_rules
 from tests.judging.conftest import MakeSet, summaries
 
 
@@ -83,6 +85,15 @@ def test_targets_and_data_may_be_allowed_and_benchmarks_never(tmp_path, write_se
     assert {difference.kind for difference in ratio.differences} == {"data", "target"} and ratio.target is None
     with pytest.raises(NotComparable, match="different benchmarks are never compared"):
         compare_sets(imagenet, bert, paired=False, allow=["data", "target", "hardware", "benchmark"])
+
+
+def test_the_number_of_runs_that_a_benchmark_of_ones_own_asks_for_is_no_difference(two):
+    rules = [benchmark_rules("wine", dataset="wine", metric="accuracy", target=0.7, runs=runs) for runs in (3, 5)]
+    slow, fast = (
+        [replace(run, benchmark="wine", own_rules=own) for run in summaries(folder)]
+        for folder, own in zip(two, rules, strict=True)
+    )
+    assert compare_sets(slow, fast, paired=False).value == pytest.approx(2, rel=0.01)
 
 
 @pytest.mark.parametrize("paired", [True, False])

@@ -237,6 +237,8 @@ def test_long_commands_that_begin_alike_are_labelled_by_how_they_end() -> None:
     commands = [f"train.sh {'long_' * 10}{name}.toml" for name in ("sgd", "muon")]
     labels = [label for label, _ in sides_of(parsed("race", [*READ, *commands]))[0].values()]
     assert [f"{label[:5]}{label[-9:]}" for label in labels] == ["a: lo_sgd.toml", "b: lomuon.toml"]
+    lines = sides_of(parsed("race", [*READ, "cd x\ntrain 1", "cd x\ntrain 2"]))[0].values()
+    assert [label for label, _ in lines] == ["a: 1", "b: 2"]
 
 
 @pytest.fixture(scope="module")
