@@ -291,6 +291,8 @@ def sides_of(arguments: Namespace) -> tuple[dict[str, tuple[str, str]], dict[str
     labelled: dict[str, tuple[str, str]] = {}
     shared = set.intersection(*({*command.split()} for _, command in given)) if len(given) > 1 else set()
     for letter, (label, command) in zip(letters(len(given)), given, strict=True):
+        if label != command:
+            label = " ".join(label.splitlines())
         if label == command and (len(label) > LONGEST_LABEL or "\n" in label):
             own = " ".join(word for word in label.split() if word not in shared)
             label = shortened(f"{letter}: {own}", LONGEST_LABEL) if own else letter

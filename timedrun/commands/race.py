@@ -182,8 +182,11 @@ def planned_race(
         **plan,
     )
     if parent := getattr(arguments, "parent", None):
-        for side in sides:
-            parent.expect(benchmark.name, dump(side.config))
+        settings = [dump(side.config) for side in sides]
+        for side_settings in filter(on_cpu, settings):
+            parent.expect(benchmark.name, side_settings)
+        if not any(map(on_cpu, settings)):
+            parent.close()  # runs on a GPU are not forked
     require_possible(arguments, benchmark, sides, planned, folder)
     folder = make_new_folder(arguments.results, folder.parent, arguments.verb)
     (folder / "sides").mkdir()

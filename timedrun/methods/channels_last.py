@@ -35,7 +35,7 @@ def refuse_crashes(model: nn.Module) -> None:
 
 
 def _refuse_crash(norm: nn.Module, inputs: tuple[Tensor, ...], named: dict[str, Tensor]) -> None:
-    x = inputs[0] if inputs else named["input"]
+    x = inputs[0] if inputs else next(iter(named.values()))
     if x.device.type != "cpu" or x.requires_grad or not torch.is_grad_enabled() or not is_channels_last(x):
         return
     if any(parameter.requires_grad for parameter in norm.parameters()):

@@ -143,6 +143,9 @@ class _EMAHooks(Hooks):
     def _fitted(self, current: dict[str, Tensor]) -> dict[str, Tensor]:
         """Return the shadow in the model's order and on its devices. Raises ValueError for another model's."""
         assert self.shadow is not None
+        former = (".blur_kernel", "_u", "_v")  # averaged up to version 0.2
+        for name in [name for name in self.shadow.keys() - current.keys() if name.endswith(former)]:
+            del self.shadow[name]
         if self.shadow.keys() != current.keys():
             unknown = sorted(self.shadow.keys() ^ current.keys())
             raise ValueError(

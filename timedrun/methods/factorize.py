@@ -37,6 +37,7 @@ class Factorized(nn.Sequential):
     @property
     def weight(self) -> Tensor:
         """Product of the factors, in the shape of the layer's weight: torch's fused encoder layer computes with it."""
+        self.acted = True
         first, last = (factor.get_parameter("weight") for factor in self)
         return (last.flatten(1) @ first.flatten(1)).view(len(last), *first.shape[1:])
 

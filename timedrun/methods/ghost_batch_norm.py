@@ -24,10 +24,10 @@ class _Ghost(nn.modules.batchnorm._BatchNorm):
         self._check_input_dim(input)  # type: ignore[no-untyped-call]
         if self.num_batches_tracked is not None:
             self.num_batches_tracked.add_(1)
-        share = self.momentum / count
         parts = list(torch.chunk(input, count))
         if len(parts) > 1 and parts[-1].numel() == input.shape[1]:  # one value a channel has no variance
             parts[-2:] = [torch.cat(parts[-2:])]
+        share = self.momentum / len(parts)
         running = self.running_mean, self.running_var, self.weight, self.bias
         return torch.cat([F.batch_norm(part, *running, True, share, self.eps) for part in parts])
 

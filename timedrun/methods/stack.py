@@ -168,7 +168,8 @@ class Stack:
         if key == "pixel_values":
             pixels, targets = self.batch(inputs, rows, 0)
             changed, same = {key: pixels}, targets.dtype == rows.dtype
-            sizes = {name: getattr(field, "shape", ())[-2:] for name, field in batch.items() if name != key}
+            shapes = {name: getattr(field, "shape", ()) for name, field in batch.items() if name != key}
+            sizes = {name: shape[-2:] for name, shape in shapes.items() if len(shape) > 2}
             maps = [name for name, size in sizes.items() if size == inputs.shape[-2:] != pixels.shape[-2:]]
             if maps:
                 raise ValueError(

@@ -57,8 +57,9 @@ def _activation(block: nn.Module) -> nn.Module | None:
 
 def _ends_in_norm(block: nn.Module) -> bool:
     """Return True unless a convolution is registered after the last norm, as in a block with activations first."""
-    layers = list(block.children())
-    return not any(isinstance(layer, nn.Conv2d) for layer in layers[layers.index(last_norm(block)) :])
+    layers, norm = [layer for layer in block.children() if layer is not block.downsample], last_norm(block)
+    after = layers[layers.index(norm) :] if norm in layers else []
+    return not any(isinstance(layer, nn.Conv2d) for layer in after)
 
 
 def _skippable(kind: type[nn.Module]) -> type[_Skippable]:

@@ -37,6 +37,7 @@ LONGEST_LINE: Final = 1 << 20  # bytes
 MOST_READ: Final = 1 << 10  # blocks of 64 KiB that were read and not yet logged
 POLL_SECONDS: Final = 0.1
 END_SECONDS: Final = 10.0  # from SIGTERM to SIGKILL
+DRAIN_SECONDS: Final = 60.0  # for what was printed before the command's end and is not yet logged
 REST_SECONDS: Final = 1.0  # for output after the command's end, while a process that it left holds the pipe
 
 
@@ -76,7 +77,7 @@ class CommandRun:
         self._received: list[int] = []
         self._process: subprocess.Popen[bytes] | None = None
         self._deadline = math.inf
-        self._late = False
+        self._late = self._overrun = False
         self._ending = False
         """The command was asked to end; at `_deadline` it is killed."""
 
@@ -102,7 +103,7 @@ class CommandRun:
                 log.close(reason=reason)
                 ledger.close(self.paths.log)
         at_target = log.stopped and self.side.stop_at_target and self._ending and not self._received
-        code = ExitCode.ERROR if self._diverged and not process.returncode else process.returncode
+        code = ExitCode.ERROR if (self._diverged or self._overrun) and not process.returncode else process.returncode
         return 0 if at_target else code, self._received[0] if self._received else 0
 
     @property
@@ -228,6 +229,9 @@ class CommandRun:
                 if exited == math.inf and process.poll() is not None:
                     exited = now
                 last = max(exited + REST_SECONDS, self._deadline if self._ending else 0)  # for others of its group
+                if now > last and (self._ending or now > exited + DRAIN_SECONDS):
+                    self._overrun = not self._ending
+                    break
                 try:
                     self._now, data = received.get(timeout=POLL_SECONDS)
                 except Empty:
@@ -242,7 +246,10 @@ class CommandRun:
                     closed = self._now
                 if len(rest) > LONGEST_LINE:
                     whole, rest = [*whole, rest], b""
-                yield from (line.decode(errors="replace") for line in whole if line)
+                for line in filter(None, whole):
+                    if self._monotonic() > min(self._deadline, exited + DRAIN_SECONDS):
+                        break
+                    yield line.decode(errors="replace")
             if rest:
                 yield rest.decode(errors="replace")
         finally:
@@ -344,6 +351,8 @@ class CommandRun:
         if code:
             how = f"with exit code {code}" if code > 0 else f"by {signal.Signals(-code).name}"
             return f"the command ended {how}; its output is in {printed}"
+        if self._overrun:
+            return f"the command printed more than could be read within {DRAIN_SECONDS:g} s of its end"
         if not started:
             return f"no line of {printed} has the pattern --start {self.side.start!r}"
         if self._diverged:

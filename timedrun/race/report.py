@@ -211,9 +211,13 @@ class Report:
         slow, fast = (len(self.sets[side]) + len(self.race.of_side(side, "failed")) for side in sides)
         margin = (self.keep_if.margin if self.race.keep_if else None) or 0.0
         settings = read_json(side_file(self.folder, comparison.slow)) if self.race.benchmark == COMMANDS else {}
-        fixed = settings.get("stop") or settings.get("to_end") or settings.get("quality") == MLLOG
-        at_target = None if not settings else bool(settings.get("stop_at_target") or not fixed)
         sets = self.sets[comparison.slow], self.sets[comparison.fast]
+        stopped, to_end = bool(settings.get("stop")), bool(settings.get("to_end"))
+        at_target: bool | None = settings.get("stop_at_target") or not (stopped or to_end)
+        if settings.get("quality") == MLLOG:  # its run_stop may be that of the target
+            at_target = None
+        elif stopped and not at_target and len({len(run.quality) for runs in sets for run in runs}) > 1:
+            at_target = None  # so may the line of --stop
         return compare_quality(*sets, (slow, fast), margin, at_target)
 
     def make_package(self) -> None:

@@ -90,6 +90,8 @@ def test_a_second_side_that_misses_the_target_or_is_worse_at_one_length_is_disca
     words = ["--quality", "accuracy ([0-9.]+)", "--runs", "3", "--keep-if", "quality"]
     better, worse = side(0.9, 0.95), side(0.9, 0.93)
     once = ["--stop", "end", "--target", "0.92"]  # which only the last evaluations reach
+    ends = [side(0.9, 0.95), side(0.95)]  # at the target, which the line of --stop follows
+    assert main(["race", "command", *words, "--stop", "end", "--target", "0.94", *ends, "--results", "ends"]) == 0
     codes = [
         main(["race", "command", *words, "--target", "0.94", better, worse]),
         main(["race", "command", *words, *once, better, worse]),

@@ -95,3 +95,8 @@ def test_the_loss_of_the_parent_stops_its_run_and_the_next_run_has_another(paren
     assert all(orphan.status() == psutil.STATUS_ZOMBIE for orphan in left)  # a container may not take its end
     assert "stopped by signal" in (tmp_path / "result_0.txt").read_text()
     assert parent.fork(["run", "image_classification", "no_such_config"], 2).wait() == ExitCode.USAGE
+    parent._process.kill()
+    parent._process.wait()
+    for _ in range(2):
+        parent.expect("image_classification", {})
+    assert parent.fork(["run", "image_classification", "no_such_config"], 2).wait() == ExitCode.USAGE

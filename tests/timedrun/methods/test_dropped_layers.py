@@ -292,4 +292,6 @@ def test_blocks_that_cannot_be_skipped_as_a_resnets_are_refused() -> None:
     for first, activation in ((True, nn.ReLU()), (False, None)):
         with pytest.raises(NoEffect, match='end in a norm, .* this OwnBlock has not; use kind="sample"'):
             stack(StochasticDepth(kind="block")).model(nn.Sequential(OwnBlock(first, activation)))
-    stack(StochasticDepth(kind="block")).model(nn.Sequential(OwnBlock(False, nn.ReLU())))
+    block = OwnBlock(False, nn.ReLU())
+    block.downsample = nn.Conv2d(4, 4, 1)  # type: ignore[assignment]
+    stack(StochasticDepth(kind="block")).model(nn.Sequential(block))

@@ -374,6 +374,15 @@ def test_factors_of_a_frozen_layer_are_frozen_and_shared_or_hooked_layers_stay()
     assert all(parameter.requires_grad for parameter in model[4].parameters())
 
 
+def test_factors_act_where_a_model_reads_their_product_alone() -> None:
+    speed = stack(Factorize(min_features=8))
+    model = speed.model(nn.Sequential(nn.Linear(8, 8)))
+    speed.before_step(model, 0, 0.0)
+    F.linear(torch.ones(2, 8), model[0].weight, model[0].bias)  # type: ignore[arg-type, union-attr]
+    speed.after_step(model)
+    speed.verify()
+
+
 def test_layers_that_a_forward_does_not_reach_by_their_names_change_nothing() -> None:
     class ByList(nn.Module):
         def __init__(self) -> None:

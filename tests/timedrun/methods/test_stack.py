@@ -323,7 +323,7 @@ def test_every_pair_trains_or_is_refused_by_name(first: str) -> None:
 def test_images_are_not_resized_beside_masks_of_their_size() -> None:
     speed = methods.stack(methods.ProgressiveResizing())
     speed.before_step(nn.Conv2d(3, 3, 3), 0, 0.0)
-    images = {"pixel_values": torch.ones(2, 3, 32, 32), "labels": torch.tensor([0, 1])}
+    images = {"pixel_values": torch.ones(32, 3, 32, 32), "labels": torch.ones(32, 32)}  # soft, of 32 classes
     assert speed.batch_dict(images)["pixel_values"].shape[-1] < 32
     with pytest.raises(ValueError, match=r"\[32, 32\] to .* does not resize pixel_mask"):
-        speed.batch_dict({**images, "pixel_mask": torch.ones(2, 32, 32)})
+        speed.batch_dict({**images, "pixel_mask": torch.ones(32, 32, 32)})

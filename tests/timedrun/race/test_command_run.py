@@ -121,6 +121,15 @@ def test_what_a_command_printed_is_logged_after_its_end_however_long_that_takes(
     assert (tmp_path / "set" / "run_0" / "output.txt").read_text().endswith("loss:3\nloss:0.5\n")
 
 
+def test_a_flood_of_evaluations_does_not_outlive_the_end_that_was_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command_run, "END_SECONDS", 0.2)
+    began = time.monotonic()
+    run(tmp_path / "set", "yes loss:3", minutes=0.01)
+    assert time.monotonic() - began < 20 and "ran past" in reason(tmp_path / "set")
+
+
 def test_processes_that_a_command_leaves_are_ended_and_not_waited_for(tmp_path: Path) -> None:
     began = time.monotonic()
     run(tmp_path / "set", f"sleep 60 & echo $! > {tmp_path}/left; echo loss:0.5")
