@@ -120,6 +120,7 @@ def test_a_version_that_is_a_path_is_not_printed(monkeypatch: pytest.MonkeyPatch
     odd = types.SimpleNamespace(metadata={"Name": "local-tool", "Version": "file:///home/someone/tool"})
     nameless = types.SimpleNamespace(metadata={"Name": None, "Version": "1"})
     monkeypatch.setattr(importlib.metadata, "distributions", lambda: [odd, nameless])
+    monkeypatch.setattr(system, "distributions", system.distributions.__wrapped__)  # which remembers none
     assert system.environment().splitlines()[-1] == "local-tool==unknown"
 
 
