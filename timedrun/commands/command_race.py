@@ -10,12 +10,10 @@ from itertools import product
 from pathlib import Path
 from typing import Any, Final
 
-import cattrs
-
 from judging.ground import ledger, stdio
 from judging.ground.errors import ExitCode, UsageError, nearest
 from judging.ground.race_labels import letters
-from judging.ground.result_files import make_new_folder, read_json, write_json
+from judging.ground.result_files import make_new_folder, write_json
 from mlevents import keys, record
 from mlevents.terminal_escape import printable, shortened
 from timedrun.commands.conduct import conduct, verdict_options
@@ -23,7 +21,7 @@ from timedrun.commands.options import above_zero, add_rounds, add_search, add_ve
 from timedrun.race import race_file
 from timedrun.race.checkouts import WORKTREE, Revision, checked_out, differences, revisions
 from timedrun.race.command_run import CommandRun
-from timedrun.race.command_side import CommandSide
+from timedrun.race.command_side import CommandSide, side_in
 from timedrun.race.command_source import source_of
 from timedrun.race.command_tuning import KEPT, SPLIT, first_trials, report_of
 from timedrun.race.race_file import (
@@ -182,14 +180,6 @@ def require_same_source(folder: Path, planned: Race, places: Mapping[str, Path])
 def side_of(folder: Path, name: str) -> CommandSide:
     """Return the side that the race in `folder` recorded. Raises UsageError if it cannot be read."""
     return side_in(side_file(folder, name))
-
-
-def side_in(file: Path) -> CommandSide:
-    """Return the settings of runs of a command in a file of JSON. Raises UsageError if it holds none."""
-    try:
-        return cattrs.structure(read_json(file), CommandSide)
-    except (cattrs.BaseValidationError, TypeError) as error:
-        raise UsageError(f"{file}: {'; '.join(cattrs.transform_error(error))}.") from None
 
 
 def new_race(arguments: Namespace) -> tuple[Path, Race]:

@@ -80,8 +80,7 @@ def race_of_configs(
 
     parent: WarmParent | None = getattr(arguments, "parent", None)
     if parent and arguments.resume:
-        for side in planned.sides:
-            parent.expect(planned.benchmark, read_json(side_file(folder, side)))
+        expect(parent, planned.benchmark, [read_json(side_file(folder, side)) for side in planned.sides])
     if planned.ablation and not known and (interrupted := profile_methods(arguments, folder, planned, parent)):
         stdio.message(f"timedrun race: no run was made; start with `timedrun race --resume {shlex.quote(str(folder))}`")
         return ExitCode(128 + interrupted)
@@ -100,6 +99,15 @@ def race_of_configs(
 
 def on_cpu(settings: Mapping[str, Any]) -> bool:
     return settings["device"] == "cpu" or not torch.cuda.is_available()
+
+
+def expect(parent: WarmParent, benchmark: str, configs: Sequence[dict[str, Any]]) -> None:
+    """Let `parent` import what runs of `configs` need, or end it if all are on a GPU, whose runs are not forked."""
+    on_processor = [config for config in configs if on_cpu(config)]
+    for config in on_processor:
+        parent.expect(benchmark, config)
+    if not on_processor:
+        parent.close()
 
 
 def profile_methods(arguments: argparse.Namespace, folder: Path, planned: Race, parent: WarmParent | None) -> int:
@@ -182,11 +190,7 @@ def planned_race(
         **plan,
     )
     if parent := getattr(arguments, "parent", None):
-        settings = [dump(side.config) for side in sides]
-        for side_settings in filter(on_cpu, settings):
-            parent.expect(benchmark.name, side_settings)
-        if not any(map(on_cpu, settings)):
-            parent.close()  # runs on a GPU are not forked
+        expect(parent, benchmark.name, [dump(side.config) for side in sides])
     require_possible(arguments, benchmark, sides, planned, folder)
     folder = make_new_folder(arguments.results, folder.parent, arguments.verb)
     (folder / "sides").mkdir()

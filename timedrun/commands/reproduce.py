@@ -21,8 +21,8 @@ from mlevents import keys, record
 from mlevents.summary import summarize
 from timedrun.benchmark import find
 from timedrun.commands.child_run import run_child, run_command
-from timedrun.commands.command_race import side_in
 from timedrun.race.command_run import CommandRun
+from timedrun.race.command_side import side_in
 from timedrun.race.command_source import source_of
 from timedrun.race.race_file import COMMANDS
 from timedrun.race.schedule import FINE

@@ -46,9 +46,7 @@ class WarmParent:
         return ForkedRun(self._connection)
 
     def _send(self, message: dict[str, Any] | list[str], *descriptors: int) -> None:
-        with contextlib.suppress(
-            BrokenPipeError, ConnectionResetError
-        ):  # it was lost just now: a run has ended as it says
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # lost just now: a run has ended as it says
             socket.send_fds(self._connection, [json.dumps(message).encode()], descriptors)
 
     def _start(self) -> None:

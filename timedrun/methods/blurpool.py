@@ -23,9 +23,8 @@ def blur(inputs: Tensor, stride: _Stride = 1) -> Tensor:
     if inputs.is_cuda:  # cuDNN's depthwise convolutions are slow in 16 bits, and are not fused with their neighbours
         return blur_by_slices(inputs, stride) if torch.compiler.is_compiling() else blur_by_pools(inputs, stride)
     channels = inputs.shape[1]
-    row = torch.tensor(
-        [0.25, 0.5, 0.25], dtype=inputs.dtype, device=inputs.device
-    )  # no buffer: the meta device loses it
+    # No buffer, which a model on the meta device would lose.
+    row = torch.tensor([0.25, 0.5, 0.25], dtype=inputs.dtype, device=inputs.device)
     weight = torch.outer(row, row).expand(channels, 1, 3, 3)
     return F.conv2d(inputs, weight, stride=stride, padding=1, groups=channels)
 

@@ -143,7 +143,7 @@ class _EMAHooks(Hooks):
     def _fitted(self, current: dict[str, Tensor]) -> dict[str, Tensor]:
         """Return the shadow in the model's order and on its devices. Raises ValueError for another model's."""
         assert self.shadow is not None
-        former = (".blur_kernel", "_u", "_v")  # averaged up to version 0.2
+        former = ("blur_kernel", "._u", "._v", "weight_u", "weight_v")  # averaged up to version 0.2
         for name in [name for name in self.shadow.keys() - current.keys() if name.endswith(former)]:
             del self.shadow[name]
         if self.shadow.keys() != current.keys():

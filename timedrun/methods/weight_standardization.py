@@ -39,7 +39,9 @@ class WeightStandardization(Method, name="weight_standardization"):
         before = layers[: len(layers) - self.ignore_last]
         several = [layer for layer in before if layer.weight[0].numel() > 1]  # a single weight less its mean is 0
         left = f"; {len(before) - len(several)} of one weight a filter left as they were" if before != several else ""
-        chosen = [layer for layer in several if hasattr(layer, "parametrizations") or "weight" in layer._parameters]
+        chosen = [
+            layer for layer in several if parametrize.is_parametrized(layer, "weight") or "weight" in layer._parameters
+        ]
         left += left_out(set(several).difference(chosen))  # torch's former weight_norm and spectral_norm
         if not chosen:
             raise self.no_effect(f"found no convolution before the last {self.ignore_last}{left}")

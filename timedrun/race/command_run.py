@@ -92,6 +92,7 @@ class CommandRun:
                 self._log_settings(log)
                 process = self._process = self._start(log)
                 self._read(process, log)
+                self._overrun = self._overrun and not log.stopped
                 if self.side.to_end and self._evaluations and not (process.returncode or self._ending):
                     self._stop_clock(log)
                 reason = self._reason(process.returncode, started=log.started)
@@ -285,7 +286,8 @@ class CommandRun:
         if reading.kind == "text":
             self._unread = f"--quality reads {reading.text!r}, which is no number"
         elif reading.kind == "quality" and (log.stopped or not log.started):
-            self._unread = f"a quality stands {'after the line of --stop' if log.stopped else 'before that of --start'}"
+            where = "after the line that stops the clock" if log.stopped else "before the one that starts it"
+            self._unread = f"a quality stands {where}"
         if log.stopped:
             return
         if reading.kind == "reported":
@@ -337,7 +339,7 @@ class CommandRun:
         if self._quality is not None and self.side.reached(self._quality):
             log.end(keys.RUN_STOP, status=keys.SUCCESS, epoch_num=self._evaluations)
         else:
-            self._unread = self._unread or "none stands before the line of --stop"
+            self._unread = self._unread or "none stands before the line that stops the clock"
             missed = self._evaluations and not self._diverged
             log.close(reason=Outcome.NOT_REACHED.value if missed else self._reason(0, started=True))
 

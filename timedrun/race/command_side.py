@@ -5,9 +5,13 @@ import math
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
+import cattrs
+
 from judging.ground.errors import UsageError
+from judging.ground.result_files import read_json
 from mlevents import keys
 from mlevents.event import MARK, is_number
 from mlevents.rounds.own_rules import benchmark_rules
@@ -103,6 +107,14 @@ class CommandSide:
         """True if a line of output stops the clock."""
         return bool(self.stop) or self.to_end or self.quality == MLLOG
 
+    @property
+    def ends_at_target(self) -> bool | None:
+        """True if the clock stops at the first evaluation at the target, False if at the process's end, whatever the
+        quality; None if a line stops it, which may be that of either."""
+        if self.stop_at_target or not self.waits_for_stop:
+            return True
+        return None if self.stop or self.quality == MLLOG else False
+
     def reached(self, quality: float) -> bool:
         """Return True if `quality` is that of the target or better."""
         return quality <= self.target if self.lower else quality >= self.target
@@ -162,6 +174,14 @@ class CommandSide:
                     yield Reading("quality", value, int(step) if step and step.isdecimal() else None)
 
         return from_text
+
+
+def side_in(file: Path) -> CommandSide:
+    """Return the settings of runs of a command in a file of JSON. Raises UsageError if it holds none."""
+    try:
+        return cattrs.structure(read_json(file), CommandSide)
+    except (cattrs.BaseValidationError, TypeError) as error:
+        raise UsageError(f"{file}: {'; '.join(cattrs.transform_error(error))}.") from None
 
 
 def _mllog(line: str) -> Iterator[Reading]:

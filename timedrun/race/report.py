@@ -31,7 +31,7 @@ from mlevents.run_status import reached
 from mlevents.summary import RunSummary, summarize
 from mlevents.terminal_escape import printable
 from timedrun.provenance.system_answers import read_answers
-from timedrun.race.command_side import MLLOG
+from timedrun.race.command_side import side_in
 from timedrun.race.decision import KeepIf, as_json, control_words, time_words
 from timedrun.race.race_file import ALONE, COMMANDS, LEFT_OUT, PROFILES, Comparison, Race, paths_of, side_file
 from timedrun.storage.benchmark_folders import ROOT
@@ -210,14 +210,12 @@ class Report:
         sides = (comparison.slow, comparison.fast)
         slow, fast = (len(self.sets[side]) + len(self.race.of_side(side, "failed")) for side in sides)
         margin = (self.keep_if.margin if self.race.keep_if else None) or 0.0
-        settings = read_json(side_file(self.folder, comparison.slow)) if self.race.benchmark == COMMANDS else {}
         sets = self.sets[comparison.slow], self.sets[comparison.fast]
-        stopped, to_end = bool(settings.get("stop")), bool(settings.get("to_end"))
-        at_target: bool | None = settings.get("stop_at_target") or not (stopped or to_end)
-        if settings.get("quality") == MLLOG:  # its run_stop may be that of the target
-            at_target = None
-        elif stopped and not at_target and len({len(run.quality) for runs in sets for run in runs}) > 1:
-            at_target = None  # so may the line of --stop
+        at_target: bool | None = True
+        if self.race.benchmark == COMMANDS:
+            side = side_in(side_file(self.folder, comparison.slow))
+            lengths = {len(run.quality) for runs in sets for run in runs}
+            at_target = False if side.stop and not side.stop_at_target and len(lengths) == 1 else side.ends_at_target
         return compare_quality(*sets, (slow, fast), margin, at_target)
 
     def make_package(self) -> None:

@@ -67,8 +67,8 @@ def test_lines_start_and_stop_the_clock_and_the_last_quality_counts(tmp_path: Pa
         ("echo loss:0.5", {"start": "go"}, "has the pattern --start 'go'"),
         ("echo loss:0.5", {"stop": "end"}, "has the pattern --stop 'end'"),
         ("echo loss:2; exit 3", {}, "ended with exit code 3"),
-        ("echo loss:0.5; echo go; sleep 0.1", {"start": "go"}, "a quality stands before that of --start"),
-        ("echo end; echo loss:0.5", {"stop": "end"}, "none stands before the line of --stop"),
+        ("echo loss:0.5; echo go; sleep 0.1", {"start": "go"}, "a quality stands before the one that starts it"),
+        ("echo end; echo loss:0.5", {"stop": "end"}, "none stands before the line that stops the clock"),
         ("echo loss:5%", {"quality": r"loss:(\S+)"}, "--quality reads '5%', which is no number"),
         ("echo loss:0.5.; echo end", {"quality": "loss:([0-9.]+)", "stop": "never"}, "has the pattern --stop 'never'"),
         (
@@ -119,6 +119,11 @@ def test_what_a_command_printed_is_logged_after_its_end_however_long_that_takes(
     monkeypatch.setattr(CommandRun, "_take", slow)
     assert run(tmp_path / "set", "for i in 9 8 7 6 5 4 3; do echo loss:$i; sleep 0.005; done; echo loss:0.5") == (0, 0)
     assert (tmp_path / "set" / "run_0" / "output.txt").read_text().endswith("loss:3\nloss:0.5\n")
+    monkeypatch.setattr(command_run, "DRAIN_SECONDS", 0.1)
+    flood = "for i in $(seq 60); do echo loss:3; sleep 0.002; done"
+    assert run(tmp_path / "flood", f"{flood}; echo loss:0.5") == (1, 0)
+    assert "printed more than could be read within 0.1 s" in reason(tmp_path / "flood")
+    assert run(tmp_path / "after", f"echo loss:0.5; {flood}") == (0, 0)
 
 
 def test_a_flood_of_evaluations_does_not_outlive_the_end_that_was_asked_for(
