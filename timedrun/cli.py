@@ -71,6 +71,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     def call() -> int:
         announce(verb, arguments)
+        if verb == "run":
+            from timedrun.distributed.process_times import CpuReading  # here, since to judge needs no psutil
+
+            arguments.began = CpuReading.now()
         others = ("report", "dry_run", "restarts")  # without runs, or with a launcher
         forks = verb in FORK_RUNS and arguments.ranks == 1 and not any(getattr(arguments, name, 0) for name in others)
         with closing(WarmParent()) if forks and all(map(find_spec, TRAINER)) else nullcontext() as arguments.parent:

@@ -10,6 +10,8 @@ from mlevents.record import RunRecord
 DISTURBING: Final = 0.05
 """Share above which a load disturbs a run: the spread that MLCommons states for results other than imaging (results
 page of MLPerf Training v2.1, "Metric"). Each share bounds the part of its time that a run may have lost by it."""
+SHORTEST: Final = 0.5
+"""Seconds, of all cores or threads, below which there is no share: the kernel counts in hundredths."""
 LOADS: Final = {
     "other processes used {:.0%} of the machine's CPU time": ("others_seconds", "capacity_seconds"),
     "own threads waited for others in {:.0%} of the time they could run": ("waited_for_others", "runnable_seconds"),
@@ -39,7 +41,11 @@ def shares(blocks: Sequence[Mapping[str, Any]]) -> dict[str, float]:
         total["runnable_seconds"] = waited + total["own_seconds"]
         # Others make threads wait only while they run; more threads than cores wait for each other.
         total["waited_for_others"] = min(waited, total.get("others_seconds", waited))
-    known = {text: value for text, value in LOADS.items() if value[0] in total and total.get(value[1], 0) > 0}
+    known = {
+        text: (part, whole)
+        for text, (part, whole) in LOADS.items()
+        if part in total and total.get(whole, 0) > (SHORTEST if whole.endswith("seconds") else 0)
+    }
     return {text: max(0.0, total[part] / total[whole]) for text, (part, whole) in known.items()}
 
 

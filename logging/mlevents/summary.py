@@ -192,13 +192,15 @@ def _first_epoch_share(record: RunRecord) -> float | None:
 
 
 def intervals(record: RunRecord, start_key: str, stop_key: str) -> Iterator[tuple[float, float]]:
-    """Yield units of progress and milliseconds, without evaluations, of every closed interval of the timed region."""
+    """Yield units of progress and milliseconds, without evaluations, of every closed interval of the timed region; not
+    of one that starts after the last evaluation, since the end of the run cuts it off."""
+    evaluations = [index for index, event in enumerate(record.timed) if event.key == keys.EVAL_START]
     start: Event | None = None
     evaluating: Event | None = None
     evaluated = 0.0
-    for event in record.timed:
+    for index, event in enumerate(record.timed):
         if event.key == start_key:
-            start, evaluating, evaluated = event, None, 0.0
+            start, evaluating, evaluated = None if evaluations and index > evaluations[-1] else event, None, 0.0
         elif event.key == keys.EVAL_START:
             evaluating = event
         elif event.key == keys.EVAL_STOP and evaluating is not None:

@@ -57,6 +57,7 @@ def test_waits_that_others_cannot_have_caused_and_unknown_counters_disturb_nothi
     """More threads than cores wait for each other; one process on the core of a run on many cores hinders it."""
     assert found(waited_seconds=15.0) == []
     many = {"capacity_seconds": 640.0, "own_seconds": 5.0, "waited_seconds": 5.0, "busy_seconds": 10.0}
+    assert found(seconds=0.02, capacity_seconds=0.04, busy_seconds=0.06, own_seconds=0.0, waited_seconds=0.0) == []
     assert found(**many) == ["own threads waited for others in 50% of the time they could run"]
     assert shares([{"seconds": 10.0}, QUIET]) == shares([]) == {}
     without = {name: value for name, value in QUIET.items() if name not in ("waited_seconds", "stolen_seconds")}

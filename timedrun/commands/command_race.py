@@ -2,16 +2,18 @@
 command` is such a race of one side, `timedrun sweep command` one of command lines at several budgets."""
 
 import shlex
+import shutil
 import tomllib
 from argparse import ArgumentParser, ArgumentTypeError, BooleanOptionalAction, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, replace
 from itertools import product
 from pathlib import Path
 from typing import Any, Final
 
 from judging.ground import ledger, stdio
-from judging.ground.errors import ExitCode, UsageError, nearest
+from judging.ground.errors import ExitCode, PreflightError, UsageError, nearest
 from judging.ground.race_labels import letters
 from judging.ground.result_files import make_new_folder, write_json
 from mlevents import keys, record
@@ -143,7 +145,13 @@ def command_race(arguments: Namespace) -> ExitCode:
     revisions_of = {side: Revision(**values) for side, values in planned.options.get("commits", {}).items()}
     repository = Path(planned.options.get("repo", "."))
     options = {name: planned.options[name] for name in ("build", "shared") if name in planned.options}
-    with checked_out(repository, {} if arguments.report else revisions_of, **options) as places:
+    with ExitStack() as stack:
+        try:
+            places = stack.enter_context(checked_out(repository, {} if arguments.report else revisions_of, **options))
+        except PreflightError:
+            if not known:
+                shutil.rmtree(folder)  # made just now
+            raise
 
         def start(turn: Turn, label: str) -> tuple[int, int]:
             side, paths = replace(side_of(folder, turn.side), seed=turn.seed), paths_of(folder, turn)

@@ -98,7 +98,8 @@ def report(
         lines.append(f"The first costs {costs[0].usd / costs[1].usd:.3g}x as much as the second (unverified).")
     if joules:
         first, second = map(energy_text, joules)
-        lines.append(f"Energy of {energy}: {first} and {second} (means), {joules[0] / joules[1]:.3g}x (unverified).")
+        times = f", {joules[0] / joules[1]:.3g}x" if joules[1] else ""
+        lines.append(f"Energy of {energy}: {first} and {second} (means){times} (unverified).")
     elif energy:
         lines.append(f"Energy: not measured: {energy}.")
     if ratio.quality_slow is not None and ratio.quality_fast is not None:

@@ -14,6 +14,7 @@ from judging.ground.race_labels import RACE_FILE
 from mlevents.mlcommons import checker_version
 from timedrun.commands.check import check_paths
 from timedrun.race import race_file
+from timedrun.race.command_tuning import KEPT
 from timedrun.race.decision import EXIT_CODES, KeepIf
 from timedrun.race.race_file import CONTROL, Race, Turn
 from timedrun.race.report import Report
@@ -30,9 +31,9 @@ def conduct(
     report is made of the runs that finished. A tuning plans its next run by the search of its report, `report_on`."""
     if arguments.resume or arguments.report:
         usual = {"runs": (getattr(arguments, "default_runs", None), planned.runs), "first_seed": (None, 1)}
-        of_the_plan = ("unpaired_seeds", "keep_if", "control", "until_decided", "quality", "target")
+        of_the_plan = ("unpaired_seeds", "keep_if", "control", "until_decided", "at", "build", "share", *KEPT)
         for name in (*usual, *of_the_plan):  # not every verb has each
-            if getattr(arguments, name, None) not in usual.get(name, (None, 0, False)):
+            if getattr(arguments, name, None) not in usual.get(name, (None, 0, False, "", [])):
                 option = f"--{name.replace('_', '-')}"
                 raise UsageError(f"--resume and --report take the plan from race.json; leave out {option}.")
     methods = "".join(f" +{reference}" for reference in named_by_user())

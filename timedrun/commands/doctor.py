@@ -25,6 +25,7 @@ from judging.ground.result_files import ResultPaths, next_number
 from judging.pages.table import Table
 from mlevents.terminal_escape import printable
 from timedrun.distributed.process_group import choose_device
+from timedrun.distributed.process_times import CpuReading
 from timedrun.integrations import MISMATCH, PAIR
 from timedrun.preflight import checks
 from timedrun.provenance.hardware import gib, instructions, processor
@@ -41,7 +42,7 @@ OTHER_PACKAGES = {"apex": "NVIDIA's PyTorch image has it; PyPI's apex is another
 
 def doctor(arguments: argparse.Namespace) -> ExitCode:
     """Print the facts and warnings; exit code 0 whatever they are."""
-    before = checks.CpuReading.now()
+    before = CpuReading.now()
     facts, warnings = machine(arguments.results), checks.clock_problems()
     packages = extras() | {name: installed(name) or f"not installed: {why}" for name, why in OTHER_PACKAGES.items()}
     time.sleep(max(0.0, MEASURED_SECONDS - (time.monotonic() - before.seconds)))

@@ -10,13 +10,12 @@ from judging.ground import stdio
 from judging.ground.atomic_file import replace_text
 from judging.ground.errors import ExitCode, TimedrunError
 from judging.ground.race_labels import RACE_FILE
-from judging.ground.result_files import read_json
 from judging.pages.explorer.explored_sets import explored_sets
 from judging.pages.explorer.log_archives import unpacked
 from judging.pages.explorer.page import as_page
 from judging.pages.explorer.questions import questions
 from judging.scoring.cost import prices_of
-from timedrun.race.race_file import load
+from timedrun.race.race_file import planned
 from timedrun.race.sweep_curves import curves_of
 
 
@@ -43,17 +42,14 @@ def sweeps_at(paths: Sequence[Path], sets: Sequence[dict[str, Any]]) -> list[dic
     is named on standard error and has none."""
     sweeps = []
     with unpacked(paths) as places:
-        for file in sorted(file for path in (*places.paths, *places.archives) for file in path.rglob(RACE_FILE)):
+        for file in sorted({file for path in (*places.paths, *places.archives) for file in path.rglob(RACE_FILE)}):
             name = places.shown(file.parent)
             try:
-                values = read_json(file)
-                if not isinstance(values, dict) or "race" not in values:
-                    continue  # a race of before there were schedules
-                race = load(file.parent)
+                race = planned(file.parent)
             except TimedrunError as error:
                 stdio.message(f"timedrun explore: {error} If {name} is a sweep, its answers are not on the page.")
                 continue
-            if race.budgets:
+            if race is not None and race.budgets:
                 stdio.stage(f"timedrun explore: answers of {name}", terminal_only=False)
                 sweeps.append(questions(name, curves_of(race, file.parent), sets))
     return [sweep for sweep in sweeps if sweep is not None]

@@ -41,7 +41,7 @@ VERBS: Final = {
         "referee": "run somebody else's training script isolated, time it, and judge whether its result is true",
         "plot": "plot quality, training loss or throughput over time of result sets",
         "explore": "write result sets as an HTML page with plots, filters and a card per run",
-        "export": "export the values of logs as CSV, or for TensorBoard or MLflow",
+        "export": "export the values of logs as CSV or for TensorBoard",
     },
     "Submit": {
         "forecast": "compute the probability that a closed set passes the check of reference convergence (RCP)",

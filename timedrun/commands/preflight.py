@@ -22,6 +22,7 @@ from timedrun.benchmark import Benchmark
 from timedrun.commands.run import settings_of
 from timedrun.config import RunConfig
 from timedrun.distributed.process_group import ProcessGroup, choose_device
+from timedrun.distributed.process_times import CpuReading
 from timedrun.preflight import checks, dry_run_report, step_memory
 from timedrun.preflight.dry_run_report import DryRunReport
 from timedrun.preflight.hints import hint, method_hints
@@ -101,7 +102,7 @@ def examine(
     emulation: the CPU may compute in a number format for which it has no instructions. folder: of the results. memory:
     bytes of a GPU to estimate a step for. throughput: samples per second over all ranks; 0: times are not estimated.
     """
-    spec, before = benchmark.spec, checks.CpuReading.now()
+    spec, before = benchmark.spec, CpuReading.now()
     result_files.require_ruleset(ruleset)
     rules = in_force(ruleset or spec.ruleset, spec.own_rules)
     runs = rules.benchmarks.get(spec.mlperf_benchmark, spec.rules).runs  # by its own round if this one lacks it

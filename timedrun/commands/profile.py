@@ -26,6 +26,7 @@ from timedrun.analysis.step_timer import LOADING, LOOP, METHOD
 from timedrun.benchmark import Benchmark, find
 from timedrun.commands.race import take_configs
 from timedrun.config import RunConfig, digest
+from timedrun.distributed.process_times import CpuReading
 from timedrun.preflight import checks
 from timedrun.provenance import source, system
 from timedrun.race.sides import Side, sides_of
@@ -161,7 +162,7 @@ def show_composition(told: dict[str, Any]) -> None:
 def require_runnable(benchmark: Benchmark, configs: Iterable[RunConfig], arguments: argparse.Namespace) -> list[str]:
     """Raise PreflightError with every reason why a config cannot be trained here by one process; warn of other load,
     and return the warnings."""
-    before = checks.CpuReading.now()
+    before = CpuReading.now()
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise UsageError("steps are measured on one rank; start it without a launcher, or `unset WORLD_SIZE`.")
     for config in configs:

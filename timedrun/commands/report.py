@@ -10,8 +10,7 @@ from judging.checking.check_report import result_lines
 from judging.ground import stdio
 from judging.ground.atomic_file import replace_text
 from judging.ground.errors import ExitCode, UsageError
-from judging.ground.race_labels import RACE_FILE
-from judging.ground.result_files import existing, read_json
+from judging.ground.result_files import existing
 from judging.pages import score_table
 from judging.pages.plot_tradeoff import plot_tradeoff
 from judging.pages.report_page import Findings, as_page, drawn, image
@@ -35,9 +34,8 @@ def report(arguments: argparse.Namespace) -> ExitCode:
         raise UsageError(f"--out {out}: the report is an .html file; nothing was written.")
     stdio.stage("timedrun report: checks")
     figures: dict[str, str] = {}
-    recorded = path / RACE_FILE
-    with_plan = recorded.is_file() and "race" in read_json(recorded)  # some of results/ have no schedule
-    findings = of_race(path, figures) if with_plan else of_sets(path)
+    race = race_file.planned(path)
+    findings = of_race(race, path, figures) if race else of_sets(path)
     stdio.stage("timedrun report: figures")
     figures = figures or drawn(findings.sets)  # a sweep's runs are points, not curves
     replace_text(out, as_page(f"Report on {path.resolve().name}", findings, figures, path))
@@ -46,9 +44,8 @@ def report(arguments: argparse.Namespace) -> ExitCode:
     return ExitCode.ERROR if findings.failed else ExitCode.OK
 
 
-def of_race(path: Path, figures: dict[str, str]) -> Findings:
+def of_race(race: race_file.Race, path: Path, figures: dict[str, str]) -> Findings:
     """Return the report of a race, a sweep or a tuning; add a sweep's figure to `figures`."""
-    race = race_file.load(path)
     if race.tuning:
         tuned = TuningReport(race, path, Search(race, path), lambda *_: {})
         if not (shown := tuned.given_and_chosen):

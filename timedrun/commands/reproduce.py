@@ -63,6 +63,8 @@ def run_again(arguments: argparse.Namespace, path: Path) -> ExitCode:
     run is named in the verdict; the others are still run."""
     if arguments.claims:
         raise UsageError("--claims applies to recomputed scores only; leave out --claims or --run.")
+    if arguments.commands and not arguments.commands.is_dir():
+        raise UsageError(f"--commands {arguments.commands} is no folder; nothing was run.")
     everything = recorded_runs(path)
     sets = {name: value[: arguments.runs] for name, value in everything.items()}
     if not sets:

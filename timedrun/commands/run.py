@@ -79,9 +79,8 @@ def run(arguments: argparse.Namespace, rest: list[str], argv: list[str]) -> Exit
     if seed_given and arguments.number is None and not resume and (problem := repeated_seed(config, folder)):
         raise UsageError(problem)
     stdio.stage(f"{options.label}: preparing: checks of settings, devices and data", terminal_only=False)
-    before = checks.CpuReading.now()
     checks.check(benchmark, config, options, env)
-    for problem in checks.load_problems(before, options.threads, env.local_world_size):
+    for problem in checks.load_problems(arguments.began, options.threads, env.local_world_size):
         stdio.say(f"warning: {problem}")
     if not starts_ranks:
         execute(benchmark, config, options)

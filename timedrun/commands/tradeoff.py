@@ -44,6 +44,8 @@ def tradeoff(arguments: argparse.Namespace) -> ExitCode:
         raise UsageError(f"--out draws one machine; these are {'; '.join(machines)}. Draw each from its own --profile.")
     values, lines = [], list[str]()
     for machine, (of_machine, notes) in machines.items():
+        if of_machine and baseline not in (None, of_machine[0].label):
+            raise UsageError(f"--baseline {baseline}: no profile of {machine} extrapolates it; {'; '.join(notes)}.")
         comparisons = compared(of_machine)
         if asked is None:
             answer = headline(of_machine)

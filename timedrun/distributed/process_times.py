@@ -3,8 +3,11 @@
 import contextlib
 import os
 import resource
-from collections.abc import Iterable
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 import psutil
 
@@ -27,6 +30,25 @@ def thread_times(tasks: list[Path]) -> ThreadTimes | None:
     if times and not any(ran for ran, _ in times.values()):
         return None  # some kernels have the file with zeros only
     return times
+
+
+def busy_seconds() -> Sequence[float]:
+    """Return the CPU time that all processes and the kernel used on this machine since its boot."""
+    used = psutil.cpu_times()
+    return (sum(getattr(used, kind, 0.0) for kind in ("user", "nice", "system", "irq", "softirq")),)
+
+
+@dataclass(frozen=True)
+class CpuReading:
+    """A moment, with the CPU time that the machine, and this process with its ended children, had used by then."""
+
+    seconds: float
+    busy: float
+    own: float
+
+    @classmethod
+    def now(cls) -> Self:
+        return cls(time.monotonic(), sum(busy_seconds()), sum(os.times()[:4]))
 
 
 def cpu_seconds(children: Iterable[int] | None = None) -> float:

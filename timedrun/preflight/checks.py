@@ -6,9 +6,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
 
 import torch
 
@@ -16,15 +14,16 @@ from judging.ground.config_values import flatten
 from judging.ground.errors import PreflightError, TimedrunError
 from judging.ground.result_files import ResultPaths
 from mlevents import keys
+from mlevents.machine_load import SHORTEST
 from mlevents.record import result_files
 from timedrun.benchmark import Benchmark
 from timedrun.config import RunConfig, plain
 from timedrun.distributed.launch_env import LaunchEnv
 from timedrun.distributed.process_group import ProcessGroup, choose_device, require_warm_up_for_ddp
+from timedrun.distributed.process_times import CpuReading
 from timedrun.methods import EMA, NoEffect, stack
 from timedrun.preflight import dry_run
 from timedrun.run import checkpoint_manager
-from timedrun.run.load_counters import busy_seconds
 from timedrun.run.result_set import other_config, other_rules
 from timedrun.run.worker import LaunchOptions
 from timedrun.training import number_formats
@@ -237,19 +236,6 @@ def clock_problems(source: Path = CLOCK_SOURCE) -> list[str]:
     return problems
 
 
-@dataclass(frozen=True)
-class CpuReading:
-    """A moment, with the CPU time that the machine, and this process with its ended children, had used by then."""
-
-    seconds: float
-    busy: float
-    own: float
-
-    @classmethod
-    def now(cls) -> Self:
-        return cls(time.monotonic(), sum(busy_seconds()), sum(os.times()[:4]))
-
-
 def usable_cores(limit: Path = CPU_LIMIT) -> int:
     """Return the cores that this process may use, by its affinity and its control group's limit."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -259,13 +245,16 @@ def usable_cores(limit: Path = CPU_LIMIT) -> int:
 
 def load_problems(before: CpuReading, threads: int, ranks: int = 1, now: CpuReading | None = None) -> list[str]:
     """Return a warning if other processes left fewer cores than the `threads` of all `ranks` since `before`: threads
-    that share cores wait for each other in every operator, which can make a run 20 times slower.
+    that share cores wait for each other in every operator, which can make a run 20 times slower. A span that is too
+    short to tell, such as that of a run that was forked, has none.
 
     threads: of a rank; 0: the default, which is a thread for each core.
     """
     now = now or CpuReading.now()
+    if now.seconds - before.seconds < SHORTEST:
+        return []
     cores, usable = os.cpu_count() or 1, usable_cores()
-    others = max(0.0, (now.busy - before.busy) - (now.own - before.own)) / max(now.seconds - before.seconds, 1e-3)
+    others = max(0.0, (now.busy - before.busy) - (now.own - before.own)) / (now.seconds - before.seconds)
     free = int(min(usable, max(0.0, cores - others)) + 0.5)
     wanted = threads * ranks or torch.get_num_threads()
     if free >= wanted:

@@ -1,5 +1,6 @@
 """Sides of a race that are commits: a working tree of git for each, removed afterwards."""
 
+import os
 import re
 import subprocess
 import tempfile
@@ -69,11 +70,13 @@ def checked_out(
     """Check the revision of every side out in a folder of its own, and yield the folders by the side.
 
     Args:
+        repository: its top or a folder below it, which makes no difference.
         build: command line that is run in each folder first.
         shared: untracked files and folders of the repository, such as data, that are linked into each.
 
     Raises PreflightError if a folder cannot be made, or a build fails.
     """
+    repository = Path((git(repository, "rev-parse", "--show-toplevel") or str(repository)).rstrip("\n"))
     places: dict[str, Path] = {}
     with tempfile.TemporaryDirectory(prefix="timedrun-commits-") as parent:
         try:
@@ -102,7 +105,12 @@ def _add(repository: Path, side: Revision, place: Path, shared: Sequence[str]) -
     if git(repository, "worktree", "add", "--detach", str(place), side.commit) is None:
         raise PreflightError([f"{side.name}: git worktree add failed for {side.commit[:12]}; see `git worktree list`"])
     for name in shared:
-        source, link = (repository / name).resolve(), place / name
+        inside = Path(os.path.relpath(repository / name, repository))
+        source, link = (repository / inside).resolve(), place / inside
+        if ".." in inside.parts:
+            raise PreflightError(
+                [f"--share {name}: it lies outside of {repository}; a command can name it where it is"]
+            )
         if not source.exists():
             raise PreflightError([f"--share {name}: {source} does not exist"])
         if link.exists():

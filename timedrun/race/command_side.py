@@ -20,6 +20,8 @@ from timedrun.race.race_file import COMMANDS
 
 MLLOG: Final = "mllog"
 JSON: Final = "json:"
+MOST_DIGITS: Final = 18
+"""Of a step: a log has numbers of 64 bits."""
 UNITS: Final = {"seconds": 1.0, "ms": 1e-3, "minutes": 60.0}
 """Names of the group of a pattern of reported times, and the unit in seconds."""
 NUMBER: Final = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
@@ -153,7 +155,7 @@ class CommandSide:
                 values = _object(line)
                 if is_number(value := values.get(key)) or isinstance(value, float):  # nan
                     step = values.get("step")
-                    yield Reading("quality", float(value), step if type(step) is int else None)
+                    yield Reading("quality", float(value), _step(str(step)) if type(step) is int else None)
 
             return from_json
         pattern = _pattern("--quality", self.quality)
@@ -164,14 +166,14 @@ class CommandSide:
             )
 
         def from_text(line: str) -> Iterator[Reading]:
-            if match := pattern.search(line):
-                groups = match.groupdict()
-                text = groups.get("quality") or match[1] or ""
-                if (value := _number(text)) is None:
-                    yield Reading("text", text=text)
-                else:
-                    step = groups.get("step")
-                    yield Reading("quality", value, int(step) if step and step.isdecimal() else None)
+            match = pattern.search(line)
+            text = match and match["quality" if "quality" in pattern.groupindex else 1]
+            if match is None or text is None:  # such as a line with the step alone
+                return
+            if (value := _number(text)) is None:
+                yield Reading("text", text=text)
+            else:
+                yield Reading("quality", value, _step(match.groupdict().get("step")))
 
         return from_text
 
@@ -206,12 +208,17 @@ def _object(text: str) -> dict[str, Any]:
     return values if isinstance(values, dict) else {}
 
 
-def _number(text: str | None) -> float | None:
+def _number(text: str) -> float | None:
     """Return the number that `text` is, nan and inf among them, at the end of a sentence, too; else None."""
     try:
-        return float((text or "").rstrip(".,;:"))
+        return float(text.rstrip(".,;:"))
     except ValueError:
         return None
+
+
+def _step(text: str | None) -> int | None:
+    """Return the step that `text` is, None if it is none or has more digits than a log's numbers."""
+    return int(text) if text and text.isdecimal() and len(text) <= MOST_DIGITS else None
 
 
 def _pattern(option: str, text: str) -> re.Pattern[str] | None:

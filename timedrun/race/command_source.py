@@ -59,7 +59,7 @@ def _is_source(file: Path, here: Path) -> bool:
     first line, unless it is hidden or large."""
     inside = file.is_relative_to(here)
     parts = file.relative_to(here).parts if inside else file.parts
-    if any(part.startswith(".") for part in parts) or not file.is_file() or file.stat().st_size > LARGEST:
+    if any(part.startswith(".") for part in parts) or not os.path.isfile(file) or file.stat().st_size > LARGEST:
         return False
     if file.suffix in (".py", *SHELL):
         return True

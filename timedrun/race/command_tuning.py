@@ -64,7 +64,7 @@ def filled(command: str, values: Values) -> str:
     """Return a command line with values in place of its ranges; {NAME} stands for the value once more."""
     command = PLACE.sub(lambda match: f"{{{match[1]}}}", command)
     for name, value in values.items():
-        command = command.replace(f"{{{name}}}", f"{value:.6g}")
+        command = command.replace(f"{{{name}}}", str(value) if isinstance(value, int) else f"{value:.6g}")
     return command
 
 
@@ -100,4 +100,4 @@ def toml(value: Any) -> str:
     """Return a value in TOML, whose strings, numbers and switches are JSON's."""
     if isinstance(value, dict):
         return f"{{{', '.join(f'{json.dumps(key)} = {toml(item)}' for key, item in value.items())}}}"
-    return json.dumps(value)
+    return json.dumps(value, ensure_ascii=False)

@@ -89,6 +89,9 @@ class Range:
     def __post_init__(self) -> None:
         if not 0 < self.low <= self.high < math.inf:
             raise UsageError(f"{self.text} is no range of a logarithmic scale; give LOW..HIGH with 0 < LOW <= HIGH.")
+        if self.whole:  # 1 is the least: the scale has no 0
+            for end in ("low", "high"):
+                object.__setattr__(self, end, float(max(1, int(getattr(self, end)))))
 
     @classmethod
     def parsed(cls, text: str) -> Self | None:
@@ -239,6 +242,13 @@ def load(folder: Path) -> Race:
         return cattrs.structure({**plan, "report": values}, Race)
     except (cattrs.BaseValidationError, TypeError) as error:
         raise UsageError(f"{folder / RACE_FILE}: {'; '.join(cattrs.transform_error(error))}.") from None
+
+
+def planned(folder: Path) -> Race | None:
+    """Return the race in `folder`, None if it holds none with a schedule, such as one of before there were schedules.
+    Raises UsageError if that cannot be read."""
+    values = read_json(folder / RACE_FILE) if (folder / RACE_FILE).is_file() else None
+    return load(folder) if isinstance(values, dict) and "race" in values else None
 
 
 def side_file(folder: Path, side: str) -> Path:

@@ -198,11 +198,14 @@ class Report:
 
     @property
     def decision(self) -> str:
-        """ "keep", "discard", as for a last side with a run that failed, or "inconclusive", as if `doubtful`."""
+        """ "keep", "discard", as for a last side with a run that failed, or "inconclusive", as if `doubtful` or while a
+        run is planned."""
         if self.doubtful:
             return "inconclusive"
         if self.race.of_side(self.race.comparisons[-1].fast, "failed"):
             return "discard"
+        if any(turn.status in ("planned", "running", "interrupted") for turn in self.race.turns):
+            return "inconclusive"
         return self.keep_if.decide(*self.last)
 
     def quality(self, comparison: Comparison) -> Quality:
@@ -343,8 +346,9 @@ class Report:
         failed = len(self.race.of_side(side, "failed"))
         ratio = self.ratios.get(comparison) if comparison else None
         by_medians = "-"
-        if comparison and ratio:  # of the medians in the table: `ratio`'s are of pairs, of which some may lack a run
-            by_medians = f"{median(times_of(comparison.slow)) / median(times_of(comparison.fast)):.2f}x"
+        if comparison and ratio and (fast := median(times_of(comparison.fast))):
+            # of the medians in the table: `ratio`'s are of pairs, of which some may lack a run
+            by_medians = f"{median(times_of(comparison.slow)) / fast:.2f}x"
         return [
             name,
             ratio.text() if ratio else "-",

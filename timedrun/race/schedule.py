@@ -145,17 +145,18 @@ def settle(race: Race, folder: Path) -> None:
 
 
 def plan_again(race: Race, folder: Path) -> None:
-    """Plan the interrupted runs of a race again, with their numbers and seeds, and move their files to interrupted_K.
-    They are not resumed: the interruption would count on their clocks, and their times would not compare. Failed runs
-    stay failed, since a later repetition would have no partner."""
+    """Plan the interrupted runs of a race again, with their numbers and seeds, and move their files to interrupted_K,
+    each log as interrupted_N.txt, which is no result. They are not resumed: the interruption would count on their
+    clocks, and their times would not compare. Failed runs stay failed, since a later repetition would have no partner.
+    """
     aside = new_folder(None, folder, "interrupted")
     race.session += 1
     for turn in race.turns:
         if turn.status == "interrupted":
             paths = paths_of(folder, turn)
-            for path in (paths.log, paths.side):
+            for path, name in ((paths.log, f"interrupted_{turn.number}.txt"), (paths.side, paths.side.name)):
                 if path.exists():
                     (aside / turn.side).mkdir(parents=True, exist_ok=True)
-                    path.rename(aside / turn.side / path.name)
+                    path.rename(aside / turn.side / name)
             turn.status, turn.why = "planned", ""
     race.save(folder)

@@ -8,12 +8,12 @@ from typing import Final
 from judging.comparison.tradeoff import Comparison, Curve, compare_curves, with_energy
 from judging.ground.config_values import flatten
 from judging.ground.errors import UsageError
-from judging.ground.race_labels import RACE_FILE, label_of
+from judging.ground.race_labels import label_of
 from judging.ground.result_files import ResultPaths, read_json
 from judging.scoring.run_set import distinct_sets_at
 from mlevents.record import read
 from mlevents.summary import RunSummary, summarize
-from timedrun.race.race_file import Race, load, paths_of
+from timedrun.race.race_file import Race, paths_of, planned
 
 WARM_UPS: Final = ("schedule.warmup_epochs", "schedule.warmup_steps")
 COUPLED: Final = ("sgd", "adam")
@@ -28,7 +28,7 @@ def curves_at(paths: Iterable[Path]) -> list[Curve]:
     budgets_of: Budgets = {}
     races: list[Race] = []
     for path in paths:
-        race = load(path) if (path / RACE_FILE).is_file() else None
+        race = planned(path)
         if race is not None and race.budgets:
             _add_race(budgets_of, race, path)
             races.append(race)
@@ -92,7 +92,7 @@ def unfairness(baseline: Curve, curve: Curve) -> list[str]:
     coupled, decoupled = (str(config.get("optimizer.kind", "")) for config in (base, other))
     if coupled in COUPLED and base.get("optimizer.weight_decay") and decoupled.startswith("decoupled"):
         reasons.append(f"the baseline's weight decay is coupled to the rate ({coupled}, not {decoupled})")
-    warm_ups = [sum(float(str(config.get(name, 0))) for name in WARM_UPS) for config in (base, other)]
+    warm_ups = [any(config.get(name) for name in WARM_UPS) for config in (base, other)]
     if warm_ups[1] and not warm_ups[0]:
         reasons.append("the baseline has no warm-up")
     return reasons

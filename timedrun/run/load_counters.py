@@ -19,7 +19,14 @@ import psutil
 from mlevents import keys
 from mlevents.machine_load import shares
 from mlevents.runlog import RunLog, Scalar
-from timedrun.distributed.process_times import ThreadTimes, cpu_seconds, descendants, thread_folders, thread_times
+from timedrun.distributed.process_times import (
+    ThreadTimes,
+    busy_seconds,
+    cpu_seconds,
+    descendants,
+    thread_folders,
+    thread_times,
+)
 from timedrun.run.clock_check import boot_id
 
 if TYPE_CHECKING:
@@ -194,12 +201,6 @@ class LoadCounters:
 
 def _text(file: Path) -> str:
     return file.read_text().strip()
-
-
-def busy_seconds() -> Sequence[float]:
-    """Return the CPU time that all processes and the kernel used on this machine since its boot."""
-    used = psutil.cpu_times()
-    return (sum(getattr(used, kind, 0.0) for kind in ("user", "nice", "system", "irq", "softirq")),)
 
 
 def log_load(log: RunLog, reports: Sequence[tuple[str, Reading]], **metadata: Scalar) -> None:

@@ -48,7 +48,10 @@ def check_logs(files: Sequence[Path], ruleset: str | None) -> tuple[list[CheckRe
 
 def described_division(log: Path) -> str | None:
     """Return the division of the system description that a package has for `log`, None without one."""
-    system, results = log.absolute().parents[1], log.absolute().parents[2]
+    above = log.absolute().parents
+    if len(above) < 3:  # in a folder of the root
+        return None
+    system, results = above[1:3]
     description = results.parent / "systems" / f"{system.name}.json"
     if results.name != "results" or not description.is_file():
         return None

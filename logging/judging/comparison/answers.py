@@ -196,12 +196,16 @@ def _between(curve: Curve, amount: float, is_energy: bool) -> float | None:
 
 def _beyond(curve: Curve, times: dict[int, float], sign: float) -> str:
     """Return why a quality is not among those measured."""
-    points, of = curve.mean_points(sign), f" by {sum(time < math.inf for time in times.values())} of {len(times)} seeds"
-    if all(time == math.inf for time in times.values()):
-        return f"not reached: at most {max(quality for _, quality in points) * sign:.4g} was measured"
-    if any(time == math.inf for time in times.values()):
-        return f"reached only{of}"
-    return f"in less than its shortest run, {points[0][0] * 60:.4g} s: a shorter one would show when"
+    points = curve.mean_points(sign)
+    reached = sum(time < math.inf for time in times.values())
+    early = sum(time == 0 for time in times.values())
+    if not reached:
+        best = f"at {'most' if sign > 0 else 'least'} {max(quality for _, quality in points) * sign:.4g}"
+        return f"not reached: {best} was measured"
+    if reached < len(times):
+        return f"reached only by {reached} of {len(times)} seeds"
+    of = f", by {early} of {len(times)} seeds" if early < len(times) else ""
+    return f"in less than its shortest run, {points[0][0] * 60:.4g} s{of}: a shorter one would show when"
 
 
 def _unmeasured(curve: Curve, amount: float | None, sign: float, is_energy: bool) -> str:

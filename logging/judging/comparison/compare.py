@@ -102,7 +102,7 @@ def _allowed_differences(
     """Return the differences of two sets; raise NotComparable for one that is not allowed, or copies of a log."""
     for runs in (slow, fast):
         if not runs:
-            raise NotComparable("a set has no runs.")
+            raise NotComparable("no run of one set has a number of the other's; compare them with --unpaired.")
         _, name = rules_of(_benchmark(runs), None, runs)
         if name and (message := copied(runs, name, [])):
             raise NotComparable(f"a set contains copies of a run: {message}.")
@@ -239,8 +239,8 @@ def _failures(name: str, runs: Sequence[RunSummary], notes: list[str]) -> set[in
         raise NotComparable(f"a run did not reach its target: {listed}. Times to unequal qualities cannot be compared.")
     for i, why in failed.items():
         notes.append(
-            f"{_name(runs[i].path)} {why}; it is left out of the {name} set's geometric mean and median, and counts as "
-            "its dropped slowest run in the ratio of scores"
+            f"{_name(runs[i].path)} {why}; it is left out of the {name} set's geometric mean and median, and a score "
+            "drops it as the slowest run"
         )
     return set(failed)
 

@@ -95,8 +95,8 @@ class Rates:
         seconds = [rates.evaluation_seconds, *(at.seconds_per_step for at in rates.positions)]
         fractions = all(0 <= at.progress <= 1 for at in rates.positions) and rates.positions
         steps = rates.schedule is None or rates.schedule.steps > 0
-        if not (fractions and steps and all(0 <= each < float("inf") for each in seconds)):
-            raise UsageError(f"{path}: needs positions from 0 to 1, steps, and times that are not negative.")
+        if not (fractions and steps and all(0 <= each < float("inf") for each in seconds) and any(seconds)):
+            raise UsageError(f"{path}: needs positions from 0 to 1, steps, and times that are not negative or all 0.")
         if len(rates.positions) > 1 and rates.schedule is None:
             raise UsageError(
                 f"{path}: several positions need the steps of the whole schedule ('schedule': {{'steps': N}})."

@@ -42,7 +42,7 @@ class Quality:
     def no_worse(self) -> bool | None:
         """True if the second set is shown to be no worse, False if to be worse; None if neither is."""
         if self.at_target:
-            return self.reached[1] == self.runs[1]
+            return self.reached[1] == self.runs[1] if self.runs[1] else None
         if self.p is None:
             return None
         return True if self.p < LEVEL else False if self.p > 1 - LEVEL else None

@@ -143,9 +143,11 @@ def with_energy(curves: Sequence[Curve]) -> list[Curve]:
 def direction(runs: Iterable[RunSummary]) -> float:
     """Return 1 if a higher quality is better by the rules of the runs' benchmark, and -1 if a lower one is.
 
-    Raises UsageError if the runs are of several benchmarks, or of one without rules.
+    Raises UsageError if there are no runs, or if they are of several benchmarks, or of one without rules.
     """
     listed = list(runs)
+    if not listed:
+        raise UsageError("no run has a time above 0 and a quality, so there is no curve.")
     names = {run.benchmark or "unknown" for run in listed}
     if len(names) != 1:
         raise UsageError(f"curves of {' and '.join(sorted(names))} have different qualities; pass one benchmark's.")
@@ -254,13 +256,13 @@ def quality_at(points: Points, minutes: float) -> float | None:
 def minutes_to(points: Points, quality: float) -> float:
     """Return the time at which a curve first has a quality: 0 if its first point is better already, infinity if none
     is as good."""
-    if quality < points[0][1]:
-        return 0.0
+    if quality <= points[0][1]:
+        return points[0][0] if quality == points[0][1] else 0.0
     for (begin, low), (end, high) in zip(points, points[1:], strict=False):
         if low <= quality <= high:
             share = (quality - low) / (high - low) if high > low else 0.0
             return float(begin * (end / begin) ** share)
-    return points[-1][0] if quality == points[-1][1] else math.inf
+    return math.inf
 
 
 def frontier(points: Iterable[tuple[float, float]]) -> set[tuple[float, float]]:

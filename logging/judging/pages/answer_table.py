@@ -12,7 +12,7 @@ from judging.pages.table import Table
 from judging.pages.tradeoff_table import LONGEST_LABEL, dollars, time
 from judging.scoring.interval import Interval, as_values, bracketed
 from judging.scoring.power import energy_text
-from mlevents.terminal_escape import shortened
+from mlevents.terminal_escape import printable, shortened
 
 MOST_RIVALS: Final = 3
 """Configs that are named beside the first one."""
@@ -94,7 +94,7 @@ def sentence(answers: Sequence[Answer], asked: float | Budget, winner: Answer | 
         more = f" and {len(rivals) - MOST_RIVALS} more" if len(rivals) > MOST_RIVALS else ""
         listed = ", ".join(rivals[:MOST_RIVALS])
         parts.append(f"perhaps sooner, in shorter runs than were measured: {listed}{more}")
-    return f"{where}: {'; '.join(parts)}"
+    return printable(f"{where}: {'; '.join(parts)}")
 
 
 def _verdict(answer: Answer, gain: Interval, equal: float) -> str:
@@ -108,7 +108,8 @@ def _verdict(answer: Answer, gain: Interval, equal: float) -> str:
 def own_quality(curves: Sequence[Curve]) -> float:
     """Return the quality that every seed of the baseline, the first curve, has at its own length, or at the longest
     measured one. An equally good curve reaches it, too; the mean only with the better half of its seeds."""
-    runs = curves[0].budgets.get(1.0) or curves[0].budgets[max(curves[0].budgets)]
+    own = 1.0 if curves[0].unit and 1.0 in curves[0].budgets else max(curves[0].budgets)
+    runs = curves[0].budgets[own]
     sign = direction(runs_of(curves))
     return sign * min(sign * (run.final_quality or 0.0) for run in runs.values())
 
@@ -127,7 +128,7 @@ def report(answers: Sequence[Answer], asked: float | Budget, winner: Answer | No
     """Return table, what is unknown and why, and the answer in words as lines."""
     kind = "first there" if not isinstance(asked, Budget) else "best there"
     caption = f"Interpolated between measured lengths, seed by seed (unverified); *: {kind}."
-    unknown = [stdio.fitted(f"{answer.label}: {answer.why}", 4) for answer in answers if answer.why]
+    unknown = [stdio.fitted(printable(f"{answer.label}: {answer.why}"), 4) for answer in answers if answer.why]
     lines = [stdio.fitted(caption, 0), *table(answers, asked, winner).lines(width), *unknown]
     return [*lines, NOTICE, stdio.fitted(sentence(answers, asked, winner), 4)]
 

@@ -18,7 +18,7 @@ from mlevents.record import read
 from mlevents.rounds import BENCHMARK_DATASET
 from mlevents.run_status import reached, rules_of, target
 from mlevents.summary import RunSummary
-from mlevents.terminal_escape import shortened
+from mlevents.terminal_escape import printable, shortened
 
 # Okabe and Ito's palette, distinguishable with any colour vision and in print.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -111,7 +111,7 @@ def colours_of(configs: Mapping[str, str]) -> dict[str, str]:
         configs.items(), key=lambda item: (item[1].rpartition("_")[2] not in roles, *item[::-1])
     ):
         role = roles.get(config.rpartition("_")[2])
-        first = role if role is not None else 2 + zlib.crc32(config.encode()) % (len(COLOURS) - 2)
+        first = role if role is not None else 2 + zlib.crc32(printable(config).encode()) % (len(COLOURS) - 2)
         order = [*COLOURS[first:], *COLOURS[2:first], *COLOURS[:first]]
         colours[name] = next(colour for colour in order if colour not in colours.values())
     return colours
@@ -296,9 +296,12 @@ def _style(axes: Any, grid: str) -> None:
 
 
 def _is_share(benchmark: str, records: Sequence[RunSummary]) -> bool:
-    """Return True if the metric is an accuracy, which is shown in percent."""
+    """Return True if the metric is an accuracy between 0 and 1, which is shown in percent."""
     rules, _ = rules_of(benchmark, None, records)
-    return rules is not None and rules.metric.endswith("accuracy")
+    if rules is None or not rules.metric.endswith("accuracy"):
+        return False
+    wanted = [value for record in records if (value := target(record)) is not None]
+    return max(wanted, default=0.0) <= 1
 
 
 def _save(figure: Any, out: Path) -> None:

@@ -10,7 +10,7 @@ from judging.pages.score_table import NOTICE
 from judging.pages.table import Table
 from judging.scoring.interval import as_values
 from judging.scoring.power import energy_text
-from mlevents.terminal_escape import shortened
+from mlevents.terminal_escape import printable, shortened
 
 HEADER = ("config", "length", "quality", "time", "at equal time", "same quality", "verdict")
 EXTRAPOLATED = (
@@ -109,13 +109,13 @@ def verdicts(curves: Sequence[Comparison]) -> list[str]:
     for curve in curves[1:]:
         words = f"{curve.verdict}{' at extrapolated times' if curve.extrapolated else ''}"
         labels.setdefault(words, []).append(curve.label)
-    lines += [stdio.fitted(f"{', '.join(own)}: {words}", 4) for words, own in labels.items()]
+    lines += [stdio.fitted(printable(f"{', '.join(own)}: {words}"), 4) for words, own in labels.items()]
     if needed := sorted({float(f"{gain.needs:.2g}") for curve in curves[1:] for gain in curve.gains if gain.needs}):
         option = "--baseline-ratios" if curves[0].gains[0].unit else "--budgets"
         whole = option == "--budgets" and min(needed) >= 1  # a command may take no fraction
         lengths = dict.fromkeys(f"{round(length) if whole else length:g}" for length in needed)
-        wanted = f"a sweep with {option} {' '.join(lengths)} compares"
-        lines.append(stdio.fitted(f"outside the times of {curves[0].label}: {wanted}", 4))
+        wanted = f"a sweep with {option} {(',' if option == '--budgets' else ' ').join(lengths)} compares"
+        lines.append(stdio.fitted(printable(f"outside the times of {curves[0].label}: {wanted}"), 4))
     return [*lines, *grouped("warning:", {curve.label: curve.warnings for curve in curves[1:]})]
 
 
@@ -126,7 +126,7 @@ def grouped(kind: str, texts: Mapping[str, Sequence[str]]) -> list[str]:
         for text in filter(None, own):
             labels.setdefault(text, []).append(label)
     of = {text: "" if len(own) == len(texts) else f" (of {', '.join(own)})" for text, own in labels.items()}
-    return [stdio.fitted(f"{kind} {text}{curves}", 4) for text, curves in of.items()]
+    return [stdio.fitted(printable(f"{kind} {text}{curves}"), 4) for text, curves in of.items()]
 
 
 def price_of(curve: Comparison) -> str:

@@ -43,7 +43,7 @@ class Interval:
         return above if low > equal else below if high < equal else "no difference shown"
 
     def digits(self, least: int = 2, reach: tuple[float, float] = (0.0, math.inf)) -> list[str]:
-        """Format a positive estimate and its bounds with the significant digits that the spread supports.
+        """Format an estimate that is not negative and its bounds with the significant digits that the spread supports.
 
         Args:
             least: fewest significant digits; one more without an interval. A bound that is not 1 is not rounded to 1.
@@ -53,12 +53,14 @@ class Interval:
         def text(value: float, significant: int) -> str:
             if not reach[0] <= value <= reach[1]:
                 return f"<{reach[0]:.2g}" if value < reach[0] else f">{reach[1]:.2g}"
+            if value == 0:
+                return "0"
             return f"{value:.{max(0, significant - 1 - math.floor(math.log10(value)))}f}"
 
         if self.bounds is None:
             return [text(self.value, least + 1)]
         low, high = (min(max(bound, reach[0]), reach[1]) for bound in self.bounds)
-        spread = math.log(high / low) / 2
+        spread = math.log(high / low) / 2 if low > 0 else float(high > 0)
         significant = MOST_DIGITS if spread <= 0 else min(MOST_DIGITS, max(least, 1 - math.floor(math.log10(spread))))
         while significant < MOST_DIGITS and any(
             end != 1 and text(end, significant) == text(1.0, significant) for end in (low, high)

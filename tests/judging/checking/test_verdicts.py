@@ -95,3 +95,4 @@ def test_the_division_of_a_packaged_log_is_that_of_its_system_description(tmp_pa
     (tmp_path / "systems/box.json").write_text('{"division": "open"}')
     assert described_division(log) == "open"
     assert described_division(tmp_path / "runs/box/resnet/result_0.txt") is None
+    assert described_division(Path("/logs/result_0.txt")) is None

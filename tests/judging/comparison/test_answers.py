@@ -13,7 +13,7 @@ from judging.comparison.answers import Budget, at_budget, at_quality
 from judging.comparison.tradeoff import Curve
 from judging.ground.errors import UsageError
 from judging.pages import answer_table
-from judging.pages.answer_table import best, headline, report, sentence
+from judging.pages.answer_table import best, headline, own_quality, report, sentence
 from judging.scoring.cost import Cost
 
 
@@ -72,7 +72,7 @@ def test_the_first_is_named_with_how_many_times_sooner_over_shared_seeds() -> No
     assert sentence(answers, 0.25, winner).endswith(" sooner") and "; base 342" in sentence(answers, 0.25, winner)
 
 
-def test_nothing_is_said_beyond_the_measured_points_but_why() -> None:
+def test_nothing_is_said_beyond_the_measured_points_but_why(monkeypatch: pytest.MonkeyPatch) -> None:
     late = curve("late", {1.0: 64.0})
     answers = at_quality([BASE, late], 0.25)
     assert answers[1].minutes is None and "shorter one would show" in answers[1].why
@@ -82,6 +82,8 @@ def test_nothing_is_said_beyond_the_measured_points_but_why() -> None:
     assert answers[1].quality is None and "a length of about x0.13 would show it" in answers[1].why
     lines = "\n".join(report(answers, Budget.parse("1s"), best(at_budget([BASE], Budget.parse("1s"))), 100))
     assert "nothing was measured there, and nothing is extrapolated" in lines
+    monkeypatch.setattr("judging.comparison.answers.direction", lambda runs: -1.0)
+    assert at_quality([BASE], 0.1)[0].why == "not reached: at least 0.2 was measured"
 
 
 def test_a_run_that_has_the_quality_earlier_bounds_the_time() -> None:
@@ -90,6 +92,8 @@ def test_a_run_that_has_the_quality_earlier_bounds_the_time() -> None:
     winner = best(answers)
     assert winner is not None and winner.label == "quick"
     assert "quick at most 60.0 s" in sentence(answers, 0.25, winner)
+    slow: Any = {1.0: {0: Run(1.0, 0.5), 1: Run(1.0, 0.2)}, 2.0: {0: Run(2.0, 0.6), 1: Run(2.0, 0.3)}}
+    assert "60 s, by 1 of 2 seeds: a shorter" in at_quality([Curve(label="slow", budgets=slow)], 0.25)[0].why
 
 
 def test_a_quality_that_some_seeds_miss_has_no_time() -> None:
@@ -191,6 +195,10 @@ def test_the_headline_names_the_config_that_has_the_baselines_quality_in_half_th
     half = {ratio: (minutes / 2, quality) for ratio, (minutes, quality) in points.items()}
     said = headline([shifted("base", points, uneven), shifted("half", half, uneven)])
     assert said.startswith("to 0.29: half ") and said.endswith("; 2.000x sooner")
+    numbers = replace(shifted("base", points), unit="")  # 1.0 is then no multiple of its own length
+    longer = {1.0: (4.0, 0.2), 2.0: (8.0, 0.3)}
+    assert own_quality([numbers]) == own_quality([replace(shifted("base", longer), unit="")]) == 0.3
+    assert "\x1b" not in headline([shifted("\x1b[31m", points), shifted("half", half)])
 
 
 def test_intervals_hold_the_truth_in_nineteen_of_twenty() -> None:

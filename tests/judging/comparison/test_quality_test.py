@@ -49,4 +49,5 @@ def test_runs_that_stop_at_their_target_are_counted() -> None:
     quality = compare_quality(again, again, (2, 2))
     assert quality.no_worse is True and quality.finding == "target reached by 2 of 2 and 2 of 2 runs"
     assert compare_quality(again, again[:1], (2, 2)).no_worse is False
+    assert compare_quality(again, [], (2, 0)).no_worse is None
     assert compare_quality(again, again, (2, 2), at_target=False).p == 0  # of one length, reached by the last alone

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from judging.comparison.extrapolation import over_schedule
-from judging.comparison.tradeoff import LEAST_SEEDS, frontier, minutes_to, quality_at
+from judging.comparison.tradeoff import LEAST_SEEDS, direction, frontier, minutes_to, quality_at
+from judging.ground.errors import UsageError
 from judging.scoring.interval import Interval
 from mlevents import keys
 from tests.judging.conftest import WriteSet
@@ -27,6 +28,9 @@ def test_between_points_the_quality_is_linear_in_the_logarithm_of_time():
     assert minutes_to(CURVE, 0.8) == 16.0
     falling = [(1.0, 0.5), (4.0, 0.7), (16.0, 0.6)]
     assert minutes_to(falling, 0.6) == pytest.approx(2.0), "the first time counts"
+    assert minutes_to([(1.0, 0.9), (2.0, 0.8)], 0.9) == 1.0
+    with pytest.raises(UsageError, match="there is no curve"):
+        direction([])
 
 
 @given(st.floats(1.0, 16.0))
@@ -128,6 +132,8 @@ def test_each_machine_of_several_has_its_own_times_costs_and_answers(results, to
     assert "time: extrapolated to cuda, Tesla T4 (t4_base.json) (of base)" in said
     assert [machine["budget"] for machine in told(*words, "--budget", "18s")["machines"]] == ["18 s", "18 s"]
     assert "Draw each" in refused(*words, "--out", "all.svg")
+    only = refused(*words[:4], files[0], "--baseline", "method")
+    assert "--baseline method: no profile of cuda, NVIDIA L4 extrapolates it" in only
     unpriced = profile("base", device="cuda", system={"accelerator_model_name": "Rare", **ONE_NODE})
     assert "no list price is known for 1 x Rare" in refused(*words[:4], unpriced, *words[-2:], "--budget", "1usd")
 
@@ -139,6 +145,10 @@ def test_each_machine_of_several_has_its_own_times_costs_and_answers(results, to
         ({"evaluation_seconds": None}, "is not a profile with an evaluation"),
         ({"positions": SLOWER}, "several positions need the steps"),
         ({"positions": []}, "needs positions"),
+        (
+            {"evaluation_seconds": 0.0, "positions": [{"progress": 0.5, "seconds_per_step": 0.0}]},
+            "not negative or all 0",
+        ),
         ({"schedule": {"steps": 0}}, "needs positions from 0 to 1, steps"),
         ({"global_batch": 32}, "has a global batch of 64, base.json another one"),
     ],

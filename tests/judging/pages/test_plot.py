@@ -84,6 +84,7 @@ def test_a_config_has_one_colour_in_all_figures_and_no_two_share_one():
     assert (colours["digits_baseline"], colours["digits_methods"]) == COLOURS[:2]
     assert colours["digits_ema"] == colours_of({"baseline+ema": "digits_ema", "methods": "a"})["baseline+ema"]
     assert len(set(colours_of({str(n): "baseline" for n in range(7)}).values())) == 7
+    assert colours_of({"a": "\ud800"})  # as a log may have it
 
 
 def test_a_long_run_that_ends_at_its_first_evaluation_is_visible_and_drawn_in_minutes(tmp_path, write_run, figures):

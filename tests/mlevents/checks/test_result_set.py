@@ -210,6 +210,17 @@ def test_a_cold_first_epoch_is_told_by_its_share_of_which_evaluation_is_no_part(
     assert make_set(1, accuracies=(0.76,))[0].first_epoch_share is None
 
 
+def test_a_block_that_the_end_of_the_run_cuts_off_is_not_what_the_first_one_is_measured_by(make_set):
+    def change(runs):
+        (run,) = runs
+        run[:] = [record for record in run if not record["key"].startswith("epoch_")]
+        block = [record for record in run if record["key"].startswith("block_")]
+        (end,) = (number for number, record in enumerate(run) if record["key"] == "run_stop")
+        run[end:end] = [record | {"time_ms": run[end]["time_ms"]} for record in block]
+
+    assert make_set(1, change=change, accuracies=(0.76,))[0].first_epoch_share is None
+
+
 def test_a_summary_has_the_throughput_and_the_caches_that_the_log_tells_and_nothing_of_other_values(make_set):
     def told(*values, **facts):
         def change(runs):

@@ -60,7 +60,13 @@ def test_two_commands_are_raced_and_the_faster_one_is_named(train: str, capsys: 
     assert [turn["seed"] for turn in report["race"]["turns"]] == [1, 1, 1, 2, 2, 2, 3, 3]
     assert report["control"]["runs_slow"] == 2 and report["decision"]["time_interval"][1] < 0.6
     assert main(["check", "--no-official", "race"]) == 0
-    for words in (["--keep-if", "quality"], ["--control", "1"], ["--until-decided"]):
+    for words in (
+        ["--keep-if", "quality"],
+        ["--control", "1"],
+        ["--until-decided"],
+        ["--start", "x"],
+        ["--at", "main"],
+    ):
         assert main(["race", "command", "--report", "race", *words]) == 2
     log = Path("race/b/result_0.txt")
     whole = log.read_text()
@@ -68,6 +74,11 @@ def test_two_commands_are_raced_and_the_faster_one_is_named(train: str, capsys: 
     assert main(["race", "command", "--report", "race"]) == 1
     assert json.loads(Path("race/race.json").read_text())["decision"]["decision"] == "inconclusive"
     log.write_text(whole)
+    race = json.loads(Path("race/race.json").read_text())
+    race["race"]["turns"][-1]["status"] = "planned"
+    Path("race/race.json").write_text(json.dumps(race))
+    main(["race", "command", "--report", "race"])
+    assert json.loads(Path("race/race.json").read_text())["decision"]["decision"] == "inconclusive"
     assert main(["score", "race/b", "--json"]) == 0
     assert main(["compare", "race/a", "race/b"]) == 0
 
@@ -118,6 +129,8 @@ def test_commits_are_raced_and_what_differs_is_told(train: str, capsys: pytest.C
     commits = {json.loads(Path(f"race/{side}/run_0/provenance.json").read_text())["commit"] for side in "ab"}
     assert len(commits) == 2
     assert main(["race", "command", "--report", "race"]) == 0
+    refused = ["race", "command", "--at", "main", "--at", "fast", *READ, "--build", "false", "--results", "new"]
+    assert main([*refused, "--", "sh", "train.sh"]) == 1 and not Path("new").exists()
 
 
 def test_the_same_commit_twice_is_a_control_at_that_commit(train: str) -> None:

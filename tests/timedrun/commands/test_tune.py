@@ -131,21 +131,21 @@ def test_commands_are_tuned_by_the_ranges_in_them_and_raced_as_chosen(
     tmp_path: Path, clock: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    words = ["echo {lr:0.1..10} {lr}; echo acc 0.$TIMEDRUN_SPLIT", "echo {n:3..9}; echo acc 0.9"]
+    words = ["echo {lr:0.1..10} {lr}; echo acc 0.$TIMEDRUN_SPLIT", "echo 🎯 {n:3000000..9000000}; echo acc 0.9"]
     read_as = ["--quality", "acc (.*)", "--target", "0.8", "--minutes", "0.1", "--results"]
     assert main(["tune", "command", *words, *read_as, "tune", "--split", "85"]) == 0
     report = json.loads(Path("tune/race.json").read_text())
     for side, values in report["race"]["tuning"]["values"].items():
         log = read(Path("tune") / side / "result_0.txt")
         assert log.first(keys.LEDGER_ENTRY) and log.status == "success"
-        shown = f"{values['lr']:g} {values['lr']:g}\nacc 0.85" if "lr" in values else f"{int(values['n'])}\nacc 0.9"
+        shown = f"{values['lr']:g} {values['lr']:g}\nacc 0.85" if "lr" in values else f"🎯 {int(values['n'])}\nacc 0.9"
         assert (Path("tune") / side / "run_0" / "output.txt").read_text().strip() == shown
     assert report["race"]["tuning"]["values"]["a_0"] == {"lr": 1.0}  # the middle
     assert main(["race", "command", "tune/tuned.toml", "--runs", "1", "--results", "race"]) == 0
     printed = capsys.readouterr().out
     assert printed.count("runs on 85)") == 2
     text = Path("tune/tuned.toml").read_text()
-    Path("edited.toml").write_text(re.sub(r'command = "echo \d;', 'command = "echo 99;', text))
+    Path("edited.toml").write_text(re.sub(r'command = "echo 🎯 \d+;', 'command = "echo 99;', text))
     main(["race", "command", "edited.toml", "--runs", "1", "--results", "edited"])
     assert capsys.readouterr().out.count("runs on 85), then changed") == 1
     assert (

@@ -17,6 +17,7 @@ from judging.ground.result_files import ResultPaths, next_number
 from timedrun.benchmark import find
 from timedrun.config import RunConfig
 from timedrun.distributed.launch_env import LaunchEnv
+from timedrun.distributed.process_times import CpuReading
 from timedrun.methods import EMA, SAM, CutMix, CutOut, LabelSmoothing, MixUp, SelectiveBackprop
 from timedrun.preflight import checks
 from timedrun.preflight.hints import method_hints
@@ -223,7 +224,8 @@ def test_threads_that_would_share_cores_with_other_processes_are_told(
     monkeypatch.setattr(checks.os, "cpu_count", lambda: 8)
     monkeypatch.setattr(checks, "usable_cores", lambda: 8)
     monkeypatch.setattr(checks.torch, "get_num_threads", lambda: 8)
-    before, now = checks.CpuReading(0.0, 0.0, 0.0), checks.CpuReading(1.0, busy, own)
+    before, now = CpuReading(0.0, 0.0, 0.0), CpuReading(1.0, busy, own)
+    assert not checks.load_problems(before, threads, ranks, CpuReading(0.1, busy, own))  # too short to tell
     (found,) = checks.load_problems(before, threads, ranks, now) or [""]
     assert found.endswith(told) and bool(found) == bool(told)
 

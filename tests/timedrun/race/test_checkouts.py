@@ -39,6 +39,14 @@ def test_each_side_has_its_commit_built_and_the_shared_data_and_no_folder_stays(
     assert len(git(repository, "worktree", "list").splitlines()) == 1 and not (repository / "built.py").exists()
 
 
+def test_only_what_is_in_the_repository_is_shared(repository: Path) -> None:
+    sides = dict(zip("a", revisions(repository, ["main"]), strict=True))
+    with checked_out(repository, sides, shared=[str(repository / "data")]) as places:
+        assert (places["a"] / "data" / "tokens").read_text() == "0"
+    with pytest.raises(PreflightError, match="outside of"), checked_out(repository, sides, shared=["../other"]):
+        pass
+
+
 def test_what_differs_is_told(repository: Path) -> None:
     lines = differences(repository, *revisions(repository, ["main", "faster"]))
     assert "Print two" in lines[1] and lines[-1] == "files that differ: 2; of what is installed: requirements.txt"
@@ -48,7 +56,8 @@ def test_changes_that_no_side_has_are_refused_unless_the_tree_itself_is_one(repo
     (repository / "train.py").write_text("print(3)\n")
     with pytest.raises(UsageError, match=r"1 files: train.py.*commit them, or name --at worktree"):
         revisions(repository, ["main", "faster"])
-    with checked_out(repository, dict(zip("ab", revisions(repository, ["main", WORKTREE]), strict=True))) as places:
+    below = repository / "data"  # of it, too, both sides start at the top
+    with checked_out(below, dict(zip("ab", revisions(repository, ["main", WORKTREE]), strict=True))) as places:
         assert (places["b"] / "train.py").read_text() == "print(3)\n"
     assert (repository / "train.py").read_text() == "print(3)\n"
 

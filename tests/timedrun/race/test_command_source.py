@@ -43,6 +43,7 @@ def here(tmp_path: Path) -> Path:
         ("torchrun -m package.model", {"package/__init__.py", "package/model.py"}),
         ("./go", {*TRAIN, "go"}),
         ("python -c 'print(1)'", set()),
+        (f"python train.py {'a' * 300}", TRAIN),
     ],
 )
 def test_what_a_command_names_and_what_that_imports_is_its_source(command: str, names: set[str], here: Path) -> None:

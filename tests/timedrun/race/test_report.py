@@ -60,6 +60,11 @@ def test_too_few_pairs_have_no_interval_and_a_failed_run_no_partner(race: Race, 
     assert report.failed
 
 
+def test_a_side_whose_runs_took_no_time_has_a_row(race: Race, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("timedrun.race.report.seconds", lambda run: 0.0)
+    assert "0 s - 0 s" in made(race, tmp_path)[1]
+
+
 def test_failing_steps_are_lines_of_the_report(race: Race, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise TimedrunError("the disk is full")

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from judging.ground.errors import UsageError
+from mlevents.record import result_files
 from timedrun.benchmark import find
 from timedrun.config import dump
 from timedrun.race import race_file
@@ -186,7 +187,8 @@ def test_a_killed_race_goes_on_where_it_was(tmp_path: Path, plan: Plan, write_ru
     repeated = ("a", 1, 2)
     assert started.count(repeated) == (1 if ended else 2) and len(started) == (6 if ended else 7)
     aside = tmp_path / "interrupted_1" / "a"
-    assert (aside / "result_1.txt").exists() == (aside / "run_1").exists() == (not ended)
+    assert (aside / "interrupted_1.txt").exists() == (aside / "run_1").exists() == (not ended)
+    assert len(result_files(tmp_path)) == 6
     assert [turn.session for turn in race.turns] == ([0] * 4 if ended else [0] * 3 + [1]) + [1] * 2
 
 

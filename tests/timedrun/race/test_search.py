@@ -196,4 +196,5 @@ def test_a_range_is_of_a_logarithmic_scale(text: str) -> None:
             Range.parsed(text)
     parsed = Range.parsed("16..64")
     assert parsed == Range(16, 64, whole=True) and parsed.at(31.6) == 32 and parsed.at(100) == 64
+    assert Range(0.5, 8, whole=True) == Range(1, 8, whole=True)
     assert Range.parsed("1e-3..0.1") == Range(0.001, 0.1) and Range(0.01, 1).at(0.123456) == 0.123
