@@ -13,7 +13,6 @@ from timedrun.distributed.process_group import ProcessGroup
 from timedrun.methods import Stack, stack
 from timedrun.training.batch_plan import BatchPlan
 from timedrun.training.optim import build_optimizer
-from timedrun.training.sampling import step_count
 
 
 @dataclass(frozen=True)
@@ -33,9 +32,8 @@ def build(config: ImageRunConfig, ranks: ProcessGroup, facts: DataFacts, device:
     device: the rank's device; or meta, on which parameters take no memory.
     """
     methods = stack(*config.methods, seed=config.seed, rank=ranks.rank)
-    batches = max(1, facts.train_samples // config.global_batch)
-    steps = max(1, step_count(facts.train_samples, config.global_batch, drop_last=config.data.drop_last))
-    last = config.progress(config.total_epochs, (batches - 1) / batches)
+    steps = config.epoch_steps(facts.train_samples)
+    last = config.progress(config.total_epochs, config.epoch_part(steps - 1, facts.train_samples))
     methods.require_reach(last, config.total_epochs * steps)
     with device if device.type == "meta" else nullcontext():
         model = methods.model(build_model(config.model, config.seed)).to(device)

@@ -12,6 +12,7 @@ from timedrun.config import LATER, EvaluationConfig, RunConfig, Split
 from timedrun.methods import ChannelsLast, ProgressiveResizing
 from timedrun.preflight.checks import usable_cores
 from timedrun.recipes import RECIPES, Recipe, budget_problem
+from timedrun.training.sampling import step_count
 from timedrun.training.schedule import Schedule
 
 LoaderName = Literal["pillow", "turbojpeg", "raw", "ffcv"]
@@ -159,6 +160,8 @@ class ImageRunConfig(RunConfig):
                 f"{problem}. Set --schedule.scale (epochs / {self.schedule.epochs}), run the config of another recipe,"
                 " or lift the limit with --recipe none."
             )
+        if self.data.padding < 0:
+            problems.append(f"data.padding {self.data.padding} is negative; set --data.padding to 0 or more.")
         loader = [m for m in self.methods if isinstance(m, ProgressiveResizing) and m.where == "loader"]
         if loader and self.progress_unit == "step":
             problems.append(
@@ -166,6 +169,17 @@ class ImageRunConfig(RunConfig):
                 " --methods.progressive-resizing.where batch."
             )
         return problems
+
+    def epoch_steps(self, train_samples: int) -> int:
+        """Return the optimizer steps of an epoch, at least 1."""
+        return max(1, step_count(train_samples, self.global_batch, drop_last=self.data.drop_last))
+
+    def epoch_part(self, step: int, train_samples: int) -> float:
+        """Return the part of an epoch that is over when its `step` begins, by the samples that are trained on."""
+        trained = train_samples
+        if self.data.drop_last:
+            trained = self.epoch_steps(train_samples) * self.global_batch
+        return step * self.global_batch / trained
 
     def progress(self, epoch: int, done: float = 0.0) -> float:
         """Return the elapsed fraction of the schedule, for methods, when the fraction `done` of `epoch` is over."""

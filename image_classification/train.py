@@ -30,7 +30,7 @@ def train(config: ImageRunConfig, run: TimedRun) -> None:
     model, optimizer, methods, micro = parts.model, parts.optimizer, parts.methods, parts.batch.micro
     precision = Precision(config.precision, ranks.device)
     seed_everything(sampling.stream_seed(config.seed, "training", ranks.rank))  # dropout differs between ranks
-    batches_per_epoch = max(1, parts.facts.train_samples // config.global_batch)
+    train_samples = parts.facts.train_samples
     run.track(model=model, optimizer=optimizer, methods=methods, precision=precision)
 
     if config.compile:
@@ -54,11 +54,11 @@ def train(config: ImageRunConfig, run: TimedRun) -> None:
 
     def step(batch: Batch, *, epoch: int, step_in_epoch: int) -> Tensor:
         """Take one optimizer step over all ranks. Returns this rank's part of the mean loss, times ranks."""
-        elapsed = epoch - 1 + step_in_epoch / batches_per_epoch  # epochs
+        done = config.epoch_part(step_in_epoch, train_samples)
         for group in optimizer.param_groups:
-            group["lr"] = group["initial_lr"] * config.schedule.factor(elapsed)
-        progress = config.progress(epoch, step_in_epoch / batches_per_epoch)
-        methods.before_step(model, (epoch - 1) * batches_per_epoch + step_in_epoch, progress)
+            group["lr"] = group["initial_lr"] * config.schedule.factor(epoch - 1 + done)
+        number = (epoch - 1) * config.epoch_steps(train_samples) + step_in_epoch
+        methods.before_step(model, number, config.progress(epoch, done))
         images, labels = methods.select(batch.images, batch.labels, losses)
         trained = len(batch.images) / len(images)
         images, targets = methods.batch(images, labels, parts.facts.classes)

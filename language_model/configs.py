@@ -149,6 +149,12 @@ class BertRunConfig(RunConfig):
                 problems.append(f"transformers' model has no {', '.join(others)}; use --implementation timedrun.")
         if speed.fused_optimizer and self.optimizer.kind not in ("adamw", "decoupled_adamw"):
             problems.append(f"optimizer {self.optimizer.kind} has no fused form; use --speed.no-fused-optimizer.")
+        most, fraction = self.data.max_predictions, self.data.masked_fraction
+        if most < 1 or not 0 < fraction < 1:
+            problems.append(
+                f"data.max_predictions {most} and data.masked_fraction {fraction:g} mask nothing or everything;"
+                " set 1 or more, and a fraction between 0 and 1."
+            )
         problems += self._unfit_methods()
         if (kind := self.optimizer.kind) in ("lamb", "muon") and speed.fused_qkv:
             problems.append(

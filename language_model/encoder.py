@@ -12,6 +12,7 @@ from language_model.collator import MaskedBatch
 from language_model.fused import dense_gelu_dense, dropout_add_layer_norm, gelu, region
 from language_model.settings import BertArchitecture, SpeedUps
 from language_model.weights import check, initial_weights, to_own
+from timedrun.methods.low_precision_norm import norm_in_type
 
 
 class Embeddings(nn.Module):
@@ -124,8 +125,14 @@ def layer_norm(x: Tensor, norm: nn.LayerNorm, low_precision: bool) -> Tensor:
     if not low_precision or x.dtype == norm.weight.dtype:
         result: Tensor = norm(x)
         return result
+    shape, epsilon = norm.normalized_shape, norm.eps
     with torch.autocast(x.device.type, enabled=False):
-        return functional.layer_norm(x, norm.normalized_shape, norm.weight.to(x.dtype), norm.bias.to(x.dtype), norm.eps)
+        return norm_in_type(
+            x,
+            norm.weight.to(x.dtype),
+            norm.bias.to(x.dtype),
+            lambda x, weight, bias: functional.layer_norm(x, shape, weight, bias, epsilon),
+        )
 
 
 def matmul_dtype(like: Tensor) -> torch.dtype:

@@ -81,9 +81,15 @@ class _DropoutAddLayerNorm(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         total, mean, deviation, weight, bias, keep = ctx.saved_tensors
         scale, shift = weight.to(total.dtype), bias.to(total.dtype)
+        gradient = gradient.to(total.dtype)
+        fused = total.is_cuda or total.dtype == weight.dtype  # a CPU adds the gradients of bf16 scales in bf16
         d_total, d_weight, d_bias = torch.ops.aten.native_layer_norm_backward(
-            gradient.to(total.dtype), total, ctx.width, mean, deviation, scale, shift, [True, True, True]
+            gradient, total, ctx.width, mean, deviation, scale, shift, [True, fused, fused]
         )
+        if not fused:
+            rows = gradient.reshape(-1, *ctx.width).to(weight.dtype)
+            d_bias = rows.sum(0)
+            d_weight = (rows * ((total - mean) * deviation).reshape(rows.shape)).sum(0)
         d_x = d_total.to(ctx.dtype)
         if keep is not None:
             d_x = torch.where(keep, d_x, 0) * (1 / (1 - ctx.p))

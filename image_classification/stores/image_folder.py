@@ -16,7 +16,7 @@ from timedrun.storage.store_files import read_manifest
 
 INDEX = "timedrun_index.json"
 VERSION = 2
-SUFFIXES = (".jpeg", ".jpg", ".png", ".webp", ".bmp")
+SUFFIXES = (".jpeg", ".jpg", ".png", ".webp", ".bmp", ".ppm", ".pgm", ".tif", ".tiff")
 SPLITS = {"train": "train", "evaluation": "val"}
 _LEFTOVER = re.compile(
     r"\..*|__macosx|__pycache__|@(eadir|recycle|recently-snapshot|tmp)|#(recycle|snapshot)|~snapshot|lost\+found|"

@@ -147,7 +147,7 @@ def _assembled(
         if not digests[split]:
             raise DataError(
                 f"no document is left for the {split} split of {out}; no store was written; provide more text"
-                + (" or hold out a larger share" if split == "evaluation" else "")
+                + (", or texts of its own by --evaluation-text" if split == "evaluation" else "")
             )
         # Read twice, as one shard is in memory at a time: which sequences are chosen depends on their number.
         count, skipped = 0, [*corpora.skipped[split]]

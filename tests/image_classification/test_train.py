@@ -351,6 +351,14 @@ def test_progress_moves_by_epochs_or_by_steps() -> None:
     assert [stepwise.progress(3, done) for done in (0.0, 0.5)] == [0.5, 0.625]
 
 
+def test_a_step_begins_after_the_samples_before_it_also_if_the_last_batch_is_short() -> None:
+    """897 samples in batches of 512."""
+    dropped = replace(configs.digits_baseline(), global_batch=512)
+    assert (dropped.epoch_steps(897), dropped.epoch_part(1, 897)) == (1, 1.0)
+    kept = replace(dropped, data=replace(dropped.data, drop_last=False))
+    assert (kept.epoch_steps(897), kept.epoch_part(1, 897)) == (2, 512 / 897)
+
+
 def test_a_ramp_by_steps_is_warmed_up_at_every_size_and_needs_a_loader_that_follows() -> None:
     resizing = methods.ProgressiveResizing(start=0.5, delay=0.0, finetune=0.2, increment=1, interpolation="bilinear")
     config = replace(configs.synthetic_smoke(), methods=(resizing,), warm_up_steps=1, progress_unit="step")

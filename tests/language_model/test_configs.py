@@ -24,6 +24,7 @@ from timedrun.preflight.dry_run import write_set
 CLOSED = SubmissionConfig(division="closed")
 MUON = OptimizerConfig(kind="muon", peak_lr=0.02, other_lr=4e-3)
 SGD = OptimizerConfig(kind="sgd", peak_lr=1)
+TOPICS = configs.topics_baseline().data
 
 
 def test_the_baseline_is_mlperf_v2_1s_open_baseline() -> None:
@@ -110,6 +111,7 @@ def test_a_closed_log_has_all_keys_of_mlcommons_checkers_and_lacks_only_the_next
         (replace(configs.topics_baseline(), speed=SpeedUps(unpadding=True)), "transformers' model has no unpadding"),
         (replace(configs.topics_baseline(), speed=SpeedUps(attention="varlen")), "eager or sdpa, not 'varlen'"),
         (replace(configs.topics_baseline(), max_samples=10**9), "exceeds the schedule's"),
+        (replace(configs.topics_baseline(), data=replace(TOPICS, max_predictions=0)), "mask nothing or everything"),
         (replace(configs.topics_methods(), methods=(BlurPool(),)), "blurpool cannot be applied to timedrun's BERT"),
         (replace(configs.topics_methods(), optimizer=SGD), "optimizer sgd has no fused form"),
     ],

@@ -16,15 +16,17 @@ from timedrun.methods.method import Hooks, Method, Stage, local_tensors, unwrapp
 
 
 def tensors_of(model: nn.Module) -> dict[str, Tensor]:
-    """Every parameter and buffer by name, each shared tensor once, whatever torch.compile or DDP wraps the model. The
-    unit vectors of a spectral norm are left out: a mean of them is no unit vector."""
-    inner, unit = unwrapped(model), set[int]()
+    """Every parameter and persistent buffer by name, each shared tensor once, whatever torch.compile or DDP wraps the
+    model. Other buffers are what a module computes for itself, such as the width of a window. The unit vectors of a
+    spectral norm are left out: a mean of them is no unit vector."""
+    inner, left = unwrapped(model), set[int]()
     for module in inner.modules():
         names = {"_u", "_v"} if isinstance(module, parametrizations._SpectralNorm) else set[str]()
         hooks = (hook for hook in module._forward_pre_hooks.values() if isinstance(hook, SpectralNorm))
         names |= {f"{hook.name}_{vector}" for hook in hooks for vector in "uv"}
-        unit |= {id(buffer) for name, buffer in module._buffers.items() if name in names}
-    buffers = {name: buffer for name, buffer in inner.named_buffers() if id(buffer) not in unit}
+        names |= module._non_persistent_buffers_set
+        left |= {id(buffer) for name, buffer in module._buffers.items() if name in names}
+    buffers = {name: buffer for name, buffer in inner.named_buffers() if id(buffer) not in left}
     return {**dict(inner.named_parameters()), **buffers}
 
 

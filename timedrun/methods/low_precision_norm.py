@@ -34,15 +34,20 @@ class _Autocast:
         dtype = torch.get_autocast_dtype(kind)
         weight, bias = (None if factor is None else factor.to(dtype) for factor in (weight, bias))
         with torch.autocast(kind, enabled=False):
-            if kind != "cpu":
-                return norm(inputs.to(dtype), weight, bias)
-            # Scaled and shifted apart: torch's fused backward pass on a CPU adds the gradients of bf16 scales in bf16,
-            # which is wrong by a fifth after some 30,000 rows.
-            shape = (*(weight.shape if weight is not None else ()), *[1] * last)
-            weight, bias = (None if factor is None else factor.view(shape) for factor in (weight, bias))
-            normalized = norm(inputs.to(dtype), None, None)
-            scaled = normalized if weight is None else normalized * weight
-            return scaled if bias is None else scaled + bias
+            return norm_in_type(inputs.to(dtype), weight, bias, norm, last)
+
+
+def norm_in_type(inputs: Tensor, weight: Tensor | None, bias: Tensor | None, norm: Norm, last: int = 0) -> Tensor:
+    """Return `norm` of all three, which have one type; `last` as in `_Autocast.in_autocast`."""
+    if inputs.device.type != "cpu":
+        return norm(inputs, weight, bias)
+    # Scaled and shifted apart: torch's fused backward pass on a CPU adds the gradients of bf16 scales in bf16, which is
+    # wrong by a fifth after some 30,000 rows.
+    shape = (*(weight.shape if weight is not None else ()), *[1] * last)
+    weight, bias = (None if factor is None else factor.view(shape) for factor in (weight, bias))
+    normalized = norm(inputs, None, None)
+    scaled = normalized if weight is None else normalized * weight
+    return scaled if bias is None else scaled + bias
 
 
 class AutocastLayerNorm(_Autocast, nn.LayerNorm):

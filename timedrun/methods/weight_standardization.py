@@ -36,7 +36,7 @@ class WeightStandardization(Method, name="weight_standardization"):
 
     def model(self, model: nn.Module) -> tuple[nn.Module, str]:
         layers = [layer for layer in model.modules() if isinstance(layer, _CONVOLUTIONS)]
-        before = layers[: len(layers) - self.ignore_last]
+        before = layers[: max(0, len(layers) - self.ignore_last)]
         several = [layer for layer in before if layer.weight[0].numel() > 1]  # a single weight less its mean is 0
         left = f"; {len(before) - len(several)} of one weight a filter left as they were" if before != several else ""
         chosen = [

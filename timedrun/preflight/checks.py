@@ -50,11 +50,13 @@ def check(benchmark: Benchmark, config: RunConfig, options: LaunchOptions, place
 
     place: the launch environment of the first rank on this machine.
     """
-    bytes_of_checkpoints, idle = 0, list[str]()
+    bytes_of_checkpoints, idle, unplanned = 0, list[str](), list[str]()
     try:
         bytes_of_checkpoints = checkpoint_bytes(benchmark, config, options, place)
     except NoEffect as error:
         idle = [f"{error}."]
+    except (ArithmeticError, ValueError, RuntimeError) as error:
+        unplanned = [f"{benchmark.name} cannot build this config: {error}"]
     failures = [
         *([] if benchmark.hook("train", "train") else [f"{benchmark.name}.train has no train(config, run); add it."]),
         *settings_problems(benchmark, config, place.world_size),
@@ -67,8 +69,8 @@ def check(benchmark: Benchmark, config: RunConfig, options: LaunchOptions, place
         *result_problems(options.paths, options.resume, checkpoints=bytes_of_checkpoints, writes_log=place.rank == 0),
         *log_problems(benchmark, config),
     ]
-    if failures:
-        raise PreflightError(failures)
+    if failures or unplanned:
+        raise PreflightError(failures or unplanned)  # another failure may be the cause
 
 
 def settings_problems(benchmark: Benchmark, config: RunConfig, ranks: int) -> list[str]:
@@ -124,13 +126,13 @@ def launch_problems(config: RunConfig, options: LaunchOptions) -> list[str]:
 def checkpoint_bytes(benchmark: Benchmark, config: RunConfig, options: LaunchOptions, place: LaunchEnv) -> int:
     """Return the bytes that checkpoints on this node need: the fp32 model and the copies that optimizer and moving
     average keep, saved once for all ranks of a node, times the files that exist at once. 0 if the size of the model is
-    not known. Raises NoEffect for a method that this run gives nothing to do."""
+    not known. Raises NoEffect for a method that this run gives nothing to do, and what building the model raises."""
     try:
         ranks = ProcessGroup(0, place.world_size, 0, torch.device("cpu"))
         plan = benchmark.plan(config, ranks, options.data_folder)
     except NoEffect:
         raise
-    except (TimedrunError, ValueError, RuntimeError, OSError):  # the other checks name the cause
+    except (TimedrunError, OSError):  # the other checks name the cause
         return 0
     parameters = plan.run_info.get("hyperparameters", {}).get("model_parameters", 0)
     averages = sum(isinstance(method, EMA) for method in config.methods)

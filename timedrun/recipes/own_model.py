@@ -53,8 +53,9 @@ def recipe(
 
     Args:
         epochs: length of the run, within the recipe's range of budgets.
-        batch: samples of an optimizer step over all ranks; 0: the recipe's. For another, rate and decay scale with it
-            (Goyal et al. 2017, arXiv 1706.02677); numbers of steps, such as a moving average's half-life, do not.
+        batch: samples of an optimizer step over all ranks; 0: the recipe's. For another, the rate and a decoupled decay
+            scale with it (Goyal et al. 2017, arXiv 1706.02677); numbers of steps, such as a moving average's half-life,
+            do not.
         optimizer: in place of the recipe's, which is that of a convolutional network; it is not scaled.
         without: names of methods to leave out.
         initialize: draw new weights as the recipe does; by default the model keeps its own.
@@ -85,7 +86,8 @@ def recipe(
         initialisation.initialize(model, chosen.initialisation)
     model = methods.model(model)
     own = chosen.optimizer
-    scaled = replace(own, peak_lr=own.peak_lr * scale, weight_decay=own.weight_decay * scale)
+    decay = own.weight_decay * (scale if own.kind.startswith("decoupled") else 1)  # else the rate scales it
+    scaled = replace(own, peak_lr=own.peak_lr * scale, weight_decay=decay)
     warmup = chosen.schedule.warmup_epochs * (epochs / chosen.schedule.epochs if chosen.schedule.scale_warmup else 1)
     schedule = replace(chosen.schedule, epochs=epochs, scale=1.0, warmup_epochs=warmup, scale_warmup=False)
     return Training(model, build_optimizer(optimizer or scaled, model), schedule, methods, LOSSES[chosen.loss])

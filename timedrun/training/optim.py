@@ -351,7 +351,8 @@ class Muon(GroupedOptimizer):
                 updates = self._normalise_neurons([params[index] for index in indices], updates, group["neuron_beta2"])
             for index, update in zip(indices, updates, strict=True):
                 if group["unit_filters"]:
-                    params[index].mul_(math.sqrt(rows) / params[index].norm())
+                    scale = math.sqrt(rows) / params[index].norm()
+                    params[index].mul_(scale.nan_to_num(nan=math.nan, posinf=1.0))  # a matrix of zeros stays
                 params[index].add_(update.view(params[index].shape), alpha=-group["lr"])
 
     def _sums(self, group: Group, params: list[Tensor], grads: list[Tensor]) -> list[Tensor]:
@@ -470,7 +471,7 @@ def build_optimizer(config: OptimizerConfig, model: nn.Module, *, fused: bool = 
         chosen = {id(param) for param in hidden}
         rest: list[Tensor] = [param for param in trainable if id(param) not in chosen]
         head = [param for param in rest if config.head_lr and param.dim() > 1]
-        rest = [param for param in rest if not config.head_lr or param.dim() == 1]
+        rest = [param for param in rest if not config.head_lr or param.dim() <= 1]
         own: Group = {"rule": "sgd", "momentum": config.other_momentum or momentum}
         others = _groups(rest, decay_vectors=config.decay_norms_and_biases)
         sgd: list[Group] = [{**group, **own, "lr": config.other_lr} for group in others]

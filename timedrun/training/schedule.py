@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Literal, get_args
 
+from judging.ground.errors import UsageError
+
 Kind = Literal["constant", "cosine", "linear", "polynomial", "multistep", "trapezoid"]
 
 ROUNDING = 1e-9
@@ -70,8 +72,9 @@ class Schedule:
 
     @property
     def epochs_scaled(self) -> int:
-        """Return int(epochs x scale) of the decimals: 90 x 0.32 = 28, 100 x 0.29 = 29 (floats would give 28)."""
-        return int(Fraction(str(self.epochs)) * Fraction(str(self.scale)))
+        """Return int(epochs x scale) of the decimals: 90 x 0.32 = 28, 100 x 0.29 = 29 (floats would give 28), and of a
+        quotient: 90 x (10 / 90) = 10."""
+        return int(Fraction(str(self.epochs)) * Fraction(str(self.scale)) + Fraction(ROUNDING))
 
     @property
     def warmup_epochs_scaled(self) -> float:
@@ -120,14 +123,17 @@ class StepSchedule:
             )
 
     def stretched(self, ratio: float) -> StepSchedule:
-        """Return this schedule with every number of steps times `ratio`, rounded."""
-        return replace(
-            self,
-            steps=round(self.steps * ratio),
-            warmup_steps=round(self.warmup_steps * ratio),
-            cooldown_steps=round(self.cooldown_steps * ratio),
-            milestones=tuple(round(milestone * ratio) for milestone in self.milestones),
-        )
+        """Return this schedule with every number of steps times `ratio`, rounded. Raises UsageError if that is none."""
+        try:
+            return replace(
+                self,
+                steps=round(self.steps * ratio),
+                warmup_steps=round(self.warmup_steps * ratio),
+                cooldown_steps=round(self.cooldown_steps * ratio),
+                milestones=tuple(round(milestone * ratio) for milestone in self.milestones),
+            )
+        except ValueError as error:
+            raise UsageError(f"{self.steps} steps at {ratio:g} of their number: {error}.") from None
 
     @property
     def decay_steps(self) -> int:

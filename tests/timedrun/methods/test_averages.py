@@ -195,6 +195,17 @@ def test_tensors_found_once_give_the_average_of_those_found_at_every_update() ->
             assert torch.equal(average, kept.state_dict()["shadow"][name]), (step, name)
 
 
+def test_a_buffer_that_no_checkpoint_has_is_the_models_own() -> None:
+    model = nn.Linear(2, 2)
+    model.register_buffer("window", torch.tensor(8), persistent=False)
+    hooks = EMA(half_life=1, update_interval=1).hooks()
+    for step in (1, 2, 3):
+        model.window.fill_(2**step)
+        hooks.after_step(model, step)
+    with hooks.evaluation(model):
+        assert model.window == 8
+
+
 def test_counters_are_averaged_in_double_precision() -> None:
     shadow = [torch.tensor(9_007_199_254_740), torch.tensor([3, -7])]
     current = [torch.tensor(9_007_199_254_993), torch.tensor([90, 100])]

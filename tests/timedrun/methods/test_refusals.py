@@ -86,7 +86,7 @@ WARM_UP = methods.SequenceLengthWarmup(steps=14_000, pacing="composer_2022")
         (methods.LowPrecisionGroupNorm(), [nn.Linear(2, 2)], "found no"),
         (methods.LowPrecisionLayerNorm(), [nn.Linear(2, 2)], "found no"),
         (methods.SqueezeExcite(), [nn.Conv2d(3, 64, 3)], "128 or more"),
-        (methods.WeightStandardization(ignore_last=1), [nn.Conv2d(3, 3, 1)], "weight_standardization"),
+        (methods.WeightStandardization(ignore_last=3), [nn.Conv2d(3, 3, 1), nn.Conv2d(3, 3, 1)], "before the last 3"),
         (methods.Whitening(), [nn.Linear(2, 2)], "found none"),
         (methods.Whitening(), [nn.Conv2d(3, 8, 3)], "set 54 output"),
     ],

@@ -146,6 +146,8 @@ FAULTS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({"budget_minutes": math.nan}, {}, "--budget-minutes"),
     ({"optimizer": {"peak_lr": math.inf}}, {}, "--optimizer.peak-lr"),
     ({"optimizer": {"kind": "muon"}}, {}, "--optimizer.other-lr"),
+    ({"optimizer": {"kind": "sgd", "momentum": 0.0, "nesterov": True}}, {}, "cannot build this config: Nesterov"),
+    ({"data": {"padding": -1}}, {}, "--data.padding"),
     ({"data": {"eval_batch": 0}}, {}, "--data.eval-batch"),
     ({"evaluation": {"target": 75.9}}, {}, "not a percentage"),
     ({"methods": (MixUp(), CutMix())}, {}, "both mix each image with another one of its batch; remove one of them"),

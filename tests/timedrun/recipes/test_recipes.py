@@ -138,6 +138,8 @@ def test_only_rate_and_decay_follow_the_batch(torchvision: ModuleType, batch: in
     parts = recipe("mild", torchvision.models.resnet18(), epochs=30, batch=batch)
     group = parts.optimizer.param_groups[0]
     assert (group["lr"], group["weight_decay"]) == (rate, decay)
+    coupled = recipe("baseline_nvidia", torchvision.models.resnet18(), epochs=50, batch=batch).optimizer
+    assert coupled.param_groups[0]["weight_decay"] == RECIPES["baseline_nvidia"].optimizer.weight_decay
     assert {*parts.methods.methods} == {*RECIPES["mild"].methods}
     assert (parts.schedule.epochs_scaled, parts.schedule.warmup_epochs_scaled) == (30, 8)
 

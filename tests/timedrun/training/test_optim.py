@@ -407,6 +407,19 @@ def test_muon_of_the_cifar10_speed_runs(nesterov: bool) -> None:
         torch.testing.assert_close(parameter.detach(), value, rtol=1e-5, atol=1e-6)
 
 
+def test_muon_with_a_rate_of_the_head_trains_a_number_and_a_matrix_of_zeros() -> None:
+    model = network()
+    model.factor = nn.Parameter(torch.ones(()))
+    with torch.no_grad():
+        model[2].weight.zero_()
+    rates = {"other_lr": 0.1, "head_lr": 0.1, "unit_filters": True}
+    optimizer = build_optimizer(OptimizerConfig(kind="muon", peak_lr=0.1, **rates), model)
+    for parameter in model.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    optimizer.step()
+    assert model.factor != 1 and all(parameter.isfinite().all() for parameter in model.parameters())
+
+
 def test_muon_takes_a_matrix_of_two_layers_once_and_none_of_an_embedding() -> None:
     first, tied, last = nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 2)
     head, again, table = nn.Linear(8, 8), nn.Linear(8, 8), nn.Embedding(8, 8)

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from judging.ground.errors import UsageError
 from timedrun.training.schedule import Kind, Schedule, StepSchedule
 
 BASELINE = Schedule("cosine", epochs=90, warmup_epochs=8)
@@ -32,6 +33,9 @@ def test_scaled_lengths_of_published_runs_and_where_floats_are_off() -> None:
     lengths = {(90, 0.32): 28, (90, 0.36): 32, (90, 0.75): 67, (90, 2.6): 234, (100, 0.29): 29, (10, 0.7): 7}
     for (epochs, scale), expected in lengths.items():
         assert Schedule("cosine", epochs, scale=scale).epochs_scaled == expected
+    assert [Schedule("cosine", 90, scale=epochs / 90).epochs_scaled for epochs in range(1, 300)] == [*range(1, 300)]
+    with pytest.raises(UsageError, match="10 steps at 0.01 of their number: steps must be at least 1"):
+        StepSchedule(kind="linear", steps=10).stretched(0.01)
 
 
 @pytest.mark.parametrize(
