@@ -4,16 +4,21 @@ from collections.abc import Iterator
 from functools import cached_property
 from itertools import dropwhile
 from statistics import median_low
-from typing import Final
+from typing import Final, TypeGuard
 
 from mlevents import keys
 from mlevents.evaluations import evaluated_offline
-from mlevents.event import Event, Finding, Level
+from mlevents.event import Event, Finding, Level, is_number
 from mlevents.record import RunRecord
 from mlevents.rounds import BenchmarkRules, Ruleset
 
 FIRST_ROUND_MS: Final = 1_514_764_800_000  # 1 January 2018, the year of MLPerf's first round
 TRAINED: Final = frozenset({keys.EPOCH_START, keys.EPOCH_STOP, keys.BLOCK_START, keys.BLOCK_STOP})
+
+
+def is_batch(value: object) -> TypeGuard[int | float]:
+    """Return True if `value` may be a batch size; 24.0 is one, no number below 1, nor one too large for a float."""
+    return is_number(value) and 1 <= value < 2**53
 
 
 class CheckedRun:

@@ -7,7 +7,7 @@ from statistics import median
 from typing import Final
 
 from mlevents import keys
-from mlevents.checks.check_context import CheckedRun
+from mlevents.checks.check_context import CheckedRun, is_batch
 from mlevents.evaluations import progress_of
 from mlevents.event import Finding, Level, is_number
 from mlevents.record import spans
@@ -40,10 +40,10 @@ def single_evaluation(run: CheckedRun) -> Iterator[Finding]:
         return
     evaluations = run.evaluations()
     points = {progress_of(event, run.benchmark) for event in evaluations}
-    if len(points) != 1 or not isinstance(batch, int) or not 0 < batch < 2**53:
+    if len(points) != 1 or not is_batch(batch):
         return
     (at,) = points
-    interval = run.benchmark.evaluation_interval.at(batch)
+    interval = run.benchmark.evaluation_interval.at(int(batch))
     slack = batch if run.benchmark.unit == "samples" else 0  # evaluations follow whole batches
     if at is not None and at > interval + slack:
         message = (

@@ -2,16 +2,15 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 from mlevents import keys
-from mlevents.checks.check_context import CheckedRun
+from mlevents.checks.check_context import CheckedRun, is_batch
 from mlevents.event import Event, Finding, Level, is_number, short
 from mlevents.record import RunRecord
 from mlevents.rounds import RequiredKey, Ruleset
 from mlevents.rounds.ruleset import LEAST, EvaluationPoints
 
-LARGEST_BATCH: Final = 2**53  # larger values are not batch sizes
 Logged = tuple[Event, Any]  # an event, and the checked value: its own, or one joined from several events
 
 
@@ -158,7 +157,7 @@ def _points(run: CheckedRun, points: EvaluationPoints, events: list[Event]) -> I
     expected: float | None = None
     for event in events:
         batch, at = _before(run, event)(keys.GLOBAL_BATCH_SIZE), event.metadata.get(keys.SAMPLES_COUNT)
-        if not is_number(batch) or not 0 < batch < LARGEST_BATCH or not is_number(at):
+        if not is_batch(batch) or not is_number(at):
             message = f"{event.key} needs a samples_count and an earlier global_batch_size; its position is unknown"
             yield run.finding("error", "evaluation-points", message, event)
             return

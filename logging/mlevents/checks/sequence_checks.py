@@ -7,7 +7,7 @@ from statistics import median_low
 from typing import Final
 
 from mlevents import keys
-from mlevents.checks.check_context import TRAINED, CheckedRun
+from mlevents.checks.check_context import TRAINED, CheckedRun, is_batch
 from mlevents.evaluations import CLOCK_TOLERANCE_MS, progress_of
 from mlevents.event import ENDS, STARTS, Event, Finding, Level, is_number, short
 from mlevents.record import spans
@@ -205,12 +205,11 @@ def evaluation_interval(run: CheckedRun) -> Iterator[Finding]:
     batch = run.record.value(keys.GLOBAL_BATCH_SIZE)
     if run.benchmark is None:
         return
-    known = isinstance(batch, int) and 0 < batch < 2**53  # larger values are not batch sizes
     # Evaluations follow whole batches.
-    slack = batch if known and run.benchmark.unit == "samples" else 0
+    slack = batch if is_batch(batch) and run.benchmark.unit == "samples" else 0
     asked: float | None = None
-    if known and run.benchmark.evaluation_interval is not None:
-        asked = run.benchmark.evaluation_interval.at(batch)
+    if is_batch(batch) and run.benchmark.evaluation_interval is not None:
+        asked = run.benchmark.evaluation_interval.at(int(batch))
     points = [(event, progress_of(event, run.benchmark)) for event in run.evaluations()]
     closed = run.record.division == keys.CLOSED
     none_skipped = closed and not run.benchmark.may_skip_evaluations

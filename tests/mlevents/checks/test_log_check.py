@@ -159,6 +159,7 @@ DOUBTFUL: dict[str, tuple[Callable, str]] = {
         lambda r: (
             r.__delitem__(slice(r.index(named(r, "eval_start")), r.index(named(r, "eval_stop")) + 1)),
             [note(f"eval_{name}", epoch_num=9)(r) for name in ("start", "accuracy", "stop")],
+            put("global_batch_size", 128.0)(r),
         ),
         "single-evaluation",
     ),
@@ -356,7 +357,7 @@ def test_the_closed_division_asks_for_more(make_records, write):
     assert "evaluation-interval" in found(write, records, level="warning")
 
 
-@pytest.mark.parametrize("batch", [1e308, 10**300, -1, "64", None])
+@pytest.mark.parametrize("batch", [1e308, 10**300, 1e-310, -1, "64", None])
 def test_what_is_no_batch_size_has_no_evaluation_interval(records, write, batch):
     for key, value in {"submission_division": "closed", "submission_benchmark": "bert"}.items():
         put(key, value)(records)

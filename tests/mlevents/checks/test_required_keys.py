@@ -66,6 +66,12 @@ def test_a_wrong_first_evaluation_is_named_with_its_place():
     assert finding.message.startswith("eval_accuracy at 256 samples; ruleset 6.1.0 requires the first one after CEIL(")
 
 
+@pytest.mark.parametrize("benchmark", ["dlrmv4", "deepseekv3_671b", "qwen35_397b_grpo"])
+def test_a_batch_too_small_to_divide_by_has_no_evaluation_points(benchmark):
+    records = with_value(log_of("6.1.0", benchmark, keys.CLOSED), keys.GLOBAL_BATCH_SIZE, 1e-310)
+    assert "evaluation-points" in {finding.rule for finding in found("6.1.0", records)}
+
+
 def test_one_of_several_names_of_the_metadata_is_enough():
     records = log_of("4.0.0", "llama2_70b_lora", keys.CLOSED)
     metadata = named(records, keys.BLOCK_START)["metadata"]
