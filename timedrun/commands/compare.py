@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
@@ -34,7 +35,7 @@ def compare(arguments: argparse.Namespace) -> ExitCode:
         raise UsageError(f"compare takes two sets, or a race and two of its sides, not {len(arguments.sets)} paths.")
     *race, first, second = arguments.sets
     sets = [only_set(side_at(Path(race[0]), name) if race else Path(name)) for name in (first, second)]
-    if len({frozenset(run.path.resolve() for run in runs) for runs in sets}) == 1:
+    if len({frozenset(os.path.realpath(run.path) for run in runs) for runs in sets}) == 1:
         raise UsageError(f"{first} and {second} are the same set, {sets[0][0].path.parent}; nothing was compared.")
     paired = arguments.paired
     notes: tuple[str, ...] = ()

@@ -7,7 +7,7 @@ import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import groupby
+from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Final, Literal, Self
 
@@ -69,7 +69,7 @@ class CheckResult:
         parts = Path(self.path).parts
         if self.kind == "package":
             return parts[-1]
-        return parts[parts.index("results") - 1] if "results" in parts[1:] else ""
+        return next((folder for folder, name in reversed([*pairwise(parts)]) if name == "results"), "")
 
 
 def result_lines(result: CheckResult, root: Path) -> list[str]:

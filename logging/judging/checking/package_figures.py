@@ -4,13 +4,13 @@ import json
 import math
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
 from judging.ground.file_kind import read_text
-from judging.pages.score_table import table
+from judging.pages.score_table import distinct, table
 from judging.scoring.score import Score, score_set
 from mlevents.event import Finding, is_number, listed, short
 from mlevents.package_checker.files import MANIFEST, Listing, list_folder, read_json
@@ -43,12 +43,7 @@ def check_figures(folder: Path, summaries: Mapping[Path, RunSummary], ruleset: s
         ours = any(re.fullmatch(r"benchmarks/[^/]+/implementations/timedrun", place) for place in listing.children)
         message = f"no {MANIFEST} with scores and runs, which `timedrun package` writes: no value could be compared"
         return [listing.finding("error" if ours else "warning", "manifest", message)]
-    stated, origins = (
-        {(str(of.get("system")), str(of.get("benchmark"))): of for of in manifest[key] if isinstance(of, dict)}
-        if isinstance(manifest[key], list)
-        else {}
-        for key in ("scores", "runs")
-    )
+    stated, origins = (_entries(manifest[key]) if isinstance(manifest[key], list) else {} for key in ("scores", "runs"))
     findings: list[Finding] = []
     scores: list[Score] = []
     of_path = {os.path.abspath(path): summary for path, summary in summaries.items()}
@@ -61,15 +56,26 @@ def check_figures(folder: Path, summaries: Mapping[Path, RunSummary], ruleset: s
         scores.append(score)
         actual = json.loads(json.dumps(asdict(score)))
         expected = {key: actual[key] for key in FIGURES}
-        findings += _differences(listing, "scores", name, stated.pop(name, {}), expected)
+        for entry in stated.pop(name, [{}]):
+            findings += _differences(listing, "scores", name, entry, expected)
         digest = next((log.config_digest for log in logs if log.config_digest), None)
         origin = {"results": [file.name for file in result_set.files], "config_digest": digest}
-        findings += _differences(listing, "runs", name, origins.pop(name, {}), origin)
+        for entry in origins.pop(name, [{}]):
+            findings += _differences(listing, "runs", name, entry, origin)
     if others := sorted({*stated, *origins}):
         shown = "; ".join(f"{short(system)}, {short(benchmark)}" for system, benchmark in others[:5])
         message = f"states values of {len(others)} sets whose logs are not in results/: {shown}"
         findings.append(listing.finding("error", "figures", message, MANIFEST))
     return [*findings, *_readmes(listing, scores)]
+
+
+def _entries(stated: list[Any]) -> dict[tuple[str, str], list[dict[str, Any]]]:
+    """Return the entries by system and benchmark: each of several on one set is compared."""
+    entries: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for entry in stated:
+        if isinstance(entry, dict):
+            entries.setdefault((str(entry.get("system")), str(entry.get("benchmark"))), []).append(entry)
+    return entries
 
 
 def _differences(
@@ -104,17 +110,18 @@ def _readmes(listing: Listing, scores: list[Score]) -> Iterator[Finding]:
             yield listing.finding("error", "figures", f"cannot be read ({error}); its scores were not checked", place)
             continue
         block = "".join(text.split("```")[1:2])
-        said, given = _numbers(block), _numbers(table(of_logs))
+        names = [*distinct([score.system for score in of_logs]), *distinct([score.benchmark for score in of_logs])]
+        said, given = _figures(block, names), _figures(table(of_logs), names)
         if said != given:
-            lost, new = sorted(set(said) - set(given)), sorted(set(given) - set(said))
-            message = (
-                f"its table of scores has {', '.join(lost) or 'fewer numbers'}, but the logs yield {', '.join(new)}"
-            )
+            lost, new = (", ".join(sorted(set(one) - set(other))) for one, other in ((said, given), (given, said)))
+            message = f"its table of scores has {lost or 'other lines'}, but the logs yield {new or 'no such line'}"
             yield listing.finding("error", "figures", message, place)
 
 
-def _numbers(text: str) -> list[str]:
-    return sorted(re.findall(r"(?<![\w.-])\d+(?:\.\d+)?(?![\w.-])", text))
+def _figures(text: str, names: Iterable[str]) -> list[str]:
+    """Return those of `names` and the numbers of each line of `text` that has any, whatever its other words."""
+    figure = rf"(?<![\w.-])(?:{'|'.join(map(re.escape, names))}|\d+(?:\.\d+)?)(?![\w.-])"
+    return sorted(filter(None, (" ".join(re.findall(figure, line)) for line in text.splitlines())))
 
 
 def _same(stated: object, given: object) -> bool:

@@ -1,6 +1,7 @@
 """Recorded runs that can be repeated: a log with its config, system, environment and provenance."""
 
 import hashlib
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -133,7 +134,7 @@ def differences(old: RecordedRun, new: RecordedRun) -> dict[str, dict[str, list[
 
 def recorded_run_of(log: Path) -> RecordedRun:
     """Return the run of `log`, with its files next to it, or in a package's benchmarks/ and systems/."""
-    log = log.resolve()
+    log = Path(os.path.realpath(log))  # `resolve` raises on a link to itself
     number = log.stem.partition("_")[2]
     side = log.parent / f"run_{number}"
     benchmark, system, results = log.parent, log.parent.parent, log.parent.parent.parent

@@ -182,7 +182,7 @@ def log_folders(paths: Sequence[Path]) -> dict[Path, tuple[Path, list[Path]]]:
     folders: dict[Path, tuple[Path, dict[Path, None]]] = {}
     for path in paths:
         for file in result_files(path):
-            resolved = file.resolve()
+            resolved = file.resolve() if file.exists() else file.parent.resolve() / file.name  # a broken link
             folders.setdefault(resolved.parent, (path.resolve(), {}))[1][resolved] = None
     logs = {folder: (root, list(files)) for folder, (root, files) in folders.items()}
     return {folder: own for folder, own in logs.items() if not copied_by_race(folder, own[0])} or logs
@@ -426,7 +426,7 @@ def _scaling(folder: Path, division: str, converged: Convergence | None, notes: 
 def scored_ruleset(benchmark: str, log: RunSummary) -> str | None:
     """Return the ruleset of the round that a parent folder of `log` names if it has the benchmark, else the benchmark's
     at the date of `log`; None if no round has the benchmark. A check takes the folder's round in any case."""
-    of_folder = round_of_path(log.path.resolve())
+    of_folder = round_of_path(Path(os.path.realpath(log.path)))
     if of_folder in rulesets_of(benchmark):
         return of_folder
     return usual_ruleset_of(benchmark, log.own_rules, log.started_ms)

@@ -283,7 +283,7 @@ def count_of(value: object) -> int | None:
     """Return `value` as MLCommons' summary reads it if it is an integer, also 1.0, which Composer writes; else None."""
     if isinstance(value, str):
         return int(value) if re.fullmatch(r"\s*\+?[0-9]{1,9}\s*|\s*-[0-9]{1,9}\s*", value) else None
-    return int(value) if is_number(value) and value == int(value) else None
+    return int(value) if is_number(value) and abs(value) < 1e9 and value == int(value) else None
 
 
 def _is_empty(value: object) -> bool:

@@ -240,6 +240,13 @@ def test_one_result_is_told_with_paths_relative_to_its_folder_and_wrapped_messag
     assert result_lines(seed, Path("/elsewhere"))[0].startswith(f"{seed.path}: strict")
 
 
+@pytest.mark.parametrize(
+    ("path", "name"), [("results/round/A/results/s/b/result_0.txt", "A"), ("s/b/result_0.txt", "")]
+)
+def test_the_submitter_is_the_folder_above_the_last_results(path, name):
+    assert result(path).submitter == name
+
+
 @pytest.mark.parametrize("by", ["rule", "submitter"])
 def test_groups_may_be_by_submitter_and_totals_are_last_and_alone_if_asked(by):
     totals = [

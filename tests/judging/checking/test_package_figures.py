@@ -61,7 +61,23 @@ def test_an_edited_score_in_a_readme_is_found_though_the_manifest_was_sealed_aga
     resealed(made)
     assert messages(made, "manifest") == []
     (message,) = messages(made)
-    assert "11.000" in message and "but the logs yield 12.000" in message
+    stated, _, found = message.partition("but the logs yield")
+    assert "11.000" in stated and "12.000" in found and "11.000" not in found
+
+
+def test_scores_of_two_systems_that_were_exchanged_in_a_readme_are_found(tmp_path, make_set):
+    sets = [
+        make_set(tmp_path / name, config_digest="a" * 64, platform=f"1xCPU-{name}", times=[least] * 5)
+        for name, least in (("fast", 10.0), ("slow", 20.0))
+    ]
+    source = write_source(tmp_path / "source")
+    folder = package(sets, tmp_path / "out", submitter="Example", source=source, check=False).folder
+    assert messages(folder) == []
+    text = (folder / "README.md").read_text()
+    other = {"1xCPU-fast": "1xCPU-slow", "1xCPU-slow": "1xCPU-fast"}
+    (folder / "README.md").write_text(re.sub("1xCPU-(fast|slow)", lambda match: other[match[0]], text))
+    (message,) = messages(folder)
+    assert "has 1xCPU-fast resnet 5 5 20.000" in message and "yield 1xCPU-fast resnet 5 5 10.000" in message
 
 
 @pytest.mark.parametrize(
@@ -72,6 +88,8 @@ def test_an_edited_score_in_a_readme_is_found_though_the_manifest_was_sealed_aga
         (lambda m: m["scores"][0].pop("quality"), "quality .* is missing, but its logs yield 0.761"),
         (lambda m: m["scores"][0].update(demonstration=1), "demonstration .* but its logs yield False"),
         (lambda m: m["scores"][0].update(runs_needed=True), "runs_needed .* but its logs yield 5"),
+        (lambda m: m["scores"].insert(0, {**m["scores"][0], "mean": 3.2}), "mean .* is 3.2, but its logs yield 12"),
+        (lambda m: m["runs"].insert(0, {**m["runs"][0], "results": []}), "results of .* but its logs yield"),
         (lambda m: m["scores"].clear(), "score_minutes .* is missing"),
         (lambda m: m["scores"].append({"system": "faster", "benchmark": "resnet"}), "not in results.*faster"),
         (lambda m: m["runs"][0].update(config_digest="b" * 64), "config_digest .* but its logs yield .aaa"),

@@ -126,6 +126,17 @@ def test_runs_are_in_natural_order_and_named_twice_counted_once(tmp_path, write_
     assert one.runs == [pytest.approx(1), pytest.approx(2), pytest.approx(10)]
 
 
+@pytest.mark.parametrize("target", ["result_0.txt", "nowhere"])
+def test_a_link_to_itself_or_to_nowhere_is_a_failed_run_of_its_set(tmp_path, write_set, printed, target):
+    folder = write_set(tmp_path / "set")
+    (folder / "result_0.txt").unlink()
+    (folder / "result_0.txt").symlink_to(target)
+    assert "log-empty" in printed("check", "--no-official", folder, code=1)
+    assert "4 of 5" in printed("score", folder)
+    printed("explore", folder, "--out", tmp_path / "page.html")
+    printed("compare", folder, write_set(tmp_path / "other"))
+
+
 def test_an_unknown_benchmark_and_a_folder_of_another_benchmark_than_its_logs_have_no_score(tmp_path, write_run):
     path = write_run(tmp_path / "chess", 0, benchmark="chess", dataset="games", quality_target=0.1)
     assert run_status.target(summarize(read(path))) == 0.1 and not run_status.reached(summarize(read(path)))

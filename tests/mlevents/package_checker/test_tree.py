@@ -318,7 +318,7 @@ def test_a_run_faster_than_its_accelerators_is_an_error_and_one_near_their_peak_
 @pytest.mark.parametrize(
     ("key", "value"),
     [("accelerator_model_name", "Example A80"), ("accelerator_model_name", 3), ("accelerators_per_node", "0")]
-    + [("number_of_nodes", "many")],
+    + [("number_of_nodes", "many"), ("number_of_nodes", 1e308)],
 )
 def test_nothing_is_said_of_unknown_accelerators(good, tmp_path, key, value):
     assert found(good, tmp_path / "unknown", hours=0.01, **{key: value}) == []

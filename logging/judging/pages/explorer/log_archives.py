@@ -68,7 +68,7 @@ def unpacked(paths: Sequence[Path]) -> Iterator[Unpacked]:
     contents: dict[Path, Path] = {}
     content = _Content()
     with TemporaryDirectory() as scratch:
-        for archive in dict.fromkeys(path.resolve() for path in (*given, *below)):
+        for archive in dict.fromkeys(Path(os.path.realpath(path)) for path in (*given, *below)):
             folder = Path(scratch).resolve() / str(len(contents))
             if _unpack(archive, folder, content):
                 contents[folder] = archive

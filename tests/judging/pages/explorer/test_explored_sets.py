@@ -163,7 +163,9 @@ def test_limits_hold_for_all_archives_together(results, monkeypatch):
         explored_sets([results])
 
 
-@pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero"), Path.mkdir])
+@pytest.mark.parametrize(
+    "make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero"), lambda path: path.symlink_to(path), Path.mkdir]
+)
 def test_what_is_no_regular_file_is_not_opened_as_an_archive(tmp_path, make):
     make(tmp_path / "logs.tar.gz")
     with pytest.raises(UsageError, match="is not a tar file"):
