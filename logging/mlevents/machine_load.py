@@ -12,6 +12,7 @@ DISTURBING: Final = 0.05
 page of MLPerf Training v2.1, "Metric"). Each share bounds the part of its time that a run may have lost by it."""
 SHORTEST: Final = 0.5
 """Seconds, of all cores or threads, below which there is no share: the kernel counts in hundredths."""
+IMPLAUSIBLE_JOULES: Final = 1e18  # of a power station in 30 years; sums of fewer are finite
 LOADS: Final = {
     "other processes used {:.0%} of the machine's CPU time": ("others_seconds", "capacity_seconds"),
     "own threads waited for others in {:.0%} of the time they could run": ("waited_for_others", "runnable_seconds"),
@@ -61,7 +62,7 @@ def joules(record: RunRecord) -> tuple[dict[str, float], str]:
     for name in ("gpu", "cpu"):
         key = f"{name}_joules"
         values = [float(value) for event in events if is_number(value := event.value.get(key)) and value >= 0]
-        if len(values) == len(events) and sum(values) > 0:
+        if len(values) == len(events) and 0 < sum(values) < IMPLAUSIBLE_JOULES:
             known[name] = sum(values)
             continue
         reasons = [event.metadata.get("unknown") for event in events]

@@ -71,6 +71,7 @@ def test_waits_that_others_cannot_have_caused_and_unknown_counters_disturb_nothi
         (QUIET | {"busy_seconds": 20.0}, True),
         (dict.fromkeys(QUIET, "x"), False),
         (dict.fromkeys(QUIET, -1e308), False),
+        ({"gpu_joules": 1e308, "cpu_joules": 1e308}, False),
         ([1], False),
         (None, False),
     ],
@@ -80,6 +81,7 @@ def test_the_check_warns_of_a_run_that_was_disturbed_and_takes_any_content(tmp_p
         for _ in range(2):
             log.event(keys.MACHINE_LOAD, value)
     report = check(tmp_path / "result_0.txt")
+    assert not report.summary.joules
     warnings = [f.message for f in report.findings if (f.rule, f.level) == ("machine-load", "warning")]
     assert bool(warnings) == bool(report.summary.disturbances) == warned
     if warned:

@@ -8,9 +8,8 @@ from judging.checking import audit as audits
 from judging.checking.audit_report import as_json, as_page, as_text
 from judging.checking.published_scores import read_published
 from judging.ground import stdio
-from judging.ground.atomic_file import replace_text
 from judging.ground.errors import ExitCode, UsageError
-from judging.ground.result_files import require_ruleset
+from judging.ground.result_files import require_ruleset, write_output
 
 
 def audit(arguments: argparse.Namespace) -> ExitCode:
@@ -21,7 +20,7 @@ def audit(arguments: argparse.Namespace) -> ExitCode:
         raise UsageError(f"{root} is not a folder; pass the folder of a round, with SUBMITTER/results in it.")
     audit = audits.audit(root, read_published(arguments.published), arguments.ruleset)
     if arguments.html:
-        replace_text(arguments.html, as_page(audit))
+        write_output(arguments.html, as_page(audit))
     if arguments.json:
         print(as_json(audit), end="")
     else:

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from judging.ground import stdio
-from judging.ground.atomic_file import replace_text
 from judging.ground.errors import ExitCode, TimedrunError
 from judging.ground.race_labels import RACE_FILE
+from judging.ground.result_files import write_output
 from judging.pages.explorer.explored_sets import explored_sets
 from judging.pages.explorer.log_archives import unpacked
 from judging.pages.explorer.page import as_page
@@ -28,7 +28,7 @@ def explore(arguments: argparse.Namespace) -> ExitCode:
     sweeps = sweeps_at(paths, sets)
     title = arguments.title or f"Training results: {', '.join(path.resolve().name for path in paths)}"
     stdio.stage(f"timedrun explore: writing {arguments.out}", terminal_only=False)
-    replace_text(arguments.out, as_page(sets, title, sweeps))
+    write_output(arguments.out, as_page(sets, title, sweeps))
     stdio.stage("")
     runs = sum(len(result_set["runs"]) for result_set in sets)
     written = {"page": str(arguments.out), "sets": len(sets), "runs": runs}

@@ -8,9 +8,8 @@ from tempfile import TemporaryDirectory
 
 from judging.checking.check_report import result_lines
 from judging.ground import stdio
-from judging.ground.atomic_file import replace_text
 from judging.ground.errors import ExitCode, UsageError
-from judging.ground.result_files import existing
+from judging.ground.result_files import existing, write_output
 from judging.pages import score_table
 from judging.pages.plot_tradeoff import plot_tradeoff
 from judging.pages.report_page import Findings, as_page, drawn, image
@@ -38,7 +37,7 @@ def report(arguments: argparse.Namespace) -> ExitCode:
     findings = of_race(race, path, figures) if race else of_sets(path)
     stdio.stage("timedrun report: figures")
     figures = figures or drawn(findings.sets)  # a sweep's runs are points, not curves
-    replace_text(out, as_page(f"Report on {path.resolve().name}", findings, figures, path))
+    write_output(out, as_page(f"Report on {path.resolve().name}", findings, figures, path))
     stdio.stage("")
     print(json.dumps({"report": str(out)}) if arguments.json else f"report: {out}")
     return ExitCode.ERROR if findings.failed else ExitCode.OK

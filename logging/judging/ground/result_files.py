@@ -127,6 +127,18 @@ def write_json(path: Path, values: Any) -> None:
     replace_text(path, json.dumps(values, indent=2) + "\n")
 
 
+def write_output(path: Path, text: str) -> None:
+    """Write `text` to `path`. Raises UsageError if it is a file with an MLPerf log."""
+    if path.is_file() and read(path).events:
+        raise UsageError(f"{path} is an MLPerf log, which is never overwritten; choose another file.")
+    replace_text(path, text)
+
+
+def finite(values: Any) -> Any:
+    """Return JSON `values` with null in place of numbers that are not finite, which JSON does not have."""
+    return json.loads(json.dumps(values), parse_constant=lambda name: None)
+
+
 def read_json(path: Path) -> Any:
     """Read the JSON file `path`. Raises TimedrunError if it is missing or not JSON."""
     try:

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from judging.ground.atomic_file import replace_text
 from judging.ground.config_values import flatten
 from judging.ground.errors import TimedrunError, UsageError
 from judging.ground.race_labels import label_of
-from judging.ground.result_files import existing, read_json, require_log
+from judging.ground.result_files import existing, read_json, require_log, write_output
 from judging.pages.curves import points
 from judging.pages.score_table import NOTICE, inert
 from judging.scoring.recorded_run import recorded_run_of
@@ -78,14 +77,14 @@ def runs_at(paths: Sequence[Path]) -> Iterator[Run]:
     """Yield the runs at `paths` one at a time, copies of a log once. Raises UsageError if a path does not exist, is a
     file that holds no log, or no log was found."""
     seen = set()
-    base = os.path.commonpath([path.resolve().parent for path in paths])
+    base = os.path.commonpath([os.path.dirname(os.path.abspath(path)) for path in paths])
     for path in paths:
         require_log(path)
         for file in existing(path):
             record = read(file)
             if record.events and record.sha256 not in seen:
                 seen.add(record.sha256)
-                name = os.path.relpath(file.resolve(), base)
+                name = os.path.relpath(os.path.abspath(file), base)
                 yield Run(name.removesuffix(".txt"), record, summarize(record))
     if not seen:
         raise UsageError(f"no log found in {', '.join(map(str, paths))}.")
@@ -104,7 +103,7 @@ def write_csv(runs: Iterator[Run], out: Path) -> int:
             writer.writerow([*about, at.minutes, at.step, at.samples, at.epoch, inert(at.kind), at.value])
         for kind, value in run.totals.items():
             writer.writerow([*about, log.minutes, None, None, None, kind, value])
-    replace_text(out, text.getvalue())
+    write_output(out, text.getvalue())
     return count
 
 

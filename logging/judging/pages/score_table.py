@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Final
 
+from judging.ground.result_files import finite
 from judging.pages.table import Table, number
 from judging.scoring.power import KINDS
 from judging.scoring.score import Score
@@ -30,7 +31,8 @@ def label(score: Score) -> str:
 
 
 def as_json(scores: Sequence[Score]) -> str:
-    return json.dumps([{"verified": False, "notice": NOTICE} | asdict(score) for score in scores], indent=2) + "\n"
+    values = [{"verified": False, "notice": NOTICE} | asdict(score) for score in scores]
+    return json.dumps(finite(values), indent=2) + "\n"
 
 
 def table(scores: Sequence[Score], *, detailed: bool = False, width: int | None = None) -> str:

@@ -57,6 +57,17 @@ def test_a_side_of_a_race_has_its_label_as_on_other_pages(log, tmp_path, printed
     assert run.tags["timedrun.config"] == "=python train.py 2"
 
 
+def test_a_linked_log_is_named_by_its_place_and_no_log_is_written_over(log, tmp_path, refused):
+    link = tmp_path / "linked" / "result_0.txt"
+    link.parent.mkdir()
+    link.symlink_to(log)
+    assert [run.name for run in runs_at([link.parent])] == ["linked/result_0"]
+    content = log.read_bytes()
+    for words in (["export", log, "--csv", log], ["explore", log.parent, "--out", log]):
+        assert "is an MLPerf log, which is never overwritten" in refused(*words)
+    assert log.read_bytes() == content
+
+
 def test_progress_in_samples_is_no_epoch(tmp_path, write_run):
     path = write_run(tmp_path / "own", 0, benchmark="bert", qualities=(0.5, 0.73))
     assert [(point.samples, point.epoch) for point in points(read(path))] == [(1.0, None), (2.0, None)]

@@ -373,6 +373,11 @@ def test_the_target_is_that_of_the_runs_that_finished(written):
     assert result.demonstration and result.target == 0.7 and result.score_minutes is not None
 
 
+def test_no_content_of_a_log_yields_numbers_that_json_does_not_have(tmp_path, write_set, printed):
+    folder = write_set(tmp_path / "set", train_samples=1e308)
+    assert "Infinity" not in printed("score", folder, "--json")
+
+
 @pytest.fixture
 def sets(tmp_path: Path, write_set: WriteSet) -> Path:
     """A set with a score and, below another folder, one without."""

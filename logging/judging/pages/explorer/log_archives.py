@@ -110,7 +110,7 @@ def _unpack(archive: Path, folder: Path, content: _Content) -> bool:
                 content.members_left -= 1
                 ahead = tarfile.RECORDSIZE  # at most what tarfile has read of the member already
                 content.require(content.members_left >= 0 and member.size <= content.bytes_left + ahead)
-                if not is_inside(member.name) or member.issparse():
+                if not (is_inside(member.name) or member.name == ".") or member.issparse():  # "." of `tar -C FOLDER .`
                     raise UsageError(f"{archive}: {member.name!r} is sparse or has an unsafe name. Nothing was read.")
                 if (file := tar.extractfile(member)) is not None and member.isreg():
                     (folder / member.name).parent.mkdir(parents=True, exist_ok=True)

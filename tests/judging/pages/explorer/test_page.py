@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from judging.pages.explorer.page import as_page
 from mlevents import keys
 from timedrun import cli
 
@@ -241,6 +242,10 @@ def test_sets_without_a_time_as_those_of_a_sweep_are_shown_as_single_runs(chromi
     assert chromium.run(ROWS) == ["a_100: result_0.txt", "a_100: result_1.txt"] and chromium.errors == []
     chromium.run(f"{CHOOSE}('level', 'set')")
     assert chromium.run(ROWS) == ["a_100"] and chromium.errors == []
+
+
+def test_a_number_that_json_does_not_have_is_no_number_of_the_page():
+    assert '"sets":[{"a":null,"b":[null,1]}]' in as_page([{"a": float("inf"), "b": [float("nan"), 1]}], "title")
 
 
 @pytest.mark.processes
