@@ -9,6 +9,7 @@ with mlperf_run("llama31_8b", round="6.1", out="result_0.txt", global_batch_size
 
 import errno
 import itertools
+import math
 import os
 import signal
 import sys
@@ -18,6 +19,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
+from numbers import Number
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, Final, Self
@@ -29,7 +31,7 @@ from mlevents.event import Finding, is_number
 from mlevents.record import read
 from mlevents.rounds import RULESETS, BenchmarkRules, RequiredKey, Ruleset
 from mlevents.rounds.ruleset import LEAST
-from mlevents.runlog import ResultFileExists, RunLog, Scalar
+from mlevents.runlog import ResultFileExists, RunLog, Scalar, require_loggable
 
 COURSE: Final = frozenset(
     {
@@ -89,10 +91,11 @@ class MLPerfRun:
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.rules, self.benchmark = rules, _benchmark_of(benchmark, rules)
-        self.path, self.reached = path, False
+        self.path, self.reached = path and path.absolute(), False  # the trainer may change its working folder
+        settings = {key: _plain(value) for key, value in settings.items()}
         _require_settings(self.benchmark, rules, settings)
         self._settings = settings
-        own_data = settings.get(keys.DATASET, self.benchmark.dataset) == self.benchmark.dataset
+        own_data = _is_own_data(self.benchmark, settings)
         self.target: float = self.benchmark.target if own_data else settings[keys.QUALITY_TARGET]
         self._required = {rule.key for rule in _keys_of(self.benchmark, rules, settings)}
         interval = self.benchmark.evaluation_interval
@@ -106,7 +109,7 @@ class MLPerfRun:
         self._wakeup = -1
         self._closed = threading.Event()
         wall = time.time() - monotonic()  # a wall clock that is set during the run does not change its time
-        self._log = RunLog(path, clock=lambda: wall + monotonic())
+        self._log = RunLog(self.path, clock=lambda: wall + monotonic())
         self._log.event(keys.CACHE_CLEAR, settings.get(keys.CACHE_CLEAR, False))
         self._log.start(keys.INIT_START)
         self._log.event(keys.SUBMISSION_BENCHMARK, self.benchmark.name)
@@ -248,7 +251,7 @@ class MLPerfRun:
             raise TrainingLoopError(f"progress of {self.benchmark.name} is counted in {unit}=, not {given}")
         if not progress[unit] > self._at:
             raise TrainingLoopError(f"{unit}={progress[unit]:g} is no progress: the block began at {self._at:g}")
-        self._at = progress[unit]
+        self._at = float(progress[unit])
 
     def _position(self) -> dict[str, Scalar]:
         return {self.benchmark.progress: int(self._at) if self._at == int(self._at) else self._at}
@@ -258,8 +261,11 @@ class MLPerfRun:
         if name != keys.EPOCH_NUM:
             self._block = {name: self._position()[name]}
         else:
-            first = int(self._at) + (1 if self.benchmark.unit == "epoch" else 0)
-            self._block = {keys.FIRST_EPOCH_NUM: first, keys.EPOCH_COUNT: self._interval}
+            first = self._at + 1 if self.benchmark.unit == "epoch" else int(self._at)
+            self._block = {
+                keys.FIRST_EPOCH_NUM: int(first) if first == int(first) else first,
+                keys.EPOCH_COUNT: self._interval,
+            }
         self._log.start(keys.BLOCK_START, **self._block)
 
     def _stop_block(self, progress: Mapping[str, float]) -> None:
@@ -358,7 +364,8 @@ def _quality(run: MLPerfRun, share: float) -> float | dict[str, float]:
         return {
             name: part.target * (share if part.direction == ">=" else 1 / share) for name, part in rules.parts.items()
         }
-    return run.target * (share if rules.direction == ">=" else 1 / share)
+    highest = max(run.target, 1.0) if rules.direction == ">=" else math.inf  # no share exceeds 1
+    return min(run.target * (share if rules.direction == ">=" else 1 / share), highest)
 
 
 def _round_named(name: str) -> Ruleset:
@@ -420,12 +427,30 @@ def _require_settings(benchmark: BenchmarkRules, rules: Ruleset, settings: Mappi
     for key in (keys.SEED, keys.GLOBAL_BATCH_SIZE):
         if key in settings and (type(settings[key]) is not int or (key != keys.SEED and settings[key] < 1)):
             wrong.append(f"{key} is {settings[key]!r}, not {MEANINGS[key]}, a whole number")
-    own_data = settings.get(keys.DATASET, benchmark.dataset) == benchmark.dataset
-    if not own_data and not is_number(settings.get(keys.QUALITY_TARGET)):
+    for key, value in settings.items():
+        try:
+            require_loggable(value, key)
+        except (TypeError, ValueError) as error:
+            wrong.append(str(error).removesuffix("; nothing was logged"))
+    own_data = _is_own_data(benchmark, settings)
+    if not own_data and benchmark.parts:
+        parts = ", ".join(benchmark.parts)
+        wrong.append(f"{keys.DATASET} is other data, but one {keys.QUALITY_TARGET} cannot judge a quality of {parts}")
+    elif not own_data and not is_number(settings.get(keys.QUALITY_TARGET)):
         wrong.append(f"{keys.QUALITY_TARGET} is missing: the number to reach on other data than {benchmark.dataset}")
     if wrong:
         where = f"{benchmark.name} of round {rules.name}, {settings.get(keys.SUBMISSION_DIVISION, 'open')} division"
         raise UsageError(f"{where}: no log was begun; give or correct these settings:\n" + "\n".join(wrong))
+
+
+def _is_own_data(benchmark: BenchmarkRules, settings: Mapping[str, Any]) -> bool:
+    """Return False for a demonstration, as `RunRecord.is_demonstration` tells one."""
+    return str(settings.get(keys.DATASET, benchmark.dataset)).lower() == benchmark.dataset
+
+
+def _plain(value: Any) -> Any:
+    """Return a number of numpy as Python's, other values as they are."""
+    return value.item() if isinstance(value, Number) and hasattr(value, "item") else value
 
 
 def _meaning(rule: RequiredKey) -> str:

@@ -11,6 +11,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from judging import trainer_log
@@ -227,6 +228,41 @@ def test_a_demonstration_has_a_target_of_its_own(resnet):
     with mlperf_run(**resnet, quality_target=0.5) as run:
         run.start()
         assert run.evaluated(0.6, epoch=1)
+
+
+@pytest.mark.parametrize(("round_", "benchmark"), [("3.0", "maskrcnn"), ("3.1", "stable_diffusion")])
+def test_other_data_are_refused_where_one_target_cannot_judge_the_quality(tmp_path, round_, benchmark):
+    settings = settings_of(benchmark, round_, keys.OPEN) | {"dataset": "toy", "quality_target": 0.2}
+    with pytest.raises(UsageError, match="one quality_target cannot judge a quality of"):
+        mlperf_run(benchmark, round=round_, out=tmp_path / "result_0.txt", **settings)
+
+
+def test_the_benchmarks_own_data_are_known_in_any_case_of_letters(resnet):
+    assert mlperf_run(**resnet, dataset="ImageNet").target == ruleset("2.0.0").benchmarks["resnet"].target
+
+
+def test_the_log_is_found_from_another_working_folder_and_takes_numpys_numbers(resnet, monkeypatch, tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    numbers = {"train_samples": np.int64(1_281_167), "opt_base_learning_rate": np.float32(0.5)}
+    with mlperf_run(**resnet | numbers | {"out": "result_0.txt"}) as run:
+        monkeypatch.chdir(tmp_path / "elsewhere")
+        run.start()
+        run.evaluated(0.7, epoch=np.float32(0.5))
+        assert run.evaluated(0.76, epoch=1)
+    report = check(resnet["out"])
+    assert not [finding for finding in report.findings if finding.level == "error"]
+
+
+def test_a_setting_that_no_log_can_hold_is_refused_before_a_log_is_begun(resnet):
+    with pytest.raises(UsageError, match="train_samples is builtins.object"):
+        mlperf_run(**resnet | {"train_samples": object()})
+    assert not resnet["out"].exists()
+
+
+def test_preflight_imagines_no_quality_above_1(resnet):
+    resnet |= {"dataset": "digits", "train_samples": 1437, "eval_samples": 360}
+    assert not [f for f in mlperf_preflight(**resnet, quality_target=0.9995) if f.rule == "quality-range"]
 
 
 def test_preflight_finds_what_the_rules_forbid_and_keeps_nothing(resnet):
