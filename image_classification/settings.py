@@ -1,6 +1,7 @@
 """Settings of a run of image classification."""
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Self
 
@@ -8,7 +9,7 @@ from image_classification.augmentation import Flip, PaddingMode
 from image_classification.model import ModelConfig
 from image_classification.stores.manifest import StoreConfig
 from judging.ground.errors import UsageError
-from timedrun.config import LATER, EvaluationConfig, RunConfig, Split
+from timedrun.config import LATER, EvaluationConfig, RunConfig, Split, override
 from timedrun.methods import ChannelsLast, ProgressiveResizing
 from timedrun.preflight.checks import usable_cores
 from timedrun.recipes import RECIPES, Recipe, budget_problem
@@ -116,13 +117,13 @@ class ImageRunConfig(RunConfig):
             changes += [f"data.workers {number}" for number in numbers]
         return changes + super().equivalents()
 
-    def with_recipe(self, epochs: int = 0) -> Self:
+    def with_recipe(self, epochs: int = 0, overrides: Sequence[str] = ()) -> Self:
         epochs = epochs or self.schedule.epochs_scaled
         if self.dataset != "imagenet":
-            return super().with_recipe(epochs)
+            return super().with_recipe(epochs, overrides)
         recipe = next(entry for entry in RECIPES.values() if entry.series == "mosaicml_2022" and entry.suits(epochs))
-        schedule = replace(recipe.schedule, scale=epochs / recipe.schedule.epochs)
-        return replace(self.of_recipe(recipe), schedule=schedule)
+        config = override(self.of_recipe(recipe), overrides)
+        return replace(config, schedule=replace(config.schedule, scale=epochs / config.schedule.epochs))
 
     def of_recipe(self, recipe: Recipe) -> Self:
         """Return this config with everything that `recipe` says, at its usual budget."""

@@ -122,8 +122,9 @@ class RunConfig:
         faster on this machine, each after those that it needs; of several for one setting, the likely best last."""
         return [] if self.compile else ["compile true"]
 
-    def with_recipe(self, epochs: int = 0) -> Self:
-        """Return this config with the published recipe for its data and a budget of `epochs`; 0: its own.
+    def with_recipe(self, epochs: int = 0, overrides: Sequence[str] = ()) -> Self:
+        """Return this config with the published recipe for its data, with `overrides`, and a budget of `epochs`; 0: its
+        own.
 
         Raises UsageError if there is none.
         """

@@ -3,6 +3,7 @@
 import argparse
 import json
 import math
+import shlex
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -15,15 +16,17 @@ from judging.ground.errors import ExitCode, TimedrunError, UsageError
 from judging.ground.result_files import write_json
 from judging.pages.table import Table
 from timedrun.analysis.profiled_run import StepPlan
-from timedrun.analysis.selection import CHOSEN, GIVEN, Selection, Selector, verdict
+from timedrun.analysis.selection import CHOSEN, GIVEN, UNTRIED, Selection, Selector, verdict
 from timedrun.analysis.step_times import StepTimes, step_times
-from timedrun.benchmark import Benchmark, find
-from timedrun.commands.profile import require_runnable
+from timedrun.benchmark import Benchmark
+from timedrun.commands.profile import require_file, require_runnable
+from timedrun.commands.run import settings_of
 from timedrun.config import RunConfig, digest, dump
-from timedrun.config_choice import config_of, with_text
+from timedrun.config_choice import FILE, config_of, with_text
 from timedrun.preflight import checks
 from timedrun.recipes.measured import MEASURED, measured_recipe
 from timedrun.run.progress import duration
+from timedrun.storage.method_sources import changes_naming
 
 STEPS: Final = StepPlan(positions=(0.1, 0.5, 0.9), chunks=3, chunk=5, skip=2, evaluate=False)
 TOLERANCE: Final = {"fp32": 1e-4, "bf16": 2e-2, "fp16": 2e-2}
@@ -33,9 +36,11 @@ _with_text = cache(with_text)  # which the search asks for again and again: 0.06
 
 def auto(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
     started = time.monotonic()
-    benchmark = find(arguments.benchmark, working_directory=True)
-    config = config_of(benchmark, arguments.config, arguments.data, rest)
+    benchmark, config = settings_of(arguments, rest)
     out = arguments.out or Path(f"{config.name}_auto.json")
+    require_file("--out", out)
+    if out.suffix != FILE:
+        raise UsageError(f"--out {out}: only a config file whose name ends in {FILE} can be run; nothing was measured.")
     if out.exists():
         raise UsageError(f"{out} exists; nothing was measured. Set another name with --out.")
     given = config.name
@@ -45,7 +50,7 @@ def auto(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
             config = (
                 recipe.at(config_of(benchmark, recipe.config, None, rest), arguments.budget)
                 if recipe
-                else config.with_recipe(arguments.budget)
+                else config.with_recipe(arguments.budget, rest)
             )
         except UsageError as error:
             raise UsageError(
@@ -76,19 +81,23 @@ def auto(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
     )
     try:
         done = selector.run()
+        if not selector.losses and UNTRIED in [evidence.reason for evidence in done.evidence.values()]:
+            raise ValueError("no change was measured before the time was over")
     except ValueError as error:
         words = f"timedrun auto: {error}; {out} was not written; give more --minutes or fewer --try."
         raise TimedrunError(words) from None
     stdio.stage("")
     notes = f"timedrun auto -O{arguments.level} from {given}: {'; '.join(done.sentences)}. {config.notes}"
     chosen = replace(done.settings, name=f"{config.name}_auto", notes=notes)
-    write_json(out, dump(chosen))
+    settings = dump(chosen)
+    write_json(out, settings)
     if arguments.json:
         values = {"config": str(out), "config_digest": digest(chosen), "seconds": time.monotonic() - started}
         print(json.dumps({"benchmark": benchmark.name, "given": given, **values, **done.as_values()}, indent=2))
     else:
         show(config, done)
-        print(f"{out}: run it with `timedrun run {benchmark.name} {out}`")
+        word = shlex.quote(f"{out}{changes_naming(settings)}")
+        print(f"{out}: run it with `timedrun run {benchmark.name} {word}`")
         print(f"chosen in {duration(time.monotonic() - started)}")
     return ExitCode.OK
 

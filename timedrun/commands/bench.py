@@ -20,7 +20,7 @@ from judging.pages.table import Table, number
 from mlevents.terminal_escape import printable
 from timedrun.analysis.loader_benchmark import BenchOptions, LoaderComparison, LoaderRates, ratios
 from timedrun.analysis.step_benchmark import STEPS, StepRow, arithmetic, measure_steps
-from timedrun.commands.profile import require_runnable, sides_given
+from timedrun.commands.profile import require_file, require_runnable, sides_given
 from timedrun.commands.run import settings_of
 from timedrun.config_choice import PATH
 from timedrun.distributed.process_group import choose_device
@@ -34,8 +34,7 @@ _PLACES = ("images", "stores", "data_folder", "out")
 def bench(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
     """Measure loaders or steps, print the table and write the measurements to `--out`."""
     out = Path(arguments.out) if arguments.out else None
-    if out and not out.parent.is_dir():
-        raise UsageError(f"--out {out}: the folder {out.parent} does not exist; nothing was measured.")
+    require_file("--out", out)
     values, show_table = (steps if arguments.what == "step" else loaders)(arguments, rest)
     values |= {
         "source": source.provenance(ROOT),

@@ -38,8 +38,7 @@ def profile(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
     benchmark, sides = sides_given(arguments, rest)
     trace: Path | None = arguments.trace
     for option, path in (("--trace", trace), ("--out", arguments.out)):
-        if path is not None and not path.parent.is_dir():
-            raise UsageError(f"{option} {path}: the folder {path.parent} does not exist; nothing was measured.")
+        require_file(option, path)
     if trace is not None and len(sides) > 1:
         raise UsageError("--trace shows the steps of one config; nothing was measured.")
     with TemporaryDirectory() as folder:
@@ -59,7 +58,11 @@ def profile(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
         measured = [analysis.profile(benchmark, side.config, plan, **place) for side in sides]
     stdio.stage("")
     values = [values_of(benchmark, side, of_side, arguments) for side, of_side in zip(sides, measured, strict=True)]
-    told = composition(values) if len(values) > 1 else values[0]
+    try:
+        told = composition(values) if len(values) > 1 else values[0]
+    except UsageError as error:
+        told = {"profiles": values, "composition": []}
+        stdio.message(f"timedrun profile: {error}")
     if arguments.out:
         write_json(arguments.out, told)
     if arguments.json:
@@ -67,7 +70,7 @@ def profile(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
         return ExitCode.OK
     for side, of_side in zip(sides, measured, strict=True):
         show(side, of_side, len(sides) == 1)
-    if len(values) > 1:
+    if told.get("composition"):
         show_composition(told)
     if trace is not None:
         print(f"Chrome trace: {trace} (chrome://tracing or ui.perfetto.dev)")
@@ -81,7 +84,8 @@ def sides_given(arguments: argparse.Namespace, rest: list[str]) -> tuple[Benchma
         words = " ".join(filter(None, [arguments.verb, getattr(arguments, "what", None)]))
         raise UsageError(f"name a benchmark and at least one config: timedrun {words} BENCHMARK CONFIG [CONFIG ...]")
     benchmark = find(arguments.benchmark, working_directory=True)
-    return benchmark, sides_of(benchmark, arguments.configs, arguments.data, rest)
+    verb = "profile" if arguments.verb == "profile" else "run"  # whose --help lists the settings
+    return benchmark, sides_of(benchmark, arguments.configs, arguments.data, rest, verb=verb)
 
 
 def on_synthetic_data(benchmark: Benchmark, side: Side, folder: Path) -> RunConfig:
@@ -157,6 +161,13 @@ def show_composition(told: dict[str, Any]) -> None:
     gain = rows[0]["seconds"] / rows[-1]["seconds"]
     told_by_race = "`timedrun race` measures it, and the steps that each config needs to its target"
     print(f"\nall together, at equal steps: {gain:.2f}x as fast as {rows[0]['config']}; {told_by_race}")
+
+
+def require_file(option: str, path: Path | None) -> None:
+    """Raise UsageError if no file can be written to the `path` of `option`, as there is a folder, or none for it."""
+    if path is not None and (path.is_dir() or not path.parent.is_dir()):
+        problem = "this is a folder" if path.is_dir() else f"the folder {path.parent} does not exist"
+        raise UsageError(f"{option} {path}: {problem}; nothing was measured.")
 
 
 def require_runnable(benchmark: Benchmark, configs: Iterable[RunConfig], arguments: argparse.Namespace) -> list[str]:

@@ -25,17 +25,20 @@ class Side:
     """How its settings were tuned; None: not recorded."""
 
 
-def sides_of(benchmark: Benchmark, texts: Sequence[str], data: str | None, overrides: Sequence[str]) -> list[Side]:
+def sides_of(
+    benchmark: Benchmark, texts: Sequence[str], data: str | None, overrides: Sequence[str], *, verb: str = "run"
+) -> list[Side]:
     """Return the sides that a command line names: `texts` as `config_of` reads them, each with the overrides for its
     letter (`--a.optimizer.peak-lr 0.1` for the first, `--27.optimizer.peak-lr` after z) after those for all sides. A
     changed config is labelled as typed, a file without its folders unless another has its name; a config that is named
-    twice, as a control, gets the label "... (again)" and a folder of its own."""
+    twice, as a control, gets the label "... (again)" and a folder of its own. `verb`: whose --help lists the settings.
+    """
     of_sides = letters(len(texts))
     given = split_overrides(overrides, of_sides, texts)
     sides: list[Side] = []
     files = [split(benchmark, text, data)[0] for text in texts]
     for letter, text, path in zip(of_sides, texts, files, strict=True):
-        prog = f"timedrun run {benchmark.name} {shlex.quote(text)}"  # whose --help lists the settings
+        prog = f"timedrun {verb} {benchmark.name} {shlex.quote(text)}"
         config = config_of(benchmark, text, data, [*given[""], *given[letter]], prog=prog)
         own = " ".join(word.removeprefix("--") for word in given[letter])
         typed = given[""] or own or re.search(r"[+-]", text) or text.endswith(FILE)

@@ -16,6 +16,7 @@ from timedrun.config import RunConfig, plain
 from timedrun.config_choice import read_config
 from timedrun.preflight import checks
 from timedrun.recipes import RECIPES
+from timedrun.storage import method_sources
 from timedrun.training import number_formats
 
 
@@ -72,6 +73,40 @@ def test_steps_that_take_longer_than_the_time_given_end_in_words(
     assert "not done within 5 s" in error and "give more --minutes" in error and not out.exists()
 
 
+def test_no_change_that_was_measured_is_no_choice_of_the_config_as_it_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "fast.json"
+    assert cli.main(["auto", "image_classification", "--minutes", "1e-9", "--out", str(out)]) == 1
+    assert "no change was measured before the time was over" in capsys.readouterr().err and not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("out", "words"),
+    [("nowhere/x.json", "the folder nowhere does not exist"), (".", "is a folder"), ("my.conf", "name ends in .json")],
+)
+def test_a_file_that_cannot_be_written_or_run_is_refused_before_the_search(
+    out: str, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(commands, "step_times", None)
+    assert cli.main(["auto", "image_classification", "--out", out]) == 2
+    error = capsys.readouterr().err
+    assert words in error and "nothing was measured" in error
+
+
+def test_the_command_that_is_advised_runs_the_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(method_sources, "_named", {})
+    Path("method_for_auto.py").write_text("from timedrun.methods import Method\n\n\nclass Own(Method):\n    pass\n")
+    words = ["auto", "image_classification", "baseline+method_for_auto:Own", "--out", "my fast.json"]
+    assert cli.main(words) == 0
+    advised = "run it with `timedrun run image_classification 'my fast.json+method_for_auto:Own'`"
+    assert advised in capsys.readouterr().out
+
+
 def test_16_bits_are_tried_where_they_are_named_and_the_cpu_has_them(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -98,6 +133,21 @@ def test_level_2_starts_from_the_recipe_for_the_budget(
     config = read_config(find("image_classification"), out)
     assert config.name == "imagenet_medium_auto" and config.methods == RECIPES["medium"].methods
     assert flatten(plain(config))["schedule.scale"] == pytest.approx(100 / RECIPES["medium"].schedule.epochs)
+    given = [
+        "--global-batch",
+        "512",
+        "--optimizer.peak-lr",
+        "0.123",
+        "--loss",
+        "cross_entropy",
+        "--schedule.scale",
+        "0.5",
+    ]
+    assert cli.main([*words, *given, "--evaluation.target", "0.7", "--out", str(out.with_name("own.json"))]) == 0
+    own = flatten(plain(read_config(find("image_classification"), out.with_name("own.json"))))
+    assert [own["global_batch"], own["optimizer.peak_lr"], own["evaluation.target"]] == [512, 0.123, 0.7]
+    assert own["recipe"] == "mild" and own["loss"] == "cross_entropy"
+    assert own["schedule.scale"] == pytest.approx(45 / RECIPES["mild"].schedule.epochs)
     assert cli.main(["auto", "image_classification", "-O2", "--out", str(tmp_path / "none.json")]) == 2
     error = capsys.readouterr().err
     assert "no published recipe for digits" in error and "cifar10: cifar10_methods, 3 to 6 epochs; topics: " in error

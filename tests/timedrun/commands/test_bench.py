@@ -75,10 +75,25 @@ def test_what_cannot_run_is_refused_before_anything_is_measured(
 ) -> None:
     assert main([*SMOKE, "--trace", str(tmp_path / "absent" / "trace.json")]) == ExitCode.USAGE
     assert "does not exist; nothing was measured" in capsys.readouterr().err
+    for words in (SMOKE, [*STEP, "smoke", "--data", "synthetic"]):
+        assert main([*words, "--out", str(tmp_path)]) == ExitCode.USAGE
+        assert "this is a folder; nothing was measured" in capsys.readouterr().err
     assert main([*SMOKE, "--evaluation.every", "0"]) != ExitCode.OK
     assert "must be at least 1" in capsys.readouterr().err
     monkeypatch.setenv("WORLD_SIZE", "2")
     assert main(SMOKE) == ExitCode.USAGE
+
+
+def test_profiles_that_do_not_compose_are_shown_and_written_without_what_they_give_together(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--positions", "2", "--steps", "5", "--skip", "1", "--out", str(tmp_path / "profiles.json")]
+    assert main([*SMOKE, "smoke", "--b.global-batch", "8", *options]) == ExitCode.OK
+    shown = capsys.readouterr()
+    assert "synthetic_smoke" in shown.out and "smoke global-batch 8" in shown.out
+    assert "they do not compose" in shown.err and "all together" not in shown.out
+    values = json.loads((tmp_path / "profiles.json").read_text())
+    assert [of["global_batch"] for of in values["profiles"]][1] == 8 and values["composition"] == []
 
 
 def test_several_profiles_say_what_the_changes_give_together(capsys: pytest.CaptureFixture[str]) -> None:
