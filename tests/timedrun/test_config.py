@@ -277,6 +277,12 @@ def test_help_after_a_config_prints_the_options_of_its_settings(capsys: pytest.C
     assert not ended.value.code
     shown = capsys.readouterr().out
     assert "--methods.ema.half-life" in shown and "timedrun show image_classification baseline+ema" in shown
+    for verb in ("auto", "profile"):
+        with pytest.raises(SystemExit):
+            main([verb, "image_classification", "baseline", "--help"])
+        shown = capsys.readouterr().out
+        assert f"usage: timedrun {verb} image_classification baseline" in shown
+        assert f"`timedrun {verb} --help` lists the other options" in " ".join(shown.replace("│", "").split())
     with pytest.raises(SystemExit):
         main(["run", "--help"])
     assert "timedrun run image_classification methods-blurpool --runs 5" in capsys.readouterr().out
@@ -287,6 +293,11 @@ def test_show_names_the_data_it_chose_and_the_others_of_this_name(capsys: pytest
     assert "data digits, the default; other configs of this name: --data cifar10 or imagenet" in capsys.readouterr().out
     assert main(["show", "image_classification", "--diff", "baseline", "baseline+ema", "--json"]) == 0
     assert {row["setting"].rpartition(".")[0] for row in json.loads(capsys.readouterr().out)} == {"methods.ema"}
+    diff = ["show", "image_classification", "--json", "--diff", "baseline", "methods", "--global-batch", "32"]
+    assert main(diff) == 0
+    assert "global_batch" not in [row["setting"] for row in json.loads(capsys.readouterr().out)]
+    with pytest.raises(SystemExit):
+        main([*diff, "--bogus"])
 
 
 def test_a_later_setting_at_its_default_leaves_the_digests_of_earlier_configs_as_they_were() -> None:

@@ -23,10 +23,13 @@ from timedrun.storage.method_sources import REFERENCE
 def show(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
     """Print every setting of a config, or only those in which two configs differ, or the card of a method."""
     if arguments.benchmark in WORDS:
+        if rest and rest != ["--help"]:
+            raise UsageError(f"`timedrun show method NAME` has no option {rest[0]}; a card has no settings to change.")
         return _show_method(arguments.config, arguments.json)
     if arguments.diff:
         benchmark = find(arguments.benchmark, working_directory=True)
-        left, right = (config_of(benchmark, text, arguments.data) for text in arguments.diff)
+        prog = f"timedrun show {benchmark.name}"
+        left, right = (config_of(benchmark, of, arguments.data, rest, prog=f"{prog} {of}") for of in arguments.diff)
         rows = difference(left, right)
         names = arguments.diff if left.name == right.name else [left.name, right.name]
         if arguments.json:

@@ -31,6 +31,8 @@ def test_show_method_prints_the_card_or_the_nearest_name(capsys: pytest.CaptureF
     assert "arXiv 1904.11486" in capsys.readouterr().out
     assert main(["show", "method", "bf16", "--json"]) == ExitCode.OK
     assert json.loads(capsys.readouterr().out)["set by"] == "--precision bf16"
+    assert main(["show", "method", "ema", "--bogus", "3"]) == ExitCode.USAGE
+    assert "has no option --bogus" in capsys.readouterr().err
     assert main(["show", "method", "blurpol"]) == ExitCode.USAGE
     assert "Did you mean blurpool?" in capsys.readouterr().err
     assert main(["show", "methods"]) == ExitCode.USAGE
