@@ -2,7 +2,7 @@
 # Build an image with docker, podman or buildah, whichever works: timedrun:<version> unless --tag or --target is given.
 # Arguments go to the build, such as --build-arg BASE=docker.io/library/python:3.11-slim-bookworm.
 set -euo pipefail
-cd "$(dirname "$0")/.."
+unset CDPATH; cd "$(dirname "$0")/.."
 version="$(sed -n 's/^version = "\(.*\)"$/\1/p' pyproject.toml)"
 commit="$(git rev-parse --verify HEAD 2>/dev/null || echo unknown)"
 dirty=false; if [ -n "$(git status --porcelain 2>&1)" ]; then dirty=true; fi

@@ -3,7 +3,7 @@
 # tests need. Does nothing if it is complete, or if TIMEDRUN_INSTALLED is set, as in our container image.
 set -euo pipefail
 if [ -n "${TIMEDRUN_INSTALLED:-}" ]; then exit 0; fi
-cd "$(dirname "$0")/.."
+unset CDPATH; cd "$(dirname "$0")/.."
 extras="train,digits,vision,language,report,explorer${1:+,$1}"
 stamp=".venv/installed${1:+_$1}"
 if [ -f "$stamp" ] && [ "$stamp" -nt pyproject.toml ] && [ "$stamp" -nt constraints.txt ]; then exit 0; fi

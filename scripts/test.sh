@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Check style and types and run the tests in the virtual environment .venv. Arguments go to pytest.
 set -euo pipefail
-cd "$(dirname "$0")/.."
+unset CDPATH; cd "$(dirname "$0")/.."
 scripts/setup.sh dev
 . scripts/environment.sh
 command -v pytest >/dev/null || { echo "no pytest here; in a container use the image of --target test" >&2; exit 1; }

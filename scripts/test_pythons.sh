@@ -2,7 +2,7 @@
 # Run tests of logs and scores, which need no torch, under each newer Python that is installed here: digits of sums depend
 # on the version, and whether a loop of links raises.
 set -euo pipefail
-cd "$(dirname "$0")/.."
+unset CDPATH; cd "$(dirname "$0")/.."
 for python in "${PYENV_ROOT:-$HOME/.pyenv}"/versions/3.1[2-9].*/bin/python /usr/bin/python3.1[2-9] /usr/local/bin/python3.1[2-9]; do
     if ! [ -x "$python" ]; then continue; fi
     "$python" -m venv --clear .venv/other

@@ -44,6 +44,11 @@ def test_the_demo_races_digits_and_the_small_bert_on_two_threads(house: Path) ->
     ]
 
 
+def test_a_folder_of_results_which_two_races_cannot_share_is_refused_and_nothing_runs(house: Path) -> None:
+    code, error, told = run(house, "--runs", "2", "--results", "out")
+    assert code == 2 and told == [] and "two races share no --results; nothing was run" in error
+
+
 @pytest.mark.parametrize("given", [["--cifar10"], ["--cifar10", "nowhere"]])
 def test_cifar10_without_its_folder_is_said_and_nothing_runs(house: Path, given: list[str]) -> None:
     code, error, told = run(house, *given)
@@ -53,6 +58,6 @@ def test_cifar10_without_its_folder_is_said_and_nothing_runs(house: Path, given:
 
 def test_cifar10_races_three_configs_on_two_threads_in_the_precision_that_the_cpu_has(house: Path) -> None:
     (house / "batches").mkdir()
-    code, _, told = run(house, "--cifar10", "batches", "--runs", "1")
+    code, _, told = run(house, "--cifar10", "batches", "--runs", "1", "--results", "out")
     three = "race image_classification baseline_2022 baseline methods --threads 2 --data cifar10"
-    assert (code, told) == (0, [f"{three} --data-folder {house}/batches --precision bf16 --runs 1"])
+    assert (code, told) == (0, [f"{three} --data-folder {house}/batches --precision bf16 --runs 1 --results out"])

@@ -68,6 +68,12 @@ def test_a_script_quotes_every_expansion(script):
     assert not unquoted(script.read_text())
 
 
+@pytest.mark.parametrize("script", [path for path in SCRIPTS if "cd " in path.read_text()], ids=lambda path: path.name)
+def test_a_script_that_changes_its_folder_obeys_no_cdpath(script):
+    text = script.read_text()
+    assert "unset CDPATH" in text.partition("cd ")[0] or 'cd "$SLURM_SUBMIT_DIR"' in text
+
+
 def test_the_scripts_of_a_package_quote_every_expansion(tmp_path):
     class Set:
         package_name, ranks, threads, own_methods = "image_classification", 2, 4, {"my_module:MyMethod": "0"}
@@ -91,6 +97,7 @@ def test_the_scripts_of_a_package_quote_every_expansion(tmp_path):
         package_scripts.run_script(command),  # type: ignore[arg-type]
     ]
     assert all(script.count('"$') + script.count('"${') > 1 for script in scripts)
+    assert all("unset CDPATH" in script.partition("cd ")[0] for script in scripts)
     assert not [expansion for script in scripts for expansion in unquoted(script)]
 
 

@@ -84,7 +84,7 @@ def _path(result: ResultFolder) -> list[str]:
 
 def _script(purpose: str, *lines: str) -> str:
     here = 'here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"'
-    return "\n".join(["#!/usr/bin/env bash", f"# {purpose}", "set -euo pipefail", here, *lines, ""])
+    return "\n".join(["#!/usr/bin/env bash", f"# {purpose}", "set -euo pipefail", f"unset CDPATH; {here}", *lines, ""])
 
 
 def _extras(project: Path, environment: str) -> str:
