@@ -207,6 +207,8 @@ def memory_finding(benchmark: Benchmark, config: RunConfig, ranks: int, memory: 
     best = step_memory.largest(build_step, config, ranks, room)
     size = f"{memory / step_memory.GIB:.1f} GiB"
     advice = "no micro-batch fits" if best is None else f"the largest that fits is --micro-batch {best.micro}"
+    if best is not None and "micro_batch" not in benchmark.spec.supports:
+        advice = f"--global-batch {best.micro * ranks} fits"
     said = f"in forward passes of {planned.micro}, a step takes an estimated {planned} of the GPU's {size}; {advice}"
     return Finding(level="note" if planned.total <= room else "warning", rule="memory", message=said)
 

@@ -6,7 +6,7 @@ import json
 import math
 import secrets
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 from statistics import fmean
@@ -252,13 +252,19 @@ class OutOfMemory(TimedrunError):
 _OUT_OF_MEMORY = ("DefaultCPUAllocator", "CUDA out of memory", "ALLOC_FAILED")
 
 
-def out_of_memory(error: BaseException, config: RunConfig, ranks: ProcessGroup, step: int) -> OutOfMemory | None:
-    """Return the error to report for `error`, raised after optimizer step `step`, or None unless memory ran out."""
+def out_of_memory(
+    error: BaseException, config: RunConfig, ranks: ProcessGroup, step: int, supports: Collection[str]
+) -> OutOfMemory | None:
+    """Return the error to report for `error`, raised after optimizer step `step`, or None unless memory ran out;
+    `supports` is the benchmark's."""
     plain = isinstance(error, RuntimeError) and any(text in str(error) for text in _OUT_OF_MEMORY)
     if not plain and not isinstance(error, (torch.OutOfMemoryError, MemoryError)):
         return None
     on_device = ranks.device.type == "cuda" and not isinstance(error, MemoryError)
     where = f"GPU {ranks.local_rank}" if on_device else "the machine"
     micro = BatchPlan.of(config.global_batch, config.micro_batch, ranks.world_size).micro
-    smaller = f"set --micro-batch below {micro}" if micro > 1 else "use a smaller model or input, or more ranks"
+    lower = (
+        f"--micro-batch below {micro}" if "micro_batch" in supports else f"--global-batch below {config.global_batch}"
+    )
+    smaller = f"set {lower}" if micro > 1 else "use a smaller model or input, or more ranks"
     return OutOfMemory(f"{where} has no memory left after step {step}; {smaller}.")

@@ -132,7 +132,7 @@ class TimedRun:
                 self._log_read_ahead(stop=True)
         else:
             step = self.position.step
-            meaning = out_of_memory(error, self.config, self.ranks, step) or recompiled(error, step)
+            meaning = out_of_memory(error, self.config, self.ranks, step, self.spec.supports) or recompiled(error, step)
             shown = meaning or error
             reason = self._watch.failed(shown) if self._watch else f"{type(shown).__name__}: {shown}"
         self.log.close(reason=reason, step=self.position.step)

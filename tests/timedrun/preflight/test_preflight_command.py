@@ -229,6 +229,9 @@ def test_memory_names_the_largest_micro_batch_that_fits_and_warns_of_a_larger_on
     assert small.level == "warning" and "in forward passes of 1024, a step takes an estimated" in small.message
     fitting = int(small.message.rpartition(" ")[2])
     assert 0 < fitting < 1024
+    whole = replace(benchmark, spec=replace(benchmark.spec, supports=frozenset({"ranks"})))
+    ranks = replace(config, micro_batch=0), 2
+    assert memory_finding(whole, *ranks, device_memory(80)).message.endswith("GiB; --global-batch 1024 fits")
     assert memory_finding(benchmark, config, 1, device_memory(1)).message.endswith("no micro-batch fits")
 
 

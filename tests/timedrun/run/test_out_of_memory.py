@@ -9,6 +9,7 @@ import torch
 
 from mlevents import keys, record
 from tests.timedrun.run.killed_run import MakeConfig, MakeRun
+from timedrun.benchmark import EVERYTHING
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.run.run_info import RunInfo
 from timedrun.run.run_state import OutOfMemory, out_of_memory
@@ -31,7 +32,9 @@ def test_the_message_says_where_memory_ran_out_and_what_to_lower_and_other_error
     toy_config: MakeConfig, error: BaseException, micro_batch: int, ranks: ProcessGroup, words: str
 ) -> None:
     config = toy_config(global_batch=64, micro_batch=micro_batch)
-    assert re.search(words, str(out_of_memory(error, config, ranks, 7)))
+    assert re.search(words, str(out_of_memory(error, config, ranks, 7, EVERYTHING)))
+    whole = words.replace("--micro-batch below 8", "--global-batch below 64")
+    assert re.search(whole, str(out_of_memory(error, config, ranks, 7, ["ranks"])))
 
 
 @pytest.mark.parametrize("allocate", [lambda: torch.empty(TOO_MUCH), lambda: bytearray(TOO_MUCH)])
