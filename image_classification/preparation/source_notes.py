@@ -1,9 +1,11 @@
-"""Notes on a source of images: names that were skipped, evaluation images that are also training images."""
+"""Notes on a source of images: skipped names, files of other formats, evaluation images that are also for training."""
 
 import hashlib
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import PurePath
 
 from image_classification.preparation.sources import Source
 from image_classification.stores.image_folder import SPLITS, counted
@@ -14,15 +16,18 @@ _LENGTHS = (0, 8192, sys.maxsize)
 
 
 def source_notes(source: Source) -> list[str]:
-    """Return notes on skipped names, and on evaluation images that are also training images."""
+    """Return notes on skipped names and unread files, and on evaluation images that are also training images."""
     splits = source.splits
     for length in _LENGTHS:
         digests = {split: {item: _digest(item, length) for item in _as_on_disk(splits[split])} for split in SPLITS}
         shared = set(digests["train"].values()) & set(digests["evaluation"].values())
         splits = {split: [item for item in digests[split] if digests[split][item] in shared] for split in SPLITS}
+    endings = Counter(PurePath(name).suffix.lower() or "no ending" for name in source.unread)
+    shown = ", ".join(f"{ending}: {count:,}" for ending, count in sorted(endings.items()))
     names = {digests["train"][item]: item.name for item in splits["train"]}
     return [
         *counted(source.skipped, "names, hidden or left behind by other programs, were skipped: no class and no image"),
+        *counted(source.unread, f"files in folders of classes were not read for their endings ({shown})"),
         *counted(
             [f"{item.name} (training: {names[digests['evaluation'][item]]})" for item in splits["evaluation"]],
             f"of {len(source.splits['evaluation']):,} evaluation images are also training images, so the quality is"

@@ -40,6 +40,8 @@ class Source:
     """"train" in a fixed pseudo-random order, "evaluation" by class and name."""
     skipped: Sequence[str] = ()
     """Names that are no class and no image, `image_folder.is_leftover`."""
+    unread: Sequence[str] = ()
+    """Files of a folder with other endings than `image_folder.SUFFIXES`."""
 
     @cached_property
     def sha256(self) -> str:
@@ -101,7 +103,7 @@ def of_index(index: Index, folder: Path) -> Source:
         ]
         for split, table in index.splits.items()
     }
-    return replace(Source.of(index.classes, splits), skipped=index.skipped)
+    return replace(Source.of(index.classes, splits), skipped=index.skipped, unread=index.unread)
 
 
 def _of_tars(paths: Sequence[Path], labels: Path | None, cache: Path, report: Callable[[str], None]) -> Source:

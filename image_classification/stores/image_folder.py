@@ -35,6 +35,8 @@ class Index:
     """By "train" and "evaluation"."""
     skipped: tuple[str, ...] = ()
     """Class folders and images that `is_leftover`, as they were found by `make_index`."""
+    unread: tuple[str, ...] = ()
+    """Files in folders of classes with other endings than SUFFIXES, found alike."""
 
     @cached_property
     def digest(self) -> str:
@@ -88,6 +90,7 @@ def make_index(folder: Path, unreadable: list[str]) -> Index:
         if not (folder / sub).is_dir():
             raise DataError(f"{folder}: no {sub}/ folder; expected train/<class>/*.jpg and val/<class>/*.jpg.")
     skipped: list[str] = []
+    unread: list[str] = []
 
     def kept(paths: Iterable[Path]) -> list[Path]:
         ordered = {path: is_leftover(path.relative_to(folder)) for path in sorted(paths)}
@@ -105,7 +108,10 @@ def make_index(folder: Path, unreadable: list[str]) -> Index:
         for entry in folders[sub]:
             if entry.name not in numbers:
                 raise DataError(f"{entry}: class '{entry.name}' is not among the {len(classes)} classes of train/.")
-            images = kept(path for path in entry.rglob("*") if path.suffix.lower() in SUFFIXES)
+            found = sorted(entry.rglob("*"))
+            images = kept(path for path in found if path.suffix.lower() in SUFFIXES)
+            others = (path.relative_to(folder) for path in found if path.suffix.lower() not in SUFFIXES)
+            unread += [name.as_posix() for name in others if (folder / name).is_file() and not is_leftover(name)]
             names += [path.relative_to(folder).as_posix() for path in images]
             labels += [numbers[entry.name]] * len(images)
             for path in images:
@@ -117,7 +123,7 @@ def make_index(folder: Path, unreadable: list[str]) -> Index:
         if not names:
             raise DataError(f"{folder / sub}: no image ({', '.join(SUFFIXES)}) in any class folder.")
         splits[split] = SampleIndex.of(names, {"label": labels, "bytes": sizes}, FILE_ROW)
-    return Index(classes, splits, tuple(skipped))
+    return Index(classes, splits, tuple(skipped), tuple(unread))
 
 
 def write_index(index: Index, folder: Path) -> None:

@@ -96,8 +96,8 @@ Encoding = Characters | BytePairs
 
 
 def read_text(path: Path) -> Iterator[str]:
-    """Yield the text of `path` in pieces of about `PIECE_BYTES`, with line ends unchanged. Raises DataError if the file
-    cannot be read, or is not UTF-8; the message has the offset, counted from 0."""
+    """Yield the text of `path` in pieces of about `PIECE_BYTES`, with line ends unchanged and without a byte-order
+    mark. Raises DataError if the file cannot be read, or is not UTF-8; the message has the offset, counted from 0."""
     require_own_kind(path)
     left, start = b"", 0  # undecoded bytes and their offset in the file
     try:
@@ -106,6 +106,7 @@ def read_text(path: Path) -> Iterator[str]:
                 read = file.read(PIECE_BYTES)
                 data = left + read
                 text, used = codecs.utf_8_decode(data, "strict", not read)
+                text = text if start else text.removeprefix("\ufeff")
                 if text:
                     yield text
                 left, start = data[used:], start + used

@@ -46,10 +46,11 @@ def test_facts_of_a_store_come_from_its_manifest(prepared: dict[Format, Path], s
         (lambda c: replace(c, model=replace(c.model, channels=1)), "3 channels, the model 1"),
         (lambda c: replace(c, global_batch=1024), "exceeds the 512 training samples"),
         (lambda c: replace(c, data=replace(c.data, source="cifar10")), "needs a data folder"),
+        (lambda c: replace(c, data=replace(c.data, synthetic_eval=3)), "3 evaluation images cannot be divided over 4"),
     ],
 )
 def test_a_config_that_does_not_fit_its_data_is_refused(change: Callable[..., object], words: str) -> None:
-    assert any(words in failure for failure in preflight(change(configs.synthetic_smoke()), None, 1))  # type: ignore[arg-type]
+    assert any(words in failure for failure in preflight(change(configs.synthetic_smoke()), None, 4))  # type: ignore[arg-type]
 
 
 def test_preflight_of_stored_images_reports_every_fault_once(prepared: dict[Format, Path]) -> None:

@@ -137,6 +137,9 @@ def test_a_differing_number_of_classes_and_empty_classes_are_reported_in_the_res
     tmp_path: Path, images: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (images / "train" / "n09999999").mkdir()
+    (images / "train" / "n09999999" / "a.AVIF").write_bytes(b"unread")
+    (images / "train" / "n09999999" / ".hidden").write_bytes(b"left behind")
+    unread = "1 files in folders of classes were not read for their endings (.avif: 1): train/n09999999/a.AVIF"
     notes = [
         "the data has 4 classes, but config imagenet_baseline has 1000: a run needs --model.classes 4",
         "1 classes have no image in train: n09999999",
@@ -144,7 +147,9 @@ def test_a_differing_number_of_classes_and_empty_classes_are_reported_in_the_res
     ]
     store = tmp_path / "store"
     for config, where, options in ((FOLDER, images, {}), (RAW, store, {"images": [images]}), (RAW, store, {})):
-        assert prepare(config, where, decode=False, workers=1, **options)["notes"] == notes  # type: ignore[arg-type]
+        of_source = [unread] if where == images or options else []
+        made = prepare(config, where, decode=False, workers=1, **options)  # type: ignore[arg-type]
+        assert made["notes"] == of_source + notes
         assert [line for line in capsys.readouterr().err.splitlines() if line in notes] == notes
     fitting = replace(RAW, model=replace(RAW.model, classes=4))
     assert prepare(fitting, store, decode=False, workers=1)["notes"] == notes[1:]
