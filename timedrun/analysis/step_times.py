@@ -169,7 +169,7 @@ def _measure(
             del run  # and its model
             times = replace(times, operations=_operations(benchmark, config, plan, data_folder, counted))
         connection.send(times)
-    except EOFError:
+    except (EOFError, BrokenPipeError):
         return  # the measuring process ended
     except Exception as error:
         connection.send(f"{type(error).__name__}: {error}")

@@ -1,6 +1,7 @@
 """Steps of several configs in turns: ratios with an interval, figures of `timedrun bench step`, counted operations."""
 
 import math
+import multiprocessing
 from dataclasses import astuple, replace
 
 import pytest
@@ -9,6 +10,7 @@ from torch.nn import functional
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 from image_classification.configs import ImageRunConfig
+from timedrun.analysis import step_times as step_times_module
 from timedrun.analysis.profiled_run import StepPlan, profiled
 from timedrun.analysis.step_benchmark import StepRow, measure_steps, rate_ratio
 from timedrun.analysis.step_flops import flop_counter, peak_flops
@@ -45,6 +47,14 @@ def test_configs_are_measured_together_and_a_failure_leaves_the_others() -> None
     assert failed.keys() == {"broken"} and "data-folder" in failed["broken"]
     (times,) = found.values()
     assert [len(chunks) for chunks in times.chunks] == [2, 2] and times.seconds > 0
+
+
+def test_a_process_whose_measuring_process_has_ended_says_nothing() -> None:
+    here, there = multiprocessing.Pipe()
+    here.close()
+    benchmark = find("image_classification")
+    plan = StepPlan(positions=(0.5,), chunks=1, chunk=1, skip=1, evaluate=False, gated=True)
+    step_times_module._measure(there, benchmark.name, benchmark.config("smoke", "synthetic"), plan, None, 1, 0)
 
 
 PLAN = StepPlan(positions=(0.5,), chunks=2, chunk=2, skip=2, evaluate=False)
