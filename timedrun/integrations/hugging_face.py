@@ -97,20 +97,27 @@ class MethodsTrainer(Trainer):
 class MLPerfCallback(TrainerCallback):
     """Log a Trainer's training as `run`, on whose clock it starts, and stop it when the target is reached.
 
-    `metric` is the name of the quality in the metrics of an evaluation ("eval_accuracy").
+    `metric` is the name of the quality in the metrics of an evaluation ("eval_accuracy"). Evaluations of another set,
+    before the first step and after the last are passed over.
     """
 
     def __init__(self, run: MLPerfRun, metric: str) -> None:
         self._run, self._metric = run, metric
+        self._training = False
+        self._due: bool | None = None  # None before the first
+        self._others: set[str] = set()
 
     def on_train_begin(self, *states: Any, **given: Any) -> None:
         self._run.start()
+        self._training = True
 
     def _before_evaluation(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **given: Any
     ) -> None:
         if control.should_evaluate:
+            self._require_metric()
             self._run.evaluating(**self._progress(state))
+            self._due = True
 
     on_step_end = on_epoch_end = _before_evaluation
 
@@ -118,15 +125,26 @@ class MLPerfCallback(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **given: Any
     ) -> TrainerControl:
         metrics = given["metrics"]
+        if not self._training or not state.global_step:
+            return control
         if self._metric not in metrics:
-            near = nearest(self._metric, metrics)
-            raise TrainingLoopError(f"an evaluation has no metric {self._metric!r}; nothing was logged.{near}")
+            self._others |= metrics.keys()
+            return control
+        self._due = False
         if self._run.evaluated(metrics[self._metric], **self._progress(state)):
             control.should_training_stop = True
         return control
 
     def on_train_end(self, *states: Any, **given: Any) -> None:
+        self._training = False
+        self._due = bool(self._others) if self._due is None else self._due
+        self._require_metric()
         self._run.close()
+
+    def _require_metric(self) -> None:
+        if self._due:
+            near = nearest(self._metric, self._others)
+            raise TrainingLoopError(f"an evaluation has no metric {self._metric!r}; nothing was logged.{near}")
 
     def _progress(self, state: TrainerState) -> dict[str, float]:
         return self._run.progress(steps=state.global_step, epoch=state.epoch or 0.0)

@@ -59,14 +59,15 @@ class Net(nn.Module):
         return {"loss": loss, "logits": pixel_values}
 
 
-def transformers_trainer(run: MLPerfRun, folder: Path, metric: str) -> Any:
+def transformers_trainer(run: MLPerfRun, folder: Path, metric: str, **given: Any) -> Any:
     transformers = pytest.importorskip("transformers")
     pytest.importorskip("accelerate")
     from timedrun.integrations.hugging_face import MLPerfCallback
 
     arguments = transformers.TrainingArguments(
-        output_dir=str(folder), num_train_epochs=3, per_device_train_batch_size=2, eval_strategy="epoch",
-        save_strategy="no", report_to="none", disable_tqdm=True, use_cpu=True, label_names=["pixel_values"],
+        output_dir=str(folder), per_device_train_batch_size=2, eval_strategy="epoch", save_strategy="no",
+        report_to="none", disable_tqdm=True, use_cpu=True, label_names=["pixel_values"],
+        **{"num_train_epochs": 3, **given},
     )  # fmt: skip
     data = [{"pixel_values": torch.ones(1)}] * 4
     left = iter(QUALITIES)
@@ -116,8 +117,25 @@ def test_transformers_trainer_ends_at_the_target_with_a_valid_log(run: MLPerfRun
     assert check(tmp_path / "result_0.txt", "4.0.0").passed
 
 
-def test_a_metric_that_transformers_trainer_does_not_give_aborts_the_run(run: MLPerfRun, tmp_path: Path) -> None:
-    trainer = transformers_trainer(run, tmp_path, "eval_acuracy")
+def test_transformers_evaluations_of_other_sets_and_outside_of_training_are_passed_over(
+    run: MLPerfRun, tmp_path: Path
+) -> None:
+    trainer = transformers_trainer(run, tmp_path, "eval_a_accuracy", eval_on_start=True)
+    data, left = trainer.eval_dataset, iter([0.9, 0.9, 0.9, 0.1, 0.9, 0.6, 0.9, 0.9])
+    trainer.eval_dataset = {"a": data, "b": data}
+    trainer.compute_metrics = lambda _: {"accuracy": next(left)}
+    with run:
+        trainer.evaluate(data)
+        trainer.train()
+        trainer.evaluate(data, metric_key_prefix="test")
+    assert run.reached and course(read(tmp_path / "result_0.txt")) == TO_EPOCH_2
+
+
+@pytest.mark.parametrize("epochs", [1, 3])
+def test_a_metric_that_transformers_trainer_does_not_give_aborts_the_run(
+    run: MLPerfRun, tmp_path: Path, epochs: int
+) -> None:
+    trainer = transformers_trainer(run, tmp_path, "eval_acuracy", num_train_epochs=epochs)
     with pytest.raises(TrainingLoopError, match="Did you mean eval_accuracy?"), run:
         trainer.train()
     assert read(tmp_path / "result_0.txt").status == keys.ABORTED
