@@ -28,6 +28,7 @@ ALLOWED: Final = 16
 CHUNK: Final = 1 << 20
 LARGEST: Final = 1 << 20
 """Bytes that are unpacked of one text."""
+COMMENT: Final = re.compile(r"#\s?(.*)")
 WORDS: Final = re.compile(r"\s?\w+|[^\w\s]+|\s")
 Symbols = NDArray[np.int64]
 
@@ -64,10 +65,14 @@ def _patterns(rows: Symbols) -> NDArray[np.uint64]:
 
 def _sequences(files: dict[str, bytes]) -> Iterator[Symbols]:
     """Yield sequences of symbols that the files' texts and numbers may stand for: characters, words, bytes, numbers."""
+    pieces: list[tuple[list[str], list[Any]]] = []
     for name, content in files.items():
-        texts, numbers = [content.decode(errors="replace")], re.findall(rb"\d+", content)
+        text = content.decode(errors="replace")
+        pieces.append(([text], re.findall(rb"\d+", content)))
         if name.endswith(".py"):
-            texts, numbers = _literals(content)
+            comments = COMMENT.findall(text)
+            pieces += [_literals(content), (["".join(comments)], []), (["\n".join(comments)], [])]
+    for texts, numbers in pieces:
         packed = [found for text in texts for found in _unpacked(text.encode("latin-1", errors="replace"))]
         whole = "".join(texts)
         names: dict[str, int] = {}

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from referee import contents
-from referee.known_text import ALLOWED, windows_held
+from referee.known_text import ALLOWED, WINDOW, windows_held
 from tests.referee.conftest import text
 from tests.referee.submissions import CHEATS
 
@@ -38,6 +38,14 @@ def test_validation_text_that_is_known_by_heart_is_found(name):
     found = contents.examine({"submission.py": f"TEXT = {PACKED[name]}\n".encode()}, **LIMITS, validation=[VALIDATION])
     assert not found.passed and "tokens of the validation data, of 1,024 allowed" in found.reason
     assert int(found.reason.split()[4].replace(",", "")) > 2000
+
+
+@pytest.mark.parametrize("words", [[chr(48 + token) for token in OTHER], [f"w{token} " for token in OTHER]])
+@pytest.mark.parametrize("line", [40, 3200])
+def test_validation_text_in_comments_is_found_and_counted_once(words, line):
+    texts = ["".join(words[start : start + line]) for start in range(0, len(words), line)]
+    code = "".join(f"pass  # {text}\n" for text in texts)
+    assert 40 < windows_held({"submission.py": code.encode()}, [VALIDATION]) <= 3200 // WINDOW
 
 
 def test_validation_text_in_a_config_is_found():
