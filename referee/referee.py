@@ -128,9 +128,6 @@ class Referee:
         self, settings: Examination, train: Path, validation: Path, folder: Path | None, *, isolated: bool = True
     ) -> None:
         self.settings = settings
-        for seen in [Path("/usr"), *readable()]:
-            if isolated and validation.resolve().is_relative_to(seen):
-                raise UsageError(f"{validation} is in {seen}, which submissions can read; move it. Nothing was run.")
         self._compiled = b""
         # A submission that finds out what the seeds it is given come from would find nothing else.
         draw, self._task_seeds = map(np.random.default_rng, np.random.SeedSequence(settings.seed).spawn(2))
@@ -141,6 +138,10 @@ class Referee:
             else Text(train, validation, settings.vocabulary, settings.context, settings.rows, draw, settings.fixed)
         )
         hidden = [shard.path for shard in self.data.validation]
+        for path in [validation, *hidden] if isolated else ():
+            for seen in [Path("/usr"), *readable()]:
+                if path.resolve().is_relative_to(seen):
+                    raise UsageError(f"{path} is in {seen}, which submissions can read; move it. Nothing was run.")
         if both := [shard.path for shard in self.data.train if any(map(shard.path.samefile, hidden))]:
             raise UsageError(f"{both[0]} is in the training and in the validation data. Nothing was run.")
         order = draw.permutation(["planted", "real"])

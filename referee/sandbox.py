@@ -155,6 +155,7 @@ class Sandbox:
         self._folder = WatchedFolder()
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed in __exit__
         self.control, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        script = ""
         work = WORK if isolated else os.path.join(self._folder.name, "work")
         command = [sys.executable, "-m", "referee.server", str(other.fileno())]
         environment = {"PATH": PATH, "HOME": work, "TMPDIR": work, "USER": "referee", "LANG": "C.UTF-8"}
@@ -169,19 +170,22 @@ class Sandbox:
                 self._refuse(f"{' and '.join(missing)} not found; install util-linux 2.33 or newer")
             user = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
             spaces = ["--mount", "--pid", "--fork", "--kill-child", "--propagation", "private"]
-            script = f"{mounts(self._folder.name, data)}\nexec {shlex.join(command)}"
-            command = ["unshare", *user, *spaces, "sh", "-c", script]
+            script = f"{mounts(self._folder.name, data)}\nexec {shlex.join(command)} </dev/null"
+            command = ["unshare", *user, *spaces, "sh"]
         else:
             os.mkdir(work)
-        self.process = subprocess.Popen(
-            command,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=self._errors,
-            stderr=self._errors,
-            pass_fds=[other.fileno()],
-            start_new_session=True,
-        )
+        with tempfile.TemporaryFile() as commands:  # of many shards, they are longer than an argument may be
+            commands.write(os.fsencode(script))
+            commands.seek(0)
+            self.process = subprocess.Popen(
+                command,
+                env=environment,
+                stdin=commands,
+                stdout=self._errors,
+                stderr=self._errors,
+                pass_fds=[other.fileno()],
+                start_new_session=True,
+            )
         other.close()
         self.control.settimeout(READY_SECONDS)
         with contextlib.suppress(OSError):  # it has ended; the reply says so

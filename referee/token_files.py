@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from judging.ground import token_shard
 from judging.ground.errors import DataError, UsageError
+from referee.channel import MOST_SHARDS
 from referee.sandbox import Shard
 
 Tokens = NDArray[Any]
@@ -72,11 +73,18 @@ def read(place: Shard) -> Tokens:
 
 def renumbered(sources: Sequence[Shard], numbers: NDArray[np.int64], folder: Path, name: str) -> list[Shard]:
     """Write copies of shards whose token t is `numbers[t]`, with the header of the speed runs and of no date, so that
-    copies with other numbers are equal in form. Raises DataError if a token is not in the vocabulary."""
+    copies with other numbers are equal in form. Raises DataError if a token is not in the vocabulary, or an id that a
+    token may get is too large for a .bin file; of a .npy file, the copy has a wider type then."""
     copies = []
     for index, source in enumerate(sources):
         copy = folder / f"{name}{index}"
         tokens = read(source)
+        kind = tokens.dtype
+        if len(numbers) - 1 > np.iinfo(kind).max:
+            if source.path.suffix == ".bin":
+                text = f"{kind} cannot hold the ids of a vocabulary of {len(numbers):,}; write the tokens as .npy"
+                raise DataError(f"{source.path}: {text}. Nothing was run.")
+            kind = np.min_scalar_type(len(numbers) - 1)
         header = np.zeros(token_shard.HEADER_BYTES // 4, token_shard.HEADER_TYPE)
         header[:3] = token_shard.MAGIC, token_shard.VERSION, source.count
         with copy.open("wb") as file:
@@ -85,10 +93,10 @@ def renumbered(sources: Sequence[Shard], numbers: NDArray[np.int64], folder: Pat
                 chunk = tokens[start : start + CHUNK]
                 if int(chunk.max()) >= len(numbers) or int(chunk.min()) < 0:
                     raise DataError(f"{source.path}: token {chunk.max()} where the vocabulary is {len(numbers)}")
-                file.write(numbers[chunk].astype(tokens.dtype).tobytes())
+                file.write(numbers[chunk].astype(kind).tobytes())
         copy.chmod(0o444)  # sessions have other users
         os.utime(copy, (0, 0))
-        copies.append(Shard(copy, token_shard.HEADER_BYTES, source.count, source.dtype))
+        copies.append(Shard(copy, token_shard.HEADER_BYTES, source.count, kind.str))
     return copies
 
 
@@ -145,14 +153,15 @@ def windows(
         DataError: there are fewer than 16 rows, or a token is not in the vocabulary.
     """
     draw = np.random.default_rng(seed)
+    for source in sources:  # in full: later draws have other rows
+        if (tokens := read(source)).max() >= vocabulary or tokens.min() < 0:
+            raise DataError(f"{source.path}: token {tokens.max()} where the vocabulary is {vocabulary}")
     starts = [(source, start) for source in sources for start in range(0, source.count - context, context)]
     if len(starts) < 16:
         raise DataError(f"the validation data have {len(starts)} rows of {context} tokens; at least 16 are needed")
     count = min(count, len(starts) // 2)
     chosen = [starts[number] for number in draw.permutation(len(starts))[: 2 * count]]
     rows = np.stack([read(source)[start : start + context + 1].astype(np.int64) for source, start in chosen])
-    if rows.max() >= vocabulary or rows.min() < 0:
-        raise DataError(f"the validation data have the token {rows.max()}, where the vocabulary is {vocabulary}")
     asked = min(context, max(8, numbers_per_row // vocabulary))
     positions = np.sort(np.stack([draw.permutation(context)[:asked] for _ in range(count)]), axis=1)
     return Windows(rows[:count], positions, rows[count:, :-1])
@@ -194,6 +203,9 @@ class Text:
         self.choices, self.units, self._count = vocabulary, context, count
         self.task, self.shapes = {"vocabulary": vocabulary, "context": context}, ((context,), (context, vocabulary))
         self.train, self.validation = shards(train, "train"), shards(validation, "val")
+        if len(self.train) > MOST_SHARDS:
+            text = f"{len(self.train):,} files of training tokens, of {MOST_SHARDS} that a session can be given"
+            raise UsageError(f"{train}: {text}; name a folder with fewer, or join some. Nothing was run.")
         self.questions(draw)  # raises before a copy is made
 
     def copies(self, folder: Path, name: str, *, planted: bool) -> list[Shard]:

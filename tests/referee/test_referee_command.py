@@ -16,12 +16,14 @@ from judging.comparison.speedup_ratio import compare
 from judging.ground.errors import DataError, ExitCode, UsageError
 from judging.ground.token_shard import MAGIC, write_shard
 from referee import contents, sandbox
+from referee.channel import MOST_SHARDS
 from referee.referee import Examination, Referee
 from referee.retiming import Retiming
 from referee.sandbox import SandboxUnavailable
 from referee.series import Series
 from referee.token_files import read, renumbered, shards, windows
 from referee.verdict import Finding, Verdict
+from tests.referee.conftest import SETTINGS, made_referee
 from tests.referee.submissions import HONEST
 from timedrun import cli
 
@@ -79,9 +81,37 @@ def test_what_cannot_be_kept_from_a_submission_is_refused_before_any_code_runs(t
         patch.setattr(sandbox, "TOOLS", ("unshare", "a_tool_that_is_missing"))
         with pytest.raises(SandboxUnavailable, match=r"a_tool_that_is_missing not found.*\nNo submitted code was run"):
             made("train.npy")
+    (tmp_path / "validation").mkdir()
+    (tmp_path / "validation" / "v.npy").symlink_to(token_files / "validation.npy")
     monkeypatch.setattr("referee.referee.readable", lambda: [token_files])
-    with pytest.raises(UsageError, match="which submissions can read"):
-        made("train.npy")
+    for validation in (token_files / "validation.npy", tmp_path / "validation"):
+        with pytest.raises(UsageError, match="which submissions can read"):
+            Referee(Examination(64, 32), token_files / "train.npy", validation, tmp_path)
+
+
+def test_validation_data_with_an_unknown_token_and_a_prefix_without_a_row_are_refused(token_files, tmp_path, capsys):
+    tokens = np.load(token_files / "validation.npy")
+    tokens[-1] = 64  # of no row
+    np.save(tmp_path / "validation.npy", tokens)
+    with pytest.raises(DataError, match=r"validation\.npy: token 64 where the vocabulary is 64"):
+        Referee(Examination(64, 32), token_files / "train.npy", tmp_path / "validation.npy", tmp_path)
+    write_plain(tmp_path)
+    assert cli.main(command(tmp_path, token_files, "--prefix", "31")) == 2
+    assert "--prefix 31: no whole row of --context 32" in capsys.readouterr().err
+
+
+@pytest.mark.processes
+def test_a_session_is_given_all_files_and_more_than_it_can_be_given_are_refused(token_files, tmp_path):
+    for number in range(MOST_SHARDS):
+        np.save(tmp_path / f"{number:03}.npy", np.full(9, number % 64, np.uint8))
+    code = "import torch\ndef build(task):\n    return torch.nn.Linear(1, 1)\n"
+    code += "def train(model, task, shards):\n    raise ValueError(len(shards), max(map(len, shards)))\n"
+    with made_referee(SETTINGS, tmp_path, token_files / "validation.npy") as made:
+        (finding,) = made.examine({"submission.py": code.encode()}).failed
+    assert "ValueError: (250, 9)" in finding.reason
+    np.save(tmp_path / "250.npy", np.zeros(9, np.uint8))
+    with pytest.raises(UsageError, match="251 files of training tokens, of 250 that a session can be given"):
+        Referee(SETTINGS, tmp_path, token_files / "validation.npy", tmp_path)
 
 
 def test_a_folder_of_a_speed_run_gives_the_part_by_its_name(tmp_path):
@@ -107,6 +137,17 @@ def test_both_kinds_of_token_files_are_read_and_renumbered_alike(tmp_path):
     files = shards(tmp_path, "train")
     for shard, copy in zip(files, renumbered(files, numbers, tmp_path, "copy"), strict=True):
         assert (read(shard) == tokens).all() and (np.argsort(numbers)[read(copy)] == tokens).all()
+
+
+def test_a_copy_holds_the_largest_id_of_the_vocabulary_or_is_refused(tmp_path):
+    tokens = np.arange(200, dtype=np.uint8)
+    np.save(tmp_path / "a.npy", tokens)
+    numbers = np.arange(300)[::-1].copy()
+    (copy,) = renumbered(shards(tmp_path / "a.npy", "train"), numbers, tmp_path, "copy")
+    assert (read(copy) == numbers[tokens]).all()
+    write_shard(tmp_path / "b.bin", tokens.astype(np.uint16))
+    with pytest.raises(DataError, match=r"b\.bin: uint16 cannot hold the ids of a vocabulary of 65,537"):
+        renumbered(shards(tmp_path / "b.bin", "train"), np.arange(65_537), tmp_path, "copy")
 
 
 @pytest.mark.parametrize("kind", ["npy", "bin"])

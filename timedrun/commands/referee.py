@@ -61,6 +61,9 @@ def referee(arguments: argparse.Namespace) -> ExitCode:
     if any(of_text) if arguments.classes else not all(of_text[:2]):
         text = "name --classes, of images, or --vocabulary and --context, of text, to which --prefix and --fixed belong"
         raise UsageError(f"{text}. Nothing was run.")
+    if arguments.prefix and arguments.prefix < arguments.context:
+        text = f"--prefix {arguments.prefix}: no whole row of --context {arguments.context}"
+        raise UsageError(f"{text}; name as many tokens or more. Nothing was run.")
     if arguments.against is not None and arguments.target is None:
         raise UsageError("--against needs --target: the faster of two is the record only if it is as good.")
     if arguments.against is not None and arguments.runs < LEAST_PAIRS:
