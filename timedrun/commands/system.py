@@ -21,10 +21,11 @@ def system(arguments: argparse.Namespace) -> ExitCode:
     description: dict[str, Any] = {
         **describe("", "", division="", status="", ranks=max(1, accelerators), device=device, nodes=1)
     }
-    if arguments.answers:
-        description = read_answers(arguments.answers).applied(description)
+    answers = read_answers(arguments.answers) if arguments.answers else None
+    if answers:
+        description = answers.applied(description)
     if arguments.out:
-        write_questions(Path(arguments.out), description)
+        write_questions(Path(arguments.out), description, answers)
     needed, other = open_keys(description)
     if arguments.json:
         print(json.dumps({"description": description, "needed": needed, "optional": other}, indent=2))
