@@ -62,8 +62,9 @@ def new(arguments: argparse.Namespace) -> ExitCode:
 
 def require_benchmark_name(name: str) -> None:
     """Raise UsageError if `name` stands for something else on the command line or in logs."""
-    if name in method_cards.WORDS:
-        raise UsageError(f"'{name}' is a word of `timedrun list` and `timedrun show`; choose another name.")
+    if name in (*method_cards.WORDS, "command"):
+        place = "`timedrun run` and `timedrun race`" if name == "command" else "`timedrun list` and `timedrun show`"
+        raise UsageError(f"'{name}' is a word of {place}; choose another name.")
     for path in nearby():
         if path != name and path.rpartition(".")[2] == name:
             raise UsageError(f"'{name}' is the short name of the benchmark {path}; choose another name.")

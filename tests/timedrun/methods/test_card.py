@@ -1,6 +1,7 @@
 """Cards of the methods: what the code says of them, and how they are printed."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -36,4 +37,11 @@ def test_show_method_prints_the_card_or_the_nearest_name(capsys: pytest.CaptureF
     assert main(["show", "method", "blurpol"]) == ExitCode.USAGE
     assert "Did you mean blurpool?" in capsys.readouterr().err
     assert main(["show", "methods"]) == ExitCode.USAGE
-    assert main(["new", "benchmark", "methods"]) == ExitCode.USAGE
+
+
+@pytest.mark.parametrize("word", ["methods", "command"])
+def test_a_word_of_the_command_line_names_no_benchmark(
+    word: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["new", "benchmark", word, "--out", str(tmp_path)]) == ExitCode.USAGE
+    assert f"'{word}' is a word of `timedrun " in capsys.readouterr().err
