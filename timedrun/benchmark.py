@@ -237,7 +237,8 @@ def find(name: str, *, working_directory: bool = False) -> Benchmark:
             return find(nested[0], working_directory=working_directory)
         ends = {path.rpartition(".")[2]: path for path in known} | {path: path for path in known}
         word = re.compile(rf"\b{re.escape(name)}\b", re.IGNORECASE)  # such as a model's name
-        trained = [path for path, folder in known.items() if word.search((folder / "__init__.py").read_text("utf-8"))]
+        texts = {path: (folder / "__init__.py").read_text("utf-8", errors="replace") for path, folder in known.items()}
+        trained = [path for path, text in texts.items() if word.search(text)]
         near = nested or trained or [ends[end] for end in difflib.get_close_matches(name, ends, n=1, cutoff=0.5)]
         hint = f" Did you mean {' or '.join(near)}?" if near else ""
         if name in known:

@@ -92,6 +92,12 @@ def test_a_name_of_nothing_known_says_where_ones_own_is_looked_for(
     with pytest.raises(UsageError, match="set PYTHONPATH to the folder that holds it") as caught:
         find("zzz_unknown", working_directory=working_directory)
     assert ("run this in the folder" in str(caught.value)) is working_directory
+    (tmp_path / "latin").mkdir()
+    for name in ("configs.py", "train.py"):
+        (tmp_path / "latin" / name).touch()
+    (tmp_path / "latin" / "__init__.py").write_bytes("# é\nSPEC = None\n".encode("latin-1"))
+    with pytest.raises(UsageError, match="no benchmark package 'zzz_unknown'"):
+        find("zzz_unknown", working_directory=working_directory)
     (tmp_path / "zzz_unknown").mkdir()
     (tmp_path / "zzz_unknown" / "configs.py").touch()
     with pytest.raises(UsageError, match="does not define SPEC"):
