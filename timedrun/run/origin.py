@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from judging.ground.config_values import flatten
-from judging.ground.errors import TimedrunError, UsageError
+from judging.ground.errors import UsageError
 from judging.ground.result_files import ResultPaths, read_json, write_json
 from timedrun.benchmark import Benchmark
 from timedrun.config import RunConfig, dump
@@ -70,7 +70,7 @@ def data_identity(benchmark: Benchmark, settings: RunConfig, folder: Path | None
         return {"name": settings.dataset, "sha256": None, "of": "unknown: the benchmark has no data_digest"}
     try:
         return {"name": settings.dataset, **function(settings, folder)}
-    except (TimedrunError, OSError) as error:  # its message may contain a path of this machine
+    except Exception as error:  # of a benchmark's own code; its message may contain a path of this machine
         return {"name": settings.dataset, "sha256": None, "of": f"unknown: {type(error).__name__}"}
 
 
@@ -83,7 +83,7 @@ def add_data(
         values: dict[str, Any] = read_json(path)
         state = final_state and {"sha256": final_state, "of": "model, optimizer and methods of rank 0"}
         write_json(path, values | {"data": data_identity(benchmark, settings, folder), "final_state": state})
-    except (TimedrunError, OSError, MemoryError) as error:
+    except Exception as error:
         reason = str(error) or type(error).__name__
         print(f"{path}: the digest of the data could not be added ({reason}).", file=sys.stderr)
 

@@ -59,9 +59,16 @@ def test_a_benchmark_without_a_digest_of_its_data_says_so(make_package: Callable
     assert identity == {"name": "toy", "sha256": None, "of": "unknown: the benchmark has no data_digest"}
 
 
-def test_running_out_of_memory_does_not_fail_a_finished_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("error", [MemoryError, ValueError])
+def test_no_failure_of_the_digest_fails_a_finished_run(
+    error: type[Exception], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(origin, "read_json", MagicMock(side_effect=MemoryError))
-    origin.add_data(tmp_path / "p.json", find("image_classification"), synthetic_smoke(), None, None)
-    assert "could not be added (MemoryError)" in capsys.readouterr().err
+    path, benchmark = tmp_path / "p.json", MagicMock()
+    path.write_text("{}")
+    benchmark.hook.return_value.side_effect = error
+    origin.add_data(path, benchmark, synthetic_smoke(), None, "abc")
+    values = json.loads(path.read_text())
+    assert values["data"]["of"] == f"unknown: {error.__name__}" and values["final_state"]["sha256"] == "abc"
+    monkeypatch.setattr(origin, "read_json", MagicMock(side_effect=error))
+    origin.add_data(path, benchmark, synthetic_smoke(), None, None)
+    assert f"could not be added ({error.__name__})" in capsys.readouterr().err
