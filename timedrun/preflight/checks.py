@@ -164,7 +164,7 @@ def data_problems(benchmark: Benchmark, config: RunConfig, ranks: int, data_fold
     texts: list[str] = own(config, data_folder, ranks) if own else []
     unused = data_folder and not data_folder.is_dir() and str(data_folder) != os.environ.get("TIMEDRUN_DATA")
     if unused and not texts:
-        return [f"--data-folder {data_folder} does not exist, and {config.name} reads none; leave it out."]
+        return [f"--data-folder {data_folder} does not exist; correct it, or leave it out if {config.name} reads none."]
     return texts
 
 

@@ -255,3 +255,8 @@ def test_a_regularizer_in_a_short_run_is_pointed_out() -> None:
     (short,) = method_hints([MixUp(), EMA()], 66, "imagenet")
     assert short.startswith("mixup is a regularizer") and "this run has 66 of imagenet" in short
     assert method_hints([MixUp()], 67, "imagenet") == method_hints([MixUp()], None, "imagenet") == []
+
+
+def test_a_data_folder_that_does_not_exist_is_named_without_a_guess_at_who_reads_it(tmp_path: Path) -> None:
+    (said,) = failures(synthetic_smoke(), tmp_path, data_folder=tmp_path / "none")
+    assert said.startswith(f"--data-folder {tmp_path / 'none'} does not exist; ")
