@@ -13,8 +13,6 @@ LENGTHS: Final = struct.Struct("<IQ")
 LONGEST_HEADER: Final = 1 << 16
 COMPILED: Final = "compiled"
 """Folder of compilers' caches in a session's work folder."""
-MOST_SHARDS: Final = 250
-"""Descriptors that a message may carry; Linux allows 253."""
 NO_DEVICE: Final = "no device: "
 """Start of the server's first message if torch cannot use the device."""
 

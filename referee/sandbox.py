@@ -37,6 +37,8 @@ WORK: Final = "/referee"
 """Working folder of isolated code. `/tmp` is a link to it, unless the environment itself is in `/tmp`."""
 PACKAGE: Final = Path(__file__).resolve().parent
 READY_SECONDS: Final = 120.0
+MOST_SHARDS: Final = 250
+"""Shards of a session, whose descriptors one message carries."""
 
 
 class SandboxUnavailable(TimedrunError):

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from judging.ground import token_shard
 from judging.ground.errors import DataError, UsageError
-from referee.channel import MOST_SHARDS
-from referee.sandbox import Shard
+from referee.sandbox import MOST_SHARDS, Shard
 
 Tokens = NDArray[Any]
 CHUNK: Final = 1 << 22

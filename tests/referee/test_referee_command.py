@@ -16,10 +16,9 @@ from judging.comparison.speedup_ratio import compare
 from judging.ground.errors import DataError, ExitCode, UsageError
 from judging.ground.token_shard import MAGIC, write_shard
 from referee import contents, sandbox
-from referee.channel import MOST_SHARDS
 from referee.referee import Examination, Referee
 from referee.retiming import Retiming
-from referee.sandbox import SandboxUnavailable
+from referee.sandbox import MOST_SHARDS, SandboxUnavailable
 from referee.series import Series
 from referee.token_files import read, renumbered, shards, windows
 from referee.verdict import Finding, Verdict
