@@ -35,14 +35,15 @@ def next_seed(config: RunConfig, folder: Path) -> int:
     return next(seed for seed in itertools.chain([config.seed], itertools.count(1)) if seed not in used)
 
 
-def repeated_seed(config: RunConfig, folder: Path) -> str:
-    """Return which run in `folder` has the seed of `config` and what to do, or "" if none has."""
-    taken = sorted(name for name, values in recorded_configs(folder).items() if values.get("seed") == config.seed)
+def repeated_seed(config: RunConfig, folder: Path, *, but: str = "") -> str:
+    """Return which run in `folder`, `but` for one, has the seed of `config` and what to do, or "" if none has."""
+    runs = recorded_configs(folder).items()
+    taken = sorted(name for name, values in runs if values.get("seed") == config.seed and name != but)
     if not taken:
         return ""
     return (
-        f"{folder}: {taken[0]} already has seed {config.seed}, and each run of a set needs a seed of its own. Leave out"
-        f" --seed (the next free one is {next_seed(config, folder)}), or choose another --results folder."
+        f"{folder}: {taken[0]} already has seed {config.seed}, and each run of a set needs a seed of its own. Take"
+        f" the next free one (--seed {next_seed(config, folder)}), or choose another --results folder."
     )
 
 

@@ -32,7 +32,7 @@ from timedrun.run.blocks import Outcome
 from timedrun.run.checkpoint_manager import discard_newer, newest_on_all
 from timedrun.run.load_counters import LoadCounters
 from timedrun.run.progress import Progress
-from timedrun.run.result_set import other_config
+from timedrun.run.result_set import other_config, repeated_seed
 from timedrun.run.resume_checks import require_resumable
 from timedrun.run.timed_run import TimedRun
 from timedrun.storage.benchmark_folders import ROOT
@@ -223,8 +223,6 @@ def on_first(ranks: ProcessGroup, function: Callable[[], T]) -> T | None:
 def claim(settings: RunConfig, options: LaunchOptions, ranks: ProcessGroup, platform: str) -> RunLog:
     """Create the result's log, which only one process can, and the other files of the run."""
     paths = options.paths
-    if other := other_config(settings, paths.folder):  # started by a launcher, without checks before it
-        raise TimedrunError(other)
     paths.folder.mkdir(parents=True, exist_ok=True)
     try:
         paths.side.mkdir()  # only one process can: no run of another is overwritten
@@ -233,6 +231,11 @@ def claim(settings: RunConfig, options: LaunchOptions, ranks: ProcessGroup, plat
         raise FileExistsError(errno.EEXIST, reason, str(paths.side)) from None
     with ExitStack() as undo:
         undo.callback(paths.side.rmdir)
+        undo.callback(paths.config.unlink, missing_ok=True)
+        result_files.write_json(paths.config, config.dump(settings))  # so that of two runs at once one sees the other
+        folder = paths.folder
+        if problem := other_config(settings, folder) or repeated_seed(settings, folder, but=paths.side.name):
+            raise TimedrunError(problem)
         log = RunLog(paths.log)
         undo.callback(paths.log.unlink)
         undo.callback(log.close)

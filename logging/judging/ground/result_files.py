@@ -6,7 +6,6 @@ import itertools
 import json
 import os
 import re
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -97,12 +96,17 @@ def new_folder(given: str | None, parent: Path, name: str) -> Path:
 
 
 def make_new_folder(given: str | None, parent: Path, name: str) -> Path:
-    """Create the `new_folder` and return it, the next one if another process creates it at the same time."""
+    """Create the `new_folder` and return it, the next one if another process creates it at the same time. Raises
+    UsageError if a link to nothing is in its place."""
     while True:
         folder = new_folder(given, parent, name)
-        with suppress(FileExistsError):
+        try:
             folder.mkdir(parents=True)
             return folder
+        except FileExistsError as error:
+            if not folder.exists():
+                where = f"{error.filename} is a link to a folder that does not exist, so {folder} cannot be created"
+                raise UsageError(f"{where}; mend the link, or choose another --results folder.") from None
 
 
 def require_data_folder(folder: Path | None, source: str) -> Path:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from judging.ground import file_kind, ledger, result_files
-from judging.ground.errors import TimedrunError
+from judging.ground.errors import TimedrunError, UsageError
 from judging.ground.result_files import ResultPaths
 from mlevents import keys, record
 from tests.timedrun.distributed.thread_ranks import in_threads
@@ -45,6 +45,20 @@ def test_an_existing_log_is_not_changed_and_no_folder_is_left_beside_it(tmp_path
         worker.claim(toy_config(), LaunchOptions(paths=ResultPaths(tmp_path, 0)), ALONE, "1xCPU")
     assert [path.name for path in tmp_path.iterdir()] == ["result_0.txt"]
     assert (tmp_path / "result_0.txt").read_text() == "precious"
+
+
+def test_of_two_runs_that_chose_one_seed_the_second_to_claim_is_refused(tmp_path: Path, toy_config: MakeConfig) -> None:
+    worker.claim(toy_config(), LaunchOptions(paths=ResultPaths(tmp_path, 0)), ALONE, "1xCPU").close()
+    with pytest.raises(TimedrunError, match=r"run_0 already has seed 1.*\(--seed 2\)"):
+        worker.claim(toy_config(), LaunchOptions(paths=ResultPaths(tmp_path, 1)), ALONE, "1xCPU")
+    assert not ResultPaths(tmp_path, 1).side.exists()
+
+
+def test_a_link_to_nothing_in_the_place_of_a_new_folder_is_refused_by_its_path(tmp_path: Path) -> None:
+    (tmp_path / "runs").symlink_to(tmp_path / "unmounted")
+    for given, parent in ((str(tmp_path / "runs"), tmp_path), (None, tmp_path / "runs")):
+        with pytest.raises(UsageError, match=f"{tmp_path}/runs is a link to a folder that does not exist"):
+            result_files.make_new_folder(given, parent, "race")
 
 
 @pytest.mark.processes

@@ -35,7 +35,7 @@ def test_a_seed_that_a_run_has_is_refused_with_the_next_free_one(tmp_path: Path,
     keep(tmp_path, 0, json.dumps(dump(toy_config(seed=1))))
     assert repeated_seed(toy_config(seed=2), tmp_path) == ""
     words = repeated_seed(toy_config(seed=1), tmp_path)
-    assert "run_0 already has seed 1" in words and "the next free one is 2" in words
+    assert "run_0 already has seed 1" in words and "next free one (--seed 2)" in words
 
 
 def test_another_config_is_named_with_both_digests_and_the_settings(tmp_path: Path, toy_config: MakeConfig) -> None:
