@@ -48,7 +48,7 @@ class SubmissionConfig:
 class RunConfig:
     """Frozen settings that every benchmark's config has. A config holds no run-time object."""
 
-    benchmark: str
+    benchmark: Annotated[str, tyro.conf.Fixed]
     name: str
     notes: str = ""
     """Origin of the numbers."""
@@ -226,6 +226,9 @@ def plain(config: RunConfig) -> dict[str, Any]:
 def load(kind: type[Config], values: dict[str, Any], source: str = "the config") -> Config:
     """Return the config that `dump` wrote as `values`; raise UsageError, which names each unknown key, missing key and
     value of another JSON type."""
+    if not isinstance(values.get("methods", []), list):
+        form = '"methods": [{"method": "ema", "half_life": 50}, ...]'
+        raise UsageError(f"{source} is not a valid {kind.__name__}: methods is not a list; write {form}.")
     try:
         return _converter.structure(kind.upgraded(values), kind)
     except cattrs.BaseValidationError as error:

@@ -41,6 +41,18 @@ def test_a_value_of_another_json_type_and_an_unknown_key_are_named(setting: str,
         load(ImageRunConfig, {**dump(imagenet_methods()), "learning": value})
 
 
+def test_methods_by_name_in_place_of_a_list_are_refused_with_the_form_that_is_right() -> None:
+    values = {**dump(imagenet_methods()), "methods": {"label_smoothing": {"smoothing": 0.4}}}
+    with pytest.raises(UsageError, match=r'methods is not a list; write "methods": \[\{"method": "ema"'):
+        load(ImageRunConfig, values)
+
+
+def test_the_benchmark_of_a_config_is_no_option(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        override(imagenet_methods(), ["--benchmark", "language_model"])
+    assert "Unrecognized options: --benchmark" in capsys.readouterr().err
+
+
 @pytest.mark.results
 @pytest.mark.parametrize(
     ("kind", "run"),
