@@ -68,16 +68,20 @@ def stretched_sides(
 ) -> tuple[list[Side], dict[str, Budget]]:
     """Return a side for each of the configs `curves`, of which the first is the baseline, and each length, and the
     budget of each side by its folder. A config with the settings of an earlier one is left out. `ratios` are lengths of
-    the schedules, as multiples of the configs' own. Raises UsageError if a config has no schedule of such a length."""
+    the schedules, as multiples of the configs' own. Raises UsageError if a config has no schedule of such a length,
+    or two lengths one name."""
     distinct: dict[str, Side] = {}
     for curve in curves:
         distinct.setdefault(digest(replace(curve.config, name="", notes="")), curve)
     sides: list[Side] = []
     budgets: dict[str, Budget] = {}
     for place, curve in enumerate(distinct.values()):
-        for ratio in sorted(ratios if place else {*ratios, *baseline_ratios}):
+        more = [] if place else [ratio for ratio in baseline_ratios if ratio not in ratios]
+        for ratio in sorted([*ratios, *more]):
             config = curve.config.stretched(ratio)
             name = f"{curve.config.name}_x{ratio:g}"
+            if name in budgets:
+                raise UsageError(f"two lengths would have their runs in the folder {name}; give the ratio once.")
             sides.append(Side(label=f"{curve.label} x{ratio:g}", config=replace(config, name=name)))
             budgets[name] = Budget(curve=curve.label, ratio=ratio)
     return sides, budgets

@@ -173,6 +173,9 @@ def test_the_sides_are_each_config_at_each_length_once() -> None:
     assert budgets["other_x0.5"] == Budget(curve="other", ratio=0.5)
     with pytest.raises(UsageError, match="at 0.01 of its schedule"):
         stretched_sides([base], [0.01], [])
+    for ratios, more in (([1.0, 1.0], []), ([0.5], [1.0, 1.0000001])):
+        with pytest.raises(UsageError, match="_x1; give the ratio once"):
+            stretched_sides([other, base], ratios, more)
 
 
 @pytest.fixture(autouse=True)
