@@ -90,16 +90,18 @@ def step_times(
     times: dict[str, StepTimes] = {}
     failed: dict[str, str] = {}
 
-    def wait_for(name: str) -> None:
+    def wait_for(name: str, *, built: bool = True) -> None:
         connection, child = running[name]
         try:
+            if built:
+                connection.send(None)
             if not connection.poll(None if math.isinf(deadline) else max(0.0, deadline - time.monotonic())):
                 failed[name] = f"not done within {seconds:.0f} s"
                 child.kill()
                 del running[name]
                 return
             answer = connection.recv()
-        except EOFError:
+        except (EOFError, ConnectionError):
             child.join()
             answer = f"its process ended with exit code {child.exitcode}"
         if answer is None:
@@ -119,13 +121,11 @@ def step_times(
             there.close()
             running[name] = here, process
         for name in list(running):
-            wait_for(name)  # until its model is built: that of all goes on at once
+            wait_for(name, built=False)  # until its model is: that of all goes on at once
         for name in list(running):
-            running[name][0].send(None)
             wait_for(name)  # its warm-up
         while running:
             for name in shuffled.sample(sorted(running), len(running)):
-                running[name][0].send(None)
                 wait_for(name)
     finally:
         for _, child in running.values():

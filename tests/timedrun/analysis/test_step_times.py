@@ -2,7 +2,9 @@
 
 import math
 import multiprocessing
+import random
 from dataclasses import astuple, replace
+from typing import Any
 
 import pytest
 import torch
@@ -55,6 +57,23 @@ def test_a_process_whose_measuring_process_has_ended_says_nothing() -> None:
     benchmark = find("image_classification")
     plan = StepPlan(positions=(0.5,), chunks=1, chunk=1, skip=1, evaluate=False, gated=True)
     step_times_module._measure(there, benchmark.name, benchmark.config("smoke", "synthetic"), plan, None, 1, 0)
+
+
+@pytest.mark.processes
+def test_a_process_that_is_killed_while_it_waits_leaves_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Killing(random.Random):
+        def sample(self, population: Any, k: int, **_: Any) -> list[Any]:
+            for child in multiprocessing.active_children():
+                if child.name == "steps of killed":
+                    child.kill()
+                    child.join()
+            return list(population)
+
+    monkeypatch.setattr(random, "Random", Killing)
+    config = find("image_classification").config("smoke", "synthetic")
+    plan = StepPlan(positions=(0.5,), chunks=2, chunk=2, skip=1, evaluate=False)
+    found, failed = step_times("image_classification", {"killed": config, "other": config}, plan, threads=1)
+    assert found.keys() == {"other"} and failed == {"killed": "its process ended with exit code -9"}
 
 
 PLAN = StepPlan(positions=(0.5,), chunks=2, chunk=2, skip=2, evaluate=False)
