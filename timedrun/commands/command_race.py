@@ -18,7 +18,7 @@ from judging.ground.race_labels import letters
 from judging.ground.result_files import make_new_folder, write_json
 from mlevents import keys, record
 from mlevents.terminal_escape import printable, shortened
-from timedrun.commands.conduct import conduct, verdict_options
+from timedrun.commands.conduct import conduct, known_race, verdict_options
 from timedrun.commands.options import above_zero, add_rounds, add_search, add_verdict, at_least
 from timedrun.race import race_file
 from timedrun.race.checkouts import WORKTREE, Revision, checked_out, differences, revisions
@@ -96,7 +96,8 @@ def command_parser(verb: str = "race") -> ArgumentParser:
     add("--seed-variable", metavar="NAME", help="environment variable with the seed (default: SEED); {seed} works too")
     add("--results", help=f"folder of the race (default: runs/command/{verb}_N)")
     add("--json", action="store_true", help="print race.json")
-    parser.set_defaults(verb=verb, benchmark=COMMANDS, budgets=[], until_decided=False, control=0, keep_if=None)
+    known = {"verb": verb, "benchmark": COMMANDS, "parser": parser}
+    parser.set_defaults(**known, budgets=[], until_decided=False, control=0, keep_if=None)
     if verb == "tune":
         stated = f"data that the trials are evaluated on, in the variable {SPLIT} of each, recorded as stated"
         add("--split", metavar="TEXT", default="", help=stated)
@@ -136,7 +137,7 @@ def command_race(arguments: Namespace) -> ExitCode:
     known = arguments.resume or arguments.report
     if known and arguments.sides:
         raise UsageError("--resume and --report take the plan from race.json; leave out commands.")
-    folder, planned = (Path(known), race_file.load(Path(known))) if known else new_race(arguments)
+    folder, planned = (Path(known), known_race(arguments, Path(known))) if known else new_race(arguments)
     if planned.benchmark != COMMANDS:
         raise UsageError(f"{folder} is a race of {planned.benchmark}; leave out the word command.")
     if (verb := planned.verb) != arguments.verb:

@@ -14,7 +14,6 @@ from judging.ground.race_labels import RACE_FILE
 from mlevents.mlcommons import checker_version
 from timedrun.commands.check import check_paths
 from timedrun.race import race_file
-from timedrun.race.command_tuning import KEPT
 from timedrun.race.decision import EXIT_CODES, KeepIf
 from timedrun.race.race_file import CONTROL, Race, Turn
 from timedrun.race.report import Report
@@ -29,13 +28,6 @@ def conduct(
 ) -> ExitCode:
     """Run what is planned in `folder`, each run by `start`, and report on it. On a signal the current run ends, and the
     report is made of the runs that finished. A tuning plans its next run by the search of its report, `report_on`."""
-    if arguments.resume or arguments.report:
-        usual = {"runs": (getattr(arguments, "default_runs", None), planned.runs), "first_seed": (None, 1)}
-        of_the_plan = ("unpaired_seeds", "keep_if", "control", "until_decided", "at", "build", "share", *KEPT)
-        for name in (*usual, *of_the_plan):  # not every verb has each
-            if getattr(arguments, name, None) not in usual.get(name, (None, 0, False, "", [])):
-                option = f"--{name.replace('_', '-')}"
-                raise UsageError(f"--resume and --report take the plan from race.json; leave out {option}.")
     methods = "".join(f" +{reference}" for reference in named_by_user())
     again = f"timedrun {arguments.verb} {planned.benchmark}{methods} --resume {shlex.quote(str(folder))}"
     with race_file.locked(folder):
@@ -83,6 +75,21 @@ def conduct(
     if planned.keep_if and not report.doubtful:
         return EXIT_CODES[report.decision]
     return ExitCode.ERROR if report.failed else ExitCode.OK
+
+
+def known_race(arguments: argparse.Namespace, folder: Path) -> Race:
+    """Return the race in `folder`, of --resume or --report. Raises UsageError for an option that differs from its
+    plan."""
+    planned = race_file.load(folder)
+    used = {"runs": planned.runs, "data_folder": getattr(arguments, "data_folder", None)}
+    used |= {name: value for name, value in planned.options.items() if value is not None}
+    for option in arguments.parser._actions:
+        given, usual = getattr(arguments, option.dest, option.default), option.default
+        known = not option.option_strings or option.dest in ("json", "resume", "report")
+        if not known and str(given) not in (str(usual), str(used.get(option.dest, usual))):
+            name = option.option_strings[0]
+            raise UsageError(f"--resume and --report take the plan from race.json; leave out {name}.")
+    return planned
 
 
 def verdict_options(arguments: argparse.Namespace, sides: int) -> dict[str, Any]:

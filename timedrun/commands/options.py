@@ -223,7 +223,6 @@ def add_search(parser: ArgumentParser) -> None:
 
 def add_rounds(parser: ArgumentParser, runs: int) -> None:
     parser.add_argument("--runs", type=positive, default=runs, help=f"runs of each config (default {runs})")
-    parser.set_defaults(default_runs=runs)
     parser.add_argument("--first-seed", type=int, default=1, help="seed of the first runs (default 1)")
     unpaired = "give every run a seed of its own (default: run N of every config has the same one)"
     parser.add_argument("--unpaired-seeds", action="store_true", help=unpaired)
@@ -526,7 +525,7 @@ def _add_paths(parser: ArgumentParser, name: str, text: str) -> None:
 
 
 def _add_data_folder(parser: ArgumentParser, text: str = "folder of the dataset") -> None:
-    default = os.environ.get("TIMEDRUN_DATA")
+    default = os.environ.get("TIMEDRUN_DATA") or None
     parser.add_argument("--data-folder", type=path, default=default, help=f"{text} (default: $TIMEDRUN_DATA)")
 
 

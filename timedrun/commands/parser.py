@@ -101,6 +101,7 @@ def parser(*, describe_verbs: bool = False) -> ArgumentParser:
         added = verbs.add_parser(name, description=text, allow_abbrev=False, **listed)
         added.add_argument("--json", action="store_true", help="machine-readable output")
         getattr(options, f"add_{name}")(added)
+        added.set_defaults(parser=added)
         chosen = [text for alike, text in CHOICES.items() if name in alike.split()]
         added.epilog = "\n".join(filter(None, [added.epilog, *_which_one(chosen)])) or None
     return top

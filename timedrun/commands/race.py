@@ -16,14 +16,13 @@ from judging.ground.result_files import ResultPaths, make_new_folder, new_folder
 from mlevents.rounds import MLPERF_RULESETS
 from timedrun.benchmark import Benchmark, find
 from timedrun.commands.child_run import run_child, run_command
-from timedrun.commands.conduct import conduct, verdict_options
+from timedrun.commands.conduct import conduct, known_race, verdict_options
 from timedrun.commands.warm_runs import WarmParent
 from timedrun.config import dump
 from timedrun.config_choice import changes_of
 from timedrun.distributed.launch_env import LaunchEnv, module_command
 from timedrun.preflight import checks
 from timedrun.provenance.system_answers import read_answers
-from timedrun.race import race_file
 from timedrun.race.race_file import ALONE, COMMANDS, CONTROL, PROFILES, Comparison, Race, Turn, paths_of, side_file
 from timedrun.race.schedule import schedule
 from timedrun.race.sides import Side, ablation, sides_of
@@ -60,7 +59,7 @@ def race_of_configs(
         )
     for word in arguments.configs if known else ():
         changes_of(word)
-    folder, planned = (Path(known), race_file.load(Path(known))) if known else new(arguments, rest)
+    folder, planned = (Path(known), known_race(arguments, Path(known))) if known else new(arguments, rest)
     if planned.benchmark == COMMANDS:
         option = "resume" if arguments.resume else "report"
         raise UsageError(f"{known} is a race of commands: `timedrun {planned.verb} {COMMANDS} --{option} {known}`.")

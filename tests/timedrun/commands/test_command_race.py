@@ -66,6 +66,7 @@ def test_two_commands_are_raced_and_the_faster_one_is_named(train: str, capsys: 
         ["--until-decided"],
         ["--start", "x"],
         ["--at", "main"],
+        ["--minutes", "2"],
     ):
         assert main(["race", "command", "--report", "race", *words]) == 2
     log = Path("race/b/result_0.txt")

@@ -13,6 +13,7 @@ import pytest
 from timedrun.cli import main
 from timedrun.commands import conduct, race
 from timedrun.commands.child_run import run_child
+from timedrun.race.race_file import Race
 
 
 @pytest.mark.processes
@@ -91,3 +92,23 @@ def test_faults_of_any_side_are_found_before_the_first_run(tmp_path: Path, capsy
     assert main([*command, str(tmp_path / "race"), "--ablate"]) == 2
     assert main(["race", "--resume", str(tmp_path / "race")]) == 2
     assert main(["race", "--resume", str(tmp_path), "--optimizer.peak-lr", "1"]) == 2
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *(["--threads", "7"], ["--ranks", "3"], ["--restarts", "2"], ["--checkpoint-minutes", "4"], ["--ablate"]),
+        *(["--base", "nonsense"], ["--data", "cifar10"], ["--results", "x"], ["--data-folder", "/there"]),
+    ],
+    ids=lambda words: words[0],
+)
+def test_a_known_race_refuses_each_option_that_its_plan_does_not_have(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(race, "conduct", lambda *_: 0)
+    monkeypatch.setenv("TIMEDRUN_DATA", "/elsewhere")
+    plan = {"threads": 1, "data_folder": "/here"}
+    Race(benchmark="image_classification", runs=2, sides={}, turns=[], options=plan).save(tmp_path)
+    known = ["race", "--report", str(tmp_path)]
+    assert main([*known, *words]) == 2 and f"leave out {words[0]}." in capsys.readouterr().err
+    assert main([*known, "--threads", "1", "--runs", "2", "--data-folder", "/here", "--json"]) == 0

@@ -85,6 +85,7 @@ def test_configs_are_tuned_on_a_split_of_their_own_and_become_files_of_a_race(
              ("digits_baseline", "digits_methods")]  # fmt: skip
     assert spent == [6.0, 6.0] and report["tuning"]["over_time"][-1]["ratios"][0] > 0
     runs = len(trained)
+    assert main(["tune", "--resume", str(folder), "--minutes", "3"]) == 2 and "--minutes" in capsys.readouterr().err
     assert main(["tune", "--resume", str(folder)]) == 0 and len(trained) == runs
     assert f"next: timedrun race image_classification {folder}/digits_baseline_tuned.json" in capsys.readouterr().out
 
