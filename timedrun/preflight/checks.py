@@ -23,6 +23,7 @@ from timedrun.distributed.process_group import ProcessGroup, choose_device, requ
 from timedrun.distributed.process_times import CpuReading
 from timedrun.methods import EMA, NoEffect, stack
 from timedrun.preflight import dry_run
+from timedrun.preflight.plan import Plan
 from timedrun.run import checkpoint_manager
 from timedrun.run.result_set import other_config, other_rules
 from timedrun.run.worker import LaunchOptions
@@ -50,9 +51,10 @@ def check(benchmark: Benchmark, config: RunConfig, options: LaunchOptions, place
 
     place: the launch environment of the first rank on this machine.
     """
-    bytes_of_checkpoints, idle, unplanned = 0, list[str](), list[str]()
+    bytes_of_checkpoints, total, idle, unplanned = 0, 0, list[str](), list[str]()
     try:
-        bytes_of_checkpoints = checkpoint_bytes(benchmark, config, options, place)
+        if plan := plan_of(benchmark, config, options, place):
+            bytes_of_checkpoints, total = checkpoint_bytes(plan, config, options), plan.total
     except NoEffect as error:
         idle = [f"{error}."]
     except (ArithmeticError, ValueError, RuntimeError) as error:
@@ -67,7 +69,7 @@ def check(benchmark: Benchmark, config: RunConfig, options: LaunchOptions, place
         *([] if options.resume or not (other := other_config(config, options.paths.folder)) else [other]),
         *([other] if (other := other_rules(benchmark.spec.own_rules, options.paths.folder)) else []),
         *result_problems(options.paths, options.resume, checkpoints=bytes_of_checkpoints, writes_log=place.rank == 0),
-        *log_problems(benchmark, config),
+        *log_problems(benchmark, config, total),
     ]
     if failures or unplanned:
         raise PreflightError(failures or unplanned)  # another failure may be the cause
@@ -123,17 +125,23 @@ def launch_problems(config: RunConfig, options: LaunchOptions) -> list[str]:
     return problems
 
 
-def checkpoint_bytes(benchmark: Benchmark, config: RunConfig, options: LaunchOptions, place: LaunchEnv) -> int:
-    """Return the bytes that checkpoints on this node need: the fp32 model and the copies that optimizer and moving
-    average keep, saved once for all ranks of a node, times the files that exist at once. 0 if the size of the model is
-    not known. Raises NoEffect for a method that this run gives nothing to do, and what building the model raises."""
+def plan_of(benchmark: Benchmark, config: RunConfig, options: LaunchOptions, place: LaunchEnv) -> Plan | None:
+    """Return the plan of a run, or None if there is none. Raises NoEffect for a method that this run gives nothing to
+    do, and what building the model raises."""
     try:
         ranks = ProcessGroup(0, place.world_size, 0, torch.device("cpu"))
-        plan = benchmark.plan(config, ranks, options.data_folder)
+        plan: Plan = benchmark.plan(config, ranks, options.data_folder)
     except NoEffect:
         raise
     except (TimedrunError, OSError):  # the other checks name the cause
-        return 0
+        return None
+    return plan
+
+
+def checkpoint_bytes(plan: Plan, config: RunConfig, options: LaunchOptions) -> int:
+    """Return the bytes that checkpoints on this node need: the fp32 model and the copies that optimizer and moving
+    average keep, saved once for all ranks of a node, times the files that exist at once. 0 if the size of the model is
+    not known."""
     parameters = plan.run_info.get("hyperparameters", {}).get("model_parameters", 0)
     averages = sum(isinstance(method, EMA) for method in config.methods)
     copies = 1 + OPTIMIZER_COPIES[config.optimizer.kind] + averages
@@ -168,14 +176,14 @@ def data_problems(benchmark: Benchmark, config: RunConfig, ranks: int, data_fold
     return texts
 
 
-def log_problems(benchmark: Benchmark, config: RunConfig) -> list[str]:
+def log_problems(benchmark: Benchmark, config: RunConfig, total: int = 0) -> list[str]:
     """Return the reasons why no log of this config can pass the strict checks; none for data other than the
-    benchmark's own."""
+    benchmark's own. `total`: length of the run, 0 if it is not known."""
     spec = benchmark.spec
     if config.dataset != spec.dataset:
         return []
     try:
-        errors = dry_run.log_errors(spec, config)
+        errors = dry_run.log_errors(spec, config, total)
     except (TimedrunError, OSError) as error:
         return [f"the dry run of its log failed: {error}"]
     except ValueError:  # impossible settings: `settings_problems` names them

@@ -136,11 +136,14 @@ def _step_seconds(spec: BenchmarkSpec, settings: RunConfig, plan: Plan) -> float
     return min(STEP_SECONDS, settings.budget_minutes * 60 / 2 / (steps + evaluations))
 
 
-def log_errors(spec: BenchmarkSpec, settings: RunConfig) -> list[str]:
+def log_errors(spec: BenchmarkSpec, settings: RunConfig, total: int = 0) -> list[str]:
     """Return the errors of the strict checks on any log of these settings, without building the benchmark's
-    model; hyper-parameters are not checked. Raise ValueError if no run can be planned with these settings."""
+    model; hyper-parameters are not checked. Raise ValueError if no run can be planned with these settings.
+
+    total: length of the run, which ends the log; 0: not known."""
     run_info: RunInfo = {"train_samples": 1, "eval_samples": 1, "hyperparameters": {}, "methods": ()}
-    plan = Plan(run_info, settings.evaluation.first + settings.evaluation.every)
+    second = settings.evaluation.first + settings.evaluation.every
+    plan = Plan(run_info, min(second, total or second))
     with tempfile.TemporaryDirectory(prefix="timedrun-") as folder:
         log = Path(folder) / "result_0.txt"
         write_log(spec, settings, plan, log, settings.submission.platform or "any", SimulatedClock())

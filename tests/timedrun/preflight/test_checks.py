@@ -68,7 +68,9 @@ def test_checkpoints_of_a_node_need_room_once(tmp_path: Path, monkeypatch: pytes
     def asked(config: RunConfig, minutes: float, ranks: int, nodes: int = 1) -> int:
         options = LaunchOptions(paths=ResultPaths(tmp_path, 0), checkpoint_minutes=minutes)
         place = LaunchEnv("options", 0, nodes * ranks, 0, ranks, "127.0.0.1", 1)
-        return checks.checkpoint_bytes(benchmark, config, options, place)
+        plan = checks.plan_of(benchmark, config, options, place)
+        assert plan is not None
+        return checks.checkpoint_bytes(plan, config, options)
 
     assert asked(config, 0, 1) == one
     assert asked(config, 10, 1) == one * 3  # the newest two and the one being written
@@ -181,6 +183,8 @@ def test_settings_that_fail_every_log_are_refused_on_the_benchmarks_own_data(tmp
     (problem,) = checks.log_problems(benchmark, low)
     assert "no log of this run could pass" in problem and "--evaluation.target 0.759" in problem
     assert problem in failures(low, tmp_path)
+    late = replace(low, evaluation=replace(low.evaluation, first=10**9))  # longer than any dry run
+    assert any("--evaluation.target 0.759" in failure for failure in failures(late, tmp_path))
     assert checks.log_problems(benchmark, replace(low, dataset="a_trial")) == []
 
 
