@@ -119,7 +119,7 @@ def examine(
         if throughput:
             findings += findings_of("note", "length", length_notes(benchmark, config, plan, rules, throughput))
         findings += [*schedule, *(finding for finding in dry_run.findings if not is_explained(finding, schedule))]
-    except (TimedrunError, ValueError, RuntimeError, OSError) as error:
+    except (TimedrunError, ArithmeticError, ValueError, RuntimeError, OSError) as error:
         findings += findings_of("error", "dry-run", [f"no dry run of this config is possible: {error}"])
     findings += data_findings(benchmark, config, ranks, data_folder, missing)
     findings += machine_findings(config, folder, runs)

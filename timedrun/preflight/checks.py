@@ -186,7 +186,7 @@ def log_problems(benchmark: Benchmark, config: RunConfig, total: int = 0) -> lis
         errors = dry_run.log_errors(spec, config, total)
     except (TimedrunError, OSError) as error:
         return [f"the dry run of its log failed: {error}"]
-    except ValueError:  # impossible settings: `settings_problems` names them
+    except (ArithmeticError, ValueError):  # impossible settings: `settings_problems` names them
         return []
     return [f"no log of this run could pass: {message}" for message in errors]
 

@@ -65,6 +65,24 @@ def test_settings_and_ranks_that_a_loop_does_not_implement_are_refused(here: Pat
     assert not (here / "runs").exists()
 
 
+@pytest.mark.parametrize("verb", ["run", "preflight"])
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--global-batch", "0"], "global batch 0: needs at least 1 sample"),
+        (["--global-batch", "5000"], "global batch 5000 exceeds the 4000 samples"),
+        (["--total-epochs", "0"], "total_epochs 0 is below 1"),
+    ],
+)
+def test_settings_that_no_run_can_have_are_refused_before_it(
+    words: list[str], said: str, verb: str, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([verb, NAME, "baseline", *words]) == ExitCode.ERROR
+    printed = capsys.readouterr()
+    assert said in printed.out + printed.err and "Traceback" not in printed.err
+    assert not (here / "runs").exists()
+
+
 @pytest.mark.parametrize("module", ["configs", "datasets", "train"])
 def test_a_race_names_the_line_of_a_module_that_is_not_python(
     module: str, here: Path, capsys: pytest.CaptureFixture[str]

@@ -155,6 +155,8 @@ def test_impossible_settings_are_reported_without_a_dry_run() -> None:
     assert {"settings", "dry-run"} <= found(one, "error")
     assert one.strict == "not run"
     assert "no dry run" in as_text(one)
+    none = examined("digits_methods", global_batch=0)
+    assert "needs at least 1 sample" in words(none, "settings") and none.strict == "not run"
 
 
 @without_cuda

@@ -25,6 +25,16 @@ def spirals(samples: int, seed: int) -> tuple[Tensor, Tensor]:
     return points + 0.05 * torch.randn(points.shape, generator=generator), labels
 
 
+def preflight(config: Config, folder: Path | None, ranks: int) -> list[str]:
+    """Return what is wrong with the settings and the data; optional, called before a run, which it then prevents."""
+    problems = []
+    if config.total_epochs < 1:
+        problems.append(f"total_epochs {config.total_epochs} is below 1; set --total-epochs.")
+    if config.global_batch > TRAIN:
+        problems.append(f"global batch {config.global_batch} exceeds the {TRAIN} samples; set --global-batch.")
+    return problems
+
+
 def data_digest(config: Config, folder: Path | None) -> dict[str, str]:
     """Return the SHA-256 of the data and what it covers; optional, called after run_stop."""
     points, _ = spirals(TRAIN, 0)
