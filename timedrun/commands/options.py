@@ -216,14 +216,14 @@ def add_tune(parser: ArgumentParser) -> None:
 def add_search(parser: ArgumentParser) -> None:
     each = "machine time of each side, to within one run (default 10)"
     parser.add_argument("--minutes", type=above_zero, default=10.0, help=each)
-    parser.add_argument("--first-seed", type=int, default=1, help="seed of the first runs (default 1)")
+    parser.add_argument("--first-seed", type=not_negative_int, default=1, help="seed of the first runs (default 1)")
     parser.add_argument("--resume", metavar="FOLDER", help="continue the tuning in FOLDER, or report on it again")
     parser.set_defaults(runs=1, unpaired_seeds=False, report=None)
 
 
 def add_rounds(parser: ArgumentParser, runs: int) -> None:
     parser.add_argument("--runs", type=positive, default=runs, help=f"runs of each config (default {runs})")
-    parser.add_argument("--first-seed", type=int, default=1, help="seed of the first runs (default 1)")
+    parser.add_argument("--first-seed", type=not_negative_int, default=1, help="seed of the first runs (default 1)")
     unpaired = "give every run a seed of its own (default: run N of every config has the same one)"
     parser.add_argument("--unpaired-seeds", action="store_true", help=unpaired)
     known = parser.add_mutually_exclusive_group()

@@ -16,7 +16,7 @@ from judging.comparison.composition import after_the_others, run_seconds, step_s
 from judging.comparison.extrapolation import MOST_WAITING, Rates, over_schedule
 from judging.ground import stdio
 from judging.ground.errors import ExitCode, PreflightError, UsageError
-from judging.ground.result_files import write_json
+from judging.ground.result_files import ResultPaths, write_json
 from judging.pages.table import Table
 from mlevents.terminal_escape import printable
 from timedrun.analysis import profile as analysis
@@ -31,6 +31,7 @@ from timedrun.preflight import checks
 from timedrun.provenance import source, system
 from timedrun.race.sides import Side, sides_of
 from timedrun.run.progress import duration
+from timedrun.run.worker import LaunchOptions
 from timedrun.storage.benchmark_folders import ROOT
 
 
@@ -176,9 +177,11 @@ def require_runnable(benchmark: Benchmark, configs: Iterable[RunConfig], argumen
     before = CpuReading.now()
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise UsageError("steps are measured on one rank; start it without a launcher, or `unset WORLD_SIZE`.")
+    options = LaunchOptions(paths=ResultPaths(Path(), 0), threads=arguments.threads)
     for config in configs:
         failures = [
             *checks.settings_problems(benchmark, config, 1),
+            *checks.launch_problems(config, options),
             *checks.device_problems(config, 1, emulation=arguments.emulated_precision),
             *checks.data_problems(benchmark, config, 1, arguments.data_folder),
         ]

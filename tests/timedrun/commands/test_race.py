@@ -92,6 +92,9 @@ def test_faults_of_any_side_are_found_before_the_first_run(tmp_path: Path, capsy
     assert main([*command, str(tmp_path / "race"), "--ablate"]) == 2
     assert main(["race", "--resume", str(tmp_path / "race")]) == 2
     assert main(["race", "--resume", str(tmp_path), "--optimizer.peak-lr", "1"]) == 2
+    with pytest.raises(SystemExit):
+        main([*command, str(tmp_path / "race"), "--first-seed", "-1"])
+    assert "--first-seed: -1 is not" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
