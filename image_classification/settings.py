@@ -172,7 +172,6 @@ class ImageRunConfig(RunConfig):
         return problems
 
     def epoch_steps(self, train_samples: int) -> int:
-        """Return the optimizer steps of an epoch, at least 1."""
         return max(1, step_count(train_samples, self.global_batch, drop_last=self.data.drop_last))
 
     def epoch_part(self, step: int, train_samples: int) -> float:

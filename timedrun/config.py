@@ -91,6 +91,10 @@ class RunConfig:
             " with another length."
         )
 
+    def epoch_steps(self, train_samples: int) -> int:
+        """Return the optimizer steps of an epoch, at least 1: of whole batches, unless the benchmark defines it."""
+        return max(1, train_samples // self.global_batch)
+
     def lengthened(self, ratio: float, evaluated: float = 1.0) -> Self:
         """Return this config with a schedule `ratio` times as long, evaluated as often as before, from `evaluated`
         times the same part of the schedule on. Raises what `stretched` raises."""

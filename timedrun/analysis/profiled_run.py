@@ -179,7 +179,7 @@ class ProfiledRun(TimedRun):
         """Keep the state to begin each position with."""
         self._wait_once()  # of a benchmark without warm-up
         self._started = self._monotonic()
-        self._per_epoch = max(1, info["train_samples"] // self.config.global_batch)
+        self._per_epoch = self.config.epoch_steps(info["train_samples"])
         self._initial = self.train_state.state()
 
     def blocks(self, total: int) -> Iterator[Block]:

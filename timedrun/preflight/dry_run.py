@@ -108,7 +108,7 @@ def write_log(
         for block in run.blocks(plan.total):
             if spec.unit == "epoch":
                 for _ in run.epochs(block):
-                    steps = _steps_of_epoch(settings, plan)
+                    steps = settings.epoch_steps(plan.run_info["train_samples"])
                     clock.advance(steps * seconds)
                     run.step_done(steps * settings.global_batch, loss)
             else:
@@ -124,14 +124,14 @@ def write_log(
                     measurement.value = target * share if spec.rules.direction == ">=" else target / share
 
 
-def _steps_of_epoch(settings: RunConfig, plan: Plan) -> int:
-    return max(1, plan.run_info["train_samples"] // settings.global_batch)
-
-
 def _step_seconds(spec: BenchmarkSpec, settings: RunConfig, plan: Plan) -> float:
     if not settings.budget_minutes:
         return STEP_SECONDS
-    steps = plan.total * _steps_of_epoch(settings, plan) if spec.unit == "epoch" else plan.total / settings.global_batch
+    steps = (
+        plan.total * settings.epoch_steps(plan.run_info["train_samples"])
+        if spec.unit == "epoch"
+        else plan.total / settings.global_batch
+    )
     evaluations = plan.total / settings.evaluation.every + 2
     return min(STEP_SECONDS, settings.budget_minutes * 60 / 2 / (steps + evaluations))
 

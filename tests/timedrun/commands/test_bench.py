@@ -70,6 +70,12 @@ def test_a_profile_as_json_with_its_trace(tmp_path: Path, capsys: pytest.Capture
     assert {"forward", "backward", "optimizer"} <= names
 
 
+def test_a_short_last_batch_of_each_epoch_is_a_step_of_the_schedule(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["image_classification", "baseline", "--data", "digits", "--data.no-drop-last", "--global-batch", "500"]
+    assert main(["profile", *words, "--positions", "2", "--steps", "1", "--skip", "1", "--json"]) == ExitCode.OK
+    assert json.loads(capsys.readouterr().out)["schedule"]["steps"] == 40 * 2
+
+
 def test_what_cannot_run_is_refused_before_anything_is_measured(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -80,6 +86,8 @@ def test_what_cannot_run_is_refused_before_anything_is_measured(
         assert "this is a folder; nothing was measured" in capsys.readouterr().err
     assert main([*SMOKE, "--evaluation.every", "0"]) != ExitCode.OK
     assert "must be at least 1" in capsys.readouterr().err
+    assert main([*SMOKE, "--threads", "-1"]) == ExitCode.ERROR
+    assert "--threads -1: use a number from 1" in capsys.readouterr().err
     monkeypatch.setenv("WORLD_SIZE", "2")
     assert main(SMOKE) == ExitCode.USAGE
 
