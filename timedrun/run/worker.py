@@ -233,8 +233,9 @@ def claim(settings: RunConfig, options: LaunchOptions, ranks: ProcessGroup, plat
         undo.callback(paths.side.rmdir)
         undo.callback(paths.config.unlink, missing_ok=True)
         result_files.write_json(paths.config, config.dump(settings))  # so that of two runs at once one sees the other
-        folder = paths.folder
-        if problem := other_config(settings, folder) or repeated_seed(settings, folder, but=paths.side.name):
+        given = not options.seed_of_first  # `reproduce` gives the seeds of the originals, which may be equal
+        taken = "" if given else repeated_seed(settings, paths.folder, but=paths.side.name)
+        if problem := other_config(settings, paths.folder) or taken:
             raise TimedrunError(problem)
         log = RunLog(paths.log)
         undo.callback(paths.log.unlink)

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -48,10 +49,12 @@ def test_an_existing_log_is_not_changed_and_no_folder_is_left_beside_it(tmp_path
 
 
 def test_of_two_runs_that_chose_one_seed_the_second_to_claim_is_refused(tmp_path: Path, toy_config: MakeConfig) -> None:
-    worker.claim(toy_config(), LaunchOptions(paths=ResultPaths(tmp_path, 0)), ALONE, "1xCPU").close()
+    first, second = (LaunchOptions(paths=ResultPaths(tmp_path, number), seed_of_first=True) for number in range(2))
+    worker.claim(toy_config(), first, ALONE, "1xCPU").close()
     with pytest.raises(TimedrunError, match=r"run_0 already has seed 1.*\(--seed 2\)"):
-        worker.claim(toy_config(), LaunchOptions(paths=ResultPaths(tmp_path, 1)), ALONE, "1xCPU")
-    assert not ResultPaths(tmp_path, 1).side.exists()
+        worker.claim(toy_config(), second, ALONE, "1xCPU")
+    assert not second.paths.side.exists()
+    worker.claim(toy_config(), replace(second, seed_of_first=False), ALONE, "1xCPU").close()
 
 
 def test_a_link_to_nothing_in_the_place_of_a_new_folder_is_refused_by_its_path(tmp_path: Path) -> None:
