@@ -70,7 +70,7 @@ def profile(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
         print(json.dumps(told, indent=2))
         return ExitCode.OK
     for side, of_side in zip(sides, measured, strict=True):
-        show(side, of_side, len(sides) == 1)
+        show(side, of_side, not told.get("composition"))
     if told.get("composition"):
         show_composition(told)
     if trace is not None:
