@@ -77,14 +77,13 @@ def test_threads_may_take_a_moment_to_end_after_the_hand_over(examine):
 
 
 @pytest.mark.parametrize("name", ["plain", *sorted(path.stem for path in (HERE / "honest").iterdir())])
-def test_an_honest_submission_is_accepted(name, examine, monkeypatch):
-    if name == "counts":  # on a fast machine under load it trains for hardly longer than it answers
-        monkeypatch.setattr("referee.referee.FEW", 100)
+def test_an_honest_submission_is_accepted(name, examine):
     code = HONEST if name == "plain" else (HERE / "honest" / f"{name}.py").read_text()
     verdict = examine(code, **TIGHT.get(name, {}))
     assert not verdict.failed, (verdict.lines(None), verdict.output)
     assert verdict.loss is not None and verdict.loss < 2.6
-    assert name != "counts" or "so short a time" in verdict.sentence  # a table that trains in no time is named
+    if name == "counts":  # a table that trains in no time is named; load can only lengthen that time
+        assert "so short a time" in verdict.sentence or "so short a time" in examine(code).sentence
 
 
 @pytest.mark.parametrize("style", ["speed_run", "main_script"])

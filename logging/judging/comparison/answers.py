@@ -200,8 +200,8 @@ def _beyond(curve: Curve, times: dict[int, float], sign: float) -> str:
     reached = sum(time < math.inf for time in times.values())
     early = sum(time == 0 for time in times.values())
     if not reached:
-        best = f"at {'most' if sign > 0 else 'least'} {max(quality for _, quality in points) * sign:.4g}"
-        return f"not reached: {best} was measured"
+        best = sign * max(quality for _, quality in points)
+        return f"not reached: at {'most' if sign > 0 else 'least'} {best:.4g} was measured"
     if reached < len(times):
         return f"reached only by {reached} of {len(times)} seeds"
     of = f", by {early} of {len(times)} seeds" if early < len(times) else ""

@@ -138,9 +138,12 @@ def write_output(path: Path, text: str) -> None:
     replace_text(path, text)
 
 
-def finite(values: Any) -> Any:
-    """Return JSON `values` with null in place of numbers that are not finite, which JSON does not have."""
-    return json.loads(json.dumps(values), parse_constant=lambda name: None)
+def json_text(values: Any, **layout: Any) -> str:
+    """Return `values` as JSON, with null in place of numbers that are not finite, which JSON does not have."""
+    try:
+        return json.dumps(values, allow_nan=False, **layout)
+    except ValueError:
+        return json.dumps(json.loads(json.dumps(values), parse_constant=lambda name: None), **layout)
 
 
 def read_json(path: Path) -> Any:

@@ -298,10 +298,8 @@ def _style(axes: Any, grid: str) -> None:
 def _is_share(benchmark: str, records: Sequence[RunSummary]) -> bool:
     """Return True if the metric is an accuracy between 0 and 1, which is shown in percent."""
     rules, _ = rules_of(benchmark, None, records)
-    if rules is None or not rules.metric.endswith("accuracy"):
-        return False
-    wanted = [value for record in records if (value := target(record)) is not None]
-    return max(wanted, default=0.0) <= 1
+    is_accuracy = rules is not None and rules.metric.endswith("accuracy")
+    return is_accuracy and all((target(record) or 0.0) <= 1 for record in records)
 
 
 def _save(figure: Any, out: Path) -> None:

@@ -1,12 +1,11 @@
 """Scores as a table, with details and as JSON, each marked as unverified."""
 
-import json
 import textwrap
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Final
 
-from judging.ground.result_files import finite
+from judging.ground.result_files import json_text
 from judging.pages.table import Table, number
 from judging.scoring.power import KINDS
 from judging.scoring.score import Score
@@ -32,7 +31,7 @@ def label(score: Score) -> str:
 
 def as_json(scores: Sequence[Score]) -> str:
     values = [{"verified": False, "notice": NOTICE} | asdict(score) for score in scores]
-    return json.dumps(finite(values), indent=2) + "\n"
+    return json_text(values, indent=2) + "\n"
 
 
 def table(scores: Sequence[Score], *, detailed: bool = False, width: int | None = None) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from base64 import b64encode
 from collections.abc import Sequence
@@ -12,7 +11,7 @@ from importlib.resources import files
 from typing import Any, Final
 
 from judging.ground.errors import TimedrunError
-from judging.ground.result_files import finite
+from judging.ground.result_files import json_text
 from judging.pages.score_table import DEMONSTRATION, NOTICE, UNVERIFIED
 from mlevents.terminal_escape import printable
 
@@ -57,7 +56,7 @@ def as_page(sets: Sequence[dict[str, Any]], title: str, sweeps: Sequence[dict[st
         "notice": escape(NOTICE),
         "vega": vl_convert.get_vega_version(),
         # No text of a log can end the element: "<" is written as an escape.
-        "data": json.dumps(finite(values), separators=(",", ":")).replace("<", "\\u003c"),
+        "data": json_text(values, separators=(",", ":")).replace("<", "\\u003c"),
     }
     page = (folder / "page.html").read_text("utf-8")
     return re.sub(r"\{\{(\w+)\}\}", lambda place: texts[place[1]], page)
