@@ -5,18 +5,15 @@ import glob
 import math
 import os
 import re
-import select
 import signal
 import subprocess
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
-from queue import Empty, Full, Queue
 from types import FrameType
-from typing import BinaryIO, Final, NamedTuple, Self
+from typing import BinaryIO, Final
 
 from judging.ground import ledger, stdio
 from judging.ground.config_values import digest_of
@@ -31,6 +28,7 @@ from timedrun.provenance import command_system, source
 from timedrun.race.command_side import CommandSide
 from timedrun.race.command_source import source_of
 from timedrun.race.output_reader import ESCAPES, FINITE, OutputReader, Reading
+from timedrun.race.received_output import Chunk, FollowedFile, ReceivedOutput
 from timedrun.run.blocks import Outcome
 from timedrun.run.load_counters import LoadCounters, log_load
 from timedrun.storage import source_copies
@@ -38,12 +36,9 @@ from timedrun.storage import source_copies
 OUTPUT: Final = "output.txt"
 """What the command printed, in the folder of its run."""
 LONGEST_LINE: Final = 1 << 20  # bytes
-MOST_READ: Final = 1 << 10  # blocks of 64 KiB that were read and not yet logged
-POLL_SECONDS: Final = 0.1
 END_SECONDS: Final = 10.0  # from SIGTERM to SIGKILL
 DRAIN_SECONDS: Final = 60.0  # for what was printed before the command's end and is not yet logged
 REST_SECONDS: Final = 1.0  # for output after the command's end, while a process that it left holds the pipe
-FOLLOW_SECONDS: Final = 0.01  # between two looks at the file of --log
 SHORTEST: Final = 0.001  # seconds of a run: a log has milliseconds
 WARN_SECONDS, WARN_LINES = 60.0, 1000
 """Without an evaluation, after which there is a warning."""
@@ -51,45 +46,6 @@ MOST_SHOWN: Final = 3  # lines of the output of a run without evaluations
 MOST_COLUMNS: Final = 120  # of such a line
 LIKELY: Final = re.compile(rf"(?i)(loss|acc|top.?1|score|f1|auc|ppl|perplex|reward|bpb|val|eval|test|error).*{FINITE}")
 """A line that looks like an evaluation."""
-
-
-class Chunk(NamedTuple):
-    """Output that was read at once."""
-
-    at: float
-    data: bytes
-    late: float | None = 0.0
-    """Seconds that the reader was runnable and not running since the chunk before; None: not known."""
-    followed: bool = False
-    """It is of the file of --log."""
-
-
-class FollowedFile:
-    """What is written to a file from now on, or to a new file.
-
-    Args:
-        pattern: its name, with wildcards where the command makes it up.
-    """
-
-    def __init__(self, pattern: str) -> None:
-        self._pattern = pattern
-        self._sizes = {name: os.path.getsize(name) for name in glob.glob(pattern)}
-        self.names: list[str] = []
-        """Files that were written to; the first one is read."""
-
-    def read(self) -> bytes:
-        """Return what was written since the last call."""
-        data = b""
-        for name in glob.glob(self._pattern):
-            size, known = os.path.getsize(name), self._sizes.get(name, 0)
-            if size != known and name not in self.names:
-                self.names.append(name)
-            if size != known and name == self.names[0]:
-                with open(name, "rb") as file:
-                    file.seek(known if size > known else 0)  # a smaller one was begun anew
-                    data = file.read()
-                    self._sizes[name] = file.tell()
-        return data
 
 
 class CommandRun:
@@ -235,7 +191,9 @@ class CommandRun:
         if self.side.minutes:
             self._deadline = self._monotonic() + 60 * self.side.minutes
         if self.side.log:
-            self._followed = FollowedFile(str(self.directory / self.side.log.replace("{seed}", seed)))
+            self._followed = FollowedFile(
+                os.path.join(glob.escape(str(self.directory)), self.side.log.replace("{seed}", seed))
+            )
         self._began = self._monotonic()
         if not self.side.waits_for_start:
             self._load.begin()
@@ -333,13 +291,9 @@ class CommandRun:
     def _lines_of(self, process: subprocess.Popen[bytes], output: BinaryIO) -> Iterator[str]:
         """Yield the lines that are read, each at the time `_now`, until the process has ended and its pipe is empty,
         and "" while there are none. What is printed, or written to the file that is followed, is copied to `output`. A
-        carriage return ends a line as well: progress bars write it.
-
-        A thread reads, so that lines have the times of their arrival, and the pipe does not fill, while lines before
-        them are logged."""
-        received, stop = Queue[Chunk](MOST_READ), threading.Event()
-        reader = threading.Thread(target=self._receive, args=(process.stdout, received, stop), daemon=True)
-        reader.start()
+        carriage return ends a line as well: progress bars write it."""
+        assert process.stdout
+        received = ReceivedOutput(process.stdout, self._followed, self._monotonic)
         rests, closed, exited = {False: b"", True: b""}, math.inf, math.inf
 
         def lines(chunk: Chunk) -> Iterator[str]:
@@ -369,9 +323,7 @@ class CommandRun:
                 if now > last and (self._ending or now > exited + DRAIN_SECONDS):
                     self._overrun = not self._ending
                     break
-                try:
-                    chunk = received.get(timeout=POLL_SECONDS)
-                except Empty:
+                if (chunk := received.next()) is None:
                     if now > last:
                         break
                     yield ""
@@ -380,16 +332,12 @@ class CommandRun:
                     break
                 closed = closed if chunk.data else chunk.at
                 yield from lines(chunk)
-            if self._followed:
-                stop.set()
-                reader.join()
-                for chunk in [*received.queue, Chunk(self._monotonic(), self._followed.read(), None, True)]:
-                    yield from lines(chunk)
+            for chunk in received.close() if self._followed else ():
+                yield from lines(chunk)
             for followed, rest in rests.items():
                 yield from self._read_of(rest, followed)
         finally:
-            stop.set()
-            reader.join()
+            received.close()
         # Not that of what a process left behind printed; the end of the pipe is exact, if it is that of the process.
         self._now = closed if exited - REST_SECONDS < closed < exited else exited
 
@@ -400,33 +348,6 @@ class CommandRun:
             self._last.append(ESCAPES.sub("", text).strip()[:MOST_COLUMNS])
         elif text:
             yield text
-
-    def _receive(self, pipe: BinaryIO, received: Queue[Chunk], stop: threading.Event) -> None:
-        """Put what arrives in `pipe`, or in the file that is followed, into `received` until the pipe's end or
-        `stop`."""
-        followed, poller = self._followed, select.poll()
-
-        def put(data: bytes, is_followed: bool = False) -> None:
-            chunk = Chunk(self._monotonic(), data, delays.since_last(), is_followed)
-            while True:
-                with contextlib.suppress(Full):
-                    received.put(chunk, timeout=POLL_SECONDS)
-                    return
-                if stop.is_set():
-                    return
-
-        with pipe, SchedulerDelays() as delays:
-            poller.register(pipe, select.POLLIN)
-            is_open = True
-            while (is_open or followed) and not stop.is_set():
-                if poller.poll(1000 * (FOLLOW_SECONDS if followed else POLL_SECONDS)):
-                    data = os.read(pipe.fileno(), 1 << 16)
-                    if not data:
-                        poller.unregister(pipe)
-                        is_open = False
-                    put(data)
-                if followed and (data := followed.read()):
-                    put(data, True)
 
     def _start_clock(self, log: RunLog) -> None:
         """Log the start of the clock, which was at `_started`."""
@@ -556,33 +477,6 @@ class CommandRun:
         if self.side.waits_for_stop:
             return f"no line of {printed} has the pattern --stop {self.side.stop!r}"
         return Outcome.NOT_REACHED.value
-
-
-class SchedulerDelays:
-    """Time that the calling thread was runnable and not running, since it last asked; Linux counts it."""
-
-    def __init__(self) -> None:
-        self._file: int | None = None
-        with contextlib.suppress(OSError):
-            self._file = os.open("/proc/thread-self/schedstat", os.O_RDONLY)
-        self._known = self._seconds() or 0.0
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        if self._file is not None:
-            os.close(self._file)
-
-    def _seconds(self) -> float | None:
-        return None if self._file is None else int(os.pread(self._file, 100, 0).split()[1]) / 1e9
-
-    def since_last(self) -> float | None:
-        """Return the seconds since the last call, None if the kernel does not count them."""
-        if (seconds := self._seconds()) is None:
-            return None
-        late, self._known = seconds - self._known, seconds
-        return late
 
 
 def kill(process: subprocess.Popen[bytes], number: signal.Signals) -> None:

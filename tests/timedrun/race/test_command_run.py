@@ -19,7 +19,7 @@ from mlevents.checks.log_check import check
 from mlevents.record import read
 from mlevents.runlog import RunLog
 from mlevents.summary import summarize
-from timedrun.race import command_run
+from timedrun.race import command_run, received_output
 from timedrun.race.command_run import CommandRun
 from timedrun.race.command_side import CommandSide
 from timedrun.race.output_reader import Reading
@@ -225,7 +225,7 @@ def test_a_file_that_the_command_writes_is_followed_in_place_of_its_output(tmp_p
 
 def test_how_late_the_lines_of_the_clock_were_read_is_logged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     delays = iter([0.25, 0.05, None])
-    monkeypatch.setattr(command_run.SchedulerDelays, "since_last", lambda delays_of: next(delays))
+    monkeypatch.setattr(received_output.SchedulerDelays, "since_last", lambda delays_of: next(delays))
     run(tmp_path / "set", "sleep 0.1; echo go; sleep 0.2; echo loss:0.5", start="go")
     late = summarize(read(tmp_path / "set" / "result_0.txt")).disturbances
     assert "the clock's start or stop was read 250 ms late" in late
