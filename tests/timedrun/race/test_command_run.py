@@ -70,7 +70,7 @@ def test_lines_start_and_stop_the_clock_and_the_last_quality_counts(tmp_path: Pa
         ("echo loss:0.5", {"stop": "end"}, "has the pattern --stop 'end'"),
         ("echo loss:2; echo no data; exit 3", {}, "ended with exit code 3: no data; its output is in run_0/output.txt"),
         ("echo loss:1.2e-01", {}, "reads '1.2' of '1.2e-01' in the line 'loss:1.2e-01'; write --quality 'loss:{}'"),
-        ("echo go; echo loss:0.5; echo", {"start": "go"}, "started and stopped within 1 ms"),
+        ("printf 'go\\nloss:0.5\\n'", {"start": "go"}, "started and stopped within 1 ms"),
         ("echo accuracy 93.9", {"quality": "accuracy {}", "lower": False}, "a percentage? Give --target 100"),
         ("echo loss:3 > a.log; echo loss:3 > b.log", {"log": "*.log"}, "names several files that were written to"),
         ("true", {"log": "*.log"}, "no line of *.log (no such new file) has a quality"),
