@@ -21,7 +21,6 @@ HOOKS = [
     ("datasets", benchmark_modules.HardwareModule.unavailable),
     ("datasets", benchmark_modules.TokensModule.tokens_per_sample),
     ("warm_up", benchmark_modules.WarmUpModule.build_step),
-    ("bench", benchmark_modules.BenchModule.loader),
 ]
 REQUIRED = {"train", "plan", "preflight", "data_digest"}
 SPEC = (

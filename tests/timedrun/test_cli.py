@@ -90,7 +90,7 @@ def test_the_help_begins_with_six_verbs_and_says_which_of_those_alike_to_use(
     ("words", "near"),
     [
         ("rn image_classification baseline", "run"),
-        ("bench steps", "step"),
+        ("new benchmrk x", "benchmark"),
         ("check --oficial x", "--official"),
         ("run image_classification baseline --result x", "--results"),
         ("race image_classification baseline --runz=3", "--runs"),
@@ -108,6 +108,14 @@ def test_a_misspelt_word_of_the_command_line_names_the_nearest(
         code = int(str(ended.code))
     assert code == ExitCode.USAGE
     assert f"Did you mean {near}?" in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_verb_that_ended_names_what_is_in_its_place(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["bench", "step", "image_classification", "baseline", "--skip", "3"])
+    assert ended.value.code == ExitCode.USAGE
+    said = capsys.readouterr().err
+    assert "`timedrun bench` ended: `timedrun profile --interleaved` times steps" in said and "argument" not in said
 
 
 @pytest.mark.parametrize("option", ["-V", "--version"])

@@ -1,4 +1,4 @@
-"""Steps of several configs in turns: ratios with an interval, figures of `timedrun bench step`, counted operations."""
+"""Steps of several configs in turns: ratios with an interval, rates, and the operations that are counted."""
 
 import math
 import multiprocessing
