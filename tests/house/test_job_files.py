@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import shlex
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -30,14 +29,6 @@ def options(words: list[str]) -> list[str]:
 def srun_line(text: str) -> list[str]:
     (line,) = [line for line in text.splitlines() if line.startswith("exec srun ")]
     return shlex.split(line)
-
-
-def test_the_sbatch_file_is_a_short_bash_script_that_stops_at_the_first_error() -> None:
-    lines = SBATCH.read_text().splitlines()
-    assert lines[0] == "#!/usr/bin/env bash"
-    assert len(lines) <= 15
-    assert "set -euo pipefail" in lines
-    subprocess.run(["bash", "-n", str(SBATCH)], check=True, timeout=20)
 
 
 def test_the_sbatch_files_tasks_are_nodes_of_the_run_that_its_command_starts() -> None:

@@ -1,12 +1,9 @@
-"""Two nodes are one run: equal evaluations, results on node 0 only, a restart, a cut link reported on both."""
+"""Two nodes are one run: results on node 0 only, and a restart of all ranks with the number of rank 0."""
 
-import ctypes
-import functools
 import os
-import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,15 +18,13 @@ from tests.timedrun.distributed.launched_ranks import free_port, until
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(240)]
 RUN = ("-m", "timedrun", "run", "image_classification", "smoke", "--data", "synthetic", "--threads", "1")
-ADDRESSES = ("10.213.77.1", "10.213.77.2")
 
 
 @dataclass
 class Nodes:
-    """Two nodes and the processes started there; `names`: their network namespaces, if they are not this machine."""
+    """Two nodes of this machine and the processes started there."""
 
     folder: Path
-    names: tuple[str, ...] = ()
     port: int = field(default_factory=free_port)
     started: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
@@ -37,19 +32,11 @@ class Nodes:
         """`timedrun run` on both nodes, each with its results and its output in a folder of its own."""
         for node in (0, 1):
             (where := self.folder / f"node{node}").mkdir(exist_ok=True)
-            master = f"{ADDRESSES[0] if self.names else '127.0.0.1'}:{self.port}"
             command = [sys.executable, *RUN, "--results", str(where / "results"), *options]
-            command += ["--nodes", "2", "--node-rank", str(node), "--master", master]
-            self.launch(command, where, self.names[node] if self.names else None)
-
-    def launch(self, command: Sequence[str], where: Path, name: str | None = None) -> None:
-        """Start a process, in the network namespace `name` if given, whose output goes to a file `where`."""
-        enter = functools.partial(enter_network, name) if name else None
-        environment = os.environ | {"OMP_NUM_THREADS": "1", "TMPDIR": str(self.folder), "GLOO_SOCKET_IFNAME": ""}
-        with (where / "output").open("wb") as output:
-            self.started.append(
-                subprocess.Popen(command, env=environment, stdout=output, stderr=output, preexec_fn=enter)
-            )
+            command += ["--nodes", "2", "--node-rank", str(node), "--master", f"127.0.0.1:{self.port}"]
+            environment = os.environ | {"OMP_NUM_THREADS": "1", "TMPDIR": str(self.folder), "GLOO_SOCKET_IFNAME": ""}
+            with (where / "output").open("wb") as output:
+                self.started.append(subprocess.Popen(command, env=environment, stdout=output, stderr=output))
 
     def codes(self) -> list[int]:
         """The exit codes of both nodes; no process and no temporary folder of theirs may be left."""
@@ -85,72 +72,6 @@ def nodes(tmp_path: Path) -> Iterator[Nodes]:
                 process.kill()
         for process in made.started:
             process.wait(timeout=30)
-
-
-def evaluations(log: Path, count: int) -> list[object]:
-    """The first `count` of a log's, none if they are fewer."""
-    values = [event.value for event in record.read(log).all(keys.EVAL_ACCURACY)] if log.is_file() else []
-    return values[:count] if len(values) >= count else []
-
-
-def enter_network(name: str) -> None:
-    """Move this process to the network namespace `name` (setns(2))."""
-    with open(f"/run/netns/{name}") as namespace:
-        assert ctypes.CDLL(None).setns(namespace.fileno(), 0) == 0
-
-
-def ip(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(["ip", *words], capture_output=True, text=True, timeout=30)
-
-
-@pytest.fixture
-def linked_nodes(nodes: Nodes) -> Iterator[Nodes]:
-    """Two nodes in network namespaces with one link between them, which root can create."""
-    if os.geteuid() != 0 or shutil.which("ip") is None:
-        pytest.skip("network namespaces need root on Linux and the ip command (Debian: iproute2)")
-    nodes.names = first, second = f"timedrun-{os.getpid()}-0", f"timedrun-{os.getpid()}-1"
-    steps = [
-        ("netns", "add", first),
-        ("netns", "add", second),
-        ("link", "add", "link0", "netns", first, "type", "veth", "peer", "name", "link1", "netns", second),
-    ]
-    for node, name in enumerate(nodes.names):
-        steps += [
-            ("-n", name, "address", "add", f"{ADDRESSES[node]}/30", "dev", f"link{node}"),
-            ("-n", name, "link", "set", f"link{node}", "up"),
-            ("-n", name, "link", "set", "lo", "up"),
-        ]
-    try:
-        for step in steps:
-            if (done := ip(*step)).returncode != 0:
-                pytest.skip(f"no network namespaces here: ip {' '.join(step)}: {done.stderr.strip()}")
-        yield nodes
-    finally:
-        for name in nodes.names:
-            ip("netns", "delete", name)
-
-
-def test_two_nodes_train_like_two_ranks_of_one_and_a_cut_link_is_reported_on_both_in_time(linked_nodes: Nodes) -> None:
-    folder = linked_nodes.folder
-    options = ("--schedule.epochs", "4000", "--evaluation.target", "0.999")
-    linked_nodes.start(*options)
-    both = [folder / "node0" / "results" / "result_0.txt", folder / "one" / "result_0.txt"]
-    until(lambda: evaluations(both[0], 3), 120)
-    assert ip("-n", linked_nodes.names[0], "link", "set", "link0", "down").returncode == 0
-    for process in linked_nodes.started:
-        process.wait(timeout=30)
-    assert linked_nodes.codes() == [ExitCode.RANK_LOST] * 2, linked_nodes.output(0) + linked_nodes.output(1)
-    stopped = linked_nodes.log().stopped
-    assert stopped is not None and stopped.metadata["status"] == keys.ABORTED
-    assert "rank 1" in stopped.metadata["reason"] and "step" in stopped.metadata["reason"]
-    assert "rank 1" in linked_nodes.output(0) and "rank 0" in linked_nodes.output(1)
-    written = sorted(path.name for path in both[0].parent.glob("[!.]*"))
-    assert written == ["ledger.jsonl", "result_0.txt", "run_0"]
-    assert not list((folder / "node1").glob("results/*"))
-    linked_nodes.launch([sys.executable, *RUN, "--results", str(folder / "one"), "--ranks", "2", *options], folder)
-    until(lambda: evaluations(both[1], 3), 120)
-    courses = [evaluations(log, 3) for log in both]
-    assert courses[0] == courses[1]
 
 
 def test_after_a_lost_rank_both_nodes_resume_the_run_with_the_number_of_rank_0(nodes: Nodes, tmp_path: Path) -> None:
