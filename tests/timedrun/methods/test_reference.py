@@ -53,6 +53,10 @@ class Slower(EMA):
     pass
 
 
+class Noted(EMA):
+    note: str = ""
+
+
 class NoMethod(dict):
     pass
 
@@ -61,6 +65,9 @@ def function():
     pass
 '''
 OWN = "own_module_of_test:Halved"
+HELPED = "from own_module_of_test_help import RATE\nimport json, torch, timedrun.methods\n" + SOURCE.replace(
+    "0.5", "RATE"
+)
 
 
 @pytest.fixture
@@ -108,6 +115,8 @@ def test_a_method_is_added_changed_and_left_out_by_its_module_and_class(here: Pa
     assert last(named(f"baseline+{OWN}", f"--methods.{OWN}.rate", "0.2"))["rate"] == 0.2
     assert last(named(f"baseline+{OWN}+ema"))["method"] == OWN  # after those of timedrun
     assert digest(named(f"baseline+{OWN}-{OWN}")) == digest(named("baseline"))
+    assert last(named("baseline+own_module_of_test:Noted(note='a+b:c')"))["note"] == "a+b:c"
+    assert all(method_sources.own_methods(values) == {} for values in ([], "text", None, {"methods": [[]]}))
 
 
 @pytest.mark.parametrize(
@@ -152,6 +161,11 @@ def test_a_file_imports_nothing_from_the_working_directory_unless_the_user_names
     with pytest.raises(UsageError, match="from which a file imports nothing"):
         named("my.json+another_module_of_test:Halved")
     assert not (here / "imported").exists()
+    for other in ("my.json+own_module_of_test:Slower", "my.json"):  # of the module, which the first one imports
+        with pytest.raises(UsageError, match=f"name the method yourself .\\+{OWN}"):
+            named(other)
+        named("baseline+own_module_of_test:Slower")
+    forget(monkeypatch)
     assert dump(named(f"my.json+{OWN}")) == dump(config)
     forget(monkeypatch)
     monkeypatch.syspath_prepend(here)
@@ -178,16 +192,6 @@ def test_nor_through_a_link_or_beside_another_method_that_the_user_named(
     assert not (here / "imported").exists()
 
 
-def test_another_method_of_the_module_is_no_consent(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (here / "my.json").write_text(json.dumps(dump(named(f"baseline+{OWN}"))))
-    forget(monkeypatch)
-    with pytest.raises(UsageError, match=f"name the method yourself .\\+{OWN}"):
-        named("my.json+own_module_of_test:Slower")
-    named("baseline+own_module_of_test:Slower")  # which imports the module
-    with pytest.raises(UsageError, match=f"name the method yourself .\\+{OWN}"):
-        named("my.json")
-
-
 def test_the_digest_is_of_the_package_that_python_prefers_to_a_module(here: Path) -> None:
     (here / "own_module_of_test_both").mkdir()
     source = here / "own_module_of_test_both/__init__.py"
@@ -202,17 +206,22 @@ def test_the_digest_is_of_the_package_that_python_prefers_to_a_module(here: Path
 
 
 @pytest.mark.parametrize("mode", [py_compile.PycInvalidationMode.UNCHECKED_HASH, None])
+@pytest.mark.parametrize("name", ["own_module_of_test_2", "own_module_of_test_help"])
 def test_the_source_of_the_digest_runs_and_not_bytecode_beside_it(
-    mode: py_compile.PycInvalidationMode | None, here: Path
+    name: str, mode: py_compile.PycInvalidationMode | None, here: Path
 ) -> None:
-    source = here / "own_module_of_test_2.py"  # of another name than pytest rewrites
-    source.write_text(SOURCE.replace("0.5", "0.9"))
+    (here / "own_module_of_test.py").write_text(HELPED)
+    own, texts = f"{name}:Halved", (SOURCE.replace("0.5", "0.9"), SOURCE)  # of another name than pytest rewrites
+    if name.endswith("help"):
+        own, texts = OWN, ("RATE = 0.9", "RATE = 0.5")
+    source = here / f"{name}.py"
+    source.write_text(texts[0])
     cached = py_compile.compile(str(source), cache_from_source(str(source)), invalidation_mode=mode)
     before = source.stat()
-    source.write_text(SOURCE)
+    source.write_text(texts[1])
     os.utime(source, ns=(before.st_atime_ns, before.st_mtime_ns))
     assert cached and Path(cached).is_file()
-    method = named("baseline+own_module_of_test_2:Halved").methods[-1]
+    method = named(f"baseline+{own}").methods[-1]
     assert vars(method)["rate"] == 0.5
     assert pickle.loads(pickle.dumps(method)) == method
 
@@ -225,16 +234,6 @@ def test_a_module_that_puts_another_in_its_place_is_refused(here: Path) -> None:
     (package / "part.py").write_text(SOURCE + "# other")
     with pytest.raises(UsageError, match=r"imported from .*own_module_of_test\.py, not from .*part\.py"):
         named("baseline+own_module_of_test_of.part:Halved")
-
-
-def test_a_colon_in_a_value_stays_one(here: Path) -> None:
-    (here / "own_module_of_test.py").write_text(SOURCE.replace("rate: float = 0.5", "note: str = ''"))
-    assert last(named(f"baseline+{OWN}(note='a+b:c')"))["note"] == "a+b:c"
-
-
-@pytest.mark.parametrize("values", [[], "text", None, {"methods": [[]]}])
-def test_what_is_no_config_has_no_methods(values: Any) -> None:
-    assert method_sources.own_methods(values) == {}
 
 
 def test_a_file_gets_the_source_that_it_was_written_with_or_nothing(
@@ -253,11 +252,6 @@ def test_a_file_gets_the_source_that_it_was_written_with_or_nothing(
     assert digest(edited) != digest(config) and edited.name != config.name  # a set of its own
     del values["methods"][-1]["source_sha256"]
     assert load(type(config), values).methods == edited.methods
-
-
-HELPED = "from own_module_of_test_help import RATE\nimport json, torch, timedrun.methods\n" + SOURCE.replace(
-    "0.5", "RATE"
-)
 
 
 def test_modules_of_its_folder_that_a_method_imports_belong_to_its_digest(
@@ -303,17 +297,6 @@ def test_in_a_package_relative_imports_count_and_beside_libraries_nothing_else(
     assert {*method_sources.source_files("own_module_of_test", here / "own_module_of_test.py")} == {
         "own_module_of_test"
     }
-
-
-def test_the_source_of_an_imported_module_runs_and_not_bytecode_beside_it(here: Path) -> None:
-    (here / "own_module_of_test.py").write_text(HELPED)
-    helper = here / "own_module_of_test_help.py"
-    helper.write_text("RATE = 0.9")
-    py_compile.compile(str(helper), cache_from_source(str(helper)), invalidation_mode=None)
-    before = helper.stat()
-    helper.write_text("RATE = 0.5")
-    os.utime(helper, ns=(before.st_atime_ns, before.st_mtime_ns))
-    assert vars(named(f"baseline+{OWN}").methods[-1])["rate"] == 0.5
 
 
 def test_an_ablation_leaves_an_own_method_out_in_folders_that_can_be_named(here: Path) -> None:
