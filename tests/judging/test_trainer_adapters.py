@@ -98,9 +98,7 @@ def test_composers_events_make_a_log_that_ends_at_the_target(adapters: dict[str,
     assert_passed(path, "2.1")
 
 
-def test_torchtitans_trainer_ends_at_the_target_and_still_logs_its_losses(
-    adapters: dict[str, Any], tmp_path: Path
-) -> None:
+def test_torchtitans_trainer_ends_at_the_target_and_logs_its_losses(adapters: dict[str, Any], tmp_path: Path) -> None:
     path = tmp_path / "result_0.txt"
     run, interval = a_run(path, "llama31_8b", "6.1", keys.CLOSED, "adamw")
     with run:

@@ -121,9 +121,7 @@ def test_auto_selects_an_available_backend_on_gpus_varlen_but_not_with_dropout(m
         ("flash", CPU, torch.float32, "unknown attention 'flash'; choose from auto, eager"),
     ],
 )
-def test_an_unavailable_backend_is_an_error_with_reason_and_alternative(
-    name: str, device: torch.device, dtype: torch.dtype, words: str
-) -> None:
+def test_an_unavailable_backend_is_an_error(name: str, device: torch.device, dtype: torch.dtype, words: str) -> None:
     with pytest.raises(UsageError, match=words):
         choose(name, device, dtype)
 

@@ -146,9 +146,7 @@ def test_bert_large_has_the_published_number_of_parameters() -> None:
     assert sum(p.numel() for p in padded.parameters()) == 335_174_458 + 6 * 1024
 
 
-def test_compiled_regions_are_traced_once_for_all_layers_and_numbers_of_rows(
-    tiny, make_batch, lively, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_compiled_regions_are_traced_once_for_all(tiny, make_batch, lively, monkeypatch: pytest.MonkeyPatch) -> None:
     plainly = partial(torch.compile, backend="eager", fullgraph=True, dynamic=True)
     monkeypatch.setattr(encoder, "region", cache(plainly))
     torch._dynamo.reset()

@@ -63,9 +63,7 @@ def test_float8_is_refused_where_a_fused_operation_passes_it_by(both: Both) -> N
     assert any("--speed.no-fused-dense-gelu-dense" in problem for problem in problems)
 
 
-def test_both_implementations_are_evaluated_on_the_average_of_the_weights(
-    both: Both, losses_of: Losses, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_both_are_evaluated_on_the_average(both: Both, losses_of: Losses, monkeypatch: pytest.MonkeyPatch) -> None:
     steps: list[dict[str, Tensor]] = []
     evaluated: list[dict[str, Tensor]] = []
 
@@ -88,9 +86,7 @@ def test_both_implementations_are_evaluated_on_the_average_of_the_weights(
             assert not torch.equal(value, steps[-1][name])
 
 
-def test_alibi_without_shorter_sequences_trains_transformers(
-    tiny_config: BertRunConfig, baseline_losses: list[float], losses_of: Losses
-) -> None:
+def test_alibi_trains_transformers(tiny_config: BertRunConfig, baseline_losses: list[float], losses_of: Losses) -> None:
     config = replace(tiny_config, methods=(methods.ALiBi(train_sequence_length_scaling=1.0),))
     losses = losses_of(config)
     assert losses[-1] < 0.95 * losses[0]

@@ -112,9 +112,7 @@ def test_preparing_again_has_no_effect_and_other_text_or_settings_are_refused(tm
     assert fingerprint(tmp_path / "store") == before
 
 
-def test_a_folder_of_other_files_is_not_changed_and_a_refused_vocabulary_makes_none(
-    tmp_path: Path, inputs: Inputs
-) -> None:
+def test_a_folder_of_other_files_is_left_and_a_refused_vocabulary_makes_none(tmp_path: Path, inputs: Inputs) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/thesis.txt").write_text("years of work")
     for out in (tmp_path / "mine", tmp_path / "mine/thesis.txt"):

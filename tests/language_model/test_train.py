@@ -89,9 +89,7 @@ def test_an_evaluation_that_misses_sequences_is_an_error(
             train(tiny_config, run)
 
 
-def test_a_run_starts_from_the_checkpoint_in_its_store_and_logs_its_digest(
-    methods: BertRunConfig, tiny_store: Path, tmp_path: Path
-) -> None:
+def test_a_run_starts_from_the_checkpoint_it_logs(methods: BertRunConfig, tiny_store: Path, tmp_path: Path) -> None:
     store = tmp_path / "store"
     shutil.copytree(tiny_store, store)
     (store / CHECKPOINT).mkdir()

@@ -81,9 +81,7 @@ def test_every_misfit_is_named_and_no_weight_is_changed(tiny, lively) -> None:
     assert all(torch.equal(model.state_dict()[name], tensor) for name, tensor in before.items())
 
 
-def test_a_file_that_transformers_saved_loads_and_no_other(
-    transformers: ModuleType, tiny, lively, tmp_path: Path
-) -> None:
+def test_a_file_of_transformers_loads_and_no_other(transformers: ModuleType, tiny, lively, tmp_path: Path) -> None:
     reference = ReferenceBert(tiny, "eager")
     reference.load_weights(lively(tiny))
     reference.model.save_pretrained(tmp_path)

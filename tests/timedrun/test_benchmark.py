@@ -84,9 +84,7 @@ def test_a_config_of_another_benchmark_is_refused(nested: str) -> None:
 
 
 @pytest.mark.parametrize("working_directory", [False, True])
-def test_a_name_of_nothing_known_says_where_ones_own_is_looked_for(
-    working_directory: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unknown_name_is_explained(working_directory: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError, match="set PYTHONPATH to the folder that holds it") as caught:
         find("zzz_unknown", working_directory=working_directory)

@@ -74,9 +74,7 @@ def test_the_bare_command_prints_all_verbs_by_purpose_and_fails(capsys: pytest.C
         assert all(f"\n  {verb} " in said.err for verb in verbs)
 
 
-def test_the_help_begins_with_six_verbs_and_says_which_of_those_alike_to_use(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_the_help_begins_with_six_verbs_and_says_which_of_alike_ones_to_use(capsys: pytest.CaptureFixture[str]) -> None:
     assert list(next(iter(VERBS.values()))) == ["run", "race", "check", "report", "show", "doctor"]
     cli.main([])
     assert "\n  use run if you time one config, race if" in capsys.readouterr().err
@@ -99,9 +97,7 @@ def test_the_help_begins_with_six_verbs_and_says_which_of_those_alike_to_use(
         ("list resnet", "image_classification"),
     ],
 )
-def test_a_misspelt_word_of_the_command_line_names_the_nearest(
-    words: str, near: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_misspelt_word_names_the_nearest(words: str, near: str, capsys: pytest.CaptureFixture[str]) -> None:
     try:
         code = cli.main(words.split())
     except SystemExit as ended:
@@ -307,9 +303,7 @@ TORCHRUN = ("torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-
 
 
 @pytest.mark.processes
-def test_a_restart_by_torchrun_resumes_its_run_whatever_has_begun_since_and_no_rank_outlives_a_killed_torchrun(
-    tmp_path: Path,
-) -> None:
+def test_a_restart_by_torchrun_resumes_its_run_and_no_rank_outlives_a_killed_torchrun(tmp_path: Path) -> None:
     with started(tmp_path, "--checkpoint-minutes", 0.0001, launcher=TORCHRUN) as process:
         wait_for(lambda: launch.common_step(tmp_path / "run_0" / "checkpoint", range(2)), process)
         (tmp_path / "run_1").mkdir()  # a second launch
@@ -346,9 +340,7 @@ def test_a_taken_result_and_wrong_settings_come_at_once(tmp_path: Path, capsys: 
         (["score"], "required"),
     ],
 )
-def test_a_mistake_on_the_command_line_exits_2_and_says_what_was_meant(
-    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_mistake_says_what_was_meant(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, errors = answer(capsys, *arguments)
     assert code == 2
     assert words in re.sub(r"\s+", " ", errors + out)

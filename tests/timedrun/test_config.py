@@ -158,9 +158,7 @@ def names_of(config: RunConfig) -> list[str]:
     without=st.sets(st.sampled_from(names_of(METHODS))),
     bare_words=st.booleans(),
 )
-def test_any_methods_left_out_and_added_are_read_back_at_their_places(
-    methods: list[Method], without: set[str], bare_words: bool
-) -> None:
+def test_any_changes_of_methods_are_read_back(methods: list[Method], without: set[str], bare_words: bool) -> None:
     text = "methods" + "".join(f"-{name}" for name in sorted(without))
     text += "".join(f"+{as_text(method, bare_words)}" for method in methods)
     config = config_of(BENCHMARK, text)

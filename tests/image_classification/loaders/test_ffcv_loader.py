@@ -97,9 +97,7 @@ def test_raw_images_are_cv2s_area_resize_of_train_crops(opened: Callable[..., Ff
 
 
 @pytest.mark.parametrize(("mode", "mean", "most"), [("raw", 5, 30), ("jpg", 7, 60)])
-def test_evaluation_is_the_central_crop_of_the_reference_within_filter_and_rounding(
-    opened: Callable[..., FfcvLoader], mode: str, mean: float, most: int
-) -> None:
+def test_evaluation_is_the_central_crop(opened: Callable[..., FfcvLoader], mode: str, mean: float, most: int) -> None:
     images = whole(opened(mode, train=False), [np.arange(COUNT)], 0, 64)
     wanted = np.stack([np.asarray(evaluation_image(Image.fromarray(picture(n)), 80, 64)) for n in range(COUNT)])
     difference = np.abs(images.astype(int) - wanted)

@@ -14,9 +14,7 @@ from tests.image_classification.preparation.samples import CLASSES, fingerprint
 
 
 @FORMATS
-def test_corrupt_images_are_all_named_and_replaced_ones_stored(
-    tmp_path: Path, images: Path, settings: StoreConfig
-) -> None:
+def test_corrupt_images_are_named_and_replaced_ones_stored(tmp_path: Path, images: Path, settings: StoreConfig) -> None:
     store, paths = tmp_path / "store", sorted((images / "train").rglob("*.JPEG"))
     build(images, tmp_path / "clean", settings)
     broken = {paths[3]: paths[3].read_bytes(), paths[17]: paths[17].read_bytes()}

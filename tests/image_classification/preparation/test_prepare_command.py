@@ -26,9 +26,7 @@ FOLDER = config_of(StoreConfig())
 
 
 @pytest.mark.parametrize("source", ["folder", "store", "tars"])
-def test_evaluation_images_that_are_also_training_images_are_counted_and_named(
-    tmp_path: Path, images: Path, source: str
-) -> None:
+def test_evaluation_images_that_are_trained_on_are_counted_and_named(tmp_path: Path, images: Path, source: str) -> None:
     name = CLASSES[1]
     copied, leaked = images / "train" / CLASSES[0] / f"{CLASSES[0]}_3.JPEG", images / "val" / name / "leak.JPEG"
     leaked.write_bytes(copied.read_bytes())
@@ -133,9 +131,7 @@ def test_the_command_refuses_images_for_a_benchmark_of_text(capsys: pytest.Captu
     assert "not prepared from images; leave out --images, --skip-broken" in said
 
 
-def test_a_differing_number_of_classes_and_empty_classes_are_reported_in_the_result_and_on_stderr(
-    tmp_path: Path, images: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_other_and_empty_classes_are_reported(tmp_path: Path, images: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (images / "train" / "n09999999").mkdir()
     (images / "train" / "n09999999" / "a.AVIF").write_bytes(b"unread")
     (images / "train" / "n09999999" / ".hidden").write_bytes(b"left behind")

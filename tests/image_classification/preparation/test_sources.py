@@ -33,9 +33,7 @@ def test_tars_hold_what_the_folder_holds(tmp_path: Path, images: Path, nested: b
         assert tars.sha256 == folder.sha256
 
 
-def test_left_over_names_in_tars_are_skipped_and_a_tar_without_images_is_an_empty_class(
-    tmp_path: Path, images: Path
-) -> None:
+def test_left_over_names_in_tars_are_skipped_and_an_empty_tar_is_an_empty_class(tmp_path: Path, images: Path) -> None:
     train, validation, labels = tars_of(images, tmp_path / "tars")
     with tarfile.open(train, "a") as archive:
         add(archive, "._n01440764.tar", b"resource fork")

@@ -140,9 +140,7 @@ def test_everything_that_does_not_fit_is_named_in_one_error_before_any_is_read(t
     assert "LAMB" not in message and "pooler" not in message and "seq_relationship" not in message
 
 
-def test_every_way_to_name_a_checkpoint_finds_it(
-    prefix: Path, original: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_checkpoint_is_found(prefix: Path, original: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     index = prefix.with_name(prefix.name + ".index")
     assert (
         initial_checkpoint.find(prefix) == initial_checkpoint.find(index) == initial_checkpoint.find(tmp_path) == prefix
@@ -196,9 +194,7 @@ def _old_names(state: dict[str, Tensor]) -> None:
 
 
 @pytest.mark.parametrize("change", [_without_duplicates, _old_names])
-def test_safetensors_without_tied_copies_or_with_the_names_of_2018_are_read(
-    tmp_path: Path, original: Any, change: Callable[[dict[str, Tensor]], None]
-) -> None:
+def test_tensors_of_2018_are_read(tmp_path: Path, original: Any, change: Callable[[dict[str, Tensor]], None]) -> None:
     state = {name: tensor.clone() for name, tensor in original.state_dict().items()}
     change(state)
     safetensors.save_file(state, tmp_path / "model.safetensors")

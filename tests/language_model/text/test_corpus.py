@@ -58,9 +58,7 @@ def test_plain_text_has_a_sentence_a_line_and_blank_lines_between_documents(tmp_
 
 
 @pytest.mark.parametrize("compress", [lzma.compress, bz2.compress, gzip.compress])
-def test_compression_is_told_by_content_not_by_name_and_a_file_cut_off_is_refused(
-    tmp_path: Path, compress: Callable[[bytes], bytes]
-) -> None:
+def test_compression_is_told_by_content_and_a_cut_refused(tmp_path: Path, compress: Callable[[bytes], bytes]) -> None:
     packed = write(tmp_path / "a.txt", compress(WIKI.encode()))
     plain = write(tmp_path / "b.xz", WIKI)
     assert [d.text for d in documents(packed)] == [d.text for d in documents(plain)]

@@ -151,9 +151,7 @@ def test_an_index_that_contradicts_the_tokens_or_the_longest_sequence_is_refused
         ("evaluation", "masked.bin", "a position beyond its sequence"),
     ],
 )
-def test_an_impossible_value_is_refused_when_it_is_read(
-    folder: Path, split: text_store.Split, name: str, fault: str
-) -> None:
+def test_an_impossible_value_is_refused(folder: Path, split: text_store.Split, name: str, fault: str) -> None:
     path = folder / split / name
     content = bytearray(path.read_bytes())
     content[:2] = b"\xff\xff"

@@ -73,9 +73,7 @@ def test_steps_that_take_longer_than_the_time_given_end_in_words(
     assert "not done within 5 s" in error and "give more --minutes" in error and not out.exists()
 
 
-def test_no_change_that_was_measured_is_no_choice_of_the_config_as_it_is(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_a_measured_change_the_config_is_no_choice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "fast.json"
     assert cli.main(["auto", "image_classification", "--minutes", "1e-9", "--out", str(out)]) == 1
     assert "no change was measured before the time was over" in capsys.readouterr().err and not out.exists()

@@ -84,9 +84,7 @@ def test_settings_that_no_run_can_have_are_refused_before_it(
 
 
 @pytest.mark.parametrize("module", ["configs", "datasets", "train"])
-def test_a_race_names_the_line_of_a_module_that_is_not_python(
-    module: str, here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_race_names_the_line_that_is_not_python(module: str, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = here / NAME / f"{module}.py"
     file.write_text("x = = 1\n" + file.read_text())
     assert main(["race", NAME, "baseline", "methods", "--threads", "1"]) == ExitCode.ERROR
@@ -117,9 +115,7 @@ def test_a_name_that_cannot_be_is_refused(name: str, here: Path) -> None:
     assert sorted(here.rglob("*")) == before
 
 
-def test_a_copied_benchmark_whose_configs_name_the_original_is_refused(
-    here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_copy_whose_configs_name_the_original_is_refused(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     copy = shutil.copytree(here / NAME, here / "copied_benchmark")
     capsys.readouterr()
     assert main(["show", "copied_benchmark", "methods"]) == ExitCode.USAGE

@@ -16,9 +16,7 @@ from timedrun.commands.profile import composition, show_composition
 SMOKE = ["profile", "image_classification", "smoke", "--data", "synthetic"]
 
 
-def test_steps_of_two_configs_in_turns_are_compared_and_written(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_steps_of_two_configs_in_turns_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "steps.json"
     options = ["--interleaved", "--positions", "2", "--steps", "1", "--skip", "2", "--threads", "1", "--out", str(out)]
     assert main([*SMOKE, "smoke-ema", *options, "--b.seed", "7"]) == ExitCode.OK
@@ -85,9 +83,7 @@ def test_what_cannot_run_is_refused_before_anything_is_measured(
     assert main(SMOKE) == ExitCode.USAGE
 
 
-def test_profiles_that_do_not_compose_are_shown_and_written_without_what_they_give_together(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_profiles_that_do_not_compose_are_shown_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = ["--positions", "2", "--steps", "5", "--skip", "1", "--out", str(tmp_path / "profiles.json")]
     assert main([*SMOKE, "smoke", "--b.global-batch", "8", *options]) == ExitCode.OK
     shown = capsys.readouterr()

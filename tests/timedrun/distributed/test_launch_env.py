@@ -67,9 +67,7 @@ STEP_PORT = 20_000 + 41 * 7 + 3
         (8, "slurm", STEP | TORCHRUN | {LAUNCHED: "1"}, LaunchEnv("torchrun", 9, 16, 1, 8, "10.0.0.1", 29400)),
     ],
 )
-def test_a_process_finds_its_ranks_in_the_variables_of_any_launcher(
-    ranks: int, launcher: str, environment: dict[str, str], expected: LaunchEnv
-) -> None:
+def test_a_process_finds_its_ranks(ranks: int, launcher: str, environment: dict[str, str], expected: LaunchEnv) -> None:
     assert detect(ranks, launcher, environment=environment) == expected
 
 

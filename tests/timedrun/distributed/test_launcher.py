@@ -31,9 +31,7 @@ def test_ranks_get_their_launch_environment(monkeypatch: pytest.MonkeyPatch, cap
     ]
 
 
-def test_a_killed_ranks_output_is_complete_its_workers_end_and_a_process_that_holds_its_pipe_is_not_waited_for(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_killed_ranks_output_is_whole_and_its_workers_end(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     _, seconds = launch_ranks(
         f"""
         workers = [subprocess.Popen({SLEEPER}, start_new_session=outside) for outside in (False, True)]

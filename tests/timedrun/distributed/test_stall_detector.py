@@ -52,9 +52,7 @@ def samples(probe: ActivityProbe, count: int = 6) -> ThreadActivity:
     return [probe.sample(1.0) for _ in range(count)][-1]
 
 
-def test_a_sleeping_thread_is_idle_at_a_line_of_its_own_or_in_a_collective_until_a_reset(
-    machine: SimpleNamespace,
-) -> None:
+def test_a_sleeping_thread_is_idle_at_its_line_or_in_a_collective_until_a_reset(machine: SimpleNamespace) -> None:
     probe = probe_of(own_code)
     activity = samples(probe)
     assert (activity.state, activity.idle_seconds) == ("own", 5.0)

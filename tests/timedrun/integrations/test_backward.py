@@ -88,9 +88,7 @@ IDLE = (Idle(), "nothing in this run: idle", 3)
 @pytest.mark.parametrize(
     ("method", "words", "passes"), [UNREACHED, (EMA(half_life=40, update_interval=2), "", 3), IDLE]
 )
-def test_transformers_trainer_says_which_method_changes_nothing(
-    method: Method, words: str, passes: int, tmp_path: Path
-) -> None:
+def test_transformers_names_a_method_without_effect(method: Method, words: str, passes: int, tmp_path: Path) -> None:
     trainer, model = transformers_trainer(stack(method), tmp_path)
     with pytest.raises(NoEffect, match=words) if words else nullcontext():
         trainer.train()

@@ -117,9 +117,7 @@ def test_transformers_trainer_ends_at_the_target_with_a_valid_log(run: MLPerfRun
     assert check(tmp_path / "result_0.txt", "4.0.0").passed
 
 
-def test_transformers_evaluations_of_other_sets_and_outside_of_training_are_passed_over(
-    run: MLPerfRun, tmp_path: Path
-) -> None:
+def test_transformers_evaluations_of_other_sets_or_outside_training_are_skipped(run: MLPerfRun, tmp_path: Path) -> None:
     trainer = transformers_trainer(run, tmp_path, "eval_a_accuracy", eval_on_start=True)
     data, left = trainer.eval_dataset, iter([0.9, 0.9, 0.9, 0.1, 0.9, 0.6, 0.9, 0.9])
     trainer.eval_dataset = {"a": data, "b": data}
@@ -132,9 +130,7 @@ def test_transformers_evaluations_of_other_sets_and_outside_of_training_are_pass
 
 
 @pytest.mark.parametrize("epochs", [1, 3])
-def test_a_metric_that_transformers_trainer_does_not_give_aborts_the_run(
-    run: MLPerfRun, tmp_path: Path, epochs: int
-) -> None:
+def test_a_metric_that_transformers_does_not_give_aborts_the_run(run: MLPerfRun, tmp_path: Path, epochs: int) -> None:
     trainer = transformers_trainer(run, tmp_path, "eval_acuracy", num_train_epochs=epochs)
     with pytest.raises(TrainingLoopError, match="Did you mean eval_accuracy?"), run:
         trainer.train()

@@ -40,8 +40,6 @@ def test_show_method_prints_the_card_or_the_nearest_name(capsys: pytest.CaptureF
 
 
 @pytest.mark.parametrize("word", ["methods", "command"])
-def test_a_word_of_the_command_line_names_no_benchmark(
-    word: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_word_names_no_benchmark(word: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["new", "benchmark", word, "--out", str(tmp_path)]) == ExitCode.USAGE
     assert f"'{word}' is a word of `timedrun " in capsys.readouterr().err

@@ -167,9 +167,7 @@ def test_gpt_125m_by_the_defaults_adds_8_tokens_every_33_steps_up_to_step_4224()
     step_size=st.sampled_from([1, 4, 8, 16]),
 )
 @settings(max_examples=30)
-def test_linear_lengths_are_the_papers_formula_in_exact_fractions(
-    steps: int, hundredths: int, low: int, more: int, step_size: int
-) -> None:
+def test_linear_lengths_are_the_papers(steps: int, hundredths: int, low: int, more: int, step_size: int) -> None:
     duration = hundredths / 100
     method = SequenceLengthWarmup(
         steps=steps, duration=duration, min_length=low, max_length=low + more, step_size=step_size

@@ -67,9 +67,7 @@ CASES: list[Any] = [
 
 
 @pytest.mark.parametrize(("method", "make", "shape"), CASES)
-def test_output_and_gradients_are_right_to_the_precision_of_the_type(
-    method: Method, make: Callable[[], nn.Module], shape: tuple[int, ...]
-) -> None:
+def test_output_and_gradients_are_right(method: Method, make: Callable[[], nn.Module], shape: tuple[int, ...]) -> None:
     torch.manual_seed(0)
     layer, exact = make(), make().double()
     with torch.no_grad():
@@ -94,9 +92,7 @@ def test_output_and_gradients_are_right_to_the_precision_of_the_type(
 
 
 @pytest.mark.parametrize(("method", "make", "shape"), CASES)
-def test_without_autocast_it_is_the_layer_and_has_no_effect(
-    method: Method, make: Callable[[], nn.Module], shape: tuple[int, ...]
-) -> None:
+def test_without_autocast_nothing_is_new(method: Method, make: Callable[[], nn.Module], shape: tuple[int, ...]) -> None:
     speed, inputs = stack(method), torch.randn(4, *shape[1:])
     plain = make()
     expected = plain(inputs)

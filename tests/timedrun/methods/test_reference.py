@@ -149,9 +149,7 @@ def test_a_module_that_cannot_be_imported_is_refused_with_its_error(broken: str,
         named(f"baseline+{OWN}")
 
 
-def test_a_file_imports_nothing_from_the_working_directory_unless_the_user_names_the_method(
-    here: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_imports_nothing_from_here_unless_the_user_names_it(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = named(f"baseline+{OWN}(rate=0.1)")
     (here / "my.json").write_text(json.dumps(dump(config)))
     forget(monkeypatch)
@@ -173,9 +171,7 @@ def test_a_file_imports_nothing_from_the_working_directory_unless_the_user_names
 
 
 @pytest.mark.parametrize("place", ["own_module_of_test.py", "own_module_of_test", "own_module_of_test/part.py"])
-def test_nor_through_a_link_or_beside_another_method_that_the_user_named(
-    place: str, here: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nor_through_a_link_or_beside_a_named_method(place: str, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (elsewhere := here / "elsewhere").mkdir()
     shutil.move(here / "own_module_of_test.py", elsewhere / "__init__.py")
     (here / place).parent.mkdir(exist_ok=True)
@@ -207,9 +203,7 @@ def test_the_digest_is_of_the_package_that_python_prefers_to_a_module(here: Path
 
 @pytest.mark.parametrize("mode", [py_compile.PycInvalidationMode.UNCHECKED_HASH, None])
 @pytest.mark.parametrize("name", ["own_module_of_test_2", "own_module_of_test_help"])
-def test_the_source_of_the_digest_runs_and_not_bytecode_beside_it(
-    name: str, mode: py_compile.PycInvalidationMode | None, here: Path
-) -> None:
+def test_the_source_runs_and_no_bytecode(name: str, mode: py_compile.PycInvalidationMode | None, here: Path) -> None:
     (here / "own_module_of_test.py").write_text(HELPED)
     own, texts = f"{name}:Halved", (SOURCE.replace("0.5", "0.9"), SOURCE)  # of another name than pytest rewrites
     if name.endswith("help"):
@@ -236,9 +230,7 @@ def test_a_module_that_puts_another_in_its_place_is_refused(here: Path) -> None:
         named("baseline+own_module_of_test_of.part:Halved")
 
 
-def test_a_file_gets_the_source_that_it_was_written_with_or_nothing(
-    here: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_gets_the_source_it_was_written_with_or_nothing(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = named(f"baseline+{OWN}")
     values = dump(config)
     (here / "own_module_of_test.py").write_text(SOURCE + "\n# edited\n")
@@ -254,9 +246,7 @@ def test_a_file_gets_the_source_that_it_was_written_with_or_nothing(
     assert load(type(config), values).methods == edited.methods
 
 
-def test_modules_of_its_folder_that_a_method_imports_belong_to_its_digest(
-    here: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_modules_that_a_method_imports_belong_to_its_digest(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (here / "own_module_of_test.py").write_text(HELPED)
     (here / "own_module_of_test_help.py").write_text("from own_module_of_test_more import *\n")
     (here / "own_module_of_test_more.py").write_text("def rate():\n    import own_module_of_test_late\n\nRATE = 0.25")
@@ -280,9 +270,7 @@ def test_modules_of_its_folder_that_a_method_imports_belong_to_its_digest(
     assert dump(named(f"baseline+{OWN}")) == values
 
 
-def test_in_a_package_relative_imports_count_and_beside_libraries_nothing_else(
-    here: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_relative_imports_count_and_beside_libraries_nothing_else(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (package := here / "own_module_of_test_of/deep").mkdir(parents=True)
     for place in (here / "own_module_of_test_of/base.py", package / "__init__.py", package / "near.py"):
         place.write_text("")

@@ -237,9 +237,7 @@ def test_threads_that_would_share_cores_with_other_processes_are_told(
 
 
 @pytest.mark.parametrize(("limit", "cores"), [("max 100000\n", 4), ("150000 100000\n", 2), ("50000 100000\n", 1)])
-def test_a_containers_limit_bounds_the_usable_cores(
-    limit: str, cores: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_container_has_fewer_cores(limit: str, cores: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "cpu.max").write_text(limit)
     monkeypatch.setattr(checks.os, "sched_getaffinity", lambda process: range(4))
     assert checks.usable_cores(tmp_path / "cpu.max") == cores

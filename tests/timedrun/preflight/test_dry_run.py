@@ -125,9 +125,7 @@ def test_no_budget_ends_a_dry_run(budget: float, tmp_path: Path) -> None:
         ("language_model.fineweb", "fineweb_methods", 162_184_704 + 3 * 50_257 * 768 + 12, 4000 * 512),
     ],
 )
-def test_a_dry_run_of_a_large_config_needs_neither_weights_nor_data(
-    package: str, name: str, parameters: int, total: int, tmp_path: Path
-) -> None:
+def test_a_large_dry_run_needs_no_data(package: str, name: str, parameters: int, total: int, tmp_path: Path) -> None:
     benchmark = find(package)
     config = benchmark.config(name)
     plan = benchmark.plan(config, ranks(8), None)

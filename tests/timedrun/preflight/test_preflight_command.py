@@ -170,9 +170,7 @@ def test_a_requirement_of_another_machine_is_a_note() -> None:
 
 @without_cuda
 @pytest.mark.usefixtures("strict_only")
-def test_a_run_here_in_a_format_that_the_cpu_emulates_is_an_error_and_one_on_another_machine_a_note(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_format_the_cpu_emulates_is_an_error_and_elsewhere_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(number_formats, "slowdown", lambda precision: 40.0)
     config = find("image_classification").config("imagenet_baseline")
     here = examine_config(config, emulation=False)

@@ -114,9 +114,7 @@ def test_values_that_load_would_refuse_are_not_saved(tmp_path: Path, value: Any)
 
 
 @pytest.mark.parametrize("owner, call", [(os, "fsync"), (os, "replace"), (FileWriter, "write")])
-def test_a_full_disk_leaves_only_the_old_file_and_its_reason_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: Any, call: str
-) -> None:
+def test_a_full_disk_keeps_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: Any, call: str) -> None:
     save(tmp_path / "a.pt", {"step": 1})
     with monkeypatch.context() as patched:
         patched.setattr(owner, call, MagicMock(side_effect=OSError(28, "No space left on device")))

@@ -46,9 +46,7 @@ def throughputs(log: record.RunRecord) -> list[Event]:
     return [event for event in log.all(keys.TRACKED_STATS) if keys.THROUGHPUT in event.value]
 
 
-def test_throughput_and_the_first_epochs_cost_are_logged_without_evaluation_and_the_score_agrees(
-    timed: MakeRun, clock: SimulatedClock
-) -> None:
+def test_throughput_and_the_first_epochs_cost_are_logged_as_scored(timed: MakeRun, clock: SimulatedClock) -> None:
     log = train(timed(), clock, [2.0] * 5 + [1.0] * 5 + [0.8] * 5 + [1.0] * 5, [0.1, 0.95])
     assert check(log.path, "2.0.0").passed
     stats = throughputs(log)
@@ -71,9 +69,7 @@ def test_throughput_and_the_first_epochs_cost_are_logged_without_evaluation_and_
     assert "caches   not dropped" in text
 
 
-def test_in_samples_a_block_is_what_is_compared_and_its_length_and_evaluation_do_not_count(
-    timed: MakeRun, toy_config: MakeConfig, clock: SimulatedClock
-) -> None:
+def test_in_samples_blocks_are_compared(timed: MakeRun, toy_config: MakeConfig, clock: SimulatedClock) -> None:
     config = toy_config(evaluation=EvaluationConfig(target=0.9, every=20, first=40))
     log = train(timed(config, IN_SAMPLES), clock, [1.0] * 10 + [0.5] * 10, [0.1, 0.2, 0.95])
     whole = 10 * 1.0 + 5 * 0.5 + 5 * 0.5 + 3 * 7.0

@@ -186,9 +186,7 @@ def test_what_the_verdict_does_not_say_is_printed(tmp_path: Path, capsys: pytest
     assert "warning: rank 3 did not exit; the result is valid as logged." in capsys.readouterr().err
 
 
-def test_another_node_uses_the_number_of_rank_0_for_its_checkpoints_and_its_next_attempt(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_another_node_uses_the_number_of_rank_0(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     counted = result(tmp_path, ranks=(2, 3), number=4)
     own = ResultPaths(tmp_path, -1)  # the number of --resume in a folder without results
     ends = (replace(KILLED, number=4), replace(EXITED, over=True, number=4))

@@ -125,9 +125,7 @@ def test_throttling_and_pressure_are_the_runs_groups(machine: Machine, lines: st
     assert (found["throttled_periods"], found["memory_stalled_seconds"]) == (5, pytest.approx(0.4))
 
 
-def test_the_energy_of_the_processors_is_that_of_their_packages_also_where_a_counter_wraps_around(
-    machine: Machine,
-) -> None:
+def test_the_energy_of_processors_is_their_packages_also_where_a_counter_wraps_around(machine: Machine) -> None:
     for name, kind in (("intel-rapl:0:0", "core"), ("intel-rapl:0:1", "dram"), ("intel-rapl:2", "psys")):
         machine.zone(name, 1.0, kind=kind)
     machine.zone("intel-rapl:0", 262_100.0)

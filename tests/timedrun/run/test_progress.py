@@ -89,9 +89,7 @@ def test_a_line_fits_into_one_row_and_the_next_takes_its_place(columns: int, las
 @pytest.mark.parametrize(
     ("seconds", "budget", "left"), [(100, 0, "5 min"), (10, 0, "30 s"), (100, 160, "60 s"), (7200, 0, "6.0 h")]
 )
-def test_the_time_left_is_that_of_the_schedule_at_the_pace_so_far_or_of_the_budget(
-    seconds: float, budget: float, left: str, now: SimulatedClock
-) -> None:
+def test_the_time_left_is_schedule_or_budget(seconds: float, budget: float, left: str, now: SimulatedClock) -> None:
     stream = io.StringIO()
     progress = Progress("toy", shown=True, stream=stream, budget_seconds=budget)
     progress.total_samples = 400

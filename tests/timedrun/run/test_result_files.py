@@ -108,9 +108,7 @@ def test_a_file_above_the_limit_is_refused(tmp_path: Path) -> None:
     [result_files.read_json, read_answers, read_claims, lambda path: json_object(path, {path: path.read_bytes()})],
     ids=["config", "answers", "claims", "package"],
 )
-def test_unreadable_json_is_described_without_the_interpreters_limits(
-    tmp_path: Path, reader: Callable[[Path], object], content: bytes, why: str
-) -> None:
+def test_unreadable_json_is_named(tmp_path: Path, reader: Callable[[Path], object], content: bytes, why: str) -> None:
     path = tmp_path / "some.json"
     path.write_bytes(content)
     if reader is read_claims and why.startswith("a number"):

@@ -119,9 +119,7 @@ def test_a_run_that_did_not_record_how_it_was_started_is_refused(paths: ResultPa
         ({"seed": 7, "global_batch": 8}, "seed was 1 and is now 7; the digest of the settings in the log was"),
     ],
 )
-def test_a_config_that_is_edited_beside_the_log_does_not_change_what_the_run_is(
-    paths: ResultPaths, settings: RunConfig, changes: dict[str, Any], words: str
-) -> None:
+def test_an_edit_changes_no_run(paths: ResultPaths, settings: RunConfig, changes: dict[str, Any], words: str) -> None:
     started(paths, settings)
     edited = replace(settings, **changes)
     paths.config.write_text(json.dumps(config.dump(edited)))

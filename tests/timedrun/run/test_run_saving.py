@@ -77,9 +77,7 @@ def test_unsaved_stops_name_older_steps(make_run: MakeRun, full_disk: list[bool]
     assert log.stopped is not None and log.stopped.metadata["step"] == 5
 
 
-def test_a_log_is_on_disk_before_its_checkpoint(
-    make_run: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_log_is_saved_first(make_run: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """So that no crash of the machine leaves a checkpoint whose log is shorter than it says."""
     calls: list[str] = []
     mark, save = RunLog.mark, checkpoint_file.save

@@ -94,9 +94,7 @@ def test_compiling_on_the_clock_what_was_compiled_before_aborts_the_run(make_run
 
 
 @pytest.mark.parametrize("changes", [{"recompile": "log"}, {"methods": (LayerFreezing(),)}, {"warm_up_steps": 0}])
-def test_a_compilation_that_the_config_allows_on_the_clock_is_logged_with_its_reason(
-    make_run: MakeRun, toy_config: MakeConfig, changes: dict[str, Any]
-) -> None:
+def test_a_late_compilation_is_logged(make_run: MakeRun, toy_config: MakeConfig, changes: dict[str, Any]) -> None:
     (event,) = trained_with_a_shape_that_the_warm_up_has_not(make_run(toy_config(**changes))).all(keys.RECOMPILED)
     assert (event.value, event.metadata["epoch_num"]) == (1, 4)
     assert "expected 2, actual 3" in event.metadata["reason"] and event.metadata["seconds"] > 0

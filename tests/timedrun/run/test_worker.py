@@ -116,9 +116,7 @@ def test_threads_must_be_equal_on_all_ranks_of_a_cpu_run(monkeypatch: pytest.Mon
     assert threads("cuda") is None
 
 
-def test_a_run_is_resumed_only_as_what_it_recorded_itself(
-    tmp_path: Path, toy_config: MakeConfig, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_is_resumed_as_it_began(tmp_path: Path, toy_config: MakeConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     state = {"commit": "abc", "dirty": True, "difference": "d1"}
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
     monkeypatch.delenv(origin.IMAGE_DIGEST, raising=False)

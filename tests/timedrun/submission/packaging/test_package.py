@@ -52,9 +52,7 @@ def test_mlcommons_checkers_take_a_package_of_two_systems(
     assert json.loads(json.dumps(report.as_dict()))["official"]["verdict"] == "pass"
 
 
-def test_the_label_of_a_races_side_is_in_no_table_that_the_logs_are_compared_with(
-    tmp_path: Path, result_set: Path, packaged: Packaged
-) -> None:
+def test_the_label_of_a_races_side_is_in_no_table(tmp_path: Path, result_set: Path, packaged: Packaged) -> None:
     sides = {result_set.name: "baseline+ema(half_life=40)`"}
     (tmp_path / "race.json").write_text(json.dumps({"race": {"sides": sides}}))
     report = packaged(result_set, check=True)
@@ -273,9 +271,7 @@ def test_the_source_of_a_method_is_packaged_or_refused_where_a_folder_has_its_mo
         packaged({"scripts/test.sh": tmp_path / "test.sh"}, right if digest == "right" else digest)
 
 
-def test_modules_that_a_method_imports_from_its_folder_are_packaged_with_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_modules_that_a_method_imports_are_packaged_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folders = {}
     for number in (1, 2):
         (tmp_path / f"in_{number}").mkdir()
@@ -383,9 +379,7 @@ SOURCE_REFUSED: dict[str, tuple[Damage, str]] = {
 @pytest.mark.parametrize(
     ("place", "case"), [("set", case) for case in REFUSED] + [("source", case) for case in SOURCE_REFUSED]
 )
-def test_a_set_or_source_with_unsafe_content_is_refused(
-    tmp_path: Path, result_set: Path, packaged: Packaged, place: str, case: str
-) -> None:
+def test_unsafe_content_is_refused(tmp_path: Path, result_set: Path, packaged: Packaged, place: str, case: str) -> None:
     damage, match = REFUSED[case] if place == "set" else SOURCE_REFUSED[case]
     try:
         damage(tmp_path / place)

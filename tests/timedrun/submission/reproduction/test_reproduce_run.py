@@ -92,9 +92,7 @@ def test_slower_runs_on_other_hardware_are_reproduced_with_their_ratio_and_inter
         (None, {}, "not comparable: threads not recorded then, 2 now."),
     ],
 )
-def test_other_threads_make_times_not_comparable(
-    make_runs: MakeRuns, then: int | None, given: dict[str, int], words: str
-) -> None:
+def test_other_threads_do_not_compare(make_runs: MakeRuns, then: int | None, given: dict[str, int], words: str) -> None:
     (old,), (new,) = make_runs("old", (1,), [SHORT], threads=then), make_runs("new", (8.75,), [SHORT], threads=2)
     verdict = compare_runs("set", [(old, new, "")], given=given)
     assert verdict.reproduced and not verdict.same_machine
