@@ -67,17 +67,6 @@ def test_as_many_batches_as_the_depth_are_made_ready_and_no_more(depth: int) -> 
     assert source.names == {"prefetch"}
 
 
-def test_at_depth_0_the_consumer_loads_each_batch_on_request() -> None:
-    source = Counted(3)
-    ready = prefetched(source, CPU, 0)
-    assert source.taken == 0
-    assert threads() == []
-    next(ready)
-    assert (source.taken, source.names) == (1, {threading.current_thread().name})
-    ready.close()
-    assert source.closed
-
-
 @pytest.mark.parametrize("depth", [0, 1, 3])
 def test_an_error_comes_in_the_place_of_its_batch_and_ends_the_thread(depth: int) -> None:
     source = Counted(9, fail_at=4)

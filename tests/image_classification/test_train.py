@@ -218,17 +218,6 @@ def test_images_are_decoded_at_their_epochs_size(prepared: dict[Format, Path], t
     assert no_thread_is_left()
 
 
-def test_a_run_on_a_store_resumes_to_its_losses(prepared: dict[Format, Path], tmp_path: Path, steps: Steps) -> None:
-    config, folder = stored(seed=4), prepared["jpeg"]
-    trained(config, data_folder=folder)
-    whole, steps.losses = steps.losses, []
-    state = stopped(config, 7, tmp_path, data_folder=folder)
-    assert no_thread_is_left()
-    trained(config, data_folder=folder, resume_from=state)
-    assert len(whole) == 20
-    assert steps.losses == whole
-
-
 def test_a_store_cut_in_training_aborts_the_run(prepared: dict[Format, Path], tmp_path: Path, steps: Steps) -> None:
     folder = shutil.copytree(prepared["jpeg"], tmp_path / "store")
     (shard,) = (folder / "train").glob("*.jpegs")

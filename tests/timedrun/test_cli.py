@@ -346,12 +346,6 @@ def test_a_mistake_says_what_was_meant(arguments: list[str], words: str, capsys:
     assert words in re.sub(r"\s+", " ", errors + out)
 
 
-def test_a_missing_data_folder_is_found_before_the_clock(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, _, errors = answer(capsys, "run", SMOKE[0], "cifar10_baseline", "--data-folder", tmp_path / "none")
-    assert code == 1
-    assert "none does not exist; set the right one with --data-folder" in errors
-
-
 def test_list_and_show_print_json(capsys: pytest.CaptureFixture[str]) -> None:
     def printed(*words: str) -> Any:
         return json.loads(answer(capsys, *words, "--json")[1])

@@ -7,7 +7,6 @@ from types import ModuleType
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 
 from image_classification.augmentation import train_crops
@@ -57,26 +56,6 @@ def test_evaluation_images_are_torchvisions_crop_also_padded(folder: Path, torch
     for sample, path in enumerate(_files(folder, "val")):
         expected = np.asarray(transform(Image.open(path).convert("RGB")))
         assert np.array_equal(batch.images[sample].permute(1, 2, 0).numpy(), expected)
-
-
-@pytest.mark.parametrize("workers", [0, 2])
-def test_a_rank_without_a_sample_gets_an_empty_part(folder: Path, workers: int) -> None:
-    with _open(folder, workers=workers) as loader:
-        for epoch in (1, 2):
-            batches = loader.batches([np.array([4, 2]), np.array([], np.int64), np.array([3])], epoch, 24)
-            assert [(*batch.images.shape, len(batch.labels)) for batch in batches] == [
-                (count, 3, 24, 24, count) for count in (2, 0, 1)
-            ]
-
-
-def test_leaving_early_leaves_the_loader_fit(folder: Path) -> None:
-    with _open(folder) as loader:
-        (expected,) = loader.batches([np.array([4, 2])], 2, 24)
-    with _open(folder, workers=2) as loader:
-        for _ in loader.batches([np.arange(30)] * 6, 1, 24):
-            break
-        (batch,) = loader.batches([np.array([4, 2])], 2, 24)
-    assert torch.equal(batch.images, expected.images)
 
 
 @pytest.mark.parametrize(("data", "workers"), [(b"", 2), (b"GIF89a", 0), (encoded(smooth(60, 60))[:700], 2)])

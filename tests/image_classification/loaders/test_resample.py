@@ -67,15 +67,6 @@ def test_every_crop_is_within_one_level_of_pillow(
     assert most_off(images, boxes, flips, resampled(images, boxes, flips, size, dtype)) <= 1
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
-@pytest.mark.parametrize("value", [0, 1, 127, 254, 255])
-def test_a_plain_area_keeps_its_level_and_white_does_not_wrap(value: int, dtype: torch.dtype) -> None:
-    images = np.full((6, 61, 83, 3), value, dtype=np.uint8)
-    _, boxes, flips = drawn(value, 6, 61, 83)
-    for size in (1, 7, 88, 130):
-        assert (resampled(images, boxes, flips, size, dtype) == value).all()
-
-
 def test_working_in_slices_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     images, boxes, flips = drawn(6, 7, 40, 50)
     whole = resampled(images, boxes, flips, 23)

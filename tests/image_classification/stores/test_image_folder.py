@@ -83,20 +83,6 @@ def test_an_index_with_a_wrong_digest_or_of_the_first_version_is_refused(tree: P
         read_index(tree)
 
 
-@pytest.mark.parametrize("name", ["train.rows.npy", "train.names.txt", "evaluation.rows.npy"])
-def test_a_file_of_the_index_that_is_damaged_or_gone_is_named(tree: Path, name: str) -> None:
-    write_index(make_index(tree, []), tree)
-    path = tree / f"timedrun_index.{name}"
-    data = bytearray(path.read_bytes())
-    data[-2] ^= 1
-    path.write_bytes(data)
-    with pytest.raises(DataError, match=f"{path.name}: damaged"):
-        read_index(tree)
-    path.unlink()
-    with pytest.raises(DataError, match=f"{path.name}: missing"):
-        read_index(tree)
-
-
 def test_an_interrupted_write_leaves_no_index(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_index(make_index(tree, []), tree)
 
