@@ -1,7 +1,6 @@
 """Measured costs on the cards of methods."""
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -10,7 +9,7 @@ from benchmarks.method_cards import costs, with_cards
 from judging.ground.errors import UsageError
 
 
-def test_costs_come_from_the_file_of_measurements(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_costs_come_from_the_file_of_measurements(tmp_path, monkeypatch):
     monkeypatch.setattr(method_cards, "COSTS", tmp_path / "method_cost.json")
     ratio = {"median": 1.25, "quartiles": [1.2, 1.3], "model": "small"}
     cost = {"model": "large", "parameters": [1000, 1000], "flops": [2e9, 2.1e9], "latency": ratio, "step": ratio}
@@ -26,6 +25,6 @@ def test_costs_come_from_the_file_of_measurements(tmp_path: Path, monkeypatch: p
     assert not list(costs("cutmix"))
 
 
-def test_a_page_without_marks_is_refused() -> None:
+def test_a_page_without_marks_is_refused():
     with pytest.raises(UsageError, match="lacks the marks"):
         with_cards("# Methods\n")

@@ -36,7 +36,7 @@ def stage(name: str) -> list[tuple[str, str]]:
     return found[start : next(number for number in [*starts, len(found)] if number > start)]
 
 
-def test_what_git_tracks_is_in_the_context_of_a_build_and_what_is_copied_too() -> None:
+def test_what_git_tracks_is_in_the_context_of_a_build_and_what_is_copied_too():
     _, everything, *patterns = (ROOT / ".dockerignore").read_text().splitlines()
     sent = {pattern[1:] for pattern in patterns if pattern.startswith("!")}  # what is left out of it are caches
     assert everything == "*"
@@ -47,13 +47,13 @@ def test_what_git_tracks_is_in_the_context_of_a_build_and_what_is_copied_too() -
     assert left_out <= {".ci", ".gitignore", "results"}
 
 
-def test_hadolint_finds_nothing() -> None:
+def test_hadolint_finds_nothing():
     done = subprocess.run(["hadolint", ROOT / "Dockerfile"], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stdout
 
 
 @pytest.mark.parametrize("target", ["runtime", "test"])
-def test_the_image_does_not_run_as_root_and_its_user_is_a_number(target: str) -> None:
+def test_the_image_does_not_run_as_root_and_its_user_is_a_number(target):
     found = stage(target)
     assert [rest for word, rest in found if word == "USER"][-1] == "${USER_ID}"  # Kubernetes believes numbers only
     (number,) = [rest.split("=")[1] for word, rest in found if word == "ARG" and rest.startswith("USER_ID=")]
@@ -62,7 +62,7 @@ def test_the_image_does_not_run_as_root_and_its_user_is_a_number(target: str) ->
     assert "RUN" not in after and "COPY" not in after
 
 
-def test_signals_reach_the_command_and_any_command_can_be_given() -> None:
+def test_signals_reach_the_command_and_any_command_can_be_given():
     (entry,) = of_kind("ENTRYPOINT")
     words = json.loads(entry)
     done = subprocess.run([*words, "sh", "-c", 'echo "$PPID:$1"', "sh", "two  words"], capture_output=True, text=True)
@@ -70,7 +70,7 @@ def test_signals_reach_the_command_and_any_command_can_be_given() -> None:
     assert json.loads(of_kind("CMD")[0]) == ["timedrun", "--help"]
 
 
-def test_what_the_base_is_built_of_is_pinned_and_compared_after_the_installation() -> None:
+def test_what_the_base_is_built_of_is_pinned_and_compared_after_the_installation():
     (run,) = [rest for rest in of_kind("RUN") if "--constraint /tmp/constraints" in rest]
     kept = re.search(r"kept='([^']+)'", run)
     assert kept
@@ -82,7 +82,7 @@ def test_what_the_base_is_built_of_is_pinned_and_compared_after_the_installation
     assert "sha256sum --check" in after and "exit 1" in after
 
 
-def test_nothing_of_a_machine_or_a_person_is_written_into_the_image() -> None:
+def test_nothing_of_a_machine_or_a_person_is_written_into_the_image():
     for text in (TEXT, (ROOT / "scripts/build_image.sh").read_text()):
         assert not re.search(r"(?i)(password|passwd=|token|secret|api_key|BEGIN [A-Z ]*PRIVATE)", text)
         assert set(re.findall(r"https?://([^/\s]+)", text)) <= {"download.pytorch.org"}
@@ -128,7 +128,7 @@ def build(
         ({"buildah": True}, "buildah"),
     ],
 )
-def test_the_first_engine_that_works_builds(tmp_path: Path, engines: dict[str, bool], chosen: str) -> None:
+def test_the_first_engine_that_works_builds(tmp_path, engines, chosen):
     done, said = build(tmp_path, engines, "--build-arg", "BASE=a base")
     assert done.returncode == 0, done.stderr
     assert said[:2] == [chosen, "build"] and said[-3:] == ["--build-arg", "BASE=a base", "."]
@@ -139,14 +139,14 @@ def test_the_first_engine_that_works_builds(tmp_path: Path, engines: dict[str, b
 
 
 @pytest.mark.parametrize("arguments", [["-t", "a:b"], ["-ta:b"], ["--tag", "a:b"], ["--tag=a:b"], []])
-def test_an_image_of_another_target_or_tag_does_not_take_the_default_one(tmp_path: Path, arguments: list[str]) -> None:
+def test_an_image_of_another_target_or_tag_does_not_take_the_default_one(tmp_path, arguments):
     done, said = build(tmp_path, {"docker": True}, *arguments, "--target", "test")
     assert done.returncode == 0, done.stderr
     assert said[-len(arguments) - 3 :] == [*arguments, "--target", "test", "."]
     assert not [word for word in said if word.startswith("timedrun:")]
 
 
-def test_without_an_engine_that_works_it_says_so(tmp_path: Path) -> None:
+def test_without_an_engine_that_works_it_says_so(tmp_path):
     done, said = build(tmp_path, {"docker": False})
     assert done.returncode == 1 and not said
     assert "no working docker, podman or buildah" in done.stderr and "nothing was built" in done.stderr

@@ -31,7 +31,7 @@ def srun_line(text: str) -> list[str]:
     return shlex.split(line)
 
 
-def test_the_sbatch_files_tasks_are_nodes_of_the_run_that_its_command_starts() -> None:
+def test_the_sbatch_files_tasks_are_nodes_of_the_run_that_its_command_starts():
     words = srun_line(SBATCH.read_text())
     script, *rest = words[len(["exec", "srun", *options(words)]) :]
     assert (ROOT / script).stat().st_mode & 0o111 and rest == ["$@"]
@@ -53,7 +53,7 @@ def documents() -> dict[str, Any]:
     return {one["kind"]: one for one in yaml.safe_load_all(KUBERNETES.read_text())}
 
 
-def test_the_pods_of_the_kubernetes_job_are_the_nodes_of_one_run_that_is_never_begun_again() -> None:
+def test_the_pods_of_the_kubernetes_job_are_the_nodes_of_one_run_that_is_never_begun_again():
     found = documents()
     job, service = found["Job"], found["Service"]
     spec, pod = job["spec"], job["spec"]["template"]["spec"]
@@ -76,7 +76,7 @@ def test_the_pods_of_the_kubernetes_job_are_the_nodes_of_one_run_that_is_never_b
     assert (mine.rank, mine.world_size) == (arguments.ranks, 2 * arguments.ranks)
 
 
-def test_what_the_kubernetes_job_mounts_is_there_and_where_its_command_looks() -> None:
+def test_what_the_kubernetes_job_mounts_is_there_and_where_its_command_looks():
     pod = documents()["Job"]["spec"]["template"]["spec"]
     (container,) = pod["containers"]
     volumes = {volume["name"]: volume for volume in pod["volumes"]}

@@ -15,24 +15,24 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "methods.md"
 
 
-def test_every_method_has_a_card_and_every_card_a_method_or_a_setting() -> None:
+def test_every_method_has_a_card_and_every_card_a_method_or_a_setting():
     missing = REGISTRY.keys() - cards().keys()
     assert not missing, f"write timedrun/methods/cards/{missing}.toml, as the other methods have"
     assert {name for name, card in cards().items() if not card.setting} == set(REGISTRY)
 
 
 @pytest.mark.results
-def test_the_page_is_up_to_date() -> None:
+def test_the_page_is_up_to_date():
     text = PAGE.read_text(encoding="utf-8")
     assert text == with_cards(text), "run: python -m benchmarks.method_cards docs/methods.md"
 
 
-def test_the_stages_read_from_the_source_are_the_methods_own() -> None:
+def test_the_stages_read_from_the_source_are_the_methods_own():
     assert stages() == {name: method.stage.name for name, method in REGISTRY.items()}
 
 
 @pytest.mark.parametrize("name", cards())
-def test_a_card_names_methods_and_settings_that_exist(name: str) -> None:
+def test_a_card_names_methods_and_settings_that_exist(name):
     card = cards()[name]
     assert not card.interactions.keys() - cards().keys()
     assert name not in card.interactions
@@ -41,7 +41,7 @@ def test_a_card_names_methods_and_settings_that_exist(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name, card in cards().items() if card.setting])
-def test_the_options_of_a_setting_are_those_of_a_benchmark(name: str) -> None:
+def test_the_options_of_a_setting_are_those_of_a_benchmark(name):
     def accepted(benchmark: str, config: str) -> bool:
         words = ["show", benchmark, config, *cards()[name].setting.split()]
         try:

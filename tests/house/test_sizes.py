@@ -18,16 +18,16 @@ VERBS, OPTIONS = 27, 312
 
 
 @pytest.mark.parametrize(("house", "most"), LINES.items())
-def test_a_house_has_at_most_so_many_lines(house: str, most: int) -> None:
+def test_a_house_has_at_most_so_many_lines(house, most):
     assert structure.lines(structure.HOUSES[house]) <= most
 
 
 @pytest.mark.parametrize(("package", "most"), ROOMS.items())
-def test_a_package_has_at_most_so_many_rooms_floors_and_arrows(package: str, most: structure.Graph) -> None:
+def test_a_package_has_at_most_so_many_rooms_floors_and_arrows(package, most):
     graph = structure.graph_of(package)
     assert all(value <= limit for value, limit in zip(graph, most, strict=True)), graph
 
 
-def test_the_command_line_has_at_most_so_many_verbs_and_options() -> None:
+def test_the_command_line_has_at_most_so_many_verbs_and_options():
     verbs, options = structure.verbs_and_options()
     assert verbs <= VERBS and options <= OPTIONS

@@ -65,7 +65,7 @@ def course(run: RunRecord) -> list[object]:
     ]
 
 
-def test_the_bare_command_prints_all_verbs_by_purpose_and_fails(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_bare_command_prints_all_verbs_by_purpose_and_fails(capsys):
     assert cli.main([]) == ExitCode.USAGE
     said = capsys.readouterr()
     assert not said.out
@@ -74,7 +74,7 @@ def test_the_bare_command_prints_all_verbs_by_purpose_and_fails(capsys: pytest.C
         assert all(f"\n  {verb} " in said.err for verb in verbs)
 
 
-def test_the_help_begins_with_six_verbs_and_says_which_of_alike_ones_to_use(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_help_begins_with_six_verbs_and_says_which_of_those_alike_to_use(capsys):
     assert list(next(iter(VERBS.values()))) == ["run", "race", "check", "report", "show", "doctor"]
     cli.main([])
     assert "\n  use run if you time one config, race if" in capsys.readouterr().err
@@ -97,7 +97,7 @@ def test_the_help_begins_with_six_verbs_and_says_which_of_alike_ones_to_use(caps
         ("list resnet", "image_classification"),
     ],
 )
-def test_a_misspelt_word_names_the_nearest(words: str, near: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_misspelt_word_of_the_command_line_names_the_nearest(words, near, capsys):
     try:
         code = cli.main(words.split())
     except SystemExit as ended:
@@ -106,7 +106,7 @@ def test_a_misspelt_word_names_the_nearest(words: str, near: str, capsys: pytest
     assert f"Did you mean {near}?" in " ".join(capsys.readouterr().err.split())
 
 
-def test_a_verb_that_ended_names_what_is_in_its_place(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_verb_that_ended_names_what_is_in_its_place(capsys):
     with pytest.raises(SystemExit) as ended:
         cli.main(["bench", "step", "image_classification", "baseline", "--skip", "3"])
     assert ended.value.code == ExitCode.USAGE
@@ -115,7 +115,7 @@ def test_a_verb_that_ended_names_what_is_in_its_place(capsys: pytest.CaptureFixt
 
 
 @pytest.mark.parametrize("option", ["-V", "--version"])
-def test_the_version_is_that_of_the_package(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_version_is_that_of_the_package(option, capsys):
     with pytest.raises(SystemExit) as ended:
         cli.main([option])
     assert not ended.value.code
@@ -123,7 +123,7 @@ def test_the_version_is_that_of_the_package(option: str, capsys: pytest.CaptureF
 
 
 @pytest.mark.processes
-def test_every_way_to_start_a_run_gives_the_same_results_which_name_no_path_and_no_host(tmp_path: Path) -> None:
+def test_every_way_to_start_a_run_gives_the_same_results_which_name_no_path_and_no_host(tmp_path):
     command, side = ("-m", "timedrun", "run", "image_classification"), tmp_path / "module" / "run_0"
     for name, program, words in (
         ("module", command, SMOKE[1:]),
@@ -143,7 +143,7 @@ def test_every_way_to_start_a_run_gives_the_same_results_which_name_no_path_and_
 
 
 @pytest.mark.processes
-def test_two_ranks_give_the_same_results_under_timedruns_launcher_and_torchrun(tmp_path: Path) -> None:
+def test_two_ranks_give_the_same_results_under_timedruns_launcher_and_torchrun(tmp_path):
     own = timedrun("run", *SMOKE, "--ranks", 2, "--results", tmp_path / "own")
     assert own.returncode == 0, own.stderr
     launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "timedrun")
@@ -158,7 +158,7 @@ def test_two_ranks_give_the_same_results_under_timedruns_launcher_and_torchrun(t
 
 @pytest.mark.processes
 @pytest.mark.timeout(300)  # three runs, each with the usual limit
-def test_a_stopped_run_exits_75_and_resumes_to_the_same_results(tmp_path: Path) -> None:
+def test_a_stopped_run_exits_75_and_resumes_to_the_same_results(tmp_path):
     whole = timedrun("run", *LONG, "--ranks", 2, "--results", tmp_path / "whole")
     assert whole.returncode == 3, whole.stderr
     folder = tmp_path / "stopped"
@@ -176,7 +176,7 @@ def test_a_stopped_run_exits_75_and_resumes_to_the_same_results(tmp_path: Path) 
 
 
 @pytest.mark.processes
-def test_several_runs_have_their_own_seeds_and_a_failed_one_does_not_lose_the_others(tmp_path: Path) -> None:
+def test_several_runs_have_their_own_seeds_and_a_failed_one_does_not_lose_the_others(tmp_path):
     folder = tmp_path / "set"
     first = timedrun("run", *SMOKE, "--results", folder)
     assert first.returncode == 0, first.stderr
@@ -191,9 +191,7 @@ def test_several_runs_have_their_own_seeds_and_a_failed_one_does_not_lose_the_ot
     assert not (folder / "run_3").exists()
 
 
-def test_a_failed_run_of_several_is_reported_and_the_worst_exit_code_returned(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_failed_run_of_several_is_reported_and_the_worst_exit_code_returned(tmp_path, monkeypatch, capsys):
     codes, seen = [3, 4, 0], list[list[str]]()
 
     def child(command: list[str]) -> tuple[int, str, bool]:
@@ -212,9 +210,7 @@ def test_a_failed_run_of_several_is_reported_and_the_worst_exit_code_returned(
 
 
 @pytest.mark.parametrize(("ended", "code"), [(0, 143), (3, 143), (75, 75)])
-def test_a_signal_between_two_of_several_runs_ends_them_with_its_code(
-    ended: int, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_signal_between_two_of_several_runs_ends_them_with_its_code(ended, code, tmp_path, monkeypatch, capsys):
     def child(command: list[str]) -> tuple[int, str, int]:
         os.kill(os.getpid(), signal.SIGTERM)
         return ended, "", signal.SIGTERM if ended == 75 else 0
@@ -273,7 +269,7 @@ def trains(folder: Path) -> bool:
 
 
 @pytest.mark.processes
-def test_sigterm_to_one_rank_stops_all_at_the_same_step(tmp_path: Path) -> None:
+def test_sigterm_to_one_rank_stops_all_at_the_same_step(tmp_path):
     with started(tmp_path) as process:
         wait_for(lambda: trains(tmp_path), process)
         ranks_of(process)["1"].send_signal(signal.SIGTERM)
@@ -284,7 +280,7 @@ def test_sigterm_to_one_rank_stops_all_at_the_same_step(tmp_path: Path) -> None:
 
 
 @pytest.mark.processes
-def test_a_second_signal_ends_a_run_at_once_with_a_whole_log_and_leaves_no_process(tmp_path: Path) -> None:
+def test_a_second_signal_ends_a_run_at_once_with_a_whole_log_and_leaves_no_process(tmp_path):
     with started(tmp_path) as process:
         wait_for(lambda: trains(tmp_path), process)
         ranks = family(process)
@@ -303,7 +299,7 @@ TORCHRUN = ("torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-
 
 
 @pytest.mark.processes
-def test_a_restart_by_torchrun_resumes_its_run_and_no_rank_outlives_a_killed_torchrun(tmp_path: Path) -> None:
+def test_a_restart_by_torchrun_resumes_its_run_and_no_rank_outlives_a_killed_torchrun(tmp_path):
     with started(tmp_path, "--checkpoint-minutes", 0.0001, launcher=TORCHRUN) as process:
         wait_for(lambda: launch.common_step(tmp_path / "run_0" / "checkpoint", range(2)), process)
         (tmp_path / "run_1").mkdir()  # a second launch
@@ -315,7 +311,7 @@ def test_a_restart_by_torchrun_resumes_its_run_and_no_rank_outlives_a_killed_tor
     assert not list(tmp_path.glob("result_[1-9].txt"))
 
 
-def test_a_taken_result_and_wrong_settings_come_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_taken_result_and_wrong_settings_come_at_once(tmp_path, capsys):
     (tmp_path / "result_3.txt").write_text("precious")
     words = (*SMOKE, "--global-batch", 63, "--ranks", 2, "--evaluation.target", 76, "--number", 3)
     code, _, errors = answer(capsys, "run", *words, "--results", tmp_path)
@@ -340,13 +336,13 @@ def test_a_taken_result_and_wrong_settings_come_at_once(tmp_path: Path, capsys: 
         (["score"], "required"),
     ],
 )
-def test_a_mistake_says_what_was_meant(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_mistake_on_the_command_line_exits_2_and_says_what_was_meant(arguments, words, capsys):
     code, out, errors = answer(capsys, *arguments)
     assert code == 2
     assert words in re.sub(r"\s+", " ", errors + out)
 
 
-def test_list_and_show_print_json(capsys: pytest.CaptureFixture[str]) -> None:
+def test_list_and_show_print_json(capsys):
     def printed(*words: str) -> Any:
         return json.loads(answer(capsys, *words, "--json")[1])
 

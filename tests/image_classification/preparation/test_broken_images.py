@@ -2,19 +2,18 @@
 
 import errno
 import os
-from pathlib import Path
 
 import pytest
 
 from image_classification.stores.encoded import JpegShards
-from image_classification.stores.manifest import MANIFEST, StoreConfig, verify
+from image_classification.stores.manifest import MANIFEST, verify
 from judging.ground.errors import DataError
 from tests.image_classification.preparation.built_stores import FORMATS, JPEG, build, interrupt
 from tests.image_classification.preparation.samples import CLASSES, fingerprint
 
 
 @FORMATS
-def test_corrupt_images_are_named_and_replaced_ones_stored(tmp_path: Path, images: Path, settings: StoreConfig) -> None:
+def test_corrupt_images_are_all_named_and_replaced_ones_stored(tmp_path, images, settings):
     store, paths = tmp_path / "store", sorted((images / "train").rglob("*.JPEG"))
     build(images, tmp_path / "clean", settings)
     broken = {paths[3]: paths[3].read_bytes(), paths[17]: paths[17].read_bytes()}
@@ -32,7 +31,7 @@ def test_corrupt_images_are_named_and_replaced_ones_stored(tmp_path: Path, image
     assert fingerprint(store) == fingerprint(tmp_path / "clean")
 
 
-def test_shards_of_skip_broken_need_skip_broken(tmp_path: Path, images: Path) -> None:
+def test_shards_of_skip_broken_need_skip_broken(tmp_path, images):
     for path in (images / "train").rglob("*_5.JPEG"):
         path.write_bytes(b"no image")
     interrupt(4, images, tmp_path / "store", JPEG, skip_broken=True)
@@ -40,7 +39,7 @@ def test_shards_of_skip_broken_need_skip_broken(tmp_path: Path, images: Path) ->
         build(images, tmp_path / "store", JPEG)
 
 
-def test_a_split_without_a_decodable_image_is_refused(tmp_path: Path, images: Path) -> None:
+def test_a_split_without_a_decodable_image_is_refused(tmp_path, images):
     for path in (images / "val").rglob("*.JPEG"):
         path.write_bytes(b"no image")
     with pytest.raises(DataError, match="no image of evaluation can be decoded"):
@@ -48,7 +47,7 @@ def test_a_split_without_a_decodable_image_is_refused(tmp_path: Path, images: Pa
     assert not (tmp_path / "store" / MANIFEST).exists()
 
 
-def test_unreadable_files_are_named_with_the_corrupt_and_left_out_on_request(tmp_path: Path, images: Path) -> None:
+def test_unreadable_files_are_named_with_the_corrupt_and_left_out_on_request(tmp_path, images):
     store = tmp_path / "store"
     broken = [images / split / name / "x.JPEG" for split in ("train", "val") for name in CLASSES]
     broken[0].symlink_to(tmp_path / "nowhere")
@@ -71,7 +70,7 @@ def test_unreadable_files_are_named_with_the_corrupt_and_left_out_on_request(tmp
     assert fingerprint(tmp_path / "again") == fingerprint(store)
 
 
-def test_a_file_that_is_readable_again_is_kept(tmp_path: Path, images: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_is_readable_again_is_kept(tmp_path, images, monkeypatch):
     path = str(sorted((images / "train").rglob("*.JPEG"))[0])
     access, opened = os.access, os.open
 

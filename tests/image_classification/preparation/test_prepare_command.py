@@ -26,7 +26,7 @@ FOLDER = config_of(StoreConfig())
 
 
 @pytest.mark.parametrize("source", ["folder", "store", "tars"])
-def test_evaluation_images_that_are_trained_on_are_counted_and_named(tmp_path: Path, images: Path, source: str) -> None:
+def test_evaluation_images_that_are_also_training_images_are_counted_and_named(tmp_path, images, source):
     name = CLASSES[1]
     copied, leaked = images / "train" / CLASSES[0] / f"{CLASSES[0]}_3.JPEG", images / "val" / name / "leak.JPEG"
     leaked.write_bytes(copied.read_bytes())
@@ -42,7 +42,7 @@ def test_evaluation_images_that_are_trained_on_are_counted_and_named(tmp_path: P
     assert f"val/{name}/leak.JPEG (training: train/{CLASSES[0]}/{copied.name})" in note
 
 
-def test_a_store_is_made_checked_and_found_damaged(tmp_path: Path, original: Path) -> None:
+def test_a_store_is_made_checked_and_found_damaged(tmp_path, original):
     store = tmp_path / "store"
     made = prepare(RAW, store, decode=False, workers=1, images=[original])
     assert (made["format"], made["classes"], made["smallest_class"]) == ("raw", 3, 10)
@@ -65,7 +65,7 @@ def test_a_store_is_made_checked_and_found_damaged(tmp_path: Path, original: Pat
         prepare(RAW, store, decode=False, workers=1)
 
 
-def test_a_folder_is_indexed_in_place(images: Path) -> None:
+def test_a_folder_is_indexed_in_place(images):
     listed = prepare(FOLDER, images, decode=False, workers=1)
     assert (listed["train"], listed["evaluation"], listed["smallest_class"]) == (30, 12, 10)
     assert prepare(FOLDER, images, decode=False, workers=1, images=[images]) == listed
@@ -74,7 +74,7 @@ def test_a_folder_is_indexed_in_place(images: Path) -> None:
     assert decoded.keys() - listed.keys() == {f"found {kind}" for kind in ("grayscale", "cmyk", "rotated", "png")}
 
 
-def test_a_folder_with_corrupt_or_unreadable_images_gets_no_index_and_they_are_named(images: Path) -> None:
+def test_a_folder_with_corrupt_or_unreadable_images_gets_no_index_and_they_are_named(images):
     for path in (images / "val").rglob("*.JPEG"):
         path.write_bytes(path.read_bytes()[:200])
     with pytest.raises(DataError, match="12 of 42 images cannot be decoded or read; no index was written") as caught:
@@ -90,7 +90,7 @@ def test_a_folder_with_corrupt_or_unreadable_images_gets_no_index_and_they_are_n
     assert not list(images.glob("*.json"))
 
 
-def test_options_that_do_not_go_together_are_refused(tmp_path: Path, original: Path) -> None:
+def test_options_that_do_not_go_together_are_refused(tmp_path, original):
     train, validation, labels = tars_of(original, tmp_path / "tars")
     both = {"images": [original], "validation_labels": labels}
     cases: list[tuple[ImageRunConfig, Path | None, dict[str, object], type[TimedrunError], str]] = [
@@ -112,7 +112,7 @@ def test_options_that_do_not_go_together_are_refused(tmp_path: Path, original: P
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_the_command_makes_a_store_of_tars(tmp_path: Path, original: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_makes_a_store_of_tars(tmp_path, original, capsys):
     train, validation, labels = tars_of(original, tmp_path / "tars")
     words = ["prepare", "image_classification", "imagenet_baseline", "--json", "--workers", "1"]
     options = ["--images", str(train), str(validation), "--validation-labels", str(labels)]
@@ -125,13 +125,13 @@ def test_the_command_makes_a_store_of_tars(tmp_path: Path, original: Path, capsy
     assert json.loads(capsys.readouterr().out)["sha256"] == values["sha256"]
 
 
-def test_the_command_refuses_images_for_a_benchmark_of_text(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_refuses_images_for_a_benchmark_of_text(capsys):
     assert main(["prepare", "language_model", "--images", "x", "--skip-broken"]) == 2
     said = " ".join(capsys.readouterr().err.split())
     assert "not prepared from images; leave out --images, --skip-broken" in said
 
 
-def test_other_and_empty_classes_are_reported(tmp_path: Path, images: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_other_and_empty_classes_are_reported(tmp_path, images, capsys):
     (images / "train" / "n09999999").mkdir()
     (images / "train" / "n09999999" / "a.AVIF").write_bytes(b"unread")
     (images / "train" / "n09999999" / ".hidden").write_bytes(b"left behind")
@@ -151,7 +151,7 @@ def test_other_and_empty_classes_are_reported(tmp_path: Path, images: Path, caps
     assert prepare(fitting, store, decode=False, workers=1)["notes"] == notes[1:]
 
 
-def test_omitted_images_are_reported_by_every_later_preparation(tmp_path: Path, images: Path) -> None:
+def test_omitted_images_are_reported_by_every_later_preparation(tmp_path, images):
     store = tmp_path / "store"
     for path in (images / "train").rglob("*_5.JPEG"):
         path.write_bytes(b"no image")

@@ -85,7 +85,7 @@ def built_in_child(tars: Path, store: Path, settings: StoreConfig, last: int = 0
 
 @pytest.mark.processes
 @pytest.mark.parametrize("settings", [JPEG, TWO_SIZES, BETON], ids=lambda settings: settings.format)
-def test_a_build_killed_anywhere_ends_in_the_same_bytes(tmp_path: Path, settings: StoreConfig) -> None:
+def test_a_build_killed_anywhere_ends_in_the_same_bytes(tmp_path, settings):
     tars_of(image_folder(tmp_path / "images", train=6, evaluation=3), tmp_path / "tars", nested_validation=True)
     assert built_in_child(tmp_path / "tars", tmp_path / "whole", settings)
     count, half_manifest = map(int, (tmp_path / "moments").read_text().split())
@@ -106,7 +106,7 @@ def test_a_build_killed_anywhere_ends_in_the_same_bytes(tmp_path: Path, settings
 
 
 @FORMATS
-def test_finished_shards_are_kept_for_the_same_plan_only(tmp_path: Path, original: Path, settings: StoreConfig) -> None:
+def test_finished_shards_are_kept_for_the_same_plan_only(tmp_path, original, settings):
     store = tmp_path / "store"
     other = RAW if settings.format == "jpeg" else JPEG
     for plan in (other, settings):
@@ -118,7 +118,7 @@ def test_finished_shards_are_kept_for_the_same_plan_only(tmp_path: Path, origina
     assert fingerprint(store) == fingerprint(tmp_path / "clean")
 
 
-def test_an_unfinished_second_size_can_be_left(tmp_path: Path, original: Path) -> None:
+def test_an_unfinished_second_size_can_be_left(tmp_path, original):
     store = tmp_path / "store"
     build(original, store, RAW)
     before = fingerprint(store)
@@ -129,7 +129,7 @@ def test_an_unfinished_second_size_can_be_left(tmp_path: Path, original: Path) -
     assert fingerprint(store) == before
 
 
-def test_a_file_replaced_by_one_as_large_is_seen(tmp_path: Path, images: Path) -> None:
+def test_a_file_replaced_by_one_as_large_is_seen(tmp_path, images):
     interrupt(4, images, tmp_path / "store", JPEG)
     for path in (images / "train").rglob("*.JPEG"):
         data = bytearray(path.read_bytes())
@@ -140,9 +140,7 @@ def test_a_file_replaced_by_one_as_large_is_seen(tmp_path: Path, images: Path) -
 
 @FORMATS
 @pytest.mark.parametrize("writes", [1, 52])
-def test_a_full_disk_loses_nothing(
-    tmp_path: Path, original: Path, settings: StoreConfig, writes: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_loses_nothing(tmp_path, original, settings, writes, monkeypatch):
     store, done = tmp_path / "store", [0]
     write = atomic_file.FileWriter.write
 

@@ -76,7 +76,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("vocabulary", [9000, 1 << 16, (1 << 16) + 1])
-def test_reading_gives_back_what_was_written_in_the_order_asked(tmp_path: Path, vocabulary: int) -> None:
+def test_reading_gives_back_what_was_written_in_the_order_asked(tmp_path, vocabulary):
     train, evaluation = rows(40, vocabulary, 3), rows(30, vocabulary, 4)
     written = write_store(tmp_path / "store", train, evaluation, vocabulary)
     assert text_store.verify(tmp_path / "store") == text_store.read_manifest(tmp_path / "store") == written
@@ -99,7 +99,7 @@ def test_reading_gives_back_what_was_written_in_the_order_asked(tmp_path: Path, 
 
 
 @pytest.mark.parametrize("name", ["train/tokens.bin", "vocab.txt"])
-def test_a_cut_off_an_overlong_and_a_missing_file_are_refused_by_name(folder: Path, name: str) -> None:
+def test_a_cut_off_an_overlong_and_a_missing_file_are_refused_by_name(folder, name):
     path = folder / name
     whole = path.read_bytes()
     for content, words in ((whole[:-1], "truncated"), (whole + b"\0", "too long"), (None, "missing")):
@@ -111,7 +111,7 @@ def test_a_cut_off_an_overlong_and_a_missing_file_are_refused_by_name(folder: Pa
                 refused()
 
 
-def test_a_folder_without_or_with_another_or_a_broken_manifest_is_refused(folder: Path) -> None:
+def test_a_folder_without_or_with_another_or_a_broken_manifest_is_refused(folder):
     path = folder / text_store.MANIFEST
     values = json.loads(path.read_bytes())
     for changed, words in [
@@ -131,7 +131,7 @@ def test_a_folder_without_or_with_another_or_a_broken_manifest_is_refused(folder
         text_store.RaggedStore(folder, "train")
 
 
-def test_an_index_that_contradicts_the_tokens_or_the_longest_sequence_is_refused(tmp_path: Path, folder: Path) -> None:
+def test_an_index_that_contradicts_the_tokens_or_the_longest_sequence_is_refused(tmp_path, folder):
     path = folder / "train/index.npy"
     index = np.load(path)
     index[0, 0] += 1
@@ -151,7 +151,7 @@ def test_an_index_that_contradicts_the_tokens_or_the_longest_sequence_is_refused
         ("evaluation", "masked.bin", "a position beyond its sequence"),
     ],
 )
-def test_an_impossible_value_is_refused(folder: Path, split: text_store.Split, name: str, fault: str) -> None:
+def test_an_impossible_value_is_refused_when_it_is_read(folder, split, name, fault):
     path = folder / split / name
     content = bytearray(path.read_bytes())
     content[:2] = b"\xff\xff"

@@ -1,7 +1,6 @@
 """`timedrun profile`: from the command line to table, JSON and trace."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +15,7 @@ from timedrun.commands.profile import composition, show_composition
 SMOKE = ["profile", "image_classification", "smoke", "--data", "synthetic"]
 
 
-def test_steps_of_two_configs_in_turns_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_steps_of_two_configs_in_turns_are_compared_and_written(tmp_path, capsys):
     out = tmp_path / "steps.json"
     options = ["--interleaved", "--positions", "2", "--steps", "1", "--skip", "2", "--threads", "1", "--out", str(out)]
     assert main([*SMOKE, "smoke-ema", *options, "--b.seed", "7"]) == ExitCode.OK
@@ -30,7 +29,7 @@ def test_steps_of_two_configs_in_turns_are_compared(tmp_path: Path, capsys: pyte
     assert rows[0]["samples_per_second"] == rows[0]["global_batch"] / rows[0]["seconds_per_step"]["median"]
 
 
-def test_a_config_that_failed_is_named_below_the_others(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_config_that_failed_is_named_below_the_others(capsys):
     config = find("image_classification").config("smoke", "synthetic")
     times = StepTimes((0.5,), ((0.004,),), 10, seconds_of_steps=((0.003, 0.004, 0.005),), operations=(2e6,))
     show_steps([StepRow("smoke", config, times, None, None, None)], {"broken": "MemoryError: none left"})
@@ -39,7 +38,7 @@ def test_a_config_that_failed_is_named_below_the_others(capsys: pytest.CaptureFi
     assert failed == "broken: failed: MemoryError: none left"
 
 
-def test_a_profile_as_json_with_its_trace(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_profile_as_json_with_its_trace(tmp_path, capsys):
     trace = tmp_path / "trace.json"
     options = ["--positions", "2", "--steps", "5", "--skip", "1", "--trace", str(trace), "--json", "--synthetic"]
     assert main([*SMOKE, *options, "--out", str(tmp_path / "profile.json")]) == ExitCode.OK
@@ -55,15 +54,13 @@ def test_a_profile_as_json_with_its_trace(tmp_path: Path, capsys: pytest.Capture
     assert {"forward", "backward", "optimizer"} <= names
 
 
-def test_a_short_last_batch_of_each_epoch_is_a_step_of_the_schedule(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_short_last_batch_of_each_epoch_is_a_step_of_the_schedule(capsys):
     words = ["image_classification", "baseline", "--data", "digits", "--data.no-drop-last", "--global-batch", "500"]
     assert main(["profile", *words, "--positions", "2", "--steps", "1", "--skip", "1", "--json"]) == ExitCode.OK
     assert json.loads(capsys.readouterr().out)["schedule"]["steps"] == 40 * 2
 
 
-def test_what_cannot_run_is_refused_before_anything_is_measured(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_cannot_run_is_refused_before_anything_is_measured(tmp_path, capsys, monkeypatch):
     assert main([*SMOKE, "--trace", str(tmp_path / "absent" / "trace.json")]) == ExitCode.USAGE
     assert "does not exist; nothing was measured" in capsys.readouterr().err
     for words, said in (
@@ -83,7 +80,7 @@ def test_what_cannot_run_is_refused_before_anything_is_measured(
     assert main(SMOKE) == ExitCode.USAGE
 
 
-def test_profiles_that_do_not_compose_are_shown_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_profiles_that_do_not_compose_are_shown_and_written_without_what_they_give_together(tmp_path, capsys):
     options = ["--positions", "2", "--steps", "5", "--skip", "1", "--out", str(tmp_path / "profiles.json")]
     assert main([*SMOKE, "smoke", "--b.global-batch", "8", *options]) == ExitCode.OK
     shown = capsys.readouterr()
@@ -93,7 +90,7 @@ def test_profiles_that_do_not_compose_are_shown_alone(tmp_path: Path, capsys: py
     assert [of["global_batch"] for of in values["profiles"]][1] == 8 and values["composition"] == []
 
 
-def test_several_profiles_say_what_the_changes_give_together(capsys: pytest.CaptureFixture[str]) -> None:
+def test_several_profiles_say_what_the_changes_give_together(capsys):
     def values(label: str, backward: float) -> dict[str, Any]:
         at = {"progress": 0.5, "seconds_per_step": 1 + backward, "parts": {"forward": 1.0, "backward": backward}}
         schedule = {"steps": 10, "evaluations": 0}

@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.processes, pytest.mark.timeout(60)]
 SLEEPER = [sys.executable, "-c", "import time; time.sleep(60)"]
 
 
-def test_ranks_get_their_launch_environment(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+def test_ranks_get_their_launch_environment(monkeypatch, capfd):
     monkeypatch.setenv("TORCHELASTIC_USE_AGENT_STORE", "True")
     names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR")
     code = f"""
@@ -36,7 +36,7 @@ def test_ranks_get_their_launch_environment(monkeypatch: pytest.MonkeyPatch, cap
     ]
 
 
-def test_a_killed_ranks_output_is_whole_and_its_workers_end(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_killed_ranks_output_is_whole_and_its_workers_end(tmp_path, capfd):
     _, seconds = launch_ranks(
         f"""
         workers = [subprocess.Popen({SLEEPER}, start_new_session=outside) for outside in (False, True)]
@@ -56,9 +56,7 @@ def test_a_killed_ranks_output_is_whole_and_its_workers_end(tmp_path: Path, capf
     until(lambda: not psutil.pid_exists(inside) or not alive(psutil.Process(inside)))
 
 
-def test_a_killed_rank_is_named_with_its_last_step_and_the_others_can_write_their_log(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_killed_rank_is_named_with_its_last_step_and_the_others_can_write_their_log(tmp_path, capfd):
     log = tmp_path / "log"
     end, seconds = launch_ranks(
         f"""
@@ -88,17 +86,17 @@ def test_a_killed_rank_is_named_with_its_last_step_and_the_others_can_write_thei
         ("refuse('rank 0 did not join', 4)", 2, "rank 0 did not join"),
     ],
 )
-def test_ranks_that_end_because_another_is_lost_give_the_reason(code: str, first: int, lost: str) -> None:
+def test_ranks_that_end_because_another_is_lost_give_the_reason(code, first, lost):
     end, _ = launch_ranks(code, env=launch_env(2, first=first, world_size=4))
     assert (end.lost, end.exit_code) == (lost, ExitCode.RANK_LOST)
 
 
-def test_ranks_have_begun_also_if_their_status_folder_was_removed() -> None:
+def test_ranks_have_begun_also_if_their_status_folder_was_removed():
     assert launch_ranks("begin()\nleave(0)")[0] == End((0, 0), begun=True, over=True)
     assert launch_ranks("import shutil; shutil.rmtree(status, ignore_errors=True); os._exit(3)")[0].begun
 
 
-def test_ranks_their_workers_and_the_status_folder_end_with_a_killed_launcher(tmp_path: Path) -> None:
+def test_ranks_their_workers_and_the_status_folder_end_with_a_killed_launcher(tmp_path):
     code = f"""{PRELUDE}
 from timedrun.distributed import parent_death_signal
 parent_death_signal.end_with(int(os.environ["TIMEDRUN_LAUNCHED"]))
@@ -122,7 +120,7 @@ time.sleep(60)
     until(lambda: not list(tmp_path.iterdir()))
 
 
-def test_a_command_that_cannot_be_started_is_an_error_and_leaves_no_rank() -> None:
+def test_a_command_that_cannot_be_started_is_an_error_and_leaves_no_rank():
     with pytest.raises(FileNotFoundError, match="/nowhere/python"):
         Launcher(["/nowhere/python"], launch_env(2)).run()
 
@@ -271,7 +269,7 @@ ENDS: dict[str, tuple[str, End, dict[str, Any]]] = {
 
 @pytest.mark.usefixtures("nothing_left")
 @pytest.mark.parametrize("case", ENDS)
-def test_what_ended_the_ranks_is_told_and_none_goes_on(case: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_what_ended_the_ranks_is_told_and_none_goes_on(case, capfd):
     code, expected, options = ENDS[case]
     told = [f"timedrun run: {line}.\n" for line in (expected.lost, options.get("printed")) if line]
     end, seconds = launch_ranks(code, **{name: value for name, value in options.items() if name != "printed"})
@@ -281,7 +279,7 @@ def test_what_ended_the_ranks_is_told_and_none_goes_on(case: str, capfd: pytest.
     assert seconds < 15
 
 
-def test_sighup_that_nohup_ignores_stops_no_rank() -> None:
+def test_sighup_that_nohup_ignores_stops_no_rank():
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         end, _ = launch_ranks("interrupt(signal.SIGHUP); time.sleep(0.5); leave(0)")
@@ -290,7 +288,7 @@ def test_sighup_that_nohup_ignores_stops_no_rank() -> None:
     assert end == End((0, 0), over=True)
 
 
-def test_ranks_are_lost_after_the_time_in_which_all_were_seen_suspended(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ranks_are_lost_after_the_time_in_which_all_were_seen_suspended(monkeypatch):
     clock = [1000.0]
     monkeypatch.setattr(launcher.time, "monotonic", lambda: clock[0])
     launched = Launcher(["unused"], launch_env(2))

@@ -74,7 +74,7 @@ def nodes(tmp_path: Path) -> Iterator[Nodes]:
             process.wait(timeout=30)
 
 
-def test_after_a_lost_rank_both_nodes_resume_the_run_with_the_number_of_rank_0(nodes: Nodes, tmp_path: Path) -> None:
+def test_after_a_lost_rank_both_nodes_resume_the_run_with_the_number_of_rank_0(nodes, tmp_path):
     for name in ("node0/results/run_0", "node1/results/run_0", "node1/results/run_6"):
         (tmp_path / name).mkdir(parents=True)
     options = ["--schedule.epochs", "6", "--evaluation.target", "0.9999", "--evaluation.every", "3", "--ranks", "2"]

@@ -60,7 +60,7 @@ OTHER: dict[str, Change] = {
 
 
 @pytest.mark.parametrize("what", OTHER)
-def test_other_weights_are_found_on_all_ranks_alike(what: str) -> None:
+def test_other_weights_are_found_on_all_ranks_alike(what):
     errors = compared(network(), network(0, OTHER[what]))
     assert all(isinstance(error, ReplicaDivergence) for error in errors) and len({str(error) for error in errors}) == 1
     assert "after step 7: rank 1 differs from rank 0 in " in str(errors[0])
@@ -83,7 +83,7 @@ ROUNDED: dict[str, Callable[[], tuple[nn.Module, nn.Module]]] = {
 
 
 @pytest.mark.parametrize("what", ROUNDED)
-def test_rounding_differences_are_tolerated(what: str) -> None:
+def test_rounding_differences_are_tolerated(what):
     first, second = ROUNDED[what]()
     for buffer in second.buffers():  # which are not compared
         buffer.add_(1)
@@ -100,11 +100,11 @@ def test_rounding_differences_are_tolerated(what: str) -> None:
     ],
 )
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_the_ranks_outside_the_majority_are_named(seeds: tuple[int, ...], message: str, dtype: torch.dtype) -> None:
+def test_the_ranks_outside_the_majority_are_named(seeds, message, dtype):
     error = compared(*(network(seed).to(dtype) for seed in seeds))[0]
     assert message in str(error)
 
 
-def test_the_first_different_parameter_is_named_with_its_norms() -> None:
+def test_the_first_different_parameter_is_named_with_its_norms():
     message = str(compared(network(), network(), network(0, fill("2.bias", 3.0), fill("7.bias", 3.0)))[2])
     assert "in 2 of 64 parameters, first in model.2.bias (norm 24, sum 192 on rank 2, norm 0." in message

@@ -1,7 +1,6 @@
 """The timed protocol of a benchmark that counts samples: blocks end on whole steps, and it resumes within them."""
 
 from dataclasses import replace
-from pathlib import Path
 from unittest.mock import MagicMock
 
 import hypothesis.strategies as st
@@ -10,9 +9,8 @@ from hypothesis import given
 
 from mlevents import keys, record
 from mlevents.checks.log_check import check
-from tests.timedrun.run.killed_run import IN_SAMPLES, MakeConfig, MakeRun, resume, train
+from tests.timedrun.run.killed_run import IN_SAMPLES, MakeConfig, resume, train
 from timedrun.config import EvaluationConfig, RunConfig
-from timedrun.preflight.dry_run import SimulatedClock
 from timedrun.run.blocks import Outcome, plan_blocks
 
 
@@ -27,7 +25,7 @@ def config(toy_config: MakeConfig) -> RunConfig:
 
 
 @given(total=st.integers(1, 300), every=st.integers(1, 90), first=st.integers(1, 90), multiple=st.integers(1, 40))
-def test_blocks_are_whole_steps_and_cover_every_sample_once(total: int, every: int, first: int, multiple: int) -> None:
+def test_blocks_are_whole_steps_and_cover_every_sample_once(total, every, first, multiple):
     blocks = plan_blocks(total, every, first, multiple)
     assert all(block.count % multiple == 0 and block.count > 0 for block in blocks)
     assert [block.first for block in blocks] == [1, *(block.last + 1 for block in blocks[:-1])]
@@ -36,7 +34,7 @@ def test_blocks_are_whole_steps_and_cover_every_sample_once(total: int, every: i
         assert all(block.last == total or (block.last - first) % every == 0 for block in blocks)
 
 
-def test_evaluations_follow_the_step_with_their_sample(make_run: MakeRun, config: RunConfig, tmp_path: Path) -> None:
+def test_evaluations_follow_the_step_with_their_sample(make_run, config, tmp_path):
     with make_run(config, IN_SAMPLES) as run:
         steps = train(run, 40, qualities(0.1, 0.2, 0.95))
     log = record.read(tmp_path / "result_0.txt")
@@ -49,8 +47,8 @@ def test_evaluations_follow_the_step_with_their_sample(make_run: MakeRun, config
 
 @pytest.mark.parametrize("stop_after, still_owed", [(2, [3, 4, 5]), (3, [4, 5])])
 def test_a_stopped_run_goes_on_with_the_next_step_and_owes_no_evaluation(
-    make_run: MakeRun, config: RunConfig, tmp_path: Path, stop_after: int, still_owed: list[int]
-) -> None:
+    make_run, config, tmp_path, stop_after, still_owed
+):
     with make_run(config, IN_SAMPLES, checkpoints=tmp_path / "checkpoint") as run:
         train(run, 40, qualities(0.1), stops=[stop_after])
     assert run.outcome is Outcome.STOPPED
@@ -63,7 +61,7 @@ def test_a_stopped_run_goes_on_with_the_next_step_and_owes_no_evaluation(
     assert told.status == keys.SUCCESS
 
 
-def test_rules_that_count_samples_log_and_resume_in_them(make_run: MakeRun, config: RunConfig, tmp_path: Path) -> None:
+def test_rules_that_count_samples_log_and_resume_in_them(make_run, config, tmp_path):
     assert IN_SAMPLES.progress == "epoch_num"
     spec = replace(IN_SAMPLES, mlperf_benchmark="llama31_8b", ruleset="6.1.0")
     with make_run(config, spec, checkpoints=tmp_path / "checkpoint") as run:
@@ -84,9 +82,7 @@ def test_rules_that_count_samples_log_and_resume_in_them(make_run: MakeRun, conf
     assert rules.isdisjoint({"epoch-numbering", "pairs", "required-metadata"})
 
 
-def test_a_metric_that_falls_is_reached_from_above(
-    timed: MakeRun, toy_config: MakeConfig, tmp_path: Path, clock: SimulatedClock
-) -> None:
+def test_a_metric_that_falls_is_reached_from_above(timed, toy_config, tmp_path, clock):
     spec = replace(IN_SAMPLES, mlperf_benchmark="gpt_125m", ruleset="beyond_mlperf")
     config = toy_config(evaluation=EvaluationConfig(target=1.89, every=20, first=20))
     with timed(config, spec) as run:

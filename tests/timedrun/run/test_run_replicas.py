@@ -2,13 +2,12 @@
 by an identity of its own."""
 
 import signal
-from pathlib import Path
 
 import pytest
 
 from mlevents import keys, record
 from mlevents.runlog import RunLog
-from tests.timedrun.run.killed_run import ALONE, Checks, MakeRun, Program, finished, kill_after, kill_in, resume
+from tests.timedrun.run.killed_run import ALONE, Checks, Program, finished, kill_after, kill_in, resume
 from timedrun.distributed.failure import ReplicaDivergence
 from timedrun.distributed.stop_signals import ShutdownRequest
 from timedrun.run.blocks import Outcome
@@ -36,14 +35,14 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
     return recorder
 
 
-def test_replicas_are_compared_before_the_clock_and_at_every_evaluation(make_run: MakeRun, asked: Asked) -> None:
+def test_replicas_are_compared_before_the_clock_and_at_every_evaluation(make_run, asked):
     run = make_run(check_every=1)
     finished(run)
     assert run.outcome is Outcome.REACHED
     assert asked.steps == [0, 6, 12]
 
 
-def test_a_run_whose_ranks_parted_never_reaches_its_target(make_run: MakeRun, asked: Asked, tmp_path: Path) -> None:
+def test_a_run_whose_ranks_parted_never_reaches_its_target(make_run, asked, tmp_path):
     asked.parted = 7
     with pytest.raises(ReplicaDivergence), make_run(check_every=1) as run:
         Program().train(run)
@@ -54,9 +53,7 @@ def test_a_run_whose_ranks_parted_never_reaches_its_target(make_run: MakeRun, as
 
 
 @pytest.mark.parametrize(("why", "parted", "saved"), [("the interval", 2, [1]), ("a signal", 1, [])])
-def test_diverged_replicas_are_not_saved(
-    make_run: MakeRun, asked: Asked, tmp_path: Path, why: str, parted: int, saved: list[int]
-) -> None:
+def test_diverged_replicas_are_not_saved(make_run, asked, tmp_path, why, parted, saved):
     asked.parted = parted
     stop = ShutdownRequest()
     stop.signal = signal.SIGTERM if why == "a signal" else None
@@ -68,7 +65,7 @@ def test_diverged_replicas_are_not_saved(
     assert asked.steps == list(range(parted + 1))
 
 
-def test_restored_replicas_are_compared_before_that_is_logged(make_run: MakeRun, asked: Asked, tmp_path: Path) -> None:
+def test_restored_replicas_are_compared_before_that_is_logged(make_run, asked, tmp_path):
     kill_after(3, make_run, tmp_path, due_at=3)
     asked.steps.clear()
     asked.parted = 3
@@ -78,7 +75,7 @@ def test_restored_replicas_are_compared_before_that_is_logged(make_run: MakeRun,
     assert not record.read(tmp_path / "result_0.txt").all(keys.RESUMED)
 
 
-def test_a_run_keeps_its_identity_and_no_other_run_has_it(make_run: MakeRun, tmp_path: Path) -> None:
+def test_a_run_keeps_its_identity_and_no_other_run_has_it(make_run, tmp_path):
     identities = []
     for name in ("one", "other"):
         (folder := tmp_path / name).mkdir()

@@ -60,8 +60,8 @@ CHECKS = 4 * STEPS + 5
 
 
 def test_killed_after_a_checkpoint_at_any_moment_it_ends_with_the_same_weights_evaluations_and_course(
-    make_run: MakeRun, kind: dict[str, Any], whole: Program, tmp_path: Path
-) -> None:
+    make_run, kind, whole, tmp_path
+):
     for due_at in range(CHECKS):
         steps_after = 3 if due_at % 2 == len(kind) % 2 else 0  # each moment with both, by the two kinds of runs
         folder = tmp_path / f"killed_{due_at}"
@@ -88,7 +88,7 @@ def test_killed_after_a_checkpoint_at_any_moment_it_ends_with_the_same_weights_e
         ({"methods": ["ema"]}, "methods was None and is now ['ema']"),
     ],
 )
-def test_other_data_or_info_is_refused(make_run: MakeRun, tmp_path: Path, changes: dict[str, Any], words: str) -> None:
+def test_other_data_or_info_is_refused(make_run, tmp_path, changes, words):
     killed_run.kill_after(3, make_run, tmp_path)
     original = TimedRun.start_clock
     with pytest.MonkeyPatch.context() as patch:
@@ -100,7 +100,7 @@ def test_other_data_or_info_is_refused(make_run: MakeRun, tmp_path: Path, change
     assert finished(resume(make_run, tmp_path)).status == keys.SUCCESS  # nothing was lost
 
 
-def test_a_resumed_run_without_warm_up_is_restored(make_run: MakeRun, tmp_path: Path) -> None:
+def test_a_resumed_run_without_warm_up_is_restored(make_run, tmp_path):
     killed_run.kill_after(3, make_run, tmp_path, due_at=3)
     state = checkpoint_file.load(checkpoint_path(tmp_path / "checkpoint" / "rank_0", 3))
     program = Program()

@@ -1,7 +1,6 @@
 """The log of a resumed run says what was taken back, and its time counts from the first run_start on."""
 
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,13 +9,13 @@ import torch
 from mlevents import keys, mlcommons, record
 from mlevents.checks.log_check import check
 from mlevents.runlog import RunLog
-from tests.timedrun.run.killed_run import Checks, MakeConfig, MakeRun, Program, finished, kill_after, kill_in, resume
+from tests.timedrun.run.killed_run import Checks, Program, finished, kill_after, kill_in, resume
 from timedrun.run import clock_check
 from timedrun.run.blocks import Outcome
 from timedrun.run.timed_run import TimedRun
 
 
-def test_a_resumed_log_says_what_was_taken_back_and_passes_the_checkers(make_run: MakeRun, tmp_path: Path) -> None:
+def test_a_resumed_log_says_what_was_taken_back_and_passes_the_checkers(make_run, tmp_path):
     kill_after(7, make_run, tmp_path)
     lost = len(record.read(tmp_path / "result_0.txt").events)
     log = finished(resume(make_run, tmp_path, check_every=1))
@@ -32,7 +31,7 @@ def test_a_resumed_log_says_what_was_taken_back_and_passes_the_checkers(make_run
     assert mlcommons.check_log(tmp_path / "result_0.txt", "2.0.0").verdict == "pass"
 
 
-def test_lost_steps_are_logged_if_the_interrupted_log_has_the_last_step(make_run: MakeRun, tmp_path: Path) -> None:
+def test_lost_steps_are_logged_if_the_interrupted_log_has_the_last_step(make_run, tmp_path):
     class Failing(Program):
         def take(self, run: TimedRun, number: int) -> None:
             if run.position.step == 5:
@@ -47,7 +46,7 @@ def test_lost_steps_are_logged_if_the_interrupted_log_has_the_last_step(make_run
 
 
 @pytest.mark.parametrize("spent", ["between the processes", "at the second's start"])
-def test_a_budget_counts_all_processes(make_run: MakeRun, toy_config: MakeConfig, tmp_path: Path, spent: str) -> None:
+def test_a_budget_counts_all_processes(make_run, toy_config, tmp_path, spent):
     config = toy_config(budget_minutes=5.0)
     kill_after(3, make_run, tmp_path, config)
     gap, now = 600.0 if spent == "between the processes" else 0.0, 0.0
@@ -68,9 +67,7 @@ def test_a_budget_counts_all_processes(make_run: MakeRun, toy_config: MakeConfig
 
 
 @pytest.mark.parametrize("boots", ["same", "other"])
-def test_a_clock_set_after_the_checkpoint_spoils_a_resumed_time(
-    make_run: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, boots: str
-) -> None:
+def test_a_clock_set_after_the_checkpoint_spoils_a_resumed_time(make_run, tmp_path, monkeypatch, boots):
     ahead = [0.0]
 
     def clock() -> float:
@@ -99,8 +96,8 @@ def test_a_clock_set_after_the_checkpoint_spoils_a_resumed_time(
 
 @pytest.mark.parametrize("moment", ["it stands still", "it is read back", "it warms up"])
 def test_a_clock_that_is_set_between_two_processes_of_a_run_is_noticed_by_the_one_that_ends_it(
-    make_run: MakeRun, tmp_path: Path, moment: str
-) -> None:
+    make_run, tmp_path, moment
+):
     wall, monotonic = [1_700_000_000.0], [100.0]
 
     def passes(seconds: float, *, back: float = 0.0) -> None:
@@ -133,7 +130,7 @@ def test_a_clock_that_is_set_between_two_processes_of_a_run_is_noticed_by_the_on
     assert any(f.rule == "clock-agreement" and f.level in ("error", "warning") for f in findings)
 
 
-def test_after_a_reboot_wall_time_counts(make_run: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_after_a_reboot_wall_time_counts(make_run, tmp_path, monkeypatch):
     kill_after(7, make_run, tmp_path)
     monkeypatch.setattr(clock_check, "boot_id", lambda: "another")
     log = finished(resume(make_run, tmp_path))

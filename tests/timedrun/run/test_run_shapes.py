@@ -60,9 +60,7 @@ class Shape:
 
 
 @pytest.mark.usefixtures("stay_frozen")
-def test_logs_of_any_shape_pass_the_official_checker_and_the_strict_one(
-    make_run: MakeRun, toy_config: MakeConfig, tmp_path: Path
-) -> None:
+def test_logs_of_any_shape_pass_the_official_checker_and_the_strict_one(make_run, toy_config, tmp_path):
     resumed = 0
     for in_samples, ruleset in ((False, "2.0.0"), (True, "2.1.0")):
         draw = random.Random(6)

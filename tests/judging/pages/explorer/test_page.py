@@ -249,7 +249,7 @@ def test_a_number_that_json_does_not_have_is_no_number_of_the_page():
 
 
 @pytest.mark.processes
-def test_a_reader_sees_the_answer_first_and_sorts_by_cost_at_a_quality(swept_page: Path, chromium: Chromium) -> None:
+def test_a_reader_sees_the_answer_first_and_sorts_by_cost_at_equal_quality(swept_page, chromium):
     for width in (1280, 390):
         chromium.send("Emulation.setDeviceMetricsOverride", width=width, height=844, deviceScaleFactor=1, mobile=False)
         chromium.open(swept_page)

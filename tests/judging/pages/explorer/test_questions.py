@@ -19,7 +19,7 @@ def embedded(page: Path) -> dict[str, Any]:
     return values
 
 
-def test_each_answer_is_tradeoffs_and_names_its_cards(swept_page: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_answer_is_that_of_tradeoff_and_names_the_cards_of_its_logs(swept_page, capsys):
     values = embedded(swept_page)
     (sweep,) = values["sweeps"]
     assert sweep["sweep"] == "results/sweep" and sweep["labels"] == ["base", "fast"]
