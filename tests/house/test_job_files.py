@@ -74,16 +74,3 @@ def test_the_pods_of_the_kubernetes_job_are_the_nodes_of_one_run_that_is_never_b
     options = (arguments.ranks, arguments.launcher, arguments.nodes, arguments.node_rank, arguments.master)
     mine = launch_env.LaunchEnv.detect(*options, environment=pod_variables)
     assert (mine.rank, mine.world_size) == (arguments.ranks, 2 * arguments.ranks)
-
-
-def test_what_the_kubernetes_job_mounts_is_there_and_where_its_command_looks():
-    pod = documents()["Job"]["spec"]["template"]["spec"]
-    (container,) = pod["containers"]
-    volumes = {volume["name"]: volume for volume in pod["volumes"]}
-    mounts = {mount["mountPath"]: volumes[mount["name"]] for mount in container["volumeMounts"]}
-    assert len(mounts) == len(volumes)
-    assert mounts["/dev/shm"]["emptyDir"]["medium"] == "Memory"
-    arguments = parsed(
-        container["args"][:2] + [word for word in container["args"] if "folder" in word or "results" in word]
-    )
-    assert {str(arguments.data_folder), arguments.results} | {"/dev/shm"} == set(mounts)
