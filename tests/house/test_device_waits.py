@@ -1,7 +1,5 @@
 """The host never waits for the device within a training step; no test needs a GPU."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What of the Dockerfile and of scripts/build_image.sh can be held to without a container engine."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """The job files for SLURM and Kubernetes start the ranks of one run, by commands that `run` accepts."""
 
-from __future__ import annotations
-
 import argparse
 import shlex
 from pathlib import Path

@@ -106,8 +106,8 @@ def test_methods_on_an_own_model_work_as_printed(page, tmp_path, monkeypatch):
     names: dict[str, object] = {}
     exec(code, names)
     speed = names["speed"]
-    assert any("1 convolution" in line for line in speed.report)  # type: ignore[attr-defined]
-    speed.verify()  # type: ignore[attr-defined]
+    assert any("1 convolution" in line for line in speed.report)
+    speed.verify()
     assert list(tmp_path.glob("*.pt"))
 
 
@@ -115,21 +115,21 @@ def test_a_recipe_on_an_own_model_works_as_printed(torchvision):
     code = re.findall(r"```python\n(.*?)```", page_text("docs/own_model.md"), flags=re.DOTALL)[1]
     names: dict[str, object] = {}
     exec(code.replace("3, 64, 64)", "3, 32, 32)"), names)  # a quarter of the time
-    assert "ema: 2 updates of the moving average" in names["speed"].report  # type: ignore[attr-defined]
+    assert "ema: 2 updates of the moving average" in names["speed"].report
 
 
 def test_an_own_method_works_as_printed():
     code = re.findall(r"```python\n(.*?)```", page_text("docs/own_method.md"), flags=re.DOTALL)[0]
     names: dict[str, object] = {"__name__": __name__}
     exec(code, names)
-    net, speed = nn.Linear(3, 2), stack(names["MyMethod"](gain=0.5))  # type: ignore[operator]
+    net, speed = nn.Linear(3, 2), stack(names["MyMethod"](gain=0.5))
     weight = net.weight.clone()
     torch.testing.assert_close(speed.model(net).weight, weight * 0.5)
     speed.before_step(net, 0, 0.0)
     net(torch.randn(4, 3)).square().sum().backward()
     speed.gradients(net)
     speed.verify()
-    torch.testing.assert_close(net.weight.grad.sum(1), torch.zeros(2))  # type: ignore[union-attr]
+    torch.testing.assert_close(net.weight.grad.sum(1), torch.zeros(2))
 
 
 def test_a_choice_for_an_own_training_step_works_as_printed(monkeypatch):
@@ -137,7 +137,7 @@ def test_a_choice_for_an_own_training_step_works_as_printed(monkeypatch):
     (code,) = re.findall(r"```python\n(.*?)```", page_text("docs/auto.md"), flags=re.DOTALL)
     names: dict[str, object] = {}
     exec(code, names)
-    assert set(names["chosen"].evidence) == {"channels last", "fused SGD"}  # type: ignore[attr-defined]
+    assert set(names["chosen"].evidence) == {"channels last", "fused SGD"}
 
 
 def test_the_readme_has_every_extra_and_one_screen_a_topic():

@@ -173,7 +173,7 @@ def test_images_in_memory_are_the_windows_that_seed_epoch_and_sample_draw(mode, 
     )
     stored = next(open_source(config, None, CPU, train=True, seed=1).batches([np.arange(20)], 1, 16))
     kept = "constant" if mode == "black" else "reflect"
-    padded = np.pad(stored.images.numpy(), ((0, 0), (0, 0), (2, 2), (2, 2)), mode=kept)  # type: ignore[call-overload]
+    padded = np.pad(stored.images.numpy(), ((0, 0), (0, 0), (2, 2), (2, 2)), mode=kept)
     for rank in range(world_size):
         data = data_of(config, None, rank, world_size, global_batch=9)  # the last step has 2 samples
         for epoch, first in ((1, 0), (2, 1)):

@@ -48,7 +48,7 @@ def test_facts_of_a_store_come_from_its_manifest(prepared, store):
     ],
 )
 def test_a_config_that_does_not_fit_its_data_is_refused(change, words):
-    assert any(words in failure for failure in preflight(change(configs.synthetic_smoke()), None, 4))  # type: ignore[arg-type]
+    assert any(words in failure for failure in preflight(change(configs.synthetic_smoke()), None, 4))
 
 
 def test_preflight_of_stored_images_reports_every_fault_once(prepared):

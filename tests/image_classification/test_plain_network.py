@@ -47,7 +47,7 @@ def test_it_begins_as_the_identity_with_small_logits():
     assert isinstance(network, PlainNetwork)
     images = torch.randn(2, 24, 8, 8)
     group = network.groups[0]
-    torch.testing.assert_close(group.conv1(images), images)  # type: ignore[operator, union-attr]
+    torch.testing.assert_close(group.conv1(images), images)
     assert float(network.fc.weight.detach().std()) == pytest.approx(1 / 28)
     with pytest.raises(ValueError, match="identity is not defined for ResNet"):
         build_model(ModelConfig(block="basic", layers=(1,), widths=(8,), initialisation="identity"), seed=1)

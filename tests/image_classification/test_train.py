@@ -258,7 +258,7 @@ def test_warm_up_sees_and_augments_every_size_that_is_loaded():
         seen.append(tuple(images.shape))
         return images
 
-    parts.methods.augment = augment  # type: ignore[method-assign]
+    parts.methods.augment = augment
     batches = list(warm_up.train_batches(config, parts, ALONE))
     evaluated = {len(batch.images) for batch in warm_up.evaluation_batches(config, parts, ALONE)}
     assert evaluated == {4, parts.facts.eval_samples % 4} - {0}

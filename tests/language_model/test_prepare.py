@@ -203,7 +203,7 @@ def test_a_vocabulary_is_trained_on_the_training_text_alone(tmp_path):
 @pytest.mark.parametrize("change", [{"max_length": 4}, {"duplicates": 0}, {"held_out": 0.0}, {"masked_fraction": 1.5}])
 def test_invalid_settings_are_refused(change):
     with pytest.raises(UsageError, match=next(iter(change))):
-        replace(SETTINGS, **change)  # type: ignore[arg-type]
+        replace(SETTINGS, **change)
 
 
 def test_prepare_builds_and_checks_a_store_of_the_configs_length(tmp_path, inputs):

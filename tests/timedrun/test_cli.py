@@ -6,8 +6,7 @@ import re
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
@@ -163,7 +162,7 @@ def test_a_stopped_run_exits_75_and_resumes_to_the_same_results(tmp_path):
     assert whole.returncode == 3, whole.stderr
     folder = tmp_path / "stopped"
     with started(folder, "--schedule.epochs", 6) as process:
-        wait_for(lambda: trains(folder), process)
+        until(lambda: trains(folder), 60)
         process.send_signal(signal.SIGHUP)
         _, errors = process.communicate(timeout=60)
     assert process.returncode == 75, errors
@@ -256,14 +255,6 @@ def ranks_of(process: subprocess.Popen[str]) -> dict[str, psutil.Process]:
     return ranks
 
 
-def wait_for(condition: Callable[[], object], process: subprocess.Popen[str], seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        assert process.poll() is None
-        time.sleep(0.02)
-
-
 def trains(folder: Path) -> bool:
     return (folder / "result_0.txt").exists() and bool(result(folder).all(keys.EVAL_ACCURACY))
 
@@ -271,7 +262,7 @@ def trains(folder: Path) -> bool:
 @pytest.mark.processes
 def test_sigterm_to_one_rank_stops_all_at_the_same_step(tmp_path):
     with started(tmp_path) as process:
-        wait_for(lambda: trains(tmp_path), process)
+        until(lambda: trains(tmp_path), 60)
         ranks_of(process)["1"].send_signal(signal.SIGTERM)
         _, errors = process.communicate(timeout=60)
         assert process.returncode == 75, errors
@@ -282,7 +273,7 @@ def test_sigterm_to_one_rank_stops_all_at_the_same_step(tmp_path):
 @pytest.mark.processes
 def test_a_second_signal_ends_a_run_at_once_with_a_whole_log_and_leaves_no_process(tmp_path):
     with started(tmp_path) as process:
-        wait_for(lambda: trains(tmp_path), process)
+        until(lambda: trains(tmp_path), 60)
         ranks = family(process)
         # Suspended, it gets both before the first can stop the run.
         for number in (signal.SIGSTOP, signal.SIGINT, signal.SIGTERM, signal.SIGCONT):
@@ -301,10 +292,10 @@ TORCHRUN = ("torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-
 @pytest.mark.processes
 def test_a_restart_by_torchrun_resumes_its_run_and_no_rank_outlives_a_killed_torchrun(tmp_path):
     with started(tmp_path, "--checkpoint-minutes", 0.0001, launcher=TORCHRUN) as process:
-        wait_for(lambda: launch.common_step(tmp_path / "run_0" / "checkpoint", range(2)), process)
+        until(lambda: launch.common_step(tmp_path / "run_0" / "checkpoint", range(2)), 60)
         (tmp_path / "run_1").mkdir()  # a second launch
         ranks_of(process)["1"].kill()
-        wait_for(lambda: result(tmp_path).all(keys.RESUMED), process)
+        until(lambda: result(tmp_path).all(keys.RESUMED), 60)
         ranks = family(process)
         process.kill()
         until(lambda: not any(map(alive, ranks)), 5)

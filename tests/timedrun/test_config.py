@@ -74,7 +74,7 @@ def test_overrides_reach_nested_settings_and_methods_by_name():
     assert config.optimizer.peak_lr == 1.5
     assert config.seed == 7
     assert config.compile
-    assert next(m for m in config.methods if m.name == "ema").half_life == 50  # type: ignore[attr-defined]
+    assert next(m for m in config.methods if m.name == "ema").half_life == 50
     assert [m.name for m in config.methods] == [m.name for m in imagenet_methods().methods]
     config = override(config, ["--compile", "false", "--optimizer.nesterov", "true", "--notes", "true"])
     assert (config.compile, config.optimizer.nesterov, config.notes) == (False, True, "true")

@@ -103,7 +103,7 @@ def test_abandoning_a_pass_cancels_pending_slices_and_keeps_the_pool_usable(thre
     made = threads.images(_parts(10), LABELS, 5, wait)
     next(made)
     eventually(lambda: len(begun) == 3 + 3)  # a slice in each of three threads
-    closer = threading.Thread(target=made.close)  # type: ignore[attr-defined]
+    closer = threading.Thread(target=made.close)
     closer.start()
     closer.join(0.05)
     assert closer.is_alive()  # memory may not go while threads write into it

@@ -18,7 +18,7 @@ from timedrun.cli import main
 def config_of(store: StoreConfig) -> ImageRunConfig:
     config = imagenet_baseline()
     loader = {"folder": "pillow", "jpeg": "pillow", "raw": "raw", "beton": "ffcv"}[store.format]
-    return replace(config, data=replace(config.data, store=store, loader=loader, eval_resize=16))  # type: ignore[arg-type]
+    return replace(config, data=replace(config.data, store=store, loader=loader, eval_resize=16))
 
 
 RAW = config_of(StoreConfig(format="raw", size=16))
@@ -108,7 +108,7 @@ def test_options_that_do_not_go_together_are_refused(tmp_path, original):
     before = sorted(tmp_path.rglob("*"))
     for config, folder, options, kind, words in cases:
         with pytest.raises(kind, match=words):
-            prepare(config, folder, decode=False, workers=1, **options)  # type: ignore[arg-type]
+            prepare(config, folder, decode=False, workers=1, **options)
     assert sorted(tmp_path.rglob("*")) == before
 
 
@@ -144,7 +144,7 @@ def test_other_and_empty_classes_are_reported(tmp_path, images, capsys):
     store = tmp_path / "store"
     for config, where, options in ((FOLDER, images, {}), (RAW, store, {"images": [images]}), (RAW, store, {})):
         of_source = [unread] if where == images or options else []
-        made = prepare(config, where, decode=False, workers=1, **options)  # type: ignore[arg-type]
+        made = prepare(config, where, decode=False, workers=1, **options)
         assert made["notes"] == of_source + notes
         assert [line for line in capsys.readouterr().err.splitlines() if line in notes] == notes
     fitting = replace(RAW, model=replace(RAW.model, classes=4))

@@ -87,7 +87,7 @@ def test_only_a_jpeg_that_needs_no_change_is_kept_byte_for_byte():
 def test_an_image_too_large_for_the_format_is_named():
     image = SimpleNamespace(decoded=Image.new("L", (70_000, 1)), item=SimpleNamespace(name="train/ant/long.png"))
     with pytest.raises(DataError, match=r"train/ant/long\.png: 70000x1 pixels"):
-        beton.encode_beton(image, StoreConfig(size=0), "train")  # type: ignore[arg-type]
+        beton.encode_beton(image, StoreConfig(size=0), "train")
 
 
 @settings(max_examples=50)
@@ -129,7 +129,7 @@ def test_a_shard_that_is_not_what_it_was_stops_the_file_and_leaves_no_draft(tmp_
     (tmp_path / "train").mkdir()
     (tmp_path / "train" / "00000.shard").write_bytes(b"ab")
     with pytest.raises(DataError, match=r"00000\.shard: truncated"):
-        beton.FORMAT.finish(tmp_path, "train", [shard])  # type: ignore[list-item]
+        beton.FORMAT.finish(tmp_path, "train", [shard])
     assert [path.name for path in tmp_path.iterdir()] == ["train"]
 
 

@@ -24,7 +24,7 @@ SIZES = [(1, 9), (30, 17), (12, 12), (9, 1), (20, 31), (13, 40), (25, 14)]
 @settings(max_examples=25)
 @for_all(st.lists(st.tuples(SIDES, SIDES), min_size=1, max_size=7), st.sampled_from(["short_side", "square"]))
 def test_images_of_any_size_come_back_resized_as_pillow_does(sizes, shape):
-    config = StoreConfig(format="raw", size=12, shape=shape)  # type: ignore[arg-type]
+    config = StoreConfig(format="raw", size=12, shape=shape)
     images = small_stores.given(sizes)
     with TemporaryDirectory() as folder:
         small_stores.make_store(Path(folder), config, {"train": images})

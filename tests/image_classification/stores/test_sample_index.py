@@ -41,7 +41,7 @@ def test_a_name_that_is_not_unicode_comes_back_and_a_table_without_images_can_be
 def test_damage_to_either_file_is_named(tmp_path, which, damage):
     files = SampleIndex.of(["a", "b"], {"label": [0, 1]}, ROW).write(tmp_path, "train")
     path = tmp_path / index_files("train")[which]
-    path.write_bytes(damage(path.read_bytes()))  # type: ignore[operator]
+    path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(DataError, match=path.name):
         SampleIndex.open(tmp_path, "train", files, ROW)
 

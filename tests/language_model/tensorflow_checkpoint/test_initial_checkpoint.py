@@ -1,7 +1,5 @@
 """MLPerf's initial checkpoint: names against transformers' BERT, the published size, and what does not fit, named."""
 
-from __future__ import annotations
-
 import hashlib
 import importlib.util
 import math

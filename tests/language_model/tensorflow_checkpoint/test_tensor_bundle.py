@@ -1,7 +1,5 @@
 """TensorFlow's checkpoints: bit for bit through a writer that shares no code, and every kind of damage named."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -35,7 +35,7 @@ def part(content: Rows, split: str, vocabulary: int) -> PartContent:
     index = [(len(tokens), first, len(places))[: 3 if evaluation else 2] for tokens, first, places, _ in content]
 
     def joined(column: int, kind: str | np.dtype[np.generic]) -> NDArray[np.generic]:
-        return np.array([value for row in content for value in row[column]], dtype=kind)  # type: ignore[attr-defined]
+        return np.array([value for row in content for value in row[column]], dtype=kind)
 
     kind = text_store.token_type(vocabulary)
     masked = joined(2 if evaluation else 0, "<u2") if evaluation else np.empty(0, "<u2")
@@ -51,7 +51,7 @@ def write_store(
     for split, content in (("train", train), ("evaluation", evaluation)):
         middle = len(content) // 2
         parts = [part(piece, split, vocabulary) for piece in (content[:middle], content[middle:])]
-        written, facts[split] = write_split(folder, split, parts, np.arange(len(content)))  # type: ignore[arg-type]
+        written, facts[split] = write_split(folder, split, parts, np.arange(len(content)))
         files |= written
     files["vocab.txt"] = write_file(folder / "vocab.txt", b"words\n")
     manifest = text_store.Manifest(
@@ -62,7 +62,7 @@ def write_store(
         seed=1,
         settings={"max_length": max_length},
         input_sha256="0",
-        splits=facts,  # type: ignore[arg-type]
+        splits=facts,
         files=files,
     )
     manifest.write(folder)
@@ -81,7 +81,7 @@ def test_reading_gives_back_what_was_written_in_the_order_asked(tmp_path, vocabu
     written = write_store(tmp_path / "store", train, evaluation, vocabulary)
     assert text_store.verify(tmp_path / "store") == text_store.read_manifest(tmp_path / "store") == written
     for split, content in (("train", train), ("evaluation", evaluation)):
-        store = text_store.RaggedStore(tmp_path / "store", split)  # type: ignore[arg-type]
+        store = text_store.RaggedStore(tmp_path / "store", split)
         assert len(store) == len(content)
         assert store.lengths.tolist() == [len(row[0]) for row in content]
         wanted = np.array([7, 0, 29, 7, 12], dtype=np.int64)

@@ -256,7 +256,7 @@ def test_a_method_in_the_loader_is_not_loading():
     with loop.timed():
         loop.timer.begin_step()
         loop.clock.now += 1
-        loop.methods.augment(torch.zeros(1, 1, 2, 2, dtype=torch.uint8), [0], 1)  # type: ignore[arg-type]
+        loop.methods.augment(torch.zeros(1, 1, 2, 2, dtype=torch.uint8), [0], 1)
         loop.clock.now += 1
         loop.model(torch.ones(1, 3))
         loop.timer.end_step()

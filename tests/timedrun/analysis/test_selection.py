@@ -42,7 +42,7 @@ def select(machine: Machine, *changes: str, **options: object) -> Selection[Chan
                 raise ValueError(f"{name} needs {NEEDED[name]}")
         return frozenset(names)
 
-    return Selector(frozenset(), changes, changed, machine.measured, tolerance=1e-3, **options).run()  # type: ignore[arg-type]
+    return Selector(frozenset(), changes, changed, machine.measured, tolerance=1e-3, **options).run()
 
 
 def product(**factors: float) -> Callable[[Changes], float]:

@@ -113,7 +113,7 @@ def test_padding_is_no_token_but_takes_operations():
     (padded, unpadded), failed = measure_steps(benchmark, named, plan=PLAN, threads=1, counted=2)
     assert not failed
     assert padded.tokens_per_sample == unpadded.tokens_per_sample
-    assert 5 < padded.tokens_per_sample < 128  # type: ignore[operator]
+    assert 5 < padded.tokens_per_sample < 128
     assert unpadded.operations < 0.6 * padded.operations
     assert unpadded.speed_up is not None and padded.speed_up is None and padded.peak is None
     assert padded.times.peak_bytes > 2**26
@@ -153,7 +153,7 @@ def test_a_step_of_the_small_bert_has_the_operations_of_its_matrices():
     config = benchmark.config("baseline")
     plan = StepPlan(positions=(0.5,), chunks=0, skip=1, counted=2, evaluate=False)
     (at,) = profiled(benchmark, config, plan).found
-    tokens, hidden, layers, vocabulary = 16 * 128, 64, 2, config.architecture.vocabulary  # type: ignore[attr-defined]
+    tokens, hidden, layers, vocabulary = 16 * 128, 64, 2, config.architecture.vocabulary
     forward = 2 * tokens * (layers * 12 * hidden**2 + hidden**2 + hidden * vocabulary)
     forward += 2 * layers * 2 * tokens * 128 * hidden  # scores, weighted sums
     assert at.operations is not None and not at.plain

@@ -38,7 +38,7 @@ def test_the_ranks_that_others_wait_for_hang(activities, ranks, why):
 
 
 def test_four_of_many_ranks_that_hang_are_named():
-    message = found([("collective", 16), *[("own", 16)] * 6])  # type: ignore[list-item]
+    message = found([("collective", 16), *[("own", 16)] * 6])
     assert "rank 4 hung" in message and "rank 5" not in message and "; and 2 more ranks; run aborted" in message
 
 

@@ -112,5 +112,5 @@ def test_options_override_a_launcher():
 )
 def test_missing_or_bad_values_are_named(options, environment, message):
     with pytest.raises(UsageError) as raised:
-        detect(environment=environment, **options)  # type: ignore[arg-type]
+        detect(environment=environment, **options)
     assert message in str(raised.value)

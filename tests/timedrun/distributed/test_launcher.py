@@ -213,7 +213,7 @@ ENDS: dict[str, tuple[str, End, dict[str, Any]]] = {
             End((75, 75), signal=number, over=True),
             {},
         )
-        for number in SIGNALS[:2]  # SIGHUP: below
+        for number in SIGNALS
     },
     "a signal comes before a rank can save": (
         "on_sigterm(signal.SIG_DFL if rank else stop); all_started(); rank or interrupt(); time.sleep(60)",
@@ -233,19 +233,6 @@ ENDS: dict[str, tuple[str, End, dict[str, Any]]] = {
         """,
         End((130, 130), signal=signal.SIGTERM, at_once=True, begun=True),
         {"log_seconds": 30.0},
-    ),
-    "a closed terminal sends SIGHUP twice": (
-        """
-        on_sigterm(stop)
-        all_started()
-        rank or interrupt(signal.SIGHUP)
-        wait()
-        rank or interrupt(signal.SIGHUP)
-        time.sleep(0.3)
-        leave(75)
-        """,
-        End((75, 75), signal=signal.SIGHUP, over=True),
-        {},
     ),
     "a signal comes after the run, and rank 0 has work left": (
         """
@@ -293,8 +280,8 @@ def test_ranks_are_lost_after_the_time_in_which_all_were_seen_suspended(monkeypa
     monkeypatch.setattr(launcher.time, "monotonic", lambda: clock[0])
     launched = Launcher(["unused"], launch_env(2))
     ranks = [SimpleNamespace(running=True, suspended=True) for _ in range(2)]
-    launched._ranks = ranks  # type: ignore[assignment]
-    launched._status = SimpleNamespace(begun=lambda ranks: True)  # type: ignore[assignment]
+    launched._ranks = ranks
+    launched._status = SimpleNamespace(begun=lambda ranks: True)
 
     def lost(polls: int, seconds: float) -> bool:
         for _ in range(polls):

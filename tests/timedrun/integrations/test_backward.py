@@ -100,14 +100,14 @@ def fitted(speed: Stack, base: str = "MethodsModule", **given: Any) -> Net:
     pl = pytest.importorskip("pytorch_lightning")
     from timedrun.integrations import lightning
 
-    class Module(getattr(lightning, base)):  # type: ignore[misc]
+    class Module(getattr(lightning, base)):
         def __init__(self) -> None:
             super().__init__()
             self.net, self.speed = Net(), speed
 
         def training_step(self, batch: Tensor, index: int) -> Tensor:
             images, _ = self.speed.batch(batch, batch, 2)
-            return self.net(images)["loss"]  # type: ignore[no-any-return]
+            return self.net(images)["loss"]
 
         def configure_optimizers(self) -> torch.optim.Optimizer:
             return torch.optim.SGD(self.net.parameters(), lr=0.1)
@@ -116,7 +116,7 @@ def fitted(speed: Stack, base: str = "MethodsModule", **given: Any) -> Net:
     pl.Trainer(
         max_epochs=1, accelerator="cpu", callbacks=[lightning.MethodsCallback(speed)], logger=False,
         enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False, **given,
-    ).fit(module, torch.utils.data.DataLoader(torch.ones(6, 1), batch_size=2))  # type: ignore[arg-type]  # fmt: skip
+    ).fit(module, torch.utils.data.DataLoader(torch.ones(6, 1), batch_size=2))  # fmt: skip
     return module.net
 
 

@@ -82,7 +82,7 @@ def test_strengths_have_the_published_ranges():
     draws = np.random.RandomState(2).uniform(size=(20_000, 2))
 
     def bounds(name: str, severity: float = 9.0, chosen: str = "all") -> tuple[float, float]:
-        values = strengths(name, chosen, severity, draws, (90, 120))  # type: ignore[arg-type]
+        values = strengths(name, chosen, severity, draws, (90, 120))
         return round(values.min().item(), 2), round(values.max().item(), 2)
 
     assert bounds("rotate") == (-26, 26)  # int of below 9 * 30 / 10
@@ -100,13 +100,13 @@ def test_strengths_have_the_published_ranges():
 
 def test_operations_are_drawn_alike_and_each_image_gets_its_own(images):
     for chosen, count in (("all", 13), ("safe", 9), ("original", 13)):
-        names = names_of(chosen)  # type: ignore[arg-type]
+        names = names_of(chosen)
         assert len(names) == count
         draws = np.stack([(np.arange(count) + 0.5) / count, np.full(count, 0.7), np.full(count, 0.2)], axis=1)
         many = images[:1].expand(count, -1, -1, -1)
-        made = operate(many, chosen, 5.0, draws)  # type: ignore[arg-type]
+        made = operate(many, chosen, 5.0, draws)
         for number, name in enumerate(names):
-            strength = strengths(name, chosen, 5.0, draws[:1, 1:], (40, 52))  # type: ignore[arg-type]
+            strength = strengths(name, chosen, 5.0, draws[:1, 1:], (40, 52))
             expected = OPERATIONS[name](images[:1], torch.from_numpy(strength).float())
             assert torch.equal(made[number], expected[0]), name
 

@@ -62,7 +62,7 @@ def test_the_average_of_a_sharded_model_is_that_of_a_whole_one():
             for step in (1, 2, 3):
                 with torch.no_grad():
                     model.layers[0].weight.mul_(step)
-                    model.layers[1].running_mean.add_(step)  # type: ignore[operator, union-attr]
+                    model.layers[1].running_mean.add_(step)
                 hooks.after_step(model, step)
             with hooks.evaluation(model):
                 state = model.state_dict()
@@ -96,7 +96,7 @@ def test_integer_buffers_are_truncated_constants_kept_and_masks_copied():
     hooks.after_step(model, 8)
     with hooks.evaluation(model):
         assert model.layers[1].num_batches_tracked == int(2**-0.5 * counter + (1 - 2**-0.5) * 6)
-        assert torch.equal(model.positions, torch.arange(7))  # type: ignore[arg-type]
+        assert torch.equal(model.positions, torch.arange(7))
         assert model.mask.all()
 
 
@@ -158,8 +158,8 @@ def test_the_average_of_half_precision_moves_by_less_than_its_rounding(dtype):
 
 def test_names_of_tensors_depend_neither_on_compilation_nor_on_the_module_inside_ddp():
     model = Network()
-    assert tensors_of(torch.compile(model)).keys() == tensors_of(model).keys()  # type: ignore[arg-type]
-    assert unwrapped(DDPInner(torch.compile(model))) is model  # type: ignore[arg-type]
+    assert tensors_of(torch.compile(model)).keys() == tensors_of(model).keys()
+    assert unwrapped(DDPInner(torch.compile(model))) is model
 
 
 def test_an_average_of_another_model_or_type_is_refused_and_nothing_changes():

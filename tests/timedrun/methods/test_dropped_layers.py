@@ -38,7 +38,7 @@ def test_a_batch_is_divided_among_the_masks_in_use(shape):
     seen = []
     for step in range(4):
         speed.before_step(model, step, step / 4)
-        output = model[0](torch.ones(shape))  # type: ignore[index, operator]
+        output = model[0](torch.ones(shape))
         assert output.unique().tolist() == pytest.approx([0, 4 / 3])
         rows = output if len(shape) == 2 else output.amax(dim=(2, 3) if len(shape) == 4 else 1)
         assert torch.equal(rows[0], rows[3]) and torch.equal(rows[4], rows[7]) and not torch.equal(rows[3], rows[4])
@@ -58,7 +58,7 @@ class Attention(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         p = (x @ x.mT)[:, None].softmax(-1)
         p = F.dropout(p, self.weights.p, self.training) if self.read else self.weights(p)
-        return self.outputs(self.off((p @ x[:, None])[:, 0]))  # type: ignore[no-any-return]
+        return self.outputs(self.off((p @ x[:, None])[:, 0]))
 
 
 @pytest.mark.parametrize("read", [False, True])
@@ -71,8 +71,8 @@ def test_attention_keeps_its_dropout_and_what_is_off_stays_off(read):
     speed.after_step(model)
     speed.verify()
     assert "; 1 of them with masks" in speed.report[0]
-    kept = model.weights(torch.full((64, 1, 16, 16), 1 / 16))  # type: ignore[operator]
-    assert model.weights.p == 0.1 and 0.85 < float((kept > 0).float().mean()) < 0.95  # type: ignore[union-attr]
+    kept = model.weights(torch.full((64, 1, 16, 16), 1 / 16))
+    assert model.weights.p == 0.1 and 0.85 < float((kept > 0).float().mean()) < 0.95
     with pytest.raises(NoEffect, match="found no nn.Dropout of a rate above 0 to replace; 1 of rate 0 stay off"):
         stack(GyroDropout()).model(nn.Sequential(nn.Dropout(0.0)))
 
@@ -91,7 +91,7 @@ def test_layers_have_masks_of_their_own_which_follow_the_model_to_its_device():
     model = speed.model(nn.Sequential(nn.Dropout(), nn.Dropout()))
     speed.before_step(model, 0, 0.0)
     assert model(torch.ones(4, 8, device="meta")).is_meta
-    first, second = (layer(torch.ones(1, 64)) for layer in model)  # type: ignore[union-attr, operator]
+    first, second = (layer(torch.ones(1, 64)) for layer in model)
     assert not torch.equal(first, second) and first.unique().tolist() == [0, 2]
 
 
@@ -118,7 +118,7 @@ def test_other_masks_and_other_skipped_blocks_compile_no_further_graph():
 
 def network(block: str = "bottleneck") -> nn.Module:
     shape = {"layers": (2, 2), "widths": (4, 8), "classes": 4}
-    return build_model(ModelConfig(block=block, **shape), seed=1)  # type: ignore[arg-type]
+    return build_model(ModelConfig(block=block, **shape), seed=1)
 
 
 def test_rates_grow_with_depth():
@@ -135,7 +135,7 @@ def test_a_sample_keeps_or_loses_its_branch_and_evaluation_scales_it(block):
     last = first.bn3 if block == "bottleneck" else first.bn2
     x = torch.randn(64, 4, 8, 8).relu()
     branches: list[torch.Tensor] = []
-    last.register_forward_hook(lambda module, inputs, output: branches.append(output))  # type: ignore[union-attr]
+    last.register_forward_hook(lambda module, inputs, output: branches.append(output))
     whole, other = first(x), changed(x)
     shortcut = x if first.downsample is None else first.downsample(x)
     kept = [torch.allclose(a, b, atol=1e-6) for a, b in zip(whole, other, strict=True)]
@@ -158,7 +158,7 @@ def test_a_skipped_block_does_no_work_and_gets_no_gradient():
         model.zero_grad()
         model(torch.randn(2, 3, 32, 32)).sum().backward()
         speed.after_step(model)
-        idle = [block.conv1.weight.grad is None for block in residual_blocks(model)]  # type: ignore[union-attr]
+        idle = [block.conv1.weight.grad is None for block in residual_blocks(model)]
         assert idle == [block.skipped for block in residual_blocks(model)]
         skipped += idle
     assert 55 <= sum(skipped) <= 105  # 80 of 160 expected
@@ -259,8 +259,8 @@ def test_a_layer_that_the_user_freezes_during_the_run_stays_frozen():
     for progress in (0.0, 0.6, 0.8, 0.99, 0.6):
         speed.before_step(model, 0, progress)
         if progress:
-            model[4].requires_grad_(False)  # type: ignore[operator]
-        trained.append([layer.weight.requires_grad for layer in model])  # type: ignore[operator, union-attr]
+            model[4].requires_grad_(False)
+        trained.append([layer.weight.requires_grad for layer in model])
     assert trained[1:3] == [[False] + 3 * [True] + [False, True], 3 * [False] + [True, False, True]]
     assert trained[3:] == [5 * [False] + [True], trained[1]] and all(trained[0])
 
@@ -291,5 +291,5 @@ def test_blocks_that_cannot_be_skipped_as_a_resnets_are_refused():
         with pytest.raises(NoEffect, match='end in a norm, .* this OwnBlock has not; use kind="sample"'):
             stack(StochasticDepth(kind="block")).model(nn.Sequential(OwnBlock(first, activation)))
     block = OwnBlock(False, nn.ReLU())
-    block.downsample = nn.Conv2d(4, 4, 1)  # type: ignore[assignment]
+    block.downsample = nn.Conv2d(4, 4, 1)
     stack(StochasticDepth(kind="block")).model(nn.Sequential(block))

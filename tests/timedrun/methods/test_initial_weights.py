@@ -43,7 +43,7 @@ class HeadFirst(nn.Module):
         self.body = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, width), nn.ReLU())
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.head(self.body(x))  # type: ignore[no-any-return]
+        return self.head(self.body(x))
 
 
 @pytest.mark.parametrize("width", [32, 10])
@@ -59,7 +59,7 @@ def test_a_head_registered_before_its_body_is_set_by_the_first_batch(width):
         model.load_state_dict(warm[1])
         speed.before_step(model, 0, 0.0)
         speed.batch(torch.randn(8, 64), torch.zeros(8).long(), 10)
-        assert torch.allclose(model.head.bias, torch.tensor(-math.log(10)))  # type: ignore[union-attr, arg-type]
+        assert torch.allclose(model.head.bias, torch.tensor(-math.log(10)))
         assert model(torch.randn(50, 64)).std(0).max() > 0.01
     speed.after_step(model)
     speed.verify()

@@ -45,11 +45,11 @@ def test_wide_convolutions_are_followed_by_it_whoever_replaced_them():
     model = stack(BlurPool(), method).model(network())
     names = [name for name, _ in model.named_parameters() if "squeeze" in name]
     assert names == [f"{layer}.squeeze_excite.{part}.weight" for layer in (1, 2) for part in ("reduce", "expand")]
-    assert model[1].squeeze_excite.reduce.weight.shape == (16, 32)  # type: ignore[union-attr]
+    assert model[1].squeeze_excite.reduce.weight.shape == (16, 32)
     images = torch.randn(2, 3, 12, 12)
     with torch.no_grad():
         for layer in (1, 2):
-            model[layer].squeeze_excite.expand.weight.zero_()  # type: ignore[union-attr, operator]  # gates of 0.5
+            model[layer].squeeze_excite.expand.weight.zero_()  # gates of 0.5
     plain = stack(BlurPool()).model(network())
     plain.load_state_dict(model.state_dict(), strict=False)
     with torch.no_grad():
@@ -71,20 +71,20 @@ def bert(kind: str = "Bert") -> nn.Module:
 
 def test_the_feed_forward_layer_computes_the_formula(torchvision):
     model = stack(GatedLinearUnits()).model(bert()).eval()
-    layer = model.bert.encoder.layer[0]  # type: ignore[union-attr, index]
+    layer = model.bert.encoder.layer[0]
     x = torch.randn(2, 5, 16)
-    gate, up, out = layer.intermediate.gate.weight, layer.intermediate.up.weight, layer.output  # type: ignore[union-attr]
+    gate, up, out = layer.intermediate.gate.weight, layer.intermediate.up.weight, layer.output
     gated = x @ gate.T
     hidden = 0.5 * gated * (1 + torch.erf(gated / 2**0.5)) * (x @ up.T)
-    inner = hidden @ out.dense.weight.T + out.dense.bias + x  # type: ignore[union-attr, operator]
+    inner = hidden @ out.dense.weight.T + out.dense.bias + x
     mean, variance = inner.mean(-1, keepdim=True), inner.var(-1, correction=0, keepdim=True)
-    torch.testing.assert_close(layer.feed_forward_chunk(x), (inner - mean) / (variance + 1e-12).sqrt())  # type: ignore[operator, union-attr]
+    torch.testing.assert_close(layer.feed_forward_chunk(x), (inner - mean) / (variance + 1e-12).sqrt())
 
 
 def test_two_thirds_of_the_width_has_about_as_many_parameters(torchvision):
     plain, gated = bert(), stack(GatedLinearUnits(iso_parameters=True)).model(bert())
     counts = [sum(parameter.numel() for parameter in model.parameters()) for model in (plain, gated)]
-    assert gated.bert.encoder.layer[1].intermediate.up.out_features == 32  # type: ignore[union-attr, index]
+    assert gated.bert.encoder.layer[1].intermediate.up.out_features == 32
     assert counts[0] - 2 * 48 == counts[1]  # without the biases of the first map
 
 
@@ -122,7 +122,7 @@ def test_layers_of_low_rank_compute_the_same_after_it():
     images = torch.randn(4, 8, 9, 9)
     expected = network(images)
     model = stack(Factorize(min_channels=8, min_features=8)).model(network)
-    assert [tuple(p.shape) for p in model[0].parameters()] == [(2, 8, 3, 3), (16, 2, 1, 1), (16,)]  # type: ignore[index]
+    assert [tuple(p.shape) for p in model[0].parameters()] == [(2, 8, 3, 3), (16, 2, 1, 1), (16,)]
     torch.testing.assert_close(model(images), expected, atol=1e-4, rtol=1e-4)
 
 
@@ -137,14 +137,14 @@ def test_a_layer_used_twice_stays_one_and_unsuitable_ones_are_left():
     model = speed.model(nn.Sequential(shared, shared, grouped, nn.Linear(300, 10)))
     left = "1 torch.nn.modules.conv.Conv2d, 1 torch.nn.modules.linear.Linear"
     assert speed.report == [f"factorize: 1 layers; left as they were: {left}"]
-    assert model[0] is model[1] and model[2] is grouped and isinstance(model[3], nn.Linear)  # type: ignore[index]
+    assert model[0] is model[1] and model[2] is grouped and isinstance(model[3], nn.Linear)
 
 
 def test_weights_tied_to_another_layer_stay_tied():
     words, head = nn.Embedding(600, 512), nn.Linear(512, 600, bias=False)
     head.weight = words.weight
     model = stack(Factorize()).model(nn.Sequential(words, nn.Linear(512, 512), head))
-    assert isinstance(model[1], nn.Sequential) and model[2].weight is model[0].weight  # type: ignore[index, union-attr]
+    assert isinstance(model[1], nn.Sequential) and model[2].weight is model[0].weight
 
 
 def test_torchs_fused_encoder_layer_evaluates_with_the_product():
@@ -238,7 +238,7 @@ def test_a_decoder_with_a_float8_head_has_nearly_the_loss_and_gradients_of_one_w
         with torch.no_grad():  # a loss that depends on the weights
             model.embedding.weight.mul_(20)
         loss = NextTokenLoss(model)(tokens[:, :-1], tokens[:, 1:]) / 64
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         gradients = {name: one.grad for name, one in model.named_parameters() if one.grad is not None}
         found.append((loss.detach(), gradients))
     (plain, expected), (ours, gradients) = found
@@ -377,7 +377,7 @@ def test_factors_act_where_a_model_reads_their_product_alone():
     speed = stack(Factorize(min_features=8))
     model = speed.model(nn.Sequential(nn.Linear(8, 8)))
     speed.before_step(model, 0, 0.0)
-    F.linear(torch.ones(2, 8), model[0].weight, model[0].bias)  # type: ignore[arg-type, union-attr]
+    F.linear(torch.ones(2, 8), model[0].weight, model[0].bias)
     speed.after_step(model)
     speed.verify()
 
@@ -390,7 +390,7 @@ def test_layers_that_a_forward_does_not_reach_by_their_names_change_nothing():
             self.path = [self.first, self.second]
 
         def forward(self, images: Tensor) -> Tensor:
-            return self.path[1](self.path[0](images))  # type: ignore[no-any-return]
+            return self.path[1](self.path[0](images))
 
     for method in (BlurPool(), Factorize(min_channels=16)):
         speed = stack(method)

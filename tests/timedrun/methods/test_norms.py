@@ -108,7 +108,7 @@ def test_without_autocast_it_is_the_layer_and_has_no_effect(method, make, shape)
 
 def test_the_weights_of_each_output_channel_have_mean_0_and_variance_1():
     model = stack(WeightStandardization()).model(nn.Conv2d(3, 5, 3))
-    weight = model.weight.detach().double().flatten(1)  # type: ignore[operator]
+    weight = model.weight.detach().double().flatten(1)
     torch.testing.assert_close(weight.mean(1), torch.zeros(5).double(), atol=1e-6, rtol=0)
     torch.testing.assert_close(weight.square().mean(1), torch.ones(5).double(), atol=1e-6, rtol=0)
 
@@ -116,16 +116,16 @@ def test_the_weights_of_each_output_channel_have_mean_0_and_variance_1():
 def test_filters_of_one_weight_are_left():
     speed = stack(WeightStandardization())
     model = speed.model(nn.Sequential(nn.Conv2d(3, 4, 1), nn.Conv2d(4, 4, 1, groups=4)))
-    assert all(layer.weight.any() for layer in model)  # type: ignore[union-attr, operator]
+    assert all(layer.weight.any() for layer in model)
     assert speed.report == ["weight_standardization: 1 convolutions; 1 of one weight a filter left as they were"]
 
 
 def test_the_last_convolutions_can_be_left_out_and_a_plain_layer_remains():
     network = nn.Sequential(nn.Conv2d(3, 4, 1), nn.Conv1d(4, 4, 1), nn.Conv2d(4, 4, 1))
     model = stack(WeightStandardization(ignore_last=2)).model(network)
-    assert [parametrize.is_parametrized(layer) for layer in model] == [True, False, False]  # type: ignore[arg-type]
-    expected = model[0](torch.ones(1, 3, 2, 2))  # type: ignore[index, operator]
-    plain = parametrize.remove_parametrizations(model[0], "weight")  # type: ignore[index]
+    assert [parametrize.is_parametrized(layer) for layer in model] == [True, False, False]
+    expected = model[0](torch.ones(1, 3, 2, 2))
+    plain = parametrize.remove_parametrizations(model[0], "weight")
     torch.testing.assert_close(plain(torch.ones(1, 3, 2, 2)), expected)
 
 

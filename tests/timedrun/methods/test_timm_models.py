@@ -1,7 +1,5 @@
 """Every method on small models of timm's registry: it acts, or refuses by its name; never silent, never a crash."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Iterator
 from typing import Any

@@ -69,7 +69,7 @@ def test_views_are_of_the_network_inside_another_module_and_an_evaluation_withou
 
 def test_calls_and_outputs_of_another_kind_are_refused():
     class Named(nn.Conv2d):
-        def forward(self, input: Tensor) -> dict[str, Tensor]:  # type: ignore[override]
+        def forward(self, input: Tensor) -> dict[str, Tensor]:
             return {"logits": super().forward(input)}
 
     model = Named(3, 4, 3)

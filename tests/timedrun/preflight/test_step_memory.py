@@ -54,7 +54,7 @@ def measured(build_step: BuildStep, config: RunConfig, micro: int, path: Path) -
         for _ in range(2):
             with torch.autocast("cpu", dtype or torch.bfloat16, enabled=dtype is not None):
                 loss = loss_of(micro)
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss.backward()
             del loss
 
     step()  # allocates what stays, such as constants of kernels

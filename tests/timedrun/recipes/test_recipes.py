@@ -164,4 +164,4 @@ def test_own_weights_are_kept_unless_new_ones_are_wanted(torchvision):
 )
 def test_what_cannot_be_done_is_refused(name, given, words):
     with pytest.raises(ValueError, match=words):
-        recipe(name, nn.Linear(1, 1), **{"epochs": 30, **given})  # type: ignore[arg-type]
+        recipe(name, nn.Linear(1, 1), **{"epochs": 30, **given})

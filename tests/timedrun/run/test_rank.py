@@ -34,7 +34,7 @@ def exit_code(monkeypatch: pytest.MonkeyPatch, result: BaseException | ExitCode)
 
     monkeypatch.setattr(rank, "execute", MagicMock(side_effect=[result]))
     with pytest.raises(Exit):
-        rank.run_rank(None, None, None)  # type: ignore[arg-type]
+        rank.run_rank(None, None, None)
     return int(os._exit.call_args.args[0])
 
 

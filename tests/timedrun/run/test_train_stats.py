@@ -1,6 +1,5 @@
 """The training loss in the log: the mean over ranks, at most one every 5 seconds and one at each end of training."""
 
-from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -9,7 +8,7 @@ import torch
 from mlevents import keys, record
 from mlevents.checks.log_check import check
 from tests.timedrun.run import killed_run as loop
-from tests.timedrun.run.killed_run import ALONE, IN_SAMPLES, MakeConfig, MakeRun, resume
+from tests.timedrun.run.killed_run import ALONE, MakeConfig, MakeRun, resume
 from timedrun.config import EvaluationConfig
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.preflight.dry_run import SimulatedClock
@@ -75,13 +74,3 @@ def test_the_loss_is_the_mean_over_ranks(checked, clock):
             clock.advance(2.0)
             run.step_done(4, torch.tensor(4.0))
     assert losses(record.read(run.log.path)) == [(1, 22.0)]
-
-
-def test_in_samples_the_progress_is_that_of_the_step(checked, toy_config, clock, tmp_path):
-    config = toy_config(evaluation=EvaluationConfig(target=0.9, every=40, first=40))
-    spec = replace(IN_SAMPLES, mlperf_benchmark="llama31_8b", ruleset="6.1.0")
-    with checked(config=config, spec=spec) as run:
-        loop.train(run, 40, lambda last: 0.95, before_step=lambda number: clock.advance(1.0))
-    stats = record.read(tmp_path / "result_0.txt").all(keys.TRACKED_STATS)
-    logged = [(event.metadata["samples_count"], event.value.get("train_loss")) for event in stats]
-    assert logged == [(20, 5.0), (40, 10.0), (40, None)]

@@ -34,7 +34,7 @@ def test_words_are_those_of_the_tensors_in_a_step(toy_config, name, word):
         "precision": name,
         LINEAR: words[product.dtype],
         ATTENTION: words[mixed.dtype],
-        COMMUNICATION: words[layer.weight.grad.dtype],  # type: ignore[union-attr]
+        COMMUNICATION: words[layer.weight.grad.dtype],
     }
     assert found[LINEAR] == word
 
