@@ -217,9 +217,7 @@ def test_digits_are_split_the_same_way_every_time_and_without_overlap():
 
 
 @pytest.mark.parametrize(("source", "held_out", "images"), [("digits", 225, 897), ("cifar10", 50, 50_000)])
-def test_a_tuning_split_is_of_training_images_alone_and_the_evaluation_images_are_not_read(
-    source, held_out, images, cifar_folder, monkeypatch
-):
+def test_a_tuning_split_is_of_training_images_and_reads_no_others(source, held_out, images, cifar_folder, monkeypatch):
     assert cifar10.TUNING == 5_000
     monkeypatch.setattr(cifar10, "TUNING", 50)  # of the few images of the folder
     config = getattr(configs, f"{source}_baseline")().data

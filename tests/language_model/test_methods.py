@@ -36,9 +36,7 @@ def both(tiny_config: BertRunConfig) -> Both:
     "method",
     [methods.SAM(rho=0.2, interval=2), methods.SWA(start=0.3, end=0.6), methods.GradientClipping(threshold=0.3)],
 )
-def test_a_method_of_steps_and_weights_gives_both_implementations_the_same_losses(
-    method, both, baseline_losses, losses_of
-):
+def test_a_method_of_steps_and_weights_gives_both_the_same_losses(method, both, baseline_losses, losses_of):
     reference, own = (losses_of(config) for config in both(method))
     assert own == pytest.approx(reference, rel=1e-4)
     assert reference[-1] != pytest.approx(baseline_losses[-1], rel=1e-4)

@@ -14,9 +14,7 @@ LENGTHS = [24, 3, 7, 7, 15, 24]
 
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
 @pytest.mark.parametrize(("activation", "theirs"), [("gelu_tanh", "gelu_pytorch_tanh"), ("gelu", "gelu")])
-def test_the_loss_is_that_of_transformers_own_labels_times_the_masked_tokens(
-    transformers, tiny, make_batch, lively, attention, activation, theirs
-):
+def test_the_loss_is_transformers_by_token(transformers, tiny, make_batch, lively, attention, activation, theirs):
     architecture = replace(tiny, activation=activation)
     batch = make_batch(architecture, LENGTHS, padded=True)
     model = ReferenceBert(architecture, attention)

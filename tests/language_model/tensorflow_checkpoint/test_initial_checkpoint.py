@@ -215,9 +215,7 @@ NORM = "bert.embeddings.LayerNorm"
         ("bert.extra", lambda tensor: torch.zeros(1), "unexpected: bert.extra"),
     ],
 )
-def test_safetensors_that_do_not_fit_are_refused_with_the_file_and_the_tensor(
-    tmp_path, original, name, change, message
-):
+def test_safetensors_that_do_not_fit_are_refused_by_file_and_tensor(tmp_path, original, name, change, message):
     state = {key: tensor.clone() for key, tensor in original.state_dict().items()}
     state[name] = change(state.get(name))
     safetensors.save_file(state, tmp_path / "model.safetensors")

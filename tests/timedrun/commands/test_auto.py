@@ -156,15 +156,7 @@ def test_level_2_starts_from_the_recipe_for_the_budget(tmp_path, capsys, monkeyp
         (("language_model.fineweb", "fineweb_small_baseline"), 375, "fineweb_small_methods", ("schedule.steps", 375)),
     ],
 )
-def test_level_2_starts_from_what_our_own_sweeps_measured_at_that_budget_and_at_no_other(
-    words,
-    budget,
-    name,
-    stretched,
-    tmp_path,
-    capsys,
-    monkeypatch,
-):
+def test_level_2_starts_from_our_own_sweeps(words, budget, name, stretched, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(checks, "data_problems", lambda *_: [])
     command, out = ["auto", *words, "-O2", "--emulated-precision", "--out"], tmp_path / "recipe.json"
     asked = ["--budget", str(budget)] if budget else []

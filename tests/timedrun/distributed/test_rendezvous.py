@@ -64,9 +64,7 @@ def test_ranks_that_miss_or_contradict_each_other_are_named_on_all(ranks, second
         (0, ConnectionRefusedError(111, "Connection refused"), UsageError, "not an address of its node: use the same"),
     ],
 )
-def test_a_master_address_that_does_not_lead_to_rank_0_and_a_port_in_use_are_named(
-    rank, problem, kind, message, monkeypatch
-):
+def test_a_wrong_master_address_and_a_port_in_use_are_named(rank, problem, kind, message, monkeypatch):
     monkeypatch.setattr(socket, "create_connection", MagicMock(side_effect=problem))
     with pytest.raises(kind, match=f"rank {rank}: cannot reach rank 0 at .*{message}"):
         init_process_group(env(rank, 2, free_port()), CPU, 0.3)

@@ -163,9 +163,7 @@ def test_after_a_lost_rank_all_resume_as_often_as_asked(tmp_path, capsys):
         (End((1, 1), begun=True), (0, 1), keys.OPEN, ExitCode.ERROR, "no run_stop"),
     ],
 )
-def test_no_restart_without_a_checkpoint_of_this_launch_in_the_closed_division_after_a_signal_or_an_error(
-    tmp_path, end, ranks, division, code, why
-):
+def test_no_restart_without_a_checkpoint_in_closed_or_after_a_signal(tmp_path, end, ranks, division, code, why):
     verdict, _ = launched(result(tmp_path, "", ranks), end, division=division)
     assert (verdict.code, why in verdict.words) == (code, True)
 

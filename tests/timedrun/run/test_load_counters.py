@@ -234,9 +234,7 @@ def test_the_ranks_of_a_machine_are_one_run_and_the_most_loaded_machine_is_logge
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_a_run_logs_the_load_of_every_block_before_it_stops_and_no_failed_reading_ends_it(
-    make_run, machine, monkeypatch, fails
-):
+def test_a_run_logs_the_load_of_every_block_and_no_failed_reading_ends_it(make_run, machine, monkeypatch, fails):
     def fail(*arguments: object) -> float:
         raise RuntimeError("no such counter")
 

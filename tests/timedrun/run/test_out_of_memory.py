@@ -25,9 +25,7 @@ TOO_MUCH = 1 << 50
         (ValueError("CUDA out of memory"), 0, CPU, "^None"),
     ],
 )
-def test_the_message_says_where_memory_ran_out_and_what_to_lower_and_other_errors_are_not_replaced(
-    toy_config, error, micro_batch, ranks, words
-):
+def test_the_message_says_where_memory_ran_out_and_what_to_lower(toy_config, error, micro_batch, ranks, words):
     config = toy_config(global_batch=64, micro_batch=micro_batch)
     assert re.search(words, str(out_of_memory(error, config, ranks, 7, EVERYTHING)))
     whole = words.replace("--micro-batch below 8", "--global-batch below 64")

@@ -110,9 +110,7 @@ def test_evaluations_follow_the_step_with_their_sample(make_run, config, tmp_pat
 
 
 @pytest.mark.parametrize("stop_after, still_owed", [(2, [3, 4, 5]), (3, [4, 5])])
-def test_a_stopped_run_goes_on_with_the_next_step_and_owes_no_evaluation(
-    make_run, config, tmp_path, stop_after, still_owed
-):
+def test_a_stopped_run_goes_on_with_the_next_step_and_owes_nothing(make_run, config, tmp_path, stop_after, still_owed):
     with make_run(config, IN_SAMPLES, checkpoints=tmp_path / "checkpoint") as run:
         train(run, 40, qualities(0.1), stops=[stop_after])
     assert run.outcome is Outcome.STOPPED

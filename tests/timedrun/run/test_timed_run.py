@@ -148,9 +148,7 @@ def test_a_spent_budget_ends_a_run_between_evaluations(make_run, toy_config):
 
 
 @pytest.mark.parametrize(("division", "code"), [("open", ExitCode.STOPPED_RESUMABLE), ("closed", ExitCode.ERROR)])
-def test_a_signal_during_an_evaluation_stops_the_run_after_it_and_a_closed_run_is_not_saved(
-    make_run, toy_config, tmp_path, division, code
-):
+def test_a_signal_in_an_evaluation_stops_the_run_after_it(make_run, toy_config, tmp_path, division, code):
     stop = ShutdownRequest()
     answers = [stop.when]
 

@@ -48,9 +48,7 @@ def test_a_loss_is_logged_every_5_seconds_and_at_an_epochs_end(checked, clock):
 
 
 @pytest.mark.parametrize("stop_at", [1, 5, 9])
-def test_a_run_that_is_stopped_anywhere_and_resumed_logs_the_end_of_each_epoch_and_no_step_twice(
-    checked, clock, tmp_path, stop_at
-):
+def test_a_resumed_run_logs_the_end_of_each_epoch_and_no_step_twice(checked, clock, tmp_path, stop_at):
     train(checked(checkpoints=tmp_path / "checkpoint"), clock, stop_at)
     clock.advance(1000.0)
     logged = losses(train(resume(checked, tmp_path, clock=clock), clock))

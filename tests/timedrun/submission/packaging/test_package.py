@@ -249,9 +249,7 @@ def test_the_source_of_a_nested_benchmark_has_the_modules_of_its_parents():
         ("0" * 64, "was changed after the runs"),
     ],
 )
-def test_the_source_of_a_method_is_packaged_or_refused_where_a_folder_has_its_modules_name(
-    tmp_path, monkeypatch, digest, words
-):
+def test_the_source_of_a_method_is_packaged_or_refused(tmp_path, monkeypatch, digest, words):
     monkeypatch.chdir(tmp_path)
     source = tmp_path / "scripts/own_method.py"
     source.parent.mkdir()
