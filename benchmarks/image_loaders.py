@@ -135,8 +135,10 @@ def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
     given = parser.parse_args(argv)
     missing = {name: reason for name in given.loaders if (reason := LOADERS[kind(name)].unavailable())}
     pairs = [pair for pair in PAIRS if pair[0] in given.loaders and pair[0] not in missing]
-    if not pairs:
-        parser.error(" ".join(missing.values()))
+    if not pairs or (given.out and not given.out.parent.is_dir()):
+        parser.error(
+            " ".join(missing.values()) or f"--out: there is no folder {given.out.parent}; nothing was measured"
+        )
     torch.set_num_threads(1)  # so that no loader has more threads than --workers
     sides = [(*pair, size) for size in given.sizes for pair in pairs]
     taken: dict[tuple[str, str, int], list[tuple[float, float]]] = {side: [] for side in sides}
@@ -184,7 +186,8 @@ def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
         for row in rows
     ]
     Table(["pixels", "loader", "store", *(rate.replace("_", " ") for rate in RATES)], shown).show()
-    print("\n".join([f"{name}: not measured: {reason}" for name, reason in missing.items()]))
+    for name, reason in missing.items():
+        print(f"{name}: not measured: {reason}")
     if given.out:
         given.out.write_text(json.dumps(values, indent=1) + "\n")
     return values
