@@ -20,6 +20,7 @@ from image_classification.prepare import prepare
 from image_classification.settings import LoaderName
 from image_classification.stores.manifest import MANIFEST, ImageManifest, StoreConfig, read_manifest, store_problems
 from image_classification.synthetic_images import SyntheticImages, write_images
+from judging.ground.cores import usable_cores
 from judging.ground.errors import DataError, UsageError
 from timedrun.analysis.loader_benchmark import (
     BenchOptions,
@@ -31,7 +32,6 @@ from timedrun.analysis.loader_benchmark import (
     measured_pass,
 )
 from timedrun.distributed.process_group import choose_device
-from timedrun.preflight.checks import usable_cores
 from timedrun.training import sampling
 from timedrun.training.sampling import Indices
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import torch
 
+from judging.ground.cores import usable_cores
 from judging.ground.errors import DataError, UsageError
 from language_model.batches import TextBatches, open_batches
 from language_model.configs import BertRunConfig
@@ -26,7 +27,6 @@ from timedrun.analysis.loader_benchmark import (
     measured_pass,
 )
 from timedrun.distributed.process_group import ProcessGroup
-from timedrun.preflight.checks import usable_cores
 
 LOADERS = ("unpadded", "padded")
 """Layouts of a batch: sequences end to end, or each in `data.longest` rows."""

@@ -133,7 +133,7 @@ def without_trainer(error: BaseException) -> tuple[ExitCode, str] | None:
 
 def announce(verb: str, arguments: Namespace) -> None:
     """Show that torch is being imported, which takes a second or many, if `verb` needs it; once a run, not a rank."""
-    again = verb != "reproduce" or arguments.run
+    again = (verb != "reproduce" or arguments.run) and find_spec("torch")
     ranks = (os.environ.get(variables[1], "0") for variables in launch_env.VARIABLES)
     if again and verb in (*PREPARE_LONG, "show", "prepare", "system", "doctor", "package") and set(ranks) == {"0"}:
         name = getattr(arguments, "label", None) or f"timedrun {verb}"
