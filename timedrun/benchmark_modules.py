@@ -46,6 +46,14 @@ class DatasetsModule(Protocol[ConfigT]):
         the data."""
 
 
+class NotesModule(Protocol[ConfigT]):
+    """`datasets.py` of a benchmark that knows doubtful data, optional."""
+
+    def data_notes(self, config: ConfigT, folder: Path | None, *, whole: bool) -> list[str]:
+        """Return what is doubtful in the data, for `timedrun preflight`, which gives `whole` False: read a part. Raises
+        DataError for data that no run should have."""
+
+
 class SyntheticModule(Protocol[ConfigT]):
     """`datasets.py`, needed by `profile --synthetic`."""
 
