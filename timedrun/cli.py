@@ -4,6 +4,7 @@ import atexit
 import gc
 import importlib
 import os
+import re
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Sequence
@@ -12,7 +13,7 @@ from importlib.util import find_spec
 from typing import Final
 
 from judging.ground import stdio
-from judging.ground.errors import ExitCode, describe, in_benchmark
+from judging.ground.errors import ExitCode, UsageError, describe, in_benchmark
 from mlevents.terminal_escape import printable, printable_lines
 from timedrun.commands.parser import near_options, parser
 from timedrun.commands.warm_runs import WarmParent
@@ -70,6 +71,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         top.error(f"unrecognized arguments: {' '.join(rest)}. {' '.join(near_options(verb, rest))}".rstrip())
 
     def call() -> int:
+        require_files([getattr(arguments, "config", ""), *getattr(arguments, "configs", ())])
         announce(verb, arguments)
         if verb == "run":
             from timedrun.distributed.process_times import CpuReading  # here, since to judge needs no psutil
@@ -129,6 +131,14 @@ def without_trainer(error: BaseException) -> tuple[ExitCode, str] | None:
     if package not in TRAINER:
         return None
     return ExitCode.USAGE, f"{package} is not installed; nothing was done. Runs need pip install 'timedrun[train]'."
+
+
+def require_files(configs: Sequence[str | None]) -> None:
+    """Raise UsageError for a config file that does not exist, before torch is imported."""
+    for text in filter(None, configs):
+        files = [text[: match.end()] for match in re.finditer(r"\.json(?=[+-]|$)", text)]
+        if files and not any(map(os.path.exists, files)):
+            raise UsageError(f"{files[0]} does not exist; nothing was done.")
 
 
 def announce(verb: str, arguments: Namespace) -> None:

@@ -120,8 +120,8 @@ class ShardStore:
                     f"{prefix}*.bin: shards with higher numbers are there, but not {missing}; copy what is missing"
                 )
         shards = [(split, shard.path, shard.open()) for split, part in self.shards.items() for shard in part]
-        shards = sorted(shards[::-1], key=lambda shard: len(shard[2]))  # of equal ones, the later repeats
-        for (split, path, tokens), (other, longer, others) in combinations(shards, 2):
+        shards.sort(key=lambda shard: len(shard[2]), reverse=True)
+        for (other, longer, others), (split, path, tokens) in combinations(shards, 2):
             if not _contained(tokens, others, anywhere=whole and split != other):
                 continue
             if split != other:
