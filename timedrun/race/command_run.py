@@ -17,6 +17,7 @@ from types import FrameType
 from typing import BinaryIO, Final
 
 from judging.ground import ledger, stdio
+from judging.ground.atomic_file import replace_text
 from judging.ground.config_values import digest_of
 from judging.ground.errors import ExitCode, TimedrunError
 from judging.ground.result_files import CONFIG, ResultPaths, hold, write_json
@@ -84,6 +85,7 @@ class CommandRun:
     def run(self) -> tuple[int, int]:
         """Run the command to its end. Return its exit code, and the signal that ended it, or 0. Raises TimedrunError if
         it could not be started."""
+        pythons = set[command_system.Python]()
         with self._signals():
             self.paths.side.mkdir(parents=True)
             log = RunLog(self.paths.log, clock=lambda: self._wall + self._now)
@@ -91,7 +93,8 @@ class CommandRun:
             try:
                 self._log_settings(log)
                 process = self._process = self._start(log)
-                self._read(process, log)
+                with command_system.watched(process.pid, pythons):
+                    self._read(process, log)
                 self._overrun = self._overrun and not log.stopped
                 if self.side.to_end and self._evaluations and not (process.returncode or self._ending):
                     self._stop_clock(log)
@@ -103,6 +106,8 @@ class CommandRun:
                 self._now = self._monotonic()
                 log.close(reason=reason)
                 ledger.close(self.paths.log)
+            with contextlib.suppress(OSError):  # the lock of `hold` ends with the run
+                replace_text(self.paths.environment, command_system.environment(pythons, self.directory))
         at_target = log.stopped and self.side.stop_at_target and self._ending and not self._received
         code = ExitCode.ERROR if (self._diverged or self._overrun) and not process.returncode else process.returncode
         return 0 if at_target else code, self._received[0] if self._received else 0
@@ -128,7 +133,7 @@ class CommandRun:
         )
         write_json(paths.config, values)
         write_json(paths.system, command_system.describe(system))
-        paths.environment.write_text(command_system.environment(side.command, self.directory))
+        paths.environment.write_text(command_system.environment((), self.directory))
         write_json(paths.provenance, {**state, "command": side.command})
         source_copies.copy_into(paths.side, files)
         hold(paths)
