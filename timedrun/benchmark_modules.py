@@ -47,11 +47,10 @@ class DatasetsModule(Protocol[ConfigT]):
 
 
 class NotesModule(Protocol[ConfigT]):
-    """`datasets.py` of a benchmark that knows doubtful data, optional."""
+    """`datasets.py`, optional."""
 
     def data_notes(self, config: ConfigT, folder: Path | None, *, whole: bool) -> list[str]:
-        """Return what is doubtful in the data, for `timedrun preflight`, which gives `whole` False: read a part. Raises
-        DataError for data that no run should have."""
+        """Return what is doubtful in the data, of which `timedrun preflight` has a part read: not `whole`."""
 
 
 class SyntheticModule(Protocol[ConfigT]):

@@ -71,7 +71,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         top.error(f"unrecognized arguments: {' '.join(rest)}. {' '.join(near_options(verb, rest))}".rstrip())
 
     def call() -> int:
-        require_files([getattr(arguments, "config", ""), *getattr(arguments, "configs", ())])
+        for text in (getattr(arguments, "config", None), *getattr(arguments, "configs", ())):
+            files = [text[: match.end()] for match in re.finditer(r"\.json(?=[+-]|$)", text or "")]
+            if files and not any(map(os.path.exists, files)):
+                raise UsageError(f"{files[0]} does not exist; nothing was done.")  # before torch is imported
         announce(verb, arguments)
         if verb == "run":
             from timedrun.distributed.process_times import CpuReading  # here, since to judge needs no psutil
@@ -131,14 +134,6 @@ def without_trainer(error: BaseException) -> tuple[ExitCode, str] | None:
     if package not in TRAINER:
         return None
     return ExitCode.USAGE, f"{package} is not installed; nothing was done. Runs need pip install 'timedrun[train]'."
-
-
-def require_files(configs: Sequence[str | None]) -> None:
-    """Raise UsageError for a config file that does not exist, before torch is imported."""
-    for text in filter(None, configs):
-        files = [text[: match.end()] for match in re.finditer(r"\.json(?=[+-]|$)", text)]
-        if files and not any(map(os.path.exists, files)):
-            raise UsageError(f"{files[0]} does not exist; nothing was done.")
 
 
 def announce(verb: str, arguments: Namespace) -> None:

@@ -10,7 +10,7 @@ import torch
 
 from judging.checking.verdicts import worst_first
 from judging.ground import result_files, stdio
-from judging.ground.errors import DataError, ExitCode, TimedrunError, UsageError
+from judging.ground.errors import ExitCode, TimedrunError, UsageError
 from mlevents import keys
 from mlevents.event import Finding, Level
 from mlevents.mlcommons import CheckStatus
@@ -171,14 +171,11 @@ def data_findings(
     problems = checks.data_problems(benchmark, config, ranks, data_folder)
     notes = [f"{UNCHECKED}: {problem}" for problem in problems if problem in elsewhere]
     errors = [problem for problem in problems if problem not in elsewhere]
-    doubts: list[str] = []
-    if (data_notes := benchmark.hook("datasets", "data_notes")) and not problems:
-        try:
-            doubts = data_notes(config, data_folder, whole=False)
-        except DataError as error:
-            errors.append(str(error))
-    levels: dict[Level, list[str]] = {"note": notes, "warning": doubts, "error": errors}
-    return [finding for level, messages in levels.items() for finding in findings_of(level, "data", messages)]
+    doubts = benchmark.hook("datasets", "data_notes")
+    warnings = findings_of(
+        "warning", "data", doubts(config, data_folder, whole=False) if doubts and not problems else ()
+    )
+    return findings_of("note", "data", notes) + warnings + findings_of("error", "data", errors)
 
 
 def machine_findings(config: RunConfig, folder: Path, runs: int) -> list[Finding]:

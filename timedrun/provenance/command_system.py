@@ -84,26 +84,20 @@ def environment(pythons: Collection[Python], directory: Path) -> str:
         *(f"gpu {name}" for name in gpus()),
     ]
     found = [*dict.fromkeys(_installed(python, directory) for python in sorted(pythons))]
-    if not found:
-        return "\n".join(
-            [*lines, "", "installed distributions: unknown, no Python was seen in the command's session", ""]
-        )
-    if len(found) == 1:
-        first, *distributions = found[0]
-        return "\n".join([first, *lines, "", "installed distributions:", *distributions, ""])
-    for first, *distributions in found:
-        lines += ["", f"{first}, installed distributions:", *(f"  {name}" for name in distributions)]
+    indent = "  " * (len(found) > 1)
+    for first, *distributions in found or [("no Python was seen in the command's session", "unknown")]:
+        lines += ["", first, "installed distributions:", *(indent + name for name in distributions)]
     return "\n".join([*lines, ""])
 
 
 @cache
 def _installed(python: Python, directory: Path) -> tuple[str, ...]:
-    path, *variables = python
-    given = dict(variable.split("=", 1) for variable in variables)
-    kept = {name: value for name, value in os.environ.items() if name not in PYTHON_VARIABLES}
-    run: dict[str, Any] = {"cwd": directory, "env": kept | given, "capture_output": True, "timeout": PROBE_SECONDS}
+    path, *given = python
+    variables = {name: value for name, value in os.environ.items() if name not in PYTHON_VARIABLES}
+    variables |= dict(text.split("=", 1) for text in given)
+    options: dict[str, Any] = {"cwd": directory, "env": variables, "timeout": PROBE_SECONDS, "text": True}
     try:
-        return tuple(subprocess.run([path, "-c", PROBE], text=True, check=True, **run).stdout.splitlines())
+        return tuple(subprocess.check_output([path, "-c", PROBE], **options).splitlines())
     except (OSError, subprocess.SubprocessError) as error:
         return "python unknown", f"unknown ({type(error).__name__})"
 
@@ -137,12 +131,10 @@ def _python(process: Path) -> Python | None:
     program = process.joinpath("exe").resolve(strict=True)
     if not program.name.startswith(("python", "pypy")):
         return None
-    name, variables = (
-        process.joinpath(file).read_bytes().decode(errors="surrogateescape").split("\0")
-        for file in ("cmdline", "environ")
-    )
-    search = next((text for text in variables if text.startswith("PATH=")), f"PATH={os.defpath}")
-    path = shutil.which(process.joinpath("cwd").resolve() / name[0] if "/" in name[0] else name[0], path=search[5:])
+    read = [os.fsdecode(process.joinpath(file).read_bytes()).split("\0") for file in ("cmdline", "environ")]
+    called, variables = read[0][0], sorted(read[1])
+    search = next((text[5:] for text in variables if text.startswith("PATH=")), os.defpath)
+    path = shutil.which(process.joinpath("cwd").resolve() / called if "/" in called else called, path=search)
     if path is None or Path(path).resolve() != program:
         return None
-    return path, *(text for text in sorted(variables) if text.partition("=")[0] in PYTHON_VARIABLES)
+    return path, *(text for text in variables if text.partition("=")[0] in PYTHON_VARIABLES)
