@@ -104,21 +104,14 @@ class ShardStore:
                 )
 
     def notes(self, *, whole: bool) -> list[str]:
-        """Return notes on numbers that are missing among the shards, and on shards of one split that repeat each other.
-
-        A shard repeats a longer one if that begins with all its tokens, at least PROBE. Raises DataError if the two are
-        of both splits, and with `whole`, which reads every token, also if the longer has them at any other place.
-        """
-        found, numbers = list[str](), dict[str, list[int]]()
-        for path in self.files:
-            if name := re.fullmatch(r"(.*?)(\d+)", path.stem):
-                numbers.setdefault(name[1], [0]).append(int(name[2]))
-        for prefix, there in numbers.items():
-            gaps = [(before + 1, after - 1) for before, after in pairwise(sorted(there)) if after > before + 1]
-            if missing := ", ".join(f"{first} to {last}" if first < last else str(first) for first, last in gaps):
-                found.append(
-                    f"{prefix}*.bin: shards with higher numbers are there, but not {missing}; copy what is missing"
-                )
+        """Return notes on missing numbers of shards, and on shards whose tokens, at least PROBE, begin another one.
+        Raises DataError if the two are of both splits; with `whole`, which reads every token, also if the other has
+        them at any place."""
+        numbers: dict[str, list[int]] = {}
+        for name in filter(None, (re.fullmatch(r"(.*?)(\d+)", path.stem) for path in self.files)):
+            numbers.setdefault(name[1], [0]).append(int(name[2]))
+        steps = [(prefix, *step) for prefix, there in numbers.items() for step in pairwise(sorted(there))]
+        found = [f"{name}*.bin: shards between {a} and {b} are missing; copy them" for name, a, b in steps if b > a + 1]
         shards = [(split, shard.path, shard.open()) for split, part in self.shards.items() for shard in part]
         shards.sort(key=lambda shard: len(shard[2]), reverse=True)
         for (other, longer, others), (split, path, tokens) in combinations(shards, 2):

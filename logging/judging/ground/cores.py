@@ -5,13 +5,10 @@ from collections.abc import Iterator
 from contextlib import suppress
 from itertools import product
 from pathlib import Path
-from typing import Final
 
-GROUPS: Final = Path("/sys/fs/cgroup")
-"""Where control groups are mounted: those of version 2, or a folder for each hierarchy of version 1."""
-OWN_GROUPS: Final = Path("/proc/self/cgroup")
-LIMITS: Final = (("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us"))
-"""Files with quota and period (Linux, admin-guide/cgroup-v2.rst and scheduler/sched-bwc.rst)."""
+GROUPS = Path("/sys/fs/cgroup")  # of version 2, or a folder for each hierarchy of version 1
+OWN_GROUPS = Path("/proc/self/cgroup")
+LIMITS = (["cpu.max"], ["cpu.cfs_quota_us", "cpu.cfs_period_us"])  # Linux, cgroup-v2.rst and sched-bwc.rst
 
 
 def usable_cores() -> int:

@@ -127,9 +127,9 @@ def test_a_check_of_every_token_finds_another_encoding(folder: Path) -> None:
             "train_000006",
             slice(1, 9),
             False,
-            ["fineweb_train_*.bin: shards with higher numbers are there, but not 3 to"],
+            ["fineweb_train_*.bin: shards between 2 and 6 are missing"],
         ),
-        ("val_000002", slice(1, 9), False, ["fineweb_val_*.bin: shards with higher numbers are there, but not 1;"]),
+        ("val_000002", slice(1, 9), False, ["fineweb_val_*.bin: shards between 0 and 2 are missing;"]),
     ],
 )
 def test_shards_that_repeat_others_or_are_missing_or_empty_are_named(
