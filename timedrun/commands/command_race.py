@@ -25,7 +25,7 @@ from timedrun.race.checkouts import WORKTREE, Revision, checked_out, differences
 from timedrun.race.command_run import OUTPUT, CommandRun
 from timedrun.race.command_side import CommandSide, side_in
 from timedrun.race.command_source import source_of
-from timedrun.race.command_tuning import KEPT, SPLIT, first_trials, report_of
+from timedrun.race.command_tuning import KEPT, PRESET, SPLIT, first_trials, report_of
 from timedrun.race.race_file import (
     BUDGET,
     COMMANDS,
@@ -61,7 +61,7 @@ the target (or a line with --stop), as the lines arrive. Each run becomes an MLP
 source and the machine's load.
 
   timedrun race command 'python train.py' 'python train.py --lr 0.02' \\
-      --quality 'val_loss:([0-9.]+)' --target 3.28 --lower --runs 8
+      --quality 'val_loss:{}' --target 3.28 --lower --runs 8
   timedrun race command --at main --at my-branch --quality json:accuracy --target 0.94 -- python train.py
   timedrun run command 'torchrun --nproc_per_node 8 train_gpt.py' --preset modded-nanogpt --target 3.28
   timedrun sweep command 'python train.py --steps {budget}' --budgets 100,200,400 --quality json:accuracy --target 0.94
@@ -84,21 +84,21 @@ def command_parser(verb: str = "race") -> ArgumentParser:
     add = parser.add_argument
     add("sides", nargs="*", metavar="COMMAND", help="command line of a side, or a file of TOML with the whole race")
     add("--preset", metavar="NAME", help=f"read the output of a known script: {', '.join(presets())}")
-    add("--quality", help="regular expression of an evaluation with a group for its value; json:KEY; or mllog")
+    add("--quality", help="pattern of an evaluation with {} for its value, such as 'val_loss:{}'; json:KEY; or mllog")
     add("--target", type=float, help="quality at which the clock stops; of a sweep only recorded")
     add("--lower", action=BooleanOptionalAction, help="lower quality is better")
     add("--metric", help="name of the quality in tables (default: quality)")
     add("--start", metavar="PATTERN", help="line at which the clock starts (default: the process's start)")
     add("--stop", metavar="PATTERN", help="line at which the clock stops (default: the target is reached)")
     add("--stop-at-target", action="store_true", help="end the command at the first evaluation that reaches the target")
-    add(
-        "--reported", metavar="PATTERN", help="time that the script prints: (?P<seconds>...), (?P<ms>) or (?P<minutes>)"
-    )
+    add("--reported", metavar="PATTERN", help="time that the script prints: {seconds}, {ms} or {minutes}")
+    add("--log", metavar="FILE", help="read this file, which the command writes, in place of its output; may have *")
     add("--seed-variable", metavar="NAME", help="environment variable with the seed (default: SEED); {seed} works too")
     add("--results", help=f"folder of the race (default: runs/command/{verb}_N)")
     add("--json", action="store_true", help="print race.json")
     known = {"verb": verb, "benchmark": COMMANDS, "parser": parser}
     parser.set_defaults(**known, budgets=[], until_decided=False, control=0, keep_if=None)
+    parser.set_defaults(**dict.fromkeys(PRESET))
     if verb == "tune":
         stated = f"data that the trials are evaluated on, in the variable {SPLIT} of each, recorded as stated"
         add("--split", metavar="TEXT", default="", help=stated)
@@ -257,6 +257,14 @@ def new_race(arguments: Namespace) -> tuple[Path, Race]:
             control=arguments.control,
         ),
     )
+    sources = {letter: source_of(side.command, Path.cwd()) for letter, side in sides.items()}
+    blind = ", ".join(labels[letter] for letter, side in sides.items() if not side.names_seed(sources[letter]))
+    if blind and len({turn.seed for turn in planned.turns}) > 1:
+        name = arguments.seed_variable or CommandSide.seed_variable
+        stdio.message(
+            printable(f"{blind}: neither the command nor its source names {name}, so that all runs may have one seed;")
+            + f" write {{seed}} in the command, or read the variable {name}"
+        )
     folder = make_new_folder(arguments.results, Path("runs") / COMMANDS, verb)
     (folder / "sides").mkdir()
     ledger.place(folder).touch()
@@ -312,8 +320,9 @@ def parsed(verb: str, words: Sequence[str]) -> Namespace:
     arguments = command_parser(verb).parse_args(words)
     arguments.labels, arguments.tuned = arguments.sides, {}
     if len(arguments.sides) == 1 and arguments.sides[0].endswith(".toml"):
-        options, sides = read_race(Path(given := arguments.sides[0]), verb)
+        options, settings, sides = read_race(Path(given := arguments.sides[0]), verb)
         arguments = command_parser(verb).parse_args([*options, *words])
+        vars(arguments).update(settings)
         arguments.sides, arguments.labels = [command for _, command, _ in sides], [label for label, _, _ in sides]
         arguments.tuned = {
             letter: Tuned.read(record, {"command": command}, Path(given))
@@ -329,13 +338,15 @@ def parsed(verb: str, words: Sequence[str]) -> Namespace:
     return arguments
 
 
-def read_race(path: Path, verb: str) -> tuple[list[str], list[tuple[str, str, Any]]]:
-    """Return the options, as words, and label, command and record of the tuning of each side that a file of TOML holds.
+def read_race(path: Path, verb: str) -> tuple[list[str], dict[str, Any], list[tuple[str, str, Any]]]:
+    """Return the options, as words, the settings of a preset, and label, command and record of the tuning of each side
+    that a file of TOML holds.
     Raises UsageError for a file that is none, a name that is no option, and a side without a command."""
     try:
-        values: Mapping[str, Any] = tomllib.loads(path.read_text(encoding="utf-8-sig"))
+        values = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except (OSError, ValueError) as error:
         raise UsageError(f"{path}: {error}.") from None
+    settings: dict[str, Any] = {name: values.pop(name) for name in PRESET if name in values}
     parser = command_parser(verb)
     known = {action.dest for action in parser._actions} - {"help", "json", "resume", "report"}
     if unknown := values.keys() - known:
@@ -357,4 +368,4 @@ def read_race(path: Path, verb: str) -> tuple[list[str], list[tuple[str, str, An
                 sides.append((str(item.get("label", command)), command, item.get("tuning")))
             else:
                 raise UsageError(f"{path}: a side is {item!r}, neither a command line nor a table with `command`.")
-    return words, sides
+    return words, settings, sides

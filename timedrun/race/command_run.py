@@ -1,18 +1,17 @@
 """Timed run of a command, which becomes an MLPerf log."""
 
 import contextlib
+import glob
 import math
 import os
 import re
-import select
 import signal
 import subprocess
-import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
-from queue import Empty, Full, Queue
 from types import FrameType
 from typing import BinaryIO, Final
 
@@ -24,10 +23,13 @@ from judging.ground.result_files import CONFIG, ResultPaths, hold, write_json
 from mlevents import keys
 from mlevents.rounds.own_rules import as_recorded
 from mlevents.runlog import RunLog, Scalar
+from mlevents.terminal_escape import printable
 from timedrun.distributed.stop_signals import handled
 from timedrun.provenance import command_system, source
-from timedrun.race.command_side import CommandSide, Reading
+from timedrun.race.command_side import CommandSide
 from timedrun.race.command_source import source_of
+from timedrun.race.output_reader import ESCAPES, FINITE, OutputReader, Reading
+from timedrun.race.received_output import Chunk, FollowedFile, ReceivedOutput
 from timedrun.run.blocks import Outcome
 from timedrun.run.load_counters import LoadCounters, log_load
 from timedrun.storage import source_copies
@@ -35,11 +37,16 @@ from timedrun.storage import source_copies
 OUTPUT: Final = "output.txt"
 """What the command printed, in the folder of its run."""
 LONGEST_LINE: Final = 1 << 20  # bytes
-MOST_READ: Final = 1 << 10  # blocks of 64 KiB that were read and not yet logged
-POLL_SECONDS: Final = 0.1
 END_SECONDS: Final = 10.0  # from SIGTERM to SIGKILL
 DRAIN_SECONDS: Final = 60.0  # for what was printed before the command's end and is not yet logged
 REST_SECONDS: Final = 1.0  # for output after the command's end, while a process that it left holds the pipe
+SHORTEST: Final = 0.001  # seconds of a run: a log has milliseconds
+WARN_SECONDS, WARN_LINES = 60.0, 1000
+"""Without an evaluation, after which there is a warning."""
+MOST_SHOWN: Final = 3  # lines of the output of a run without evaluations
+MOST_COLUMNS: Final = 120  # of such a line
+LIKELY: Final = re.compile(rf"(?i)(loss|acc|top.?1|score|f1|auc|ppl|perplex|reward|bpb|val|eval|test|error).*{FINITE}")
+"""A line that looks like an evaluation."""
 
 
 class CommandRun:
@@ -69,16 +76,33 @@ class CommandRun:
         self._monotonic = monotonic
         self._wall = time.time() - monotonic()
         self._now = monotonic()
+        self._began = self._now
         self._load = LoadCounters(monotonic=monotonic)
         self._evaluations = 0
         self._quality: float | None = None
         self._unread = ""
         """What of the output was no evaluation, and why."""
+        self._refused = ""
+        """Why the output cannot be read."""
         self._reported: float | None = None
+        self._started: float | None = None
+        """When the line came that starts the clock, or may have started it."""
+        self._starts, self._before = 0, False
+        """Lines that start the clock, and whether the only one may be of before the training."""
+        self._late: list[float | None] = []
+        """How late the lines were read that start and stop the clock, in seconds; None: not known."""
+        self._lateness: dict[float, float | None] = {}
+        """That of the last lines, by the time of their arrival."""
+        self._reader = OutputReader(side)
+        self._lines = 0
+        self._last: deque[str] = deque(maxlen=MOST_SHOWN)
+        self._likely: deque[str] = deque(maxlen=MOST_SHOWN)
+        """Lines that look like an evaluation."""
         self._received: list[int] = []
         self._process: subprocess.Popen[bytes] | None = None
+        self._followed: FollowedFile | None = None
         self._deadline = math.inf
-        self._late = self._overrun = False
+        self._timed_out = self._overrun = False
         self._ending = False
         """The command was asked to end; at `_deadline` it is killed."""
 
@@ -96,6 +120,8 @@ class CommandRun:
                 with command_system.watched(process.pid, pythons):
                     self._read(process, log)
                 self._overrun = self._overrun and not log.stopped
+                if self._started is not None and not (log.started or self._refused):
+                    self._start_clock(log)
                 if self.side.to_end and self._evaluations and not (process.returncode or self._ending):
                     self._stop_clock(log)
                 reason = self._reason(process.returncode, started=log.started)
@@ -108,8 +134,11 @@ class CommandRun:
                 ledger.close(self.paths.log)
             with contextlib.suppress(OSError):  # the lock of `hold` ends with the run
                 replace_text(self.paths.environment, command_system.environment(pythons, self.directory))
+        if not self._evaluations and not self._refused:
+            self._show_output()
         at_target = log.stopped and self.side.stop_at_target and self._ending and not self._received
-        code = ExitCode.ERROR if (self._diverged or self._overrun) and not process.returncode else process.returncode
+        failed = self._refused or ((self._diverged or self._overrun) and not process.returncode)
+        code = ExitCode.ERROR if failed else process.returncode
         return 0 if at_target else code, self._received[0] if self._received else 0
 
     @property
@@ -166,12 +195,20 @@ class CommandRun:
         stdio.stage(f"{self.label}: {command}")
         if self.side.minutes:
             self._deadline = self._monotonic() + 60 * self.side.minutes
+        if self.side.log:
+            self._followed = FollowedFile(
+                os.path.join(glob.escape(str(self.directory)), self.side.log.replace("{seed}", seed))
+            )
+        self._began = self._monotonic()
         if not self.side.waits_for_start:
+            self._load.begin()
+            self._started = self._began
             self._start_clock(log)
+        given = (text.split("=", 1) for text in self.side.environment)
         return subprocess.Popen(
             ["/bin/sh", "-c", command],
             cwd=self.directory,
-            env={**os.environ, self.side.seed_variable: seed, "PYTHONUNBUFFERED": "1"},
+            env={**os.environ, **dict(given), self.side.seed_variable: seed, "PYTHONUNBUFFERED": "1"},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -202,35 +239,88 @@ class CommandRun:
 
     def _read(self, process: subprocess.Popen[bytes], log: RunLog) -> None:
         """Log what the command prints until it has ended; then kill what it left."""
-        read = self.side.reader()
+        reader = self._reader = OutputReader(self.side, self._began)
         if self._received:  # before there was a process
             kill(process, signal.Signals(self._received[0]))
+        warned = False
         try:
             with (self.paths.side / OUTPUT).open("wb") as output:
-                for line in self._lines(process, output):
-                    for reading in read(line):
+                for line in self._lines_of(process, output):
+                    for reading in reader.read(line, self._now) if line else reader.flush():
                         self._take(log, reading)
+                    if self._followed and len(self._followed.names) > 1:
+                        names = " and ".join(self._followed.names[:2])
+                        words = f"--log {self.side.log!r} names several files that were written to, {names}; name one"
+                        self._take(log, Reading("refused", text=words, at=self._now))
+                    if line.strip():
+                        shown = ESCAPES.sub("", line).strip()[:MOST_COLUMNS]
+                        self._lines += 1
+                        self._last.append(shown)
+                        if not self._evaluations and LIKELY.search(shown):
+                            self._likely.append(shown)
+                    if not (warned or self._evaluations) and self._overdue:
+                        warned = True
+                        stdio.message(f"{self.label}: {self._missing(log.started)} so far, in {self._lines:,} lines")
+                        self._show_output()
+            ended = self._now
+            for reading in reader.flush():
+                self._take(log, reading)
+            self._now = ended
         finally:
             kill(process, signal.SIGKILL)
             process.wait()
 
-    def _lines(self, process: subprocess.Popen[bytes], output: BinaryIO) -> Iterator[str]:
-        """Yield the lines of output, copied to `output`, each at the time `_now`, until the process has ended and its
-        pipe is empty. A carriage return ends a line as well: progress bars write it.
+    @property
+    def _overdue(self) -> bool:
+        return self._lines >= WARN_LINES or self._monotonic() - self._began > WARN_SECONDS
 
-        A thread reads, so that lines have the times of their arrival, and the pipe does not fill, while lines before
-        them are logged."""
-        received, stop = Queue[tuple[float, bytes]](MOST_READ), threading.Event()
-        reader = threading.Thread(target=self._receive, args=(process.stdout, received, stop), daemon=True)
-        reader.start()
-        rest, closed, exited = b"", math.inf, math.inf
+    def _missing(self, started: bool) -> str:
+        """Return what of the output was not read, and how to read it."""
+        what = (
+            f"a quality as --quality {self.side.quality!r} reads it"
+            if started
+            else f"the pattern --start {self.side.start!r}"
+        )
+        where = f"{self.paths.side.name}/{OUTPUT}"
+        if self._followed:
+            where = self._followed.names[0] if self._followed.names else f"{self.side.log} (no such new file)"
+        hint = f"; {self.side.hint}" if self.side.hint else ""
+        return f"no line of {where} has {what}{hint}"
+
+    def _show_output(self) -> None:
+        """Show the last lines of the output, and those that look like an evaluation."""
+        for what, lines in (("last lines", self._last), ("lines that look like a quality", self._likely)):
+            if lines:
+                stdio.message("\n".join([f"{self.label}: {what}:", *(printable(f"    {line}") for line in lines)]))
+
+    def _lines_of(self, process: subprocess.Popen[bytes], output: BinaryIO) -> Iterator[str]:
+        """Yield the lines that are read, each at the time `_now`, until the process has ended and its pipe is empty,
+        and "" while there are none. What is printed, or written to the file that is followed, is copied to `output`. A
+        carriage return ends a line as well: progress bars write it."""
+        assert process.stdout
+        received = ReceivedOutput(process.stdout, self._followed, self._monotonic)
+        rests, closed, exited = {False: b"", True: b""}, math.inf, math.inf
+
+        def lines(chunk: Chunk) -> Iterator[str]:
+            self._now = chunk.at
+            self._lateness = dict([*self._lateness.items(), (chunk.at, chunk.late)][-2:])
+            output.write(chunk.data)
+            *whole, rest = re.split(rb"[\r\n]+", rests[chunk.followed] + chunk.data)
+            if len(rest) > LONGEST_LINE:
+                whole, rest = [*whole, rest], b""
+            rests[chunk.followed] = rest
+            for line in filter(None, whole):
+                if self._monotonic() > min(self._deadline, exited + DRAIN_SECONDS):
+                    break
+                yield from self._read_of(line, chunk.followed)
+
         try:
             while math.inf in (closed, exited):
                 now = self._monotonic()
                 if now > self._deadline and self._ending:
                     kill(process, signal.SIGKILL)
                 elif now > self._deadline:
-                    self._late = True
+                    self._timed_out = True
                     self._end()
                 if exited == math.inf and process.poll() is not None:
                     exited = now
@@ -238,71 +328,76 @@ class CommandRun:
                 if now > last and (self._ending or now > exited + DRAIN_SECONDS):
                     self._overrun = not self._ending
                     break
-                try:
-                    self._now, data = received.get(timeout=POLL_SECONDS)
-                except Empty:
+                if (chunk := received.next()) is None:
                     if now > last:
                         break
+                    yield ""
                     continue
-                if self._now > last:  # what arrived before is logged, however long that takes
+                if chunk.at > last:  # what arrived before is logged, however long that takes
                     break
-                output.write(data)
-                *whole, rest = re.split(rb"[\r\n]+", rest + data)
-                if not data:
-                    closed = self._now
-                if len(rest) > LONGEST_LINE:
-                    whole, rest = [*whole, rest], b""
-                for line in filter(None, whole):
-                    if self._monotonic() > min(self._deadline, exited + DRAIN_SECONDS):
-                        break
-                    yield line.decode(errors="replace")
-            if rest:
-                yield rest.decode(errors="replace")
+                closed = closed if chunk.data else chunk.at
+                yield from lines(chunk)
+            for chunk in received.close() if self._followed else ():
+                yield from lines(chunk)
+            for followed, rest in rests.items():
+                yield from self._read_of(rest, followed)
         finally:
-            stop.set()
-            reader.join()
+            received.close()
         # Not that of what a process left behind printed; the end of the pipe is exact, if it is that of the process.
         self._now = closed if exited - REST_SECONDS < closed < exited else exited
 
-    def _receive(self, pipe: BinaryIO, received: Queue[tuple[float, bytes]], stop: threading.Event) -> None:
-        """Put what arrives in `pipe` into `received`, with its time, until its end or `stop`."""
-        data = b" "
-        poller = select.poll()
-        with pipe:
-            poller.register(pipe, select.POLLIN)
-            while data and not stop.is_set():
-                if poller.poll(1000 * POLL_SECONDS):
-                    data = os.read(pipe.fileno(), 1 << 16)
-                    at = self._monotonic()
-                    while not stop.is_set():
-                        with contextlib.suppress(Full):
-                            received.put((at, data), timeout=POLL_SECONDS)
-                            break
+    def _read_of(self, line: bytes, followed: bool) -> Iterator[str]:
+        """Yield a line if it is of what is read; one of the output beside a file that is followed is only shown."""
+        text = line.decode(errors="replace")
+        if self._followed and not followed:
+            self._last.append(ESCAPES.sub("", text).strip()[:MOST_COLUMNS])
+        elif text:
+            yield text
 
     def _start_clock(self, log: RunLog) -> None:
-        self._load.begin()
-        self._now = self._now if self.side.waits_for_start else self._monotonic()
+        """Log the start of the clock, which was at `_started`."""
+        assert self._started is not None
+        now, self._now = self._now, self._started
         log.end(keys.INIT_STOP)
         log.start(keys.RUN_START)
         log.start(keys.BLOCK_START, first_epoch_num=1, epoch_count=1)
+        self._now = max(now, self._started)
 
     def _take(self, log: RunLog, reading: Reading) -> None:
         """Log what a line says."""
+        self._now = reading.at
         if reading.kind == "text":
-            self._unread = f"--quality reads {reading.text!r}, which is no number"
-        elif reading.kind == "quality" and (log.stopped or not log.started):
+            self._unread = reading.text
+        elif reading.kind == "before":
+            self._before = self._starts == 1
+        elif reading.kind == "quality" and self._before and self._starts == 1 and not log.started:
+            self._started, self._starts = None, 0
+        elif reading.kind == "quality" and (log.stopped or self._started is None):
             where = "after the line that stops the clock" if log.stopped else "before the one that starts it"
             self._unread = f"a quality stands {where}"
-        if log.stopped:
+        if log.stopped or self._refused or reading.kind in ("text", "before"):
             return
-        if reading.kind == "reported":
+        if reading.kind == "refused":
+            self._refused = reading.text
+            stdio.message(printable(f"{self.label}: {reading.text}"))
+            self._end()
+        elif reading.kind == "reported":
             self._reported = reading.value
-        elif reading.kind == "start" and not log.started:
-            self._start_clock(log)
-        elif reading.kind == "quality" and log.started:
-            self._evaluate(log, reading)
-        elif reading.kind == "stop" and log.started:
-            self._stop_clock(log)
+        elif reading.kind == "start":
+            self._starts += 1
+            if self._started is None:
+                self._load.begin()
+                self._started = reading.at
+                self._late = [self._lateness.get(reading.at)]
+            if not (log.started or self.side.before):
+                self._start_clock(log)
+        elif self._started is not None:
+            if not log.started:
+                self._start_clock(log)
+            if reading.kind == "quality":
+                self._evaluate(log, reading)
+            elif reading.kind == "stop":
+                self._stop_clock(log)
 
     def _evaluate(self, log: RunLog, reading: Reading) -> None:
         """Log an evaluation, the end of the block before it, and the machine's load in that. A value that is not finite
@@ -311,6 +406,12 @@ class CommandRun:
         if self._diverged:
             stdio.message(f"{self.label}: {self.side.metric} {reading.value:g}, no evaluation")
             return
+        if not self._evaluations and (doubt := self._reader.doubt(reading.value)):
+            stdio.message(printable(f"{self.label}: {doubt}"))
+            if self._reader.is_fraction and self.side.reached(reading.value):
+                self._refused = doubt
+                self._end()
+                return
         self._evaluations += 1
         number = self._evaluations
         step: dict[str, Scalar] = {} if reading.step is None else {keys.STEP: reading.step}
@@ -341,7 +442,16 @@ class CommandRun:
         """Log the end of the run, and before it the time that the command reported last."""
         if self._reported is not None:
             log.event(keys.REPORTED_SECONDS, self._reported)
-        if self._quality is not None and self.side.reached(self._quality):
+        late = [*self._late, self._lateness.get(self._now, 0.0)]
+        known = [seconds for seconds in late if seconds is not None]
+        log.event(keys.READ_LATE, round(max(known), 6) if len(known) == len(late) else None)
+        assert self._started is not None
+        at_target = self._quality is not None and self.side.reached(self._quality)
+        if at_target and self._now - self._started < SHORTEST:
+            log.close(
+                reason=f"the clock started and stopped within {1000 * SHORTEST:g} ms, too short for a log's times"
+            )
+        elif at_target:
             log.end(keys.RUN_STOP, status=keys.SUCCESS, epoch_num=self._evaluations)
         else:
             self._unread = self._unread or "none stands before the line that stops the clock"
@@ -353,20 +463,22 @@ class CommandRun:
         printed = f"{self.paths.side.name}/{OUTPUT}"
         if self._received:
             return f"interrupted by {signal.Signals(self._received[0]).name}"
-        if self._late:
+        if self._timed_out:
             return f"the command ran past its {self.side.minutes:g} minutes and was ended"
+        if self._refused:
+            return self._refused
         if code:
             how = f"with exit code {code}" if code > 0 else f"by {signal.Signals(-code).name}"
-            return f"the command ended {how}; its output is in {printed}"
+            last = f": {self._last[-1]}" if self._last else ""
+            return f"the command ended {how}{last}; its output is in {printed}"
         if self._overrun:
             return f"the command printed more than could be read within {DRAIN_SECONDS:g} s of its end"
         if not started:
-            return f"no line of {printed} has the pattern --start {self.side.start!r}"
+            return self._missing(started)
         if self._diverged:
             return f"the last quality in {printed} is {self._quality:g}: the training diverged"
         if not self._evaluations:
-            why = f": {self._unread}" if self._unread else ""
-            return f"no line of {printed} has a quality as --quality {self.side.quality!r} reads it{why}"
+            return self._missing(started) + (f": {self._unread}" if self._unread else "")
         if self.side.waits_for_stop:
             return f"no line of {printed} has the pattern --stop {self.side.stop!r}"
         return Outcome.NOT_REACHED.value

@@ -1,41 +1,19 @@
 """Side of a race that is a command: what is run, and what is read of its output."""
 
-import json
-import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple
+from typing import Literal
 
 import cattrs
 
 from judging.ground.errors import UsageError
 from judging.ground.result_files import read_json
-from mlevents import keys
-from mlevents.event import MARK, is_number
 from mlevents.rounds.own_rules import benchmark_rules
 from mlevents.rounds.ruleset import BenchmarkRules
+from timedrun.race.output_reader import MLLOG, OutputReader
 from timedrun.race.race_file import COMMANDS
-
-MLLOG: Final = "mllog"
-JSON: Final = "json:"
-MOST_DIGITS: Final = 18
-"""Of a step: a log has numbers of 64 bits."""
-UNITS: Final = {"seconds": 1.0, "ms": 1e-3, "minutes": 60.0}
-"""Names of the group of a pattern of reported times, and the unit in seconds."""
-NUMBER: Final = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
-
-
-class Reading(NamedTuple):
-    """Start, quality, stop or reported time in a line of output."""
-
-    kind: Literal["start", "quality", "text", "stop", "reported"]
-    value: float = 0.0
-    """Quality, or reported seconds."""
-    step: int | None = None
-    text: str = ""
-    """In place of a quality, what is no number."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,8 +28,8 @@ class CommandSide:
     directory: str = "."
     """Working directory, relative to that of the race."""
     quality: str
-    """Evaluations: a regular expression with a group `quality`, or one group, and maybe a group `step`; `json:KEY` for
-    lines of JSON; `mllog` for MLPerf's events."""
+    """Evaluations: a regular expression with `{}` for the value and maybe `{step}`, or with groups `quality` and
+    `step`, or one group; `json:KEY` for lines of JSON; `mllog` for MLPerf's events."""
     target: float
     lower: bool = False
     """Lower quality is better."""
@@ -61,7 +39,20 @@ class CommandSide:
     stop: str = ""
     """Pattern of the line at which the clock stops; empty: the first evaluation that reaches the target."""
     reported: str = ""
-    """Pattern of the time that the command reports itself, with a group `seconds`, `ms` or `minutes`."""
+    """Pattern of the time that the command reports itself, with `{seconds}`, `{ms}` or `{minutes}`, or such a group."""
+    log: str = ""
+    """File that the command writes, in `directory`, which is read in place of its output; it may have wildcards."""
+    after: str = ""
+    """Pattern of the lines after which the next evaluation counts, and no other: those of a validation's bar."""
+    before: str = ""
+    """Pattern of a line between that of `start` and the first evaluation that shows both to be of before the training:
+    the start is taken back."""
+    unreadable: str = ""
+    """Pattern of lines of output from which no evaluation can be read."""
+    hint: str = ""
+    """What to do where an evaluation, or the start, cannot be read."""
+    environment: Sequence[str] = ()
+    """Further environment variables, as NAME=VALUE."""
     seed_variable: str = "SEED"
     """Environment variable with the seed."""
     to_end: bool = False
@@ -81,7 +72,7 @@ class CommandSide:
                 f"--seed-variable {self.seed_variable!r} or a command has a character that no process can be given (="
                 " or NUL); nothing was run."
             )
-        self.reader()
+        OutputReader(self)
         self.rules(1)
 
     def rules(self, runs: int) -> BenchmarkRules:
@@ -117,65 +108,14 @@ class CommandSide:
             return True
         return None if self.stop or self.quality == MLLOG else False
 
+    def names_seed(self, source: Mapping[str, bytes]) -> bool:
+        """Return True if the command, or one of the files of its `source`, names the seed or its variable."""
+        texts = [self.command, *(raw.decode(errors="replace") for raw in source.values())]
+        return "{seed}" in self.command or any(re.search(rf"\b{self.seed_variable}\b", text) for text in texts)
+
     def reached(self, quality: float) -> bool:
         """Return True if `quality` is that of the target or better."""
         return quality <= self.target if self.lower else quality >= self.target
-
-    def reader(self) -> Callable[[str], Iterator[Reading]]:
-        """Return the function that yields what a line of output says, in order. Raises UsageError for a pattern that
-        is no regular expression, or has not the groups that are read."""
-        start, stop = _pattern("--start", self.start), _pattern("--stop", self.stop)
-        reported = _pattern("--reported", self.reported)
-        if reported and not UNITS.keys() & reported.groupindex.keys():
-            raise UsageError(
-                f"--reported {self.reported!r} names no unit; write (?P<seconds>...), (?P<ms>...) or (?P<minutes>...)"
-            )
-        evaluations = self._evaluations()
-
-        def read(line: str) -> Iterator[Reading]:
-            if reported and (match := reported.search(line)):
-                unit = next(name for name in UNITS if name in match.groupdict())
-                if (seconds := _number(match[unit])) is not None and math.isfinite(seconds):
-                    yield Reading("reported", seconds * UNITS[unit])
-            yield from evaluations(line)
-            if stop and stop.search(line):
-                yield Reading("stop")
-            if start and start.search(line):  # last: what the line says is of before
-                yield Reading("start")
-
-        return read
-
-    def _evaluations(self) -> Callable[[str], Iterator[Reading]]:
-        if self.quality == MLLOG:
-            return _mllog
-        if self.quality.startswith(JSON):
-            key = self.quality.removeprefix(JSON)
-
-            def from_json(line: str) -> Iterator[Reading]:
-                values = _object(line)
-                if is_number(value := values.get(key)) or isinstance(value, float):  # nan
-                    step = values.get("step")
-                    yield Reading("quality", float(value), _step(str(step)) if type(step) is int else None)
-
-            return from_json
-        pattern = _pattern("--quality", self.quality)
-        if pattern is None or (pattern.groups != 1 and "quality" not in pattern.groupindex):
-            raise UsageError(
-                f"--quality {self.quality!r} has no group for the value; write 'val_loss:({NUMBER})', or name the"
-                f" group: (?P<quality>...)"
-            )
-
-        def from_text(line: str) -> Iterator[Reading]:
-            match = pattern.search(line)
-            text = match and match["quality" if "quality" in pattern.groupindex else 1]
-            if match is None or text is None:  # such as a line with the step alone
-                return
-            if (value := _number(text)) is None:
-                yield Reading("text", text=text)
-            else:
-                yield Reading("quality", value, _step(match.groupdict().get("step")))
-
-        return from_text
 
 
 def side_in(file: Path) -> CommandSide:
@@ -184,46 +124,3 @@ def side_in(file: Path) -> CommandSide:
         return cattrs.structure(read_json(file), CommandSide)
     except (cattrs.BaseValidationError, TypeError) as error:
         raise UsageError(f"{file}: {'; '.join(cattrs.transform_error(error))}.") from None
-
-
-def _mllog(line: str) -> Iterator[Reading]:
-    """Yield what a line of MLPerf's log format says."""
-    _, mark, text = line.partition(MARK)
-    values = _object(text) if mark else {}
-    key, value = values.get("key"), values.get("value")
-    if key == keys.RUN_START:
-        yield Reading("start")
-    elif key == keys.EVAL_ACCURACY and (is_number(value) or isinstance(value, float)):
-        yield Reading("quality", float(value))
-    elif key == keys.RUN_STOP:
-        yield Reading("stop")
-
-
-def _object(text: str) -> dict[str, Any]:
-    """Return the JSON object in `text`, empty if it is none."""
-    try:
-        values = json.loads(text)
-    except (ValueError, RecursionError):
-        return {}
-    return values if isinstance(values, dict) else {}
-
-
-def _number(text: str) -> float | None:
-    """Return the number that `text` is, nan and inf among them, at the end of a sentence, too; else None."""
-    try:
-        return float(text.rstrip(".,;:"))
-    except ValueError:
-        return None
-
-
-def _step(text: str | None) -> int | None:
-    """Return the step that `text` is, None if it is none or has more digits than a log's numbers."""
-    return int(text) if text and text.isdecimal() and len(text) <= MOST_DIGITS else None
-
-
-def _pattern(option: str, text: str) -> re.Pattern[str] | None:
-    """Compile a regular expression, None if it is empty. Raises UsageError if it is none."""
-    try:
-        return re.compile(text) if text else None
-    except re.error as error:
-        raise UsageError(f"{option} {text!r} is no regular expression: {error}.") from None

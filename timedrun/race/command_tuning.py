@@ -22,8 +22,13 @@ from timedrun.race.tuning_report import TuningReport
 SPLIT: Final = "TIMEDRUN_SPLIT"
 """Environment variable of a trial with the data that the user states."""
 PLACE: Final = re.compile(r"\{(\w+):([^{}]*)\}")
-KEPT: Final = ("quality", "target", "lower", "metric", "start", "stop", "stop_at_target", "reported", "seed_variable")
-"""Settings of every side that are options of a race."""
+PRESET: Final = ("after", "before", "unreadable", "hint", "environment")
+"""Settings of every side that no option has, only presets."""
+KEPT: Final = (
+    *("quality", "target", "lower", "metric", "start", "stop", "stop_at_target", "reported", "log", "seed_variable"),
+    *PRESET,
+)
+"""Settings of every side that are options of a race, or of its preset."""
 
 
 def first_trials(
@@ -84,7 +89,7 @@ def report_of(folder: Path, planned: Race) -> TuningReport:
 def write_commands(tuning: Tuning, folder: Path, chosen: dict[str, tuple[Values, Tuned]]) -> dict[str, str]:
     """Write the chosen commands to a file of TOML that `race command` reads, with the records of their tuning."""
     side = cattrs.structure(next(iter(tuning.bases.values())), CommandSide)
-    kept = {key: value for key in KEPT if (value := getattr(side, key)) not in ("", False)}
+    kept = {key: value for key in KEPT if (value := getattr(side, key)) not in ("", False, ())}
     lines = [f"{key} = {toml(value)}" for key, value in kept.items()]
     for base, (values, record) in chosen.items():
         command = filled(tuning.bases[base]["command"], values)

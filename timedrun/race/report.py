@@ -1,6 +1,7 @@
 """The report on a race, of the runs that are there: table, checks, package and figure. A step that fails is a line of
 the report and never undoes another."""
 
+import math
 import traceback
 from collections.abc import Callable
 from dataclasses import asdict, replace
@@ -34,6 +35,7 @@ from timedrun.provenance.system_answers import read_answers
 from timedrun.race.command_side import side_in
 from timedrun.race.decision import KeepIf, as_json, control_words, time_words
 from timedrun.race.race_file import ALONE, COMMANDS, LEFT_OUT, PROFILES, Comparison, Race, paths_of, side_file
+from timedrun.storage import source_copies
 from timedrun.storage.benchmark_folders import ROOT
 
 T = TypeVar("T")
@@ -42,6 +44,10 @@ MISSED = {"target-reached", "status-success", "log-fails"}
 """Rules that the log of a run that missed its target breaks, and its set."""
 EQUAL = 0.8
 """Shares of the longest time of tuning from here on count as equal."""
+SHORT, RESOLUTION = 0.1, 0.004
+"""Seconds of a run below which the clock counts, and its resolution: lines are read by a thread of a busy process."""
+FEW, FAR = 4, 2.0
+"""Runs of which the first one is compared with the others, and the factor beyond them that is named."""
 MOST_NAMED = 4
 """Disturbed runs that are named."""
 Sets = dict[str, list[RunSummary]]
@@ -136,7 +142,7 @@ class Report:
             name = f"{names['slow']} against {names['fast']}"
             pairs = partial(compare_sets, slow, fast, paired=True, confidence=self.confidence)
             if ratio := self.guarded(name, pairs):
-                self.ratios[comparison] = replace(ratio, **names)  # type: ignore[arg-type]
+                self.ratios[comparison] = resolved(replace(ratio, **names))  # type: ignore[arg-type]
         if self.race.control:
             first = next(iter(self.race.sides))
             again, runs = pairs_of(self.sets[self.race.control], self.sets[first])
@@ -360,6 +366,33 @@ class Report:
             *[", ".join(self.per_sample(comparison)) if comparison else "-"] * bool(self.predicted),
         ]
 
+    def doubts(self, side: str) -> list[str]:
+        """Return lines on what the times of a side do not show: seeds without effect, a cache, and a coarse clock."""
+        label, runs, lines = self.race.sides[side], self.sets[side], list[str]()
+        curves = {tuple(point.value for point in run.quality) for run in runs}
+        if len(curves) == 1 < len({run.seed for run in runs}) and (len(runs) > 2 or len(min(curves)) > 1):
+            what = "the seed changes none"
+            if self.race.benchmark == COMMANDS:
+                command = side_in(side_file(self.folder, side))
+                files = source_copies.copies_in(paths_of(self.folder, self.race.of_side(side, "finished")[0]).side)
+                what = f"{command.seed_variable} {'changes none' if command.names_seed(files) else 'is not read'}"
+            lines.append(
+                f"seeds       {label}: every run has the same qualities: {what}; the interval is the machine's alone"
+            )
+        times = [time for run in runs if (time := seconds(run)) is not None]
+        if len(times) >= FEW and not min(times[1:]) / FAR <= times[0] <= max(times[1:]) * FAR:
+            ratio = times[0] / median(times[1:])
+            lines.append(
+                f"first run   {label}: {times[0]:.3g} s, {ratio:.2g} times the others ({min(times[1:]):.3g} to"
+                f" {max(times[1:]):.3g} s), as with a cache: warm it up before, or clear it in each run"
+            )
+        if times and min(times) < SHORT and self.race.benchmark == COMMANDS:
+            lines.append(
+                f"short       {label}: a run of {1000 * min(times):.0f} ms; a line's time is {1000 * RESOLUTION:.0f} ms"
+                f" exact, so let runs take {1000 * SHORT:.0f} ms or more"
+            )
+        return lines
+
     def per_sample(self, comparison: Comparison) -> tuple[str, str]:
         """Return the measured and the predicted speed-up per sample of a comparison as text."""
         parts = self.ratios[comparison].decomposition if comparison in self.ratios else None
@@ -371,8 +404,10 @@ class Report:
         lines = [NOTICE, *(printable(f"{name:<11} {command}") for name, command in self.race.commands.items())]
         for side, label in self.race.sides.items():
             of_side = [turn for turn in self.race.turns if turn.side == side and turn.status != "not needed"]
-            for turn in (turn for turn in of_side if turn.why):
-                lines.append(printable(f"{turn.status:<11} {label}, run {turn.number}: {turn.why}"))
+            for why in dict.fromkeys(turn.why for turn in of_side if turn.why):
+                alike = [turn for turn in of_side if turn.why == why]
+                numbers = f"run{'s' * (len(alike) > 1)} {', '.join(str(turn.number) for turn in alike)}"
+                lines.append(printable(f"{alike[0].status:<11} {label}, {numbers}: {why}"))
         if ended := next((turn.why for turn in self.race.turns if turn.status == "not needed"), ""):
             lines.append(f"ended       {ended} of at most {self.race.runs}")
         for side, what in self.race.emulated.items():
@@ -383,6 +418,7 @@ class Report:
             lines.append(printable(f"disturbed   {name}: {'; '.join(run.disturbances)}"))
         if len(busy) > MOST_NAMED:
             lines.append(f"disturbed   {len(busy) - MOST_NAMED} more runs, named in race.json")
+        lines += [printable(words) for side in self.race.sides for words in self.doubts(side)]
         for label, clock in self.clocks.items():
             times = [60 * time for time in clock.speedrun_runs if time is not None]
             steps = [count for count in clock.steps_runs if count is not None]
@@ -437,6 +473,15 @@ class Report:
         folders = [f"{side} ({label})" for side, label in self.race.sides.items() if side != label]
         lines += [printable(f"folders     {', '.join(folders)}")] if folders else []
         return [*lines, f"logs        {self.folder}/<folder>/result_N.txt; all numbers are in race.json"]
+
+
+def resolved(ratio: Ratio) -> Ratio:
+    """Return the ratio of a race with the resolution of the clock in its interval, if its runs are short."""
+    shortest = 60 * min(ratio.minutes_slow or math.inf, ratio.minutes_fast or math.inf)
+    if shortest >= SHORT or ratio.low is None or ratio.high is None:
+        return ratio
+    factor = 1 + RESOLUTION / shortest
+    return replace(ratio, low=ratio.low / factor, high=ratio.high * factor, p=None)
 
 
 def seconds(run: RunSummary) -> float | None:

@@ -13,8 +13,9 @@ from typing import Any, Final
 from judging.ground import stdio
 from judging.ground.errors import ExitCode
 from judging.ground.result_files import ResultPaths, hold, new_folder
+from mlevents.record import read
 from timedrun.distributed.stop_signals import handled
-from timedrun.race.race_file import CONTROL, Race, Status, Turn, paths_of
+from timedrun.race.race_file import COMMANDS, CONTROL, Race, Status, Turn, paths_of
 from timedrun.run.progress import duration
 from timedrun.run.verdict import verdict_of
 
@@ -84,7 +85,27 @@ def run_all(
                 stdio.message(f"{said}, {turn.status}: {turn.why}")
             if interrupted:
                 return interrupted
+            if race.benchmark == COMMANDS and turn.status == "failed" and not turn.number:
+                end_if_unread(race, folder, turn)
+                note(turn)
     return received[0] if received else 0
+
+
+def end_if_unread(race: Race, folder: Path, first: Turn) -> None:
+    """Leave out the other runs of a side whose first run has no evaluation, which is most likely true of all, and the
+    whole race if that was its first run, or if no comparison is left."""
+    paths = paths_of(folder, first)
+    if paths.log.is_file() and read(paths.log).quality:
+        return
+    out = {turn.side for turn in race.turns if turn.status == "left out"} | {first.side}
+    compared = [{each.slow, each.fast} for each in race.comparisons]
+    useless = first is race.turns[0] or (compared and all(out & sides for sides in compared))
+    why = f"the first run of {race.sides[first.side]} had no evaluation"
+    left = [turn for turn in race.turns if turn.status == "planned" and (useless or turn.side == first.side)]
+    for turn in left:
+        turn.status, turn.why = "left out", why
+    if left:
+        stdio.message(f"{len(left)} runs are left out: {why}")
 
 
 @contextlib.contextmanager

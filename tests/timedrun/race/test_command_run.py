@@ -19,9 +19,11 @@ from mlevents import keys
 from mlevents.checks.log_check import check
 from mlevents.record import read
 from mlevents.runlog import RunLog
-from timedrun.race import command_run
+from mlevents.summary import summarize
+from timedrun.race import command_run, received_output
 from timedrun.race.command_run import CommandRun
-from timedrun.race.command_side import CommandSide, Reading
+from timedrun.race.command_side import CommandSide
+from timedrun.race.output_reader import Reading
 
 
 def run(folder: Path, command: str, **settings: object) -> tuple[int, int]:
@@ -67,16 +69,23 @@ def test_lines_start_and_stop_the_clock_and_the_last_quality_counts(tmp_path: Pa
         ("echo 3", {}, "no line of run_0/output.txt has a quality"),
         ("echo loss:0.5", {"start": "go"}, "has the pattern --start 'go'"),
         ("echo loss:0.5", {"stop": "end"}, "has the pattern --stop 'end'"),
-        ("echo loss:2; exit 3", {}, "ended with exit code 3"),
+        ("echo loss:2; echo no data; exit 3", {}, "ended with exit code 3: no data; its output is in run_0/output.txt"),
+        ("echo loss:1.2e-01", {}, "reads '1.2' of '1.2e-01' in the line 'loss:1.2e-01'; write --quality 'loss:{}'"),
+        ("printf 'go\\nloss:0.5\\n'", {"start": "go"}, "started and stopped within 1 ms"),
+        ("echo accuracy 93.9", {"quality": "accuracy {}", "lower": False}, "a percentage? Give --target 100"),
+        ("echo loss:3 > a.log; echo loss:3 > b.log", {"log": "*.log"}, "names several files that were written to"),
+        ("true", {"log": "*.log"}, "no line of *.log (no such new file) has a quality"),
+        ("echo unreadable bar", {"unreadable": "unreadable", "hint": "use another"}, "use another"),
         ("echo loss:0.5; echo go; sleep 0.1", {"start": "go"}, "a quality stands before the one that starts it"),
         ("echo end; echo loss:0.5", {"stop": "end"}, "none stands before the line that stops the clock"),
-        ("echo loss:5%", {"quality": r"loss:(\S+)"}, "--quality reads '5%', which is no number"),
+        ("echo loss:5%", {"quality": r"loss:(\S+)"}, "--quality reads '5%', which is no plain number"),
         ("echo loss:0.5.; echo end", {"quality": "loss:([0-9.]+)", "stop": "never"}, "has the pattern --stop 'never'"),
         (
             "echo loss:0.5; echo loss:nan; echo end",
             {"quality": r"loss:(\S+)", "stop": "end"},
             "is nan: the training diverged",
         ),
+        ("echo loss:0.5; echo loss:nan; echo end", {"stop": "end"}, "is nan: the training diverged"),
         ("""echo '{"loss": NaN}'""", {"quality": "json:loss"}, "is nan: the training diverged"),
         ("kill -KILL $$", {}, "ended by SIGKILL"),
         ("trap '' TERM; sleep 60", {"minutes": 0.005}, "ran past its 0.005 minutes"),
@@ -201,6 +210,26 @@ def test_the_whole_group_of_a_command_that_is_ended_has_the_grace_and_not_more(
     began = time.monotonic()
     assert run(tmp_path / "deaf", "(trap '' TERM; echo loss:0.5; sleep 60); :", stop_at_target=True) == (0, 0)
     assert time.monotonic() - began < 20
+
+
+def test_a_file_that_the_command_writes_is_followed_in_place_of_its_output(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "old.log").write_text("loss:0.1\n")
+    script = "echo loss:0.2; sleep 0.2; (echo loss:3; sleep 0.2; printf loss:0.5) > out/$SEED.log; sleep 0.2; echo bye"
+    assert run(tmp_path / "set", script, log="out/*.log") == (0, 0)
+    log = read(tmp_path / "set" / "result_0.txt")
+    assert [point.value for point in log.quality] == [3, 0.5] and log.minutes and 0.4 <= 60 * log.minutes < 0.7
+    assert run(tmp_path / "again", "echo loss:0.4 > out/7.log", log="out/{seed}.log") == (0, 0)  # a shorter one
+    assert run(tmp_path / "more", "echo loss:0.3 >> out/7.log", log="out/7.log") == (0, 0)
+    assert read(tmp_path / "more" / "result_0.txt").final_quality == 0.3
+
+
+def test_how_late_the_lines_of_the_clock_were_read_is_logged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    delays = iter([0.25, 0.05, None])
+    monkeypatch.setattr(received_output.SchedulerDelays, "since_last", lambda delays_of: next(delays))
+    run(tmp_path / "set", "sleep 0.1; echo go; sleep 0.2; echo loss:0.5", start="go")
+    late = summarize(read(tmp_path / "set" / "result_0.txt")).disturbances
+    assert "the clock's start or stop was read 250 ms late" in late
 
 
 def test_a_signal_is_passed_on_and_the_run_is_interrupted(tmp_path: Path) -> None:

@@ -1,12 +1,15 @@
 """Each preset reads the output of its script, in the form in which that prints it: start, quality, stop, own time."""
 
+import math
 from collections.abc import Iterator
 
 import pytest
 
 from judging.ground.errors import UsageError
 from timedrun.commands.command_race import parsed, presets
-from timedrun.race.command_side import CommandSide, Reading
+from timedrun.race.command_side import CommandSide
+from timedrun.race.command_tuning import KEPT
+from timedrun.race.output_reader import OutputReader, Reading
 
 MODDED_NANOGPT = """\
 Running Python 3.12.7 and PyTorch 2.10.0 compiled for CUDA 12.8
@@ -57,18 +60,57 @@ TRANSFORMERS_4 = """\
 {'eval_loss': 3.1e-05, 'eval_runtime': 0.0029, 'eval_samples_per_second': 21920.4, 'epoch': 2.0}
 {'train_runtime': 62.7, 'train_samples_per_second': 2040.0, 'train_loss': 0.6856, 'epoch': 2.0}
 """
+EVALUATED_BEFORE = """\
+  0%|          | 0/4 [00:00<?, ?it/s]
+100%|##########| 4/4 [00:00<00:00, 24.27it/s]
+{'eval_loss': 1.26, 'eval_runtime': 0.336}
+  0%|          | 0/8 [00:00<?, ?it/s]
+ 50%|#####     | 4/8 [00:00<00:00,  9.56it/s]
+\x1b[A{'eval_loss': '1.1', 'eval_runtime': '0.3'}
+"""
 LIGHTNING = """\
 Sanity Checking DataLoader 0: 100%|##########| 2/2 [00:00<00:00, 210.11it/s]
+Training: |          | 0/? [00:00<?, ?it/s]
 Epoch 0:   0%|          | 0/8 [00:00<?, ?it/s]
 Epoch 0: 100%|##########| 8/8 [00:00<00:00, 322.40it/s]
-Validation DataLoader 0: 100%|##########| 8/8 [00:00<00:00, 901.77it/s]
+Validation: |          | 0/? [00:00<?, ?it/s]
+Validation DataLoader 0: 100%|##########| 8/8 [00:00<00:00, 901.77it/s]\x1b[A
 Epoch 0: 100%|##########| 8/8 [00:00<00:00, 201.14it/s, val_loss=0.512]
+Epoch 0: 100%|##########| 8/8 [00:00<00:00, 200.14it/s, val_loss=0.512]
 Epoch 1:  50%|#####     | 4/8 [00:00<00:00, 310.02it/s, val_loss=0.512]
-Epoch 1: 100%|##########| 8/8 [00:00<00:00, 204.30it/s, v_num=3, val_loss=0.231, val_acc=0.91]
+Validation DataLoader 0: 100%|##########| 8/8 [00:00<00:00, 901.77it/s]\x1b[A
+Epoch 1: 100%|##########| 8/8 [00:00<00:00, 204.30it/s, v_num=3, val_loss=0.512, val_acc=0.91]
 `Trainer.fit` stopped: `max_epochs=2` reached.
+Validation DataLoader 0: 100%|##########| 8/8 [00:00<00:00, 901.77it/s]
        Validate metric             DataLoader 0
-        val_loss            0.23104503750801086
 \u2502         val_loss          \u2502    0.23104503750801086    \u2502
+"""
+LIGHTNING_WITHIN = """\
+Epoch 0: |          | 0/? [00:00<?, ?it/s]
+Validation: |          | 0/? [00:00<?, ?it/s]
+Epoch 0:  25%|##5       | 5/20 [00:00<00:00, 39.26it/s, val_loss=1.000]
+Epoch 0:  50%|#####     | 10/20 [00:00<00:00, 39.26it/s, val_loss=1.000]
+Validation: |          | 0/? [00:00<?, ?it/s]
+Epoch 0:  50%|#####     | 10/20 [00:00<00:00, 39.26it/s, val_loss=nan.0]
+"""
+RICH = "\x1b[2KEpoch 0/3  \x1b[35m\u2501\u2501\x1b[90m\u257a\u2501\x1b[0m 10/20 0:00:00 45.8it/s val_loss: 1.000\n"
+NANOGPT = """\
+number of parameters: 10.65M
+step 0: train loss 10.9874, val loss 10.98
+iter 0: loss 10.9873, time 37291.30ms, mfu -100.00%
+step 250: train loss 2.4711, val loss 2.4927
+"""
+TIMM = """\
+Scheduled epochs: 10 (1251 updates per epoch). LR stepped per epoch.
+Train: 0 [   0/1251 (  0%)]  Loss: 6.94 (6.94)  Time: 1.5s, 170.2/s  LR: 1.0e-05  Data: 0.9 (0.9)
+Test: [   0/195]  Time: 1.201 (1.201)  Loss:  0.9312 (0.9312)  Acc@1: 80.4688 (80.4688)  Acc@5: 95.3125 (95.3125)
+Test: [ 195/195]  Time: 0.101 (0.201)  Loss:  1.3312 (1.2312)  Acc@1: 60.0000 (71.5000)  Acc@5: 85.3125 (90.3125)
+Test (EMA): [ 195/195]  Time: 0.1 (0.2)  Loss:  1.3 (1.2)  Acc@1: 62.0000 (72.5000)  Acc@5: 85.3125 (90.3125)
+"""
+MNIST = """\
+Train Epoch: 1 [0/60000 (0%)]\tLoss: 2.282550
+
+Test set: Average loss: 0.0489, Accuracy: 9832/10000 (98%)
 """
 TORCHTITAN = """\
 [titan] 2025-11-02 10:00:00,101 - root - INFO - Training starts at step 1
@@ -87,7 +129,7 @@ def own(seconds: float) -> Reading:
     return Reading("reported", seconds)
 
 
-START, STOP = Reading("start"), Reading("stop")
+START, STOP, BEFORE = Reading("start"), Reading("stop"), Reading("before")
 WARM_UP, LAST = [own(14.831), quality(0.1012), STOP, START], [own(3.8291), quality(0.9407), STOP, START]
 MUON = [own(3.111), quality(0.0998), STOP, START, own(2.592), quality(0.9402), STOP, START]
 OUTPUTS: dict[str, tuple[str, list[Reading]]] = {
@@ -103,7 +145,13 @@ OUTPUTS: dict[str, tuple[str, list[Reading]]] = {
     "airbench of muon": (AIRBENCH_MUON, MUON),
     "transformers": (TRANSFORMERS_5, [START, START, quality(0.6852), own(62.7)]),
     "transformers before version 5": (TRANSFORMERS_4, [START, quality(3.1e-05), own(62.7)]),
-    "lightning": (LIGHTNING, [START, quality(0.512), quality(0.231), *[quality(0.23104503750801086)] * 2]),
+    "transformers with an evaluation before": (EVALUATED_BEFORE, [START, BEFORE, quality(1.26), START, quality(1.1)]),
+    "lightning": (LIGHTNING, [START, quality(0.512), quality(0.512), quality(0.23104503750801086)]),
+    "lightning within epochs": (LIGHTNING_WITHIN, [START, quality(1), quality(math.nan)]),
+    "lightning with Rich": (RICH, [Reading("refused")]),
+    "nanogpt": (NANOGPT, [quality(10.98, 0), START, quality(2.4927, 250)]),
+    "timm": (TIMM, [START, quality(71.5)]),
+    "mnist": (MNIST, [START, quality(0.9832)]),
     "torchtitan": (TORCHTITAN, [START, quality(7.0231, 10), quality(6.5012, 20)]),
 }
 
@@ -111,11 +159,11 @@ OUTPUTS: dict[str, tuple[str, list[Reading]]] = {
 def readings(words: list[str], output: str) -> Iterator[Reading]:
     """Yield what a race with the options `words` reads of `output`."""
     arguments = parsed("race", ["a", "b", "--target", "1", *words])
-    settings = {name: getattr(arguments, name) for name in ("quality", "start", "stop", "reported")}
-    given = {name: value for name, value in settings.items() if value is not None}
-    read = CommandSide(name="a", command="train", target=1.0, **given).reader()
-    for line in output.splitlines():
-        yield from read(line)
+    given = {name: value for name in KEPT if (value := getattr(arguments, name)) is not None}
+    reader = OutputReader(CommandSide(name="a", command="train", **given))
+    for at, line in enumerate(output.splitlines()):
+        yield from reader.read(line, at)
+    yield from reader.flush()
 
 
 @pytest.mark.parametrize("script", OUTPUTS)
@@ -123,7 +171,7 @@ def test_a_preset_reads_the_output_of_its_script(script: str) -> None:
     output, expected = OUTPUTS[script]
     found = list(readings(["--preset", script.partition(" ")[0]], output))
     assert [reading.kind for reading in found] == [reading.kind for reading in expected]
-    assert [reading.value for reading in found] == pytest.approx([reading.value for reading in expected])
+    assert [r.value for r in found] == pytest.approx([r.value for r in expected], nan_ok=True)
     assert [reading.step for reading in found] == [reading.step for reading in expected]
 
 
