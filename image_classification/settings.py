@@ -8,10 +8,10 @@ from typing import Any, Literal, Self
 from image_classification.augmentation import Flip, PaddingMode
 from image_classification.model import ModelConfig
 from image_classification.stores.manifest import StoreConfig
+from judging.ground.cores import usable_cores
 from judging.ground.errors import UsageError
 from timedrun.config import LATER, EvaluationConfig, RunConfig, Split, override
 from timedrun.methods import ChannelsLast, ProgressiveResizing
-from timedrun.preflight.checks import usable_cores
 from timedrun.recipes import RECIPES, Recipe, budget_problem
 from timedrun.training.sampling import step_count
 from timedrun.training.schedule import Schedule

@@ -44,6 +44,9 @@ class DatasetsModule(Protocol[ConfigT]):
         """Return the "sha256" of the data and a description "of" what it covers. Called after run_stop: it may read
         the data."""
 
+    def data_notes(self, config: ConfigT, folder: Path | None, *, whole: bool) -> list[str]:
+        """Return what is doubtful in the data, of which `timedrun preflight` has a part read: not `whole`."""
+
 
 class SyntheticModule(Protocol[ConfigT]):
     """`datasets.py`, needed by `profile --synthetic`."""

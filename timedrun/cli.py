@@ -4,6 +4,7 @@ import atexit
 import gc
 import importlib
 import os
+import re
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Sequence
@@ -12,7 +13,7 @@ from importlib.util import find_spec
 from typing import Final
 
 from judging.ground import stdio
-from judging.ground.errors import ExitCode, describe, in_benchmark
+from judging.ground.errors import ExitCode, UsageError, describe, in_benchmark
 from mlevents.terminal_escape import printable, printable_lines
 from timedrun.commands.parser import near_options, parser
 from timedrun.commands.warm_runs import WarmParent
@@ -70,6 +71,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         top.error(f"unrecognized arguments: {' '.join(rest)}. {' '.join(near_options(verb, rest))}".rstrip())
 
     def call() -> int:
+        for text in (getattr(arguments, "config", None), *getattr(arguments, "configs", ())):
+            files = [text[: match.end()] for match in re.finditer(r"\.json(?=[+-]|$)", text or "")]
+            if files and not any(map(os.path.exists, files)):
+                raise UsageError(f"{files[0]} does not exist; nothing was done.")  # before torch is imported
         announce(verb, arguments)
         if verb == "run":
             from timedrun.distributed.process_times import CpuReading  # here, since to judge needs no psutil
@@ -133,7 +138,7 @@ def without_trainer(error: BaseException) -> tuple[ExitCode, str] | None:
 
 def announce(verb: str, arguments: Namespace) -> None:
     """Show that torch is being imported, which takes a second or many, if `verb` needs it; once a run, not a rank."""
-    again = verb != "reproduce" or arguments.run
+    again = (verb != "reproduce" or arguments.run) and find_spec("torch")
     ranks = (os.environ.get(variables[1], "0") for variables in launch_env.VARIABLES)
     if again and verb in (*PREPARE_LONG, "show", "prepare", "system", "doctor", "package") and set(ranks) == {"0"}:
         name = getattr(arguments, "label", None) or f"timedrun {verb}"

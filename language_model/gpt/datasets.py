@@ -177,6 +177,12 @@ def preflight(config: GptRunConfig, folder: Path | None, ranks: int) -> list[str
     return problems
 
 
+def data_notes(config: GptRunConfig, folder: Path | None, *, whole: bool) -> list[str]:
+    """Return the notes of `ShardStore.notes` on shards in `folder`; none on a token store, which `prepare` has made."""
+    store = open_store(folder)
+    return store.notes(whole=whole) if isinstance(store, ShardStore) else []
+
+
 def unavailable(config: GptRunConfig) -> list[str]:
     """Return a message if transformers, whose model `config` trains, cannot be imported on this machine."""
     try:

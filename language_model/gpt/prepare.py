@@ -12,7 +12,7 @@ import numpy as np
 from judging.ground.errors import DataError, UsageError
 from judging.ground.token_shard import write_shard
 from language_model.gpt.configs import GptRunConfig
-from language_model.gpt.datasets import facts, open_store
+from language_model.gpt.datasets import data_notes, facts, open_store
 from language_model.gpt.encoding import BYTES, SPLITS, BytePairs, Split, Tokens
 from language_model.gpt.token_shards import SHARD_TOKENS
 from language_model.gpt.tokens import MANIFEST, VALIDATION_FRACTION, prepare_tokens
@@ -79,7 +79,12 @@ def prepare(
             prepare_tokens([path], folder, alphabet="".join(map(chr, range(128))))  # of every Python the same
     elif decode:
         open_store(folder).verify()
-    return {"store": str(folder), **asdict(facts(folder, config.model.context, config.data))}
+    known = asdict(facts(folder, config.model.context, config.data))
+    return {
+        "store": str(folder),
+        **known,
+        **({"notes": found} if (found := data_notes(config, folder, whole=True)) else {}),
+    }
 
 
 def prepare_shards(

@@ -2,7 +2,9 @@
 
 import hashlib
 import json
+import re
 from collections.abc import Sequence
+from itertools import combinations, pairwise
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +16,8 @@ from timedrun.training.sampling import Indices
 
 SHARD_TOKENS = 100_000_000
 """Tokens of a full shard, as FineWeb's shards have."""
+PROBE = 256
+"""Tokens that two shards may share by chance, such as a licence."""
 PATTERNS: dict[Split, str] = {"train": "*_train_*.bin", "validation": "*_val_*.bin"}
 
 
@@ -21,11 +25,11 @@ class ShardedTokens:
     """Tokens of several shards, read as one sequence in the order of the shards."""
 
     def __init__(self, shards: Sequence[Shard]) -> None:
-        self._parts = [shard.open() for shard in shards if shard.tokens]
+        self._parts = [shard.open() for shard in shards]
         self._ends = np.cumsum([len(part) for part in self._parts])
 
     def __len__(self) -> int:
-        return int(self._ends[-1]) if len(self._ends) else 0
+        return int(self._ends[-1])
 
     def __getitem__(self, places: Indices) -> Tokens:
         """Return the tokens at `places`, an array of any shape of numbers from 0."""
@@ -41,12 +45,14 @@ class ShardStore:
     """A folder with shards of both splits. Opening it reads headers and file sizes, but no tokens."""
 
     def __init__(self, folder: Path) -> None:
-        """Raise DataError unless `folder` has intact shards of both splits, of one vocabulary."""
+        """Raise DataError unless `folder` has intact shards of both splits, with tokens, of one vocabulary."""
         self.folder = folder
         self.shards = {split: [read_shard(path) for path in paths] for split, paths in shard_paths(folder).items()}
         for split, pattern in PATTERNS.items():
             if not self.shards[split]:
                 raise DataError(f"{folder} has no {pattern}, so the {split} split is missing; copy or prepare it.")
+        if empty := [shard.path for part in self.shards.values() for shard in part if not shard.tokens]:
+            raise DataError(f"{empty[0]} has a header and no token; copy or prepare it again, or remove it.")
         sizes = {shard.vocabulary: shard.path.name for part in self.shards.values() for shard in part}
         if len(sizes) > 1:
             named = ", ".join(f"{name} {size:,}" for size, name in sizes.items())
@@ -82,9 +88,8 @@ class ShardStore:
         return ShardedTokens(self.shards[split])
 
     def verify(self) -> None:
-        """Read every token. Raises DataError if a token is outside the vocabulary, if no document begins in a split, or
-        if a shard is in both splits."""
-        names: dict[str, tuple[Split, str]] = {}
+        """Read every token. Raises DataError if a token is outside the vocabulary, or if no document begins in a
+        split."""
         for split, part in self.shards.items():
             documents = 0
             for shard in part:
@@ -92,17 +97,45 @@ class ShardStore:
                 if int(tokens.max(initial=0)) >= self.vocabulary:
                     raise DataError(f"{shard.path} has a token outside the vocabulary of {self.vocabulary:,}.")
                 documents += int((tokens == self.end_of_text).sum())
-                of, name = names.setdefault(hashlib.sha256(tokens.data).hexdigest(), (split, shard.path.name))
-                if of != split:
-                    raise DataError(
-                        f"{shard.path} of the {split} split has the tokens of {name} of the {of} split: the loss would"
-                        " be that of text seen in training; remove one of the two."
-                    )
             if not documents:
                 raise DataError(
                     f"{self.folder}: the {split} split has no token {self.end_of_text}, which begins a document; it"
                     " has another encoding."
                 )
+
+    def notes(self, *, whole: bool) -> list[str]:
+        """Return notes on missing numbers of shards, and on shards whose tokens, at least PROBE, begin another one.
+        Raises DataError if the two are of both splits; with `whole`, which reads every token, also if the other has
+        them at any place."""
+        numbers: dict[str, list[int]] = {}
+        for name in filter(None, (re.fullmatch(r"(.*?)(\d+)", path.stem) for path in self.files)):
+            numbers.setdefault(name[1], [0]).append(int(name[2]))
+        steps = [(prefix, *step) for prefix, there in numbers.items() for step in pairwise(sorted(there))]
+        found = [f"{name}*.bin: shards between {a} and {b} are missing; copy them" for name, a, b in steps if b > a + 1]
+        shards = [(split, shard.path, shard.open()) for split, part in self.shards.items() for shard in part]
+        shards.sort(key=lambda shard: len(shard[2]), reverse=True)
+        for (other, longer, others), (split, path, tokens) in combinations(shards, 2):
+            if not _contained(tokens, others, anywhere=whole and split != other):
+                continue
+            if split != other:
+                raise DataError(
+                    f"{path} of the {split} split has the tokens of {longer.name} of the {other} split: the loss would"
+                    " be that of text seen in training; remove one of the two."
+                )
+            found.append(f"{path.name} repeats {longer.name}: each epoch has its tokens twice; remove it")
+        return found
+
+
+def _contained(tokens: Tokens, longer: Tokens, *, anywhere: bool) -> bool:
+    """Return True if `longer` begins with `tokens`, or, if `anywhere`, has them at some place."""
+    count = len(tokens)
+    if count < min(PROBE, len(longer)):
+        return False
+    places = np.flatnonzero(longer[: len(longer) - count + 1] == tokens[0]) if anywhere else np.zeros(1, dtype=np.int64)
+    for at in range(min(count, PROBE)):
+        if not len(places := places[longer[places + at] == tokens[at]]):
+            return False
+    return any(np.array_equal(longer[place : place + count], tokens) for place in places)
 
 
 def shard_paths(folder: Path) -> dict[Split, list[Path]]:

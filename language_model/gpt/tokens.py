@@ -175,6 +175,10 @@ def prepare_tokens(
     # First reading: the alphabet and where the validation split begins need the whole text.
     scanned = [_scan(path) for path in paths]
     sources = tuple(source for source, _ in scanned)
+    if len({source.sha256 for source in sources}) < len(sources):
+        raise DataError(
+            f"of {', '.join(map(str, paths))} two are equal, and one would be validated on; list one of them."
+        )
     coder: Encoding
     if encoder is None and merges is None:
         coder = Characters("".join(set(alphabet).union(*(characters for _, characters in scanned))))

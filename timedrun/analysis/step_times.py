@@ -20,6 +20,7 @@ from judging.scoring.interval import Interval
 from timedrun.analysis.profiled_run import StepPlan, profiled
 from timedrun.benchmark import Benchmark, find
 from timedrun.config import RunConfig
+from timedrun.run.origin import set_threads
 
 
 @dataclass(frozen=True)
@@ -152,8 +153,7 @@ def _measure(
         connection.recv()
 
     try:
-        if threads:
-            torch.set_num_threads(threads)
+        set_threads(threads)
         benchmark = find(name, working_directory=True)
         run = profiled(benchmark, config, plan, data_folder=data_folder, gate=take_turn)
         times = StepTimes(

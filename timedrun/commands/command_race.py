@@ -21,8 +21,8 @@ from mlevents.terminal_escape import printable, shortened
 from timedrun.commands.conduct import conduct, known_race, verdict_options
 from timedrun.commands.options import above_zero, add_rounds, add_search, add_verdict, at_least
 from timedrun.race import race_file
-from timedrun.race.checkouts import WORKTREE, Revision, checked_out, differences, revisions
-from timedrun.race.command_run import CommandRun
+from timedrun.race.checkouts import WORKTREE, Revision, checked_out, differences, hint, revisions
+from timedrun.race.command_run import OUTPUT, CommandRun
 from timedrun.race.command_side import CommandSide, side_in
 from timedrun.race.command_source import source_of
 from timedrun.race.command_tuning import KEPT, PRESET, SPLIT, first_trials, report_of
@@ -44,6 +44,7 @@ from timedrun.storage.source_copies import digest
 
 SETTINGS: Final = (*KEPT, "minutes")
 """Options that are settings of every side."""
+LAST_BYTES: Final = 4096  # of the output of a failed run, in which a missing file is named
 LONGEST_LABEL: Final = 40
 """Characters of a command that is its own label; a longer one is labelled by its letter and the words of its own."""
 PRESETS: Final = Path(race_file.__file__).with_name("presets.toml")
@@ -160,6 +161,10 @@ def command_race(arguments: Namespace) -> ExitCode:
             code, interrupted = CommandRun(side, paths, runs=planned.runs, label=label, directory=place).run()
             verdict = verdict_of(paths)
             stdio.message(printable(f"{label}: {verdict.words}"))
+            if revisions_of and verdict.code not in FINE:
+                last = (paths.side / OUTPUT).read_bytes()[-LAST_BYTES:].decode(errors="replace")
+                if missing := hint(repository, place, last.splitlines()):
+                    stdio.message(printable(f"{label}: {missing}"))
             return (verdict.code if code in FINE else code), interrupted
 
         if arguments.resume:

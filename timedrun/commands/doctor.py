@@ -16,21 +16,21 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import psutil
-import torch
 
 import timedrun
 from judging.ground import stdio
+from judging.ground.cores import usable_cores
 from judging.ground.errors import ExitCode
 from judging.ground.result_files import ResultPaths, next_number
 from judging.pages.table import Table
 from mlevents.terminal_escape import printable
-from timedrun.distributed.process_group import choose_device
 from timedrun.distributed.process_times import CpuReading
 from timedrun.integrations import MISMATCH, PAIR
-from timedrun.preflight import checks
-from timedrun.provenance.hardware import gib, instructions, processor
+from timedrun.preflight import machine_checks
+from timedrun.preflight.machine_checks import CLOCK_SOURCE
+from timedrun.provenance.command_system import gpus
+from timedrun.provenance.hardware import default_threads, gib, instructions, processor
 from timedrun.run import page_cache
-from timedrun.training import number_formats
 
 MEASURED_SECONDS = 0.3
 """Time over which the use of the cores is measured."""
@@ -43,10 +43,10 @@ OTHER_PACKAGES = {"apex": "NVIDIA's PyTorch image has it; PyPI's apex is another
 def doctor(arguments: argparse.Namespace) -> ExitCode:
     """Print the facts and warnings; exit code 0 whatever they are."""
     before = CpuReading.now()
-    facts, warnings = machine(arguments.results), checks.clock_problems()
+    facts, warnings = machine(arguments.results), machine_checks.clock_problems()
     packages = extras() | {name: installed(name) or f"not installed: {why}" for name, why in OTHER_PACKAGES.items()}
     time.sleep(max(0.0, MEASURED_SECONDS - (time.monotonic() - before.seconds)))
-    warnings += checks.load_problems(before, 0)
+    warnings += machine_checks.load_problems(before, 0)
     warnings += [PAIR] if any(MISMATCH in text for text in packages.values()) else []
     if arguments.json:
         print(json.dumps({"machine": facts, "packages": packages, "warnings": warnings}, indent=2))
@@ -60,20 +60,19 @@ def doctor(arguments: argparse.Namespace) -> ExitCode:
 
 def machine(results: Path) -> dict[str, str]:
     """Return the facts of software, processor, memory, devices, clock, page cache and results folder."""
-    memory, usable, load = psutil.virtual_memory(), checks.usable_cores(), os.getloadavg()[0]
+    memory, usable, load = psutil.virtual_memory(), usable_cores(), os.getloadavg()[0]
     obstacle = page_cache.obstacle()
-    problems = checks.result_problems(ResultPaths(results, next_number(results)), False)
+    problems = machine_checks.result_problems(ResultPaths(results, next_number(results)), False)
     existing = next(folder for folder in (results.absolute(), *results.absolute().parents) if folder.is_dir())
     return {
         "python": f"{platform.python_version()} ({sys.executable})",
-        "torch": f"{torch.__version__}, {torch.get_num_threads()} threads",
+        "torch": f"{version}, {default_threads()} threads" if (version := installed("torch")) else "not installed",
         "processor": processor()["host_processor_model_name"] or "unknown",
         "instructions": instructions(),
-        "number formats": "; ".join(["fp32 in hardware", *map(number_formats.described, ("bf16", "fp16"))]),
         "cores": f"{usable} usable of {os.cpu_count()}, load {load:.1f} in the last minute",
         "memory": f"{gib(memory.available)} available of {gib(memory.total)}",
         **devices(),
-        "clock": checks.CLOCK_SOURCE.read_text().strip() if checks.CLOCK_SOURCE.is_file() else "unknown",
+        "clock": CLOCK_SOURCE.read_text().strip() if CLOCK_SOURCE.is_file() else "unknown",
         "page cache": f"cannot be cleared: {obstacle}" if obstacle else "can be cleared",
         "results": " ".join(problems) or f"{results} is writable, {gib(shutil.disk_usage(existing).free)} free",
         "mlcommons": f"mlperf-logging {installed('mlperf-logging') or 'missing'}",
@@ -81,9 +80,19 @@ def machine(results: Path) -> dict[str, str]:
 
 
 def devices() -> dict[str, str]:
-    """Return each CUDA device with its name and memory, or why it cannot be used; without one, what is used."""
+    """Return the CPU's number formats and each CUDA device with its name and memory, or why it cannot be used; without
+    one, what is used; without torch, what nvidia-smi lists."""
+    if installed("torch") is None:
+        return {"device": ", ".join(gpus()) or "nvidia-smi lists none"}
+    import torch
+
+    from timedrun.distributed.process_group import choose_device
+    from timedrun.training import number_formats
+
+    formats = "; ".join(["fp32 in hardware", *map(number_formats.described, ("bf16", "fp16"))])
     count = torch.cuda.device_count()
-    described = {} if count else {"device": f"{choose_device('auto')}; torch sees no CUDA device"}
+    described = {"number formats": formats}
+    described |= {} if count else {"device": f"{choose_device('auto')}; torch sees no CUDA device"}
     for number in range(count):
         try:
             torch.zeros(1, device=choose_device("cuda", number))
@@ -114,7 +123,7 @@ def extras() -> dict[str, str]:
         own = f"timedrun.integrations.{extra.replace('-', '_')}"
         modules[extra] = [name for name in sorted(owned) if name[0] != "_"] + [own] * (find_spec(own) is not None)
     stdio.stage("timedrun doctor: importing the extras", terminal_only=True)
-    with ThreadPoolExecutor(checks.usable_cores()) as pool:
+    with ThreadPoolExecutor(usable_cores()) as pool:
         errors = dict(zip(modules, pool.map(import_error, modules.values()), strict=True))
     stdio.stage("")
     rows = {}

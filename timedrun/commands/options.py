@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from judging.ground.cores import usable_cores
 from judging.ground.race_labels import resolved
 from timedrun.distributed.launch_env import KUBERNETES, LAUNCHERS
 
@@ -272,7 +273,7 @@ def add_referee(parser: ArgumentParser) -> None:
     other = "another submission, such as a record: examine both in turns and compare their times"
     _add_path(parser, "--against", other)
     add("--device", default="cpu", help="torch's name of the device (default: cpu)")
-    add("--threads", type=positive, default=os.cpu_count() or 1, help="CPU threads (default: all)")
+    add("--threads", type=positive, default=usable_cores(), help="CPU threads (default: all)")
     first = "also report the loss over the first TOKENS of the validation text (default: none; without a number: "
     first += "10,485,760, as the GPT speed runs)"
     add("--prefix", type=positive, nargs="?", default=0, const=10_485_760, metavar="TOKENS", help=first)
@@ -467,7 +468,7 @@ def _add_launch(parser: ArgumentParser, results: str, ranks: int | None = 1) -> 
     add, original = parser.add_argument, "those of the original run"
     add("--results", help=f"folder for result_N.txt and run_N/ (default: {results})")
     add("--ranks", type=positive, default=ranks, help=f"processes on this node (default: {ranks or original})")
-    _add_resources(parser, "torch's choice" if ranks else original)
+    _add_resources(parser, "torch's, within a CPU quota" if ranks else original)
     often = "also write a checkpoint every MINUTES minutes (default: only when a signal stops the run)"
     minutes = at_least(0, float)
     add("--checkpoint-minutes", type=minutes, default=0.0, metavar="MINUTES", help=often)
@@ -475,7 +476,7 @@ def _add_launch(parser: ArgumentParser, results: str, ranks: int | None = 1) -> 
     add("--restarts", type=not_negative_int, default=0, metavar="K", help=again)
 
 
-def _add_resources(parser: ArgumentParser, default: str = "torch's choice") -> None:
+def _add_resources(parser: ArgumentParser, default: str = "torch's, within a CPU quota") -> None:
     parser.add_argument("--threads", type=int, default=0, help=f"CPU threads per rank (default: {default})")
     slow = "compute on the CPU in a number format that it has no instructions for, 10 to 90 times slower than fp32"
     parser.add_argument("--emulated-precision", action="store_true", help=slow)

@@ -23,7 +23,7 @@ from timedrun.commands.run import settings_of
 from timedrun.config import RunConfig
 from timedrun.distributed.process_group import ProcessGroup, choose_device
 from timedrun.distributed.process_times import CpuReading
-from timedrun.preflight import checks, dry_run_report, step_memory
+from timedrun.preflight import checks, dry_run_report, machine_checks, step_memory
 from timedrun.preflight.dry_run_report import DryRunReport
 from timedrun.preflight.hints import hint, method_hints
 from timedrun.preflight.plan import Plan
@@ -125,7 +125,7 @@ def examine(
     findings += machine_findings(config, folder, runs)
     if memory is not None and dry_run is not None:
         findings.append(memory_finding(benchmark, config, planned.world_size, memory))
-    findings += findings_of("warning", "load", checks.load_problems(before, threads, ranks))
+    findings += findings_of("warning", "load", machine_checks.load_problems(before, threads, ranks))
     if dry_run is not None and not any(finding.rule == "system-answers" for finding in findings):
         findings += answer_findings(dry_run, answers)
     return PreflightReport(
@@ -171,17 +171,21 @@ def data_findings(
     problems = checks.data_problems(benchmark, config, ranks, data_folder)
     notes = [f"{UNCHECKED}: {problem}" for problem in problems if problem in elsewhere]
     errors = [problem for problem in problems if problem not in elsewhere]
-    return findings_of("note", "data", notes) + findings_of("error", "data", errors)
+    doubts = benchmark.hook("datasets", "data_notes")
+    warnings = findings_of(
+        "warning", "data", doubts(config, data_folder, whole=False) if doubts and not problems else ()
+    )
+    return findings_of("note", "data", notes) + warnings + findings_of("error", "data", errors)
 
 
 def machine_findings(config: RunConfig, folder: Path, runs: int) -> list[Finding]:
     """Return the faults of the results folder, the clock and the page cache."""
     paths = result_files.ResultPaths(folder, result_files.next_number(folder))
-    findings = findings_of("error", "results", checks.result_problems(paths, False, runs))
+    findings = findings_of("error", "results", machine_checks.result_problems(paths, False, runs))
     if other := other_config(config, folder):
         findings += findings_of("error", "results", [other])
-    findings += findings_of("warning", "results", checks.set_problems(folder, runs))
-    findings += findings_of("warning", "clock-source", checks.clock_problems())
+    findings += findings_of("warning", "results", machine_checks.set_problems(folder, runs))
+    findings += findings_of("warning", "clock-source", machine_checks.clock_problems())
     if config.clear_cache and (obstacle := page_cache.obstacle()):
         level: Level = "error" if is_target_machine(config) else "note"
         findings += findings_of(level, "page-cache", [f"the page cache cannot be cleared here: {obstacle}"])

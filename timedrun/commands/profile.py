@@ -29,9 +29,10 @@ from timedrun.commands.race import take_configs
 from timedrun.config import RunConfig, digest
 from timedrun.distributed.process_group import choose_device
 from timedrun.distributed.process_times import CpuReading
-from timedrun.preflight import checks
+from timedrun.preflight import checks, machine_checks
 from timedrun.provenance import source, system
 from timedrun.race.sides import Side, sides_of
+from timedrun.run.origin import set_threads
 from timedrun.run.progress import duration
 from timedrun.run.worker import LaunchOptions
 from timedrun.storage.benchmark_folders import ROOT
@@ -49,8 +50,7 @@ def profile(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
             sides = [replace(side, config=on_synthetic_data(benchmark, side, Path(folder))) for side in sides]
             arguments.data_folder = Path(folder) if any(Path(folder).iterdir()) else None
         warned = require_runnable(benchmark, [side.config for side in sides], arguments)
-        if arguments.threads:
-            torch.set_num_threads(arguments.threads)
+        set_threads(arguments.threads)
         plan = StepPlan(
             positions=tuple(number / (arguments.positions - 1) for number in range(arguments.positions)),
             chunks=-(-arguments.steps // StepPlan.chunk),
@@ -218,7 +218,7 @@ def require_runnable(benchmark: Benchmark, configs: Iterable[RunConfig], argumen
         ]
         if failures:
             raise PreflightError(failures)
-    warnings = checks.load_problems(before, arguments.threads)
+    warnings = machine_checks.load_problems(before, arguments.threads)
     for problem in warnings:
         stdio.message(f"timedrun {arguments.verb}: warning: {problem}")
     return warnings

@@ -21,7 +21,7 @@ from timedrun.commands.warm_runs import WarmParent
 from timedrun.config import dump
 from timedrun.config_choice import changes_of
 from timedrun.distributed.launch_env import LaunchEnv, module_command
-from timedrun.preflight import checks
+from timedrun.preflight import checks, machine_checks
 from timedrun.provenance.system_answers import read_answers
 from timedrun.race.race_file import ALONE, COMMANDS, CONTROL, PROFILES, Comparison, Race, Turn, paths_of, side_file
 from timedrun.race.schedule import schedule
@@ -224,6 +224,6 @@ def require_possible(
             checks.check(benchmark, replace(side.config, seed=last_seed), options, place)
         except PreflightError as error:
             failures += [f"{side.label}: {failure}" for failure in error.failures]
-    failures = failures or checks.result_problems(ResultPaths(folder, 0), False, len(planned.turns))
+    failures = failures or machine_checks.result_problems(ResultPaths(folder, 0), False, len(planned.turns))
     if failures:
         raise PreflightError(failures)

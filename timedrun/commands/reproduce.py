@@ -5,6 +5,7 @@ import json
 import os
 from pathlib import Path
 
+from judging.ground.cores import usable_cores
 from judging.ground.errors import ExitCode, UsageError
 from judging.ground.ledger import LEDGER
 from judging.ground.result_files import ResultPaths, existing, make_new_folder, read_json, require_log, write_json
@@ -127,7 +128,7 @@ def run_one(arguments: argparse.Namespace, run: RecordedRun, folder: Path, label
             return problem, False
     paths = ResultPaths(folder, run.number)
     threads = arguments.threads or recorded_threads(run) or 0
-    if not arguments.threads and threads > (os.cpu_count() or 1):
+    if not arguments.threads and threads > usable_cores():
         threads = 0
     launch = argparse.Namespace(**vars(arguments) | {"threads": threads})
     command = run_command(launch, settings["benchmark"], str(run.config), results=paths, label=label, ranks=ranks)

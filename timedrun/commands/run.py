@@ -22,7 +22,7 @@ from timedrun.config import RunConfig
 from timedrun.config_choice import PATH, config_of
 from timedrun.distributed import status_files
 from timedrun.distributed.launch_env import LaunchEnv, module_command
-from timedrun.preflight import checks
+from timedrun.preflight import checks, machine_checks
 from timedrun.race.race_file import Race, Turn, paths_of
 from timedrun.race.schedule import FINE, run_all
 from timedrun.run import launch
@@ -80,7 +80,7 @@ def run(arguments: argparse.Namespace, rest: list[str], argv: list[str]) -> Exit
         raise UsageError(problem)
     stdio.stage(f"{options.label}: preparing: checks of settings, devices and data", terminal_only=False)
     checks.check(benchmark, config, options, env)
-    for problem in checks.load_problems(arguments.began, options.threads, env.local_world_size):
+    for problem in machine_checks.load_problems(arguments.began, options.threads, env.local_world_size):
         stdio.say(f"warning: {problem}")
     if not starts_ranks:
         execute(benchmark, config, options)

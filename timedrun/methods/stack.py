@@ -3,10 +3,12 @@
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from judging.ground.errors import TimedrunError
 from timedrun.methods.method import PLACES, Compute, Hooks, Losses, Method, NoEffect, Position, unwrapped
@@ -48,6 +50,9 @@ class Stack:
         self.require_places(PLACES if places is None else places)
         self._surgery: dict[str, str] = {}
         self._new: dict[str, Tensor] = {}
+        self._unchanged: dict[str, tuple[Tensor, RemovableHandle]] | None = None
+        """Values that trainable parameters of `_new` had at the first step and still have; None before it."""
+        self._graded: set[str] = set()
         self._stepped = True
         self._idle: set[str] | None = None
         """Methods whose layers have changed no forward pass; None before the first step."""
@@ -120,8 +125,18 @@ class Stack:
     def before_step(self, model: nn.Module, step: int, progress: float) -> None:
         """Begin optimizer step `step` (from 0); `progress` is the elapsed fraction of the whole run, in [0, 1]."""
         self.enter(step, progress)
+        if self._unchanged is None:
+            self._unchanged = {
+                name: (new.detach().clone(), new.register_post_accumulate_grad_hook(partial(self._grade, name)))  # type: ignore[no-untyped-call]
+                for name, new in self._new.items()
+                if new.requires_grad
+            }
         for hooks in self._at["before_step"]:
             hooks.before_step(model, self.position)
+
+    def _grade(self, name: str, parameter: Tensor) -> None:
+        if parameter.grad is not None and parameter.grad.any():
+            self._graded.add(name)
 
     def enter(self, step: int, progress: float) -> None:
         """Set the position of `batch` and the others, as `before_step` does, without a model."""
@@ -223,6 +238,10 @@ class Stack:
             self._idle = {
                 method.name for method in acting if not any(isinstance(part, method.acting) for part in acted)
             }
+        for name, (before, handle) in [*(self._unchanged or {}).items()]:
+            if not torch.equal(new := self._new[name].detach(), before.to(new)):
+                handle.remove()
+                del (self._unchanged or {})[name]
         for hooks in self._at["after_step"]:
             hooks.after_step(model, self.position.step + 1)
 
@@ -253,8 +272,9 @@ class Stack:
         return [f"{name}: {'; '.join(done) or 'nothing yet'}" for name, done in self._done().items()]
 
     def verify(self) -> None:
-        """Raise NoEffect naming every method that changed neither the model nor the run, and TimedrunError for a
-        method for profiling."""
+        """Raise NoEffect naming every method that changed neither the model nor the run, and every trainable parameter
+        that surgery created, that got a gradient other than 0 in some step, and that no step changed; TimedrunError for
+        a method for profiling."""
         if profiling := [method.name for method in self.methods if method.profiling]:
             raise TimedrunError(
                 f"{', '.join(profiling)} is for profiling: no result counts; remove it to train a model"
@@ -264,6 +284,12 @@ class Stack:
                 f"changed nothing in this run: {', '.join(idle)}; a result must not name a method that had no part in "
                 "it; remove it, or use a model and a schedule on which it acts: batches above ghost_batch, autocast "
                 "for low-precision norms, layers that nothing replaces after `Stack.model`"
+            )
+
+        if untrained := [name for name in self._unchanged or () if name in self._graded]:
+            raise NoEffect(
+                f"the methods created {len(untrained)} parameters that had gradients and that no step changed:"
+                f" {', '.join(untrained)}; build the optimizer after `Stack.model`, with all parameters of its model"
             )
 
     def _done(self) -> dict[str, list[str]]:

@@ -2,9 +2,6 @@
 
 import math
 import os
-import shutil
-import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,17 +9,14 @@ import torch
 
 from judging.ground.config_values import flatten
 from judging.ground.errors import PreflightError, TimedrunError
-from judging.ground.result_files import ResultPaths
 from mlevents import keys
-from mlevents.machine_load import SHORTEST
-from mlevents.record import result_files
 from timedrun.benchmark import Benchmark
 from timedrun.config import RunConfig, plain
 from timedrun.distributed.launch_env import LaunchEnv
 from timedrun.distributed.process_group import ProcessGroup, choose_device, require_warm_up_for_ddp
-from timedrun.distributed.process_times import CpuReading
 from timedrun.methods import EMA, NoEffect, stack
 from timedrun.preflight import dry_run
+from timedrun.preflight.machine_checks import result_problems
 from timedrun.preflight.plan import Plan
 from timedrun.run import checkpoint_manager
 from timedrun.run.result_set import other_config, other_rules
@@ -30,20 +24,11 @@ from timedrun.run.worker import LaunchOptions
 from timedrun.training import number_formats
 from timedrun.training.batch_plan import BatchPlan
 
-LEAST_FREE_BYTES = 64 * 2**20  # for a log and its side files, with a margin; checkpoints come on top
 OPTIMIZER_COPIES = {"sgd": 1, "decoupled_sgd": 1, "adamw": 2, "decoupled_adamw": 2, "lamb": 2, "muon": 2}
 """Numbers that an optimizer keeps for each parameter; muon: at most."""
 
 MOST_THREADS = 1024  # of a rank; far above it OpenMP ends the process when it cannot start its threads
 MOST_SEED = 2**63 - 1  # the largest that all random generators take
-EARLIEST_TIME = 1_577_836_800.0  # 2020-01-01: an earlier wall clock was never set
-SLOW_CLOCK_SOURCES = ("acpi_pm", "hpet", "jiffies", "pit", "refined-jiffies")
-"""Linux's names of sources that are coarse or take microseconds to read; the fallbacks for an untrusted processor
-counter."""
-
-CPU_LIMIT = Path("/sys/fs/cgroup/cpu.max")
-"""Quota and period of a container (Linux, Documentation/admin-guide/cgroup-v2.rst)."""
-CLOCK_SOURCE = Path("/sys/devices/system/clocksource/clocksource0/current_clocksource")
 
 
 def check(benchmark: Benchmark, config: RunConfig, options: LaunchOptions, place: LaunchEnv) -> None:
@@ -189,90 +174,6 @@ def log_problems(benchmark: Benchmark, config: RunConfig, total: int = 0) -> lis
     except (ArithmeticError, ValueError):  # impossible settings: `settings_problems` names them
         return []
     return [f"no log of this run could pass: {message}" for message in errors]
-
-
-def result_problems(
-    paths: ResultPaths, resume: bool, runs: int = 1, *, checkpoints: int = 0, writes_log: bool = True
-) -> list[str]:
-    """Return the faults of the results folder for `runs` runs.
-
-    checkpoints: bytes of those of one run. writes_log: rank 0 is on this node; other nodes write only checkpoints.
-    """
-    if writes_log and resume and not paths.log.exists():
-        what = f"{paths.log} does not exist" if paths.number >= 0 else f"{paths.folder} holds no run"
-        return [f"{what}: there is nothing to resume; set --results to the folder of the run, or leave out --resume."]
-    if writes_log and not resume and (paths.log.exists() or paths.side.exists()):
-        taken = paths.log if paths.log.exists() else paths.side
-        return [f"{taken} exists; a result is never overwritten. Choose another --number or --results folder."]
-    parent = paths.folder
-    while not parent.exists():
-        parent = parent.parent
-    if not parent.is_dir():
-        return [f"{parent} is a file, so {paths.folder} cannot be created; choose another --results folder."]
-    try:
-        tempfile.TemporaryFile(dir=parent).close()  # os.access grants root every folder, even on a read-only mount
-    except OSError as error:
-        return [f"{parent} is not writable ({error.strerror}); choose another --results folder."]
-    free, needed = shutil.disk_usage(parent).free, LEAST_FREE_BYTES * runs + checkpoints
-    if free < needed:
-        several = "a run needs" if runs == 1 else f"{runs} runs need"
-        for_them = f", {checkpoints / 2**20:.0f} MiB of them for checkpoints" if checkpoints else ""
-        room = f"{parent} has {free / 2**20:.0f} MiB free, but {several} {needed / 2**20:.0f} MiB{for_them}"
-        return [f"{room}; free some space or choose another --results folder."]
-    return []
-
-
-def set_problems(folder: Path, runs: int) -> list[str]:
-    """Return a warning if results in `folder` keep it from becoming a set of exactly `runs` results."""
-    there = [path for path in result_files(folder) if path.parent == folder] if folder.is_dir() else []
-    if not there:
-        return []
-    names = ", ".join(path.name for path in there[:3]) + (" ..." if len(there) > 3 else "")
-    return [
-        f"{folder} already holds results: {names}. A set has exactly {runs}; choose another --results folder for a set."
-    ]
-
-
-def clock_problems(source: Path = CLOCK_SOURCE) -> list[str]:
-    """Return the reasons to doubt this machine's clocks."""
-    problems = []
-    if time.time() < EARLIEST_TIME:
-        problems.append("the wall clock was never set, so the log's times would be wrong; set it.")
-    name = source.read_text().strip() if source.is_file() else ""
-    if name in SLOW_CLOCK_SOURCES:
-        problems.append(
-            f"the kernel's clock source is {name}, which is coarse or slow; boot with the processor's counter (tsc)."
-        )
-    return problems
-
-
-def usable_cores(limit: Path = CPU_LIMIT) -> int:
-    """Return the cores that this process may use, by its affinity and its control group's limit."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    quota, _, period = limit.read_text().partition(" ") if limit.is_file() else ("max", "", "")
-    return min(cores, max(1, round(int(quota) / int(period)))) if quota.isdigit() else cores
-
-
-def load_problems(before: CpuReading, threads: int, ranks: int = 1, now: CpuReading | None = None) -> list[str]:
-    """Return a warning if other processes left fewer cores than the `threads` of all `ranks` since `before`: threads
-    that share cores wait for each other in every operator, which can make a run 20 times slower. A span that is too
-    short to tell, such as that of a run that was forked, has none.
-
-    threads: of a rank; 0: the default, which is a thread for each core.
-    """
-    now = now or CpuReading.now()
-    if now.seconds - before.seconds < SHORTEST:
-        return []
-    cores, usable = os.cpu_count() or 1, usable_cores()
-    others = max(0.0, (now.busy - before.busy) - (now.own - before.own)) / (now.seconds - before.seconds)
-    free = int(min(usable, max(0.0, cores - others)) + 0.5)
-    wanted = threads * ranks or torch.get_num_threads()
-    if free >= wanted:
-        return []
-    advice = f"use --threads {max(1, free // ranks)}" if wanted > ranks else "expect longer times"
-    used = f"other processes use {min(others, cores):.1f} of {cores} cores"
-    limited = f", of which this process may use {usable}" if usable < cores else ""
-    return [f"{used}{limited}, too many for {wanted} thread{'s' * (wanted > 1)} of a run: {advice}."]
 
 
 def _complaint(action: Callable[[], object]) -> list[str]:

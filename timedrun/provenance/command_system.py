@@ -1,12 +1,14 @@
 """System and environment of a command's run, described without torch: the command may be no Python at all."""
 
 import os
-import shlex
 import shutil
 import subprocess
+import threading
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from mlevents.package_checker.system_description import KEYS
 from timedrun.provenance import hardware
@@ -19,6 +21,11 @@ print("python", platform.python_version(), platform.python_implementation())
 print(*sorted({f"{d.metadata['Name']}=={d.version}" for d in importlib.metadata.distributions()}), sep="\\n")
 """
 PROBE_SECONDS: Final = 30.0
+FIRST_LOOK_SECONDS: Final = 0.01
+PYTHON_VARIABLES: Final = ("PYTHONPATH", "PYTHONHOME", "PYTHONUSERBASE", "PYTHONNOUSERSITE")
+"""Variables on which it depends what is installed for a Python."""
+Python = tuple[str, ...]
+"""Path of a Python, and the assignments of PYTHON_VARIABLES with which it ran."""
 
 
 @cache
@@ -67,40 +74,67 @@ def describe(name: str) -> dict[str, str | dict[str, str]]:
     }
 
 
-@cache
-def environment(command: str, directory: Path) -> str:
-    """Return environment.txt: the machine, and the versions of what is installed for the Python that the command names
-    first, or whose script its first word is."""
+def environment(pythons: Collection[Python], directory: Path) -> str:
+    """Return environment.txt: the machine, and the versions of what is installed for `pythons`, those of the command.
+    Of several different ones each list is indented, so that it is not taken for what the command needs."""
     lines = [
         f"operating system {hardware.operating_system()}",
         f"processor {hardware.processor()['host_processor_model_name'] or 'unknown'}, {os.cpu_count()} logical ones",
         f"memory {hardware.memory()['host_memory_capacity']}",
         *(f"gpu {name}" for name in gpus()),
     ]
-    python = interpreter(command, directory)
-    if python is None:
-        return "\n".join([*lines, "", "installed distributions: unknown, the command does not begin with a Python", ""])
+    found = [*dict.fromkeys(_installed(python, directory) for python in sorted(pythons))]
+    indent = "  " * (len(found) > 1)
+    for first, *distributions in found or [("no Python was seen in the command's session", "unknown")]:
+        lines += ["", first, "installed distributions:", *(indent + name for name in distributions)]
+    return "\n".join([*lines, ""])
+
+
+@cache
+def _installed(python: Python, directory: Path) -> tuple[str, ...]:
+    path, *given = python
+    variables = {name: value for name, value in os.environ.items() if name not in PYTHON_VARIABLES}
+    variables |= dict(text.split("=", 1) for text in given)
+    options: dict[str, Any] = {"cwd": directory, "env": variables, "timeout": PROBE_SECONDS, "text": True}
     try:
-        probed = subprocess.run(
-            [python, "-c", PROBE], cwd=directory, capture_output=True, text=True, timeout=PROBE_SECONDS, check=True
-        )
+        return tuple(subprocess.check_output([path, "-c", PROBE], **options).splitlines())
     except (OSError, subprocess.SubprocessError) as error:
-        return "\n".join([*lines, "", f"installed distributions: unknown ({type(error).__name__})", ""])
-    first, *distributions = probed.stdout.splitlines()
-    return "\n".join([first, *lines, "", "installed distributions:", *distributions, ""])
+        return "python unknown", f"unknown ({type(error).__name__})"
 
 
-def interpreter(command: str, directory: Path) -> str | None:
-    """Return the Python that runs the command: its first word that assigns no variable, or the one in the first line of
-    the script that it is; None if it is neither."""
+@contextmanager
+def watched(session: int, found: set[Python]) -> Iterator[None]:
+    """Add the Pythons that run in `session` to `found`, in looks of a millisecond at growing intervals."""
+    ended = threading.Event()
+
+    def look() -> None:
+        wait = FIRST_LOOK_SECONDS
+        while not ended.wait(wait):
+            wait *= 2
+            for process in filter(str.isdecimal, os.listdir("/proc")):
+                with suppress(OSError):
+                    if os.getsid(int(process)) == session and (python := _python(Path("/proc", process))):
+                        found.add(python)
+
+    thread = threading.Thread(target=look, daemon=True)
+    thread.start()
     try:
-        words = [word for word in shlex.split(command) if "=" not in word]
-    except ValueError:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def _python(process: Path) -> Python | None:
+    """Return the Python that a process of /proc runs, by the name with which it was called, as it decides on a virtual
+    environment; None if it is none, or if that name does not lead to it."""
+    program = process.joinpath("exe").resolve(strict=True)
+    if not program.name.startswith(("python", "pypy")):
         return None
-    path = shutil.which(words[0], path=os.pathsep.join([os.environ.get("PATH", ""), str(directory)])) if words else None
-    if path is None or Path(path).name.startswith("python"):
-        return path
-    with open(path, "rb") as file:
-        first = file.readline(256)
-    script = first.removeprefix(b"#!").split()[:1] if first.startswith(b"#!") else []
-    return script[0].decode() if script and b"python" in script[0] else None
+    read = [os.fsdecode(process.joinpath(file).read_bytes()).split("\0") for file in ("cmdline", "environ")]
+    called, variables = read[0][0], sorted(read[1])
+    search = next((text[5:] for text in variables if text.startswith("PATH=")), os.defpath)
+    path = shutil.which(process.joinpath("cwd").resolve() / called if "/" in called else called, path=search)
+    if path is None or Path(path).resolve() != program:
+        return None
+    return path, *(text for text in variables if text.partition("=")[0] in PYTHON_VARIABLES)

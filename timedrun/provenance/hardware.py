@@ -1,13 +1,17 @@
 """Detect processors, memory, disks, network and accelerators, as MLPerf's system description names them."""
 
+import os
 import platform
 import re
 from collections import Counter
 from contextlib import ExitStack, suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import psutil
+
+from judging.ground.cores import usable_cores
 
 NOT_APPLICABLE = "N/A"
 
@@ -44,11 +48,23 @@ def processor() -> dict[str, str]:
 
 def instructions() -> str:
     """Return the vector instructions that torch uses on this CPU, and those that it has for 16-bit formats."""
-    import torch  # the machine of a command is described without it
-
     flags = re.search(r"^(?:flags|Features)\s*:\s*(.+)$", _read(Path("/proc/cpuinfo")), re.MULTILINE)
     of_16_bits = re.findall(r"\S*(?:bf16|fp16|fphp|asimdhp)\S*", flags[1] if flags else "")
+    if find_spec("torch") is None:  # the machine of a command is described without it
+        return ", ".join(of_16_bits)
+    import torch
+
     return ", ".join([torch.backends.cpu.get_cpu_capability(), *of_16_bits])
+
+
+def default_threads() -> int:
+    """Return the threads of a run that sets none: torch's choice, at most the usable cores, which torch counts without
+    their quota; without torch, the usable cores."""
+    if find_spec("torch") is None:
+        return usable_cores()
+    import torch
+
+    return torch.get_num_threads() if "OMP_NUM_THREADS" in os.environ else min(torch.get_num_threads(), usable_cores())
 
 
 def memory() -> dict[str, str]:

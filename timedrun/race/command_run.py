@@ -16,6 +16,7 @@ from types import FrameType
 from typing import BinaryIO, Final
 
 from judging.ground import ledger, stdio
+from judging.ground.atomic_file import replace_text
 from judging.ground.config_values import digest_of
 from judging.ground.errors import ExitCode, TimedrunError
 from judging.ground.result_files import CONFIG, ResultPaths, hold, write_json
@@ -108,6 +109,7 @@ class CommandRun:
     def run(self) -> tuple[int, int]:
         """Run the command to its end. Return its exit code, and the signal that ended it, or 0. Raises TimedrunError if
         it could not be started."""
+        pythons = set[command_system.Python]()
         with self._signals():
             self.paths.side.mkdir(parents=True)
             log = RunLog(self.paths.log, clock=lambda: self._wall + self._now)
@@ -115,7 +117,8 @@ class CommandRun:
             try:
                 self._log_settings(log)
                 process = self._process = self._start(log)
-                self._read(process, log)
+                with command_system.watched(process.pid, pythons):
+                    self._read(process, log)
                 self._overrun = self._overrun and not log.stopped
                 if self._started is not None and not (log.started or self._refused):
                     self._start_clock(log)
@@ -129,6 +132,8 @@ class CommandRun:
                 self._now = self._monotonic()
                 log.close(reason=reason)
                 ledger.close(self.paths.log)
+            with contextlib.suppress(OSError):  # the lock of `hold` ends with the run
+                replace_text(self.paths.environment, command_system.environment(pythons, self.directory))
         if not self._evaluations and not self._refused:
             self._show_output()
         at_target = log.stopped and self.side.stop_at_target and self._ending and not self._received
@@ -157,7 +162,7 @@ class CommandRun:
         )
         write_json(paths.config, values)
         write_json(paths.system, command_system.describe(system))
-        paths.environment.write_text(command_system.environment(side.command, self.directory))
+        paths.environment.write_text(command_system.environment((), self.directory))
         write_json(paths.provenance, {**state, "command": side.command})
         source_copies.copy_into(paths.side, files)
         hold(paths)

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
+from judging.ground.cores import usable_cores
 from judging.ground.errors import ExitCode
 from judging.ground.stdio import say, stage
 from mlevents import keys, record
@@ -29,7 +30,7 @@ def launch(benchmark: Benchmark, config: RunConfig, options: LaunchOptions, env:
     """
     stage(f"{options.label}: preparing: {env.local_world_size} ranks", terminal_only=False)
     environment = dict(os.environ)
-    threads = options.threads or max(1, (os.cpu_count() or 1) // env.local_world_size)
+    threads = options.threads or max(1, usable_cores() // env.local_world_size)
     environment.setdefault("OMP_NUM_THREADS", str(threads))
     local_ranks = range(env.rank, env.rank + env.local_world_size)
     first_node, log = env.rank == 0, options.paths.log

@@ -18,6 +18,7 @@ from timedrun.benchmark import Benchmark
 from timedrun.config import RunConfig, dump
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.provenance import source, system
+from timedrun.provenance.hardware import default_threads
 from timedrun.storage.benchmark_folders import ROOT
 from timedrun.storage.method_sources import own_methods
 
@@ -57,6 +58,12 @@ def values_to_compare(settings: RunConfig, root: Path, launch: Mapping[str, obje
 def computing_threads(device: str) -> int | None:
     """Return the number of threads that compute on `device`, which affects the last bits; None on a GPU."""
     return torch.get_num_threads() if device == "cpu" else None
+
+
+def set_threads(threads: int) -> None:
+    """Have torch compute with `threads` threads; 0: with the default."""
+    if threads or default_threads() < torch.get_num_threads():
+        torch.set_num_threads(threads or default_threads())
 
 
 def data_identity(benchmark: Benchmark, settings: RunConfig, folder: Path | None) -> dict[str, str | None]:

@@ -9,14 +9,16 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
 import numpy as np
 import psutil
 
 from mlevents import keys
 from mlevents.runlog import RunLog, Scalar
-from timedrun.distributed.process_group import ProcessGroup
+
+if TYPE_CHECKING:  # not for `doctor`, which has no torch
+    from timedrun.distributed.process_group import ProcessGroup
 
 DROP_FILE = Path("/proc/sys/vm/drop_caches")
 DROP_ALL = "3\n"
@@ -67,7 +69,7 @@ def clear(file: Path | None = None) -> tuple[bool, str]:
     return True, ""
 
 
-def clear_on_every_node(ranks: ProcessGroup, clear: Callable[[], tuple[bool, str]] = clear) -> tuple[bool, str]:
+def clear_on_every_node(ranks: "ProcessGroup", clear: Callable[[], tuple[bool, str]] = clear) -> tuple[bool, str]:
     """Drop the caches of each node of the run; called by all ranks, done by each node's local rank 0.
 
     Return True if every node did, else False and the reason of the first that did not.

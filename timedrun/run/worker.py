@@ -9,8 +9,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
-import torch
-
 from judging.ground import ledger, result_files, stdio
 from judging.ground.errors import ExitCode, RankLost, TimedrunError, UsageError
 from judging.ground.result_files import ResultPaths
@@ -66,8 +64,7 @@ def execute(benchmark: Benchmark, settings: RunConfig, options: LaunchOptions) -
     if not faulthandler.is_enabled():
         faulthandler.enable()  # a mapped file that is truncated ends the process: this prints the place
     origin.image_digest()  # a malformed one is refused on every rank before any waits for another
-    if options.threads:
-        torch.set_num_threads(options.threads)
+    origin.set_threads(options.threads)
     ranks = ProcessGroup.join(settings.device)
     set_backends(ranks.device, tf32=settings.tf32, cudnn_benchmark=settings.cudnn_benchmark)
     if unsupported := benchmark.spec.unsupported(settings, ranks.world_size):  # another launcher's ranks: no preflight

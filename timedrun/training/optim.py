@@ -291,7 +291,8 @@ class Muon(GroupedOptimizer):
     Embeddings, the last layer and vectors belong in a group such as {"params": rest, "rule": "sgd", "lr": 0.1}, which
     takes DecoupledSGD's step, or {"params": rest, "rule": "adamw", "lr": 3e-3, "betas": (0.9, 0.95), "eps": 1e-8},
     which takes DecoupledAdamW's; with "every": 2 it is taken in every second step, by the sum of two gradients. `bf16`:
-    iterate in bfloat16 on a CPU, too. Raises ValueError for a vector in a "muon" group. Source: Jordan et al. 2024.
+    iterate in bfloat16 on a CPU, too. Raises ValueError for a vector in a "muon" group, which a matrix of one row or
+    column also is, or an empty one. Source: Jordan et al. 2024.
 
     For matrices these are the steps of torch.optim.Muon with its weight decay at `weight_decay` / lr, to 0.4 % of a
     move on a CPU, where torch iterates in bfloat16. torch's takes no filters, has no groups of other rules, and makes
@@ -324,7 +325,7 @@ class Muon(GroupedOptimizer):
             raise ValueError(f"Muon: a group's rule is 'muon', 'sgd' or 'adamw', not {group['rule']!r}")
         if group["rule"] == "adamw" and (lacking := {"betas", "eps"} - group.keys()):
             raise ValueError(f"Muon: a group with the rule 'adamw' needs {' and '.join(sorted(lacking))} too")
-        if group["rule"] == "muon" and (flat := [p for p in group["params"] if p.dim() < 2]):
+        if group["rule"] == "muon" and (flat := [p for p in group["params"] if not _is_matrix(p)]):
             raise ValueError(
                 f"Muon: {len(flat)} parameters of a 'muon' group are not matrices (first: {list(flat[0].shape)}); "
                 "put them in a group with 'rule': 'sgd'"
@@ -414,14 +415,19 @@ class Muon(GroupedOptimizer):
         return even * ratio
 
 
+def _is_matrix(weight: Tensor) -> bool:
+    """Return True if `weight`, as a matrix [out, everything else], has two rows and two columns or more."""
+    return weight.dim() > 1 and len(weight) > 1 and weight.numel() > len(weight)
+
+
 def hidden_matrices(model: nn.Module) -> list[Tensor]:
-    """Trainable weights of every Conv2d and Linear, each once, but those of the first and the last such layer and of
-    embeddings: what Muon is meant for."""
+    """Trainable weights of every Conv2d and Linear, each once, but those of the first and the last such layer, of
+    embeddings, and of one row or column: what Muon is meant for."""
     layers = _layers(model)
     embeddings = [part.weight for part in model.modules() if isinstance(part, nn.Embedding)]
     outer = {id(weight) for weight in (*layers[:1], *layers[-1:], *embeddings)}
     inner = {id(weight): weight for weight in layers if weight.requires_grad and id(weight) not in outer}
-    return list(inner.values())
+    return [weight for weight in inner.values() if _is_matrix(weight)]
 
 
 def _layers(model: nn.Module) -> list[Tensor]:

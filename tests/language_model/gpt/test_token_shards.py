@@ -15,6 +15,7 @@ from judging.ground.token_shard import read_shard, write_shard
 from language_model.gpt import datasets
 from language_model.gpt.batches import document_starts, open_batches
 from language_model.gpt.configs import GptRunConfig
+from language_model.gpt.encoding import Tokens
 from language_model.gpt.settings import GptDataConfig
 from language_model.gpt.token_shards import ShardStore
 from language_model.gpt.tokens import TokenStore
@@ -28,10 +29,15 @@ def header(magic: int = 20240520, version: int = 1, tokens: int = 3) -> bytes:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def drawn() -> Tokens:
+    tokens: Tokens = np.random.default_rng(0).integers(0, 50_256, 501).astype("<u2")
+    tokens[::37] = 50_256
+    return tokens
+
+
+@pytest.fixture
+def folder(tmp_path: Path, drawn: Tokens) -> Path:
     """Shards of 300 and 100 training tokens and 101 validation tokens, as FineWeb's are named."""
-    drawn = np.random.default_rng(0).integers(0, 50_256, 501).astype("<u2")
-    drawn[::37] = 50_256
     for name, part in (("train_000001", drawn[:300]), ("train_000002", drawn[300:400]), ("val_000000", drawn[400:])):
         (tmp_path / f"fineweb_{name}.bin").write_bytes(header(tokens=len(part)) + part.tobytes())
     return tmp_path
@@ -99,10 +105,43 @@ def test_a_check_of_every_token_finds_another_encoding(folder: Path) -> None:
         ShardStore(folder).verify()
 
 
-def test_a_check_of_every_token_finds_a_training_shard_that_is_evaluated(folder: Path) -> None:
-    (folder / "fineweb_val_000001.bin").write_bytes((folder / "fineweb_train_000002.bin").read_bytes())
-    with pytest.raises(DataError, match="fineweb_val_000001.bin of the validation split has the tokens of fineweb_tr"):
-        ShardStore(folder).verify()
+@pytest.mark.parametrize(
+    ("name", "tokens", "whole", "words"),
+    [
+        (
+            "val_000001",
+            slice(300, 400),
+            False,
+            "val_000001.bin of the validation split has the tokens of fineweb_train_",
+        ),
+        ("val_000001", slice(0, 300), False, "of the validation split has the tokens of fineweb_train_000001"),
+        ("val_000001", slice(0, 256), False, "of the validation split has the tokens of fineweb_train_000001"),
+        ("val_000001", slice(40, 300), True, "of the validation split has the tokens of fineweb_train_000001"),
+        ("val_000001", slice(40, 300), False, []),  # found where all are read
+        ("val_000001", slice(0, 60), True, []),  # as long as a licence
+        ("train_000003", slice(300, 501), False, []),  # begins as another of 100
+        ("train_000003", slice(300, 400), False, ["fineweb_train_000003.bin repeats fineweb_train_000002.bin: each"]),
+        ("train_000003", slice(400, 501), False, "val_000000.bin of the validation split has the tokens of fineweb_tr"),
+        ("train_000006", slice(0, 0), False, "train_000006.bin has a header and no token"),
+        (
+            "train_000006",
+            slice(1, 9),
+            False,
+            ["fineweb_train_*.bin: shards between 2 and 6 are missing"],
+        ),
+        ("val_000002", slice(1, 9), False, ["fineweb_val_*.bin: shards between 0 and 2 are missing;"]),
+    ],
+)
+def test_shards_that_repeat_others_or_are_missing_or_empty_are_named(
+    folder: Path, drawn: Tokens, name: str, tokens: slice, whole: bool, words: str | list[str]
+) -> None:
+    write_shard(folder / f"fineweb_{name}.bin", drawn[tokens])
+    if isinstance(words, str):
+        with pytest.raises(DataError, match=words):
+            ShardStore(folder).notes(whole=whole)
+    else:
+        notes = ShardStore(folder).notes(whole=whole)
+        assert [note[: len(start)] for note, start in zip(notes, words, strict=True)] == words
 
 
 def test_the_identity_covers_every_byte_and_the_digest_before_the_clock_only_headers(folder: Path) -> None:

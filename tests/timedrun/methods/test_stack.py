@@ -1,7 +1,7 @@
 """A stack of methods: order, contexts, pairs, and that a method which did nothing is named."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -295,6 +295,37 @@ def test_an_optimizer_built_before_the_surgery_is_refused() -> None:
     with pytest.raises(ValueError, match=r"lacks 2 parameters that the methods created, for example 1\.weight"):
         speed.require_in(early)
     speed.require_in(torch.optim.SGD(model.parameters(), lr=0.1))
+
+
+@pytest.mark.parametrize(
+    ("early", "change", "named"),
+    [
+        (False, lambda model: None, ""),
+        (True, lambda model: None, r"created 2 parameters .*: 1\.weight, 1\.bias; build the optimizer after"),
+        (True, lambda model: model[1].bias.requires_grad_(False), r"created 1 parameters .*: 1\.weight;"),
+        (True, lambda model: model[1].requires_grad_(False), ""),  # frozen
+        (True, lambda model: setattr(model[1], "forward", abs), ""),  # in no forward pass
+        (True, lambda model: [nn.init.zeros_(each) for each in model[0].parameters()], r"1 parameters .*: 1\.bias;"),
+    ],
+)
+@pytest.mark.parametrize("clear", ["optimizer", "model"])
+def test_new_parameters_that_had_gradients_and_never_changed_are_named(
+    early: bool, change: Callable[[Any], object], named: str, clear: str
+) -> None:
+    speed, network = stack(_NewLayer()), nn.Linear(2, 2)
+    held = [*network.parameters()]
+    model: Any = speed.model(network)
+    change(model)
+    optimizer = torch.optim.SGD(held if early else model.parameters(), lr=0.1)
+    for step, rate in enumerate((0.0, 0.1, 0.0)):  # warmed up and decayed
+        optimizer.param_groups[0]["lr"] = 0.0 if early else rate
+        speed.before_step(model, step, step / 3)
+        model(torch.ones(1, 2)).sum().backward()
+        optimizer.step()
+        {"optimizer": optimizer, "model": model}[clear].zero_grad()
+        speed.after_step(model)
+    with pytest.raises(NoEffect, match=named) if named else nullcontext():
+        speed.verify()
 
 
 def test_random_streams_differ_by_seed_step_rank_and_micro_batch_and_nothing_else() -> None:

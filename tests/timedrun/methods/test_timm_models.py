@@ -36,6 +36,7 @@ def one_step(model: nn.Module, size: int, *methods: Method) -> Tensor:
     with torch.autocast("cpu", torch.bfloat16, enabled=any("low_precision" in method.name for method in methods)):
         outputs: Tensor = model(inputs)
     F.cross_entropy(outputs.float(), targets).backward()
+    torch.optim.SGD(model.parameters(), lr=0.1).step()
     speed.after_step(model)
     speed.verify()
     return outputs.detach()

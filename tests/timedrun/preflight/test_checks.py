@@ -19,7 +19,7 @@ from timedrun.config import RunConfig
 from timedrun.distributed.launch_env import LaunchEnv
 from timedrun.distributed.process_times import CpuReading
 from timedrun.methods import EMA, SAM, CutMix, CutOut, LabelSmoothing, MixUp, SelectiveBackprop
-from timedrun.preflight import checks
+from timedrun.preflight import checks, machine_checks
 from timedrun.preflight.hints import method_hints
 from timedrun.run.worker import LaunchOptions
 from timedrun.training import number_formats
@@ -77,8 +77,8 @@ def test_checkpoints_of_a_node_need_room_once(tmp_path, monkeypatch):
     assert asked(config, 10, 4, nodes=2) == one * 3  # once a node
     with_average = replace(config, methods=(*config.methods, EMA()))
     assert asked(with_average, 0, 1) == one * 3 // 2
-    monkeypatch.setattr(checks.shutil, "disk_usage", lambda path: Usage(0, 0, 200 * 2**20))
-    (failure,) = checks.result_problems(ResultPaths(tmp_path, 0), False, checkpoints=one)
+    monkeypatch.setattr(machine_checks.shutil, "disk_usage", lambda path: Usage(0, 0, 200 * 2**20))
+    (failure,) = machine_checks.result_problems(ResultPaths(tmp_path, 0), False, checkpoints=one)
     assert "200 MiB free, but a run needs 259 MiB, 195 MiB of them for checkpoints" in failure
 
 
@@ -187,28 +187,28 @@ def test_settings_that_fail_every_log_are_refused_on_the_benchmarks_own_data(tmp
 
 
 def test_a_set_needs_an_empty_folder_and_room_for_its_runs(tmp_path, monkeypatch):
-    assert checks.set_problems(tmp_path / "new", 5) == []
+    assert machine_checks.set_problems(tmp_path / "new", 5) == []
     (tmp_path / "result_3.txt").write_text(':::MLLOG {"key": "seed", "value": 1}\n')
-    (problem,) = checks.set_problems(tmp_path, 5)
+    (problem,) = machine_checks.set_problems(tmp_path, 5)
     assert "already holds results: result_3.txt. A set has exactly 5" in problem
-    room = 3 * checks.LEAST_FREE_BYTES
-    monkeypatch.setattr(checks.shutil, "disk_usage", lambda path: Usage(room, 0, room))
-    assert checks.result_problems(ResultPaths(tmp_path, 4), False, 3) == []
-    (problem,) = checks.result_problems(ResultPaths(tmp_path, 4), False, 5)
+    room = 3 * machine_checks.LEAST_FREE_BYTES
+    monkeypatch.setattr(machine_checks.shutil, "disk_usage", lambda path: Usage(room, 0, room))
+    assert machine_checks.result_problems(ResultPaths(tmp_path, 4), False, 3) == []
+    (problem,) = machine_checks.result_problems(ResultPaths(tmp_path, 4), False, 5)
     assert "5 runs need 320 MiB" in problem
-    monkeypatch.setattr(checks.shutil, "disk_usage", lambda path: Usage(10**9, 10**9, 1000))
+    monkeypatch.setattr(machine_checks.shutil, "disk_usage", lambda path: Usage(10**9, 10**9, 1000))
     (failure,) = failures(synthetic_smoke(), tmp_path)
     assert "0 MiB free" in failure
 
 
 def test_doubtful_clocks_are_named(tmp_path, monkeypatch):
     source = tmp_path / "current_clocksource"
-    assert checks.clock_problems(source) == []
+    assert machine_checks.clock_problems(source) == []
     source.write_text("tsc\n")
-    assert checks.clock_problems(source) == []
+    assert machine_checks.clock_problems(source) == []
     source.write_text("hpet\n")
-    monkeypatch.setattr(checks.time, "time", lambda: 0.0)
-    wall, kernel = checks.clock_problems(source)
+    monkeypatch.setattr(machine_checks.time, "time", lambda: 0.0)
+    wall, kernel = machine_checks.clock_problems(source)
     assert "never set" in wall and "hpet" in kernel
 
 
@@ -223,21 +223,13 @@ def test_doubtful_clocks_are_named(tmp_path, monkeypatch):
     ],
 )
 def test_threads_that_would_share_cores_with_other_processes_are_told(busy, own, threads, ranks, told, monkeypatch):
-    monkeypatch.setattr(checks.os, "cpu_count", lambda: 8)
-    monkeypatch.setattr(checks, "usable_cores", lambda: 8)
-    monkeypatch.setattr(checks.torch, "get_num_threads", lambda: 8)
+    monkeypatch.setattr(machine_checks.os, "cpu_count", lambda: 8)
+    monkeypatch.setattr(machine_checks, "usable_cores", lambda: 8)
+    monkeypatch.setattr(machine_checks, "default_threads", lambda: 8)
     before, now = CpuReading(0.0, 0.0, 0.0), CpuReading(1.0, busy, own)
-    assert not checks.load_problems(before, threads, ranks, CpuReading(0.1, busy, own))  # too short to tell
-    (found,) = checks.load_problems(before, threads, ranks, now) or [""]
+    assert not machine_checks.load_problems(before, threads, ranks, CpuReading(0.1, busy, own))  # too short to tell
+    (found,) = machine_checks.load_problems(before, threads, ranks, now) or [""]
     assert found.endswith(told) and bool(found) == bool(told)
-
-
-@pytest.mark.parametrize(("limit", "cores"), [("max 100000\n", 4), ("150000 100000\n", 2), ("50000 100000\n", 1)])
-def test_a_containers_limit_bounds_the_usable_cores(limit, cores, tmp_path, monkeypatch):
-    (tmp_path / "cpu.max").write_text(limit)
-    monkeypatch.setattr(checks.os, "sched_getaffinity", lambda process: range(4))
-    assert checks.usable_cores(tmp_path / "cpu.max") == cores
-    assert checks.usable_cores(tmp_path / "missing") == 4
 
 
 def test_two_methods_on_one_part_of_a_step_and_a_regularizer_in_a_short_run_are_pointed_out():

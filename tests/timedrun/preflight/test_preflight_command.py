@@ -14,7 +14,7 @@ from timedrun.cli import main
 from timedrun.commands.preflight import PreflightReport, as_text, device_memory, examine, memory_finding, ranks_of
 from timedrun.config import RunConfig
 from timedrun.methods import LabelSmoothing, MixUp
-from timedrun.preflight import checks, dry_run_report
+from timedrun.preflight import dry_run_report, machine_checks
 from timedrun.run import page_cache
 from timedrun.training import number_formats
 
@@ -25,7 +25,7 @@ without_cuda = pytest.mark.skipif(torch.cuda.is_available(), reason="needs a mac
 def plain_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stay_frozen: None) -> None:
     """A working folder of its own, a quiet clock source and a page cache that cannot be dropped."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(checks, "clock_problems", list)
+    monkeypatch.setattr(machine_checks, "clock_problems", list)
     monkeypatch.setattr(page_cache, "obstacle", lambda: "not writable")
 
 

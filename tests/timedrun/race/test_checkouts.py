@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from judging.ground.errors import PreflightError, UsageError
-from timedrun.race.checkouts import LOCKED, WORKTREE, checked_out, differences, revisions
+from timedrun.race.checkouts import LOCKED, WORKTREE, checked_out, differences, hint, revisions
 
 
 def git(folder: Path, *words: str) -> str:
@@ -37,6 +37,59 @@ def test_each_side_has_its_commit_built_and_the_shared_data_and_no_folder_stays(
         assert all((place / "data" / "tokens").read_text() == "0" for place in places.values())
     assert not any(place.exists() for place in places.values())
     assert len(git(repository, "worktree", "list").splitlines()) == 1 and not (repository / "built.py").exists()
+
+
+def test_of_a_folder_that_the_commit_has_in_part_what_is_untracked_is_shared(repository: Path) -> None:
+    (repository / "data" / "prepare.py").touch()
+    git(repository, "add", "data/prepare.py"), git(repository, "commit", "--quiet", "-m", "Part")
+    (repository / "data" / "more").mkdir()
+    (repository / "data" / "more" / "a").write_text("1")
+    (repository / ".gitignore").write_text("tokens\n")
+    sides = dict(zip("ab", revisions(repository, ["HEAD", "main"]), strict=True))
+    with checked_out(repository, sides, shared=["data"]) as places:
+        assert (places["b"] / "data").is_symlink()
+        part = {path.name: path.is_symlink() for path in (places["a"] / "data").iterdir()}
+        assert part == {"prepare.py": False, "tokens": True, "more": True}
+    git(repository, "rm", "--quiet", "--cached", "data/prepare.py"), git(repository, "commit", "--quiet", "-m", "None")
+    with checked_out(repository, sides, shared=["data"]) as places:  # all of it is untracked now, not so in the commit
+        assert {path.name: path.is_symlink() for path in (places["a"] / "data").iterdir()} == part
+    with pytest.raises(PreflightError, match="leave it out"), checked_out(repository, sides, shared=["train.py"]):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        (
+            "FileNotFoundError: [Errno 2] No such file or directory: 'data/tokens'",
+            "data/tokens is in no commit: add --share data",
+        ),
+        ("cat: {place}/data/tokens: No such file or directory", "data/tokens is in no commit: add --share data"),
+        ("no weights in part/model.bin.", "part/model.bin is in no commit: add --share part"),
+        ("cannot open 'a b.txt'", "a b.txt is in no commit: add --share 'a b.txt'"),
+        (
+            "ModuleNotFoundError: No module named 'lib.q'",
+            "lib/q is in a submodule, which is empty here: add --build 'git ",
+        ),
+        (
+            "can't open file '{place}/lib/q.py': [Errno 2]",
+            "lib/q.py is in a submodule, which is empty here: add --build",
+        ),
+        ("FileNotFoundError: 'nowhere/tokens' ../repository/data/tokens train.py", ""),
+        ("loss 0.5 in part/own.py", ""),
+    ],
+)
+def test_a_missing_file_is_traced_to_the_option_that_brings_it(repository: Path, line: str, told: str) -> None:
+    (repository / "part").mkdir()
+    (repository / "part" / "own.py").touch()
+    git(repository, "clone", "--quiet", ".", "lib")
+    git(repository, "add", "part/own.py"), git(repository, "submodule", "--quiet", "add", "./lib", "lib")
+    git(repository, "commit", "--quiet", "-m", "Library")
+    (repository / "part" / "model.bin").touch()
+    (repository / "a b.txt").touch()
+    with checked_out(repository, dict(zip("a", revisions(repository, ["HEAD"]), strict=True))) as places:
+        found = hint(repository, places["a"], ["epoch 1", line.format(place=places["a"])])
+    assert found.startswith(told) and bool(found) == bool(told)
 
 
 def test_only_what_is_in_the_repository_is_shared(repository: Path) -> None:

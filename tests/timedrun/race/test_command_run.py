@@ -7,6 +7,7 @@ import signal
 import sys
 import threading
 import time
+import venv
 from pathlib import Path
 
 import psutil
@@ -46,7 +47,7 @@ def test_a_run_is_a_log_with_command_seed_environment_and_both_times(tmp_path: P
     assert [point.value for point in log.quality] == [3.5, 0.9]
     assert (log.value(keys.COMMAND), log.seed) == (script, 7)
     assert (tmp_path / "set" / "run_0" / "output.txt").read_text().splitlines()[-1] == "loss:0.1"
-    assert "unknown, the command does not begin with a Python" in (tmp_path / "set/run_0/environment.txt").read_text()
+    assert "no Python was seen in the command's session" in (tmp_path / "set/run_0/environment.txt").read_text()
     findings = check(log.path).findings
     assert [str(finding) for finding in findings if finding.level == "error" or "evaluation" in finding.rule] == []
 
@@ -244,7 +245,54 @@ def test_a_directory_that_is_missing_is_named(tmp_path: Path) -> None:
         run(tmp_path / "set", "echo", directory="nowhere")
 
 
-def test_a_python_is_described_by_its_own_packages(tmp_path: Path) -> None:
-    run(tmp_path / "set", f"FAST=1 {sys.executable} -c \"print('loss:0.5')\"")
-    assert "\npytest==" in (tmp_path / "set" / "run_0" / "environment.txt").read_text()
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a script and a virtual environment that has one distribution."""
+    folder = tmp_path_factory.mktemp("project")
+    venv.create(folder / ".venv", symlinks=True)
+    (packages,) = (folder / ".venv").glob("lib/python*/site-packages")
+    (packages / "own-1.0.dist-info").mkdir()
+    (packages / "own-1.0.dist-info" / "METADATA").write_text("Name: own\nVersion: 1.0\n")
+    (folder / "train.py").write_text("import time\ntime.sleep(0.15)\nprint('loss:0.5')\n")
+    (folder / "run.sh").write_text("echo begin\n.venv/bin/python train.py\n")
+    (folder / "tool").write_text(f"#!{folder}/.venv/bin/python\nimport train\n")
+    (folder / "tool").chmod(0o755)
+    return folder
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ".venv/bin/python train.py",
+        "env A=1 .venv/bin/python train.py",
+        "A=1 nice .venv/bin/python3 -m train",
+        "mkdir -p sub; cd sub && ../.venv/bin/python ../train.py",
+        "PATH=$PWD/.venv/bin:$PATH; python train.py",
+        "PATH=$PWD/.venv/bin:$PATH python train.py",
+        ". .venv/bin/activate && python train.py",
+        "bash run.sh",
+        "./tool",
+        "PYTHONPATH=$PWD/.venv/lib/python3.{minor}/site-packages {python} -S train.py",
+    ],
+)
+def test_a_python_is_described_by_its_own_packages_however_it_is_called(
+    project: Path, tmp_path: Path, command: str
+) -> None:
+    line = f"cd {project}; {command}".replace("{minor}", str(sys.version_info.minor))
+    run(tmp_path / "set", line.replace("{python}", sys.executable))
+    lines = (tmp_path / "set" / "run_0" / "environment.txt").read_text().splitlines()
+    at = lines.index("installed distributions:")
+    assert lines[at - 1].startswith("python 3.") and "own==1.0" in lines[at:]
+
+
+def test_several_pythons_are_all_described_and_none_is_taken_for_that_of_the_command(
+    project: Path, tmp_path: Path
+) -> None:
+    run(tmp_path / "set", f"cd {project}; {sys.executable} train.py; .venv/bin/python train.py", target=0.1)
+    text = (tmp_path / "set" / "run_0" / "environment.txt").read_text()
+    assert text.count("installed distributions:\n  ") == 2 and "\n  own==1.0\n" in text and "\n  pytest==" in text
+
+
+def test_a_config_has_what_is_read_of_the_output(tmp_path: Path) -> None:
+    run(tmp_path / "set", "echo loss:0.5")
     assert json.loads((tmp_path / "set/run_0/config.json").read_text())["quality"] == "loss:([0-9.]+)"

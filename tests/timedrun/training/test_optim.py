@@ -1,6 +1,7 @@
 """Optimizers against loops in NumPy, against torch's own where they coincide, and across a resume."""
 
 import copy
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
@@ -312,13 +313,19 @@ PLAIN_SGD = OptimizerConfig(kind="decoupled_sgd", peak_lr=0.1)
         (lambda: DecoupledAdamW(VECTOR, betas=(0.9, 1.0)), "DecoupledAdamW: betas"),
         (lambda: Lamb(VECTOR, lr=0.1, eps=-1.0), "Lamb: eps must be 0 or more"),
         (lambda: Lamb(VECTOR, lr=0.1, max_grad_norm=0.0), "Lamb: max_grad_norm must be above 0"),
-        (lambda: Muon(VECTOR, lr=0.1), r"not matrices \(first: \[3\]\)"),
+        *(
+            (
+                lambda shape=shape: Muon([nn.Parameter(torch.ones(shape))], lr=0.1),
+                f"not matrices (first: {list(shape)})",
+            )
+            for shape in ((3,), (8, 1, 1), (8, 1), (1, 8), (0, 4), (4, 0), ())
+        ),
         (lambda: Muon([{"params": VECTOR, "rule": "adam"}], lr=0.1), "'muon', 'sgd' or 'adamw', not 'adam'"),
         (lambda: build_optimizer(PLAIN_SGD, nn.Linear(2, 2), fused=True), "decoupled_sgd has no fused form"),
     ],
 )
 def test_settings_that_mean_nothing_are_refused(build: Callable[[], Optimizer], words: str) -> None:
-    with pytest.raises(ValueError, match=words):
+    with pytest.raises(ValueError, match=re.escape(words)):
         build()
 
 
@@ -420,9 +427,11 @@ def test_muon_with_a_rate_of_the_head_trains_a_number_and_a_matrix_of_zeros() ->
     assert model.factor != 1 and all(parameter.isfinite().all() for parameter in model.parameters())
 
 
-def test_muon_takes_a_matrix_of_two_layers_once_and_none_of_an_embedding() -> None:
+def test_muon_takes_a_matrix_of_two_layers_once_and_none_of_an_embedding_or_of_one_row() -> None:
     first, tied, last = nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 2)
     head, again, table = nn.Linear(8, 8), nn.Linear(8, 8), nn.Embedding(8, 8)
     again.weight, head.weight = tied.weight, table.weight
-    hidden = hidden_matrices(nn.Sequential(table, first, tied, head, again, last))
+    model = nn.Sequential(table, first, tied, head, again, nn.Conv2d(8, 1, 3), nn.Linear(1, 8), last)
+    hidden = hidden_matrices(model)
     assert [id(weight) for weight in hidden] == [id(tied.weight)]
+    build_optimizer(OptimizerConfig(kind="muon", peak_lr=0.1), model)

@@ -88,7 +88,9 @@ class ResultFolder:
     @cached_property
     def baseline(self) -> tuple[str, list[tuple[str, object, object]]] | None:
         """Name of the benchmark's baseline on this data, and the settings in which these runs differ from it, as
-        (name, value of the baseline, value here); None if it has none."""
+        (name, value of the baseline, value here); None if it has none, as a command has."""
+        if self.is_command:
+            return None
         from timedrun.config import dump  # imports torch, which a race of commands does without
 
         config = self.configs[0]

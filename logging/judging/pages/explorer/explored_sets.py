@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 import signal
 from collections import Counter
@@ -17,6 +16,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
+from judging.ground.cores import usable_cores
 from judging.ground.errors import TimedrunError, UsageError
 from judging.ground.result_files import read_json, require_log
 from judging.ground.stdio import progress
@@ -61,7 +61,7 @@ def explored_sets(paths: Sequence[Path], prices: Prices = (), *, show_progress: 
             raise UsageError(f"no result_*.txt found in {', '.join(map(str, paths))}.")
         sets: list[dict[str, Any]] = []
         mapped: Any = map
-        processes = min(os.cpu_count() or 1, sum(len(files) for _, files in folders.values()) // FILES_A_PROCESS)
+        processes = min(usable_cores(), sum(len(files) for _, files in folders.values()) // FILES_A_PROCESS)
         if processes > 1:  # Ctrl-C ends this process, which ends the others
             pool = ProcessPoolExecutor(processes, None, signal.signal, (signal.SIGINT, signal.SIG_IGN))
             ends.callback(pool.shutdown, cancel_futures=True)

@@ -52,7 +52,7 @@ def test_sets_read_by_several_processes_are_those_read_by_one(results, monkeypat
     shutil.copytree(results / "fast", results / "copy")
     sets = explored_sets([results])
     monkeypatch.setattr("judging.pages.explorer.explored_sets.FILES_A_PROCESS", 1)
-    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    monkeypatch.setattr("judging.pages.explorer.explored_sets.usable_cores", lambda: 2)
     assert explored_sets([results]) == sets
     runs = [run for item in sets if item["config"] == "digits_methods" for run in item["runs"]]
     assert [run["id"][12:] for run in runs] == ["", "", "", "-2", "-2", "-2"]

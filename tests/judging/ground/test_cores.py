@@ -1,0 +1,41 @@
+"""Cores that a process may use: of its affinity, within the quotas of its control groups."""
+
+import pytest
+
+from judging.ground import cores
+
+FIRST, SECOND = ("cpu.cfs_quota_us", "cpu.cfs_period_us"), ("cpu.max",)
+NESTED = "0::/a.slice/b.scope"
+
+
+@pytest.mark.parametrize(
+    ("own", "limits", "usable"),
+    [
+        ("", {}, 16),
+        ("0::/", {"": "max 100000"}, 16),
+        ("0::/", {"": "765000 100000"}, 7),  # rounded down
+        ("0::/", {"": "50000 100000"}, 1),
+        ("0::/", {"": "9900000 100000"}, 16),  # above the affinity
+        (NESTED, {"a.slice": "max 100000", "a.slice/b.scope": "300000 100000", "other": "100000 100000"}, 3),
+        (NESTED, {"a.slice": "200000 100000", "a.slice/b.scope": "300000 100000"}, 2),  # that of the group around it
+        ("0::/docker/f00/job", {"job": "300000 100000"}, 3),  # the mount is the container's own group, /docker/f00
+        ("0::/../other", {"": "400000 100000"}, 4),
+        ("", {"cpu": "100000 100000"}, 1),
+        ("1:cpu:/", {"cpu": "-1 100000"}, 16),
+        ("4:cpu,cpuacct:/docker/f00", {"cpu,cpuacct/docker/f00": "250000 100000"}, 2),
+        ("4:cpu,cpuacct:/docker/f00", {"cpu,cpuacct": "250000 100000"}, 2),
+        ("2:cpuacct:/x\n1:cpu:/a/b", {"cpu/a": "150000 50000", "cpu/a/b": "-1 50000", "cpuset": "50000 50000"}, 3),
+        ("5:cpu:/\n0::/a", {"cpu": "500000 100000", "unified/a": "400000 100000"}, 4),
+    ],
+)
+def test_the_smallest_quota_of_the_groups_of_a_process_counts(tmp_path, monkeypatch, own, limits, usable):
+    for folder, limit in limits.items():
+        (tmp_path / folder).mkdir(parents=True, exist_ok=True)
+        names = FIRST if folder.startswith("cpu") else SECOND
+        for name, text in zip(names, limit.split() if names == FIRST else [limit], strict=True):
+            (tmp_path / folder / name).write_text(f"{text}\n")
+    (tmp_path / "own").write_text(own)
+    monkeypatch.setattr(cores, "GROUPS", tmp_path)
+    monkeypatch.setattr(cores, "OWN_GROUPS", tmp_path / "own")
+    monkeypatch.setattr(cores.os, "sched_getaffinity", lambda process: range(16))
+    assert cores.usable_cores() == usable
