@@ -184,6 +184,7 @@ _RULES: Final[tuple[Callable[[CheckedRun], Iterable[Finding]], ...]] = (
     timed_region.set_back,
     timed_region.duration,
     timed_region.status,
+    timed_region.stop_counts,
     quality.target,
     quality.value_range,
     quality.evaluation_pairs,
@@ -205,7 +206,7 @@ _RULES: Final[tuple[Callable[[CheckedRun], Iterable[Finding]], ...]] = (
     plausibility.throughput,
     plausibility.record_time,
     plausibility.date,
-    plausibility.epoch_duration,
+    plausibility.durations,
 )
 # What needs no fact about the benchmark, such as whether checkpoints are evaluated after the clock.
 _OF_ANY_ROUND: Final = frozenset(

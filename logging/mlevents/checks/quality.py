@@ -10,22 +10,20 @@ from mlevents.evaluations import checkpoints, first_passing, progress_of
 from mlevents.event import Event, Finding, Level, is_number, short
 from mlevents.rounds import BenchmarkRules
 
+_QUALITIES: Final = ("quality", "accuracy", "eval", "loss", "metric", "perplexity")
+TARGETS: Final = frozenset(key for word in _QUALITIES for key in (f"target_{word}", f"{word}_target"))
 LEAP: Final = 0.5  # of the target; successful runs of the published rounds gain 0.41 of it or less
 
 
 def target(run: CheckedRun) -> Iterator[Finding]:
     """Report a last evaluation before run_stop that misses the target of the benchmark, or a demonstration's own."""
-    logged = run.record.last(keys.QUALITY_TARGET)
-    wanted: Any = run.benchmark.target if run.benchmark else None
+    own, wanted = run.record.last(keys.QUALITY_TARGET), run.benchmark.target if run.benchmark else None
     if run.record.is_demonstration:
-        wanted = None if logged is None else logged.value
-        if not is_number(wanted):
-            message = "a demonstration must log its quality_target as a number"
-            yield run.finding("error", "quality-target", message, logged)
+        wanted = own.value if own is not None and is_number(own.value) else None
+        if wanted is None:
+            yield run.finding("error", "quality-target", "a demonstration must log its quality_target as a number", own)
             return
-    elif logged is not None and wanted is not None and logged.value != wanted:
-        message = f"quality_target is {short(logged.value)}, but the benchmark's target {wanted} was checked"
-        yield run.finding("warning", "quality-target", message, logged)
+    yield from _logged_targets(run, wanted)
     if wanted is None or run.benchmark is None:
         return
     evaluations = run.evaluations()
@@ -42,6 +40,20 @@ def target(run: CheckedRun) -> Iterator[Finding]:
         yield run.finding("error", "target-reached", f"{message}, the target", evaluations[-1])
     else:
         yield from _reached(run, run.benchmark, evaluations, wanted)
+
+
+def _logged_targets(run: CheckedRun, wanted: float | None) -> Iterator[Finding]:
+    """Report the first logged target that is not the one that was checked, or that of a part of the quality."""
+    parts = run.benchmark.parts if run.benchmark and not run.record.is_demonstration else {}
+    allowed = [wanted, *(part.target for part in parts.values())]
+    for event in run.record.events:
+        logged = list(event.value.values()) if isinstance(event.value, dict) else [event.value]
+        if event.key in TARGETS and wanted is not None and not all(value in allowed for value in logged):
+            percent = is_number(event.value) and math.isclose(event.value, 100 * wanted) and wanted <= 1
+            message = f"{event.key} is {short(event.value)}, but the target is {wanted}, which was checked"
+            message += "; it looks like percent" if percent else ""
+            yield run.finding("warning", "quality-target", message, event)
+            return
 
 
 def _reached(run: CheckedRun, rules: BenchmarkRules, evaluations: list[Event], wanted: float) -> Iterator[Finding]:
