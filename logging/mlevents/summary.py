@@ -14,7 +14,7 @@ from mlevents import cold_start, keys
 from mlevents.event import Event, is_number
 from mlevents.machine_load import disturbances, joules
 from mlevents.record import QualityPoint, RunRecord
-from mlevents.rounds import BenchmarkRules
+from mlevents.rounds import BenchmarkRules, rulesets_of
 
 SUBMISSION: Final = (
     keys.SUBMISSION_BENCHMARK,
@@ -85,6 +85,7 @@ class RunSummary:
     joules: Mapping[str, float] = field(default_factory=dict)  # of the "gpu"s and "cpu"s; also logged by them
     unmeasured: str = ""  # why joules are not known
     unreadable: int = 0  # records that are not JSON
+    ruleset: str | None = None  # as logged, a key of this project: "none" if it is unknown or lacks the benchmark
     own_rules: BenchmarkRules | None = None  # of a benchmark that no ruleset has
     train_samples: float | None = None  # samples of an epoch
     startup_minutes: float | None = None  # from run_start to the first epoch_start or block_start
@@ -107,6 +108,7 @@ def summarize(record: RunRecord) -> RunSummary:
     seeds = (event.value for event in record.all(keys.SEED))
     train_samples = record.value(keys.TRAIN_SAMPLES)
     used, unmeasured = joules(record)
+    named = record.text(keys.RULESET)
     training = next((event for event in record.timed if event.key in (keys.BLOCK_START, keys.EPOCH_START)), None)
     return RunSummary(
         **{name: getattr(record, name) for name in SAME},
@@ -145,6 +147,7 @@ def summarize(record: RunRecord) -> RunSummary:
         unmeasured=unmeasured,
         block_minutes=_block_minutes(record),
         steps=_steps(record),
+        ruleset=(named if named in rulesets_of(record.benchmark or "") else "none") if named else None,
     )
 
 

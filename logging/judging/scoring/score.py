@@ -424,11 +424,11 @@ def _scaling(folder: Path, division: str, converged: Convergence | None, notes: 
 
 
 def scored_ruleset(benchmark: str, log: RunSummary) -> str | None:
-    """Return the ruleset of the round that a parent folder of `log` names if it has the benchmark, else the benchmark's
-    at the date of `log`; None if no round has the benchmark. A check takes the folder's round in any case."""
-    of_folder = round_of_path(Path(os.path.realpath(log.path)))
-    if of_folder in rulesets_of(benchmark):
-        return of_folder
+    """Return the ruleset that `log` names, or that of the round that a parent folder names if it has the benchmark,
+    else the benchmark's at the date of `log`; None if no round has it."""
+    for name in (log.ruleset, round_of_path(Path(os.path.realpath(log.path)))):
+        if name in rulesets_of(benchmark):
+            return name
     return usual_ruleset_of(benchmark, log.own_rules, log.started_ms)
 
 

@@ -9,6 +9,7 @@ from mlevents.checks.check_context import CheckedRun
 from mlevents.evaluations import checkpoints, first_passing, progress_of
 from mlevents.event import Event, Finding, Level, is_number, short
 from mlevents.rounds import BenchmarkRules
+from mlevents.rounds.ruleset import highest
 
 _QUALITIES: Final = ("quality", "accuracy", "eval", "loss", "metric", "perplexity")
 TARGETS: Final = frozenset(key for word in _QUALITIES for key in (f"target_{word}", f"{word}_target"))
@@ -103,18 +104,17 @@ def value_range(run: CheckedRun) -> Iterator[Finding]:
     rules = run.benchmark
     if rules is not None and rules.parts:
         return  # the required keys of the round bound each part
-    fraction = rules is not None and rules.direction == ">=" and rules.target <= 1
-    highest = 1.0 if fraction else math.inf  # a loss has no upper end
+    most = highest(rules.target, rules.direction) if rules else math.inf
     own = run.record.own_rules is not None  # of any metric, such as a reward
     lowest, evaluations = (-math.inf if own else 0.0), run.record.all(keys.EVAL_ACCURACY)
-    if wrong := [e for e in evaluations if not (is_number(e.value) and lowest <= e.value <= highest)]:
+    if wrong := [e for e in evaluations if not (is_number(e.value) and lowest <= e.value <= most)]:
         value = wrong[0].value
         hint = "; it looks like percent" if is_number(value) and 1 < value <= 100 else ""
         more = f" ({len(wrong)} such events)" if len(wrong) > 1 else ""
-        message = f"eval_accuracy is {short(value)}, not a number from {lowest:g} to {highest:g}{hint}{more}"
+        message = f"eval_accuracy is {short(value)}, not a number from {lowest:g} to {most:g}{hint}{more}"
         level: Level = "warning" if own and all(is_number(event.value) for event in wrong) else "error"
         yield run.finding(level, "quality-range", message, wrong[0])
-    perfect = [event for event in evaluations if event.value == highest]
+    perfect = [event for event in evaluations if event.value == most]
     if perfect and not run.record.is_demonstration:
         message = f"eval_accuracy is {short(perfect[0].value)}, a perfect score that no model of this benchmark has"
         yield run.finding("warning", "quality-range", message, perfect[0])
