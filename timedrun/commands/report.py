@@ -7,6 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from judging.checking.check_report import result_lines
+from judging.checking.verdicts import check_paths
 from judging.ground import stdio
 from judging.ground.errors import ExitCode, UsageError
 from judging.ground.result_files import existing, write_output
@@ -14,7 +15,6 @@ from judging.pages import score_table
 from judging.pages.plot_tradeoff import plot_tradeoff
 from judging.pages.report_page import Findings, as_page, drawn, image
 from judging.scoring import score as scores
-from timedrun.commands.check import check_paths
 from timedrun.commands.plot import labelled_sets
 from timedrun.race import race_file
 from timedrun.race.report import Report

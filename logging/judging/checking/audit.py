@@ -11,8 +11,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import Final
 
-from judging.checking.check_report import CheckResult
-from judging.checking.verdicts import check_logs, ruleset_of, verdict
+from judging.checking.check_report import CheckResult, verdict
+from judging.checking.verdicts import check_logs, ruleset_of
 from judging.ground.errors import UsageError
 from judging.scoring.run_set import SetName
 from judging.scoring.score import Score, score_folder

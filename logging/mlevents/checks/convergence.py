@@ -169,7 +169,10 @@ def scaling_fault(folder: Path, division: str, found: Convergence | None) -> tup
 
     None if nothing is wrong, or without the file. MLCommons' summary multiplies by its factor in either division.
     """
-    name, again = f"{'/'.join(folder.absolute().parts[-2:])}/{SCALING}", "delete it and let MLCommons' package checker write it"
+    name, again = (
+        f"{'/'.join(folder.absolute().parts[-2:])}/{SCALING}",
+        "delete it and let MLCommons' package checker write it",
+    )
     try:
         factor = scaling_factor(folder)
     except ValueError as error:
