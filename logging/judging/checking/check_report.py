@@ -133,6 +133,7 @@ def summary_lines(results: Sequence[CheckResult], root: Path, by: Grouping, *, q
             more = f" ({dropped} of them dropped in their sets)" if dropped else ""
             lines.append(f"{kind}s: {len(some) - failed:,} pass, {failed:,} fail{more}")
     errors = [(result, finding) for result in results for finding in result.findings if finding.level == "error"]
+    errors = [(result, finding) for result, finding in errors if finding.rule != "log-fails"]
     for name, counted in (
         ("rule", Counter(finding.rule for _, finding in errors)),
         ("submitter", Counter(result.submitter for result, _ in errors)),

@@ -41,12 +41,10 @@ def check_logs(files: Sequence[Path], ruleset: str | None) -> tuple[list[CheckRe
     """
     reports = [check(file, ruleset) for file in files]
     summaries = [report.summary for report in reports]
-    copies = copied_paths(summaries)  # by which they have another run's config and digest
+    copies = copied_paths(summaries)  # with another run's config and digest
     logs = [
-        report
-        if str(report.path) in copies
-        else replace(report, findings=[*report.findings, *config_findings(summary)])
-        for report, summary in zip(reports, summaries, strict=True)
+        replace(log, findings=[*log.findings, *([] if str(log.path) in copies else config_findings(log.summary))])
+        for log in reports
     ]
     of_set = check_set(summaries, ruleset or ruleset_of(logs), described_division(files[0]))
     return logs, of_set + [finding for finding in ledger_findings(summaries) if finding.path not in copies]
@@ -174,9 +172,13 @@ def _check_package(
     chosen = max(rounds, key=list(RULESETS).index) if rounds else list(MLPERF_RULESETS)[-1]
     of_tree = [*check_tree(folder, inside, ruleset), *check_figures(folder, inside, chosen)]
     unjudged = [replace(finding, path=None) for log in logs for finding in log.findings if finding.rule == "no-rules"]
-    if copies := copied_paths(inside.values()):
-        of_tree = [f for f in of_tree if f.rule != "figures" and (f.rule != "manifest" or f.path not in copies)]
+    copies = copied_paths(inside.values())
+    if changed := [finding for finding in of_tree if finding.rule == "manifest" and finding.path in copies]:
+        of_tree = [finding for finding in of_tree if finding.rule != "figures" and finding not in changed]
     findings = [*failing(logs, "package", dropped), *unjudged[:1], *of_tree]
+    if copies:
+        message = f"{len(copies)} of the package's logs are copies of each other, as their set says"
+        findings.append(Finding(level="error", rule="log-fails", message=message))
     if len(rounds) > 1:
         message = f"its logs are of the rounds {', '.join(sorted(rounds))}; MLCommons' package checker was run for"
         message += f" {chosen}: use --ruleset for another"
