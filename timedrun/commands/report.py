@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from judging.checking.check_report import result_lines
+from judging.checking.check_report import group_lines
 from judging.checking.verdicts import check_paths
 from judging.ground import stdio
 from judging.ground.errors import ExitCode, UsageError
@@ -77,7 +77,6 @@ def of_sets(path: Path) -> Findings:
     verdict = f"Checks: strict: {strict} of {len(logs)} logs pass, official: {official} of {len(logs)}."
     text = [line for score in known for line in [*score_table.details(score), ""]]
     failed = [result for result in checked if result.failed]
-    for result in failed:
-        findings = [finding for finding in result.findings if finding.level == "error"]
-        text += result_lines(replace(result, findings=findings), path)
+    errors = [replace(one, findings=[found for found in one.findings if found.level == "error"]) for one in failed]
+    text += group_lines(errors, path.absolute(), "rule")
     return Findings([verdict], "", score_table.rows(known), text, sets, bool(failed))
