@@ -3,23 +3,45 @@
 import argparse
 import json
 import os
-from dataclasses import asdict
+from collections.abc import Mapping
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Final
 
-from judging.checking.check_report import apart, result_lines, summary_lines
+from judging.checking.check_report import CheckResult, apart, result_lines, summary_lines
 from judging.checking.verdicts import check_paths
 from judging.ground import stdio
-from judging.ground.errors import ExitCode
+from judging.ground.errors import ExitCode, UsageError
+from judging.ground.log_archives import unpacked
+from judging.ground.result_files import compressed
+from mlevents.record import result_files
 
 LISTED: Final = 15
 """Results whose findings are listed one by one; those of more, or of several sets, are grouped."""
 
 
+def _renamed(result: CheckResult, archives: Mapping[Path, Path]) -> CheckResult:
+    """Return `result` with the paths of archives in place of those of their unpacked contents."""
+    for folder, archive in archives.items():
+        texts = (str(folder), str(archive))
+        findings = [
+            replace(found, path=found.path and found.path.replace(*texts), message=found.message.replace(*texts))
+            for found in result.findings
+        ]
+        result = replace(result, path=result.path.replace(*texts), findings=findings)
+    return result
+
+
 def check(arguments: argparse.Namespace) -> ExitCode:
     """Print verdicts and findings; exit code 1 if anything failed or a requested checker could not run."""
     paths = [Path(path) for path in arguments.paths]
-    results = check_paths(paths, arguments.ruleset, run_official=arguments.official, show_progress=not arguments.json)
+    with unpacked(paths, below=False) as content:
+        for folder, archive in content.archives.items():
+            if not result_files(folder):
+                raise UsageError(f"{archive}: no result_*.txt in it{compressed(folder)}.")
+        inside, official = [*content.paths, *content.archives], arguments.official
+        checked = check_paths(inside, arguments.ruleset, run_official=official, show_progress=not arguments.json)
+        results = [_renamed(result, content.archives) for result in checked]
     if arguments.json:
         print(json.dumps([asdict(result) for result in results], indent=2))
     else:
@@ -35,7 +57,7 @@ def check(arguments: argparse.Namespace) -> ExitCode:
                 stdio.show("\n".join(result_lines(result, near)))
             if shared or len(results) > 2:
                 stdio.show("\n".join([*shared, "", *summary_lines(results, root, "rule", quiet=True)]))
-        if results and not arguments.quiet and not any(result.failed for result in results):
+        if results and not arguments.quiet and not any(result.failed for result in results) and not content.archives:
             packaged = any(result.kind == "package" for result in results)
             stdio.next_command("reproduce" if packaged and len(paths) == 1 else "score", *paths)
     not_run = arguments.official and any(result.checker and result.official == "not run" for result in results)

@@ -8,7 +8,7 @@ from typing import Final
 
 from judging.checking.check_report import LEVELS, CheckResult
 from judging.ground.errors import UsageError
-from judging.ground.result_files import existing, require_ruleset
+from judging.ground.result_files import compressed, existing, require_ruleset
 from judging.ground.stdio import progress
 from judging.scoring.announced_runs import ledger_findings
 from judging.scoring.recorded_run import recorded_run_of
@@ -105,7 +105,7 @@ def check_paths(
     for path in paths:
         logs_here = existing(path)
         if not logs_here:
-            message = "no result_*.txt found; pass a log, a folder of logs or a package"
+            message = f"no result_*.txt found{compressed(path)}; pass a log, a folder of logs or a package"
             if len(paths) == 1:
                 raise UsageError(f"{path}: {message}.")
             nothing = Finding(level="error", rule="no-results", message=message)

@@ -4,7 +4,6 @@ Points")."""
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -130,9 +129,7 @@ def check_convergence(
         yield Finding(level="note", rule="convergence", message=f"{reference}{why}")
     elif faster and reference.outcome != "scaled":
         # Reviewers accepted such results in v3.1, scaled to the reference's mean.
-        scaled = False
-        with suppress(ValueError):  # an invalid file prevents the score
-            scaled = reference.matches(scaling_factor(runs[0].path.parent))
+        scaled = fault is None and (runs[0].path.parent / SCALING).is_file()
         message = f"{reference}; a closed result may not converge faster"
         message += ", but its scaling.json makes up for it" if scaled else ""
         message += MISSING_POINT if reference.outcome == "missing point" and not scaled else ""
