@@ -18,6 +18,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from functools import lru_cache
 from numbers import Number
 from pathlib import Path
@@ -30,7 +31,7 @@ from mlevents.checks.log_check import check_record
 from mlevents.event import Finding, is_number
 from mlevents.record import read
 from mlevents.rounds import RULESETS, BenchmarkRules, RequiredKey, Ruleset
-from mlevents.rounds.ruleset import LEAST
+from mlevents.rounds.ruleset import LEAST, highest
 from mlevents.runlog import ResultFileExists, RunLog, Scalar, require_loggable
 
 COURSE: Final = frozenset(
@@ -62,9 +63,7 @@ FIRST: Final = (
     *(keys.SUBMISSION_DIVISION, keys.SUBMISSION_ORG, keys.SUBMISSION_PLATFORM, keys.SUBMISSION_STATUS),
     *(keys.SEED, keys.GLOBAL_BATCH_SIZE, keys.OPT_LR_WARMUP_STEPS, keys.OPT_BASE_LR, "num_prompts_per_step"),
 )
-TOLD: Final = frozenset(
-    {"evaluation-interval", "evaluation-points", "single-evaluation", "quality-range", "epoch-numbering"}
-)
+TOLD: Final = frozenset({"evaluation-interval", "evaluation-points", "single-evaluation", "epoch-numbering"})
 """Strict checks whose findings are told during the run."""
 ENDED_BY: Final = (signal.SIGTERM, signal.SIGHUP)
 GRACE_SECONDS: Final = 5.0
@@ -104,6 +103,7 @@ class MLPerfRun:
         self._block: dict[str, Scalar] | None = None
         self._evaluating = False
         self._evaluations = 0
+        self._impossible = ""
         self._told: set[str] = set()
         self._handlers: dict[int, Any] = {}
         self._wakeup = -1
@@ -113,6 +113,7 @@ class MLPerfRun:
         self._log.event(keys.CACHE_CLEAR, settings.get(keys.CACHE_CLEAR, False))
         self._log.start(keys.INIT_START)
         self._log.event(keys.SUBMISSION_BENCHMARK, self.benchmark.name)
+        self._log.event(keys.RULESET, rules.name)
         for key in sorted(settings, key=lambda key: FIRST.index(key) if key in FIRST else len(FIRST)):
             if key == keys.WEIGHTS_INITIALIZATION:
                 for tensor in settings[key]:
@@ -150,6 +151,7 @@ class MLPerfRun:
             progress: how far the run has trained, in the benchmark's unit by name: `samples=`, `epoch=`, `tokens=` or
                 `steps=`. Not needed again after `evaluating`.
 
+        A value that the metric cannot have, such as percent of a fraction, is a warning and does not reach the target.
         Raises TrainingLoopError for another unit, or no progress since the evaluation before.
         """
         if self.ended:
@@ -166,13 +168,27 @@ class MLPerfRun:
         quality = parts if parts is not None else float(value)  # type: ignore[arg-type]  # not a mapping
         self._log_quality(quality)
         self._log.end(keys.EVAL_STOP, **self._position())
-        self.reached = self.benchmark.reached(quality, self.target)
+        self.reached = self._possible(quality) and self.benchmark.reached(quality, self.target)
         if self.reached:
             self._log.end(keys.RUN_STOP, status=keys.SUCCESS, **self._position())
         self._tell()
         if not self.reached:
             self._start_block()
         return self.reached
+
+    def _possible(self, quality: float | dict[str, float]) -> bool:
+        """Return True if the metric can have the value; warn, once, of one that it cannot."""
+        rules = self.benchmark.parts if isinstance(quality, dict) else {self.benchmark.metric: self.benchmark}
+        for name, value in (quality if isinstance(quality, dict) else {self.benchmark.metric: quality}).items():
+            most = highest(rules[name].target, rules[name].direction)
+            if not 0 <= value <= most or math.isinf(value):
+                percent = f"; it looks like percent: give {value / 100:g}" if most < value <= 100 else ""
+                message = f"{name} is {value:g}, not a number from 0 to {most:g}{percent}"
+                if not self._impossible and self.path is not None:
+                    warnings.warn(f"{self.path}: {message}; it does not count as reaching the target", stacklevel=3)
+                self._impossible = message
+                return False
+        return True
 
     def progress(self, *, steps: int, epoch: float) -> dict[str, float]:
         """Return the progress after `steps` steps and `epoch` passes over the data, as `evaluated` takes it."""
@@ -185,6 +201,11 @@ class MLPerfRun:
         """Close the log; a run that has not ended is aborted for `reason`."""
         if not self._log.started:
             reason = f"the clock was never started; {reason}"
+        if self._impossible:
+            reason += f"; {self._impossible}"
+        if self._block is not None and not self.ended:
+            with suppress(OSError):  # which the end of the log says
+                self._log.end(keys.BLOCK_STOP, **self._block_end(self._at))
         self._log.close(reason=reason)
         self._closed.set()
         self._leave_signals()
@@ -271,11 +292,17 @@ class MLPerfRun:
     def _stop_block(self, progress: Mapping[str, float]) -> None:
         if self._block is None:
             raise TrainingLoopError("no block of training is open: call start() first; nothing was logged")
+        begun = self._at
         self._advance(progress)
-        name = self.benchmark.progress
-        at = self._block[keys.FIRST_EPOCH_NUM] if self.benchmark.unit == "epoch" else self._position()[name]
-        self._log.end(keys.BLOCK_STOP, **{keys.FIRST_EPOCH_NUM if name == keys.EPOCH_NUM else name: at})
+        self._log.end(keys.BLOCK_STOP, **self._block_end(begun))
         self._block = None
+
+    def _block_end(self, begun: float) -> dict[str, Scalar]:
+        name = self.benchmark.progress
+        if name != keys.EPOCH_NUM or self._block is None:
+            return self._position()
+        at = self._block[keys.FIRST_EPOCH_NUM] if self.benchmark.unit == "epoch" else self._position()[name]
+        return {keys.FIRST_EPOCH_NUM: at, keys.EPOCH_COUNT: self._at - begun}
 
     def _log_quality(self, quality: float | dict[str, float]) -> None:
         if isinstance(quality, dict) and not self.benchmark.parts_in_one_event:
@@ -432,12 +459,17 @@ def _require_settings(benchmark: BenchmarkRules, rules: Ruleset, settings: Mappi
             require_loggable(value, key)
         except (TypeError, ValueError) as error:
             wrong.append(str(error).removesuffix("; nothing was logged"))
-    own_data = _is_own_data(benchmark, settings)
+    own_data, own = _is_own_data(benchmark, settings), settings.get(keys.QUALITY_TARGET)
+    most = highest(benchmark.target, benchmark.direction)
     if not own_data and benchmark.parts:
         parts = ", ".join(benchmark.parts)
         wrong.append(f"{keys.DATASET} is other data, but one {keys.QUALITY_TARGET} cannot judge a quality of {parts}")
-    elif not own_data and not is_number(settings.get(keys.QUALITY_TARGET)):
-        wrong.append(f"{keys.QUALITY_TARGET} is missing: the number to reach on other data than {benchmark.dataset}")
+    elif not own_data and not (is_number(own) and own <= most):
+        said = f"{own!r}, not" if own is not None else "missing:"
+        fraction = " (1 at most)" if most == 1 else ""
+        wrong.append(
+            f"{keys.QUALITY_TARGET} is {said} the number to reach on other data than {benchmark.dataset}{fraction}"
+        )
     if wrong:
         where = f"{benchmark.name} of round {rules.name}, {settings.get(keys.SUBMISSION_DIVISION, 'open')} division"
         raise UsageError(f"{where}: no log was begun; give or correct these settings:\n" + "\n".join(wrong))

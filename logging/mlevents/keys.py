@@ -103,6 +103,7 @@ CONFIG_FILENAME: Final = "config_filename"
 # This project's own. MLCommons' checkers skip unknown keys, so the log stays a valid MLPerf log.
 DATASET: Final = "dataset"  # training data; in a demonstration not the benchmark's own
 QUALITY_TARGET: Final = "quality_target"  # the target of this run
+RULESET: Final = "ruleset"  # by which a trainer was asked to log this run: "4.0.0"
 BENCHMARK_RULES: Final = "benchmark_rules"  # of a benchmark that no ruleset has; see mlevents.rounds.own_rules
 CONFIG_NAME: Final = "config_name"
 CONFIG_DIGEST: Final = "config_digest"

@@ -283,6 +283,8 @@ def read(path: Path) -> RunRecord:
                 return _nothing_read(path, why, hashlib.file_digest(file, "sha256").hexdigest())
     if not events:
         hint = "; the file is UTF-16: save it as UTF-8" * any(MARK.encode(f"utf-16-{e}") in head for e in ("le", "be"))
+        if re.search(rb":::MLPv0\.[56]", head):
+            hint = "; the log has the format of MLPerf v0.5 and v0.6, which is not read"
         return _nothing_read(path, f"no readable {MARK} record{hint}", digest.hexdigest(), reader.problems_once)
     return RunRecord(path, tuple(events), tuple(reader.problems_once), digest.hexdigest())
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from mlevents import keys
 from mlevents.event import short
-from mlevents.rounds import BenchmarkRules
+from mlevents.rounds import BenchmarkRules, rulesets_of
 from mlevents.rounds.own_rules import in_force, own_rules_of, usual_ruleset_of
 from mlevents.summary import RunSummary
 
@@ -63,6 +63,8 @@ def rules_of(
 ) -> tuple[BenchmarkRules | None, str | None]:
     """Return the rules of `benchmark` in `ruleset` (default: its own), where those that `logs` record count, and that
     ruleset's name; None if there are none. Raise ValueError if there is no such ruleset."""
+    logs = list(logs)
     own = own_rules_of(logs)
-    name = ruleset or usual_ruleset_of(benchmark, own)
+    named = next((log.ruleset for log in logs if log.ruleset in rulesets_of(benchmark)), None)
+    name = ruleset or named or usual_ruleset_of(benchmark, own)
     return (None, None) if name is None else (in_force(name, own).benchmarks.get(benchmark), name)

@@ -2,9 +2,10 @@
 
 import heapq
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any, Final
@@ -13,7 +14,7 @@ from mlevents import cold_start, keys
 from mlevents.event import Event, is_number
 from mlevents.machine_load import disturbances, joules
 from mlevents.record import QualityPoint, RunRecord
-from mlevents.rounds import BenchmarkRules
+from mlevents.rounds import BenchmarkRules, rulesets_of
 
 SUBMISSION: Final = (
     keys.SUBMISSION_BENCHMARK,
@@ -84,6 +85,7 @@ class RunSummary:
     joules: Mapping[str, float] = field(default_factory=dict)  # of the "gpu"s and "cpu"s; also logged by them
     unmeasured: str = ""  # why joules are not known
     unreadable: int = 0  # records that are not JSON
+    ruleset: str | None = None  # as logged, a key of this project: "none" if it is unknown or lacks the benchmark
     own_rules: BenchmarkRules | None = None  # of a benchmark that no ruleset has
     train_samples: float | None = None  # samples of an epoch
     startup_minutes: float | None = None  # from run_start to the first epoch_start or block_start
@@ -106,6 +108,7 @@ def summarize(record: RunRecord) -> RunSummary:
     seeds = (event.value for event in record.all(keys.SEED))
     train_samples = record.value(keys.TRAIN_SAMPLES)
     used, unmeasured = joules(record)
+    named = record.text(keys.RULESET)
     training = next((event for event in record.timed if event.key in (keys.BLOCK_START, keys.EPOCH_START)), None)
     return RunSummary(
         **{name: getattr(record, name) for name in SAME},
@@ -144,6 +147,7 @@ def summarize(record: RunRecord) -> RunSummary:
         unmeasured=unmeasured,
         block_minutes=_block_minutes(record),
         steps=_steps(record),
+        ruleset=(named if named in rulesets_of(record.benchmark or "") else "none") if named else None,
     )
 
 
@@ -185,19 +189,30 @@ def _first_epoch_share(record: RunRecord) -> float | None:
     if not record.minutes:
         return None
     for start, stop in ((keys.EPOCH_START, keys.EPOCH_STOP), (keys.BLOCK_START, keys.BLOCK_STOP)):
-        units = list(intervals(record, start, stop))
+        units = [(stretch.units, stretch.training_ms) for stretch in intervals(record, start, stop)]
         if len(units) > 1:
             return cold_start.share(units, record.minutes * 60_000)
     return None
 
 
-def intervals(record: RunRecord, start_key: str, stop_key: str) -> Iterator[tuple[float, float]]:
-    """Yield units of progress and milliseconds, without evaluations, of every closed interval of the timed region; not
-    of one that starts after the last evaluation, since the end of the run cuts it off."""
+@dataclass(frozen=True)
+class Stretch:
+    """A closed interval of training of the timed region; `units` of progress."""
+
+    start: Event
+    units: float
+    training_ms: float  # without evaluations
+    evaluated_ms: float
+
+
+def intervals(record: RunRecord, start_key: str, stop_key: str) -> list[Stretch]:
+    """Return every closed interval of the timed region; not one that starts after the last evaluation, since the end
+    of the run cuts it off."""
     evaluations = [index for index, event in enumerate(record.timed) if event.key == keys.EVAL_START]
     start: Event | None = None
     evaluating: Event | None = None
     evaluated = 0.0
+    closed: list[tuple[Event, Event, float]] = []
     for index, event in enumerate(record.timed):
         if event.key == start_key:
             start, evaluating, evaluated = None if evaluations and index > evaluations[-1] else event, None, 0.0
@@ -206,16 +221,29 @@ def intervals(record: RunRecord, start_key: str, stop_key: str) -> Iterator[tupl
         elif event.key == keys.EVAL_STOP and evaluating is not None:
             evaluated, evaluating = evaluated + event.time_ms - evaluating.time_ms, None
         elif event.key == stop_key and start is not None:
-            yield _units(start, event), event.time_ms - start.time_ms - evaluated
+            closed.append((start, event, evaluated))
             start = None
+    units = _units([(start, stop) for start, stop, _ in closed])
+    return [
+        Stretch(start, amount, stop.time_ms - start.time_ms - evaluated, evaluated)
+        for (start, stop, evaluated), amount in zip(closed, units, strict=True)
+    ]
 
 
-def _units(start: Event, stop: Event) -> float:
-    counts = (start.metadata.get(keys.SAMPLES_COUNT), stop.metadata.get(keys.SAMPLES_COUNT))
-    if is_number(counts[0]) and is_number(counts[1]) and counts[1] > counts[0]:
-        return float(counts[1]) - float(counts[0])
-    epochs = start.metadata.get(keys.EPOCH_COUNT)
-    return float(epochs) if is_number(epochs) and epochs > 0 else 1.0
+def _units(pairs: Sequence[tuple[Event, Event]]) -> list[float]:
+    """Return the progress between each start and its stop, by the positions or the epochs that they log, else 1."""
+    counts = [[event.metadata.get(keys.EPOCH_COUNT) for event in pair] for pair in pairs]
+    epochs = [next((float(n) for n in reversed(count) if is_number(n) and n > 0), 0.0) for count in counts]
+    for name in (keys.SAMPLES_COUNT, keys.FIRST_EPOCH_NUM):
+        begun, until = ([float(n) for pair in pairs if is_number(n := pair[at].metadata.get(name))] for at in (0, 1))
+        if not len(begun) == len(until) == len(pairs) > 0:
+            continue
+        if name == keys.SAMPLES_COUNT and all(a < b for a, b in zip(begun, until, strict=True)):
+            return [b - a for a, b in zip(begun, until, strict=True)]
+        lengths = [b - a for a, b in pairwise(begun)]
+        if all(length > 0 for length in lengths):
+            return [*lengths, epochs[-1] or (lengths or [1.0])[-1]]
+    return [count or 1.0 for count in epochs]
 
 
 def _sketch(record: RunRecord) -> frozenset[int]:

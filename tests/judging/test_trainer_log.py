@@ -16,6 +16,7 @@ import pytest
 
 from judging import trainer_log
 from judging.ground.errors import TrainingLoopError, UsageError
+from judging.scoring.score import score
 from judging.trainer_log import COURSE, MLPerfRun, mlperf_preflight, mlperf_run
 from mlevents import keys, mlcommons
 from mlevents.checks.log_check import check
@@ -228,6 +229,31 @@ def test_a_demonstration_has_a_target_of_its_own(resnet):
     with mlperf_run(**resnet, quality_target=0.5) as run:
         run.start()
         assert run.evaluated(0.6, epoch=1)
+
+
+@pytest.mark.parametrize("value", [79.2, 1.01, -0.5])
+def test_a_value_that_the_metric_cannot_have_is_told_and_reaches_no_target(resnet, value):
+    with mlperf_run(**resnet) as run:
+        run.start()
+        assert not run.evaluated(0.5, epoch=4) and not run.evaluated(0.6, epoch=8)
+        with pytest.warns(UserWarning, match=f"{value:g}, not a number from 0 to 1"):
+            assert not run.evaluated(value, epoch=12)
+    assert ending(resnet["out"])[0] == "aborted" and f"{value:g}, not a number" in ending(resnet["out"])[1]
+    demonstration = resnet | {"dataset": "digits", "train_samples": 1437, "eval_samples": 360, "quality_target": 95}
+    with pytest.raises(UsageError, match="quality_target is 95, not"):
+        mlperf_run(**demonstration)
+
+
+def test_a_run_names_its_round_and_leaves_no_block_open(resnet):
+    settings = settings_of("resnet", "4.0", keys.OPEN)
+    with mlperf_run("resnet", round="4.0", out=resnet["out"], **settings) as run:
+        run.start()
+        run.evaluated(0.5, epoch=4)
+    report = check(resnet["out"])
+    assert report.ruleset == "4.0.0" and "pairs" not in [finding.rule for finding in report.findings]
+    assert score([resnet["out"]])[0].ruleset == "4.0.0"
+    resnet["out"].write_text(resnet["out"].read_text().replace('"value": "4.0.0"', '"value": "9.9.0"'))
+    assert check(resnet["out"]).ruleset == "none"
 
 
 @pytest.mark.parametrize(("round_", "benchmark"), [("3.0", "maskrcnn"), ("3.1", "stable_diffusion")])

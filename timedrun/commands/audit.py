@@ -13,7 +13,7 @@ from judging.ground.result_files import require_ruleset, write_output
 
 
 def audit(arguments: argparse.Namespace) -> ExitCode:
-    """Print the audit of a round; exit code 0 whatever it finds, since others' faults are not its failure."""
+    """Print the audit of a round; exit code 1 if a log that no score drops, a set or a package has an error."""
     require_ruleset(arguments.ruleset)
     root = Path(arguments.round)
     if not root.is_dir():
@@ -25,4 +25,4 @@ def audit(arguments: argparse.Namespace) -> ExitCode:
         print(as_json(audit), end="")
     else:
         stdio.show(as_text(audit, stdio.terminal_columns(sys.stdout)).removesuffix("\n"))
-    return ExitCode.OK
+    return ExitCode.ERROR if audit.failed else ExitCode.OK

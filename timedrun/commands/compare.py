@@ -15,13 +15,14 @@ from judging.comparison.speedup_ratio import NotComparable, Ratio
 from judging.ground import stdio
 from judging.ground.errors import ExitCode, UsageError
 from judging.ground.race_labels import raced_together, side_at
-from judging.pages.score_table import NOTICE
+from judging.pages.score_table import MOST_DISTURBED, NOTICE
 from judging.pages.table import Table, number
 from judging.scoring.cost import Cost, cost, prices_of
 from judging.scoring.decomposition import Decomposition, TimeParts
 from judging.scoring.interval import Interval, as_values
 from judging.scoring.power import energy_text, shared_energy
 from judging.scoring.run_set import only_set
+from mlevents.event import listed
 from mlevents.run_status import reached
 from mlevents.terminal_escape import printable
 
@@ -107,7 +108,7 @@ def report(
         wanted = f", target {ratio.target:g}" if ratio.target is not None else ""
         lines.append(f"Final quality {ratio.quality_slow:.5f} and {ratio.quality_fast:.5f} (geometric means{wanted}).")
     if ratio.disturbances:
-        lines += [f"disturbed: {disturbance}" for disturbance in ratio.disturbances]
+        lines += [f"disturbed: {load}" for load in listed(ratio.disturbances, MOST_DISTURBED, "\n").split("\n")]
         lines.append(f"Without the disturbed runs: {ratio.without_disturbed}.")
     lines += [f"note: {note}" for note in ratio.notes]
     return [printable(line) for line in [*lines, NOTICE]]

@@ -7,12 +7,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from judging.checking.verdicts import check_paths
 from judging.comparison.sequential import FIRST_LOOK
 from judging.ground import stdio
 from judging.ground.errors import ExitCode, UsageError
 from judging.ground.race_labels import RACE_FILE
 from mlevents.mlcommons import checker_version
-from timedrun.commands.check import check_paths
 from timedrun.race import race_file
 from timedrun.race.decision import EXIT_CODES, KeepIf
 from timedrun.race.race_file import CONTROL, Race, Turn

@@ -8,10 +8,10 @@ from typing import Any
 
 from judging.ground import stdio
 from judging.ground.errors import ExitCode, TimedrunError
+from judging.ground.log_archives import unpacked
 from judging.ground.race_labels import RACE_FILE
 from judging.ground.result_files import write_output
 from judging.pages.explorer.explored_sets import explored_sets
-from judging.pages.explorer.log_archives import unpacked
 from judging.pages.explorer.page import as_page
 from judging.pages.explorer.questions import questions
 from judging.scoring.cost import prices_of

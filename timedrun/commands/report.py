@@ -6,7 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from judging.checking.check_report import result_lines
+from judging.checking.check_report import group_lines
+from judging.checking.verdicts import check_paths
 from judging.ground import stdio
 from judging.ground.errors import ExitCode, UsageError
 from judging.ground.result_files import existing, write_output
@@ -14,7 +15,6 @@ from judging.pages import score_table
 from judging.pages.plot_tradeoff import plot_tradeoff
 from judging.pages.report_page import Findings, as_page, drawn, image
 from judging.scoring import score as scores
-from timedrun.commands.check import check_paths
 from timedrun.commands.plot import labelled_sets
 from timedrun.race import race_file
 from timedrun.race.report import Report
@@ -77,7 +77,6 @@ def of_sets(path: Path) -> Findings:
     verdict = f"Checks: strict: {strict} of {len(logs)} logs pass, official: {official} of {len(logs)}."
     text = [line for score in known for line in [*score_table.details(score), ""]]
     failed = [result for result in checked if result.failed]
-    for result in failed:
-        findings = [finding for finding in result.findings if finding.level == "error"]
-        text += result_lines(replace(result, findings=findings), path)
+    errors = [replace(one, findings=[found for found in one.findings if found.level == "error"]) for one in failed]
+    text += group_lines(errors, path.absolute(), "rule")
     return Findings([verdict], "", score_table.rows(known), text, sets, bool(failed))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from judging.ground import stdio
 from judging.ground.errors import ExitCode, UsageError
-from judging.ground.result_files import existing, require_log, require_ruleset
+from judging.ground.result_files import compressed, existing, require_log, require_ruleset
 from judging.pages import score_table
 from judging.scoring import score as scores
 from judging.scoring.cost import prices_of
@@ -21,7 +21,7 @@ def score(arguments: argparse.Namespace) -> ExitCode:
     paths = [Path(name) for name in arguments.paths]
     for path in paths:
         if not existing(path):
-            raise UsageError(f"no result_*.txt found in {path}.")
+            raise UsageError(f"no result_*.txt found in {path}{compressed(path)}.")
         require_log(path)
     results = scores.score(
         paths,

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from judging.checking.verdicts import check_logs, official_findings, verdict
+from judging.checking.check_report import verdict
+from judging.checking.verdicts import check_logs, official_findings
 from judging.ground.errors import TimedrunError, UsageError
 from judging.ground.result_files import ResultPaths, read_json
 from mlevents import keys, mlcommons

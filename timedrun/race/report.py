@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, TypeVar
 
-from judging.checking.check_report import CheckResult, result_lines
+from judging.checking.check_report import CheckResult, result_lines, summary_lines
 from judging.comparison.compare import compare_sets, pairs_of
 from judging.comparison.composition import run_seconds, together
 from judging.comparison.extrapolation import Rates
@@ -239,12 +239,14 @@ class Report:
             answers=read_answers(Path(answers)) if answers else None,
         )
         self.package_failed = not made.passed
-        official = f"{made.official.verdict} by {made.official.checker}"
-        if made.ruleset == BEYOND_MLPERF:
-            official = NOT_APPLICABLE
-        messages = () if made.passed else (*made.official.messages, *map(str, made.findings))
+        own = made.ruleset == BEYOND_MLPERF
+        official = NOT_APPLICABLE if own else f"{made.official.verdict} by {made.official.checker}"
         lines = [f"strict {made.strict}, official {official}: {self.folder / 'package'}"]
-        self.package = "\n".join([*lines, *(f"    {printable(message)}" for message in messages)])
+        if not made.passed:
+            whole = CheckResult.of(made.folder, "package", made.findings, made.ruleset)
+            lines += [f"    {printable(message)}" for message in made.official.messages if not own]
+            lines += [f"    {line}" for line in summary_lines([whole], made.folder.absolute(), "rule")]
+        self.package = "\n".join(lines)
         self.note("package", {"official": made.official.verdict, "strict": made.strict})
 
     def plot(self) -> None:

@@ -5,8 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from judging.checking.check_report import CheckResult
-from judging.checking.verdicts import verdict
+from judging.checking.check_report import CheckResult, verdict
 from judging.ground import stdio
 from judging.pages.answer_table import headline
 from judging.pages.plot_tradeoff import plot_tradeoff

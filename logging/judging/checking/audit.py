@@ -11,8 +11,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import Final
 
-from judging.checking.check_report import CheckResult
-from judging.checking.verdicts import check_logs, ruleset_of, verdict
+from judging.checking.check_report import CheckResult, verdict
+from judging.checking.verdicts import check_logs, ruleset_of
 from judging.ground.errors import UsageError
 from judging.scoring.run_set import SetName
 from judging.scoring.score import Score, score_folder
@@ -41,6 +41,7 @@ class Topic:
     source: str = ""
 
 
+PUBLISHED: Final = "Scores that differ from the published ones"
 TOPICS: Final = (
     Topic("Byte-identical logs in two sets", frozenset({"identical-logs"}), RESULTS),
     Topic("Logs of two sets with events in common", frozenset({"shared-events"}), RESULTS),
@@ -58,7 +59,7 @@ TOPICS: Final = (
     Topic("Systems without a description", frozenset({"system-without-description"}), LAYOUT),
     Topic("Descriptions without results", frozenset({"system-without-results"}), LAYOUT),
     Topic("Sets without a score", frozenset({"no-score"}), RESULTS),
-    Topic("Scores that differ from the published ones", frozenset({"published-score"})),
+    Topic(PUBLISHED, frozenset({"published-score"})),
 )
 
 
@@ -87,6 +88,7 @@ class Audit:
     submitters: int
     sets: list[AuditedSet]
     results: list[CheckResult]
+    compared: bool  # with published scores
     missing: list[SetName] = field(default_factory=list)  # published scores of sets that are not in the folder
 
     @property
@@ -99,9 +101,18 @@ class Audit:
         """The number of systems with results."""
         return len({(audited.score.submitter, audited.score.system) for audited in self.sets})
 
-    def count(self, topic: Topic) -> int:
-        """Return the number of findings about a topic."""
-        return sum(finding.rule in topic.rules for result in self.results for finding in result.findings)
+    @property
+    def failed(self) -> bool:
+        """True if a log that no score drops, a set or a package has an error."""
+        return any(result.failed for result in self.results)
+
+    def counts(self) -> dict[str, int | None]:
+        """Return the number of findings about each topic, None of scores that were not compared, and of errors."""
+        found = [finding for result in self.results for finding in result.findings]
+        counts = {topic.title: sum(finding.rule in topic.rules for finding in found) for topic in TOPICS}
+        known = frozenset[str]().union(*(topic.rules for topic in TOPICS))
+        others = sum(finding.level == "error" and finding.rule not in known for finding in found)
+        return {**counts, **({} if self.compared else {PUBLISHED: None}), "Other errors": others}
 
 
 def audit(root: Path, published: Mapping[SetName, Decimal], ruleset: str | None = None) -> Audit:
@@ -142,6 +153,7 @@ def audit(root: Path, published: Mapping[SetName, Decimal], ruleset: str | None 
         submitters=len(folders),
         sets=sets,
         results=[_relative(result, root) for result in results],
+        compared=bool(published),
         missing=[name for name in published if name not in known],
     )
 

@@ -49,14 +49,17 @@ def totals(audit: Audit) -> dict[str, str]:
     return facts
 
 
+def counted(audit: Audit) -> list[tuple[str, str]]:
+    """Return the titles of the topics and what was counted, as text."""
+    return [(title, "not compared" if count is None else f"{count}") for title, count in audit.counts().items()]
+
+
 def as_text(audit: Audit, width: int | None = None) -> str:
     """Format an audit as lines of at most 100 columns, the summary first; its table folded to `width`."""
     lines = [f"Audit of {printable(audit.name)}", ""]
     lines += [f"  {name:<12} {text}" for name, text in totals(audit).items()] + [""]
-    lines += ["findings", *(f"  {audit.count(topic):>5}  {topic.title}" for topic in TOPICS)]
+    lines += ["findings", *(f"  {said:>5}  {title}" for title, said in counted(audit)), ""]
     others = about(audit, None)
-    errors = sum(finding.level == "error" for result in others for finding in result.findings)
-    lines += [f"  {errors:>5}  Other errors", ""]
     for topic in TOPICS:
         if results := about(audit, topic):
             lines += [f"{topic.title}{f' ({topic.source})' if topic.source else ''}", *_listed(results), ""]
@@ -98,7 +101,7 @@ def as_json(audit: Audit) -> str:
         "submitters": audit.submitters,
         "systems": audit.systems,
         "logs": audit.logs,
-        "topics": {topic.title: audit.count(topic) for topic in TOPICS},
+        "topics": {topic.title: audit.counts()[topic.title] for topic in TOPICS},
         "sets": sets,
         "published_without_set": [list(name) for name in audit.missing],
         "findings": findings,
@@ -125,7 +128,7 @@ def _page_lines(audit: Audit) -> Iterator[str]:
     yield from html_page.head(f"Audit of {audit.name}")
     yield from Table((), list(totals(audit).items())).html()
     yield "<h2>Facts</h2>"
-    yield from Table((), [(topic.title, f"{audit.count(topic)}") for topic in TOPICS]).html()
+    yield from Table((), list(counted(audit))).html()
     for topic in TOPICS:
         if results := about(audit, topic):
             yield f"<h2>{html_page.text(topic.title)}</h2>"

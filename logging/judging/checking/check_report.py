@@ -11,20 +11,26 @@ from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Final, Literal, Self
 
-from judging.checking.verdicts import LEVELS, verdict
 from judging.ground import stdio
-from mlevents.event import Finding, listed
+from mlevents.event import Finding, Level, listed
 from mlevents.mlcommons import CheckStatus
 from mlevents.rounds.own_rules import BEYOND_MLPERF, NOT_APPLICABLE
 from mlevents.terminal_escape import printable
 
+LEVELS: Final[tuple[Level, ...]] = ("error", "warning", "note")
 Kind = Literal["log", "set", "package"]
 Grouping = Literal["rule", "submitter"]
 COLUMNS: Final = 100
 MOST_WARNINGS: Final = 5  # groups of warnings of one rule that are shown
+CAUSES: Final = ("copied-log", "log-empty")  # whose consequences are said after them
 ALIKE: Final = 3  # logs with equal findings, which are then said once
 NAMED: Final = 5  # logs that a shared finding names
 _NAMES: Final = re.compile(r"(?<!\w)'[^']*'|\S*[/]\S*|\S+\.(?:json|txt)\b|[0-9]+(?:[.,][0-9]+)*")
+
+
+def verdict(findings: Iterable[Finding]) -> CheckStatus:
+    """Return "fail" if any finding is an error, else "pass"."""
+    return "fail" if any(finding.level == "error" for finding in findings) else "pass"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,6 +133,7 @@ def summary_lines(results: Sequence[CheckResult], root: Path, by: Grouping, *, q
             more = f" ({dropped} of them dropped in their sets)" if dropped else ""
             lines.append(f"{kind}s: {len(some) - failed:,} pass, {failed:,} fail{more}")
     errors = [(result, finding) for result in results for finding in result.findings if finding.level == "error"]
+    errors = [(result, finding) for result, finding in errors if finding.rule != "log-fails"]
     for name, counted in (
         ("rule", Counter(finding.rule for _, finding in errors)),
         ("submitter", Counter(result.submitter for result, _ in errors)),
@@ -180,7 +187,10 @@ def finding_groups(
     worst: dict[str, int] = {}
     for head, level, *_ in groups:
         worst[head] = min(level, worst.get(head, level)) if by == "rule" else 0
-    return sorted(groups.items(), key=lambda item: (worst[item[0][0]], item[0][:3], -len(item[1])))
+    return sorted(
+        groups.items(),
+        key=lambda item: (worst[item[0][0]], item[0][0] not in CAUSES, item[0][:3], -len(item[1])),
+    )
 
 
 def group_lines(results: Sequence[CheckResult], root: Path, by: Grouping) -> Iterator[str]:

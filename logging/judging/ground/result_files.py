@@ -14,10 +14,11 @@ from judging.ground.atomic_file import replace_text
 from judging.ground.errors import DataFolderMissing, TimedrunError, UsageError
 from judging.ground.file_kind import read_text
 from judging.ground.race_labels import near
-from mlevents.event import json_fault
+from mlevents.event import json_fault, listed
 from mlevents.record import read, result_files
 from mlevents.rounds import RULESETS
 
+PACKED = (".gz", ".tgz", ".bz2", ".xz", ".zst", ".zip")
 CONFIG = "config.json"
 
 
@@ -166,6 +167,12 @@ def require_log(path: Path) -> None:
 def missing(path: Path) -> UsageError:
     """Return the error of a path that does not exist."""
     return UsageError(f"{path} does not exist; name a log, a folder of logs or a package.{near(path)}")
+
+
+def compressed(path: Path) -> str:
+    """Return the end of a sentence that there is no log in the folder `path`: which files may be compressed ones."""
+    names = [file.name for file in sorted(path.rglob("*")) if file.suffix in PACKED]
+    return f"; unpack its compressed files first: {listed(names, 3)}" if names else ""
 
 
 def existing(path: Path) -> list[Path]:

@@ -10,10 +10,12 @@ from judging.pages.table import Table, number
 from judging.scoring.power import KINDS
 from judging.scoring.score import Score
 from judging.scoring.target_test import LEVEL, POWER, TargetTest
+from mlevents.event import listed
 from mlevents.terminal_escape import printable, shortened
 
 UNVERIFIED: Final = "unverified"
 NOTICE: Final = "Result not verified by MLCommons Association."
+MOST_DISTURBED: Final = 4  # runs that are named
 FORMULA_PREFIXES: Final = ("=", "+", "-", "@")
 DEMONSTRATION: Final = "A demonstration used data other than its benchmark's: do not compare it with MLPerf results."
 NAME_WIDTH: Final = 32  # characters of a longer name in the table; the details show all of it
@@ -107,8 +109,9 @@ def details(score: Score) -> list[str]:
         line("dropped", ", ".join([*dropped, *(f"{printable(name)} (slowest)" for name in score.slowest)]))
     for name, why in score.failures.items():
         line("failed", f"{printable(name)} {printable(why)}")
-    for name, why in score.disturbances.items():
-        line("load", f"{printable(name)}: {why}")
+    loads = [f"{printable(name)}: {why}" for name, why in score.disturbances.items()]
+    for load in listed(loads, MOST_DISTURBED, "\n").split("\n") if loads else ():
+        line("load", load)
     if score.disturbances and score.score_minutes is not None:
         count = len(score.window or score.runs) - len(score.disturbances)
         quiet = f"{_time(score.undisturbed_minutes)} ({UNVERIFIED})" if score.undisturbed_minutes else "no score"

@@ -17,7 +17,7 @@ from judging.scoring.power import set_energies
 from judging.scoring.run_set import UNKNOWN, SetName, copied, is_packaged, mismatch, sets_of
 from judging.scoring.target_test import NotTestable, TargetTest, target_test_of
 from mlevents import keys
-from mlevents.checks.convergence import Convergence, convergence, scaling_factor
+from mlevents.checks.convergence import Convergence, convergence, scaling_factor, scaling_fault
 from mlevents.record import read, result_files
 from mlevents.rounds import BenchmarkRules, round_of_path, rulesets_of
 from mlevents.rounds import ruleset as rules_named
@@ -401,21 +401,17 @@ def _scaling(folder: Path, division: str, converged: Convergence | None, notes: 
     """Return the factor of scaling.json in `folder` for a closed score, None for a score that is not scaled.
 
     MLCommons' summarizer scales by the same file, which its package checker writes; it scales open scores too, which no
-    rule allows. Raises ValueError if the file holds no factor.
+    rule allows. Raises ValueError if the file holds no factor, or one below 1.
     """
-    given = scaling_factor(folder)
-    if division != keys.CLOSED:
-        if given is not None:
-            notes.append(f"scaling.json ({given:g}) is ignored: the rules scale closed results only")
-        return None
-    if given is not None:
+    given, fault = scaling_factor(folder), scaling_fault(folder, division, converged)
+    if given is not None and division == keys.CLOSED:
+        if fault and fault[0] == "error":
+            raise ValueError(fault[1])
         notes.append(f"the score, its spread and its interval are multiplied by {given}, the factor of scaling.json")
-        if converged is not None and not converged.matches(given):
-            notes.append(
-                f"{'/'.join(folder.parts[-2:])}/scaling.json contradicts the reference: {converged}, a factor of"
-                f" {converged.normalization:.6f}; delete it and let MLCommons' package checker write it"
-            )
-    elif converged is not None and converged.outcome == "scaled":
+    notes += [fault[1]] if fault else []
+    if division != keys.CLOSED or given is not None:
+        return given if division == keys.CLOSED else None
+    if converged is not None and converged.outcome == "scaled":
         factor = f"{converged.factor:.6f}"
         notes.append(f"{converged}: MLCommons' package checker writes a scaling.json of {factor}, not applied here")
     elif converged is not None and converged.outcome != "as slow":
@@ -424,11 +420,11 @@ def _scaling(folder: Path, division: str, converged: Convergence | None, notes: 
 
 
 def scored_ruleset(benchmark: str, log: RunSummary) -> str | None:
-    """Return the ruleset of the round that a parent folder of `log` names if it has the benchmark, else the benchmark's
-    at the date of `log`; None if no round has the benchmark. A check takes the folder's round in any case."""
-    of_folder = round_of_path(Path(os.path.realpath(log.path)))
-    if of_folder in rulesets_of(benchmark):
-        return of_folder
+    """Return the ruleset that `log` names, or that of the round that a parent folder names if it has the benchmark,
+    else the benchmark's at the date of `log`; None if no round has it."""
+    for name in (log.ruleset, round_of_path(Path(os.path.realpath(log.path)))):
+        if name in rulesets_of(benchmark):
+            return name
     return usual_ruleset_of(benchmark, log.own_rules, log.started_ms)
 
 

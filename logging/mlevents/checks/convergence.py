@@ -4,7 +4,6 @@ Points")."""
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -17,6 +16,7 @@ from mlevents.rounds.convergence_points import ConvergencePoint, all_points, oly
 from mlevents.run_status import failure
 from mlevents.summary import RunSummary
 
+SCALING: Final = "scaling.json"
 UNITS: Final = {"epoch": "epochs"}
 MOST_DIFFERENCES: Final = 8
 MISSING_POINT: Final = (
@@ -115,25 +115,27 @@ def check_convergence(
         described_division: of the system description, by which MLCommons' package checker judges; default: the logs'.
     """
     reference = convergence(runs, rules)
+    divisions = {described_division} if described_division else {run.division for run in runs if run.events}
+    division = keys.CLOSED if divisions == {keys.CLOSED} else keys.OPEN
+    fault = scaling_fault(runs[0].path.parent, division, reference) if runs else None
+    if fault is not None:
+        yield Finding(level=fault[0], rule="scaling-file", message=fault[1], path=str(runs[0].path.parent / SCALING))
     if reference is None:
         return
     faster = reference.normalization > 1
     settings = differing_settings(runs, reference.point) if faster else ""
     why = f"; settings other than the reference's: {settings}" if settings else ""
-    divisions = {described_division} if described_division else {run.division for run in runs if run.events}
-    if divisions != {keys.CLOSED}:
+    if division != keys.CLOSED:
         yield Finding(level="note", rule="convergence", message=f"{reference}{why}")
     elif faster and reference.outcome != "scaled":
         # Reviewers accepted such results in v3.1, scaled to the reference's mean.
-        scaled = False
-        with suppress(ValueError):  # an invalid file prevents the score
-            scaled = reference.matches(scaling_factor(runs[0].path.parent))
+        scaled = fault is None and (runs[0].path.parent / SCALING).is_file()
         message = f"{reference}; a closed result may not converge faster"
         message += ", but its scaling.json makes up for it" if scaled else ""
         message += MISSING_POINT if reference.outcome == "missing point" and not scaled else ""
         level: Level = "warning" if scaled else "error"
         yield Finding(level=level, rule="convergence", message=f"{message}{why}")
-    elif reference.outcome == "scaled":
+    elif reference.outcome == "scaled" and fault is None:
         message = f"{reference}: the score is multiplied by {reference.factor:.6f}{why}"
         yield Finding(level="note", rule="convergence", message=message)
     elif reference.outcome == "missing point":
@@ -146,7 +148,7 @@ def scaling_factor(folder: Path) -> float | None:
     MLCommons' package checker writes it for closed results that converge faster than the reference. Raises ValueError
     if the file holds no factor above 0.
     """
-    file = folder / "scaling.json"
+    file = folder / SCALING
     if not file.is_file():
         return None
     try:
@@ -157,6 +159,30 @@ def scaling_factor(folder: Path) -> float | None:
     if not is_number(factor) or factor <= 0:
         raise ValueError("its scaling.json holds no scaling_factor above 0")
     return float(factor)
+
+
+def scaling_fault(folder: Path, division: str, found: Convergence | None) -> tuple[Level, str] | None:
+    """Return level and text of what is wrong with scaling.json in the `folder` of a set that converged as `found`.
+
+    None if nothing is wrong, or without the file. MLCommons' summary multiplies by its factor in either division.
+    """
+    name, again = (
+        f"{'/'.join(folder.absolute().parts[-2:])}/{SCALING}",
+        "delete it and let MLCommons' package checker write it",
+    )
+    try:
+        factor = scaling_factor(folder)
+    except ValueError as error:
+        return "error", f"{error}: {again}"
+    if factor is None or (division == keys.CLOSED and found is not None and found.matches(factor)):
+        return None
+    if division != keys.CLOSED:
+        return "error", f"{SCALING} ({factor:g}) is ignored: the rules scale closed results only; delete it"
+    if factor < 1:  # it is the reference's mean over a smaller one
+        return "error", f"{name} holds {factor:g}, but MLCommons' package checker writes no factor below 1: {again}"
+    if found is None:
+        return "warning", f"{name} ({factor:g}) cannot be verified here, as nothing is known to compare it with"
+    return "warning", f"{name} contradicts the reference: {found}, a factor of {found.normalization:.6f}; {again}"
 
 
 def differing_settings(runs: Sequence[RunSummary], point: ConvergencePoint | None) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from itertools import chain, combinations
 from typing import Final
 
+from mlevents.event import Level
 from mlevents.summary import SKETCH_SIZE, RunSummary
 
 COPIED_SHARE: Final = 0.5  # of the shorter log's timed events; independent runs share no millisecond and value
@@ -45,6 +46,26 @@ def candidate_pairs(logs: Sequence[RunSummary]) -> list[tuple[RunSummary, RunSum
     alike = {(a, b) for a, b in _sharing(rarest) if len(points[a] & points[b]) >= max(least[a], least[b])}
     pairs = alike | _sharing({*log.sketch, *_moments(log)} for log in logs)
     return [(logs[a], logs[b]) for a, b in sorted(pairs)]
+
+
+def copy_groups(logs: Iterable[RunSummary]) -> list[tuple[list[RunSummary], str, Level]]:
+    """Return the groups of `logs` that are copies of each other (an error), or of equal quality (a warning), each with
+    how its first two were found; of a larger group a chain of such pairs holds it together."""
+    identical = identical_logs(logs)
+    found: dict[Level, list[tuple[list[RunSummary], str]]] = {
+        "error": [(group, "are identical files; a result counts once") for group in identical],
+        "warning": [([group[0]], "") for group in identical],
+    }
+    for first, second in candidate_pairs([group[0] for group in identical]):
+        words = copied(first, second)
+        level: Level = "error" if words else "warning"
+        if words := words or equal_quality(first, second):
+            groups = found[level]
+            one, other = (next(group for group in groups if log in group[0]) for log in (first, second))
+            if one is not other:
+                groups.remove(other)
+                groups[groups.index(one)] = [*one[0], *other[0]], one[1] if len(one[0]) > 1 else words
+    return [(group, how, level) for level, groups in found.items() for group, how in groups if len(group) > 1]
 
 
 def copied(first: RunSummary, second: RunSummary) -> str | None:

@@ -51,8 +51,11 @@ def check(path: Path, ruleset: str | None = None) -> CheckReport:
 
 
 def usual_ruleset(log: RunSummary) -> str:
-    """Return the default ruleset of a log: that of the round whose folder contains it, else that of its benchmark and
-    date; `NO_RULES` for a round or benchmark without rules, and the newest for a log that names no benchmark."""
+    """Return the default ruleset of a log: the one that it names, else that of the round whose folder contains it, else
+    that of its benchmark and date; `NO_RULES` for a round or benchmark without rules, and the newest for a log that
+    names no benchmark."""
+    if log.ruleset:
+        return log.ruleset
     if of_folder := named_round(log.path.absolute()):
         return of_folder if of_folder in MLPERF_RULESETS else NO_RULES.name
     if usual := own_rules.usual_ruleset_of(log.benchmark or "", log.own_rules, log.started_ms):
@@ -114,7 +117,7 @@ def _machine_load(run: CheckedRun) -> Iterator[Finding]:
 
 def _known_benchmark(run: CheckedRun) -> Iterator[Finding]:
     if run.rules.name == NO_RULES.name:
-        of_round = named_round(run.record.path.absolute())
+        of_round = run.record.text(keys.RULESET) or named_round(run.record.path.absolute())
         what = f"round {of_round}" if of_round else f"benchmark {short(run.record.benchmark)}"
         message = f"there are no rules for {what} here: only clock, status and seed were checked, and MLCommons' "
         # A name that no round has may be a mistake of this log.
@@ -184,6 +187,7 @@ _RULES: Final[tuple[Callable[[CheckedRun], Iterable[Finding]], ...]] = (
     timed_region.set_back,
     timed_region.duration,
     timed_region.status,
+    timed_region.stop_counts,
     quality.target,
     quality.value_range,
     quality.evaluation_pairs,
@@ -205,7 +209,7 @@ _RULES: Final[tuple[Callable[[CheckedRun], Iterable[Finding]], ...]] = (
     plausibility.throughput,
     plausibility.record_time,
     plausibility.date,
-    plausibility.epoch_duration,
+    plausibility.durations,
 )
 # What needs no fact about the benchmark, such as whether checkpoints are evaluated after the clock.
 _OF_ANY_ROUND: Final = frozenset(

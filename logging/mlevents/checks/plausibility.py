@@ -8,11 +8,12 @@ from typing import Final
 
 from mlevents import keys
 from mlevents.checks.check_context import CheckedRun, is_batch
-from mlevents.evaluations import progress_of
-from mlevents.event import Finding, Level, is_number
+from mlevents.checks.sequence_checks import nesting
+from mlevents.evaluations import CLOCK_TOLERANCE_MS, progress_of
+from mlevents.event import Finding, is_number
 from mlevents.record import spans
 from mlevents.rounds import FIRST_RUN_MS, LAST_TIME_MS, MLPERF_RULESETS, round_of_path
-from mlevents.summary import intervals
+from mlevents.summary import Stretch, intervals
 
 # Lengths of the learning rate's schedule.
 LARS: Final = keys.LARS_OPT_LR_DECAY_STEPS
@@ -21,7 +22,9 @@ SCHEDULED_EPOCHS: Final = "opt_learning_rate_decay_epochs"
 FAR_BEYOND: Final = 1.5  # times the schedule; runs of the published rounds end by 1.06 times
 AHEAD: Final = 1.1  # times the logged throughput; successful runs of the published rounds reach 1.02 times
 HURRIED: Final = 0.5  # of the median epoch; epochs of the published rounds last 0.9 of it or more
-FEWEST_EPOCHS: Final = 4
+FAR_FROM_USUAL: Final = 0.3  # of the median time per sample of a block, or of the time of an evaluation
+SPREADS: Final = 5  # median deviations from the median; some published logs have blocks of any length
+FEWEST: Final = 4  # of which there is a usual one
 # Seconds of the fastest run of any scale in MLCommons' rounds v1.0 to v5.1, measured on their logs.
 FASTEST: Final = (
     {"bert": 6.7, "resnet": 11.0, "unet3d": 31.2, "ssd": 43.2, "rnnt": 87.3, "maskrcnn": 87.6, "minigo": 817.6}
@@ -151,17 +154,42 @@ def date(run: CheckedRun) -> Iterator[Finding]:
         yield run.finding("warning", "date", message + rules.last_month, started)
 
 
-def epoch_duration(run: CheckedRun) -> Iterator[Finding]:
-    """Report epochs that take less than half of the usual time: times may be cut.
-
-    Only a note in an open run, whose epochs may differ by design, such as by smaller images in the first ones.
-    """
-    if run.benchmark is None or run.benchmark.offline_evaluation or run.record.is_demonstration or run.misdated:
+def durations(run: CheckedRun) -> Iterator[Finding]:
+    """Report epochs, blocks and evaluations that take far less time per sample than is usual in their run: the clock
+    was set back, or times were cut. Far more is a note, and less at the begin of an open run, as by smaller images."""
+    if run.benchmark is None or run.misdated or run.record.first(keys.COMMAND):  # may evaluate after any steps
         return
-    times = [milliseconds for _, milliseconds in intervals(run.record, keys.EPOCH_START, keys.EPOCH_STOP)]
-    usual = median(times) if len(times) >= FEWEST_EPOCHS else 0.0
-    short = [time for time in times[:-1] if time < HURRIED * usual]  # the last may be cut short
-    if short:
-        message = f"{len(short)} of {len(times)} epochs take less than half of the usual {usual / 1e3:.3f} s"
-        level: Level = "warning" if run.record.division == keys.CLOSED else "note"
-        yield run.finding(level, "epoch-duration", f"{message}, the first {short[0] / 1e3:.3f} s")
+    kinds = {"block": (FAR_FROM_USUAL, intervals(run.record, keys.BLOCK_START, keys.BLOCK_STOP))}
+    if not run.benchmark.offline_evaluation:
+        kinds["epoch"] = HURRIED, intervals(run.record, keys.EPOCH_START, keys.EPOCH_STOP)
+    if not run.evaluated_offline and not any(nesting(run)):  # beside training, an evaluation may wait for another
+        whole = spans(run.record.timed, keys.EVAL_START, keys.EVAL_STOP)
+        evaluations = [Stretch(a, 1.0, b.time_ms - a.time_ms, 0.0) for a, b in whole if a and b]
+        kinds["evaluation"] = FAR_FROM_USUAL, evaluations
+    for name, (share, stretches) in kinds.items():
+        parts = [part for part in stretches if id(part.start) not in run.untrained]
+        if parts and parts[-1].evaluated_ms:
+            parts.pop()  # the end of the run may have cut it
+        if len(parts) < FEWEST:
+            continue
+        usual = median(part.training_ms / part.units for part in parts)
+        spread = SPREADS * median(abs(part.training_ms / part.units - usual) for part in parts)
+        short, long = list[int](), list[int]()
+        for at, part in enumerate(parts):
+            expected, off = usual * part.units, max(CLOCK_TOLERANCE_MS, spread * part.units)
+            if part.training_ms + part.evaluated_ms < min(share * expected, expected - off):  # one beside the other
+                short.append(at)
+            elif at and part.training_ms > max(expected / FAR_FROM_USUAL, expected + off):
+                long.append(at)
+        for found, how, why in (
+            (short, "less", "the clock was set back, or times were cut"),
+            (long if FEWEST * len(long) < len(parts) else [], "more", "it waited, or the clock was set forward"),
+        ):
+            if found:
+                part, expected = parts[found[0]], usual * parts[found[0]].units
+                message = f"{len(found)} of {len(parts)} {name}s took far {how} than usual in this run: the first "
+                message += f"{part.training_ms / 1e3:.3f} s, where {expected / 1e3:.3f} s are usual; {why}"
+                by_design = run.record.division != keys.CLOSED and (name == "epoch" or found[-1] < len(found))
+                yield run.finding(
+                    "note" if found is long or by_design else "warning", f"{name}-duration", message, part.start
+                )

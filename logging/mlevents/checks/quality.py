@@ -9,23 +9,22 @@ from mlevents.checks.check_context import CheckedRun
 from mlevents.evaluations import checkpoints, first_passing, progress_of
 from mlevents.event import Event, Finding, Level, is_number, short
 from mlevents.rounds import BenchmarkRules
+from mlevents.rounds.ruleset import highest
 
+_QUALITIES: Final = ("quality", "accuracy", "eval", "loss", "metric", "perplexity")
+TARGETS: Final = frozenset(key for word in _QUALITIES for key in (f"target_{word}", f"{word}_target"))
 LEAP: Final = 0.5  # of the target; successful runs of the published rounds gain 0.41 of it or less
 
 
 def target(run: CheckedRun) -> Iterator[Finding]:
     """Report a last evaluation before run_stop that misses the target of the benchmark, or a demonstration's own."""
-    logged = run.record.last(keys.QUALITY_TARGET)
-    wanted: Any = run.benchmark.target if run.benchmark else None
+    own, wanted = run.record.last(keys.QUALITY_TARGET), run.benchmark.target if run.benchmark else None
     if run.record.is_demonstration:
-        wanted = None if logged is None else logged.value
-        if not is_number(wanted):
-            message = "a demonstration must log its quality_target as a number"
-            yield run.finding("error", "quality-target", message, logged)
+        wanted = own.value if own is not None and is_number(own.value) else None
+        if wanted is None:
+            yield run.finding("error", "quality-target", "a demonstration must log its quality_target as a number", own)
             return
-    elif logged is not None and wanted is not None and logged.value != wanted:
-        message = f"quality_target is {short(logged.value)}, but the benchmark's target {wanted} was checked"
-        yield run.finding("warning", "quality-target", message, logged)
+    yield from _logged_targets(run, wanted)
     if wanted is None or run.benchmark is None:
         return
     evaluations = run.evaluations()
@@ -42,6 +41,20 @@ def target(run: CheckedRun) -> Iterator[Finding]:
         yield run.finding("error", "target-reached", f"{message}, the target", evaluations[-1])
     else:
         yield from _reached(run, run.benchmark, evaluations, wanted)
+
+
+def _logged_targets(run: CheckedRun, wanted: float | None) -> Iterator[Finding]:
+    """Report the first logged target that is not the one that was checked, or that of a part of the quality."""
+    parts = run.benchmark.parts if run.benchmark and not run.record.is_demonstration else {}
+    allowed = [wanted, *(part.target for part in parts.values())]
+    for event in run.record.events:
+        logged = list(event.value.values()) if isinstance(event.value, dict) else [event.value]
+        if event.key in TARGETS and wanted is not None and not all(value in allowed for value in logged):
+            percent = is_number(event.value) and math.isclose(event.value, 100 * wanted) and wanted <= 1
+            message = f"{event.key} is {short(event.value)}, but the target is {wanted}, which was checked"
+            message += "; it looks like percent" if percent else ""
+            yield run.finding("warning", "quality-target", message, event)
+            return
 
 
 def _reached(run: CheckedRun, rules: BenchmarkRules, evaluations: list[Event], wanted: float) -> Iterator[Finding]:
@@ -91,18 +104,17 @@ def value_range(run: CheckedRun) -> Iterator[Finding]:
     rules = run.benchmark
     if rules is not None and rules.parts:
         return  # the required keys of the round bound each part
-    fraction = rules is not None and rules.direction == ">=" and rules.target <= 1
-    highest = 1.0 if fraction else math.inf  # a loss has no upper end
+    most = highest(rules.target, rules.direction) if rules else math.inf
     own = run.record.own_rules is not None  # of any metric, such as a reward
     lowest, evaluations = (-math.inf if own else 0.0), run.record.all(keys.EVAL_ACCURACY)
-    if wrong := [e for e in evaluations if not (is_number(e.value) and lowest <= e.value <= highest)]:
+    if wrong := [e for e in evaluations if not (is_number(e.value) and lowest <= e.value <= most)]:
         value = wrong[0].value
         hint = "; it looks like percent" if is_number(value) and 1 < value <= 100 else ""
         more = f" ({len(wrong)} such events)" if len(wrong) > 1 else ""
-        message = f"eval_accuracy is {short(value)}, not a number from {lowest:g} to {highest:g}{hint}{more}"
+        message = f"eval_accuracy is {short(value)}, not a number from {lowest:g} to {most:g}{hint}{more}"
         level: Level = "warning" if own and all(is_number(event.value) for event in wrong) else "error"
         yield run.finding(level, "quality-range", message, wrong[0])
-    perfect = [event for event in evaluations if event.value == highest]
+    perfect = [event for event in evaluations if event.value == most]
     if perfect and not run.record.is_demonstration:
         message = f"eval_accuracy is {short(perfect[0].value)}, a perfect score that no model of this benchmark has"
         yield run.finding("warning", "quality-range", message, perfect[0])

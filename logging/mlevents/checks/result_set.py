@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from mlevents import keys
 from mlevents.checks.convergence import check_convergence
-from mlevents.checks.copies import candidate_pairs, copied, equal_quality, identical_logs
+from mlevents.checks.copies import copy_groups
 from mlevents.event import Finding, listed, short
 from mlevents.rounds import Ruleset
 from mlevents.rounds.own_rules import in_force, own_rules_of
@@ -27,13 +27,19 @@ def check_set(
     rules = in_force(ruleset, own_rules_of(summaries))
     dropped = dropped_runs(summaries, rules)
     scored = [run for run in summaries if run not in dropped]
+    groups = copy_groups(summaries)
+    copies = [run for group, _, level in groups if level == "error" for run in group[1:]]
+    originals = [run for run in summaries if run not in copies]  # a copy has the seed and the start of its original
     return [
         *_count(summaries, rules),
         *(_dropped(run, why) for run, why in dropped.items()),
         *(list(_mixed(scored)) or two_settings(scored)),
-        *_copies(summaries),
-        *_seeds(summaries),
-        *_one_start(summaries),
+        *(
+            Finding(level=level, rule="copied-log", message=f"{_names(group)} {how}", path=str(group[1].path))
+            for group, how, level in groups
+        ),
+        *_seeds(originals),
+        *_one_start(originals),
         *check_convergence(summaries, rules, described_division),
     ]
 
@@ -117,20 +123,6 @@ def two_settings(runs: Sequence[RunSummary], dropped: Collection[RunSummary] = (
 def _shown(value: object) -> str:
     """Return `value` as text, 1.0 like 1."""
     return short(int(value) if isinstance(value, float) and value.is_integer() else value, 200)
-
-
-def _copies(runs: Sequence[RunSummary]) -> Iterator[Finding]:
-    groups = identical_logs(runs)
-    for group in groups:
-        if len(group) > 1:
-            message = f"{_names(group)} are identical files; a result counts once"
-            yield Finding(level="error", rule="copied-log", message=message, path=str(group[1].path))
-    for first, second in candidate_pairs([group[0] for group in groups]):
-        names, path = _names([first, second]), str(second.path)
-        if how := copied(first, second):
-            yield Finding(level="error", rule="copied-log", message=f"{names} {how}", path=path)
-        elif how := equal_quality(first, second):
-            yield Finding(level="warning", rule="copied-log", message=f"{names} {how}", path=path)
 
 
 def _seeds(runs: Sequence[RunSummary]) -> Iterator[Finding]:

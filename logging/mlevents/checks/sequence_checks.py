@@ -35,7 +35,6 @@ ROUNDING: Final = 0.01  # of the interval between evaluations
 COUNTED_FROM_ONE: Final = frozenset({keys.EPOCH_START, keys.BLOCK_START})
 EVALUATIONS: Final = frozenset({keys.EVAL_START, keys.EVAL_ACCURACY})
 INTERVALS: Final = frozenset({keys.INTERVAL_START, keys.INTERVAL_END})
-BEFORE_CLOCK: Final = frozenset({keys.CACHE_CLEAR, keys.INIT_START, keys.INIT_STOP})  # swapped in published logs
 POINTS: Final = frozenset(
     {keys.EVAL_ACCURACY, keys.CACHE_CLEAR, keys.SEED, keys.GLOBAL_BATCH_SIZE, keys.TRAIN_SAMPLES, keys.EVAL_SAMPLES}
 ).union(SUBMISSION)
@@ -71,17 +70,18 @@ def time_digits(run: CheckedRun) -> Iterator[Finding]:
 
 
 def event_types(run: CheckedRun) -> Iterator[Finding]:
-    """Report intervals' events of another type than MLCommons' logging library gives their key.
+    """Report events that are typed as starts or stops where MLCommons' logging library gives their key another type.
 
-    A start or stop that is a point in time is accepted in published logs.
+    An error is only a value that becomes an interval. Published logs have points in time as starts and stops, starts as
+    stops, stops as starts, and caches cleared as intervals.
     """
     wrong = [event for event in run.record.events if event.event_type in INTERVALS - {_usual_type(event)}]
-    for before_clock in (False, True):
-        if events := [event for event in wrong if (event.key in BEFORE_CLOCK) == before_clock]:
+    for is_error in (False, True):
+        if events := [event for event in wrong if (event.key in POINTS - {keys.CACHE_CLEAR}) == is_error]:
             more = f"; {len(events)} events have another type than their key's" if len(events) > 1 else ""
             message = f"{events[0].key} is of type {events[0].event_type}, but MLCommons' rules fix "
             message += f"{_usual_type(events[0])} for this key{more}"
-            yield run.finding("warning" if before_clock else "error", "event-type", message, events[0])
+            yield run.finding("error" if is_error else "warning", "event-type", message, events[0])
 
 
 def _usual_type(event: Event) -> str:

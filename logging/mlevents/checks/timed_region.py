@@ -8,7 +8,7 @@ from typing import Final
 
 from mlevents import keys
 from mlevents.checks.check_context import FIRST_ROUND_MS, TRAINED, CheckedRun
-from mlevents.evaluations import CLOCK_TOLERANCE_MS, checkpoints, first_passing
+from mlevents.evaluations import CLOCK_TOLERANCE_MS, PROGRESS, checkpoints, first_passing
 from mlevents.event import Event, Finding, Level, is_number, short
 
 CLOCK_TOLERANCE_SHARE: Final = 0.002  # of the monotonic time: four times the 0.05 % by which NTP may slew a clock
@@ -17,6 +17,7 @@ SECONDS_SINCE_1970: Final = (1e9, 1e11)  # as milliseconds these are days in ear
 
 # Metadata of blocks and epochs that counts as the progress of evaluations does.
 SAME_UNIT: Final = {keys.EPOCH_NUM: (keys.EPOCH_NUM, keys.FIRST_EPOCH_NUM)}
+ENDED: Final = frozenset({keys.EVAL_ACCURACY, keys.EVAL_STOP, keys.BLOCK_STOP})
 EVALUATED: Final = frozenset({keys.EVAL_START, keys.EVAL_STOP, keys.EVAL_ACCURACY})
 
 
@@ -178,6 +179,27 @@ def status(run: CheckedRun) -> Iterator[Finding]:
         yield run.finding(
             "error", "status-success", f"run_stop has status {short(said)}, not {keys.SUCCESS!r}{because}", stopped
         )
+
+
+def stop_counts(run: CheckedRun) -> Iterator[Finding]:
+    """Report a run_stop whose progress is not that of the last evaluation, or of a run that failed, before it."""
+    stopped, batch = run.record.stopped, run.record.value(keys.GLOBAL_BATCH_SIZE)
+    if stopped is None or run.evaluated_offline:
+        return
+    for name in (*PROGRESS, keys.STEP):
+        counted = [e for e in run.record.timed if is_number(e.metadata.get(name)) and e.key in ENDED]
+        evaluations = [event for event in counted if event.key == keys.EVAL_ACCURACY] or counted
+        said = stopped.metadata.get(name)
+        if not evaluations or not is_number(said):
+            continue
+        slack = batch if name == keys.SAMPLES_COUNT and is_number(batch) else 0  # evaluations follow whole batches
+        last = evaluations[-1]
+        off = said - last.metadata[name]
+        if off < -slack or (off > slack and run.record.status == keys.SUCCESS):
+            message = f"{name} of run_stop is {short(said)}, that of {last.key} before it (line {last.line}) "
+            message += f"{short(last.metadata[name])}; a run ends with its last evaluation"
+            yield run.finding("warning", "stop-count", message, stopped)
+            return
 
 
 def cache_clear(run: CheckedRun) -> Iterator[Finding]:

@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Final
 
 from mlevents import keys
-from mlevents.checks.copies import candidate_pairs, copied, identical_logs
-from mlevents.event import MARK, Finding, Level, short
+from mlevents.checks.copies import copy_groups
+from mlevents.event import MARK, Finding, Level, listed, short
 from mlevents.package_checker.files import shown
 from mlevents.package_checker.system_description import SystemDescription
 from mlevents.summary import RunSummary
 from mlevents.terminal_escape import printable
 
+MOST_NAMED: Final = 12  # copies that a finding names
 # Meanings of the words of both vocabularies in all rounds; "available" was used for two of them.
 STATUS_MEANING: Final = {
     "cloud": {"cloud"},
@@ -103,16 +104,11 @@ def _with_description(log: RunSummary, description: SystemDescription, place: st
 def check_copies(logs: Iterable[RunSummary], root: Path) -> Iterator[Finding]:
     """Yield findings about logs that are in two folders of a submission, unchanged or edited; `check_set` compares
     within a folder."""
-    groups = identical_logs(logs)
-    for first, *others in groups:
-        for log in others:
-            if log.path.parent != first.path.parent:
-                message = f"is identical to {_place(first, root)}; a result counts once"
-                yield Finding(level="error", rule="copied-log", message=message, path=shown(log.path))
-    for first, second in candidate_pairs([group[0] for group in groups]):
-        if first.path.parent != second.path.parent and (how := copied(first, second)):
-            message = f"{_place(first, root)} and this log {how}; a result counts once"
-            yield Finding(level="error", rule="copied-log", message=message, path=shown(second.path))
+    for (first, *others), how, level in copy_groups(logs):
+        apart = [log for log in others if log.path.parent != first.path.parent]
+        if level == "error" and apart:
+            names = listed([_place(log, root) for log in (first, *apart)], MOST_NAMED)
+            yield Finding(level=level, rule="copied-log", message=f"{names} {how}", path=shown(apart[0].path))
 
 
 def line_of(path: Path, key: str) -> int | None:

@@ -1,14 +1,12 @@
-"""Check files that control MLCommons' tools: scaling.json, package_checker_params and privateid.json."""
+"""Check files that control MLCommons' tools: package_checker_params and privateid.json."""
 
 from collections.abc import Iterator
 from typing import Final
 
 from mlevents import keys
-from mlevents.checks.convergence import Convergence
-from mlevents.event import Finding, is_number, short
-from mlevents.package_checker.files import Listing, read_json
+from mlevents.event import Finding, short
+from mlevents.package_checker.files import Listing
 
-SCALING: Final = "scaling.json"
 PARAMETERS: Final = "package_checker_params"
 PRIVATE_ID: Final = "privateid.json"
 
@@ -24,40 +22,6 @@ OPTIONS: Final = {
     "quiet": "warnings are not shown",
     "werror": "warnings fail the package",
 }
-
-
-def check_scaling(
-    listing: Listing, place: str, division: str | None, convergence: Convergence | None
-) -> Iterator[Finding]:
-    """Yield findings about a scaling.json.
-
-    MLCommons' summary multiplies the time by its factor in either division. rcp_checker.py writes it for closed results
-    that converge faster than the reference: the factor is the reference's mean over theirs, so above 1.
-
-    Args:
-        found: convergence of the set; None if there is no reference to compare with.
-    """
-    content = read_json(listing, place)
-    factor = content.get("scaling_factor") if isinstance(content, dict) else None
-    if division != keys.CLOSED:
-        message = (
-            f"multiplies the time by {short(factor)} in MLCommons' summary; only their reference convergence check of "
-            "the closed division may write it: delete it"
-        )
-        yield listing.finding("error", "scaling-file", message, place)
-    elif not is_number(factor) or factor < 1:
-        message = (
-            f"factor {short(factor)}; MLCommons' reference convergence check writes only numbers above 1: delete it"
-        )
-        yield listing.finding("error", "scaling-file", message, place)
-    elif convergence is None or not convergence.matches(factor):
-        known = (
-            f"the reference convergence points yield {convergence.normalization:.6f}"
-            if convergence
-            else "cannot be verified here"
-        )
-        message = f"multiplies the time by {factor:g}; {known}: delete it and let MLCommons' package checker write it"
-        yield listing.finding("warning", "scaling-file", message, place)
 
 
 def check_parameters(listing: Listing, place: str, division: str | None = None) -> Iterator[Finding]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from mlevents import keys
-from mlevents.checks.convergence import convergence
+from mlevents.checks.convergence import SCALING
 from mlevents.checks.log_check import usual_ruleset
 from mlevents.event import Finding, Level, short
 from mlevents.package_checker.files import Listing, check_files, check_manifest, list_folder
@@ -28,10 +28,8 @@ from mlevents.package_checker.throughput import check_throughput
 from mlevents.package_checker.tool_files import (
     PARAMETERS,
     PRIVATE_ID,
-    SCALING,
     check_parameters,
     check_private_id,
-    check_scaling,
 )
 from mlevents.rounds import NO_RULES, RULESETS, Ruleset, default_ruleset, own_rules
 from mlevents.rounds import ruleset as find_ruleset
@@ -113,7 +111,7 @@ def check_tree(folder: Path, summaries: Mapping[Path, RunSummary], ruleset: str 
         findings += _benchmark_folder(listing, result_set, of_benchmark, rules)
         benchmark_rules = of_benchmark.benchmarks.get(result_set.benchmark) if of_benchmark else None
         findings += check_results(listing, result_set, read, benchmark_rules)
-        findings += _tool_files(listing, result_set, read, description, of_benchmark)
+        findings += _tool_files(listing, result_set, read, description)
         findings += check_logs(listing.root, result_set.system, result_set.benchmark, read, description, systems)
         if description is not None and benchmark_rules is not None:
             findings += check_throughput(read, description, benchmark_rules)
@@ -268,7 +266,6 @@ def _tool_files(
     results: ResultSet,
     read: Sequence[RunSummary],
     description: SystemDescription | None,
-    rules: Ruleset | None,
 ) -> Iterator[Finding]:
     """Yield findings about everything in a folder of results that is not a result."""
     logged = next((summary.division for summary in read if summary.division), None)
@@ -277,8 +274,8 @@ def _tool_files(
         if entry.kind in ("link", "other") or entry.kind == "file" and is_result(entry.name):
             continue
         if entry.name == SCALING and entry.kind == "file":
-            yield from check_scaling(listing, entry.place, division, convergence(read, rules) if rules else None)
-        elif entry.name == PARAMETERS and entry.kind == "file":
+            continue  # judged with its set
+        if entry.name == PARAMETERS and entry.kind == "file":
             yield from check_parameters(listing, entry.place, division)
         elif entry.name == PRIVATE_ID and entry.kind == "file":
             yield check_private_id(listing, entry.place)

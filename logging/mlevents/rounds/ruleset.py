@@ -22,6 +22,11 @@ def reaches(value: float, target: float, direction: Direction, *, excluded: bool
     return value >= target if direction == ">=" else value <= target
 
 
+def highest(target: float, direction: Direction) -> float:
+    """Return the highest possible quality: 1 of a fraction, as its target tells, else infinity."""
+    return 1.0 if direction == ">=" and target <= 1 else math.inf
+
+
 @dataclass(frozen=True, kw_only=True)
 class EvaluationPoints:
     """Required positions of evaluations, in metadata samples_count, by the global batch size logged before."""

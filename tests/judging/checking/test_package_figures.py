@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from judging.checking.verdicts import check_paths
 from tests.judging.conftest import MakeSet, write_source
-from timedrun.commands.check import check_paths
 from timedrun.submission.packaging.package import package
 
 SYSTEM = "1xCPU-baseline"

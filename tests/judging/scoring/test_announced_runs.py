@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from judging.checking.verdicts import check_paths
 from judging.ground import ledger
 from judging.scoring.announced_runs import ledger_findings
 from mlevents import keys
@@ -12,7 +13,6 @@ from mlevents.record import natural, read
 from mlevents.summary import summarize
 from tests.judging.conftest import MakeSet
 from tests.judging.ground.test_ledger import FACTS
-from timedrun.commands.check import check_paths
 from timedrun.submission.packaging.package import package
 
 TIMES = (10.0, 30.0, 11.0, 12.0, 13.0, 14.0, 60.0)

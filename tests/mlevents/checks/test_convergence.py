@@ -98,6 +98,26 @@ def test_a_factor_that_makes_up_for_it_leaves_a_warning(write_set, tmp_path):
         assert [one for one, _ in said(runs)] == [level]
 
 
+@pytest.mark.parametrize(
+    ("division", "epochs", "factor", "level"),
+    [
+        ("closed", 36, 1.01, "warning"),
+        ("closed", 36, 0.5, "error"),
+        ("closed", 36, "1", "error"),
+        ("closed", 36, None, "error"),
+        ("closed", 35, 1.0043956043956044, None),
+        ("open", 35, 1.0043956043956044, "error"),
+    ],
+)
+def test_a_scaling_file_may_only_hold_the_factor_that_slows_a_closed_set_down(
+    write_set, tmp_path, division, epochs, factor, level
+):
+    runs = write_set((epochs,) * 5, division=division)
+    (tmp_path / "scaling.json").write_text(json.dumps({"scaling_factor": factor}))
+    findings = [finding for finding in check_set(runs, "2.0.0") if finding.rule == "scaling-file"]
+    assert [finding.level for finding in findings] == ([level] if level else [])
+
+
 @pytest.mark.parametrize(("described", "level"), [("open", "note"), ("closed", "error"), (None, "error")])
 def test_the_division_of_the_system_description_decides_as_in_the_package_checker(write_set, described, level):
     findings = check_set(write_set((33,) * 5), "2.0.0", described)

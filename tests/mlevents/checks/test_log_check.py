@@ -106,7 +106,6 @@ BROKEN: dict[str, tuple[Callable, str]] = {
         "time-unit",
     ),
     "no time passes": (lambda r: r[-1].update(time_ms=named(r, "run_start")["time_ms"]), "clock-order"),
-    "a stop that is a start": (lambda r: named(r, "run_stop").update(event_type="INTERVAL_START"), "event-type"),
     "a value of an interval": (lambda r: named(r, "eval_accuracy").update(event_type="INTERVAL_END"), "event-type"),
     "elapsed is no duration": (note("run_stop", elapsed_ms="long"), "clock-agreement"),
 }
@@ -172,6 +171,23 @@ DOUBTFUL: dict[str, tuple[Callable, str]] = {
     "no quality until the target": (put("eval_accuracy", 0.1), "quality-leap"),
     "init ends by a start": (lambda r: named(r, "init_stop").update(event_type="INTERVAL_START"), "event-type"),
     "another target logged": (insert("quality_target"), "quality-target"),
+    "a looser target logged": (insert("target_accuracy", 0.75), "quality-target"),
+    "a looser target logged before the right one": (
+        lambda r: (insert("target_accuracy", 0.759)(r), insert("target_accuracy", 0.75)(r)),
+        "quality-target",
+    ),
+    "a stop that is a start, as in published logs": (
+        lambda r: named(r, "run_stop").update(event_type="INTERVAL_START"),
+        "event-type",
+    ),
+    "stopped at an earlier epoch than evaluated": (note("run_stop", epoch_num=1), "stop-count"),
+    "stopped at a later epoch than evaluated": (note("run_stop", epoch_num=3), "stop-count"),
+    "stopped at a block's samples": (
+        lambda r: [
+            note(key, key != "run_stop", samples_count=n)(r) for key, n in (("eval_accuracy", 256), ("run_stop", 128))
+        ],
+        "stop-count",
+    ),
 }
 
 
@@ -312,6 +328,42 @@ def test_an_epoch_of_a_closed_run_that_takes_less_than_half_of_the_others_is_a_w
         record["time_ms"] -= cut_ms
     named(records, "run_stop")["metadata"]["elapsed_ms"] -= cut_ms
     assert ("epoch-duration" in found(write, records, level="warning")) is warned
+
+
+@pytest.mark.parametrize(
+    ("division", "key", "number", "moved_ms", "level"),
+    [
+        ("closed", "block_stop", 3, -52_000, "warning"),
+        ("open", "block_stop", 3, -52_000, "warning"),
+        ("open", "block_stop", 0, -52_000, "note"),  # by design, such as by smaller images
+        ("closed", "block_stop", 4, -52_000, "warning"),  # the last one
+        ("closed", "block_stop", 3, -20_000, None),
+        ("closed", "block_stop", 3, 600_000, "note"),  # it may have waited
+        ("open", "eval_accuracy", 3, -2_500, "warning"),
+        ("closed", "eval_accuracy", 3, -1_000, None),
+        ("closed", "eval_accuracy", 3, 60_000, "note"),
+    ],
+)
+def test_a_clock_set_back_in_a_block_or_an_evaluation_is_seen_by_its_time_per_sample(
+    make_records, write, division, key, number, moved_ms, level
+):
+    records = make_records(accuracies=(0.3, 0.4, 0.5, 0.6, 0.7, 0.76))
+    records = [record for record in records if not record["key"].startswith("epoch")]
+    for block in range(6):  # which ends before its evaluation, and counts its length in samples
+        stop = records.pop(records.index(named(records, "block_stop", block)))
+        evaluation = named(records, "eval_start", block)
+        records.insert(records.index(evaluation), {**stop, "time_ms": evaluation["time_ms"]})
+        for event in (named(records, "block_start", block), records[records.index(evaluation) - 1]):
+            event["metadata"]["samples_count"] = 128
+    put("submission_division", division)(records)
+    for record in records[records.index(named(records, key, number)) :]:
+        record["time_ms"] += moved_ms
+    named(records, "run_stop")["metadata"].pop("elapsed_ms")
+    rule = "evaluation-duration" if key == "eval_accuracy" else "block-duration"
+    assert [f.level for f in check(write(records)).findings if f.rule.endswith("-duration")] == (
+        [level] if level else []
+    )
+    assert level is None or rule in [f.rule for f in check(write(records)).findings]
 
 
 def test_a_demonstration_is_held_to_its_own_logged_target_and_the_benchmarks_data_to_its(

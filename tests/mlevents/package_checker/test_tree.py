@@ -137,13 +137,6 @@ def test_the_two_vocabularies_of_status_are_compared_by_meaning(package, logged,
     assert (("error", "status-agrees") in brief(tree_findings(package))) != agree
 
 
-@pytest.mark.parametrize(("factor", "level"), [(1.01, "warning"), (0.5, "error"), ("1", "error"), (None, "error")])
-def test_in_closed_only_a_factor_that_slows_down_may_stand(package, factor, level):
-    (package / f"systems/{SYSTEM}.json").write_text(json.dumps(description(division="closed")))
-    (package / RESULTS / "scaling.json").write_text(json.dumps({"scaling_factor": factor}))
-    assert (level, "scaling-file") in brief(tree_findings(package))
-
-
 @pytest.mark.parametrize("source", [{"commit": "unknown", "dirty": "unknown"}, {"commit": "a" * 40, "dirty": True}])
 def test_a_manifest_that_names_no_commit_or_a_changed_source_is_doubted(package, source):
     write_manifest(package)

@@ -1,7 +1,7 @@
 """`timedrun check`: what its results say beyond the verdicts on each log."""
 
+from judging.checking.verdicts import check_paths
 from tests.mlevents.conftest import good_records, lines_of
-from timedrun.commands.check import check_paths
 
 
 def test_a_round_without_rules_is_said_once_a_submission(tmp_path):

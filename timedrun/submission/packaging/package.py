@@ -8,9 +8,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from judging.checking.check_report import CheckResult, group_lines
+from judging.checking.check_report import CheckResult, group_lines, verdict
 from judging.checking.verdicts import check_package as check_strictly
-from judging.checking.verdicts import verdict
 from judging.ground.errors import UsageError
 from judging.ground.ledger import parse
 from judging.pages.score_table import table

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from judging.checking.verdicts import LEVELS, verdict
+from judging.checking.check_report import LEVELS, verdict
 from judging.ground.errors import TimedrunError
 from judging.ground.ledger import LEDGER
 from judging.pages.score_table import NOTICE

@@ -18,9 +18,9 @@ from typing import Any, Final
 
 from judging.ground.cores import usable_cores
 from judging.ground.errors import TimedrunError, UsageError
+from judging.ground.log_archives import Unpacked, unpacked
 from judging.ground.result_files import read_json, require_log
 from judging.ground.stdio import progress
-from judging.pages.explorer.log_archives import Unpacked, unpacked
 from judging.scoring.clocks import optimizer_steps
 from judging.scoring.cost import Price, cost
 from judging.scoring.decomposition import EPOCHS, SAMPLES, STEPS, run_parts

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from judging.ground import log_archives
 from judging.ground.errors import UsageError
-from judging.pages.explorer import log_archives
 from judging.pages.explorer.explored_sets import explored_sets
 from judging.scoring.cost import prices_of
 from mlevents.event import MARK

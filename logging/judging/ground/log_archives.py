@@ -10,7 +10,7 @@ import shutil
 import tarfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -56,21 +56,21 @@ class Unpacked:
 
 
 @contextmanager
-def unpacked(paths: Sequence[Path]) -> Iterator[Unpacked]:
-    """Unpack the archives among `paths`, and those named `PATTERN` below, into a temporary folder. One whose files
-    are next to it already is left out.
+def unpacked(paths: Sequence[Path], *, below: bool = True) -> Iterator[Unpacked]:
+    """Unpack the archives among `paths` into a temporary folder; if `below` also those named `PATTERN` in folders, and
+    without one whose files are next to it already.
 
-    Raises UsageError for an archive that cannot be read, is no regular file or has unsafe or sparse members, and if all
-    together have more than `LARGEST` bytes or `MOST_MEMBERS` members.
+    Raises UsageError for an archive that cannot be read, is no regular file or has unsafe or sparse members or links,
+    and if all together have more than `LARGEST` bytes or `MOST_MEMBERS` members.
     """
-    given = [path for path in paths if path.is_file() and _opener(path)]
-    below = [archive for path in paths if path.is_dir() for archive in sorted(path.rglob(PATTERN))]
+    given = [path for path in paths if path.is_file() and _is_tar(path)]
+    found = [file for path in paths if below and path.is_dir() for file in sorted(path.rglob(PATTERN))]
     contents: dict[Path, Path] = {}
     content = _Content()
     with TemporaryDirectory() as scratch:
-        for archive in dict.fromkeys(Path(os.path.realpath(path)) for path in (*given, *below)):
+        for archive in dict.fromkeys(Path(os.path.realpath(path)) for path in (*given, *found)):
             folder = Path(scratch).resolve() / str(len(contents))
-            if _unpack(archive, folder, content):
+            if _unpack(archive, folder, content) or not below:
                 contents[folder] = archive
             else:
                 shutil.rmtree(folder, ignore_errors=True)
@@ -110,9 +110,11 @@ def _unpack(archive: Path, folder: Path, content: _Content) -> bool:
                 content.members_left -= 1
                 ahead = tarfile.RECORDSIZE  # at most what tarfile has read of the member already
                 content.require(content.members_left >= 0 and member.size <= content.bytes_left + ahead)
-                if not (is_inside(member.name) or member.name == ".") or member.issparse():  # "." of `tar -C FOLDER .`
-                    raise UsageError(f"{archive}: {member.name!r} is sparse or has an unsafe name. Nothing was read.")
-                if (file := tar.extractfile(member)) is not None and member.isreg():
+                plain = (member.isreg() or member.isdir()) and not member.issparse()
+                if not plain or not (is_inside(member.name) or member.name == "."):  # "." of `tar -C FOLDER .`
+                    why = "is sparse or has an unsafe name, or is a link"
+                    raise UsageError(f"{archive}: {member.name!r} {why}. Nothing was read.")
+                if (file := tar.extractfile(member)) is not None:
                     (folder / member.name).parent.mkdir(parents=True, exist_ok=True)
                     with (folder / member.name).open("wb") as copy:
                         shutil.copyfileobj(file, copy)
@@ -122,6 +124,16 @@ def _unpack(archive: Path, folder: Path, content: _Content) -> bool:
     except _DAMAGED as error:
         raise UsageError(f"{archive} cannot be unpacked: {error}.") from None
     return lacking
+
+
+def _is_tar(path: Path) -> bool:
+    """Return True if a file, decompressed, begins as an archive; a compressed log does not."""
+    opener = _opener(path)
+    with suppress(*_DAMAGED):
+        if opener is not None:
+            with opener(path, "rb") as file:
+                return bool(file.read(tarfile.BLOCKSIZE)[257:262] == b"ustar")
+    return opener is not None  # `_unpack` says what is damaged
 
 
 def _opener(path: Path) -> Callable[..., Any] | None:
