@@ -10,8 +10,9 @@ from statistics import median
 from typing import Any, TypeVar
 
 from judging.checking.check_report import CheckResult, result_lines
-from judging.comparison.compare import compare_sets, pairs_of
+from judging.comparison.compare import MOST_NAMED, attempts_of, compare_sets, pairs_of
 from judging.comparison.composition import run_seconds, together
+from judging.comparison.expected_time import Attempts, ExpectedTime, expected_time
 from judging.comparison.extrapolation import Rates
 from judging.comparison.quality_test import Quality, compare_quality
 from judging.comparison.sequential import FIRST_LOOK, confidence_of_look
@@ -27,7 +28,7 @@ from judging.scoring.interval import Interval, as_values
 from judging.scoring.power import energy_text, shared_energy
 from mlevents.record import read
 from mlevents.rounds.own_rules import BEYOND_MLPERF, NOT_APPLICABLE
-from mlevents.run_status import reached
+from mlevents.run_status import failure, reached, target
 from mlevents.summary import RunSummary, summarize
 from mlevents.terminal_escape import printable
 from timedrun.provenance.system_answers import read_answers
@@ -42,8 +43,6 @@ MISSED = {"target-reached", "status-success", "log-fails"}
 """Rules that the log of a run that missed its target breaks, and its set."""
 EQUAL = 0.8
 """Shares of the longest time of tuning from here on count as equal."""
-MOST_NAMED = 4
-"""Disturbed runs that are named."""
 Sets = dict[str, list[RunSummary]]
 
 
@@ -74,6 +73,8 @@ class Report:
             "training_seconds": {
                 label: [time and 60 * time for time in clock.speedrun_runs] for label, clock in self.clocks.items()
             },
+            "missed": dict(self.missed),
+            "expected_seconds": {label: asdict(of_side) for label, of_side in self.expected.items()},
             "steps": {label: clock.steps_runs for label, clock in self.clocks.items()},
             "ratios": {
                 f"{self.race.sides[comparison.slow]} / {self.race.sides[comparison.fast]}": as_values(ratio)
@@ -128,13 +129,20 @@ class Report:
             return None
 
     def compare(self) -> None:
-        """Compute the ratio of every comparison, of the pairs that finished. The intervals of an ablation hold all at
-        once with 95 % (Bonferroni)."""
+        """Compute the ratio of every comparison, of the pairs that finished. All intervals hold at once with 95 %
+        (Bonferroni)."""
         for comparison in self.race.comparisons:
             slow, fast = pairs_of(self.sets[comparison.slow], self.sets[comparison.fast])
             names = {"slow": self.race.sides[comparison.slow], "fast": self.race.sides[comparison.fast]}
             name = f"{names['slow']} against {names['fast']}"
-            pairs = partial(compare_sets, slow, fast, paired=True, confidence=self.confidence)
+            sides = (comparison.slow, comparison.fast)
+            if empty := next((side for side in sides if not self.sets[side]), None):
+                ends = [turn for turn in self.race.turns if turn.side == empty and turn.why]
+                why = next((f": run {turn.number} {turn.status}, {turn.why}" for turn in ends), "")
+                self.problems.append(f"{name}: {self.race.sides[empty]} has no finished run{why}")
+                continue
+            attempts = [self._attempts(side) for side in sides]
+            pairs = partial(compare_sets, slow, fast, paired=True, confidence=self.confidence, attempts=attempts)
             if ratio := self.guarded(name, pairs):
                 self.ratios[comparison] = replace(ratio, **names)  # type: ignore[arg-type]
         if self.race.control:
@@ -146,11 +154,35 @@ class Report:
 
     @property
     def confidence(self) -> float:
-        """Of an interval; that of a race until it is decided holds at all of its looks."""
+        """Of each interval, so that all hold at once with 95 %, in a race until it is decided at all of its looks."""
+        comparisons = max(1, len(self.race.comparisons))
         if self.race.until_decided:
             pairs = min(len(self.race.of_side(side, "finished")) for side in self.race.racing)
-            return confidence_of_look(max(pairs, FIRST_LOOK), self.race.runs)
-        return 1 - 0.05 / (len(self.race.comparisons) if self.race.ablation else 1)
+            return confidence_of_look(max(pairs, FIRST_LOOK), self.race.runs, comparisons)
+        return 1 - 0.05 / comparisons
+
+    def _attempts(self, side: str) -> Attempts:
+        """Return the seconds of the runs of a side that reached the target, and of the others, failed ones included."""
+        finished = attempts_of(self.sets[side])
+        return Attempts(
+            finished.reached, [*finished.missed, *(turn.seconds for turn in self.race.of_side(side, "failed"))]
+        )
+
+    @property
+    def expected(self) -> dict[str, ExpectedTime]:
+        """Expected seconds to a success of each side with runs, by its label."""
+        found = {label: expected_time(self._attempts(side), self.confidence) for side, label in self.race.sides.items()}
+        return {label: of_side for label, of_side in found.items() if of_side.runs}
+
+    @property
+    def missed(self) -> list[tuple[str, str]]:
+        """The finished runs that missed the target, and how."""
+        return [
+            (f"{label}, run {turn.number}", f"{why}; last quality {run.final_quality}, target {target(run)}")
+            for side, label in self.race.sides.items()
+            for turn, run in zip(self.race.of_side(side, "finished"), self.sets[side], strict=True)
+            if (why := failure(run))
+        ]
 
     @cached_property
     def predicted(self) -> dict[Comparison, float]:
@@ -179,12 +211,12 @@ class Report:
 
     @property
     def decided(self) -> bool:
-        """True if every comparison has a verdict on time, or the condition's time is decided. Quality is tested once,
-        at the end: its test allows for no looks."""
+        """True if every comparison is decided with the misses of its sides, or the condition's time is. Quality is
+        tested once, at the end: its test allows for no looks."""
         if self.race.keep_if:
             return self.keep_if.time_holds(self.last[0]) is not None
-        verdicts = [ratio.verdict for ratio in self.ratios.values()]
-        return len(verdicts) == len(self.race.comparisons) and {*verdicts} <= {"faster", "slower"}
+        decided = [ratio.decided for ratio in self.ratios.values()]
+        return len(decided) == len(self.race.comparisons) and all(decided)
 
     @property
     def keep_if(self) -> KeepIf:
@@ -245,7 +277,7 @@ class Report:
         out = self.folder / "quality_over_time.png"
         drawn = {self.race.sides[side]: runs for side, runs in self.sets.items() if runs}
         shown = dict(list(drawn.items())[: len(plot.COLOURS)])
-        plot.plot_quality(shown, out)
+        plot.plot_quality(shown, out, confidence=self.confidence)
         self.figure = str(out) + (f" (the first {len(shown)} of {len(drawn)} sides)" if len(shown) < len(drawn) else "")
 
     @property
@@ -321,12 +353,14 @@ class Report:
         if self.race.ablation:
             caption += (
                 " Speed-up by a method, from pairs of runs: of the full config over the one without it, and of it alone"
-                f" over the bare config; the {len(rows)} intervals hold all at once with 95 % (Bonferroni)."
+                " over the bare config."
             )
             if self.predicted:
                 caption += " Per sample: measured, and predicted from profiles of each method alone (Amdahl's law)."
         elif last:
             caption += f" Speed-up: of {self.race.sides[last]} over the one of the row, from pairs of runs."
+        if len(self.race.comparisons) > 1:
+            caption += f" The {len(self.race.comparisons)} intervals hold all at once with 95 % (Bonferroni)."
         verdict = "method makes it" if self.race.ablation else f"{self.race.sides[last]} is" if last else "verdict"
         header = ["config", f"speed-up [{100 * self.confidence:.4g} %]", verdict, "reached", "median", "range"]
         header += ["by medians", *["per sample, predicted"] * bool(self.predicted)]
@@ -373,6 +407,13 @@ class Report:
             of_side = [turn for turn in self.race.turns if turn.side == side and turn.status != "not needed"]
             for turn in (turn for turn in of_side if turn.why):
                 lines.append(printable(f"{turn.status:<11} {label}, run {turn.number}: {turn.why}"))
+        if not self.race.budgets:  # whose runs end with their schedule
+            lines += [printable(f"missed      {name}: {why}") for name, why in self.missed[:MOST_NAMED]]
+            if len(self.missed) > MOST_NAMED:
+                lines.append(f"missed      {len(self.missed) - MOST_NAMED} more runs, named in race.json")
+            if any(of_side.missed for of_side in self.expected.values()):
+                known = self.expected.items()
+                lines += [printable(f"expected    {label}: {of.text}, misses included") for label, of in known]
         if ended := next((turn.why for turn in self.race.turns if turn.status == "not needed"), ""):
             lines.append(f"ended       {ended} of at most {self.race.runs}")
         for side, what in self.race.emulated.items():
