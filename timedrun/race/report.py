@@ -10,7 +10,7 @@ from statistics import median
 from typing import Any, TypeVar
 
 from judging.checking.check_report import CheckResult, result_lines
-from judging.comparison.compare import MOST_NAMED, attempts_of, compare_sets, pairs_of
+from judging.comparison.compare import MOST_NAMED, attempts_of, compare_sets, pairs_of, why_missed
 from judging.comparison.composition import run_seconds, together
 from judging.comparison.expected_time import Attempts, ExpectedTime, expected_time
 from judging.comparison.extrapolation import Rates
@@ -28,7 +28,7 @@ from judging.scoring.interval import Interval, as_values
 from judging.scoring.power import energy_text, shared_energy
 from mlevents.record import read
 from mlevents.rounds.own_rules import BEYOND_MLPERF, NOT_APPLICABLE
-from mlevents.run_status import failure, reached, target
+from mlevents.run_status import reached
 from mlevents.summary import RunSummary, summarize
 from mlevents.terminal_escape import printable
 from timedrun.provenance.system_answers import read_answers
@@ -163,10 +163,8 @@ class Report:
 
     def _attempts(self, side: str) -> Attempts:
         """Return the seconds of the runs of a side that reached the target, and of the others, failed ones included."""
-        finished = attempts_of(self.sets[side])
-        return Attempts(
-            finished.reached, [*finished.missed, *(turn.seconds for turn in self.race.of_side(side, "failed"))]
-        )
+        hits, missed = attempts_of(self.sets[side])
+        return Attempts(hits, [*missed, *(turn.seconds for turn in self.race.of_side(side, "failed"))])
 
     @property
     def expected(self) -> dict[str, ExpectedTime]:
@@ -178,10 +176,10 @@ class Report:
     def missed(self) -> list[tuple[str, str]]:
         """The finished runs that missed the target, and how."""
         return [
-            (f"{label}, run {turn.number}", f"{why}; last quality {run.final_quality}, target {target(run)}")
+            (f"{label}, run {turn.number}", why)
             for side, label in self.race.sides.items()
             for turn, run in zip(self.race.of_side(side, "finished"), self.sets[side], strict=True)
-            if (why := failure(run))
+            if (why := why_missed(run))
         ]
 
     @cached_property
@@ -338,8 +336,8 @@ class Report:
 
     @property
     def verdicts(self) -> list[str]:
-        """The verdict on each comparison as a sentence; an ablation's are in its table."""
-        return [] if self.race.ablation else [ratio.sentence for ratio in self.ratios.values()]
+        """The verdict on each comparison as a sentence, or why there is none; an ablation's are in its table."""
+        return self.problems + [ratio.sentence for ratio in self.ratios.values() if not self.race.ablation]
 
     def captioned(self) -> tuple[str, Table]:
         """Return the caption and the table, a row a comparison and then the sides that have none."""

@@ -41,13 +41,11 @@ minutes. Raises UsageError for values that make no run."""
 
 
 class Result(NamedTuple):
-    """How one run ended."""
+    """How one run ended, after how long, and the distance of its best quality to the target that it missed."""
 
     reached: bool
     seconds: float
-    """To the target, else to its end."""
     gap: float = 0.0
-    """Distance of its best quality to the target that it missed."""
 
 
 class Outcome(NamedTuple):
@@ -63,7 +61,7 @@ class Outcome(NamedTuple):
     @classmethod
     def of(cls, runs: Sequence[Result]) -> "Outcome":
         attempts = Attempts(*([run.seconds for run in runs if run.reached is reached] for reached in (True, False)))
-        gap = 0.0 if attempts.reached else fmean(run.gap for run in runs)
+        gap = 0.0 if attempts.reached or not runs else fmean(run.gap for run in runs)
         return cls(attempts.expected, gap, len(attempts.reached), len(runs))
 
     @property

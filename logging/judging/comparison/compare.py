@@ -20,6 +20,7 @@ from judging.scoring.decomposition import Decomposition, RunParts, decomposition
 from judging.scoring.recorded_run import RecordedRun, differences, recorded_run_of
 from judging.scoring.run_set import UNKNOWN, copied
 from judging.scoring.score import Score, score_set, scored_ruleset
+from mlevents import keys
 from mlevents.rounds import BENCHMARK_DATASET
 from mlevents.rounds.own_rules import as_recorded
 from mlevents.run_status import failure, reached, rules_of, target
@@ -91,23 +92,24 @@ def compare_sets(
         notes.append(f"both sets are of the {divisions[0]} division")
     ratio = partial(compare, paired=paired, confidence=confidence)
     one_config = slow[0].config_digest is not None and slow[0].config_digest == fast[0].config_digest
+    ends = (expected_time(attempts[0], confidence), expected_time(attempts[1], confidence))
     return replace(
         ratio(*times),
         slow=names[0],
         fast=names[1],
+        attempts=ends,
+        expected=ratio_of_expected(attempts[0], attempts[1], confidence),
         ratio_of_scores=minutes[0] / minutes[1] if minutes[0] and minutes[1] else None,
         quality_slow=scores[0].quality,
         quality_fast=scores[1].quality,
         target=scores[0].target if scores[0].target == scores[1].target else None,
         differences=differences,
         disturbances=tuple(disturbances),
-        undisturbed=ratio(*quiet) if disturbances and all(quiet) else None,
+        undisturbed=replace(ratio(*quiet), attempts=ends) if disturbances and all(quiet) else None,
         decomposition=decompose(*parts, paired=paired, confidence=confidence) if all(parts) else None,
         decomposition_of_scores=_decomposed_scores(*scores),
         minutes_slow=geometric_mean(times[0]),
         minutes_fast=geometric_mean(times[1]),
-        attempts=(expected_time(attempts[0], confidence), expected_time(attempts[1], confidence)),
-        expected=ratio_of_expected(attempts[0], attempts[1], confidence),
         slow_digest=slow[0].config_digest,
         divisions=divisions,
         budget_caveat=None if one_config else f"{names[0]} was measured {ONE_BUDGET}",
@@ -145,6 +147,12 @@ def attempts_of(runs: Sequence[RunSummary]) -> Attempts:
     for run in runs:
         seconds[not reached(run)].append(math.nan if run.minutes is None else 60 * run.minutes)
     return Attempts(*seconds)
+
+
+def why_missed(run: RunSummary) -> str | None:
+    """Return why a run did not reach its target, by its quality where that says it; None if it did."""
+    why = failure(run)
+    return why and (failure(replace(run, status=keys.SUCCESS)) or why)
 
 
 def pairs_of(slow: Sequence[RunSummary], fast: Sequence[RunSummary]) -> tuple[list[RunSummary], list[RunSummary]]:
@@ -256,7 +264,7 @@ def _config_differences(slow: RecordedRun, fast: RecordedRun) -> dict[str, list[
 
 def _failures(name: str, runs: Sequence[RunSummary], notes: list[str]) -> dict[int, str]:
     """Return the runs of a set that did not reach their target, with the reasons, and note them."""
-    failed = {i: why for i, run in enumerate(runs) if (why := failure(run))}
+    failed = {i: why for i, run in enumerate(runs) if (why := why_missed(run))}
     for i, why in list(failed.items())[:MOST_NAMED]:
         notes.append(
             f"{_name(runs[i].path)} {why}; it is left out of the {name} set's geometric mean and median, and counts in "

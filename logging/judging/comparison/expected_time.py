@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
@@ -14,17 +14,16 @@ DRAWS: Final = 50_000
 
 
 class Attempts(NamedTuple):
-    """Seconds of the runs of a side: of those that reached the target, and of the others until their end, nan if that
-    is not known."""
+    """Seconds of the runs that reached the target, and of the others until their end, nan if that is not known."""
 
     reached: Sequence[float]
     missed: Sequence[float]
 
     @property
     def expected(self) -> float:
-        """All time spent by the number of successes, infinite without one: the expected running time (ERT) of
-        black-box optimization (Hansen et al., Real-parameter black-box optimization benchmarking 2010: Experimental
-        setup, INRIA RR-7215), of runs that are repeated until one reaches the target."""
+        """All time spent by the number of successes, infinite without one: the expected running time of black-box
+        optimization, of runs that are repeated until one reaches the target (Hansen et al., Real-parameter black-box
+        optimization benchmarking 2010: Experimental setup, INRIA RR-7215)."""
         return (sum(self.reached) + sum(self.missed)) / len(self.reached) if self.reached else math.inf
 
 
@@ -45,12 +44,12 @@ class ExpectedTime:
 
     @property
     def text(self) -> str:
-        counts = f"{self.reached} of {self.runs} reached"
-        if self.mean is None:
-            return f"{'unknown, as a run has no end' if self.reached else 'unbounded'}, {counts}"
-        scale, unit = (1, " s") if self.mean < 60 else (1 / 60, " min")
-        ends = () if self.low is None or self.high is None else (self.low * scale, self.high * scale)
-        return f"{bracketed(Interval(self.mean * scale, *ends).digits(3), unit)}, {counts}"
+        words = "unknown, as a run has no end" if self.reached else "unbounded"
+        if self.mean is not None:
+            scale, unit = (1, " s") if self.mean < 60 else (1 / 60, " min")
+            ends = () if self.low is None or self.high is None else (self.low * scale, self.high * scale)
+            words = bracketed(Interval(self.mean * scale, *ends).digits(3), unit)
+        return f"{words}, {self.reached} of {self.runs} reached"
 
 
 def expected_time(runs: Attempts, confidence: float = 0.95) -> ExpectedTime:
@@ -59,42 +58,41 @@ def expected_time(runs: Attempts, confidence: float = 0.95) -> ExpectedTime:
     It is m + (1 - p) / p * n of the probability p of a success and the mean times m of a success and n of a miss, each
     known by a confidence distribution: p by Clopper and Pearson's two betas, a mean by Student's t on logarithms. Draws
     of all are combined, those of p for either bound apart (melding: Fay, Proschan and Brittain, Biometrics 71, 2015),
-    which a bootstrap cannot do for few runs. A single time borrows the spread of the others, and without a miss one
-    is taken to last `UNSEEN` times the longest run.
+    since a bootstrap fails for few runs. A single time borrows the spread of the others, and without a miss one is
+    taken to last `UNSEEN` times the longest run.
     """
-    counts = ExpectedTime(reached=len(runs.reached), runs=len(runs.reached) + len(runs.missed))
+    found = ExpectedTime(reached=len(runs.reached), runs=len(runs.reached) + len(runs.missed))
     if not math.isfinite(runs.expected):
-        return counts
+        return found
     low, high = _interval(_draws(runs, 0), confidence)
-    return ExpectedTime(reached=counts.reached, runs=counts.runs, mean=runs.expected, low=low, high=high)
+    return replace(found, mean=runs.expected, low=low, high=high)
 
 
 def ratio_of_expected(slow: Attempts, fast: Attempts, confidence: float = 0.95) -> Interval | None:
-    """Return the ratio of the expected times to a success of two sides with its interval, as `expected_time` does; None
-    if one is unbounded or unknown."""
-    if not math.isfinite(slow.expected) or not math.isfinite(fast.expected):
+    """Return the ratio of two expected times with its interval, None if one is unbounded or unknown."""
+    if not math.isfinite(slow.expected + fast.expected):
         return None
     first, second = _draws(slow, 0), _draws(fast, 1)
     draws = first and second and (first[0] / second[1], first[1] / second[0])
     return Interval(slow.expected / fast.expected, *_interval(draws, confidence))
 
 
-def _interval(draws: tuple[Any, Any] | None, confidence: float) -> tuple[float | None, float | None]:
+def _interval(draws: tuple[Any, Any] | None, confidence: float) -> tuple[float, ...] | tuple[None, None]:
     import numpy as np  # judging logs does without
 
-    beyond = (1 - confidence) / 2
-    return (float(np.quantile(draws[0], beyond)), float(np.quantile(draws[1], 1 - beyond))) if draws else (None, None)
+    shares = ((1 - confidence) / 2, (1 + confidence) / 2)
+    return tuple(float(np.quantile(*of)) for of in zip(draws, shares, strict=True)) if draws else (None, None)
 
 
 def _draws(runs: Attempts, side: int) -> tuple[Any, Any] | None:
-    """Return draws of the expected time of a side, for the lower and for the upper bound."""
+    """Return draws of the expected time of a side, for the lower and for the upper bound, always the same."""
     import numpy as np
 
     highest, lowest, *t = _standard(len(runs.reached), len(runs.missed), side)
 
     def mean(times: Sequence[float], others: Sequence[float], number: int) -> Any:
-        known = times if len(times) > 1 else others
-        reach = np.log(np.maximum(known, 1e-3)).std(ddof=1) / math.sqrt(len(times)) if len(known) > 1 else math.nan
+        known = np.log(np.maximum(times if len(times) > 1 else others, 1e-3))
+        reach = known.std(ddof=1) / math.sqrt(len(times)) if len(known) > 1 else math.nan
         return np.mean(times) * np.exp(np.clip(t[number] * reach, -50, 50))
 
     success = mean(runs.reached, runs.missed, 0)
@@ -105,8 +103,8 @@ def _draws(runs: Attempts, side: int) -> tuple[Any, Any] | None:
 
 @lru_cache(maxsize=16)
 def _standard(reached: int, missed: int, side: int) -> tuple[Any, ...]:
-    """Return draws, always the same, of the largest and the least share of successes that so many runs allow, and of
-    Student's t for the times of successes and of misses."""
+    """Return draws of the largest and the least share of successes that so many runs allow, and of Student's t for the
+    times of successes and of misses."""
     import numpy as np
 
     random = np.random.default_rng([side, reached, missed])

@@ -92,8 +92,8 @@ class Ratio(Interval):
         """Verdict on the fast set: that on its time, and whether it misses the target more often, if a set does."""
         if not self.misses:
             return self.verdict_on_time
-        more, less = self._missed[1] > self._missed[0], self._missed[1] < self._missed[0]
-        misses = "misses more" if more else "misses fewer" if less else "both miss as often"
+        more = self._more_misses
+        misses = "misses more" if more > 0 else "misses fewer" if more < 0 else "both miss as often"
         return f"{self.verdict_on_time} {'where both reach' if self.paired else 'where they reach'}; {misses}"
 
     @property
@@ -106,8 +106,9 @@ class Ratio(Interval):
         return self.verdict_against(1, "faster", "slower")
 
     @property
-    def _missed(self) -> tuple[float, float]:
-        return (self.attempts[0].missed, self.attempts[1].missed) if self.attempts else (0.0, 0.0)
+    def _more_misses(self) -> float:
+        """Share of the runs of the fast set that missed the target, less that of the slow set."""
+        return self.attempts[1].missed - self.attempts[0].missed if self.attempts else 0.0
 
     @property
     def misses(self) -> str:
@@ -135,16 +136,15 @@ class Ratio(Interval):
     def bounds_for(self, claim: Literal["faster", "slower"]) -> tuple[float, float] | None:
         """Return the bounds of the ratio by which a claim on the fast set is judged: those of the runs that reach the
         target, but of the expected times if the side that the claim favours misses the target more often."""
-        slow, fast = self._missed
-        if (fast > slow) if claim == "faster" else (slow > fast):
+        if (self._more_misses if claim == "faster" else -self._more_misses) > 0:
             return self.expected.bounds if self.expected else None
         return self.bounds
 
     @property
     def decided(self) -> bool:
         """True if the fast set is shown to be faster or slower, with what the sets miss."""
-        faster, slower = self.bounds_for("faster"), self.bounds_for("slower")
-        return bool((faster and faster[0] > 1) or (slower and slower[1] < 1))
+        (low, _), (_, high) = self.bounds_for("faster") or (0, 0), self.bounds_for("slower") or (2, 2)
+        return low > 1 or high < 1
 
     @property
     def portable(self) -> Interval | None:
@@ -179,9 +179,9 @@ class Ratio(Interval):
         interval = f"{self.confidence * 100:.4g} % CI {' to '.join(bounds)}" if bounds else "no confidence interval"
         fact = f"{ratio}x as fast as {self.slow} ({interval}, {self.basis}; {others}; unverified)."
         if self.misses and self.attempts:
-            where = f"{self.where_reached.strip().capitalize()}, {self.fast} is"
             times = f"{self.slow} takes {self.attempts[0].text}; {self.fast} {self.attempts[1].text}"
-            return f"{where} {fact} {self.misses}: {self.verdict}; {self.by_expected} ({times}).{self._but}"
+            fact += f" {self.misses}: {self.verdict}; {self.by_expected} ({times}).{self._but}"
+            return f"{self.where_reached.strip().capitalize()}, {self.fast} is {fact}"
         fact += self._but
         heads = {
             "faster": f"{self.fast} is faster:",
