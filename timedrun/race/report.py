@@ -133,13 +133,13 @@ class Report:
         (Bonferroni)."""
         for comparison in self.race.comparisons:
             slow, fast = pairs_of(self.sets[comparison.slow], self.sets[comparison.fast])
-            names = {"slow": self.race.sides[comparison.slow], "fast": self.race.sides[comparison.fast]}
-            name = f"{names['slow']} against {names['fast']}"
             sides = (comparison.slow, comparison.fast)
-            if empty := next((side for side in sides if not self.sets[side]), None):
-                ends = [turn for turn in self.race.turns if turn.side == empty and turn.why]
+            names = dict(zip(("slow", "fast"), map(self.race.sides.__getitem__, sides), strict=True))
+            name = f"{names['slow']} against {names['fast']}"
+            if empty := [side for side in sides if not self.sets[side]]:
+                ends = [turn for turn in self.race.turns if turn.side == empty[0] and turn.why]
                 why = next((f": run {turn.number} {turn.status}, {turn.why}" for turn in ends), "")
-                self.problems.append(f"{name}: {self.race.sides[empty]} has no finished run{why}")
+                self.problems.append(f"{name}: {self.race.sides[empty[0]]} has no finished run{why}")
                 continue
             attempts = [self._attempts(side) for side in sides]
             pairs = partial(compare_sets, slow, fast, paired=True, confidence=self.confidence, attempts=attempts)
@@ -169,8 +169,8 @@ class Report:
     @property
     def expected(self) -> dict[str, ExpectedTime]:
         """Expected seconds to a success of each side with runs, by its label."""
-        found = {label: expected_time(self._attempts(side), self.confidence) for side, label in self.race.sides.items()}
-        return {label: of_side for label, of_side in found.items() if of_side.runs}
+        known = [(label, self._attempts(side)) for side, label in self.race.sides.items()]
+        return {label: expected_time(runs, self.confidence) for label, runs in known if any(runs)}
 
     @property
     def missed(self) -> list[tuple[str, str]]:

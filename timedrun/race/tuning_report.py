@@ -115,11 +115,8 @@ class TuningReport(Report):
             if best and best[1].reached:
                 values = ", ".join(f"{key} {value:g}" for key, value in self.search.values(best[0]).items())
                 spent, runs = self.search.spent(base) / 60, len(self.search.runs(base))
-                sentences.append(
-                    printable(
-                        f"{label}: as given {given.text}; tuned {best[1].text} ({spent:.3g} min, {runs} runs): {values}"
-                    )
-                )
+                tuned = f"tuned {best[1].text} ({spent:.3g} min, {runs} runs)"
+                sentences.append(printable(f"{label}: as given {given.text}; {tuned}: {values}"))
         return sentences
 
     def captioned(self) -> tuple[str, Table]:
@@ -135,10 +132,9 @@ class TuningReport(Report):
         ]
         data = self.tuning.split or "data that is not stated"
         caption = (
-            f"Expected times to the target, misses included, on {data}, of the settings that would be chosen after so"
-            " many minutes of each side."
-            f" Up to {SEARCHED * self.tuning.minutes:.3g} min they are the least of single runs, which flatters; then"
-            " those of repetitions with other seeds, at first of one each. No result: race the files."
+            f"Expected times to the target on {data} of the settings that would be chosen after so many minutes of each"
+            f" side, misses included. Up to {SEARCHED * self.tuning.minutes:.3g} min they are the least of single runs,"
+            " which flatters; then of repetitions with other seeds, at first of one each. No result: race the files."
         )
         return caption, Table(header, rows)
 

@@ -64,7 +64,7 @@ def compare_sets(
     attempts = attempts or [attempts_of(runs) for runs in sets]
     for name, of, out in zip(names, attempts, failed, strict=True):
         if not of.reached:
-            why = "; ".join(list(out.values())[:1])
+            why = next(iter(out.values()), "has no partner")
             raise NotComparable(
                 f"{name}: none of its {len(of.missed)} runs reached the target (the first {why}), so its expected time"
                 " to a success is unbounded; there is no time to compare."
@@ -74,13 +74,18 @@ def compare_sets(
     if paired:
         _refuse_unless_interleaved(slow, fast)
         failed, disturbed = [failed[0] | failed[1]] * 2, [disturbed[0] | disturbed[1]] * 2  # pairs are left out whole
-    times = _times(sets, failed)
+    times, quiet = (
+        [
+            [run.minutes or math.nan for i, run in enumerate(runs) if i not in out]
+            for runs, out in zip(sets, outs, strict=True)
+        ]
+        for outs in (failed, [{*out} | loud for out, loud in zip(failed, disturbed, strict=True)])
+    )
     if not times[0]:
         raise NotComparable(
             f"{names[0]} and {names[1]} reach the target in no pair both, but in {len(attempts[0].reached)} and"
             f" {len(attempts[1].reached)} runs apart; compare them with --unpaired."
         )
-    quiet = _times(sets, [{*out} | loud for out, loud in zip(failed, disturbed, strict=True)])
     scores = [_score(runs) for runs in sets]
     minutes = [score.score_minutes for score in scores]
     parts = [_parts(runs, left_out) for runs, left_out in zip(sets, failed, strict=True)]
@@ -131,14 +136,6 @@ def _allowed_differences(
     if refused := [d for d in differences if d.kind not in allow or d.kind not in ALLOWABLE]:
         raise NotComparable(_refusal(refused), refused)
     return differences
-
-
-def _times(sets: Sequence[Sequence[RunSummary]], left_out: Sequence[Collection[int]]) -> list[list[float]]:
-    """Return the minutes of the runs of both sets that are not left out."""
-    return [
-        [run.minutes or math.nan for i, run in enumerate(runs) if i not in out]
-        for runs, out in zip(sets, left_out, strict=True)
-    ]
 
 
 def attempts_of(runs: Sequence[RunSummary]) -> Attempts:

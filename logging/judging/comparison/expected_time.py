@@ -3,7 +3,6 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from judging.scoring.interval import Interval, bracketed
@@ -64,7 +63,7 @@ def expected_time(runs: Attempts, confidence: float = 0.95) -> ExpectedTime:
     found = ExpectedTime(reached=len(runs.reached), runs=len(runs.reached) + len(runs.missed))
     if not math.isfinite(runs.expected):
         return found
-    low, high = _interval(_draws(runs, 0), confidence)
+    low, high = _interval(*_draws(runs, 0), confidence)
     return replace(found, mean=runs.expected, low=low, high=high)
 
 
@@ -73,41 +72,31 @@ def ratio_of_expected(slow: Attempts, fast: Attempts, confidence: float = 0.95) 
     if not math.isfinite(slow.expected + fast.expected):
         return None
     first, second = _draws(slow, 0), _draws(fast, 1)
-    draws = first and second and (first[0] / second[1], first[1] / second[0])
-    return Interval(slow.expected / fast.expected, *_interval(draws, confidence))
+    return Interval(slow.expected / fast.expected, *_interval(first[0] / second[1], first[1] / second[0], confidence))
 
 
-def _interval(draws: tuple[Any, Any] | None, confidence: float) -> tuple[float, ...] | tuple[None, None]:
+def _interval(lower: Any, upper: Any, confidence: float) -> tuple[float, float] | tuple[None, None]:
     import numpy as np  # judging logs does without
 
-    shares = ((1 - confidence) / 2, (1 + confidence) / 2)
-    return tuple(float(np.quantile(*of)) for of in zip(draws, shares, strict=True)) if draws else (None, None)
+    low, high = np.quantile(lower, (1 - confidence) / 2), np.quantile(upper, (1 + confidence) / 2)
+    return (None, None) if np.isnan(low) else (float(low), float(high))
 
 
-def _draws(runs: Attempts, side: int) -> tuple[Any, Any] | None:
-    """Return draws of the expected time of a side, for the lower and for the upper bound, always the same."""
+def _draws(runs: Attempts, side: int) -> tuple[Any, Any]:
+    """Return draws of the expected time of a side for the lower and for the upper bound, always the same; nan without
+    a spread."""
     import numpy as np
 
-    highest, lowest, *t = _standard(len(runs.reached), len(runs.missed), side)
+    random, reached, missed = np.random.default_rng(side), len(runs.reached), len(runs.missed)
 
-    def mean(times: Sequence[float], others: Sequence[float], number: int) -> Any:
-        known = np.log(np.maximum(times if len(times) > 1 else others, 1e-3))
-        reach = known.std(ddof=1) / math.sqrt(len(times)) if len(known) > 1 else math.nan
-        return np.mean(times) * np.exp(np.clip(t[number] * reach, -50, 50))
+    def mean(times: Sequence[float], others: Sequence[float]) -> Any:
+        logs = np.log(np.maximum(times if len(times) > 1 else others, 1e-3))
+        if len(logs) < 2:
+            return math.nan
+        reach = random.standard_t(len(logs) - 1, DRAWS) * logs.std(ddof=1) / math.sqrt(len(times))
+        return np.mean(times) * np.exp(np.clip(reach, -50, 50))
 
-    success = mean(runs.reached, runs.missed, 0)
-    miss = mean(runs.missed, runs.reached, 1) if runs.missed else UNSEEN * max(runs.reached)
-    low, high = (success + (1 / share - 1) * miss for share in (highest, lowest))
-    return None if np.isnan(low).any() else (low, high)
-
-
-@lru_cache(maxsize=16)
-def _standard(reached: int, missed: int, side: int) -> tuple[Any, ...]:
-    """Return draws of the largest and the least share of successes that so many runs allow, and of Student's t for the
-    times of successes and of misses."""
-    import numpy as np
-
-    random = np.random.default_rng([side, reached, missed])
-    highest = random.beta(reached + 1, missed, DRAWS) if missed else np.ones(DRAWS)
-    degrees = [max(1, (of if of > 1 else other) - 1) for of, other in ((reached, missed), (missed, reached))]
-    return highest, random.beta(reached, missed + 1, DRAWS), *(random.standard_t(free, DRAWS) for free in degrees)
+    success = mean(runs.reached, runs.missed)
+    miss = mean(runs.missed, runs.reached) if missed else UNSEEN * max(runs.reached)
+    most, least = random.beta(reached + 1, missed, DRAWS) if missed else 1.0, random.beta(reached, missed + 1, DRAWS)
+    return success + (1 / most - 1) * miss, success + (1 / least - 1) * miss

@@ -55,7 +55,7 @@ def test_too_few_pairs_have_no_interval_and_a_failed_run_no_partner(race: Race, 
     race.turns[1].status, race.turns[1].why = "failed", "exit code 1"
     report, text = made(race, tmp_path)
     assert "too few pairs (2 < 3) where both reach; misses more" in text and "1.98x [" not in text
-    assert "expected    config b: 20.8 s [17.8, 24.2], 2 of 3 reached, misses included" in text
+    assert "expected    config b: 20.8 s [" in text and "], 2 of 3 reached, misses included" in text
     assert "2 of 3, 1 failed" in text and "failed      config b, run 0: exit code 1" in text
     assert "40.0 s - 44.0 s       1.98x" in text  # 41.0 / 20.75, the medians in the table, and not those of the pairs
     assert report.failed
