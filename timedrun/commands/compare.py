@@ -10,19 +10,18 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from judging.comparison.compare import ALLOWABLE, compare_sets, pairs_of
+from judging.comparison.compare import ALLOWABLE, MOST_NAMED, attempts_of, compare_sets, pairs_of
 from judging.comparison.speedup_ratio import NotComparable, Ratio
 from judging.ground import stdio
 from judging.ground.errors import ExitCode, UsageError
 from judging.ground.race_labels import raced_together, side_at
-from judging.pages.score_table import MOST_DISTURBED, NOTICE
+from judging.pages.score_table import NOTICE
 from judging.pages.table import Table, number
 from judging.scoring.cost import Cost, cost, prices_of
 from judging.scoring.decomposition import Decomposition, TimeParts
 from judging.scoring.interval import Interval, as_values
 from judging.scoring.power import energy_text, shared_energy
 from judging.scoring.run_set import only_set
-from mlevents.event import listed
 from mlevents.run_status import reached
 from mlevents.terminal_escape import printable
 
@@ -40,6 +39,7 @@ def compare(arguments: argparse.Namespace) -> ExitCode:
         raise UsageError(f"{first} and {second} are the same set, {sets[0][0].path.parent}; nothing was compared.")
     paired = arguments.paired
     notes: tuple[str, ...] = ()
+    attempts = [attempts_of(runs) for runs in sets]
     if paired is None and (paired := raced_together(*(runs[0].path.parent for runs in sets))):
         pairs = pairs_of(*sets)
         text = "paired by run number, as sides of one race (--unpaired compares them without pairs)"
@@ -48,7 +48,7 @@ def compare(arguments: argparse.Namespace) -> ExitCode:
         sets = list(pairs)
         notes = (text, *([f"runs without a partner were left out: {' and '.join(left_out)}"] if left_out else []))
     try:
-        ratio = compare_sets(sets[0], sets[1], paired=paired, allow=arguments.allow)
+        ratio = compare_sets(sets[0], sets[1], paired=paired, allow=arguments.allow, attempts=attempts)
         ratio = replace(ratio, notes=(*ratio.notes, *notes))
     except NotComparable as error:
         if not arguments.json:
@@ -108,7 +108,9 @@ def report(
         wanted = f", target {ratio.target:g}" if ratio.target is not None else ""
         lines.append(f"Final quality {ratio.quality_slow:.5f} and {ratio.quality_fast:.5f} (geometric means{wanted}).")
     if ratio.disturbances:
-        lines += [f"disturbed: {load}" for load in listed(ratio.disturbances, MOST_DISTURBED, "\n").split("\n")]
+        lines += [f"disturbed: {disturbance}" for disturbance in ratio.disturbances[:MOST_NAMED]]
+        if len(ratio.disturbances) > MOST_NAMED:
+            lines.append(f"disturbed: {len(ratio.disturbances) - MOST_NAMED} more runs, named by --json")
         lines.append(f"Without the disturbed runs: {ratio.without_disturbed}.")
     lines += [f"note: {note}" for note in ratio.notes]
     return [printable(line) for line in [*lines, NOTICE]]

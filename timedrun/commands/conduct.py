@@ -69,7 +69,8 @@ def conduct(
     if interrupted or any(turn.status in ("planned", "interrupted") for turn in planned.turns):
         stdio.message(f"timedrun {arguments.verb}: some runs are missing; continue with `{again}`")
     elif not arguments.json and any(turn.status == "finished" for turn in planned.turns):
-        stdio.next_command(*(report_on.next_words if report_on else ("report", folder)))
+        raced = report_on and not report_on.problems  # every side has a file
+        stdio.next_command(*(report_on.next_words if report_on and raced else ("report", folder)))
     if interrupted:
         return ExitCode(128 + interrupted)
     if planned.keep_if and not report.doubtful:

@@ -36,7 +36,7 @@ def report(arguments: argparse.Namespace) -> ExitCode:
     race = race_file.planned(path)
     findings = of_race(race, path, figures) if race else of_sets(path)
     stdio.stage("timedrun report: figures")
-    figures = figures or drawn(findings.sets)  # a sweep's runs are points, not curves
+    figures = figures or drawn(findings.sets, findings.confidence)  # a sweep's runs are points, not curves
     write_output(out, as_page(f"Report on {path.resolve().name}", findings, figures, path))
     stdio.stage("")
     print(json.dumps({"report": str(out)}) if arguments.json else f"report: {out}")
@@ -64,7 +64,7 @@ def of_race(race: race_file.Race, path: Path, figures: dict[str, str]) -> Findin
             figures["Quality against time, and gains over the baseline"] = image(Path(folder) / "figure.svg")
     sets = {race.sides[side]: runs for side, runs in report.sets.items() if runs}
     caption, table = report.captioned()
-    return Findings(report.verdicts, caption, table, report.details(path), sets, report.failed)
+    return Findings(report.verdicts, caption, table, report.details(path), sets, report.failed, report.confidence)
 
 
 def of_sets(path: Path) -> Findings:

@@ -19,8 +19,10 @@ EXIT_CODES: Final = {"keep": ExitCode.OK, "discard": ExitCode.ERROR, "inconclusi
 
 def time_words(ratio: Ratio) -> str:
     """Return the verdict on time as a clause, with the pairs that would show a difference that was not shown."""
-    words = f"{ratio.fast} is {ratio.text()} as fast as {ratio.slow}, {ratio.verdict}"
-    spread = spread_of(ratio)
+    words = f"{ratio.fast} is {ratio.text()} as fast as {ratio.slow}"
+    if ratio.misses:
+        return f"{words}{ratio.where_reached}, {ratio.misses}: {ratio.verdict}; {ratio.by_expected}"
+    words, spread = f"{words}, {ratio.verdict}", spread_of(ratio)
     if ratio.verdict != "no difference shown" or not spread:
         return words
     pairs = pairs_needed(ratio.value, spread)
@@ -34,7 +36,7 @@ def control_words(ratio: Ratio, pairs: int) -> str:
     if spread := spread_of(ratio):
         percent = 100 * (least_visible(spread, pairs) - 1)
         floor = f"; differences below {percent:.{0 if percent >= 10 else 1}f} % cannot be seen with {pairs} pairs here"
-    doubt = "; WARNING: it differs, so trust no ratio here" if ratio.verdict in ("faster", "slower") else ""
+    doubt = "; WARNING: it differs, so trust no ratio here" if ratio.verdict_on_time in ("faster", "slower") else ""
     return f"{ratio.slow} against itself: {ratio.text()}, {ratio.verdict}{floor}{doubt}"
 
 
@@ -65,10 +67,14 @@ class KeepIf:
         return cls(text, time, margin)
 
     def time_holds(self, ratio: Ratio | None) -> bool | None:
-        """Return True if the interval of the time is below the limit, False if above, None if on both sides."""
+        """Return True if the interval of the time is below the limit, False if above, None if on both sides. It is that
+        of the expected times to a success where the runs that reach the target speak for a side that misses it more
+        often; without a success it is unbounded."""
         assert self.time is not None
-        low, high = (1 / end for end in reversed(ratio.bounds)) if ratio and ratio.bounds else (0.0, float("inf"))
-        return True if high < self.time else False if low >= self.time else None
+        faster, slower = (ratio.bounds_for("faster"), ratio.bounds_for("slower")) if ratio else (None, None)
+        if faster and 1 / faster[0] < self.time:
+            return True
+        return False if slower and 1 / slower[1] >= self.time else None
 
     def decide(self, ratio: Ratio | None, quality: Quality) -> Literal["keep", "discard", "inconclusive"]:
         """Return "keep" if every condition holds by its interval or test, "discard" if one does not, and
@@ -81,8 +87,11 @@ class KeepIf:
 
 def as_json(condition: KeepIf, decision: str, ratio: Ratio | None, quality: Quality) -> dict[str, Any]:
     """Return the decision and its numbers for race.json."""
-    values = {"decision": decision, "keep_if": condition.text, "quality": quality.values}
+    values: dict[str, Any] = {"decision": decision, "keep_if": condition.text, "quality": quality.values}
     if ratio is None:
         return values | {"time": None, "time_interval": None}
     times = None if ratio.bounds is None else [1 / end for end in reversed(ratio.bounds)]
-    return values | {"time": 1 / ratio.value, "time_interval": times}
+    values |= {"time": 1 / ratio.value, "time_interval": times}
+    if ratio.misses and (of_all := ratio.expected and ratio.expected.mapped(lambda value: 1 / value)):
+        values |= {"expected_time": of_all.value, "expected_time_interval": of_all.bounds}
+    return values

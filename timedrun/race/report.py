@@ -11,8 +11,9 @@ from statistics import median
 from typing import Any, TypeVar
 
 from judging.checking.check_report import CheckResult, result_lines, summary_lines
-from judging.comparison.compare import compare_sets, pairs_of
+from judging.comparison.compare import MOST_NAMED, attempts_of, compare_sets, pairs_of, why_missed
 from judging.comparison.composition import run_seconds, together
+from judging.comparison.expected_time import Attempts, ExpectedTime, expected_time
 from judging.comparison.extrapolation import Rates
 from judging.comparison.quality_test import Quality, compare_quality
 from judging.comparison.sequential import FIRST_LOOK, confidence_of_look
@@ -48,8 +49,6 @@ SHORT, RESOLUTION = 0.1, 0.004
 """Seconds of a run below which the clock counts, and its resolution: lines are read by a thread of a busy process."""
 FEW, FAR = 4, 2.0
 """Runs of which the first one is compared with the others, and the factor beyond them that is named."""
-MOST_NAMED = 4
-"""Disturbed runs that are named."""
 Sets = dict[str, list[RunSummary]]
 
 
@@ -80,6 +79,8 @@ class Report:
             "training_seconds": {
                 label: [time and 60 * time for time in clock.speedrun_runs] for label, clock in self.clocks.items()
             },
+            "missed": dict(self.missed),
+            "expected_seconds": {label: asdict(of_side) for label, of_side in self.expected.items()},
             "steps": {label: clock.steps_runs for label, clock in self.clocks.items()},
             "ratios": {
                 f"{self.race.sides[comparison.slow]} / {self.race.sides[comparison.fast]}": as_values(ratio)
@@ -134,13 +135,20 @@ class Report:
             return None
 
     def compare(self) -> None:
-        """Compute the ratio of every comparison, of the pairs that finished. The intervals of an ablation hold all at
-        once with 95 % (Bonferroni)."""
+        """Compute the ratio of every comparison, of the pairs that finished. All intervals hold at once with 95 %
+        (Bonferroni)."""
         for comparison in self.race.comparisons:
             slow, fast = pairs_of(self.sets[comparison.slow], self.sets[comparison.fast])
-            names = {"slow": self.race.sides[comparison.slow], "fast": self.race.sides[comparison.fast]}
+            sides = (comparison.slow, comparison.fast)
+            names = dict(zip(("slow", "fast"), map(self.race.sides.__getitem__, sides), strict=True))
             name = f"{names['slow']} against {names['fast']}"
-            pairs = partial(compare_sets, slow, fast, paired=True, confidence=self.confidence)
+            if empty := [side for side in sides if not self.sets[side]]:
+                ends = [turn for turn in self.race.turns if turn.side == empty[0] and turn.why]
+                why = next((f": run {turn.number} {turn.status}, {turn.why}" for turn in ends), "")
+                self.problems.append(f"{name}: {self.race.sides[empty[0]]} has no finished run{why}")
+                continue
+            attempts = [self._attempts(side) for side in sides]
+            pairs = partial(compare_sets, slow, fast, paired=True, confidence=self.confidence, attempts=attempts)
             if ratio := self.guarded(name, pairs):
                 self.ratios[comparison] = resolved(replace(ratio, **names))  # type: ignore[arg-type]
         if self.race.control:
@@ -152,11 +160,33 @@ class Report:
 
     @property
     def confidence(self) -> float:
-        """Of an interval; that of a race until it is decided holds at all of its looks."""
+        """Of each interval, so that all hold at once with 95 %, in a race until it is decided at all of its looks."""
+        comparisons = max(1, len(self.race.comparisons))
         if self.race.until_decided:
             pairs = min(len(self.race.of_side(side, "finished")) for side in self.race.racing)
-            return confidence_of_look(max(pairs, FIRST_LOOK), self.race.runs)
-        return 1 - 0.05 / (len(self.race.comparisons) if self.race.ablation else 1)
+            return confidence_of_look(max(pairs, FIRST_LOOK), self.race.runs, comparisons)
+        return 1 - 0.05 / comparisons
+
+    def _attempts(self, side: str) -> Attempts:
+        """Return the seconds of the runs of a side that reached the target, and of the others, failed ones included."""
+        hits, missed = attempts_of(self.sets[side])
+        return Attempts(hits, [*missed, *(turn.seconds for turn in self.race.of_side(side, "failed"))])
+
+    @property
+    def expected(self) -> dict[str, ExpectedTime]:
+        """Expected seconds to a success of each side with runs, by its label."""
+        known = [(label, self._attempts(side)) for side, label in self.race.sides.items()]
+        return {label: expected_time(runs, self.confidence) for label, runs in known if any(runs)}
+
+    @property
+    def missed(self) -> list[tuple[str, str]]:
+        """The finished runs that missed the target, and how."""
+        return [
+            (f"{label}, run {turn.number}", why)
+            for side, label in self.race.sides.items()
+            for turn, run in zip(self.race.of_side(side, "finished"), self.sets[side], strict=True)
+            if (why := why_missed(run))
+        ]
 
     @cached_property
     def predicted(self) -> dict[Comparison, float]:
@@ -185,12 +215,12 @@ class Report:
 
     @property
     def decided(self) -> bool:
-        """True if every comparison has a verdict on time, or the condition's time is decided. Quality is tested once,
-        at the end: its test allows for no looks."""
+        """True if every comparison is decided with the misses of its sides, or the condition's time is. Quality is
+        tested once, at the end: its test allows for no looks."""
         if self.race.keep_if:
             return self.keep_if.time_holds(self.last[0]) is not None
-        verdicts = [ratio.verdict for ratio in self.ratios.values()]
-        return len(verdicts) == len(self.race.comparisons) and {*verdicts} <= {"faster", "slower"}
+        decided = [ratio.decided for ratio in self.ratios.values()]
+        return len(decided) == len(self.race.comparisons) and all(decided)
 
     @property
     def keep_if(self) -> KeepIf:
@@ -253,7 +283,7 @@ class Report:
         out = self.folder / "quality_over_time.png"
         drawn = {self.race.sides[side]: runs for side, runs in self.sets.items() if runs}
         shown = dict(list(drawn.items())[: len(plot.COLOURS)])
-        plot.plot_quality(shown, out)
+        plot.plot_quality(shown, out, confidence=self.confidence)
         self.figure = str(out) + (f" (the first {len(shown)} of {len(drawn)} sides)" if len(shown) < len(drawn) else "")
 
     @property
@@ -314,8 +344,8 @@ class Report:
 
     @property
     def verdicts(self) -> list[str]:
-        """The verdict on each comparison as a sentence; an ablation's are in its table."""
-        return [] if self.race.ablation else [ratio.sentence for ratio in self.ratios.values()]
+        """The verdict on each comparison as a sentence, or why there is none; an ablation's are in its table."""
+        return self.problems + [ratio.sentence for ratio in self.ratios.values() if not self.race.ablation]
 
     def captioned(self) -> tuple[str, Table]:
         """Return the caption and the table, a row a comparison and then the sides that have none."""
@@ -329,12 +359,14 @@ class Report:
         if self.race.ablation:
             caption += (
                 " Speed-up by a method, from pairs of runs: of the full config over the one without it, and of it alone"
-                f" over the bare config; the {len(rows)} intervals hold all at once with 95 % (Bonferroni)."
+                " over the bare config."
             )
             if self.predicted:
                 caption += " Per sample: measured, and predicted from profiles of each method alone (Amdahl's law)."
         elif last:
             caption += f" Speed-up: of {self.race.sides[last]} over the one of the row, from pairs of runs."
+        if len(self.race.comparisons) > 1:
+            caption += f" The {len(self.race.comparisons)} intervals hold all at once with 95 % (Bonferroni)."
         verdict = "method makes it" if self.race.ablation else f"{self.race.sides[last]} is" if last else "verdict"
         header = ["config", f"speed-up [{100 * self.confidence:.4g} %]", verdict, "reached", "median", "range"]
         header += ["by medians", *["per sample, predicted"] * bool(self.predicted)]
@@ -410,6 +442,13 @@ class Report:
                 alike = [turn for turn in of_side if turn.why == why]
                 numbers = f"run{'s' * (len(alike) > 1)} {', '.join(str(turn.number) for turn in alike)}"
                 lines.append(printable(f"{alike[0].status:<11} {label}, {numbers}: {why}"))
+        if not self.race.budgets:  # whose runs end with their schedule
+            lines += [printable(f"missed      {name}: {why}") for name, why in self.missed[:MOST_NAMED]]
+            if len(self.missed) > MOST_NAMED:
+                lines.append(f"missed      {len(self.missed) - MOST_NAMED} more runs, named in race.json")
+            if any(of_side.missed for of_side in self.expected.values()):
+                known = self.expected.items()
+                lines += [printable(f"expected    {label}: {of.text}, misses included") for label, of in known]
         if ended := next((turn.why for turn in self.race.turns if turn.status == "not needed"), ""):
             lines.append(f"ended       {ended} of at most {self.race.runs}")
         for side, what in self.race.emulated.items():

@@ -1,13 +1,14 @@
 """The search of a tuning: which setting is tried next, and which one is chosen, by the logs of the runs so far."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from itertools import accumulate
 from pathlib import Path
-from statistics import fmean
-from typing import Any, Final
+from statistics import fmean, median
+from typing import Any, Final, NamedTuple
 
+from judging.comparison.expected_time import Attempts
 from judging.ground.errors import UsageError
 from judging.ground.result_files import write_json
 from mlevents.record import read
@@ -27,16 +28,47 @@ FEWEST: Final = 3
 """Settings that a round repeats at least."""
 LONGEST: Final = 1 / 4
 """Share of a side's time that its first runs may take."""
-SLOWER: Final = 2.0
-"""A run that takes this many times as long as the best one so far is stopped."""
-MISSED: Final = 1e9
-"""Above the seconds of any run: score of a run without the target is this and how far it stayed from it."""
+SLOWER: Final = 3.0
+"""A run that takes this many times the median of the side's runs that reached the target is stopped: half of them are
+of better settings. Unlike the least time, which is luck, the median grows with the load of the machine, so that noise
+makes no misses."""
 MOST_INVALID: Final = 50
 
 Values = dict[str, float]
 Trial = Callable[[dict[str, Any], Values, str, float], dict[str, Any]]
 """Returns the settings of a trial from those of its side as given, the values to try, its name and its longest time in
 minutes. Raises UsageError for values that make no run."""
+
+
+class Result(NamedTuple):
+    """How one run ended, after how long, and the distance of its best quality to the target that it missed."""
+
+    reached: bool
+    seconds: float
+    gap: float = 0.0
+
+
+class Outcome(NamedTuple):
+    """What the runs of a setting show; the least is the best."""
+
+    seconds: float
+    """Expected time to a success, infinite without one."""
+    gap: float
+    """Mean of the runs' distances to the target, if none reached it."""
+    reached: int
+    runs: int
+
+    @classmethod
+    def of(cls, runs: Sequence[Result]) -> "Outcome":
+        attempts = Attempts(*([run.seconds for run in runs if run.reached is reached] for reached in (True, False)))
+        gap = 0.0 if attempts.reached or not runs else fmean(run.gap for run in runs)
+        return cls(attempts.expected, gap, len(attempts.reached), len(runs))
+
+    @property
+    def text(self) -> str:
+        """The expected time, and how many runs reached the target unless all did."""
+        some = "" if self.reached == self.runs else f", {self.reached} of {self.runs} reached"
+        return f"{self.seconds:.3g} s{some}" if self.reached else f"not reached by {self.runs}"
 
 
 class Search:
@@ -48,7 +80,7 @@ class Search:
             raise UsageError("optuna, which proposes the settings, is not installed: pip install 'timedrun[tune]'.")
         assert race.tuning
         self.race, self.folder, self.tuning, self._trial = race, folder, race.tuning, trial
-        self._scores: dict[tuple[str, int], float] = {}
+        self._results: dict[tuple[str, int], Result] = {}
 
     def plan_next(self) -> None:
         """Plan the next run, unless one is planned: of the side that was given the least time so far, which is due to
@@ -101,37 +133,39 @@ class Search:
         """Return the machine time of a side at the end of each of its runs."""
         return list(accumulate(turn.seconds for turn in self.runs(base)))
 
-    def score(self, turn: Turn) -> float:
-        """Return the seconds to the target of a run; of one that missed it MISSED and the distance of its best quality;
-        infinity for one without a quality."""
+    def result(self, turn: Turn) -> Result:
+        """Return how a run ended; without a log its distance to the target is infinite."""
         key = (turn.side, turn.number)
-        if key not in self._scores:
+        if key not in self._results:
             log = paths_of(self.folder, turn).log
             run = summarize(read(log)) if log.is_file() else None
-            score = math.inf
-            if run and reached(run) and run.minutes is not None:
-                score = 60 * run.minutes
-            elif run and (wanted := target(run)) is not None:  # all of its values are on one side of the target
-                gaps = [abs(point.value - wanted) for point in run.quality if math.isfinite(point.value)]
-                score = MISSED + min(gaps, default=math.inf)
-            self._scores[key] = score
-        return self._scores[key]
+            seconds = turn.seconds if run is None or run.minutes is None else 60 * run.minutes
+            wanted = target(run) if run else None
+            gaps = [abs(point.value - wanted) for point in run.quality] if run and wanted is not None else []
+            near = min(filter(math.isfinite, gaps), default=math.inf)  # all are on one side of the target
+            self._results[key] = Result(True, seconds) if run and reached(run) else Result(False, seconds, near)
+        return self._results[key]
 
-    def best(self, base: str, seconds: float = math.inf) -> tuple[str, float] | None:
-        """Return the setting that is chosen by the runs within the first `seconds` of a side, and its mean score: that
-        of its repetitions, of which the last round's did not choose it, or of the first runs while there is none."""
-        first, again = (self._means(base, seconds, repeated=repeated) for repeated in (False, True))
-        means = {name: again[name] for name in self._repeated(base, seconds) if name in again} or first
-        return min(means.items(), key=lambda item: item[1], default=None)
+    def best(self, base: str, seconds: float = math.inf) -> tuple[str, Outcome] | None:
+        """Return the setting that is chosen by the runs within the first `seconds` of a side, and what they show: its
+        repetitions, of which the last round's did not choose it, or all runs while no repetition reached the target."""
+        again = self._outcomes(base, seconds, repeated=True)
+        again = {name: again[name] for name in self._repeated(base, seconds) if name in again}
+        chosen = again if any(outcome.reached for outcome in again.values()) else self._outcomes(base, seconds)
+        return min(chosen.items(), key=lambda item: item[1], default=None)
 
-    def _means(self, base: str, seconds: float, *, repeated: bool) -> dict[str, float]:
-        """Return the mean scores of the settings by the runs that ended within the first `seconds` of a side, either
-        the first ones or the repetitions."""
-        scores: dict[str, list[float]] = {}
+    def outcome(self, name: str) -> Outcome:
+        """Return what all runs of a setting show."""
+        return Outcome.of([self.result(turn) for turn in self.runs(base_of(name)) if turn.side == name])
+
+    def _outcomes(self, base: str, seconds: float, *, repeated: bool | None = None) -> dict[str, Outcome]:
+        """Return what the runs of each setting show that ended within the first `seconds` of a side: all, the first
+        ones or the repetitions."""
+        results: dict[str, list[Result]] = {}
         for turn, end in zip(self.runs(base), self._ends(base), strict=True):
-            if end <= seconds and bool(turn.number) == repeated:
-                scores.setdefault(turn.side, []).append(self.score(turn))
-        return {name: fmean(values) for name, values in scores.items()}
+            if end <= seconds and repeated in (None, bool(turn.number)):
+                results.setdefault(turn.side, []).append(self.result(turn))
+        return {name: Outcome.of(runs) for name, runs in results.items()}
 
     def _repeated(self, base: str, seconds: float) -> list[str]:
         """Return the settings that are repeated after `seconds` of a side, the best so far first: the least of many
@@ -143,19 +177,19 @@ class Search:
             begin = next((end for end in self._ends(base) if end >= due), math.inf)  # the run of that time has ended
             if seconds < begin:
                 break
-            first, again = (self._means(base, begin, repeated=repeated) for repeated in (False, True))
-            means = {name: again[name] for name in names if name in again} or first
-            ranked = sorted(means, key=lambda name: means[name])
+            first, again = (self._outcomes(base, begin, repeated=repeated) for repeated in (False, True))
+            known = {name: again[name] for name in names if name in again} or first
+            ranked = sorted(known, key=lambda name: known[name])
             most = max(FEWEST, len(first) // (REPEATED * 4**number))
-            given = [name for name in ranked[most:] if not number and name == f"{base}_0" and means[name] < MISSED]
+            given = [name for name in ranked[most:] if not number and name == f"{base}_0" and known[name].reached]
             names = [*ranked[:most], *given]
         return names
 
     def _longest(self, base: str) -> float:
         """Return the minutes after which a run of a side is stopped."""
-        times = [turn.seconds for turn in self.runs(base) if self.score(turn) < MISSED]
+        times = [turn.seconds for turn in self.runs(base) if self.result(turn).reached]
         most = LONGEST * self.tuning.minutes
-        return min(most, SLOWER * min(times) / 60) if times else most
+        return min(most, SLOWER * median(times) / 60) if times else most
 
     def _tries(self, name: str) -> int:
         return sum(turn.side == name for turn in self.race.turns)
@@ -164,8 +198,9 @@ class Search:
         """Name a setting to try, the side as given first, and note its values."""
         tried = [name for name in self.race.sides if base_of(name) == base]
         name, space = f"{base}_{len(tried)}", self.tuning.spaces[base]
-        first = {turn.side: self.score(turn) for turn in self.runs(base) if not turn.number}
-        runs = [(self.values(side), score) for side, score in first.items()]
+        first = self._outcomes(base, math.inf, repeated=False)
+        ranks = {outcome: place for place, outcome in enumerate(sorted({*first.values()}))}
+        runs = [(self.values(side), float(ranks[outcome])) for side, outcome in first.items()]
         asked = proposed(space, runs, self.tuning.seed + len(tried))
         self.race.sides[name] = add(
             self.tuning, base, name, {key: space[key].at(value) for key, value in asked.items()}
@@ -186,7 +221,7 @@ def base_of(name: str) -> str:
 
 
 def proposed(space: dict[str, Range], runs: list[tuple[Values, float]], seed: int) -> Values:
-    """Return values that Optuna's sampler TPE proposes after `runs`, values with their scores, of which only the order
+    """Return values that Optuna's sampler TPE proposes after `runs`, values with their ranks, of which only the order
     counts (Bergstra et al. 2011; its multivariate form, Falkner et al. 2018)."""
     import optuna  # half a second that no other verb waits for
     from optuna.distributions import BaseDistribution, FloatDistribution, IntDistribution
@@ -200,6 +235,6 @@ def proposed(space: dict[str, Range], runs: list[tuple[Values, float]], seed: in
     }
     sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=FIRST_RUNS, multivariate=True)
     study = optuna.create_study(sampler=sampler)
-    for values, score in runs:
-        study.add_trial(optuna.trial.create_trial(params=values, distributions=kinds, value=score))
+    for values, rank in runs:
+        study.add_trial(optuna.trial.create_trial(params=values, distributions=kinds, value=rank))
     return dict(study.ask(kinds).params)

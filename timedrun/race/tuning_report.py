@@ -14,7 +14,7 @@ from mlevents.summary import summarize
 from mlevents.terminal_escape import printable
 from timedrun.race.race_file import Race, Tuned, paths_of
 from timedrun.race.report import Report, Sets
-from timedrun.race.search import MISSED, SEARCHED, Search
+from timedrun.race.search import SEARCHED, Search
 
 MARKS: Final = 8
 """Rows of the table of the ratio against the minutes spent."""
@@ -37,23 +37,26 @@ class TuningReport(Report):
     def make(self, check: Callable[[list[Path]], list[CheckResult]], no_package: str, no_figure: str) -> None:
         """Write the chosen settings and race.json."""
         self.problems = []
-        chosen = {base: best for base in self.tuning.bases if (best := self.search.best(base)) and best[1] < MISSED}
+        chosen = {base: best for base in self.tuning.bases if (best := self.search.best(base)) and best[1].reached}
         records = {base: (self.search.values(name), self.record(base, name)) for base, (name, _) in chosen.items()}
         self.words = self.guarded("settings not written", lambda: self._write(self.folder, records)) or {}
         sides = {
             self.tuning.labels[base]: {
                 "folder": name,
                 "settings": records[base][0],
-                "seconds": seconds,
-                "as_given_seconds": self.as_given(base),
+                "seconds": outcome.seconds,
+                "reached": outcome.reached,
+                "runs": outcome.runs,
+                "as_given_seconds": given.seconds if (given := self.search.outcome(f"{base}_0")).reached else None,
                 "file": self.words.get(base),
                 "record": asdict(records[base][1]),
             }
-            for base, (name, seconds) in chosen.items()
+            for base, (name, outcome) in chosen.items()
         }
         self.race.report = {"tuning": {"sides": sides, "over_time": self.over_time()}, "notice": NOTICE}
         self.problems += [
-            f"{label}: no run reached the target on {self.tuning.split or 'its data'}; give --target, or more --minutes"
+            f"{label}: no run reached the target on {self.tuning.split or 'its data'}; give an easier --target, or more"
+            " --minutes"
             for base, label in self.tuning.labels.items()
             if base not in chosen
         ]
@@ -76,11 +79,6 @@ class TuningReport(Report):
             of="",
         )
 
-    def as_given(self, base: str) -> float | None:
-        """Return the seconds to the target of the side as given, None if it did not reach it."""
-        scores = [self.search.score(turn) for turn in self.search.runs(base)[:1]]
-        return next((score for score in scores if score < MISSED), None)
-
     @property
     def given_and_chosen(self) -> Sets:
         """The runs of each side as given, and of its chosen setting."""
@@ -99,7 +97,7 @@ class TuningReport(Report):
         for mark in range(1, MARKS + 1):
             minutes = so_far * mark / MARKS
             bests = {base: self.search.best(base, 60 * minutes) for base in self.tuning.bases}
-            seconds = [best[1] if best and best[1] < MISSED else None for best in bests.values()]
+            seconds = [best[1].seconds if best and best[1].reached else None for best in bests.values()]
             last = seconds[-1]
             ratios = [time / last if time and last else None for time in seconds[:-1]]
             points.append({"minutes": minutes, "seconds": seconds, "ratios": ratios})
@@ -113,14 +111,12 @@ class TuningReport(Report):
         """Sentences on the setting that was chosen for each side."""
         sentences = []
         for base, label in self.tuning.labels.items():
-            best, given = self.search.best(base), self.as_given(base)
-            if best and best[1] < MISSED:
+            best, given = self.search.best(base), self.search.outcome(f"{base}_0")
+            if best and best[1].reached:
                 values = ", ".join(f"{key} {value:g}" for key, value in self.search.values(best[0]).items())
-                before = f"{given:.3g} s as given" if given else "not reached as given"
                 spent, runs = self.search.spent(base) / 60, len(self.search.runs(base))
-                sentences.append(
-                    printable(f"{label}: {before}, {best[1]:.3g} s tuned ({spent:.3g} min, {runs} runs): {values}")
-                )
+                tuned = f"tuned {best[1].text} ({spent:.3g} min, {runs} runs)"
+                sentences.append(printable(f"{label}: as given {given.text}; {tuned}: {values}"))
         return sentences
 
     def captioned(self) -> tuple[str, Table]:
@@ -136,9 +132,9 @@ class TuningReport(Report):
         ]
         data = self.tuning.split or "data that is not stated"
         caption = (
-            f"Times to the target on {data} of the settings that would be chosen after so many minutes of each side."
-            f" Up to {SEARCHED * self.tuning.minutes:.3g} min they are the least of single runs, which flatters; then"
-            " means of repetitions with other seeds, at first of one each. No result: race the files."
+            f"Expected times to the target on {data} of the settings that would be chosen after so many minutes of each"
+            f" side, misses included. Up to {SEARCHED * self.tuning.minutes:.3g} min they are the least of single runs,"
+            " which flatters; then of repetitions with other seeds, at first of one each. No result: race the files."
         )
         return caption, Table(header, rows)
 

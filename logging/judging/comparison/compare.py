@@ -10,6 +10,7 @@ from pathlib import Path
 from statistics import geometric_mean
 from typing import Any, Final
 
+from judging.comparison.expected_time import Attempts, expected_time, ratio_of_expected
 from judging.comparison.speedup_ratio import Difference, NotComparable, Ratio, compare, decompose
 from judging.ground.config_values import differing
 from judging.ground.errors import TimedrunError
@@ -19,6 +20,7 @@ from judging.scoring.decomposition import Decomposition, RunParts, decomposition
 from judging.scoring.recorded_run import RecordedRun, differences, recorded_run_of
 from judging.scoring.run_set import UNKNOWN, copied
 from judging.scoring.score import Score, score_set, scored_ruleset
+from mlevents import keys
 from mlevents.rounds import BENCHMARK_DATASET
 from mlevents.rounds.own_rules import as_recorded
 from mlevents.run_status import failure, reached, rules_of, target
@@ -28,6 +30,7 @@ ALLOWABLE: Final = ("hardware", "data", "target")
 """Kinds of differences that `--allow` accepts. Different benchmarks are never compared."""
 
 MAX_SHOWN: Final = 8  # settings of configs named in a note
+MOST_NAMED: Final = 4  # runs named that were disturbed, and those that missed their target
 ONE_BUDGET: Final = "with one training budget; a schedule of another length may reach the target sooner"
 
 
@@ -38,35 +41,55 @@ def compare_sets(
     paired: bool,
     allow: Collection[str] = (),
     confidence: float = 0.95,
+    attempts: Sequence[Attempts] = (),
 ) -> Ratio:
     """Compare the times to train of two sets of logs.
 
     Benchmark, dataset and target must be equal, and so must the hardware and the digest of the data if both sets
-    recorded them. Every run must have reached its target; as many as a score drops as the slowest may have failed, and
-    are left out.
+    recorded them. The ratio is of the runs, or the pairs, that reach the target; the verdict takes the others into
+    account, by the expected times to a success.
 
     Args:
         allow: kinds of `ALLOWABLE` that may differ; the result lists the differences.
+        attempts: of each set, runs included that have no log or no partner; default: those of the runs.
 
     Raises:
-        NotComparable: the sets differ, a set holds copies of one log, or paired runs were not interleaved. The message
-            names every difference with its files.
+        NotComparable: the sets differ, a set holds copies of one log or no run that reached the target, or paired runs
+            were not interleaved. The message names every difference with its files.
     """
     differences = _allowed_differences(slow, fast, allow)
     sets, notes = (slow, fast), list[str]()
     failed = [_failures(name, runs, notes) for name, runs in zip(("first", "second"), sets, strict=True)]
+    names = _set_names(slow[0].path, fast[0].path)
+    attempts = attempts or [attempts_of(runs) for runs in sets]
+    for name, of, out in zip(names, attempts, failed, strict=True):
+        if not of.reached:
+            why = next(iter(out.values()), "has no partner")
+            raise NotComparable(
+                f"{name}: none of its {len(of.missed)} runs reached the target (the first {why}), so its expected time"
+                " to a success is unbounded; there is no time to compare."
+            )
     disturbed = [{i for i, run in enumerate(runs) if run.disturbances} for runs in sets]
     disturbances = [f"{_name(run.path)}: {'; '.join(run.disturbances)}" for run in (*slow, *fast) if run.disturbances]
     if paired:
         _refuse_unless_interleaved(slow, fast)
-        failed, disturbed = ([first | second] * 2 for first, second in (failed, disturbed))  # pairs are left out whole
-    times = _times(sets, failed)
-    quiet = _times(sets, [first | second for first, second in zip(failed, disturbed, strict=True)])
+        failed, disturbed = [failed[0] | failed[1]] * 2, [disturbed[0] | disturbed[1]] * 2  # pairs are left out whole
+    times, quiet = (
+        [
+            [run.minutes or math.nan for i, run in enumerate(runs) if i not in out]
+            for runs, out in zip(sets, outs, strict=True)
+        ]
+        for outs in (failed, [{*out} | loud for out, loud in zip(failed, disturbed, strict=True)])
+    )
+    if not times[0]:
+        raise NotComparable(
+            f"{names[0]} and {names[1]} reach the target in no pair both, but in {len(attempts[0].reached)} and"
+            f" {len(attempts[1].reached)} runs apart; compare them with --unpaired."
+        )
     scores = [_score(runs) for runs in sets]
     minutes = [score.score_minutes for score in scores]
     parts = [_parts(runs, left_out) for runs, left_out in zip(sets, failed, strict=True)]
     notes += [*_caveats(slow[0], fast[0]), *training_caveats(parts, [score.first_epoch_share for score in scores])]
-    names = _set_names(slow[0].path, fast[0].path)
     if {run.sha256 for run in slow} & {run.sha256 for run in fast}:
         notes.append("both sets contain the same log")
     divisions = (scores[0].division, scores[1].division) if UNKNOWN not in {s.division for s in scores} else None
@@ -74,17 +97,20 @@ def compare_sets(
         notes.append(f"both sets are of the {divisions[0]} division")
     ratio = partial(compare, paired=paired, confidence=confidence)
     one_config = slow[0].config_digest is not None and slow[0].config_digest == fast[0].config_digest
+    ends = (expected_time(attempts[0], confidence), expected_time(attempts[1], confidence))
     return replace(
         ratio(*times),
         slow=names[0],
         fast=names[1],
+        attempts=ends,
+        expected=ratio_of_expected(attempts[0], attempts[1], confidence),
         ratio_of_scores=minutes[0] / minutes[1] if minutes[0] and minutes[1] else None,
         quality_slow=scores[0].quality,
         quality_fast=scores[1].quality,
         target=scores[0].target if scores[0].target == scores[1].target else None,
         differences=differences,
         disturbances=tuple(disturbances),
-        undisturbed=ratio(*quiet) if disturbances and all(quiet) else None,
+        undisturbed=replace(ratio(*quiet), attempts=ends) if disturbances and all(quiet) else None,
         decomposition=decompose(*parts, paired=paired, confidence=confidence) if all(parts) else None,
         decomposition_of_scores=_decomposed_scores(*scores),
         minutes_slow=geometric_mean(times[0]),
@@ -102,7 +128,7 @@ def _allowed_differences(
     """Return the differences of two sets; raise NotComparable for one that is not allowed, or copies of a log."""
     for runs in (slow, fast):
         if not runs:
-            raise NotComparable("no run of one set has a number of the other's; compare them with --unpaired.")
+            raise NotComparable("a set has no run with a partner of the same number; compare them with --unpaired.")
         _, name = rules_of(_benchmark(runs), None, runs)
         if name and (message := copied(runs, name, [])):
             raise NotComparable(f"a set contains copies of a run: {message}.")
@@ -112,12 +138,18 @@ def _allowed_differences(
     return differences
 
 
-def _times(sets: Sequence[Sequence[RunSummary]], left_out: Sequence[Collection[int]]) -> list[list[float]]:
-    """Return the minutes of the runs of both sets that are not left out."""
-    return [
-        [run.minutes or math.nan for i, run in enumerate(runs) if i not in out]
-        for runs, out in zip(sets, left_out, strict=True)
-    ]
+def attempts_of(runs: Sequence[RunSummary]) -> Attempts:
+    """Return the seconds of the runs that reached the target, and of those that did not."""
+    seconds: tuple[list[float], list[float]] = ([], [])
+    for run in runs:
+        seconds[not reached(run)].append(math.nan if run.minutes is None else 60 * run.minutes)
+    return Attempts(*seconds)
+
+
+def why_missed(run: RunSummary) -> str | None:
+    """Return why a run did not reach its target, by its quality where that says it; None if it did."""
+    why = failure(run)
+    return why and (failure(replace(run, status=keys.SUCCESS)) or why)
 
 
 def pairs_of(slow: Sequence[RunSummary], fast: Sequence[RunSummary]) -> tuple[list[RunSummary], list[RunSummary]]:
@@ -227,22 +259,17 @@ def _config_differences(slow: RecordedRun, fast: RecordedRun) -> dict[str, list[
     return {name: list(pair) for name, *pair in differing(*configs) if name != "seed"}
 
 
-def _failures(name: str, runs: Sequence[RunSummary], notes: list[str]) -> set[int]:
-    """Return the runs of a set that did not reach their target; raise NotComparable for more than a score drops."""
-    failed = {i: why for i, run in enumerate(runs) if (why := failure(run))}
-    if not failed:
-        return set()
-    rules, _ = rules_of(_benchmark(runs), None, runs)
-    dropped = rules.dropped if rules else 0
-    if len(failed) > dropped or len(runs) < 2 * dropped + 1:
-        listed = "; ".join(f"{_name(runs[i].path)} {why}" for i, why in failed.items())
-        raise NotComparable(f"a run did not reach its target: {listed}. Times to unequal qualities cannot be compared.")
-    for i, why in failed.items():
+def _failures(name: str, runs: Sequence[RunSummary], notes: list[str]) -> dict[int, str]:
+    """Return the runs of a set that did not reach their target, with the reasons, and note them."""
+    failed = {i: why for i, run in enumerate(runs) if (why := why_missed(run))}
+    for i, why in list(failed.items())[:MOST_NAMED]:
         notes.append(
-            f"{_name(runs[i].path)} {why}; it is left out of the {name} set's geometric mean and median, and a score "
-            "drops it as the slowest run"
+            f"{_name(runs[i].path)} {why}; it is left out of the {name} set's geometric mean and median, and counts in "
+            "the expected time to a success"
         )
-    return set(failed)
+    if len(failed) > MOST_NAMED:
+        notes.append(f"{len(failed) - MOST_NAMED} more runs of the {name} set missed the target")
+    return failed
 
 
 def _refuse_unless_interleaved(slow: Sequence[RunSummary], fast: Sequence[RunSummary]) -> None:

@@ -4,8 +4,9 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import fmean, geometric_mean, median, variance
-from typing import Final
+from typing import Final, Literal
 
+from judging.comparison.expected_time import ExpectedTime
 from judging.ground.errors import TimedrunError
 from judging.scoring.decomposition import Decomposition, RunParts, TimeParts, decomposition, shared_unit, time_parts
 from judging.scoring.interval import Interval
@@ -32,7 +33,7 @@ class Difference:
 
 
 class NotComparable(TimedrunError, ValueError):
-    """Error raised for two sets whose times must not be compared: different tasks, or a run that failed."""
+    """Error raised for two sets whose times must not be compared: different tasks, or a set without a success."""
 
     def __init__(self, message: str, differences: Sequence[Difference] = ()) -> None:
         self.differences = tuple(differences)
@@ -50,6 +51,8 @@ class Ratio(Interval):
     `decomposition` is that of the `value`, `decomposition_of_scores` that of `ratio_of_scores`, if the logs allow it.
     `minutes_slow` and `minutes_fast` are the geometric mean times of sets of logs, and `slow_digest` is that of the
     slow set's config.
+    `attempts` are the expected times to a success of the sets, of all of their runs, and `expected` is their ratio; if
+    a run missed the target, the other numbers are of those that reached it, of pairs where both did.
     `divisions` are those of the sets, if both name one; MLPerf forbids comparing results of two. `budget_caveat` says
     that the slow set has one training budget; `notes` hold further caveats.
     """
@@ -74,6 +77,8 @@ class Ratio(Interval):
     minutes_slow: float | None = None
     minutes_fast: float | None = None
     slow_digest: str | None = None
+    attempts: tuple[ExpectedTime, ExpectedTime] | None = None
+    expected: Interval | None = None
     divisions: tuple[str, str] | None = None
     budget_caveat: str | None = None
     notes: tuple[str, ...] = ()
@@ -84,12 +89,62 @@ class Ratio(Interval):
 
     @property
     def verdict(self) -> str:
-        """Verdict on the fast set: "faster", "slower", "no difference shown" or "too few ..."."""
+        """Verdict on the fast set: that on its time, and whether it misses the target more often, if a set does."""
+        if not self.misses:
+            return self.verdict_on_time
+        more = self._more_misses
+        misses = "misses more" if more > 0 else "misses fewer" if more < 0 else "both miss as often"
+        return f"{self.verdict_on_time} {'where both reach' if self.paired else 'where they reach'}; {misses}"
+
+    @property
+    def verdict_on_time(self) -> str:
+        """Verdict on the runs that reach the target: "faster", "slower", "no difference shown" or "too few ..."."""
         if self.bounds is None and self.paired:
             return f"too few pairs ({self.runs_slow} < {LEAST_PAIRS})"
         if self.bounds is None:
             return f"too few runs ({self.runs_slow} and {self.runs_fast}; 2 of each are needed)"
         return self.verdict_against(1, "faster", "slower")
+
+    @property
+    def _more_misses(self) -> float:
+        """Share of the runs of the fast set that missed the target, less that of the slow set."""
+        return self.attempts[1].missed - self.attempts[0].missed if self.attempts else 0.0
+
+    @property
+    def misses(self) -> str:
+        """The runs of each set that missed the target, as text; empty if none did."""
+        named = zip((self.slow, self.fast), self.attempts or (), strict=False)
+        return " and ".join(f"{name} missed {of.runs - of.reached} of {of.runs}" for name, of in named if of.missed)
+
+    @property
+    def where_reached(self) -> str:
+        """What the ratio is of if a run missed the target, else empty."""
+        if not self.attempts or not self.misses:
+            return ""
+        if not self.paired:
+            return " by the runs that reach the target"
+        return f" where both reach the target ({self.runs_slow} of {max(of.runs for of in self.attempts)} pairs)"
+
+    @property
+    def by_expected(self) -> str:
+        """The ratio of the expected times to a success as text."""
+        if self.expected is None or self.expected.bounds is None:
+            return "by expected time to a success not known"
+        shown = self.expected.verdict_against(1, "faster", "slower")
+        return f"by expected time to a success {self.expected.text()}, {shown}"
+
+    def bounds_for(self, claim: Literal["faster", "slower"]) -> tuple[float, float] | None:
+        """Return the bounds of the ratio by which a claim on the fast set is judged: those of the runs that reach the
+        target, but of the expected times if the side that the claim favours misses the target more often."""
+        if (self._more_misses if claim == "faster" else -self._more_misses) > 0:
+            return self.expected.bounds if self.expected else None
+        return self.bounds
+
+    @property
+    def decided(self) -> bool:
+        """True if the fast set is shown to be faster or slower, with what the sets miss."""
+        (low, _), (_, high) = self.bounds_for("faster") or (0, 0), self.bounds_for("slower") or (2, 2)
+        return low > 1 or high < 1
 
     @property
     def portable(self) -> Interval | None:
@@ -105,7 +160,8 @@ class Ratio(Interval):
         if self.portable is None:
             return ""
         reference = f" (config {self.slow_digest[:12]})" if self.slow_digest else ""
-        return f"{self.fast} takes {self.portable.text('')} of the time of {self.slow}{reference} on the same machine"
+        takes = f"{self.fast} takes {self.portable.text('')} of the time of {self.slow}{reference}"
+        return f"{takes} on the same machine{self.where_reached}"
 
     @property
     def basis(self) -> str:
@@ -121,7 +177,12 @@ class Ratio(Interval):
             others += f", of scores {self.ratio_of_scores:.2f}"
         ratio, *bounds = self.digits()
         interval = f"{self.confidence * 100:.4g} % CI {' to '.join(bounds)}" if bounds else "no confidence interval"
-        fact = f"{ratio}x as fast as {self.slow} ({interval}, {self.basis}; {others}; unverified).{self._but}"
+        fact = f"{ratio}x as fast as {self.slow} ({interval}, {self.basis}; {others}; unverified)."
+        if self.misses and self.attempts:
+            times = f"{self.slow} takes {self.attempts[0].text}; {self.fast} {self.attempts[1].text}"
+            fact += f" {self.misses}: {self.verdict}; {self.by_expected} ({times}).{self._but}"
+            return f"{self.where_reached.strip().capitalize()}, {self.fast} is {fact}"
+        fact += self._but
         heads = {
             "faster": f"{self.fast} is faster:",
             "slower": f"{self.fast} is slower:",

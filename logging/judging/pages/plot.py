@@ -48,7 +48,7 @@ class _Axis:
         return f"{minutes * self.scale:.2f} s" if self.unit == "seconds" else f"{minutes:.3f} min"
 
 
-def plot_quality(sets: Sets, out: Path, what: str = "quality") -> None:
+def plot_quality(sets: Sets, out: Path, what: str = "quality", confidence: float | None = None) -> None:
     """Plot a value over the time since run_start, and the times to train below it, and write the figure to `out`.
 
     Each run is a thin line; the thick line of a set is the median of its runs at equal times, interpolated linearly
@@ -60,6 +60,7 @@ def plot_quality(sets: Sets, out: Path, what: str = "quality") -> None:
         sets: runs by their name in the legend; at most 7 sets, all of one benchmark.
         out: .png, .svg or .pdf.
         what: one of `WHAT`; only the quality has the panel of times to train.
+        confidence: of each speed-up's interval; default: so that all hold at once with 95 % (Bonferroni).
 
     Raises:
         PlotError: matplotlib is missing, the sets are of different benchmarks, or no run logged such a value.
@@ -92,7 +93,8 @@ def plot_quality(sets: Sets, out: Path, what: str = "quality") -> None:
             _draw_set(axes, runs, curves[name], colours[name])
         if what == "quality":
             _draw_target(axes, benchmark, records)
-            _draw_times(times, sets, colours, axis)
+            each = confidence or 1 - 0.05 / max(1, len(sets) - 1)
+            _draw_times(times, sets, colours, axis, each)
         _label(axes, benchmark, sets, records, what)
         bottom = times or axes
         bottom.set_xlabel(f"{axis.unit} since the clock started", fontsize=9)
@@ -207,7 +209,7 @@ def _draw_target(axes: Any, benchmark: str, records: Sequence[RunSummary]) -> No
         )
 
 
-def _draw_times(axes: Any, sets: Sets, colours: Mapping[str, str], axis: _Axis) -> None:
+def _draw_times(axes: Any, sets: Sets, colours: Mapping[str, str], axis: _Axis, confidence: float) -> None:
     """Draw a row per set: a dot per run that reached its target, a box with the median, and at the right the speed-up
     over the first baseline, else over the first set, with its interval and its factors."""
     reference = next((name for name in sets if name.endswith("baseline")), next(iter(sets)))
@@ -227,7 +229,7 @@ def _draw_times(axes: Any, sets: Sets, colours: Mapping[str, str], axis: _Axis) 
                 capprops={"color": colours[name]},
                 medianprops={"color": colours[name], "linewidth": 2.5},
             )
-        text = "reference\n(one budget)" if name == reference else speed_up(sets[reference], runs)
+        text = "reference\n(one budget)" if name == reference else speed_up(sets[reference], runs, confidence)
         if len(sets) > 1:
             place = {"xycoords": ("axes fraction", "data"), "va": "center", "fontsize": 8}
             axes.annotate(text, xy=(1.01, row), color=colours[name], annotation_clip=False, **place)
@@ -238,14 +240,16 @@ def _draw_times(axes: Any, sets: Sets, colours: Mapping[str, str], axis: _Axis) 
     axes.spines["left"].set_visible(False)
 
 
-def speed_up(slow: Sequence[RunSummary], fast: Sequence[RunSummary]) -> str:
-    """Return the speed-up with its interval, verdict and factors; paired if the sets were interleaved."""
+def speed_up(slow: Sequence[RunSummary], fast: Sequence[RunSummary], confidence: float = 0.95) -> str:
+    """Return the speed-up with its interval, verdict, misses and factors; paired if the sets were interleaved."""
     for paired in (True, False):
         try:
-            ratio = compare_sets(slow, fast, paired=paired)
+            ratio = compare_sets(slow, fast, paired=paired, confidence=confidence)
         except NotComparable:
             continue
-        text = f"{ratio.text()} {'paired' if paired else 'unpaired'}\n{ratio.verdict}"
+        text = f"{ratio.text()} {'paired' if paired else 'unpaired'}\n{ratio.verdict.replace('; ', chr(10))}"
+        if ratio.misses and ratio.attempts:
+            text += f" ({' and '.join(f'{of.runs - of.reached} of {of.runs}' for of in ratio.attempts)})"
         if (parts := ratio.decomposition) is not None:
             factors = (parts.samples, parts.samples_per_second, parts.evaluation_and_startup)
             text += f"\n{' x '.join(f'{factor.value:.3g}' for factor in factors)}"

@@ -38,6 +38,7 @@ class Findings:
     details: Sequence[str]
     sets: Sets
     failed: bool
+    confidence: float | None = None  # of the intervals in the figure; see `plot_quality`
 
 
 def as_page(title: str, findings: Findings, figures: Mapping[str, str], root: Path) -> str:
@@ -45,7 +46,7 @@ def as_page(title: str, findings: Findings, figures: Mapping[str, str], root: Pa
     return "\n".join(_lines(title, findings, figures, root)) + "\n"
 
 
-def drawn(sets: Sets) -> dict[str, str]:
+def drawn(sets: Sets, confidence: float | None = None) -> dict[str, str]:
     """Return the figures of quality, training loss and throughput over time that the logs allow, as
     sources of images by caption."""
     figures = {}
@@ -55,7 +56,7 @@ def drawn(sets: Sets) -> dict[str, str]:
         with TemporaryDirectory() as folder:
             out = Path(folder) / "figure.svg"
             try:
-                plot.plot_quality(shown, out, what)
+                plot.plot_quality(shown, out, what, confidence)
             except plot.PlotError as error:
                 if what == "quality":
                     raise

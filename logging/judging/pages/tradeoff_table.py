@@ -28,7 +28,7 @@ def captions(curves: Sequence[Comparison]) -> list[str]:
         f"Quality and time (unverified), against the curve of {shortened(curves[0].label, LONGEST_LABEL)}.",
         "Each point is the mean over its seeds; *: no other point is as good in less time.",
         "At equal time: difference of quality, positive if better; same quality: how many times sooner.",
-        f"Intervals are of 95 %: of {points} points, about {points / 20:.0f} would show a difference by chance.",
+        f"Each interval is of 95 %: of {points} points without a difference {points / 20:.2g} show one on average.",
         *([f"~: {EXTRAPOLATED}."] if any(curve.extrapolated for curve in curves) else []),
     ]
 

@@ -97,7 +97,7 @@ def test_the_number_of_runs_that_a_benchmark_of_ones_own_asks_for_is_no_differen
 
 
 @pytest.mark.parametrize("paired", [True, False])
-def test_one_failed_run_is_left_out_and_noted(tmp_path, write_run, paired):
+def test_runs_that_miss_are_left_out_of_the_ratio_and_count_in_the_verdict(tmp_path, write_run, paired):
     for number in range(5):
         start = 1.8e9 + number * 1e5
         status = "aborted" if number == 2 else "success"
@@ -109,8 +109,19 @@ def test_one_failed_run_is_left_out_and_noted(tmp_path, write_run, paired):
     assert ratio.ratio_of_scores == pytest.approx(12 / ((5.5 + 6.5 + 7) / 3))
     log = tmp_path / "b" / "result_3.txt"
     log.write_text(log.read_text().replace('"success"', '"aborted"'))
-    with pytest.raises(NotComparable, match="b/result_2.txt was aborted; b/result_3.txt was aborted"):
-        compare_sets(summaries(tmp_path / "a"), summaries(tmp_path / "b"), paired=paired)
+    ratio = compare_sets(summaries(tmp_path / "a"), summaries(tmp_path / "b"), paired=paired)
+    where = "Where both reach the target (3 of 5 pairs)" if paired else "By the runs that reach the target"
+    assert ratio.sentence.startswith(f"{where}, b is 2.") and ratio.misses == "b missed 2 of 5"
+    assert ratio.verdict == f"faster {'where both reach' if paired else 'where they reach'}; misses more"
+    assert ratio.ratio_of_scores is None and ratio.attempts and ratio.expected
+    assert ratio.expected.value == pytest.approx(12 / (5 * 6 / 3))  # 10 min a run for 12: two of five are lost
+    assert "b missed 2 of 5: faster where" in ratio.sentence and "3 of 5 reached" in ratio.sentence
+    assert ratio.bounds_for("faster") == ratio.expected.bounds and not ratio.decided  # of b, which misses more
+    assert ratio.bounds_for("slower") == ratio.bounds
+    fewer = compare_sets(summaries(tmp_path / "b"), summaries(tmp_path / "a"), paired=paired)
+    assert fewer.verdict.startswith("slower where") and fewer.verdict.endswith("; misses fewer") and not fewer.decided
+    if paired:
+        assert "on the same machine where both reach the target (3 of 5 pairs)" in ratio.portable_text
 
 
 def test_the_command_compares_and_refuses(two, told, printed, refused):

@@ -35,6 +35,20 @@ def test_a_true_difference_takes_fewer_pairs(effect: float, share: float, pairs:
     assert decided >= share and mean < pairs
 
 
+@pytest.mark.parametrize("sides", [3, 5, 8])
+@pytest.mark.parametrize("last", [0, LAST])
+def test_the_intervals_of_many_equal_sides_hold_at_once(sides: int, last: int) -> None:
+    """Against the same last side, whose times all ratios share; after 5 pairs, or at every look until the last one."""
+    random, races = np.random.default_rng(7), 4_000
+    times = random.normal(0, SPREAD, (sides, races, last or 5))
+    logs, false = times[:-1] - times[-1], np.zeros(races, bool)
+    for pairs in range(FIRST_LOOK, last + 1) if last else [5]:
+        confidence = confidence_of_look(pairs, last, sides - 1) if last else 1 - 0.05 / (sides - 1)
+        means, errors = logs[..., :pairs].mean(-1), logs[..., :pairs].std(-1, ddof=1) / math.sqrt(pairs)
+        false |= (np.abs(means) > quantile(pairs - 1, confidence) * errors).any(0)
+    assert 0.02 < false.mean() < 0.05
+
+
 def test_a_look_is_the_interval_of_a_comparison() -> None:
     slow = [math.exp(0.05 + 0.01 * number) for number in range(6)]
     confidence = confidence_of_look(6, LAST)

@@ -50,7 +50,8 @@ def test_the_figure_shows_the_logs(tmp_path, write_run, write_set, figures):
     assert [line.get_ydata()[0] for line in dashed] == [0.95]
     rows = {line.get_ydata()[0]: list(line.get_xdata()) for line in times.lines if line.get_marker() == "o"}
     assert rows[0] == pytest.approx([120, 180, 240]) and rows[1] == pytest.approx([60])
-    assert [text.get_text() for text in times.texts][0] == "reference\n(one budget)"
+    reference, text = (text.get_text() for text in times.texts)
+    assert reference == "reference\n(one budget)" and "where they reach\nmisses more (0 of 3 and 1 of 2)" in text
     (legend,) = figures[0].legends
     assert axes.get_legend() is None  # nothing covers the data
     assert [text.get_text() for text in legend.get_texts()] == [
@@ -58,6 +59,7 @@ def test_the_figure_shows_the_logs(tmp_path, write_run, write_set, figures):
         "fast: median 60.00 s, 1 of 2 runs",
         "thin: one run; thick: median of the runs",
         "target missed",
+        "speed-up = samples x samples/s x evaluation, start-up",
     ]
     assert legend.get_title().get_text() == NOTICE
     assert axes.get_title(loc="left") == "slow, fast on digits (unverified, demonstration)"

@@ -175,7 +175,7 @@ def test_the_page_on_a_tuning_shows_what_was_given_and_chosen_after_the_minutes_
     (folder / "race.json").write_text(json.dumps(race))
     assert main(["report", str(folder)]) == 0
     page = (folder / "report.html").read_text()
-    for words in ("digits_baseline: ", "digits_methods tuned", "s tuned (", "ratio of digits_baseline", "_tuned.json"):
+    for words in ("digits_baseline: ", "digits_methods tuned", "; tuned 10", "ratio of digits_baseline", "_tuned.json"):
         assert words in page, words
     assert ">60<" not in page and page.count("<tr") > 8
     for turn in race["race"]["turns"]:

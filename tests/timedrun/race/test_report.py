@@ -54,7 +54,8 @@ def test_the_energy_of_each_side_is_stated_or_why_it_is_not_known(race: Race, tm
 def test_too_few_pairs_have_no_interval_and_a_failed_run_no_partner(race: Race, tmp_path: Path) -> None:
     race.turns[1].status, race.turns[1].why = "failed", "exit code 1"
     report, text = made(race, tmp_path)
-    assert "too few pairs (2 < 3)" in text and "[1" not in text
+    assert "too few pairs (2 < 3) where both reach; misses more" in text and "1.98x [" not in text
+    assert "expected    config b: 20.8 s [" in text and "], 2 of 3 reached, misses included" in text
     assert "2 of 3, 1 failed" in text and "failed      config b, run 0: exit code 1" in text
     assert "40.0 s - 44.0 s       1.98x" in text  # 41.0 / 20.75, the medians in the table, and not those of the pairs
     assert report.failed
@@ -66,7 +67,7 @@ def test_a_side_whose_runs_took_no_time_has_a_row(race: Race, tmp_path: Path, mo
 
 
 def test_failing_steps_are_lines_of_the_report(race: Race, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise TimedrunError("the disk is full")
 
     monkeypatch.setattr(plot, "plot_quality", fail)
@@ -91,8 +92,61 @@ def test_the_intervals_of_an_ablation_hold_all_at_once(race: Race, tmp_path: Pat
     race.ablation = True
     race.comparisons = [replace(race.comparisons[0], row=f"m{number}, left out") for number in range(5)]
     report, text = made(race, tmp_path)
-    assert report.confidence == pytest.approx(0.99) and "the 5 intervals hold all at once" in text
+    assert report.confidence == pytest.approx(0.99) and "The 5 intervals hold all at once" in text
     assert "2.03x [1.90, 2.17]" in alone and "2.0x [1.7, 2.4]" in text  # t = 4.303 and 9.925
+
+
+@pytest.mark.parametrize(("until_decided", "header"), [(False, "97.5 %"), (True, "98.69 %")])
+def test_the_intervals_of_three_sides_hold_at_once_and_state_their_confidence(
+    tmp_path: Path, plan: Callable[..., Race], write_run: WriteRun, until_decided: bool, header: str
+) -> None:
+    race = plan(("a", "b", "c"), runs=6)
+    race.until_decided = until_decided
+    for place, turn in enumerate(race.turns):
+        write_run(tmp_path / turn.side, turn.number, 40.0 + turn.number, start=1000.0 * (place + 1))
+        turn.status = "finished"
+    report, text = made(race, tmp_path)
+    assert f"speed-up [{header}]" in text and "The 2 intervals hold all at once with 95 % (Bonferroni)" in text
+    ratios = json.loads((tmp_path / "race.json").read_text())["ratios"]
+    assert {round(100 * ratio["confidence"], 2) for ratio in ratios.values()} == {float(header[:-2])}
+
+
+@pytest.mark.parametrize("failed", [False, True])
+def test_a_side_that_misses_more_is_never_just_faster(
+    tmp_path: Path, plan: Callable[..., Race], write_run: WriteRun, failed: bool
+) -> None:
+    race = plan(runs=8)
+    race.until_decided, race.keep_if = True, "time < 0.9x"
+    for place, turn in enumerate(race.turns):
+        missed = turn.side == "b" and turn.number < 5
+        write_run(tmp_path / turn.side, turn.number, 40.0 if turn.side == "a" else 20.0 + place / 10,
+                  start=1000.0 * (place + 1), quality=0.4 if missed else 0.6)  # fmt: skip
+        turn.status, turn.seconds = "failed" if missed and failed else "finished", 40.0
+    report, text = made(race, tmp_path)
+    assert not report.decided and report.keep_if.decide(*report.last) == "inconclusive"
+    assert "where both reach the target (3 of 8 pairs), config b missed 5 of 8: faster where both reach; mi" in text
+    assert report.verdicts[0].startswith("Where both reach the target (3 of 8 pairs), config b is ")
+    assert "faster where both reach; misses more; by expected time to a success 0." in report.verdicts[0]
+    assert "expected    config a: 40.0 s [40.0, " in text and ", 3 of 8 reached, misses included" in text
+    if not failed:
+        row = "missed      config b, run 0: ended at 0.4, but its target is 0.5"
+        assert row in text and "missed      1 more runs, named in race.json" in text
+        assert len(json.loads((tmp_path / "race.json").read_text())["missed"]) == 5
+    for turn in race.of_side("b", "finished"):
+        (tmp_path / "b" / f"result_{turn.number}.txt").unlink()
+        write_run(tmp_path / "b", turn.number, 20.0, start=500.0 + 1000 * turn.number, quality=0.4)
+    _, text = made(race, tmp_path)
+    assert "expected    config b: unbounded, 0 of 8 reached" in text
+    assert "to a success is unbounded; there is no time to compare" in text
+
+
+def test_a_side_without_a_finished_run_is_named_with_its_reason(race: Race, tmp_path: Path) -> None:
+    for turn in race.turns:
+        if turn.side == "b":
+            turn.status, turn.why = "failed", f"exit code {turn.number + 3}"
+    _, text = made(race, tmp_path)
+    words = "config a against config b: config b has no finished run: run 0 failed, exit code 3"
+    assert f"problem     {words}" in text and "--unpaired" not in text
 
 
 def test_an_ablation_says_beside_what_was_measured_what_amdahls_law_predicted(race: Race, tmp_path: Path) -> None:

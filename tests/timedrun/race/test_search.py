@@ -14,7 +14,7 @@ from judging.ground.result_files import read_json, write_json
 from timedrun.race import race_file
 from timedrun.race.race_file import Race, Range, Tuning, Turn, paths_of, side_file
 from timedrun.race.schedule import plan_again, run_all, settle
-from timedrun.race.search import MISSED, MOST_INVALID, Search, Values, add
+from timedrun.race.search import MOST_INVALID, Outcome, Search, Values, add
 
 pytest.importorskip("optuna", reason="optuna is not installed: pip install 'timedrun[tune]'")
 BEST = 0.3
@@ -87,8 +87,8 @@ def test_a_planted_best_is_found_within_equal_time_of_each_side(planted: Planted
     search, tuning = trials.search, trials.race.tuning
     assert tuning is not None
     for side, least in (("a", LEAST), ("b", 2 * LEAST)):
-        name, seconds = search.best(side) or ("", 0.0)
-        assert BEST / 1.4 < tuning.values[name]["lr"] < BEST * 1.4 and least <= seconds < 1.25 * least
+        name, found = search.best(side) or ("", Outcome(0.0, 0.0, 0, 0))
+        assert BEST / 1.4 < tuning.values[name]["lr"] < BEST * 1.4 and least <= found.seconds < 1.25 * least
         assert tuning.values[f"{side}_0"]["lr"] != tuning.values[f"{side}_1"]["lr"]
         longest = max(turn.seconds for turn in search.runs(side))
         assert 60 * tuning.minutes <= search.spent(side) <= 60 * tuning.minutes + longest
@@ -125,11 +125,32 @@ def test_a_run_without_the_target_is_ranked_by_its_quality_behind_all_others_and
         if quality is not None:
             write_run(trials.folder / turn.side, 0, 50.0, quality=quality)
     search = trials.search
-    scores = [search.score(turn) for turn in turns]
-    assert scores == [50.0, pytest.approx(MISSED + 0.2), pytest.approx(MISSED + 0.1), math.inf]
     assert search._longest("a") == 10.0  # a quarter of the time, while nothing is known
     trials.race.turns += turns
-    assert search._longest("a") == 2.0  # twice the best run
+    outcomes = [search.outcome(turn.side) for turn in turns]
+    assert [outcome.seconds for outcome in outcomes] == [50.0, *[math.inf] * 3]
+    assert [outcome.gap for outcome in outcomes] == pytest.approx([0, 0.2, 0.1, math.inf])
+    assert sorted(outcomes) == [outcomes[place] for place in (0, 2, 1, 3)]
+    for seconds in (80.0, 4000.0):
+        write_run(trials.folder / "a_4", number := len(trials.race.turns), seconds)
+        trials.race.turns.append(Turn(side="a_4", number=number, seed=1, status="finished", seconds=seconds))
+    assert search._longest("a") == 3 * 80 / 60  # three times the median of 60, 80 and 4000
+
+
+def test_a_setting_is_ranked_by_its_expected_time_to_a_success_and_no_miss_is_averaged_as_a_time(
+    planted: Planted, write_run: Callable[..., Path]
+) -> None:
+    trials = planted(minutes=4.0)
+    often, rarely = [(10.0, 0.6), *[(12.0, 0.6), (16.0, 0.4)] * 3], [(9.0, 0.6), *[(9.0, 0.4)] * 5, (9.0, 0.6)]
+    for number, both in enumerate(zip(often, rarely, strict=True)):
+        for side, (seconds, quality) in zip(("a_0", "a_1"), both, strict=True):
+            write_run(trials.folder / side, number, seconds, quality=quality)
+            taken = 90.0 if number == 0 else seconds
+            trials.race.turns.append(Turn(side=side, number=number, seed=1, status="finished", seconds=taken))
+    search = trials.search
+    name, found = search.best("a") or ("", Outcome(0.0, 0.0, 0, 0))
+    assert (name, found.reached, found.runs) == ("a_0", 3, 6) and found.seconds == pytest.approx(28.0)  # (36 + 48) / 3
+    assert found.text == "28 s, 3 of 6 reached" and search.outcome("a_1").text == "31.5 s, 2 of 7 reached"
 
 
 def test_the_setting_whose_repetitions_are_best_is_chosen_and_not_the_luckiest_run(
@@ -140,7 +161,7 @@ def test_the_setting_whose_repetitions_are_best_is_chosen_and_not_the_luckiest_r
         write_run(trials.folder / side, 0, seconds)
         trials.race.turns.append(Turn(side=side, number=0, seed=1, status="finished", seconds=60.0))
     search = trials.search
-    assert search.best("a") == ("a_1", 10.0) and search.best("a", seconds=30) is None
+    assert search.best("a") == ("a_1", Outcome(10.0, 0.0, 1, 1)) and search.best("a", seconds=30) is None
     repeated = []
     for seconds in (80, 35, 20, 90, 33):
         names = search._repeated("a", search.spent("a"))
@@ -148,7 +169,8 @@ def test_the_setting_whose_repetitions_are_best_is_chosen_and_not_the_luckiest_r
         write_run(trials.folder / name, search._tries(name), seconds)
         trials.race.turns.append(Turn(side=name, number=search._tries(name), seed=2, status="finished", seconds=15.0))
     assert repeated == ["a_1", "a_0", "a_2", "a_2", "a_0"]  # in the second round the best of the first one is first
-    assert search.best("a") == ("a_0", 34.0) and search.best("a", seconds=230) == ("a_1", 10.0)
+    assert search.best("a") == ("a_0", Outcome(34.0, 0.0, 2, 2))
+    assert search.best("a", seconds=230) == ("a_1", Outcome(10.0, 0.0, 1, 1))
 
 
 def test_of_many_settings_that_are_a_matter_of_luck_the_one_as_given_stays_unless_another_is_better(
@@ -166,7 +188,7 @@ def test_of_many_settings_that_are_a_matter_of_luck_the_one_as_given_stays_unles
     trials.run()
     search = trials.search
     for side in "ab":
-        name, _ = search.best(side) or ("", 0.0)
+        name, _ = search.best(side) or ("", None)
         assert trials.seconds(tuning.values[name]) < 1.2 * LEAST
         repeated = {turn.side for turn in search.runs(side) if turn.number}
         assert f"{side}_0" in repeated and len(repeated) > 5
