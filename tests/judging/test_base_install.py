@@ -114,6 +114,7 @@ def test_commands_are_raced_reported_and_packaged_without_torch(timedrun, tmp_pa
         (0, "check", "package"),
         (0, "reproduce", "package", "--run", "--commands", "."),
         (2, "forecast", "race/a"),  # no round has reference points of commands
+        (2, "run", "image_classification", "missing.json+ema"),
         (0, "list"),
         (0, "new", "benchmark", "mine"),
     ):
