@@ -100,7 +100,9 @@ class BertRunConfig(RunConfig):
         if "log_bias" in names:
             problems.append("log_bias belongs to binary cross-entropy and changes nothing in BERT's loss; remove it.")
         if "no_op_model" in names:
-            problems.append("no_op_model has no masked tokens to score; use timedrun bench loader language_model.")
+            problems.append(
+                "no_op_model has no masked tokens to score; `timedrun profile` measures a step without the model."
+            )
         if "float8" in names and self.implementation == "timedrun" and self.speed.fused_dense_gelu_dense:
             problems.append("float8 cannot act in fused layers; use --speed.no-fused-dense-gelu-dense.")
         own = ("log_bias", "float8")

@@ -49,7 +49,7 @@ def stopped(config: RunConfig, after: int, checkpoints: Path, log: RunLog | None
                 stop.signal = signal.SIGTERM
             step_done(*arguments)
 
-        run.step_done = counted  # type: ignore[method-assign]
+        run.step_done = counted
         find(config.benchmark).train(config, run)
     assert run.outcome is Outcome.STOPPED
     return checkpoint_file.load(checkpoint_path(checkpoints / f"rank_{run.ranks.rank}", after))

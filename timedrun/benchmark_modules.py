@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from timedrun.analysis.loader_benchmark import BenchOptions, LoaderComparison
     from timedrun.config import RunConfig
     from timedrun.distributed.process_group import ProcessGroup
     from timedrun.preflight.plan import Plan
@@ -69,7 +68,7 @@ class TokensModule(Protocol[ConfigT]):
     """`datasets.py` of a benchmark of text, optional."""
 
     def tokens_per_sample(self, config: ConfigT, folder: Path | None) -> float:
-        """Return the mean number of tokens of a training sample without padding, for `timedrun bench step`."""
+        """Return the mean number of tokens of a training sample without padding, for `profile --interleaved`."""
 
 
 class PrepareModule(Protocol):
@@ -88,10 +87,3 @@ class WarmUpModule(Protocol[ConfigT]):
         """Return the model of a run with its methods, a function that makes a micro-batch of so many samples and
         returns its loss, and the layers that several ranks shard one by one, before the rest of the model; none: not
         sharded. Called without data: on the meta device, the function under torch's fake tensors."""
-
-
-class BenchModule(Protocol[ConfigT]):
-    """`bench.py`, needed by `timedrun bench loader`."""
-
-    def loader(self, config: ConfigT, options: BenchOptions) -> LoaderComparison:
-        """Measure the rates of the benchmark's data loaders, interleaved."""

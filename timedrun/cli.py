@@ -19,7 +19,7 @@ from timedrun.commands.parser import near_options, parser
 from timedrun.commands.warm_runs import WarmParent
 from timedrun.distributed import launch_env, parent_death_signal
 
-TAKE_OVERRIDES: Final = ("show", "prepare", "run", "preflight", "race", "tune", "sweep", "bench", "profile", "auto")
+TAKE_OVERRIDES: Final = ("show", "prepare", "run", "preflight", "race", "tune", "sweep", "profile", "auto")
 """Verbs for which arguments that argparse does not know are config overrides, parsed by tyro."""
 
 REPLACED: Final = {
@@ -40,7 +40,7 @@ TRAINER: Final = ("torch", "tyro")
 FORK_RUNS: Final = ("race", "tune", "sweep")
 """Verbs whose runs are forked from a `WarmParent`, which imports torch at the same time as the verb."""
 
-PREPARE_LONG: Final = ("run", "race", "tune", "sweep", "preflight", "reproduce", "bench", "profile", "auto")
+PREPARE_LONG: Final = ("run", "race", "tune", "sweep", "preflight", "reproduce", "profile", "auto")
 """Verbs that name the stages before their first output, even where standard error is not a terminal."""
 
 

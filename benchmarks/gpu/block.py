@@ -15,9 +15,8 @@ from typing import Any, Final, NamedTuple
 import torch
 from torch import Tensor
 
-from timedrun.analysis.step_benchmark import StepRow, measure_steps
+from timedrun.analysis.step_benchmark import StepRow, measure_steps, show_steps
 from timedrun.benchmark import Benchmark
-from timedrun.commands.bench import show_steps
 from timedrun.config import RunConfig, dump
 from timedrun.provenance import source, system
 from timedrun.storage.benchmark_folders import ROOT
@@ -155,7 +154,7 @@ class Block:
         if failed and (self.tiny or not rows):
             raise SystemExit(f"{self.name}: {name}: {failed}")
         print(f"\n{name}")
-        show_steps(rows, failed, notes=False)
+        show_steps(rows, failed)
         print(f"\n{self.name}: {self.values['seconds']:.0f} s, all values: {self.out / self.name}.json")
         return {row.label: row for row in rows}
 

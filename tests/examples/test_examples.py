@@ -26,9 +26,7 @@ RUN_EXAMPLE = Path(__file__).with_name("run_example.py")
         ("timm_model", "timm", "bias of head set to -ln(10)", r"accuracy of the averaged weights ([\d.]+)", 0.5),
     ],
 )
-def test_an_example_trains_with_its_methods(
-    example: str, requires: str, expected: str, measure: str, bound: float, tmp_path: Path
-) -> None:
+def test_an_example_trains_with_its_methods(example, requires, expected, measure, bound, tmp_path):
     if find_spec(requires) is None:
         pytest.skip(f"{requires} is not installed")
     name, *options = example.split()

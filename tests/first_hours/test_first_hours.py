@@ -21,7 +21,7 @@ SCRIPTS = sorted(Path(__file__).parent.glob("*.sh"))
         for path in SCRIPTS
     ],
 )
-def test_the_first_hour_has_no_stumble(script: Path, tmp_path: Path) -> None:
+def test_the_first_hour_has_no_stumble(script, tmp_path):
     (commands := tmp_path / "commands").mkdir()
     path = os.pathsep.join([str(commands), str(Path(sys.executable).parent), os.environ["PATH"]])
     left_out = ("TIMEDRUN_", "RANK", "WORLD_SIZE")

@@ -1,7 +1,5 @@
 """The size and structure of the project, counted: `python -m tests.house.structure` prints them."""
 
-from __future__ import annotations
-
 import argparse
 import ast
 import functools

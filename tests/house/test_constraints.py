@@ -30,7 +30,7 @@ def needed(texts: list[str], extras: set[str], seen: set[tuple[str, str]]) -> se
     return seen
 
 
-def test_every_installed_requirement_is_pinned() -> None:
+def test_every_installed_requirement_is_pinned():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     of_extras = sum(project["optional-dependencies"].values(), [])
     found = {name for name, _ in needed(project["dependencies"] + of_extras, set(), set())}
@@ -38,7 +38,7 @@ def test_every_installed_requirement_is_pinned() -> None:
     assert found <= PINNED, sorted(found - PINNED)
 
 
-def test_what_the_image_installs_besides_is_pinned() -> None:
+def test_what_the_image_installs_besides_is_pinned():
     text = (ROOT / "Dockerfile").read_text()
     (listed,) = re.findall(r"printf '%s\\n' (.*) >> /tmp/requirements", text)
     assert {*listed.split(), *re.findall(r"echo (\S+) >> /tmp/requirements", text), "ffcv", "llvmlite"} <= PINNED

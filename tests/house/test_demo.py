@@ -34,7 +34,7 @@ def run(house: Path, *arguments: str) -> tuple[int, str, list[str]]:
     return done.returncode, done.stderr, told.read_text().splitlines() if told.exists() else []
 
 
-def test_the_demo_races_digits_and_the_small_bert_on_two_threads(house: Path) -> None:
+def test_the_demo_races_digits_and_the_small_bert_on_two_threads(house):
     code, _, told = run(house, "--runs", "2")
     assert code == 0
     assert told == [
@@ -44,19 +44,19 @@ def test_the_demo_races_digits_and_the_small_bert_on_two_threads(house: Path) ->
     ]
 
 
-def test_a_folder_of_results_which_two_races_cannot_share_is_refused_and_nothing_runs(house: Path) -> None:
-    code, error, told = run(house, "--runs", "2", "--results", "out")
-    assert code == 2 and told == [] and "two races share no --results; nothing was run" in error
-
-
-@pytest.mark.parametrize("given", [["--cifar10"], ["--cifar10", "nowhere"]])
-def test_cifar10_without_its_folder_is_said_and_nothing_runs(house: Path, given: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (["--runs", "2", "--results", "out"], "two races share no --results"),
+        *((["--cifar10", *folder], "--cifar10 needs the folder of data_batch_1.bin") for folder in ([], ["nowhere"])),
+    ],
+)
+def test_what_the_demo_cannot_do_is_said_and_nothing_runs(house, given, words):
     code, error, told = run(house, *given)
-    assert code == 2 and told == []
-    assert "--cifar10 needs the folder of data_batch_1.bin" in error and "nothing was run" in error
+    assert code == 2 and told == [] and words in error and "nothing was run" in error
 
 
-def test_cifar10_races_three_configs_on_two_threads_in_the_precision_that_the_cpu_has(house: Path) -> None:
+def test_cifar10_races_three_configs_on_two_threads_in_the_precision_that_the_cpu_has(house):
     (house / "batches").mkdir()
     code, _, told = run(house, "--cifar10", "batches", "--runs", "1", "--results", "out")
     three = "race image_classification baseline_2022 baseline methods --threads 2 --data cifar10"

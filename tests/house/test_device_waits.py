@@ -1,7 +1,5 @@
 """The host never waits for the device within a training step; no test needs a GPU."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -71,19 +69,19 @@ def waiting(monkeypatch: pytest.MonkeyPatch) -> Waiting:
 
 
 @pytest.mark.parametrize("name", ["baseline", "methods"])
-def test_a_step_of_images_never_waits_for_the_device(waiting: Waiting, name: str) -> None:
+def test_a_step_of_images_never_waits_for_the_device(waiting, name):
     assert waiting("image_classification", name, "digits") == []
 
 
-def test_a_step_of_bert_never_waits_for_the_device(waiting: Waiting) -> None:
+def test_a_step_of_bert_never_waits_for_the_device(waiting):
     assert waiting("language_model", "methods", "topics", "--speed.attention", "sdpa_padded") == []
 
 
-def test_a_step_of_gpt_never_waits_for_the_device(waiting: Waiting, tmp_path: Path) -> None:
+def test_a_step_of_gpt_never_waits_for_the_device(waiting, tmp_path):
     write_tiny_shards(tmp_path / "shards")
     tiny = f"{CASES['fineweb'].tiny} {CASES['fineweb'].tiny_of['methods']}".split()
     assert waiting("fineweb", "methods", "fineweb", *tiny, folder=tmp_path / "shards") == []
 
 
-def test_transformers_waits_for_the_device_once_a_forward_pass(waiting: Waiting) -> None:
+def test_transformers_waits_for_the_device_once_a_forward_pass(waiting):
     assert waiting("language_model", "baseline", "topics") == ["aten._local_scalar_dense.default"] * 4  # of its mask

@@ -27,7 +27,7 @@ STANDARD = os.path.dirname(os.__file__)
         (["-m", "torch.distributed.run", "--help"], {"PYTHONPATH": "."}),
     ],
 )
-def test_pythons_logging_is_pythons_own_however_python_starts(arguments: list[str], variables: dict[str, str]) -> None:
+def test_pythons_logging_is_pythons_own_however_python_starts(arguments, variables):
     done = subprocess.run(
         [sys.executable, *arguments],
         cwd=ROOT,
@@ -41,11 +41,11 @@ def test_pythons_logging_is_pythons_own_however_python_starts(arguments: list[st
         assert done.stdout.startswith(STANDARD)
 
 
-def test_the_logging_folder_is_no_package() -> None:
+def test_the_logging_folder_is_no_package():
     assert not (ROOT / "logging" / "__init__.py").exists()
 
 
-def test_no_package_in_it_has_a_standard_library_name() -> None:
+def test_no_package_in_it_has_a_standard_library_name():
     names = {path.stem for path in (ROOT / "logging").iterdir()}
     assert not names & sys.stdlib_module_names
 
@@ -72,12 +72,12 @@ def imports(path: Path) -> set[str]:
         ("language_model", {"image_classification"}),
     ],
 )
-def test_imports_go_down_only(folder: str, forbidden: set[str]) -> None:
+def test_imports_go_down_only(folder, forbidden):
     for path in (ROOT / folder).rglob("*.py"):
         assert not imports(path) & forbidden, path
 
 
-def test_no_imports_go_in_a_circle() -> None:
+def test_no_imports_go_in_a_circle():
     circle: list[str] = []
     try:
         TopologicalSorter(structure.imports()).prepare()
@@ -86,12 +86,12 @@ def test_no_imports_go_in_a_circle() -> None:
     assert circle == []
 
 
-def test_the_top_of_timedrun_has_few_modules() -> None:
+def test_the_top_of_timedrun_has_few_modules():
     top = [path.name for path in (ROOT / "timedrun").glob("*.py") if path.name != "__init__.py"]
     assert len(top) <= 8, top
 
 
-def test_the_modules_that_scripts_start_exist() -> None:
+def test_the_modules_that_scripts_start_exist():
     started = re.compile(r"python3? -m ([\w.]+)")
     files = [path for path in (*(ROOT / "scripts").iterdir(), ROOT / "Dockerfile") if path.is_file()]
     modules = {name for path in files for name in started.findall(path.read_text())}
@@ -99,7 +99,7 @@ def test_the_modules_that_scripts_start_exist() -> None:
     assert [name for name in sorted(modules) if importlib.util.find_spec(name) is None] == []
 
 
-def test_scripts_are_short_and_stop_at_the_first_error() -> None:
+def test_scripts_are_short_and_stop_at_the_first_error():
     for path in (ROOT / "scripts").glob("*.sh"):
         lines = path.read_text().splitlines()
         assert len(lines) <= 15, path

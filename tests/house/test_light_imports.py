@@ -21,17 +21,17 @@ def loaded_after(*statements: str) -> str:
     return subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, timeout=60).stderr
 
 
-def test_no_module_of_the_check_and_score_path_imports_anything_heavy() -> None:
+def test_no_module_of_the_check_and_score_path_imports_anything_heavy():
     statements = [f"import {module}" for module in MODULES]
     assert loaded_after(*statements) == "".join(f"{statement} []\n" for statement in statements)
 
 
-def test_help_and_list_import_nothing_heavy() -> None:
+def test_help_and_list_import_nothing_heavy():
     statements = [f"timedrun.cli.main({words.split()})" for words in WORDS]
     assert loaded_after(*statements) == "".join(f"{statement} []\n" for statement in statements)
 
 
-def test_methods_do_not_import_the_compiler() -> None:
+def test_methods_do_not_import_the_compiler():
     probe = "import sys, timedrun.methods; print('torch._dynamo' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, timeout=60)
     assert done.stdout.strip() == "False", done.stderr

@@ -1,10 +1,12 @@
 """Every method has a card, docs/methods.md has all of them as they are now, and what they name exists."""
 
+import json
 from pathlib import Path
 
 import pytest
 
-from benchmarks.method_cards import with_cards
+from benchmarks import method_cards
+from benchmarks.method_cards import costs, with_cards
 from judging.ground.errors import UsageError
 from timedrun import cli
 from timedrun.commands.run import settings_of
@@ -15,24 +17,24 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "methods.md"
 
 
-def test_every_method_has_a_card_and_every_card_a_method_or_a_setting() -> None:
+def test_every_method_has_a_card_and_every_card_a_method_or_a_setting():
     missing = REGISTRY.keys() - cards().keys()
     assert not missing, f"write timedrun/methods/cards/{missing}.toml, as the other methods have"
     assert {name for name, card in cards().items() if not card.setting} == set(REGISTRY)
 
 
 @pytest.mark.results
-def test_the_page_is_up_to_date() -> None:
+def test_the_page_is_up_to_date():
     text = PAGE.read_text(encoding="utf-8")
     assert text == with_cards(text), "run: python -m benchmarks.method_cards docs/methods.md"
 
 
-def test_the_stages_read_from_the_source_are_the_methods_own() -> None:
+def test_the_stages_read_from_the_source_are_the_methods_own():
     assert stages() == {name: method.stage.name for name, method in REGISTRY.items()}
 
 
 @pytest.mark.parametrize("name", cards())
-def test_a_card_names_methods_and_settings_that_exist(name: str) -> None:
+def test_a_card_names_methods_and_settings_that_exist(name):
     card = cards()[name]
     assert not card.interactions.keys() - cards().keys()
     assert name not in card.interactions
@@ -41,7 +43,7 @@ def test_a_card_names_methods_and_settings_that_exist(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name, card in cards().items() if card.setting])
-def test_the_options_of_a_setting_are_those_of_a_benchmark(name: str) -> None:
+def test_the_options_of_a_setting_are_those_of_a_benchmark(name):
     def accepted(benchmark: str, config: str) -> bool:
         words = ["show", benchmark, config, *cards()[name].setting.split()]
         try:
@@ -52,3 +54,24 @@ def test_the_options_of_a_setting_are_those_of_a_benchmark(name: str) -> None:
 
     configs = {"image_classification": "methods", "language_model": "methods", "gpt": "openwebtext_modern"}
     assert any(accepted(*both) for both in configs.items())
+
+
+def test_costs_come_from_the_file_of_measurements(tmp_path, monkeypatch):
+    monkeypatch.setattr(method_cards, "COSTS", tmp_path / "method_cost.json")
+    ratio = {"median": 1.25, "quartiles": [1.2, 1.3], "model": "small"}
+    cost = {"model": "large", "parameters": [1000, 1000], "flops": [2e9, 2.1e9], "latency": ratio, "step": ratio}
+    loader = {"model": "large", "parameters": [1000, 900], "flops": [2e9, 2e9], "augment_seconds_per_image": 0.002}
+    method_cards.COSTS.write_text(json.dumps({"methods": {"blurpool": cost, "ema": loader}}))
+    shown = dict(costs("blurpool"))
+    times = "1.25 times that without it, quartiles 1.20 to 1.30"
+    assert shown["inference"].startswith(f"large: 1,000 parameters (unchanged), 2.10 GFLOPs (+5.00%); latency {times}")
+    assert shown["cost per step"].startswith(f"small: {times}")
+    shown = dict(costs("ema"))
+    assert shown["inference"].startswith("large: 900 parameters (-10.00%), 2.00 GFLOPs (unchanged); the layers")
+    assert shown["cost of augmenting"].startswith("2.00 ms per image of 224 pixels")
+    assert not list(costs("cutmix"))
+
+
+def test_a_page_without_marks_is_refused():
+    with pytest.raises(UsageError, match="lacks the marks"):
+        with_cards("# Methods\n")

@@ -5,7 +5,6 @@ import shlex
 import sys
 import tomllib
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 import torch
@@ -52,7 +51,7 @@ def refusal(words: list[str]) -> str:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_every_command_line_in_a_block_is_accepted(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_command_line_in_a_block_is_accepted(page, tmp_path, monkeypatch):
     if page == "docs/own_method.md":  # whose first command writes the method of the others
         monkeypatch.chdir(tmp_path)
         monkeypatch.setattr(sys, "path", [*sys.path])
@@ -61,13 +60,13 @@ def test_every_command_line_in_a_block_is_accepted(page: str, tmp_path: Path, mo
     lines = re.findall(r"^ {4,}(?:\$ )?timedrun ([^>\n]*)", page_text(page), flags=re.MULTILINE)
     whole = [re.sub(r"(?<=\S)\.\.\.", "", line.replace(" ... ", " image_classification methods ")) for line in lines]
     commands = [shlex.split(line, comments=True) for line in whole]
-    commands = [words for words in commands if words[0] in NAMES - {"bench"} and "|" not in words]
+    commands = [words for words in commands if words[0] in NAMES and "|" not in words]
     refused = {" ".join(words): why for words in commands if (why := refusal(words))}
     assert not refused
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_every_option_of_a_verb_in_running_text_exists(page: str) -> None:
+def test_every_option_of_a_verb_in_running_text_exists(page):
     verbs = next(action for action in parser()._actions if action.dest == "verb").choices
     assert isinstance(verbs, dict)
     unknown = [
@@ -79,21 +78,21 @@ def test_every_option_of_a_verb_in_running_text_exists(page: str) -> None:
     assert not unknown
 
 
-def test_a_wrong_command_is_noticed() -> None:
+def test_a_wrong_command_is_noticed():
     assert refusal(["score", "--nothing", "PATH"]) and refusal(["run", "image_classification", "metods"])
     assert refusal(["run", "image_classification", "methods", "--optimizer.peak", "1"])
     assert not refusal(["run", "image_classification", "methods", "--optimizer.peak-lr", "1"])
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_links_resolve(page: str) -> None:
+def test_links_resolve(page):
     targets = re.findall(r"\]\((?!https?:)([^)#\s]+)[^)]*\)", page_text(page))
     in_image = not (ROOT / "results/README.md").exists()
     missing = [target for target in targets if not ((ROOT / page).parent / target).exists()]
     assert not [target for target in missing if not (in_image and "results/" in target)]
 
 
-def test_every_page_of_docs_is_in_the_index() -> None:
+def test_every_page_of_docs_is_in_the_index():
     index = page_text("docs/README.md")
     assert not [
         page.name for page in (ROOT / "docs").glob("*.md") if page.stem != "README" and f"({page.name})" not in index
@@ -101,47 +100,47 @@ def test_every_page_of_docs_is_in_the_index() -> None:
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/own_model.md"])
-def test_methods_on_an_own_model_work_as_printed(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_methods_on_an_own_model_work_as_printed(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     code = re.findall(r"```python\n(.*?)```", page_text(page), flags=re.DOTALL)[0]
     names: dict[str, object] = {}
     exec(code, names)
     speed = names["speed"]
-    assert any("1 convolution" in line for line in speed.report)  # type: ignore[attr-defined]
-    speed.verify()  # type: ignore[attr-defined]
+    assert any("1 convolution" in line for line in speed.report)
+    speed.verify()
     assert list(tmp_path.glob("*.pt"))
 
 
-def test_a_recipe_on_an_own_model_works_as_printed(torchvision: ModuleType) -> None:
+def test_a_recipe_on_an_own_model_works_as_printed(torchvision):
     code = re.findall(r"```python\n(.*?)```", page_text("docs/own_model.md"), flags=re.DOTALL)[1]
     names: dict[str, object] = {}
     exec(code.replace("3, 64, 64)", "3, 32, 32)"), names)  # a quarter of the time
-    assert "ema: 2 updates of the moving average" in names["speed"].report  # type: ignore[attr-defined]
+    assert "ema: 2 updates of the moving average" in names["speed"].report
 
 
-def test_an_own_method_works_as_printed() -> None:
+def test_an_own_method_works_as_printed():
     code = re.findall(r"```python\n(.*?)```", page_text("docs/own_method.md"), flags=re.DOTALL)[0]
     names: dict[str, object] = {"__name__": __name__}
     exec(code, names)
-    net, speed = nn.Linear(3, 2), stack(names["MyMethod"](gain=0.5))  # type: ignore[operator]
+    net, speed = nn.Linear(3, 2), stack(names["MyMethod"](gain=0.5))
     weight = net.weight.clone()
     torch.testing.assert_close(speed.model(net).weight, weight * 0.5)
     speed.before_step(net, 0, 0.0)
     net(torch.randn(4, 3)).square().sum().backward()
     speed.gradients(net)
     speed.verify()
-    torch.testing.assert_close(net.weight.grad.sum(1), torch.zeros(2))  # type: ignore[union-attr]
+    torch.testing.assert_close(net.weight.grad.sum(1), torch.zeros(2))
 
 
-def test_a_choice_for_an_own_training_step_works_as_printed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_choice_for_an_own_training_step_works_as_printed(monkeypatch):
     monkeypatch.setattr(own_step, "CHUNK_SECONDS", 0.001)
     (code,) = re.findall(r"```python\n(.*?)```", page_text("docs/auto.md"), flags=re.DOTALL)
     names: dict[str, object] = {}
     exec(code, names)
-    assert set(names["chosen"].evidence) == {"channels last", "fused SGD"}  # type: ignore[attr-defined]
+    assert set(names["chosen"].evidence) == {"channels last", "fused SGD"}
 
 
-def test_the_readme_has_every_extra_and_one_screen_a_topic() -> None:
+def test_the_readme_has_every_extra_and_one_screen_a_topic():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     readme = page_text("README.md")
     assert not [extra for extra in project["optional-dependencies"] if f"`{extra}`" not in readme]

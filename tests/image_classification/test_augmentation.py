@@ -1,7 +1,5 @@
 """Random crops and flips: torchvision's distribution and edge cases, and their share of a stored image."""
 
-from types import ModuleType
-
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -14,7 +12,7 @@ from image_classification import augmentation
 from timedrun.training.sampling import random_uniform
 
 
-def test_random_flips_follow_the_draws_and_alternating_ones_are_half_of_the_images_and_then_the_other() -> None:
+def test_random_flips_follow_the_draws_and_alternating_ones_are_half_of_the_images_and_then_the_other():
     drawn = np.array([0.0, 0.49, 0.5, 0.99])
     assert augmentation.flips("random", 1, 1, np.arange(4), drawn).tolist() == [True, True, False, False]
     assert not augmentation.flips("none", 1, 1, np.arange(4), drawn).any()
@@ -35,7 +33,7 @@ def _drawn(count: int, epoch: int = 1) -> npt.NDArray[np.float64]:
 
 
 @pytest.mark.parametrize(("height", "width"), [(300, 400), (500, 333), (90, 700), (24, 17)])
-def test_boxes_follow_torchvisions_distribution(torchvision: ModuleType, height: int, width: int) -> None:
+def test_boxes_follow_torchvisions_distribution(torchvision, height, width):
     from torchvision.transforms import RandomResizedCrop
 
     count = 3000
@@ -58,7 +56,7 @@ def _measures(boxes: npt.NDArray[np.int64]) -> list[npt.NDArray[np.float64]]:
 
 @given(st.integers(1, 3000), st.integers(1, 3000), st.integers(0, 1000))
 @settings(max_examples=60)
-def test_every_box_is_inside_its_image_and_a_function_of_its_own_draws(height: int, width: int, epoch: int) -> None:
+def test_every_box_is_inside_its_image_and_a_function_of_its_own_draws(height, width, epoch):
     sizes, draws = np.array([[height, width], [7, 9], [height, width]]), _drawn(3, epoch)
     boxes = augmentation.random_resized_crop_boxes(sizes, draws)
     assert (boxes[:, 2:] >= 1).all()
@@ -71,7 +69,7 @@ def test_every_box_is_inside_its_image_and_a_function_of_its_own_draws(height: i
 
 
 @pytest.mark.parametrize(("height", "width"), [(1000, 10), (10, 1000), (37, 2000), (333, 7)])
-def test_an_image_too_long_for_a_draw_gets_torchvisions_crop(torchvision: ModuleType, height: int, width: int) -> None:
+def test_an_image_too_long_for_a_draw_gets_torchvisions_crop(torchvision, height, width):
     from torchvision.transforms import RandomResizedCrop
 
     # Whole areas: no try fits, in theirs by scale 1, in ours by draws of nearly 1.
@@ -80,7 +78,7 @@ def test_an_image_too_long_for_a_draw_gets_torchvisions_crop(torchvision: Module
     assert tuple(ours[0].tolist()) == tuple(theirs)
 
 
-def test_boxes_are_those_of_the_formula_worked_by_hand() -> None:
+def test_boxes_are_those_of_the_formula_worked_by_hand():
     draws = np.full((1, 10, 4), 0.999)
     draws[0, :2] = [(0.999, 0.999, 0, 0), (0.5, 0.25, 0.5, 0.25)]  # 399 x 299 does not fit into 300 x 300, this does
     area, ratio = 300 * 300 * 0.54, (3 / 4) ** 0.5
@@ -91,7 +89,7 @@ def test_boxes_are_those_of_the_formula_worked_by_hand() -> None:
 
 @given(st.data())
 @settings(max_examples=60)
-def test_scaled_boxes_cover_the_same_share_of_a_stored_image_to_half_a_pixel(data: st.DataObject) -> None:
+def test_scaled_boxes_cover_the_same_share_of_a_stored_image_to_half_a_pixel(data):
     original = np.array(data.draw(st.tuples(st.integers(1, 900), st.integers(1, 900))))
     stored = np.array(data.draw(st.tuples(st.integers(1, 900), st.integers(1, 900))))
     end = [data.draw(st.integers(1, int(side))) for side in original]

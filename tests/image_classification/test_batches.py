@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,20 +9,19 @@ import pytest
 import torch
 
 from image_classification import batches
-from image_classification.augmentation import Flip, PaddingMode, flips
+from image_classification.augmentation import Flip, flips
 from image_classification.batches import ImageBatches, open_source
 from image_classification.configs import digits_baseline, synthetic_smoke
 from image_classification.loaders import registry
 from image_classification.loaders.loader import LoadedBatch
 from image_classification.settings import DataConfig
-from image_classification.stores.manifest import Format
 from judging.ground.errors import DataError, UsageError
 from tests.image_classification.small_image_data import ALONE, CPU, FOLDER, LOADERS, data_of, eventually, same, threads
 from timedrun.training import sampling
 
 
 @pytest.mark.parametrize("world_size", [1, 3])
-def test_every_sample_is_trained_and_evaluated_once_over_all_ranks(world_size: int) -> None:
+def test_every_sample_is_trained_and_evaluated_once_over_all_ranks(world_size):
     config = replace(synthetic_smoke().data, synthetic_train=50, synthetic_eval=31, drop_last=False, eval_batch=7)
     whole = open_source(config, None, CPU, train=True, seed=1)
     seen, evaluated, counted = [], 0, 0
@@ -75,7 +73,7 @@ def recorded_data(prefetch: int = 2, last_epoch: int = 9, sizes: Callable[[int],
     return ImageBatches(config, None, ALONE, global_batch=5, seed=1, size_at=sizes, last_epoch=last_epoch)
 
 
-def test_the_next_epoch_is_prefetched_at_its_size_before_it_begins(recorded: dict[bool, Recorded]) -> None:
+def test_the_next_epoch_is_prefetched_at_its_size_before_it_begins(recorded):
     loader = recorded[True]
     with recorded_data(sizes=lambda epoch: 8 + 4 * epoch) as opened:
         assert loader.asked == []
@@ -90,7 +88,7 @@ def test_the_next_epoch_is_prefetched_at_its_size_before_it_begins(recorded: dic
     assert threads() == []
 
 
-def test_no_epoch_after_the_last_is_prefetched(recorded: dict[bool, Recorded]) -> None:
+def test_no_epoch_after_the_last_is_prefetched(recorded):
     with recorded_data(last_epoch=2) as opened:
         for epoch in (1, 2):
             list(opened.train(epoch))
@@ -98,7 +96,7 @@ def test_no_epoch_after_the_last_is_prefetched(recorded: dict[bool, Recorded]) -
         assert recorded[True].asked == [(1, 16), (2, 16)]
 
 
-def test_a_jump_to_another_epoch_or_step_drops_the_prefetched_batches(recorded: dict[bool, Recorded]) -> None:
+def test_a_jump_to_another_epoch_or_step_drops_the_prefetched_batches(recorded):
     with recorded_data() as opened:
         first = list(opened.train(1))
         assert same(list(opened.train(1, first_step=2)), first[2:])
@@ -109,7 +107,7 @@ def test_a_jump_to_another_epoch_or_step_drops_the_prefetched_batches(recorded: 
 
 
 @pytest.mark.parametrize("prefetch", [0, 2])
-def test_an_error_of_prefetching_is_raised_in_its_own_epoch(recorded: dict[bool, Recorded], prefetch: int) -> None:
+def test_an_error_of_prefetching_is_raised_in_its_own_epoch(recorded, prefetch):
     recorded[True].fail_in = 2
     with recorded_data(prefetch) as opened:
         assert len(list(opened.train(1))) == 4
@@ -120,7 +118,7 @@ def test_an_error_of_prefetching_is_raised_in_its_own_epoch(recorded: dict[bool,
     assert threads() == []
 
 
-def test_closing_ends_the_threads_of_unfinished_epochs_and_evaluations(recorded: dict[bool, Recorded]) -> None:
+def test_closing_ends_the_threads_of_unfinished_epochs_and_evaluations(recorded):
     opened = recorded_data()
     held = [opened.train(1), opened.evaluation()]
     for passes in held:
@@ -131,9 +129,7 @@ def test_closing_ends_the_threads_of_unfinished_epochs_and_evaluations(recorded:
 
 
 @pytest.mark.parametrize("prefetch", [0, 2])
-def test_methods_change_training_images_once_their_loader_has_finished_them(
-    recorded: dict[bool, Recorded], monkeypatch: pytest.MonkeyPatch, prefetch: int
-) -> None:
+def test_methods_change_training_images_once_their_loader_has_finished_them(recorded, monkeypatch, prefetch):
     """A loader may finish its crops on the training device: what it reads ahead are not yet images."""
     seen: list[tuple[int, tuple[int, ...]]] = []
 
@@ -158,7 +154,7 @@ def test_methods_change_training_images_once_their_loader_has_finished_them(
     assert len(seen) == 4
 
 
-def test_images_in_memory_need_no_thread_and_have_one_size() -> None:
+def test_images_in_memory_need_no_thread_and_have_one_size():
     with data_of(replace(synthetic_smoke().data, synthetic_train=128), None, 0, 1, global_batch=64) as opened:
         for _ in opened.train(1):
             assert threads() == []
@@ -171,13 +167,13 @@ def test_images_in_memory_need_no_thread_and_have_one_size() -> None:
 
 @pytest.mark.parametrize("mode", ["black", "reflect"])
 @pytest.mark.parametrize("world_size", [1, 3])
-def test_images_in_memory_are_the_windows_that_seed_epoch_and_sample_draw(mode: PaddingMode, world_size: int) -> None:
+def test_images_in_memory_are_the_windows_that_seed_epoch_and_sample_draw(mode, world_size):
     config = replace(
         synthetic_smoke().data, synthetic_train=20, padding=2, flip="random", padding_mode=mode, drop_last=False
     )
     stored = next(open_source(config, None, CPU, train=True, seed=1).batches([np.arange(20)], 1, 16))
     kept = "constant" if mode == "black" else "reflect"
-    padded = np.pad(stored.images.numpy(), ((0, 0), (0, 0), (2, 2), (2, 2)), mode=kept)  # type: ignore[call-overload]
+    padded = np.pad(stored.images.numpy(), ((0, 0), (0, 0), (2, 2), (2, 2)), mode=kept)
     for rank in range(world_size):
         data = data_of(config, None, rank, world_size, global_batch=9)  # the last step has 2 samples
         for epoch, first in ((1, 0), (2, 1)):
@@ -195,7 +191,7 @@ def test_images_in_memory_are_the_windows_that_seed_epoch_and_sample_draw(mode: 
                 assert torch.equal(batch.labels, stored.labels[torch.from_numpy(part)])
 
 
-def test_normalized_images_equal_the_formula_and_keep_their_memory_format() -> None:
+def test_normalized_images_equal_the_formula_and_keep_their_memory_format():
     with data_of(synthetic_smoke().data, None, 0, 1, global_batch=64) as opened:
         images = torch.randint(0, 256, (4, 3, 5, 5), dtype=torch.uint8).to(memory_format=torch.channels_last)
         normalised = opened._normalize(images)
@@ -212,7 +208,7 @@ def stored(request: pytest.FixtureRequest) -> DataConfig:
 
 
 @pytest.mark.parametrize("prefetch", [0, 2])
-def test_a_stored_epoch_is_entered_at_any_step(prepared: dict[Format, Path], stored: DataConfig, prefetch: int) -> None:
+def test_a_stored_epoch_is_entered_at_any_step(prepared, stored, prefetch):
     config, folder = replace(stored, prefetch=prefetch), prepared[stored.store.format]
 
     def opened() -> ImageBatches:
@@ -230,7 +226,7 @@ def test_a_stored_epoch_is_entered_at_any_step(prepared: dict[Format, Path], sto
     assert threads() == []
 
 
-def test_every_loader_mirrors_the_images_that_alternate(prepared: dict[Format, Path], stored: DataConfig) -> None:
+def test_every_loader_mirrors_the_images_that_alternate(prepared, stored):
     def images(flip: Flip, epoch: int) -> torch.Tensor:
         with data_of(replace(stored, flip=flip), prepared[stored.store.format], 0, 1, global_batch=29) as data:
             return next(data.train(epoch)).images

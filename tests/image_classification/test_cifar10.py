@@ -1,7 +1,5 @@
 """CIFAR-10's binary records: layout, and errors of damaged or wrong files."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -9,7 +7,7 @@ from image_classification import cifar10
 from judging.ground.errors import DataError
 
 
-def test_cifar10_records_are_a_label_and_three_colour_planes(cifar_folder: Path) -> None:
+def test_cifar10_records_are_a_label_and_three_colour_planes(cifar_folder):
     images, labels = cifar10.read(cifar_folder, "evaluation")
     raw = np.fromfile(cifar_folder / "test_batch.bin", dtype=np.uint8)
     assert images.shape == (50, 3, 32, 32)
@@ -18,7 +16,7 @@ def test_cifar10_records_are_a_label_and_three_colour_planes(cifar_folder: Path)
     assert len(cifar10.read(cifar_folder, "train")[0]) == 250
 
 
-def test_damaged_cifar10_is_named(cifar_folder: Path) -> None:
+def test_damaged_cifar10_is_named(cifar_folder):
     with pytest.raises(DataError, match="SHA-1"):
         cifar10.verify(cifar_folder)
     path = cifar_folder / "test_batch.bin"
@@ -36,7 +34,7 @@ def test_damaged_cifar10_is_named(cifar_folder: Path) -> None:
         cifar10.require(cifar_folder)
 
 
-def test_real_cifar10_matches_the_published_digests(real_cifar10: Path) -> None:
+def test_real_cifar10_matches_the_published_digests(real_cifar10):
     assert cifar10.verify(real_cifar10) == cifar10.FILES
     _, labels = cifar10.read(real_cifar10, "train")
     assert np.bincount(labels).tolist() == [5000] * 10

@@ -21,9 +21,7 @@ def gradients(layer: nn.Conv2d, images: Tensor) -> tuple[Tensor, Tensor]:
 @pytest.mark.parametrize("padding", [1, "same"])
 @pytest.mark.parametrize("order", [torch.channels_last, torch.contiguous_format])
 @pytest.mark.parametrize("size", [(3, 3), (2, 4), (1, 1)])
-def test_gradients_equal_those_of_torch(
-    padding: int | str, order: torch.memory_format, size: tuple[int, int], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_gradients_equal_those_of_torch(padding, order, size, monkeypatch):
     monkeypatch.setattr(convolution, "CHUNK_BYTES", 5_000)  # several chunks, the last one smaller
     torch.manual_seed(0)
     layer = nn.Conv2d(16, 24, 3, padding=padding, bias=False)
@@ -34,7 +32,7 @@ def test_gradients_equal_those_of_torch(
         torch.testing.assert_close(gradient, wanted, rtol=2e-2, atol=2e-2 * float(wanted.abs().max()))
 
 
-def test_torch_computes_large_images_and_other_formats(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_torch_computes_large_images_and_other_formats(monkeypatch):
     def refuse(images: Tensor) -> Tensor:
         raise AssertionError("unfolded")
 
@@ -47,12 +45,12 @@ def test_torch_computes_large_images_and_other_formats(monkeypatch: pytest.Monke
         gradients(layer, torch.randn(2, 16, 3, 3))
 
 
-def test_larger_images_are_unfolded_the_more_channels_there_are() -> None:
+def test_larger_images_are_unfolded_the_more_channels_there_are():
     largest = [max(side for side in range(20) if unfolded_is_faster(side, side, n)) for n in (64, 128, 256, 512)]
     assert largest == [5, 5, 7, 8]
 
 
-def test_only_convolutions_that_keep_the_size_are_replaced() -> None:
+def test_only_convolutions_that_keep_the_size_are_replaced():
     kept = [nn.Conv2d(4, 4, 3, padding=1, bias=False), nn.Conv2d(4, 8, 3, padding="same", bias=False)]
     others = [
         nn.Conv2d(4, 4, 1, bias=False),

@@ -1,10 +1,8 @@
 """Image data before a run: facts, digests, faults of the config, unused settings, and the logged loader."""
 
 import shutil
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -26,7 +24,7 @@ from image_classification.loaders import crop_kernel
 from image_classification.run_info import data_info
 from image_classification.settings import DataConfig, ImageRunConfig
 from image_classification.stores import image_folder
-from image_classification.stores.manifest import Format, StoreConfig, read_manifest
+from image_classification.stores.manifest import StoreConfig, read_manifest
 from mlevents import keys
 from tests.image_classification.small_image_data import FOLDER, LOADERS
 from timedrun.config import dump, load
@@ -34,7 +32,7 @@ from timedrun.methods import ProgressiveResizing
 
 
 @pytest.mark.parametrize("store", [*LOADERS.values(), StoreConfig()], ids=lambda store: store.format)
-def test_facts_of_a_store_come_from_its_manifest(prepared: dict[Format, Path], store: StoreConfig) -> None:
+def test_facts_of_a_store_come_from_its_manifest(prepared, store):
     known = facts(replace(FOLDER, store=store), prepared[store.format])
     assert (known.train_samples, known.eval_samples, known.classes, known.channels) == (29, 6, 2, 3)
 
@@ -49,11 +47,11 @@ def test_facts_of_a_store_come_from_its_manifest(prepared: dict[Format, Path], s
         (lambda c: replace(c, data=replace(c.data, synthetic_eval=3)), "3 evaluation images cannot be divided over 4"),
     ],
 )
-def test_a_config_that_does_not_fit_its_data_is_refused(change: Callable[..., object], words: str) -> None:
-    assert any(words in failure for failure in preflight(change(configs.synthetic_smoke()), None, 4))  # type: ignore[arg-type]
+def test_a_config_that_does_not_fit_its_data_is_refused(change, words):
+    assert any(words in failure for failure in preflight(change(configs.synthetic_smoke()), None, 4))
 
 
-def test_preflight_of_stored_images_reports_every_fault_once(prepared: dict[Format, Path]) -> None:
+def test_preflight_of_stored_images_reports_every_fault_once(prepared):
     config = configs.imagenet_methods()
     small = replace(config, global_batch=8, model=replace(config.model, classes=2), data=FOLDER)
     assert preflight(small, prepared["folder"], 1) == []
@@ -70,7 +68,7 @@ def test_preflight_of_stored_images_reports_every_fault_once(prepared: dict[Form
     assert any("needs a data folder" in line for line in preflight(wrong, None, 1))
 
 
-def test_the_run_info_names_loader_store_and_order() -> None:
+def test_the_run_info_names_loader_store_and_order():
     data = replace(configs.imagenet_baseline().data, workers=4)
     assert data_info(data) == {
         keys.DATA_LOADER: "turbojpeg",
@@ -83,7 +81,7 @@ def test_the_run_info_names_loader_store_and_order() -> None:
     assert quasi == {keys.DATA_LOADER: "memory", keys.DATA_ORDER: "quasi_random, 64 blocks of 256 samples"}
 
 
-def test_workers_are_the_cores_of_a_rank_less_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_are_the_cores_of_a_rank_less_one(monkeypatch):
     monkeypatch.setattr(settings, "usable_cores", lambda: 16)
     data = configs.imagenet_baseline().data
     assert data.workers_here == 15
@@ -93,7 +91,7 @@ def test_workers_are_the_cores_of_a_rank_less_one(monkeypatch: pytest.MonkeyPatc
     assert data.workers_here == 1 and replace(data, workers=0).workers_here == 0
 
 
-def test_the_run_info_says_if_raw_crops_are_not_scripted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_run_info_says_if_raw_crops_are_not_scripted(monkeypatch):
     config = replace(FOLDER, loader="raw", store=StoreConfig(format="raw", size=24))
     monkeypatch.setattr(crop_kernel, "SCRIPTED", True)
     assert data_info(config)[keys.DATA_LOADER] == "raw"
@@ -101,7 +99,7 @@ def test_the_run_info_says_if_raw_crops_are_not_scripted(monkeypatch: pytest.Mon
     assert data_info(config)[keys.DATA_LOADER] == "raw, not scripted"
 
 
-def test_no_config_has_an_unused_setting_and_a_former_default_is_accepted_in_a_recorded_one() -> None:
+def test_no_config_has_an_unused_setting_and_a_former_default_is_accepted_in_a_recorded_one():
     for name in ("imagenet_baseline", "imagenet_methods", "digits_methods", "synthetic_smoke"):
         assert unused_settings(getattr(configs, name)().data) == []
     assert unused_settings(replace(configs.digits_methods().data, workers=4)) == []
@@ -126,20 +124,20 @@ JPEG_9 = StoreConfig(format="jpeg", size=9)
         ("imagenet", {"prefetch": -1}, "0 or more"),
     ],
 )
-def test_an_unused_or_impossible_setting_is_refused(name: str, changes: dict[str, Any], words: str) -> None:
+def test_an_unused_or_impossible_setting_is_refused(name, changes, words):
     config = getattr(configs, f"{name}_methods")()
     problems = preflight(replace(config, data=replace(config.data, **changes)), None, 1)
     assert sum(words in problem for problem in problems) == 1, problems
 
 
-def test_progressive_resizing_in_the_loader_is_refused_for_images_in_memory() -> None:
+def test_progressive_resizing_in_the_loader_is_refused_for_images_in_memory():
     method = ProgressiveResizing(where="loader")
     found = preflight(replace(configs.digits_methods(), methods=(method,)), None, 1)
     assert [line for line in found if "--methods.progressive-resizing.where batch" in line]
     assert preflight(replace(configs.digits_methods(), methods=(ProgressiveResizing(),)), None, 1) == []
 
 
-def test_the_files_of_a_store_are_those_that_a_run_reads(prepared: dict[Format, Path]) -> None:
+def test_the_files_of_a_store_are_those_that_a_run_reads(prepared):
     found = data_files(replace(FOLDER, loader="raw", store=StoreConfig(format="raw", size=24)), prepared["raw"])
     assert found is not None
     names = [path.relative_to(prepared["raw"]).as_posix() for path in found]
@@ -157,7 +155,7 @@ def test_the_files_of_a_store_are_those_that_a_run_reads(prepared: dict[Format, 
 
 
 @pytest.mark.parametrize(("name", "old", "new"), [("digits", False, "none"), ("cifar10", True, "random")])
-def test_a_recorded_config_with_a_switch_of_flips_is_read(name: str, old: bool, new: str) -> None:
+def test_a_recorded_config_with_a_switch_of_flips_is_read(name, old, new):
     config = getattr(configs, f"{name}_baseline")()
     values = dump(config)
     assert values["data"]["flip"] == new
@@ -172,7 +170,7 @@ def digest(config: DataConfig, folder: Path | None = None) -> str:
     return data_digest(replace(configs.synthetic_smoke(), data=config), folder)["sha256"]
 
 
-def test_the_digest_in_memory_is_of_every_pixel_and_label(cifar_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_digest_in_memory_is_of_every_pixel_and_label(cifar_folder, monkeypatch):
     known = digest(replace(FOLDER, source="cifar10"), cifar_folder)
     assert digest(replace(FOLDER, source="cifar10", train_size=8), cifar_folder) == known
     with open(cifar_folder / "test_batch.bin", "r+b") as file:
@@ -187,7 +185,7 @@ def test_the_digest_in_memory_is_of_every_pixel_and_label(cifar_folder: Path, mo
     assert digest(replace(FOLDER, source="digits")) != digits_digest
 
 
-def test_the_digest_of_stored_images_is_of_the_manifest_or_index(prepared: dict[Format, Path], tmp_path: Path) -> None:
+def test_the_digest_of_stored_images_is_of_the_manifest_or_index(prepared, tmp_path):
     config = replace(configs.imagenet_methods(), data=replace(FOLDER, store=StoreConfig(format="jpeg")))
     of = "the manifest, with the SHA-256 of every file"
     assert data_digest(config, prepared["jpeg"]) == {"sha256": read_manifest(prepared["jpeg"]).digest, "of": of}
@@ -196,14 +194,14 @@ def test_the_digest_of_stored_images_is_of_the_manifest_or_index(prepared: dict[
     assert identity == {"sha256": image_folder.read_index(folder).digest, "of": "names, labels and sizes"}
 
 
-def test_the_digest_of_noise_depends_on_its_counts_and_not_on_the_seed() -> None:
+def test_the_digest_of_noise_depends_on_its_counts_and_not_on_the_seed():
     config = configs.synthetic_smoke()
     known = data_digest(config, None)
     assert data_digest(replace(config, seed=9), None) == known
     assert digest(replace(config.data, synthetic_train=513)) != known["sha256"]
 
 
-def test_digits_are_split_the_same_way_every_time_and_without_overlap() -> None:
+def test_digits_are_split_the_same_way_every_time_and_without_overlap():
     (train, train_labels), (held_out, labels) = digits.read("train"), digits.read("evaluation")
     assert len(train) + len(held_out) == digits.TOTAL
     assert len(held_out) == digits.EVALUATION == len(labels)
@@ -219,9 +217,7 @@ def test_digits_are_split_the_same_way_every_time_and_without_overlap() -> None:
 
 
 @pytest.mark.parametrize(("source", "held_out", "images"), [("digits", 225, 897), ("cifar10", 50, 50_000)])
-def test_a_tuning_split_is_of_training_images_alone_and_the_evaluation_images_are_not_read(
-    source: str, held_out: int, images: int, cifar_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_tuning_split_is_of_training_images_and_reads_no_others(source, held_out, images, cifar_folder, monkeypatch):
     assert cifar10.TUNING == 5_000
     monkeypatch.setattr(cifar10, "TUNING", 50)  # of the few images of the folder
     config = getattr(configs, f"{source}_baseline")().data
@@ -238,7 +234,7 @@ def test_a_tuning_split_is_of_training_images_alone_and_the_evaluation_images_ar
     assert (known.train_samples, known.eval_samples) == (images - held_out, held_out)
 
 
-def test_noise_stands_in_for_imagenet_at_every_size_without_filling_the_memory() -> None:
+def test_noise_stands_in_for_imagenet_at_every_size_without_filling_the_memory():
     recipe = configs.imagenet_mild()
     small = replace(recipe, data=replace(recipe.data, train_size=8, eval_size=8, eval_resize=9))
     config = synthetic(small, Path())

@@ -1,7 +1,6 @@
 """The networks: torchvision's logits and gradients, published parameter counts, seeds, initializers."""
 
 from dataclasses import replace
-from types import ModuleType
 
 import pytest
 import torch
@@ -13,7 +12,7 @@ RESNET18 = ModelConfig(block="basic", layers=(2, 2, 2, 2))
 
 
 @pytest.mark.parametrize(("name", "config"), [("resnet18", RESNET18), ("resnet50", RESNET50)])
-def test_logits_and_gradients_equal_torchvisions(torchvision: ModuleType, name: str, config: ModelConfig) -> None:
+def test_logits_and_gradients_equal_torchvisions(torchvision, name, config):
     torch.manual_seed(0)
     theirs = getattr(torchvision.models, name)(weights=None)
     ours = ResNet(config)
@@ -40,20 +39,20 @@ def test_logits_and_gradients_equal_torchvisions(torchvision: ModuleType, name: 
         (ModelConfig(block="basic", layers=(3, 3, 3), widths=(16, 32, 64), stem="small", classes=10), 272_474),
     ],
 )
-def test_parameter_counts_are_the_published_ones(config: ModelConfig, parameters: int) -> None:
+def test_parameter_counts_are_the_published_ones(config, parameters):
     with torch.device("meta"):
         model = ResNet(config)
     assert sum(p.numel() for p in model.parameters()) == parameters
 
 
-def test_stages_that_do_not_agree_with_widths_and_zero_scales_without_residual_blocks_are_refused() -> None:
+def test_stages_that_do_not_agree_with_widths_and_zero_scales_without_residual_blocks_are_refused():
     with pytest.raises(ValueError, match="3 stages in layers but 4 in widths"):
         build_model(replace(RESNET18, layers=(1, 1, 1)), seed=0)
     with pytest.raises(ValueError, match="this Sequential has no residual blocks"):
         initialize(torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3)), "torchvision_zero_residual")
 
 
-def test_weights_are_normal_and_batch_norm_scales_uniform() -> None:
+def test_weights_are_normal_and_batch_norm_scales_uniform():
     model = build_model(RESNET18, seed=0)
     for layer, fan_in in ((model.get_submodule("layer4.1.conv2"), 512 * 9), (model.fc, 512)):
         weight = layer.weight
@@ -72,7 +71,7 @@ def test_weights_are_normal_and_batch_norm_scales_uniform() -> None:
 
 @pytest.mark.parametrize("zero", [False, True])
 @pytest.mark.parametrize(("name", "config"), [("resnet18", RESNET18), ("resnet50", RESNET50)])
-def test_initialisation_is_torchvisions(torchvision: ModuleType, name: str, config: ModelConfig, zero: bool) -> None:
+def test_initialisation_is_torchvisions(torchvision, name, config, zero):
     initialisation = "torchvision_zero_residual" if zero else "torchvision"
     ours = build_model(replace(config, initialisation=initialisation), seed=3).state_dict()
     torch.manual_seed(3)

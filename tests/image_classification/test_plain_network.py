@@ -1,8 +1,6 @@
 """The plain network: its formula, its size and its first weights."""
 
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import torch
@@ -14,7 +12,7 @@ SMALL = replace(CIFAR10_PLAIN, widths=(24, 26, 28))
 
 
 @pytest.mark.parametrize(("name", "activation"), [("gelu", functional.gelu), ("silu", functional.silu)])
-def test_logits_are_those_of_the_formula(name: Any, activation: Callable[[torch.Tensor], torch.Tensor]) -> None:
+def test_logits_are_those_of_the_formula(name, activation):
     network = build_model(replace(SMALL, initialisation="torch", activation=name), seed=1)
     weights = {name: value.clone() for name, value in network.state_dict().items()}
     images = torch.randn(4, 3, 32, 32)
@@ -35,7 +33,7 @@ def test_logits_are_those_of_the_formula(name: Any, activation: Callable[[torch.
 
 
 @pytest.mark.parametrize(("config", "convolutions"), [(AIRBENCH, 1_967_616), (CIFAR10_PLAIN, 566_784)])
-def test_the_number_of_weights_is_that_of_airbench94(config: ModelConfig, convolutions: int) -> None:
+def test_the_number_of_weights_is_that_of_airbench94(config, convolutions):
     """Nine weights for each pair of channels: 24 -> 64 -> 64 -> 256 -> 256 -> 256 -> 256 with airbench's widths."""
     network = build_model(config, seed=1)
     stem, head = 24 * 3 * 4 + 24, 10 * config.widths[-1]
@@ -44,12 +42,12 @@ def test_the_number_of_weights_is_that_of_airbench94(config: ModelConfig, convol
     assert trained == stem + convolutions + biases + head
 
 
-def test_it_begins_as_the_identity_with_small_logits() -> None:
+def test_it_begins_as_the_identity_with_small_logits():
     network = build_model(SMALL, seed=3)
     assert isinstance(network, PlainNetwork)
     images = torch.randn(2, 24, 8, 8)
     group = network.groups[0]
-    torch.testing.assert_close(group.conv1(images), images)  # type: ignore[operator, union-attr]
+    torch.testing.assert_close(group.conv1(images), images)
     assert float(network.fc.weight.detach().std()) == pytest.approx(1 / 28)
     with pytest.raises(ValueError, match="identity is not defined for ResNet"):
         build_model(ModelConfig(block="basic", layers=(1,), widths=(8,), initialisation="identity"), seed=1)

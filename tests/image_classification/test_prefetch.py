@@ -44,7 +44,7 @@ class Counted:
 
 @settings(max_examples=25)
 @given(count=st.integers(0, 9), depth=st.integers(0, 5))
-def test_batches_come_as_they_are_and_in_order_at_any_depth(count: int, depth: int) -> None:
+def test_batches_come_as_they_are_and_in_order_at_any_depth(count, depth):
     source = Counted(count)
     with closing(prefetched(source, CPU, depth)) as ready:
         seen = [(int(images[0, 0, 0, 0]), labels.tolist()) for images, labels in ready]
@@ -54,7 +54,7 @@ def test_batches_come_as_they_are_and_in_order_at_any_depth(count: int, depth: i
 
 
 @pytest.mark.parametrize("depth", [1, 2, 4])
-def test_as_many_batches_as_the_depth_are_made_ready_and_no_more(depth: int) -> None:
+def test_as_many_batches_as_the_depth_are_made_ready_and_no_more(depth):
     source = Counted(20)
     with closing(prefetched(source, CPU, depth)) as ready:
         eventually(lambda: source.taken == depth)
@@ -67,19 +67,8 @@ def test_as_many_batches_as_the_depth_are_made_ready_and_no_more(depth: int) -> 
     assert source.names == {"prefetch"}
 
 
-def test_at_depth_0_the_consumer_loads_each_batch_on_request() -> None:
-    source = Counted(3)
-    ready = prefetched(source, CPU, 0)
-    assert source.taken == 0
-    assert threads() == []
-    next(ready)
-    assert (source.taken, source.names) == (1, {threading.current_thread().name})
-    ready.close()
-    assert source.closed
-
-
 @pytest.mark.parametrize("depth", [0, 1, 3])
-def test_an_error_comes_in_the_place_of_its_batch_and_ends_the_thread(depth: int) -> None:
+def test_an_error_comes_in_the_place_of_its_batch_and_ends_the_thread(depth):
     source = Counted(9, fail_at=4)
     seen = []
     with pytest.raises(OSError, match="image 4 cannot be read"), closing(prefetched(source, CPU, depth)) as ready:
@@ -96,7 +85,7 @@ def test_an_error_comes_in_the_place_of_its_batch_and_ends_the_thread(depth: int
     assert threads() == []
 
 
-def test_finish_runs_in_the_thread_and_its_error_is_raised() -> None:
+def test_finish_runs_in_the_thread_and_its_error_is_raised():
     done_in = []
 
     def finish(images: torch.Tensor) -> torch.Tensor:
@@ -114,7 +103,7 @@ def test_finish_runs_in_the_thread_and_its_error_is_raised() -> None:
     assert set(done_in) == {"prefetch"}
 
 
-def test_closing_while_a_batch_is_being_loaded_waits_for_it_and_gives_nothing_more() -> None:
+def test_closing_while_a_batch_is_being_loaded_waits_for_it_and_gives_nothing_more():
     loading, go_on = threading.Event(), threading.Event()
 
     def slow() -> Iterator[LoadedBatch]:
@@ -137,7 +126,7 @@ def test_closing_while_a_batch_is_being_loaded_waits_for_it_and_gives_nothing_mo
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_on_a_gpu_batches_are_complete_while_the_stream_is_busy() -> None:
+def test_on_a_gpu_batches_are_complete_while_the_stream_is_busy():
     device = torch.device("cuda", 0)
     generator = torch.Generator().manual_seed(0)
     expected = [torch.randint(0, 256, (64, 3, 64, 64), dtype=torch.uint8, generator=generator) for _ in range(12)]

@@ -15,7 +15,7 @@ import torch
 from image_classification import batches, configs, train, warm_up
 from image_classification.build import Parts, build
 from image_classification.datasets import declared, preflight
-from image_classification.stores.manifest import Format, StoreConfig
+from image_classification.stores.manifest import StoreConfig
 from judging.ground.errors import DataError
 from mlevents import keys, record
 from mlevents.runlog import RunLog
@@ -71,7 +71,7 @@ def losses_of(config: configs.ImageRunConfig, steps: Steps) -> list[float]:
     return steps.losses
 
 
-def test_the_losses_of_a_run_are_the_same_with_and_without_warm_up(steps: Steps) -> None:
+def test_the_losses_of_a_run_are_the_same_with_and_without_warm_up(steps):
     base = configs.synthetic_smoke()
     data, evaluation = replace(base.data, synthetic_train=192), replace(base.evaluation, target=0.99)
     config = replace(base, data=data, evaluation=evaluation)
@@ -80,7 +80,7 @@ def test_the_losses_of_a_run_are_the_same_with_and_without_warm_up(steps: Steps)
     assert without == losses_of(replace(config, warm_up_steps=3), steps)
 
 
-def test_run_start_is_on_disk_before_the_data_are_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_start_is_on_disk_before_the_data_are_opened(tmp_path, monkeypatch):
     path = tmp_path / "result_0.txt"
 
     def refuse(*arguments: Any, **options: Any) -> None:
@@ -93,7 +93,7 @@ def test_run_start_is_on_disk_before_the_data_are_opened(tmp_path: Path, monkeyp
     assert record.read(path).status == keys.ABORTED
 
 
-def test_accumulation_gives_the_gradients_of_the_whole_batch(steps: Steps, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_accumulation_gives_the_gradients_of_the_whole_batch(steps, monkeypatch):
     base = configs.synthetic_smoke()
     # Batch norm sees the micro-batch, so that only a network without its noise can be compared to the last digit.
     model = replace(base.model, initialisation="kaiming")
@@ -105,7 +105,7 @@ def test_accumulation_gives_the_gradients_of_the_whole_batch(steps: Steps, monke
     assert parts == pytest.approx(whole, rel=1e-4)
 
 
-def test_accuracy_counts_every_image_once_and_an_evaluation_that_misses_some_is_an_error() -> None:
+def test_accuracy_counts_every_image_once_and_an_evaluation_that_misses_some_is_an_error():
     config = replace(configs.synthetic_smoke().data, synthetic_eval=101, eval_batch=7)
     opened = batches.ImageBatches(config, None, ALONE, global_batch=64, seed=1)
     labels = torch.cat([batch.labels for batch in opened.evaluation()])
@@ -121,7 +121,7 @@ def test_accuracy_counts_every_image_once_and_an_evaluation_that_misses_some_is_
         train.accuracy(Always(), opened, precision, ALONE, 102)
 
 
-def test_a_method_that_never_acted_fails_the_run_instead_of_counting(tmp_path: Path) -> None:
+def test_a_method_that_never_acted_fails_the_run_instead_of_counting(tmp_path):
     config = replace(configs.synthetic_smoke(), methods=(methods.EMA(half_life=10, update_interval=10_000),))
     with pytest.raises(methods.NoEffect, match="ema"):
         trained(config, RunLog(tmp_path / "result_0.txt"))
@@ -135,7 +135,7 @@ def ten_epochs(*chosen: methods.Method, **changes: Any) -> configs.ImageRunConfi
     return replace(base, schedule=replace(base.schedule, epochs=10), **changes)
 
 
-def test_warm_up_sees_every_input_size_of_the_run_once_also_if_rows_alone_differ() -> None:
+def test_warm_up_sees_every_input_size_of_the_run_once_also_if_rows_alone_differ():
     both = methods.ProgressiveResizing(start=0.5, delay=0.0, increment=1), methods.ColOut(p_row=0.1, p_col=0.5)
     config, sizes = ten_epochs(*both), []
     for epoch, step, batch in warm_up.train_batches(config, parts_of(config), ALONE):
@@ -145,13 +145,13 @@ def test_warm_up_sees_every_input_size_of_the_run_once_also_if_rows_alone_differ
     assert sorted(sizes) == sorted({(int(0.9 * side), side // 2) for side in range(8, 17)})
 
 
-def test_warm_up_sees_the_batches_that_a_selection_leaves() -> None:
+def test_warm_up_sees_the_batches_that_a_selection_leaves():
     config = ten_epochs(methods.SelectiveBackprop(), warm_up_steps=3)
     epochs = {epoch for epoch, _, _ in warm_up.train_batches(config, parts_of(config), ALONE)}
     assert epochs == {1, 6}  # from half of the run on
 
 
-def test_warm_up_sees_the_short_last_batch_in_the_same_steps_on_all_ranks() -> None:
+def test_warm_up_sees_the_short_last_batch_in_the_same_steps_on_all_ranks():
     resizing = methods.ProgressiveResizing(start=0.5, delay=0.0, finetune=0.2, increment=8)
     data = replace(configs.synthetic_smoke().data, synthetic_train=23, drop_last=False)
     config, seen = ten_epochs(resizing, methods.SelectiveBackprop(start=0.3), data=data, global_batch=6), []
@@ -165,7 +165,7 @@ def test_warm_up_sees_the_short_last_batch_in_the_same_steps_on_all_ranks() -> N
     assert counts == [{2}, {3}]
 
 
-def test_a_compiled_run_compiles_every_shape_before_the_clock(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_compiled_run_compiles_every_shape_before_the_clock(monkeypatch, tmp_path):
     compile_module = torch.nn.Module.compile
     monkeypatch.setattr(
         torch.nn.Module, "compile", lambda model, **options: compile_module(model, backend="eager", **options)
@@ -206,7 +206,7 @@ def no_thread_is_left() -> bool:
     return not [thread for thread in threading.enumerate() if thread.name in ("prefetch", "read-ahead")]
 
 
-def test_images_are_decoded_at_their_epochs_size(prepared: dict[Format, Path], tmp_path: Path, steps: Steps) -> None:
+def test_images_are_decoded_at_their_epochs_size(prepared, tmp_path, steps):
     config = stored()
     trained(config, RunLog(tmp_path / "result_0.txt"), data_folder=prepared["jpeg"])
     expected = RESIZING.sizes(16, [config.progress(epoch) for epoch in range(1, 6)])
@@ -218,18 +218,7 @@ def test_images_are_decoded_at_their_epochs_size(prepared: dict[Format, Path], t
     assert no_thread_is_left()
 
 
-def test_a_run_on_a_store_resumes_to_its_losses(prepared: dict[Format, Path], tmp_path: Path, steps: Steps) -> None:
-    config, folder = stored(seed=4), prepared["jpeg"]
-    trained(config, data_folder=folder)
-    whole, steps.losses = steps.losses, []
-    state = stopped(config, 7, tmp_path, data_folder=folder)
-    assert no_thread_is_left()
-    trained(config, data_folder=folder, resume_from=state)
-    assert len(whole) == 20
-    assert steps.losses == whole
-
-
-def test_a_store_cut_in_training_aborts_the_run(prepared: dict[Format, Path], tmp_path: Path, steps: Steps) -> None:
+def test_a_store_cut_in_training_aborts_the_run(prepared, tmp_path, steps):
     folder = shutil.copytree(prepared["jpeg"], tmp_path / "store")
     (shard,) = (folder / "train").glob("*.jpegs")
 
@@ -245,7 +234,7 @@ def test_a_store_cut_in_training_aborts_the_run(prepared: dict[Format, Path], tm
     assert no_thread_is_left()
 
 
-def test_data_are_read_ahead_on_request(prepared: dict[Format, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_data_are_read_ahead_on_request(prepared, monkeypatch):
     asked: list[tuple[list[Path], int]] = []
     read_ahead = timed_run.ReadAhead
     monkeypatch.setattr(
@@ -260,7 +249,7 @@ def test_data_are_read_ahead_on_request(prepared: dict[Format, Path], monkeypatc
     assert prepared["jpeg"] / "train" / "00000.jpegs" in files
 
 
-def test_warm_up_sees_and_augments_every_size_that_is_loaded() -> None:
+def test_warm_up_sees_and_augments_every_size_that_is_loaded():
     config = replace(stored(), warm_up_steps=1, methods=(methods.ChannelsLast(), RESIZING, methods.RandAugment()))
     parts, seen = parts_of(config), list[tuple[int, ...]]()
 
@@ -269,7 +258,7 @@ def test_warm_up_sees_and_augments_every_size_that_is_loaded() -> None:
         seen.append(tuple(images.shape))
         return images
 
-    parts.methods.augment = augment  # type: ignore[method-assign]
+    parts.methods.augment = augment
     batches = list(warm_up.train_batches(config, parts, ALONE))
     evaluated = {len(batch.images) for batch in warm_up.evaluation_batches(config, parts, ALONE)}
     assert evaluated == {4, parts.facts.eval_samples % 4} - {0}
@@ -279,9 +268,7 @@ def test_warm_up_sees_and_augments_every_size_that_is_loaded() -> None:
 
 
 @pytest.mark.parametrize("name", ["cifar10_94_baseline", "cifar10_94_methods"])
-def test_a_config_for_a_gpu_trains_a_step_on_a_cpu(
-    cifar_folder: Path, steps: Steps, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_config_for_a_gpu_trains_a_step_on_a_cpu(cifar_folder, steps, name, monkeypatch):
     unfolded: list[int] = []
     count = train.unfold_weight_gradients
     monkeypatch.setattr(train, "unfold_weight_gradients", lambda model: unfolded.append(count(model)))
@@ -295,7 +282,7 @@ def test_a_config_for_a_gpu_trains_a_step_on_a_cpu(
 
 
 @pytest.mark.timeout(100)
-def test_digits_methods_reach_their_target(tmp_path: Path) -> None:
+def test_digits_methods_reach_their_target(tmp_path):
     config = replace(configs.digits_methods(), seed=11)
     trained(config, RunLog(tmp_path / "result_0.txt"))
     log = record.read(tmp_path / "result_0.txt")
@@ -328,7 +315,7 @@ def recipe_run(config: configs.ImageRunConfig) -> configs.ImageRunConfig:
 
 
 @pytest.mark.parametrize("name", [*RECIPES][2:])  # the hot recipe has the methods of the two before it
-def test_a_recipe_resumes_to_its_losses(name: str, prepared: dict[Format, Path], tmp_path: Path, steps: Steps) -> None:
+def test_a_recipe_resumes_to_its_losses(name, prepared, tmp_path, steps):
     config, folder = recipe_run(config_of(name)), prepared["jpeg"]
     assert not preflight(config, folder, 1)
     trained(config, data_folder=folder)
@@ -336,7 +323,7 @@ def test_a_recipe_resumes_to_its_losses(name: str, prepared: dict[Format, Path],
     assert len(steps.losses) == 12 and steps.losses[6:] == steps.losses[:6]
 
 
-def test_a_budget_out_of_range_is_refused_before_the_run(prepared: dict[Format, Path]) -> None:
+def test_a_budget_out_of_range_is_refused_before_the_run(prepared):
     config = replace(recipe_run(config_of("mild")), schedule=replace(config_of("mild").schedule, scale=1.0))
     (problem,) = preflight(config, prepared["jpeg"], 1)
     assert "mild is meant for 9 to 66 epochs, not for 90" in problem and "--recipe none" in problem
@@ -344,14 +331,14 @@ def test_a_budget_out_of_range_is_refused_before_the_run(prepared: dict[Format, 
     assert "mlid does not exist" in preflight(replace(config, recipe="mlid"), prepared["jpeg"], 1)[0]
 
 
-def test_progress_moves_by_epochs_or_by_steps() -> None:
+def test_progress_moves_by_epochs_or_by_steps():
     config = replace(configs.synthetic_smoke(), schedule=replace(configs.synthetic_smoke().schedule, epochs=4))
     assert [config.progress(3, done) for done in (0.0, 0.5)] == [0.5, 0.5]
     stepwise = replace(config, progress_unit="step")
     assert [stepwise.progress(3, done) for done in (0.0, 0.5)] == [0.5, 0.625]
 
 
-def test_a_step_begins_after_the_samples_before_it_also_if_the_last_batch_is_short() -> None:
+def test_a_step_begins_after_the_samples_before_it_also_if_the_last_batch_is_short():
     """897 samples in batches of 512."""
     dropped = replace(configs.digits_baseline(), global_batch=512)
     assert (dropped.epoch_steps(897), dropped.epoch_part(1, 897)) == (1, 1.0)
@@ -359,7 +346,7 @@ def test_a_step_begins_after_the_samples_before_it_also_if_the_last_batch_is_sho
     assert (kept.epoch_steps(897), kept.epoch_part(1, 897)) == (2, 512 / 897)
 
 
-def test_a_ramp_by_steps_is_warmed_up_at_every_size_and_needs_a_loader_that_follows() -> None:
+def test_a_ramp_by_steps_is_warmed_up_at_every_size_and_needs_a_loader_that_follows():
     resizing = methods.ProgressiveResizing(start=0.5, delay=0.0, finetune=0.2, increment=1, interpolation="bilinear")
     config = replace(configs.synthetic_smoke(), methods=(resizing,), warm_up_steps=1, progress_unit="step")
     places = [(epoch, step) for epoch, step, _ in warm_up.train_batches(config, parts_of(config), ALONE)]

@@ -58,7 +58,7 @@ def written_out(q: Tensor, k: Tensor, v: Tensor, rows: slice) -> Tensor:
 @pytest.mark.parametrize("name", ON_CPU)
 @given(data=st.data(), padded=st.booleans())
 @settings(max_examples=12)
-def test_each_sequence_attends_to_itself_only_forward_and_back(name: str, data: st.DataObject, padded: bool) -> None:
+def test_each_sequence_attends_to_itself_only_forward_and_back(name, data, padded):
     lengths = data.draw(st.lists(st.integers(1, 9), min_size=1, max_size=7))
     lengths += [] if padded else data.draw(st.lists(st.just(0), max_size=2))
     plan = layout(lengths, 9, padded)
@@ -76,7 +76,7 @@ def test_each_sequence_attends_to_itself_only_forward_and_back(name: str, data: 
 
 
 @pytest.mark.parametrize("name", ON_CPU)
-def test_dropout_drops_attention_and_keeps_its_mean(name: str) -> None:
+def test_dropout_drops_attention_and_keeps_its_mean(name):
     plan = layout([9, 5, 9], 9, padded=False)
     q, k, v = inputs(plan.tokens.numel())
     torch.manual_seed(0)
@@ -88,14 +88,14 @@ def test_dropout_drops_attention_and_keeps_its_mean(name: str) -> None:
     assert ((outputs.mean(0) - attend(q, k, v, 0.0)).abs() < 5.5 * error + 1e-9).all()
 
 
-def test_kernels_get_every_row_in_exactly_one_piece() -> None:
+def test_kernels_get_every_row_in_exactly_one_piece():
     cuts = boundaries(layout([4, 2, 0, 3], 6, padded=False))
     assert cuts.dtype == torch.int32
     assert cuts.tolist() == [0, 4, 6, 6, 9]
     assert boundaries(layout([4, 2], 6, padded=True)).tolist() == [0, 4, 6, 8, 12]
 
 
-def test_auto_selects_an_available_backend_on_gpus_varlen_but_not_with_dropout(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_auto_selects_an_available_backend_on_gpus_varlen_but_not_with_dropout(monkeypatch):
     assert choose(AUTO, CPU, torch.float32) == "sdpa_grouped"
     assert choose(AUTO, CPU, torch.bfloat16, 0.1) == "sdpa_grouped"
     assert choose(AUTO, CUDA, torch.float32) == "sdpa_padded"  # flash kernels are 16-bit
@@ -121,9 +121,7 @@ def test_auto_selects_an_available_backend_on_gpus_varlen_but_not_with_dropout(m
         ("flash", CPU, torch.float32, "unknown attention 'flash'; choose from auto, eager"),
     ],
 )
-def test_an_unavailable_backend_is_an_error_with_reason_and_alternative(
-    name: str, device: torch.device, dtype: torch.dtype, words: str
-) -> None:
+def test_an_unavailable_backend_is_an_error_with_reason_and_alternative(name, device, dtype, words):
     with pytest.raises(UsageError, match=words):
         choose(name, device, dtype)
 
@@ -132,7 +130,7 @@ def test_an_unavailable_backend_is_an_error_with_reason_and_alternative(
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 @pytest.mark.parametrize("name", ["varlen", "flash_attn", "sdpa_padded", "eager"])
 @pytest.mark.parametrize("padded", [False, True])
-def test_gpu_kernels_agree_with_the_formula(name: str, padded: bool) -> None:
+def test_gpu_kernels_agree_with_the_formula(name, padded):
     try:
         choose(name, CUDA, torch.bfloat16)
     except UsageError as error:

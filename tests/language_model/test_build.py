@@ -11,7 +11,7 @@ from tests.one_rank import ALONE
 from timedrun.config import OptimizerConfig
 
 
-def test_muon_trains_the_matrices_of_layers_and_head_and_adamw_the_rest() -> None:
+def test_muon_trains_the_matrices_of_layers_and_head_and_adamw_the_rest():
     muon = OptimizerConfig(kind="muon", peak_lr=0.02, other_lr=4e-3, other_momentum=0.8, beta2=0.98)
     speed = replace(configs.CPU_SPEED_UPS, fused_qkv=False, fused_optimizer=False)
     config = replace(configs.topics_methods(), optimizer=muon, speed=speed)

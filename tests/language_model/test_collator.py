@@ -27,7 +27,7 @@ LENGTHS = st.lists(st.integers(5, 24), min_size=1, max_size=9)
 
 @settings(max_examples=30)
 @given(LENGTHS, st.booleans(), st.sampled_from([1, 8, 128]))
-def test_every_token_has_the_position_of_its_sequence(lengths: list[int], padded: bool, multiple: int) -> None:
+def test_every_token_has_the_position_of_its_sequence(lengths, padded, multiple):
     given_ = sequences(lengths)
     batch = collate(given_, longest=24, padded=padded, row_multiple=multiple, global_samples=9, global_masked=99)
     offsets = batch.offsets.tolist()
@@ -49,7 +49,7 @@ def test_every_token_has_the_position_of_its_sequence(lengths: list[int], padded
     assert (batch.global_samples, batch.global_masked, batch.longest) == (9, 99, 24)
 
 
-def test_filler_rows_are_a_sequence_of_their_own() -> None:
+def test_filler_rows_are_a_sequence_of_their_own():
     batch = collate(sequences([10, 7]), longest=24, padded=False, row_multiple=32, global_samples=2, global_masked=2)
     assert batch.offsets.tolist() == [0, 10, 17, 32]
     assert batch.lengths.tolist() == [10, 7, 15]
@@ -60,14 +60,14 @@ def test_filler_rows_are_a_sequence_of_their_own() -> None:
 
 @settings(max_examples=50)
 @given(st.lists(st.integers(5, 512), min_size=1, max_size=64), st.integers(1, 8))
-def test_balanced_parts_are_a_partition_of_equal_sizes(lengths: list[int], parts: int) -> None:
+def test_balanced_parts_are_a_partition_of_equal_sizes(lengths, parts):
     dealt = balanced_parts(np.array(lengths), parts)
     assert sorted(np.concatenate(dealt).tolist()) == list(range(len(lengths)))
     assert max(map(len, dealt)) - min(map(len, dealt)) <= 1
     assert all((np.diff(part) > 0).all() for part in dealt)
 
 
-def test_balanced_parts_have_nearly_equal_numbers_of_tokens() -> None:
+def test_balanced_parts_have_nearly_equal_numbers_of_tokens():
     lengths = np.random.default_rng(0).choice([60, 128, 250, 512], size=448)
     sums = np.array([lengths[part].sum() for part in balanced_parts(lengths, 8)])
     plain = np.array([part.sum() for part in np.split(lengths, 8)])
@@ -75,7 +75,7 @@ def test_balanced_parts_have_nearly_equal_numbers_of_tokens() -> None:
 
 
 @pytest.mark.gpu
-def test_a_pinned_batch_reaches_the_gpu_unchanged() -> None:
+def test_a_pinned_batch_reaches_the_gpu_unchanged():
     batch = collate(sequences([5, 9]), longest=16, padded=False, global_samples=2, global_masked=2, pin=True)
     moved = batch.to(torch.device("cuda"))
     assert batch.tokens.is_pinned()

@@ -27,7 +27,7 @@ SGD = OptimizerConfig(kind="sgd", peak_lr=1)
 TOPICS = configs.topics_baseline().data
 
 
-def test_the_baseline_is_mlperf_v2_1s_open_baseline() -> None:
+def test_the_baseline_is_mlperf_v2_1s_open_baseline():
     config = configs.wikipedia_baseline()
     shape = config.architecture
     assert (shape.layers, shape.hidden, shape.heads, shape.intermediate) == (24, 1024, 16, 4096)
@@ -49,7 +49,7 @@ def test_the_baseline_is_mlperf_v2_1s_open_baseline() -> None:
     [(0, 0.0), (40, 5e-5), (80, 1e-4), (399, 1e-4), (400, 9e-5), (999, 4.78e-5), (1000, 4.30e-5), (1320, 2.06e-5)]
     + [(1399, 1.50e-5), (1400, 1.35e-5), (1599, 1.35e-5), (1600, 1.22e-5), (5999, 1.22e-5)],
 )
-def test_the_learning_rate_is_the_published_one(step: int, rate: float) -> None:
+def test_the_learning_rate_is_the_published_one(step, rate):
     config = configs.wikipedia_baseline()
     assert config.optimizer.peak_lr * config.schedule.factor(step) == pytest.approx(rate, rel=5e-3)
     assert len(config.schedule.milestones) == len(set(config.schedule.milestones)) == 20
@@ -63,14 +63,14 @@ def test_the_learning_rate_is_the_published_one(step: int, rate: float) -> None:
         (configs.topics_baseline(), configs.topics_methods()),
     ],
 )
-def test_methods_differ_in_speed_settings_only(baseline: configs.BertRunConfig, methods: configs.BertRunConfig) -> None:
+def test_methods_differ_in_speed_settings_only(baseline, methods):
     changed = {name.split(".")[0] for name, *_ in difference(baseline, methods)}
     assert changed <= {"name", "notes", "implementation", "speed", "compile", "micro_batch"}  # which fits the memory
     assert {"implementation", "speed"} <= changed
     assert not baseline.problems() and not methods.problems()
 
 
-def test_lamb_is_that_of_the_reference_convergence_points() -> None:
+def test_lamb_is_that_of_the_reference_convergence_points():
     config = configs.wikipedia_lamb()
     optimizer = config.optimizer
     assert (optimizer.kind, optimizer.peak_lr, optimizer.weight_decay) == ("lamb", 4.25e-4, 0.01)
@@ -81,7 +81,7 @@ def test_lamb_is_that_of_the_reference_convergence_points() -> None:
     assert not config.problems() and not configs.topics_lamb().problems()
 
 
-def test_a_closed_log_has_all_keys_of_mlcommons_checkers_and_lacks_only_the_next_sentence_heads(tmp_path: Path) -> None:
+def test_a_closed_log_has_all_keys_of_mlcommons_checkers_and_lacks_only_the_next_sentence_heads(tmp_path):
     base = configs.topics_lamb()
     shape = replace(base.architecture, layers=24, hidden=4, intermediate=4, heads=1)
     closed = replace(base, architecture=shape, evaluation=replace(base.evaluation, target=0.72), submission=CLOSED)
@@ -116,11 +116,11 @@ def test_a_closed_log_has_all_keys_of_mlcommons_checkers_and_lacks_only_the_next
         (replace(configs.topics_methods(), optimizer=SGD), "optimizer sgd has no fused form"),
     ],
 )
-def test_contradicting_settings_are_reported(config: configs.BertRunConfig, words: str) -> None:
+def test_contradicting_settings_are_reported(config, words):
     assert any(words in problem for problem in config.problems())
 
 
-def test_speed_ups_without_effect_are_not_logged() -> None:
+def test_speed_ups_without_effect_are_not_logged():
     alone, cpus = (ProcessGroup(0, world_size, 0, CPU) for world_size in (1, 2))
     small = configs.topics_methods()
     assert "balance_lengths" in small.speed_ups

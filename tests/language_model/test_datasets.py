@@ -50,7 +50,7 @@ def opened(
     return open_batches(used, store, ProcessGroup(rank, world_size, rank, torch.device("cpu")))
 
 
-def test_a_thread_makes_the_batches_that_the_loop_would_make(tiny_config: BertRunConfig, tiny_store: Path) -> None:
+def test_a_thread_makes_the_batches_that_the_loop_would_make(tiny_config, tiny_store):
     config = replace(tiny_config, implementation="timedrun", micro_batch=4, speed=CPU_SPEED_UPS)
     stores = RaggedStore(tiny_store, "train"), RaggedStore(tiny_store, "evaluation")
     ranks, seen = ProcessGroup(0, 1, 0, torch.device("cpu")), []
@@ -78,9 +78,7 @@ def sequences(batch: MaskedBatch) -> list[tuple[int, ...]]:
 
 @pytest.mark.parametrize("world_size", [2, 3, 4])
 @pytest.mark.parametrize("balance", [False, True])
-def test_ranks_divide_the_global_batch_and_agree_on_the_number_of_masked_tokens(
-    tiny_config: BertRunConfig, tiny_store: Path, world_size: int, balance: bool
-) -> None:
+def test_ranks_divide_the_batch(tiny_config, tiny_store, world_size, balance):
     for step in (0, 1, 40):
         (whole,) = next(opened(tiny_config, tiny_store).train(step))
         ranks = [opened(tiny_config, tiny_store, rank, world_size, balance=balance) for rank in range(world_size)]
@@ -92,7 +90,7 @@ def test_ranks_divide_the_global_batch_and_agree_on_the_number_of_masked_tokens(
         assert {len(part.lengths) for (part,) in parts} == {tiny_config.global_batch // world_size}
 
 
-def test_mean_gradients_of_ranks_are_those_of_the_whole_batch(tiny_config: BertRunConfig, tiny_store: Path) -> None:
+def test_mean_gradients_of_ranks_are_those_of_the_whole_batch(tiny_config, tiny_store):
     def predicted(step: int) -> list[int]:
         ranks = [opened(tiny_config, tiny_store, rank, 2) for rank in range(2)]
         return [len(next(data.train(step))[0].labels) for data in ranks]
@@ -115,7 +113,7 @@ def test_mean_gradients_of_ranks_are_those_of_the_whole_batch(tiny_config: BertR
             torch.testing.assert_close(mean, expected, rtol=1e-4, atol=1e-6)
 
 
-def test_each_epoch_has_its_own_order_and_masks_whatever_was_read(tiny_config: BertRunConfig, tiny_store: Path) -> None:
+def test_each_epoch_has_its_own_order_and_masks_whatever_was_read(tiny_config, tiny_store):
     data = opened(tiny_config, tiny_store)
     lengths = [step[0].lengths.tolist() for step in islice(data.train(), 2 * data.steps_per_epoch)]
     first, second = lengths[: data.steps_per_epoch], lengths[data.steps_per_epoch :]
@@ -127,7 +125,7 @@ def test_each_epoch_has_its_own_order_and_masks_whatever_was_read(tiny_config: B
 
 
 @pytest.mark.parametrize("world_size", [1, 2, 5])
-def test_each_evaluation_sequence_is_as_stored(tiny_config: BertRunConfig, tiny_store: Path, world_size: int) -> None:
+def test_each_evaluation_sequence_is_as_stored(tiny_config, tiny_store, world_size):
     stored = RaggedStore(tiny_store, "evaluation")
     expected = stored.read(np.arange(len(stored)))
     config = replace(tiny_config, global_batch=2 * world_size)
@@ -139,7 +137,7 @@ def test_each_evaluation_sequence_is_as_stored(tiny_config: BertRunConfig, tiny_
     assert torch.cat([batch.labels for batch in batches]).tolist() == expected.labels.tolist()
 
 
-def test_preflight_reports_all_faults_at_once(tiny_config: BertRunConfig, tiny_store: Path) -> None:
+def test_preflight_reports_all_faults_at_once(tiny_config, tiny_store):
     assert preflight(tiny_config, tiny_store, 2) == []
     shape = replace(tiny_config.architecture, vocabulary=50, positions=20)
     wrong = replace(tiny_config, architecture=shape, global_batch=10**6, start="checkpoint")
@@ -155,7 +153,7 @@ def test_preflight_reports_all_faults_at_once(tiny_config: BertRunConfig, tiny_s
         assert words in problems, words
 
 
-def test_topics_are_prepared_once_in_the_cache_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_topics_are_prepared_once_in_the_cache_folder(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     folder = topics_store.prepared(128)
     assert folder.parent == tmp_path / "timedrun"
@@ -174,7 +172,7 @@ def test_topics_are_prepared_once_in_the_cache_folder(tmp_path: Path, monkeypatc
 
 
 @pytest.mark.processes
-def test_two_ranks_have_the_accuracy_of_one(tiny_config: BertRunConfig, tiny_store: Path, tmp_path: Path) -> None:
+def test_two_ranks_have_the_accuracy_of_one(tiny_config, tiny_store, tmp_path):
     config = replace(tiny_config, implementation="timedrun", speed=CPU_SPEED_UPS)
     trained(config, RunLog(tmp_path / "one.txt"), data_folder=tiny_store)
     (tmp_path / "config.json").write_text(json.dumps(dump(config)))
@@ -185,9 +183,7 @@ def test_two_ranks_have_the_accuracy_of_one(tiny_config: BertRunConfig, tiny_sto
     assert [event.value for event in two] == pytest.approx([event.value for event in one], abs=0.01)
 
 
-def test_the_digest_is_the_manifests_and_a_missing_folder_is_an_error(
-    tiny_config: BertRunConfig, tiny_store: Path, tmp_path: Path
-) -> None:
+def test_the_digest_is_the_manifests_and_a_missing_folder_is_an_error(tiny_config, tiny_store, tmp_path):
     digest = data_digest(tiny_config, tiny_store)["sha256"]
     assert digest == hashlib.sha256((tiny_store / "manifest.json").read_bytes()).hexdigest()
     with pytest.raises(DataError, match="contains no prepared text"):
@@ -198,7 +194,7 @@ def test_the_digest_is_the_manifests_and_a_missing_folder_is_an_error(
         resolve(tiny_config.data, tmp_path / "nowhere")
 
 
-def test_random_sequences_stand_in_for_wikipedia_and_the_weights_are_random(tmp_path: Path) -> None:
+def test_random_sequences_stand_in_for_wikipedia_and_the_weights_are_random(tmp_path):
     config = synthetic(replace(wikipedia_baseline(), global_batch=2), tmp_path)
     known = facts(config.data, tmp_path)
     assert (known.train_samples, known.eval_samples, known.longest) == (16, 10_000, 512) and config.start == "random"

@@ -58,9 +58,7 @@ def truth(transformers: ModuleType):
 
 @pytest.mark.parametrize("activation", ["gelu_tanh", "gelu"])
 @pytest.mark.parametrize("name", ALONE)
-def test_loss_gradients_and_predictions_are_transformers(
-    truth, tiny: BertArchitecture, make_batch, lively, name: str, activation: str
-) -> None:
+def test_loss_gradients_and_predictions_are_transformers(truth, tiny, make_batch, lively, name, activation):
     architecture = replace(tiny, activation=activation)
     loss, gradients, best = truth(architecture, make_batch, lively)
     model = Bert(architecture, ALONE[name])
@@ -86,7 +84,7 @@ def test_loss_gradients_and_predictions_are_transformers(
 
 
 @pytest.mark.parametrize("low_precision", [False, True])
-def test_bf16_autocast_stays_within_two_percent_of_fp32(truth, tiny, make_batch, lively, low_precision: bool) -> None:
+def test_bf16_autocast_stays_within_two_percent_of_fp32(truth, tiny, make_batch, lively, low_precision):
     loss, gradients, _ = truth(tiny, make_batch, lively)
     model = Bert(tiny, replace(ALL_ON, low_precision_residual=low_precision))
     model.load_weights(lively(tiny))
@@ -104,7 +102,7 @@ def test_bf16_autocast_stays_within_two_percent_of_fp32(truth, tiny, make_batch,
             assert (own[key] - gradient).norm() <= 0.1 * gradient.norm(), key
 
 
-def test_padding_rows_of_the_vocabulary_are_never_predicted_and_never_learn(tiny, make_batch, lively) -> None:
+def test_padding_rows_of_the_vocabulary_are_never_predicted_and_never_learn(tiny, make_batch, lively):
     model = Bert(tiny, SpeedUps(pad_vocabulary=64))
     model.load_weights(lively(tiny))
     batch = make_batch(tiny, LENGTHS, padded=False)
@@ -116,7 +114,7 @@ def test_padding_rows_of_the_vocabulary_are_never_predicted_and_never_learn(tiny
     assert not model.embeddings.word.weight.grad[97:].any()
 
 
-def test_initial_weights_are_the_baselines_for_all_speed_ups(transformers: ModuleType, tiny) -> None:
+def test_initial_weights_are_the_baselines_for_all_speed_ups(transformers, tiny):
     torch.manual_seed(1)
     before = torch.get_rng_state()
     reference = weights_of(build_reference(tiny, 3))
@@ -127,7 +125,7 @@ def test_initial_weights_are_the_baselines_for_all_speed_ups(transformers: Modul
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_dropout_acts_in_training_only(tiny, make_batch, lively) -> None:
+def test_dropout_acts_in_training_only(tiny, make_batch, lively):
     model = Bert(replace(tiny, dropout=0.3), ALL_ON)
     model.load_weights(lively(tiny))
     batch = make_batch(tiny, LENGTHS, padded=False)
@@ -138,7 +136,7 @@ def test_dropout_acts_in_training_only(tiny, make_batch, lively) -> None:
     torch.testing.assert_close(model(batch), plain(batch), rtol=1e-5, atol=0)
 
 
-def test_bert_large_has_the_published_number_of_parameters() -> None:
+def test_bert_large_has_the_published_number_of_parameters():
     with torch.device("meta"):
         for speed_ups in (SpeedUps(), SpeedUps(fused_qkv=True)):
             assert sum(p.numel() for p in Bert(BERT_LARGE, speed_ups).parameters()) == 335_174_458
@@ -146,9 +144,7 @@ def test_bert_large_has_the_published_number_of_parameters() -> None:
     assert sum(p.numel() for p in padded.parameters()) == 335_174_458 + 6 * 1024
 
 
-def test_compiled_regions_are_traced_once_for_all_layers_and_numbers_of_rows(
-    tiny, make_batch, lively, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_compiled_regions_are_traced_once_for_all_layers_and_numbers_of_rows(tiny, make_batch, lively, monkeypatch):
     plainly = partial(torch.compile, backend="eager", fullgraph=True, dynamic=True)
     monkeypatch.setattr(encoder, "region", cache(plainly))
     torch._dynamo.reset()
@@ -173,7 +169,7 @@ def test_compiled_regions_are_traced_once_for_all_layers_and_numbers_of_rows(
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 @pytest.mark.parametrize("whole", [False, True])
-def test_a_compiled_model_on_a_gpu_computes_the_same(tiny, make_batch, lively, whole: bool) -> None:
+def test_a_compiled_model_on_a_gpu_computes_the_same(tiny, make_batch, lively, whole):
     device = torch.device("cuda")
     compiled = Bert(tiny, replace(ALL_ON, compiled_regions=not whole)).to(device)
     plain = Bert(tiny).to(device)

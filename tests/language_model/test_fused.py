@@ -40,7 +40,7 @@ def saved_bytes(compute: Callable[[], Tensor], parameters: list[Tensor]) -> int:
     return sum(kept.values())
 
 
-def test_dense_gelu_dense_keeps_input_and_gelus_input_only() -> None:
+def test_dense_gelu_dense_keeps_input_and_gelus_input_only():
     rows, width, inner = 64, 16, 48
     inputs = dense_inputs(rows, width, inner, torch.float32)
     fused = saved_bytes(lambda: dense_gelu_dense(*inputs, "gelu"), inputs)
@@ -49,7 +49,7 @@ def test_dense_gelu_dense_keeps_input_and_gelus_input_only() -> None:
     assert plain == 2 * fused
 
 
-def test_gradients_of_dropout_add_layer_norm_are_the_numerical_ones() -> None:
+def test_gradients_of_dropout_add_layer_norm_are_the_numerical_ones():
     inputs = drawn((2, 3, 5), (2, 3, 5), (5,), (5,))
 
     def same_dropout(*x: Tensor) -> Tensor:
@@ -59,7 +59,7 @@ def test_gradients_of_dropout_add_layer_norm_are_the_numerical_ones() -> None:
     assert torch.autograd.gradcheck(same_dropout, inputs)
 
 
-def test_dropout_drops_its_fraction_and_dropped_elements_have_no_gradient() -> None:
+def test_dropout_drops_its_fraction_and_dropped_elements_have_no_gradient():
     torch.manual_seed(0)
     x, residual, weight, bias = drawn((500, 400), (500, 400), (400,), (400,))
     dropout_add_layer_norm(x, residual, weight, bias, 1e-12, 0.3, True).sin().sum().backward()
@@ -77,7 +77,7 @@ def traced(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-def test_compiled_regions_compute_the_same(traced: None) -> None:
+def test_compiled_regions_compute_the_same(traced):
     for rows in (6, 9):
         one, two = dense_inputs(rows), dense_inputs(rows)
         compiled, plain = dense_gelu_dense(*one, "gelu_tanh", True), dense_gelu_dense(*two, "gelu_tanh")
@@ -100,7 +100,7 @@ def fused(x: Tensor, norm: nn.LayerNorm) -> Tensor:
 
 
 @pytest.mark.parametrize("compute", [plain, fused])
-def test_the_gradients_of_a_norm_in_bf16_are_those_of_many_rows(compute: Callable[..., Tensor]) -> None:
+def test_the_gradients_of_a_norm_in_bf16_are_those_of_many_rows(compute):
     """torch's fused backward pass on a CPU adds them in bf16: 13 and 78 % off here."""
     torch.manual_seed(0)
     x, weights = torch.randn(16_000, 64), torch.randn(16_000, 64) + 0.3
@@ -115,7 +115,7 @@ def test_the_gradients_of_a_norm_in_bf16_are_those_of_many_rows(compute: Callabl
 @pytest.mark.parametrize(
     ("x_dtype", "residual_dtype"), [(torch.bfloat16, torch.float32), (torch.float32, torch.bfloat16)]
 )
-def test_the_norm_has_the_dtype_of_the_residual(x_dtype: torch.dtype, residual_dtype: torch.dtype) -> None:
+def test_the_norm_has_the_dtype_of_the_residual(x_dtype, residual_dtype):
     x, residual, weight, bias = drawn((32, 16), (32, 16), (16,), (16,), dtype=torch.float32)
     x, residual = x.detach().to(x_dtype).requires_grad_(), residual.detach().to(residual_dtype).requires_grad_()
     with torch.autocast("cpu", torch.bfloat16):

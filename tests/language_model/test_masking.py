@@ -32,7 +32,7 @@ def masked(given: Sequences, indices: NDArray[np.int64], *, epoch: int = 1, seed
     return mask(given, indices, DATA, seed=seed, epoch=epoch, mask_id=MASK, vocabulary=VOCABULARY)
 
 
-def test_counts_are_the_reference_rule() -> None:
+def test_counts_are_the_reference_rule():
     lengths = np.array([5, 6, 12, 13, 77, 98, 512])
     expected = [min(20, max(1, round(int(length) * 0.2))) for length in lengths]
     assert prediction_counts(lengths, DATA).tolist() == expected
@@ -42,7 +42,7 @@ def test_counts_are_the_reference_rule() -> None:
 
 @settings(max_examples=30)
 @given(st.lists(st.integers(5, 130), min_size=1, max_size=12), st.integers(0, 2**31))
-def test_only_words_are_predicted_and_other_tokens_are_unchanged(lengths: list[int], seed: int) -> None:
+def test_only_words_are_predicted_and_other_tokens_are_unchanged(lengths, seed):
     plain = sequences(lengths, seed)
     result = masked(plain, np.arange(len(lengths)))
     counts = prediction_counts(plain.lengths, DATA)
@@ -56,7 +56,7 @@ def test_only_words_are_predicted_and_other_tokens_are_unchanged(lengths: list[i
     assert (restored == plain.tokens).all()
 
 
-def test_replacements_are_80_10_10_percent() -> None:
+def test_replacements_are_80_10_10_percent():
     plain = sequences([128] * 2000)
     result = masked(plain, np.arange(2000))
     after = result.tokens[result.masked]
@@ -66,7 +66,7 @@ def test_replacements_are_80_10_10_percent() -> None:
     assert np.bincount(replaced // 100, minlength=10) / len(replaced) == pytest.approx(np.full(10, 0.1), abs=0.03)
 
 
-def test_masks_depend_on_seed_epoch_and_sample_only() -> None:
+def test_masks_depend_on_seed_epoch_and_sample_only():
     lengths = [20, 90, 7, 55]
     plain = sequences(lengths)
     together = masked(plain, np.array([10, 11, 12, 13]))

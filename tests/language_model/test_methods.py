@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
@@ -37,17 +36,13 @@ def both(tiny_config: BertRunConfig) -> Both:
     "method",
     [methods.SAM(rho=0.2, interval=2), methods.SWA(start=0.3, end=0.6), methods.GradientClipping(threshold=0.3)],
 )
-def test_a_method_of_steps_and_weights_gives_both_implementations_the_same_losses(
-    method: methods.Method, both: Both, baseline_losses: list[float], losses_of: Losses
-) -> None:
+def test_a_method_of_steps_and_weights_gives_both_the_same_losses(method, both, baseline_losses, losses_of):
     reference, own = (losses_of(config) for config in both(method))
     assert own == pytest.approx(reference, rel=1e-4)
     assert reference[-1] != pytest.approx(baseline_losses[-1], rel=1e-4)
 
 
-def test_float8_gives_both_implementations_nearly_the_losses_without_it(
-    both: Both, baseline_losses: list[float], losses_of: Losses, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_float8_gives_both_implementations_nearly_the_losses_without_it(both, baseline_losses, losses_of, monkeypatch):
     monkeypatch.setattr(train_module, "accuracy", lambda *_: 0.0)  # a CPU multiplies float8 slowly
     for config in both(methods.Float8()):
         evaluation = replace(config.evaluation, every=24, first=24)
@@ -56,16 +51,14 @@ def test_float8_gives_both_implementations_nearly_the_losses_without_it(
         assert losses != pytest.approx(baseline_losses[:2], rel=1e-5)
 
 
-def test_float8_is_refused_where_a_fused_operation_passes_it_by(both: Both) -> None:
+def test_float8_is_refused_where_a_fused_operation_passes_it_by(both):
     _, own = both(methods.Float8())
     assert not own.problems()
     problems = replace(own, speed=ALL_SPEED_UPS).problems()
     assert any("--speed.no-fused-dense-gelu-dense" in problem for problem in problems)
 
 
-def test_both_implementations_are_evaluated_on_the_average_of_the_weights(
-    both: Both, losses_of: Losses, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_both_implementations_are_evaluated_on_the_average_of_the_weights(both, losses_of, monkeypatch):
     steps: list[dict[str, Tensor]] = []
     evaluated: list[dict[str, Tensor]] = []
 
@@ -88,16 +81,14 @@ def test_both_implementations_are_evaluated_on_the_average_of_the_weights(
             assert not torch.equal(value, steps[-1][name])
 
 
-def test_alibi_without_shorter_sequences_trains_transformers(
-    tiny_config: BertRunConfig, baseline_losses: list[float], losses_of: Losses
-) -> None:
+def test_alibi_without_shorter_sequences_trains_transformers(tiny_config, baseline_losses, losses_of):
     config = replace(tiny_config, methods=(methods.ALiBi(train_sequence_length_scaling=1.0),))
     losses = losses_of(config)
     assert losses[-1] < 0.95 * losses[0]
     assert losses[-1] != pytest.approx(baseline_losses[-1], rel=1e-4)
 
 
-def test_layers_that_a_method_adds_depend_on_the_seed_alone(tiny_config: BertRunConfig, tiny_store: Path) -> None:
+def test_layers_that_a_method_adds_depend_on_the_seed_alone(tiny_config, tiny_store):
     config = replace(tiny_config, methods=(methods.GatedLinearUnits(),))
 
     def weights(seed: int) -> dict[str, Tensor]:
@@ -111,16 +102,14 @@ def test_layers_that_a_method_adds_depend_on_the_seed_alone(tiny_config: BertRun
 
 
 @pytest.mark.parametrize("name", methods.REGISTRY)
-def test_methods_that_timedruns_bert_lacks_are_refused(name: str, both: Both) -> None:
+def test_methods_that_timedruns_bert_lacks_are_refused(name, both):
     problems = " ".join(both(example(name))[1].problems())
     usable, left_to_the_dry_run = {"sam", "gradient_clipping", "ema", "swa", "float8"}, {"tta"}
     assert (name in problems) is (name not in usable | left_to_the_dry_run)
 
 
 @pytest.mark.parametrize("method", [methods.BlurPool(), methods.TTA()])
-def test_methods_that_find_no_layer_are_refused_by_the_dry_run(
-    method: methods.Method, tiny_config: BertRunConfig, tiny_store: Path
-) -> None:
+def test_methods_that_find_no_layer_are_refused_by_the_dry_run(method, tiny_config, tiny_store):
     config = replace(tiny_config, methods=(method,))
     assert not config.problems()
     with pytest.raises(methods.NoEffect, match=f"{method.name} found no"):

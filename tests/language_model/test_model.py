@@ -2,23 +2,19 @@
 
 import sys
 from dataclasses import replace
-from types import ModuleType
 
 import pytest
 import torch
 
 from judging.ground.errors import UsageError
 from language_model.model import ReferenceBert, build_reference, import_transformers
-from language_model.settings import BertArchitecture
 
 LENGTHS = [24, 3, 7, 7, 15, 24]
 
 
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
 @pytest.mark.parametrize(("activation", "theirs"), [("gelu_tanh", "gelu_pytorch_tanh"), ("gelu", "gelu")])
-def test_the_loss_is_that_of_transformers_own_labels_times_the_masked_tokens(
-    transformers: ModuleType, tiny: BertArchitecture, make_batch, lively, attention: str, activation: str, theirs: str
-) -> None:
+def test_the_loss_is_transformers_by_token(transformers, tiny, make_batch, lively, attention, activation, theirs):
     architecture = replace(tiny, activation=activation)
     batch = make_batch(architecture, LENGTHS, padded=True)
     model = ReferenceBert(architecture, attention)
@@ -40,17 +36,17 @@ def test_the_loss_is_that_of_transformers_own_labels_times_the_masked_tokens(
     assert model.count_correct(batch) == hits.sum()
 
 
-def test_an_unpadded_batch_is_refused(transformers: ModuleType, tiny, make_batch) -> None:
+def test_an_unpadded_batch_is_refused(transformers, tiny, make_batch):
     with pytest.raises(UsageError, match="padded batches only"):
         build_reference(tiny, 0)(make_batch(tiny, LENGTHS, padded=False))
 
 
-def test_without_transformers_the_message_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_transformers_the_message_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(UsageError, match=r"timedrun\[language\]"):
         import_transformers()
 
 
-def test_importing_transformers_leaves_no_hidden_torchvision_behind(transformers: ModuleType) -> None:
+def test_importing_transformers_leaves_no_hidden_torchvision_behind(transformers):
     import_transformers()
     assert "torchvision" not in sys.modules or sys.modules["torchvision"] is not None

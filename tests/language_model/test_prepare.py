@@ -35,7 +35,7 @@ def fingerprint(store: Path) -> dict[str, str]:
     return {str(path.relative_to(store)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
-def test_the_store_holds_the_text_and_its_facts(tmp_path: Path, inputs: Inputs) -> None:
+def test_the_store_holds_the_text_and_its_facts(tmp_path, inputs):
     train, evaluation, vocabulary = inputs
     found = build(inputs, tmp_path / "store")
     manifest = text_store.verify(tmp_path / "store")
@@ -67,15 +67,13 @@ def test_the_store_holds_the_text_and_its_facts(tmp_path: Path, inputs: Inputs) 
 
 
 @pytest.mark.processes
-def test_bytes_do_not_depend_on_the_number_of_workers(tmp_path: Path, inputs: Inputs) -> None:
+def test_bytes_do_not_depend_on_the_number_of_workers(tmp_path, inputs):
     for workers in (1, 2):
         build(inputs, tmp_path / f"store_{workers}", workers=workers)
     assert fingerprint(tmp_path / "store_1") == fingerprint(tmp_path / "store_2")
 
 
-def test_a_damaged_or_foreign_finished_part_is_made_again(
-    tmp_path: Path, inputs: Inputs, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_damaged_or_foreign_finished_part_is_made_again(tmp_path, inputs, monkeypatch, capsys):
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
 
@@ -96,7 +94,7 @@ def test_a_damaged_or_foreign_finished_part_is_made_again(
     assert fingerprint(tmp_path / "a") == fingerprint(tmp_path / "b")
 
 
-def test_preparing_again_has_no_effect_and_other_text_or_settings_are_refused(tmp_path: Path, inputs: Inputs) -> None:
+def test_preparing_again_has_no_effect_and_other_text_or_settings_are_refused(tmp_path, inputs):
     train, evaluation, vocabulary = inputs
 
     found = build(inputs, tmp_path / "store")
@@ -112,9 +110,7 @@ def test_preparing_again_has_no_effect_and_other_text_or_settings_are_refused(tm
     assert fingerprint(tmp_path / "store") == before
 
 
-def test_a_folder_of_other_files_is_not_changed_and_a_refused_vocabulary_makes_none(
-    tmp_path: Path, inputs: Inputs
-) -> None:
+def test_a_folder_of_other_files_is_not_changed_and_a_refused_vocabulary_makes_none(tmp_path, inputs):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/thesis.txt").write_text("years of work")
     for out in (tmp_path / "mine", tmp_path / "mine/thesis.txt"):
@@ -127,7 +123,7 @@ def test_a_folder_of_other_files_is_not_changed_and_a_refused_vocabulary_makes_n
     assert not (tmp_path / "store").exists()
 
 
-def test_a_folder_in_preparation_is_refused(tmp_path: Path, inputs: Inputs, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_in_preparation_is_refused(tmp_path, inputs, monkeypatch):
     def again(_: str) -> None:
         with pytest.raises(DataError, match="is being prepared by another process"):
             build(inputs, tmp_path / "store")
@@ -139,7 +135,7 @@ def test_a_folder_in_preparation_is_refused(tmp_path: Path, inputs: Inputs, monk
     assert tried
 
 
-def test_evaluation_documents_in_the_training_text_are_named_and_refused(tmp_path: Path, inputs: Inputs) -> None:
+def test_evaluation_documents_in_the_training_text_are_named_and_refused(tmp_path, inputs):
     train, evaluation, vocabulary = inputs
     copied = evaluation[0].read_text().split("\n\n")[3].upper().replace(" ", "  ")
     train[1].write_text(train[1].read_text() + "\n" + copied + "\n")
@@ -148,7 +144,7 @@ def test_evaluation_documents_in_the_training_text_are_named_and_refused(tmp_pat
     assert not (tmp_path / "store" / text_store.MANIFEST).exists()
 
 
-def test_empty_documents_are_counted_and_listed(tmp_path: Path, inputs: Inputs) -> None:
+def test_empty_documents_are_counted_and_listed(tmp_path, inputs):
     train, evaluation, vocabulary = inputs
     train[0].write_text("...\n\n" + train[0].read_text() + "\n\n- -\n")
     evaluation[0].write_text(evaluation[0].read_text() + "\n***\n")
@@ -161,7 +157,7 @@ def test_empty_documents_are_counted_and_listed(tmp_path: Path, inputs: Inputs) 
     ]
 
 
-def test_held_out_documents_are_whole_and_copies_stay_on_one_side(tmp_path: Path) -> None:
+def test_held_out_documents_are_whole_and_copies_stay_on_one_side(tmp_path):
     texts = plain_text(200, 5).strip().split("\n\n")
     Random(1).shuffle(texts)
     (tmp_path / "text").write_text("\n\n".join([*texts, *(text.upper() for text in texts[:60])]))
@@ -187,7 +183,7 @@ def test_held_out_documents_are_whole_and_copies_stay_on_one_side(tmp_path: Path
         prepare_text([tmp_path / "one"], [], tmp_path / "none", vocabulary=vocabulary, settings=SETTINGS)
 
 
-def test_a_vocabulary_is_trained_on_the_training_text_alone(tmp_path: Path) -> None:
+def test_a_vocabulary_is_trained_on_the_training_text_alone(tmp_path):
     random = Random(2)
     (tmp_path / "train").write_text("\n".join(sentence(random) for _ in range(200)))
     (tmp_path / "evaluation").write_text("Zyzzyva " * 400)
@@ -205,12 +201,12 @@ def test_a_vocabulary_is_trained_on_the_training_text_alone(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("change", [{"max_length": 4}, {"duplicates": 0}, {"held_out": 0.0}, {"masked_fraction": 1.5}])
-def test_invalid_settings_are_refused(change: dict[str, float]) -> None:
+def test_invalid_settings_are_refused(change):
     with pytest.raises(UsageError, match=next(iter(change))):
-        replace(SETTINGS, **change)  # type: ignore[arg-type]
+        replace(SETTINGS, **change)
 
 
-def test_prepare_builds_and_checks_a_store_of_the_configs_length(tmp_path: Path, inputs: Inputs) -> None:
+def test_prepare_builds_and_checks_a_store_of_the_configs_length(tmp_path, inputs):
     train, evaluation, vocabulary = inputs
     store, config = tmp_path / "store", wikipedia_small_baseline()
     prepare(config, store, decode=False, workers=1, text=train, evaluation_text=evaluation, vocabulary=vocabulary)
@@ -226,7 +222,7 @@ def test_prepare_builds_and_checks_a_store_of_the_configs_length(tmp_path: Path,
         prepare(config, store, decode=True, workers=1)
 
 
-def test_text_without_a_folder_or_for_another_source_and_a_vocabulary_without_text_are_refused(tmp_path: Path) -> None:
+def test_text_without_a_folder_or_for_another_source_and_a_vocabulary_without_text_are_refused(tmp_path):
     config = wikipedia_small_baseline()
     with pytest.raises(UsageError, match="--data-folder"):
         prepare(config, None, decode=False, workers=1, text=[tmp_path])

@@ -3,7 +3,6 @@
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
@@ -35,9 +34,7 @@ def methods(tiny_config: BertRunConfig) -> BertRunConfig:
     return replace(tiny_config, name="tiny_methods", implementation="timedrun", speed=CPU_SPEED_UPS)
 
 
-def test_baseline_and_methods_have_the_same_loss_at_every_step(
-    tiny_config: BertRunConfig, baseline_losses: list[float], methods: BertRunConfig, losses_of: Losses
-) -> None:
+def test_baseline_and_methods_have_the_same_loss_at_every_step(tiny_config, baseline_losses, methods, losses_of):
     assert len(baseline_losses) == 20
     assert baseline_losses[-1] < 0.9 * baseline_losses[0]
     sdpa = replace(tiny_config, speed=SpeedUps(attention="sdpa"))
@@ -45,13 +42,13 @@ def test_baseline_and_methods_have_the_same_loss_at_every_step(
         assert losses_of(config) == pytest.approx(baseline_losses, rel=1e-4)
 
 
-def test_warm_up_and_micro_batches_leave_the_losses_as_they_are(methods: BertRunConfig, losses_of: Losses) -> None:
+def test_warm_up_and_micro_batches_leave_the_losses_as_they_are(methods, losses_of):
     plain = losses_of(replace(methods, warm_up_steps=0))
     assert losses_of(replace(methods, warm_up_steps=2)) == plain
     assert losses_of(replace(methods, micro_batch=5)) == pytest.approx(plain, rel=1e-4)
 
 
-def test_a_run_at_its_target_passes_both_checkers(methods: BertRunConfig, tiny_store: Path, tmp_path: Path) -> None:
+def test_a_run_at_its_target_passes_both_checkers(methods, tiny_store, tmp_path):
     config = replace(methods, evaluation=replace(methods.evaluation, target=0.01))
     path = tmp_path / "result_0.txt"
     run = trained(config, RunLog(path), data_folder=tiny_store)
@@ -65,7 +62,7 @@ def test_a_run_at_its_target_passes_both_checkers(methods: BertRunConfig, tiny_s
     assert log.value(keys.TRAIN_SAMPLES) > 200
 
 
-def test_accuracy_counts_every_masked_token_once_in_any_batch(tiny_config: BertRunConfig, tiny_store: Path) -> None:
+def test_accuracy_counts_every_masked_token_once_in_any_batch(tiny_config, tiny_store):
     model = build_model(tiny_config, torch.device("cpu"))
     precision = Precision("fp32", ALONE.device)
 
@@ -79,9 +76,7 @@ def test_accuracy_counts_every_masked_token_once_in_any_batch(tiny_config: BertR
     assert whole == pytest.approx(int(model.count_correct(batch)) / len(batch.labels))
 
 
-def test_an_evaluation_that_misses_sequences_is_an_error(
-    tiny_config: BertRunConfig, tiny_store: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_evaluation_that_misses_sequences_is_an_error(tiny_config, tiny_store, monkeypatch):
     with run_of(tiny_config, data_folder=tiny_store) as run:
         original = TextBatches.evaluation
         monkeypatch.setattr(TextBatches, "evaluation", lambda self: list(original(self))[:-1])
@@ -89,9 +84,7 @@ def test_an_evaluation_that_misses_sequences_is_an_error(
             train(tiny_config, run)
 
 
-def test_a_run_starts_from_the_checkpoint_in_its_store_and_logs_its_digest(
-    methods: BertRunConfig, tiny_store: Path, tmp_path: Path
-) -> None:
+def test_a_run_starts_from_the_checkpoint_in_its_store_and_logs_its_digest(methods, tiny_store, tmp_path):
     store = tmp_path / "store"
     shutil.copytree(tiny_store, store)
     (store / CHECKPOINT).mkdir()
@@ -107,9 +100,7 @@ def test_a_run_starts_from_the_checkpoint_in_its_store_and_logs_its_digest(
     assert found["checkpoint_accuracy"] == accuracy(other, data, Precision("fp32", ALONE.device), ALONE)
 
 
-def test_a_resumed_run_has_the_losses_and_accuracy_of_an_uninterrupted_one(
-    methods: BertRunConfig, tiny_store: Path, tmp_path: Path, step_losses: list[float]
-) -> None:
+def test_a_resumed_run_has_the_losses_and_accuracy_of_an_uninterrupted_one(methods, tiny_store, tmp_path, step_losses):
     trained(methods, RunLog(tmp_path / "whole.txt"), data_folder=tiny_store)
     whole = list(step_losses)
     step_losses.clear()
@@ -123,13 +114,13 @@ def test_a_resumed_run_has_the_losses_and_accuracy_of_an_uninterrupted_one(
     assert values == expected and len(values) == 2
 
 
-def test_contradicting_settings_are_refused_without_preflight(tiny_config: BertRunConfig, tiny_store: Path) -> None:
+def test_contradicting_settings_are_refused_without_preflight(tiny_config, tiny_store):
     config = replace(tiny_config, speed=SpeedUps(fused_qkv=True))
     with run_of(config, data_folder=tiny_store) as run, pytest.raises(UsageError, match="has no fused_qkv"):
         train(config, run)
 
 
-def test_dropout_follows_the_seed(methods: BertRunConfig, losses_of: Losses) -> None:
+def test_dropout_follows_the_seed(methods, losses_of):
     evaluation = replace(methods.evaluation, every=48, first=48)
     config = replace(
         methods, max_samples=48, evaluation=evaluation, architecture=replace(methods.architecture, dropout=0.1)

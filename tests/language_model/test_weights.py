@@ -1,8 +1,6 @@
 """Weights: transformers' names and shapes, lossless conversion, errors that name every misfit."""
 
 from dataclasses import replace
-from pathlib import Path
-from types import ModuleType
 
 import pytest
 import torch
@@ -17,7 +15,7 @@ from tests.language_model.transformers_names import weights_of
 MLM_BIAS = "cls.predictions.bias"
 
 
-def test_names_and_shapes_are_transformers(transformers: ModuleType, tiny) -> None:
+def test_names_and_shapes_are_transformers(transformers, tiny):
     state = ReferenceBert(tiny, "eager").model.state_dict()
     assert {name: tuple(t.shape) for name, t in state.items() if name not in ALIASES} == shapes(tiny)
     for alias, name in ALIASES.items():
@@ -26,7 +24,7 @@ def test_names_and_shapes_are_transformers(transformers: ModuleType, tiny) -> No
 
 @pytest.mark.parametrize("fused_qkv", [False, True])
 @pytest.mark.parametrize("pad_vocabulary", [1, 64])
-def test_conversion_and_back_is_bit_identical(tiny, lively, fused_qkv: bool, pad_vocabulary: int) -> None:
+def test_conversion_and_back_is_bit_identical(tiny, lively, fused_qkv, pad_vocabulary):
     weights = lively(tiny)
     model = Bert(tiny, SpeedUps(fused_qkv=fused_qkv, pad_vocabulary=pad_vocabulary))
     model.load_weights(weights)
@@ -41,7 +39,7 @@ def test_conversion_and_back_is_bit_identical(tiny, lively, fused_qkv: bool, pad
     assert all(torch.equal(tensor, weights[name]) for name, tensor in weights_of(other).items())
 
 
-def test_initial_weights_have_transformers_distribution(transformers: ModuleType, tiny) -> None:
+def test_initial_weights_have_transformers_distribution(transformers, tiny):
     architecture = replace(tiny, hidden=128, vocabulary=2000, initializer_range=0.05)
     own = initial_weights(architecture, 0)
     torch.manual_seed(0)
@@ -58,14 +56,14 @@ def test_initial_weights_have_transformers_distribution(transformers: ModuleType
     assert not theirs[WORD][0].any()
 
 
-def test_a_decoder_saved_under_its_own_name_only_is_found(tiny, lively) -> None:
+def test_a_decoder_saved_under_its_own_name_only_is_found(tiny, lively):
     weights = lively(tiny)
     bias = weights.pop(MLM_BIAS)
     found = check(weights | {"cls.predictions.decoder.bias": bias}, tiny)
     assert torch.equal(found[MLM_BIAS], bias)
 
 
-def test_every_misfit_is_named_and_no_weight_is_changed(tiny, lively) -> None:
+def test_every_misfit_is_named_and_no_weight_is_changed(tiny, lively):
     model = Bert(tiny)
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     tensors = lively(tiny)
@@ -81,9 +79,7 @@ def test_every_misfit_is_named_and_no_weight_is_changed(tiny, lively) -> None:
     assert all(torch.equal(model.state_dict()[name], tensor) for name, tensor in before.items())
 
 
-def test_a_file_that_transformers_saved_loads_and_no_other(
-    transformers: ModuleType, tiny, lively, tmp_path: Path
-) -> None:
+def test_a_file_that_transformers_saved_loads_and_no_other(transformers, tiny, lively, tmp_path):
     reference = ReferenceBert(tiny, "eager")
     reference.load_weights(lively(tiny))
     reference.model.save_pretrained(tmp_path)

@@ -41,9 +41,7 @@ def write_plain(folder: Path, first: str = "") -> None:
 
 @pytest.mark.processes
 @pytest.mark.usefixtures("referee")  # skips where there is no sandbox
-def test_a_missed_target_is_the_only_finding_also_beside_an_environment_in_the_folder_of_temporary_files(
-    token_files, monkeypatch, capsys
-):
+def test_a_missed_target_is_the_only_finding_also_beside_a_temporary_environment(token_files, monkeypatch, capsys):
     found = sandbox.readable()
     with tempfile.TemporaryDirectory(dir="/tmp") as name:
         folder, code = Path(name, "seen"), Path(name, "code")
@@ -59,9 +57,7 @@ def test_a_missed_target_is_the_only_finding_also_beside_an_environment_in_the_f
 
 
 @pytest.mark.processes
-def test_without_a_sandbox_the_verdict_says_so_and_each_examination_has_a_seed_of_its_own(
-    token_files, tmp_path, capsys
-):
+def test_without_a_sandbox_the_verdict_says_so_and_each_examination_has_its_seed(token_files, tmp_path, capsys):
     write_plain(tmp_path)
     code = cli.main(command(tmp_path, token_files, "--no-sandbox", "--runs", "2", "--target", "4.1"))
     said = capsys.readouterr().out

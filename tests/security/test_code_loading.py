@@ -66,9 +66,7 @@ def test_what_is_started_again_looks_for_packages_only_where_this_process_does(t
 
 
 @pytest.mark.processes
-def test_a_result_run_again_imports_nothing_that_its_config_names_or_that_lies_beside_it(
-    trap, tmp_path, monkeypatch, capsys
-):
+def test_a_result_run_again_imports_nothing_that_its_config_names_or_beside_it(trap, tmp_path, monkeypatch, capsys):
     package = tmp_path / "package"
     config = {"benchmark": "trap_package", "seed": 1}
     write_log(package / "result_0.txt", {"config_digest": digest_of(config)})

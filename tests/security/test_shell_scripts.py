@@ -92,9 +92,9 @@ def test_the_scripts_of_a_package_quote_every_expansion(tmp_path):
     (tmp_path / "pyproject.toml").write_text('[project.optional-dependencies]\nvision = ["pillow>=10"]\n')
     scripts = [
         package_scripts.setup_script(tmp_path, "pillow==11\n", all_of_it=True),
-        package_scripts.datasets_script(value),  # type: ignore[arg-type]
-        package_scripts.run_script(value),  # type: ignore[arg-type]
-        package_scripts.run_script(command),  # type: ignore[arg-type]
+        package_scripts.datasets_script(value),
+        package_scripts.run_script(value),
+        package_scripts.run_script(command),
     ]
     assert all(script.count('"$') + script.count('"${') > 1 for script in scripts)
     assert all("unset CDPATH" in script.partition("cd ")[0] for script in scripts)

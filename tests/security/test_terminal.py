@@ -42,9 +42,7 @@ COMMANDS = (
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_no_control_character_of_a_log_or_a_name_reaches_the_terminal(
-    command, hostile_results, tmp_path, monkeypatch, capfd
-):
+def test_no_control_character_of_a_log_reaches_the_terminal(command, hostile_results, tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
     write_log(tmp_path / "other" / "result_0.txt", {"dataset": f"other{ESCAPE}"})
     main([*command.split(), str(hostile_results)])

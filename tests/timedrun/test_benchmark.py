@@ -21,7 +21,6 @@ HOOKS = [
     ("datasets", benchmark_modules.HardwareModule.unavailable),
     ("datasets", benchmark_modules.TokensModule.tokens_per_sample),
     ("warm_up", benchmark_modules.WarmUpModule.build_step),
-    ("bench", benchmark_modules.BenchModule.loader),
 ]
 REQUIRED = {"train", "plan", "preflight", "data_digest"}
 SPEC = (
@@ -31,7 +30,7 @@ SPEC = (
 
 
 @pytest.mark.parametrize("name", nearby())
-def test_each_benchmark_has_the_functions_of_the_protocols(name: str) -> None:
+def test_each_benchmark_has_the_functions_of_the_protocols(name):
     benchmark = find(name)
     for module, hook in HOOKS:
         function = benchmark.hook(module, hook.__name__)
@@ -47,7 +46,7 @@ def test_each_benchmark_has_the_functions_of_the_protocols(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", nearby())
-def test_config_names_are_those_of_the_functions_and_each_config_has_its_own(name: str) -> None:
+def test_config_names_are_those_of_the_functions_and_each_config_has_its_own(name):
     benchmark = find(name)
     for config_name, docstring in benchmark.config_names.items():
         config = benchmark.config(config_name)
@@ -68,7 +67,7 @@ def nested(make_package: Callable[[str, str], str], tmp_path: Path) -> str:
     return "outer_benchmark.inner_benchmark"
 
 
-def test_a_nested_benchmark_is_found_by_its_last_component_and_its_configs_by_name(nested: str) -> None:
+def test_a_nested_benchmark_is_found_by_its_last_component_and_its_configs_by_name(nested):
     assert nested in nearby()
     assert find("inner_benchmark").name == find(nested).name == nested
     assert find(nested).config_names == {"toy_flat": "Flat."}
@@ -76,7 +75,7 @@ def test_a_nested_benchmark_is_found_by_its_last_component_and_its_configs_by_na
         find(nested).config("flut")
 
 
-def test_a_config_of_another_benchmark_is_refused(nested: str) -> None:
+def test_a_config_of_another_benchmark_is_refused(nested):
     values: dict[str, Any] = {"benchmark": "outer_benchmark", "name": "x"}
     find("outer_benchmark").require_own(values, Path("x.json"))
     find(nested).require_own(values, Path("x.json"))  # written before the nested benchmark was one of its own
@@ -85,9 +84,7 @@ def test_a_config_of_another_benchmark_is_refused(nested: str) -> None:
 
 
 @pytest.mark.parametrize("working_directory", [False, True])
-def test_a_name_of_nothing_known_says_where_ones_own_is_looked_for(
-    working_directory: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_name_of_nothing_known_says_where_ones_own_is_looked_for(working_directory, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError, match="set PYTHONPATH to the folder that holds it") as caught:
         find("zzz_unknown", working_directory=working_directory)
@@ -109,9 +106,7 @@ def test_a_name_of_nothing_known_says_where_ones_own_is_looked_for(
         find("specless")
 
 
-def test_an_error_in_a_benchmarks_code_names_its_place_and_shows_only_that_code(
-    make_package: Callable[[str, str], str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_an_error_in_a_benchmarks_code_names_its_place_and_shows_only_that_code(make_package, tmp_path, capfd):
     make_package("raising_benchmark", SPEC)
     code = "def toy_bad():\n    raise ValueError('of the author')\n"
     (tmp_path / "raising_benchmark" / "configs.py").write_text(code)

@@ -1,7 +1,7 @@
 """Configs: dumps, digests, overrides, and how a command line names, changes and refuses them."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -34,20 +34,20 @@ RESULTS = Path(__file__).parents[2] / "results"
     ("setting", "value"),
     [("compile", "false"), ("global_batch", 64.9), ("seed", True), ("notes", 3), ("budget_minutes", "1")],
 )
-def test_a_value_of_another_json_type_and_an_unknown_key_are_named(setting: str, value: object) -> None:
+def test_a_value_of_another_json_type_and_an_unknown_key_are_named(setting, value):
     with pytest.raises(UsageError, match=rf"\$\.{setting}"):
         load(ImageRunConfig, {**dump(imagenet_methods()), setting: value})
     with pytest.raises(UsageError, match="learning"):
         load(ImageRunConfig, {**dump(imagenet_methods()), "learning": value})
 
 
-def test_methods_by_name_in_place_of_a_list_are_refused_with_the_form_that_is_right() -> None:
+def test_methods_by_name_in_place_of_a_list_are_refused_with_the_form_that_is_right():
     values = {**dump(imagenet_methods()), "methods": {"label_smoothing": {"smoothing": 0.4}}}
     with pytest.raises(UsageError, match=r'methods is not a list; write "methods": \[\{"method": "ema"'):
         load(ImageRunConfig, values)
 
 
-def test_the_benchmark_of_a_config_is_no_option(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_benchmark_of_a_config_is_no_option(capsys):
     with pytest.raises(SystemExit):
         override(imagenet_methods(), ["--benchmark", "language_model"])
     assert "Unrecognized options: --benchmark" in capsys.readouterr().err
@@ -58,7 +58,7 @@ def test_the_benchmark_of_a_config_is_no_option(capsys: pytest.CaptureFixture[st
     ("kind", "run"),
     [(ImageRunConfig, "digits_tuned/digits_methods"), (GptRunConfig, "gpt_shakespeare/gpt_shakespeare_modern")],
 )
-def test_recorded_runs_by_muon_load_with_the_momentum_that_they_had(kind: type[RunConfig], run: str) -> None:
+def test_recorded_runs_by_muon_load_with_the_momentum_that_they_had(kind, run):
     values = json.loads((RESULTS / run / "run_0" / "config.json").read_text())
     assert values["optimizer"]["kind"] == "muon" and not values["optimizer"]["nesterov"]
     config = load(kind, values)
@@ -67,14 +67,14 @@ def test_recorded_runs_by_muon_load_with_the_momentum_that_they_had(kind: type[R
     assert load(kind, dump(plain)) == plain
 
 
-def test_overrides_reach_nested_settings_and_methods_by_name() -> None:
+def test_overrides_reach_nested_settings_and_methods_by_name():
     config = override(
         imagenet_methods(), ["--optimizer.peak-lr", "1.5", "--methods.ema.half-life", "50", "--seed", "7", "--compile"]
     )
     assert config.optimizer.peak_lr == 1.5
     assert config.seed == 7
     assert config.compile
-    assert next(m for m in config.methods if m.name == "ema").half_life == 50  # type: ignore[attr-defined]
+    assert next(m for m in config.methods if m.name == "ema").half_life == 50
     assert [m.name for m in config.methods] == [m.name for m in imagenet_methods().methods]
     config = override(config, ["--compile", "false", "--optimizer.nesterov", "true", "--notes", "true"])
     assert (config.compile, config.optimizer.nesterov, config.notes) == (False, True, "true")
@@ -91,9 +91,7 @@ def _leaves(value: object, place: tuple[str | int, ...] = ()) -> Iterator[tuple[
 
 @pytest.mark.parametrize("make", [imagenet_methods, synthetic_smoke], ids=["imagenet_methods", "synthetic_smoke"])
 @given(data=st.data())
-def test_a_change_of_any_setting_but_the_seed_changes_the_digest_and_equal_settings_share_it(
-    make: Callable[[], RunConfig], data: st.DataObject
-) -> None:
+def test_a_change_of_any_setting_but_the_seed_changes_the_digest_and_equal_settings_share_it(make, data):
     config = make()
     values = dump(config)
     same = load(type(config), json.loads(json.dumps(values)))
@@ -112,7 +110,7 @@ def test_a_change_of_any_setting_but_the_seed_changes_the_digest_and_equal_setti
     assert (digest(changed) == digest(config)) == (place == ("seed",))
 
 
-def test_the_imagenet_configs_have_the_numbers_of_the_mlperf_submissions() -> None:
+def test_the_imagenet_configs_have_the_numbers_of_the_mlperf_submissions():
     baseline, methods = imagenet_baseline(), imagenet_methods()
     for config in (baseline, methods):
         optimizer, schedule = config.optimizer, config.schedule
@@ -158,9 +156,7 @@ def names_of(config: RunConfig) -> list[str]:
     without=st.sets(st.sampled_from(names_of(METHODS))),
     bare_words=st.booleans(),
 )
-def test_any_methods_left_out_and_added_are_read_back_at_their_places(
-    methods: list[Method], without: set[str], bare_words: bool
-) -> None:
+def test_any_methods_left_out_and_added_are_read_back_at_their_places(methods, without, bare_words):
     text = "methods" + "".join(f"-{name}" for name in sorted(without))
     text += "".join(f"+{as_text(method, bare_words)}" for method in methods)
     config = config_of(BENCHMARK, text)
@@ -172,9 +168,7 @@ def test_any_methods_left_out_and_added_are_read_back_at_their_places(
 
 
 @pytest.mark.parametrize("times", [0.6, 41.3])
-def test_a_named_config_for_cpus_is_in_fp32_where_bf16_is_emulated(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, times: float
-) -> None:
+def test_a_named_config_for_cpus_is_in_fp32_where_bf16_is_emulated(monkeypatch, capsys, tmp_path, times):
     monkeypatch.setattr(number_formats, "slowdown", lambda precision: times)
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     fineweb, emulated = find("fineweb"), times > 1
@@ -188,14 +182,14 @@ def test_a_named_config_for_cpus_is_in_fp32_where_bf16_is_emulated(
     assert config_of(fineweb, str(tmp_path / "recorded.json")) == shipped  # as it ran
 
 
-def test_the_shipped_configs_stack_methods_in_the_order_of_the_registry() -> None:
+def test_the_shipped_configs_stack_methods_in_the_order_of_the_registry():
     for benchmark in (BENCHMARK, find("gpt")):
         for name in benchmark.config_names:
             stacked = names_of(benchmark.config(name))
             assert stacked == [method for method in REGISTRY if method in stacked], name
 
 
-def test_the_longest_config_name_wins_over_a_change(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_longest_config_name_wins_over_a_change(monkeypatch):
     known = dict.fromkeys(["digits_foo", "digits_foo-ema", "foo-ema+blurpool", "digits_foo-ema-1.5"], "")
     monkeypatch.setattr(Benchmark, "config_names", property(lambda benchmark: known))
     for text, stem, signs in (
@@ -211,7 +205,7 @@ def test_the_longest_config_name_wins_over_a_change(monkeypatch: pytest.MonkeyPa
         assert (found, "".join(sign for sign, _, _ in changes)) == (stem, signs), text
 
 
-def test_equal_settings_have_equal_names_and_only_changed_ones_have_a_digest(tmp_path: Path) -> None:
+def test_equal_settings_have_equal_names_and_only_changed_ones_have_a_digest(tmp_path):
     def name(text: str, *overrides: str) -> str:
         return config_of(BENCHMARK, text, None, overrides).name
 
@@ -257,13 +251,13 @@ def test_equal_settings_have_equal_names_and_only_changed_ones_have_a_digest(tmp
         ("none/such.json+ema", "none/such.json: cannot be read"),
     ],
 )
-def test_what_does_not_exist_or_fit_is_named_with_what_does(text: str, words: str) -> None:
+def test_what_does_not_exist_or_fit_is_named_with_what_does(text, words):
     with pytest.raises(TimedrunError) as refused:
         config_of(BENCHMARK, text)
     assert words in str(refused.value)
 
 
-def test_a_fault_of_a_method_in_a_file_is_named_with_its_place(tmp_path: Path) -> None:
+def test_a_fault_of_a_method_in_a_file_is_named_with_its_place(tmp_path):
     values = dump(METHODS)
     values["methods"][3]["half_life"] = "x"
     values["methods"].append({"method": "quantum"})
@@ -274,7 +268,7 @@ def test_a_fault_of_a_method_in_a_file_is_named_with_its_place(tmp_path: Path) -
     assert "no method 'quantum'" in str(refused.value) and "unknown error" not in str(refused.value)
 
 
-def test_the_recorded_command_holds_no_folder_of_a_config_file() -> None:
+def test_the_recorded_command_holds_no_folder_of_a_config_file():
     for word, kept in (
         ("/home/someone/my.json", "my.json"),
         ("../x.json+y/my.json+ema(half_life=8)", "my.json+ema(half_life=8)"),
@@ -283,7 +277,7 @@ def test_the_recorded_command_holds_no_folder_of_a_config_file() -> None:
         assert without_places(["run", "b", word, "--results", "/secret"]) == ["run", "b", kept]
 
 
-def test_help_after_a_config_prints_the_options_of_its_settings(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_after_a_config_prints_the_options_of_its_settings(capsys):
     with pytest.raises(SystemExit) as ended:
         main(["show", "image_classification", "baseline+ema", "--help"])
     assert not ended.value.code
@@ -300,7 +294,7 @@ def test_help_after_a_config_prints_the_options_of_its_settings(capsys: pytest.C
     assert "timedrun run image_classification methods-blurpool --runs 5" in capsys.readouterr().out
 
 
-def test_show_names_the_data_it_chose_and_the_others_of_this_name(capsys: pytest.CaptureFixture[str]) -> None:
+def test_show_names_the_data_it_chose_and_the_others_of_this_name(capsys):
     assert main(["show", "image_classification", "methods"]) == 0
     assert "data digits, the default; other configs of this name: --data cifar10 or imagenet" in capsys.readouterr().out
     assert main(["show", "image_classification", "--diff", "baseline", "baseline+ema", "--json"]) == 0
@@ -312,7 +306,7 @@ def test_show_names_the_data_it_chose_and_the_others_of_this_name(capsys: pytest
         main([*diff, "--bogus"])
 
 
-def test_a_later_setting_at_its_default_leaves_the_digests_of_earlier_configs_as_they_were() -> None:
+def test_a_later_setting_at_its_default_leaves_the_digests_of_earlier_configs_as_they_were():
     config = digits_baseline()
     assert "split" not in dump(config)["data"] and load(type(config), dump(config)) == config
     tuning = config.for_tuning()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -11,7 +11,10 @@ from typing import Any, Final
 import torch
 
 from judging.comparison.extrapolation import over_schedule
+from judging.ground import stdio
+from judging.pages.table import Table, number
 from judging.scoring.interval import Interval, as_values
+from mlevents.terminal_escape import printable
 from timedrun.analysis.profiled_run import StepPlan
 from timedrun.analysis.step_flops import peak_flops
 from timedrun.analysis.step_times import StepTimes, speed_up, step_times
@@ -133,3 +136,25 @@ def measure_steps(
 def rate_ratio(base_config: RunConfig, base: StepTimes, config: RunConfig, times: StepTimes) -> Interval:
     """Return the ratio of samples per second, with its interval: that of the steps, times that of the batches."""
     return speed_up(base, times).mapped(lambda ratio: config.global_batch / base_config.global_batch * ratio)
+
+
+def show_steps(rows: Sequence[StepRow], failed: Mapping[str, str]) -> None:
+    """Print a row per config and the reasons of those that failed. docs/profile.md says what the columns count."""
+    text = any(row.tokens_per_second is not None for row in rows)
+    known = any(row.peak is not None for row in rows)
+    header = ["config", "ms a step", "quartiles", "samples/s", *["tokens/s"] * text]
+    header += ["GFLOP a step", "GFLOP/s", *["MFU"] * known, "memory", f"x {rows[0].label} [95 %]"]
+    cells = []
+    for row in rows:
+        low, median, high = (seconds * 1e3 for seconds in row.quartiles)
+        share, tokens = row.utilisation(row.operations / row.config.global_batch), row.tokens_per_second
+        cells.append([row.label, number(median), f"{number(low)} - {number(high)}", number(row.samples_per_second)])
+        cells[-1] += ["-" if tokens is None else f"{tokens:,.0f}"] * text
+        cells[-1] += [number(row.operations / 1e9), number(row.operations / median / 1e6)]
+        cells[-1] += ["-" if share is None else f"{share:.1%}"] * known
+        cells[-1] += [f"{row.times.peak_bytes / 2**20:,.0f} MiB", row.speed_up.text("") if row.speed_up else "-"]
+    Table(header, cells).show()
+    for label, reason in failed.items():
+        print(stdio.fitted(printable(f"{label}: failed: {reason}"), 4))
+    if not known:
+        print("MFU: peak unknown of this processor at this precision")

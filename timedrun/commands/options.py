@@ -3,7 +3,7 @@
 import math
 import os
 import re
-from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError, BooleanOptionalAction, RawDescriptionHelpFormatter
+from argparse import ArgumentParser, ArgumentTypeError, BooleanOptionalAction, RawDescriptionHelpFormatter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -114,7 +114,8 @@ def add_prepare(parser: ArgumentParser) -> None:
     _add_config(parser, optional=True)
     _add_data_folder(parser, "folder of the dataset; created when preparing from --images or --text")
     parser.add_argument("--decode", action="store_true", help="read every sample and report the broken ones")
-    _add_workers(parser, "worker processes")
+    processes = "worker processes (default: one per processor)"
+    parser.add_argument("--workers", type=positive, default=usable_cores(), help=processes)
     _add_paths(parser, "--images", "folder with train/ and val/, or ImageNet's tar files")
     labels = "for ImageNet's tar files: the devkit, or a file with a file name and a class per line"
     _add_path(parser, "--validation-labels", labels)
@@ -360,49 +361,12 @@ def add_package(parser: ArgumentParser) -> None:
     _add_path(parser, "--answers", "completed file from `timedrun system --out`")
 
 
-def add_bench(parser: ArgumentParser) -> None:
-    kinds = parser.add_subparsers(dest="what", required=True, metavar="WHAT", help="loader or step")
-    for name, add_kind in (("loader", _add_bench_loader), ("step", _add_bench_step)):
-        kind = kinds.add_parser(name, allow_abbrev=False)
-        kind.add_argument("--json", action="store_true", default=SUPPRESS, help="machine-readable output")
-        kind.add_argument("--out", metavar="FILE", help="write all measurements to FILE as JSON")
-        add_kind(kind)
-
-
-def _add_bench_step(parser: ArgumentParser) -> None:
-    parser.description = (
-        "Train steps of configs in turns, on their own data, and report the time of a step, samples and tokens per"
-        " second, the share of the accelerator's peak (MFU), memory, and the speed-up over the first config. Configs"
-        " and overrides are written as for `race`; one process a config, all in memory at once, one computing at a"
-        " time."
-    )
-    _add_config(parser, several=True)
-    _add_resources(parser)
-    steps = "measured steps at 10, 50 and 90 %% of the schedule, each (default 15)"
-    parser.add_argument("--steps", type=positive, default=15, help=steps)
-    skip = "steps before each chunk of five, after the turns of other configs (default 3)"
-    parser.add_argument("--skip", type=positive, default=3, help=skip)
-
-
-def _add_bench_loader(parser: ArgumentParser) -> None:
-    parser.description = "Measure the throughput of a benchmark's data loaders, interleaved."
-    _add_config(parser, optional=True)
-    _add_paths(parser, "--images", "as for prepare (default: synthetic)")
-    parser.add_argument("--stores", type=path, metavar="FOLDER", help="folder of prepared stores, created or reused")
-    _add_data_folder(parser, "store of text, for language benchmarks")
-    parser.add_argument("--loaders", nargs="+", default=[], metavar="NAME", help="default: all available loaders")
-    parser.add_argument("--sizes", nargs="+", type=positive, default=[224, 88], metavar="PIXELS")
-    parser.add_argument("--count", type=positive, default=2000, help="images per pass (default 2000)")
-    parser.add_argument("--batch", type=positive, default=128, help="images or sequences per batch (default 128)")
-    parser.add_argument("--repeats", type=positive, default=5, help="passes per loader (default 5)")
-    _add_workers(parser, "threads or processes per loader")
-
-
 def add_profile(parser: ArgumentParser) -> None:
     parser.description = (
         "Train a few steps at positions of a config's schedule, and report where the time of its run goes, the"
         " bottleneck, and the most that any method can gain (Amdahl's law). Of several configs, written as for `race`,"
-        " each the first one with a change: what all changes give together. One process; nothing is logged."
+        " each the first one with a change: what all changes give together; with --interleaved, of any configs: their"
+        " throughput, compared. Nothing is logged."
     )
     _add_config(parser, several=True)
     _add_resources(parser)
@@ -415,6 +379,8 @@ def add_profile(parser: ArgumentParser) -> None:
     skip = "steps before them, more than the loader prefetches (default 5)"
     parser.add_argument("--skip", type=positive, default=5, help=skip)
     parser.add_argument("--evaluation", action=BooleanOptionalAction, default=True, help="time one evaluation")
+    turns = "measure whole steps of all configs in turns: throughput, MFU, memory, speed-up over the first config"
+    parser.add_argument("--interleaved", action="store_true", help=turns)
     _add_path(parser, "--trace", "write torch.profiler's Chrome trace of some steps in the middle to FILE")
     _add_path(parser, "--out", "write what --json prints to FILE")
 
@@ -528,7 +494,3 @@ def _add_paths(parser: ArgumentParser, name: str, text: str) -> None:
 def _add_data_folder(parser: ArgumentParser, text: str = "folder of the dataset") -> None:
     default = os.environ.get("TIMEDRUN_DATA") or None
     parser.add_argument("--data-folder", type=path, default=default, help=f"{text} (default: $TIMEDRUN_DATA)")
-
-
-def _add_workers(parser: ArgumentParser, text: str) -> None:
-    parser.add_argument("--workers", type=positive, default=usable_cores(), help=f"{text} (default: one per processor)")

@@ -27,9 +27,8 @@ VERBS: Final = {
         "sweep": "run configs at several lengths of their schedules, for curves of quality against time",
         "tune": "search settings of each side of a race, in equal machine time, on a split of their own",
         "new": "write a benchmark or a method to start from",
-        "bench": "measure data loaders, or training steps of configs: throughput, MFU, memory",
         "auto": "choose the fastest settings of a config on this machine, by measured steps",
-        "profile": "measure where the time of a config's steps goes, and the bottleneck",
+        "profile": "measure where the time of a config's steps goes, or the throughput of several configs",
         "completion": 'print the completion script of a shell: eval "$(timedrun completion bash)"',
     },
     "Judge": {
@@ -56,12 +55,17 @@ CHOICES: Final = {
     "run race sweep": "use run if you time one config, race if you compare several, sweep if at several lengths",
     "auto tune": "use auto for a faster computation of the same numbers, tune for better hyper-parameters",
     "doctor preflight": "use doctor if you ask about this machine, preflight if you ask about a config on it",
-    "bench profile auto": "use bench if you compare speeds, profile if you ask what takes long, auto for a config",
+    "profile auto": "use profile if you ask what takes long or compare speeds, auto for a faster config",
     "score compare tradeoff": "use score if sets stand alone, compare if there are two, tradeoff for several lengths",
     "check reproduce audit": "use check if you ask for rules, reproduce if for the scores, audit for a whole round",
     "report explore plot export": "use report if you send it, explore if you search, plot for a figure, export for CSV",
 }
 """Verbs that are taken for each other, and which is for what."""
+
+ENDED: Final = {
+    "bench": "`timedrun profile --interleaved` times steps, `python -m benchmarks.image_loaders` loaders",
+}
+"""Verbs that ended, and what is in their place."""
 
 
 class _Version(Action):
@@ -77,6 +81,8 @@ class _Parser(ArgumentParser):
 
     def _check_value(self, action: Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:
+            if value in ENDED and action.dest == "verb":
+                raise ArgumentError(None, f"`timedrun {value}` ended: {ENDED[value]}.")
             near = nearest(str(value), map(str, action.choices))
             raise ArgumentError(action, f"no {value!r}.{near} Choose from: {', '.join(map(str, action.choices))}.")
 

@@ -15,17 +15,19 @@ import torch
 from judging.comparison.composition import after_the_others, run_seconds, step_seconds, together
 from judging.comparison.extrapolation import MOST_WAITING, Rates, over_schedule
 from judging.ground import stdio
-from judging.ground.errors import ExitCode, PreflightError, UsageError
+from judging.ground.errors import ExitCode, PreflightError, TimedrunError, UsageError
 from judging.ground.result_files import ResultPaths, write_json
 from judging.pages.table import Table
 from mlevents.terminal_escape import printable
 from timedrun.analysis import profile as analysis
 from timedrun.analysis.profile import EVALUATION, Part, Profile
 from timedrun.analysis.profiled_run import StepPlan
+from timedrun.analysis.step_benchmark import measure_steps, show_steps
 from timedrun.analysis.step_timer import LOADING, LOOP, METHOD
 from timedrun.benchmark import Benchmark, find
 from timedrun.commands.race import take_configs
 from timedrun.config import RunConfig, digest
+from timedrun.distributed.process_group import choose_device
 from timedrun.distributed.process_times import CpuReading
 from timedrun.preflight import checks, machine_checks
 from timedrun.provenance import source, system
@@ -41,13 +43,13 @@ def profile(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
     trace: Path | None = arguments.trace
     for option, path in (("--trace", trace), ("--out", arguments.out)):
         require_file(option, path)
-    if trace is not None and len(sides) > 1:
-        raise UsageError("--trace shows the steps of one config; nothing was measured.")
+    if trace is not None and (len(sides) > 1 or arguments.interleaved):
+        raise UsageError("--trace shows the steps of one config, without --interleaved; nothing was measured.")
     with TemporaryDirectory() as folder:
         if arguments.synthetic:
             sides = [replace(side, config=on_synthetic_data(benchmark, side, Path(folder))) for side in sides]
             arguments.data_folder = Path(folder) if any(Path(folder).iterdir()) else None
-        require_runnable(benchmark, [side.config for side in sides], arguments)
+        warned = require_runnable(benchmark, [side.config for side in sides], arguments)
         set_threads(arguments.threads)
         plan = StepPlan(
             positions=tuple(number / (arguments.positions - 1) for number in range(arguments.positions)),
@@ -55,6 +57,8 @@ def profile(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
             skip=arguments.skip,
             evaluate=arguments.evaluation,
         )
+        if arguments.interleaved:
+            return interleaved(benchmark, sides, plan, arguments, warned)
         place = {"data_folder": arguments.data_folder, "trace": trace, "shown": not arguments.json}
         measured = [analysis.profile(benchmark, side.config, plan, **place) for side in sides]
     stdio.stage("")
@@ -78,15 +82,42 @@ def profile(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
     return ExitCode.OK
 
 
+def interleaved(
+    benchmark: Benchmark, sides: Sequence[Side], plan: StepPlan, arguments: argparse.Namespace, warned: Sequence[str]
+) -> ExitCode:
+    """Measure whole steps of all configs in turns; raise TimedrunError if the steps of none could be measured."""
+    stdio.stage(f"timedrun profile: steps of {len(sides)} configs in turns", terminal_only=False)
+    place = {"data_folder": arguments.data_folder, "threads": arguments.threads}
+    configs = [(side.label, side.config) for side in sides]
+    rows, failed = measure_steps(benchmark, configs, plan=replace(plan, evaluate=False), **place)
+    stdio.stage("")
+    if not rows:
+        raise TimedrunError("; ".join(f"{label}: {reason}" for label, reason in failed.items()))
+    told = {
+        "threads": arguments.threads,
+        "warnings": list(warned),
+        "rows": [row.as_values(rows[0]) for row in rows],
+        "failed": failed,
+        "source": source.provenance(ROOT),
+        "system": system.describe("", "", ranks=1, device=choose_device(rows[0].config.device).type),
+        "environment": system.environment().splitlines(),
+    }
+    if arguments.out:
+        write_json(arguments.out, told)
+    if arguments.json:
+        print(json.dumps(told, indent=2))
+    else:
+        show_steps(rows, failed)
+    return ExitCode.OK
+
+
 def sides_given(arguments: argparse.Namespace, rest: list[str]) -> tuple[Benchmark, list[Side]]:
     """Return the benchmark and the configs that a command line names; raise UsageError if it names none."""
     rest = take_configs(arguments, rest)
     if not arguments.benchmark or not arguments.configs:
-        words = " ".join(filter(None, [arguments.verb, getattr(arguments, "what", None)]))
-        raise UsageError(f"name a benchmark and at least one config: timedrun {words} BENCHMARK CONFIG [CONFIG ...]")
+        raise UsageError("name a benchmark and at least one config: timedrun profile BENCHMARK CONFIG [CONFIG ...]")
     benchmark = find(arguments.benchmark, working_directory=True)
-    verb = "profile" if arguments.verb == "profile" else "run"  # whose --help lists the settings
-    return benchmark, sides_of(benchmark, arguments.configs, arguments.data, rest, verb=verb)
+    return benchmark, sides_of(benchmark, arguments.configs, arguments.data, rest, verb="profile")
 
 
 def on_synthetic_data(benchmark: Benchmark, side: Side, folder: Path) -> RunConfig:

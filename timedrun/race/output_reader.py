@@ -6,6 +6,7 @@ import json
 import math
 import re
 from collections.abc import Iterator
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from judging.ground.errors import UsageError
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 MLLOG: Final = "mllog"
 JSON: Final = "json:"
+MOST_COLUMNS: Final = 16
+"""Of a line, that are not finite."""
 MOST_DIGITS: Final = 18
 """Of a step: a log has numbers of 64 bits."""
 UNITS: Final = {"seconds": 1.0, "ms": 1e-3, "minutes": 60.0}
@@ -186,15 +189,13 @@ class OutputReader:
     def _match(self, line: str) -> re.Match[str] | None:
         """Match a line with an evaluation, also one that is not finite where the group is for digits only."""
         assert self._quality and self._diverging
-        match = self._quality.search(line)
-        texts = list(re.finditer(NOT_FINITE, line)) if match is None else []
-        for place, _ in enumerate(texts):
-            # Other columns of the line that are not finite stand for the digits that the pattern has for them.
-            others = [other for number, other in enumerate(texts) if number != place]
-            digits = line
-            for other in reversed(others):
-                digits = digits[: other.start()] + "0.0" + digits[other.end() :]
-            match = match or self._diverging.search(line) or self._diverging.search(digits)
+        if match := self._quality.search(line):
+            return match
+        match = self._diverging.search(line)
+        for own in islice(re.finditer(NOT_FINITE, line), MOST_COLUMNS):
+            # Other columns that are not finite stand for the digits that the pattern has for them.
+            before, after = (re.sub(NOT_FINITE, "0.0", text) for text in (line[: own.start()], line[own.end() :]))
+            match = match or self._diverging.search(before + own[0] + after)
         return match
 
     def _better(self, part: Part) -> str:

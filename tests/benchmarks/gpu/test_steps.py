@@ -58,9 +58,7 @@ def tiny(case: str, text: str) -> Any:
         ("fineweb", ["baseline", "methods"]),
     ],
 )
-def test_configs_are_compared_before_they_are_timed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], case: str, labels: list[str]
-) -> None:
+def test_configs_are_compared_before_they_are_timed(tmp_path, capsys, case, labels):
     values, output = run(tmp_path, case, *labels), capsys.readouterr().out
     assert {f"{label}: as timed, as eager fp32" for label in labels} <= {*passed(values)}
     assert ("+ float8: fp32 as transformers" in passed(values)) == (case == "bert")
@@ -73,13 +71,13 @@ def test_configs_are_compared_before_they_are_timed(
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_the_configs_of_every_case_exist_in_full_size(case: str) -> None:
+def test_the_configs_of_every_case_exist_in_full_size(case):
     configs = configs_of(CASES[case], [], [], tiny=False).values()
     assert {config.device for config in configs} == {"auto"}
     assert not any(config.problems() for config in configs if hasattr(config, "problems"))
 
 
-def test_compiled_rungs_compute_what_transformers_does(block: Block, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiled_rungs_compute_what_transformers_does(block, monkeypatch):
     compiled = partial(torch.compile, backend="aot_eager")
     monkeypatch.setattr(torch, "compile", compiled)
     monkeypatch.setattr("language_model.encoder.region", partial(compiled, fullgraph=True, dynamic=True))
@@ -89,7 +87,7 @@ def test_compiled_rungs_compute_what_transformers_does(block: Block, monkeypatch
     assert passed(block.values)[-1] == "+ compiled: as timed, as eager fp32"
 
 
-def test_a_bert_with_a_wrong_mask_is_not_timed(block: Block, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bert_with_a_wrong_mask_is_not_timed(block, monkeypatch):
     right = BACKENDS["sdpa_loop"]
 
     def neighbour(batch: MaskedBatch) -> Attend:
@@ -103,7 +101,7 @@ def test_a_bert_with_a_wrong_mask_is_not_timed(block: Block, monkeypatch: pytest
         compare(block, "unpadded", tiny("bert", "unpadded"))
 
 
-def test_a_gpt_without_the_documents_mask_is_not_timed(block: Block, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gpt_without_the_documents_mask_is_not_timed(block, monkeypatch):
     config = tiny("fineweb", "methods")
     ends = iter([config.model.vocabulary - 1] * 2)  # right in fp32 and in the usual bf16
 
@@ -115,7 +113,7 @@ def test_a_gpt_without_the_documents_mask_is_not_timed(block: Block, monkeypatch
         compare(block, "methods", config)
 
 
-def test_a_compiled_blur_of_another_padding_is_not_timed(block: Block, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_compiled_blur_of_another_padding_is_not_timed(block, monkeypatch):
     def blurred(inputs: torch.Tensor, stride: Any = 1) -> torch.Tensor:
         if torch.compiler.is_compiling() and wrong:
             padded = torch.nn.functional.pad(inputs, (1, 1, 1, 1), mode="replicate")
@@ -134,14 +132,14 @@ def test_a_compiled_blur_of_another_padding_is_not_timed(block: Block, monkeypat
         compare(block, "wrong", config)
 
 
-def test_a_failed_check_ends_the_script_and_is_written(block: Block, tmp_path: Path) -> None:
+def test_a_failed_check_ends_the_script_and_is_written(block, tmp_path):
     with pytest.raises(SystemExit, match="nothing after it was measured"):
         block.check("equal", False, {"apart": 1.0})
     assert json.loads((tmp_path / "some.json").read_text())["checks"]["equal"]["found"] == {"apart": 1.0}
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
-def test_without_a_gpu_nothing_is_measured(tmp_path: Path) -> None:
+def test_without_a_gpu_nothing_is_measured(tmp_path):
     with pytest.raises(SystemExit, match="no CUDA device; nothing was measured"):
         Block("some", Namespace(tiny=False, out=tmp_path / "new"))
     assert not (tmp_path / "new").exists()

@@ -35,7 +35,7 @@ def _parts(count: int, size: int = 10) -> list[Indices]:
     return [np.arange(begin * size, (begin + 1) * size) for begin in range(count)]
 
 
-def test_batches_come_in_order_whatever_thread_is_quick(threads: DecodePool) -> None:
+def test_batches_come_in_order_whatever_thread_is_quick(threads):
     def uneven(samples: Indices, images: torch.Tensor) -> None:
         time.sleep(0.002 * (int(samples[0]) % 3))
         _numbers(samples, images)
@@ -52,7 +52,7 @@ def test_batches_come_in_order_whatever_thread_is_quick(threads: DecodePool) -> 
         assert (batch.images.flatten(1) == batch.images[:, :1, 0, 0]).all()
 
 
-def test_the_next_batches_are_made_before_they_are_asked_for_and_no_more_of_them(threads: DecodePool) -> None:
+def test_the_next_batches_are_made_before_they_are_asked_for_and_no_more_of_them(threads):
     begun: list[int] = []
 
     def note(samples: Indices, images: torch.Tensor) -> None:
@@ -67,7 +67,7 @@ def test_the_next_batches_are_made_before_they_are_asked_for_and_no_more_of_them
     eventually(lambda: len(begun) == 40)
 
 
-def test_slices_of_one_batch_are_filled_by_several_threads_at_once(threads: DecodePool) -> None:
+def test_slices_of_one_batch_are_filled_by_several_threads_at_once(threads):
     meeting = threading.Barrier(3, timeout=20)
 
     def meet(samples: Indices, images: torch.Tensor) -> None:
@@ -76,7 +76,7 @@ def test_slices_of_one_batch_are_filled_by_several_threads_at_once(threads: Deco
     assert len(list(threads.images([np.arange(12)], LABELS, 5, meet))) == 1
 
 
-def test_an_error_of_a_thread_reaches_the_consumer_as_it_is_with_its_batch(threads: DecodePool) -> None:
+def test_an_error_of_a_thread_reaches_the_consumer_as_it_is_with_its_batch(threads):
     error = DataError("train/ant/13.jpg: cannot be decoded")
 
     def fail(samples: Indices, images: torch.Tensor) -> None:
@@ -91,7 +91,7 @@ def test_an_error_of_a_thread_reaches_the_consumer_as_it_is_with_its_batch(threa
     assert len(list(threads.images(_parts(2), LABELS, 5, _numbers))) == 2
 
 
-def test_abandoning_a_pass_cancels_pending_slices_and_keeps_the_pool_usable(threads: DecodePool) -> None:
+def test_abandoning_a_pass_cancels_pending_slices_and_keeps_the_pool_usable(threads):
     begun: list[int] = []
     go_on = threading.Event()
 
@@ -103,7 +103,7 @@ def test_abandoning_a_pass_cancels_pending_slices_and_keeps_the_pool_usable(thre
     made = threads.images(_parts(10), LABELS, 5, wait)
     next(made)
     eventually(lambda: len(begun) == 3 + 3)  # a slice in each of three threads
-    closer = threading.Thread(target=made.close)  # type: ignore[attr-defined]
+    closer = threading.Thread(target=made.close)
     closer.start()
     closer.join(0.05)
     assert closer.is_alive()  # memory may not go while threads write into it
@@ -115,7 +115,7 @@ def test_abandoning_a_pass_cancels_pending_slices_and_keeps_the_pool_usable(thre
     assert [int(batch.images[1, 0, 0, 0]) for batch in again] == [1, 11, 21]
 
 
-def test_close_ends_the_threads_and_may_be_called_twice() -> None:
+def test_close_ends_the_threads_and_may_be_called_twice():
     before = set(threading.enumerate())
     threads = DecodePool(4, CPU)
     assert len(set(threading.enumerate()) - before) == 4
@@ -125,7 +125,7 @@ def test_close_ends_the_threads_and_may_be_called_twice() -> None:
     assert set(threading.enumerate()) <= before
 
 
-def test_memory_is_reused_once_no_view_refers_to_it() -> None:
+def test_memory_is_reused_once_no_view_refers_to_it():
     memory = BatchBuffers(pin=False)
     first = memory.take(4, 6)
     view, address = first[2:, 1], first.data_ptr()
@@ -141,7 +141,7 @@ def test_memory_is_reused_once_no_view_refers_to_it() -> None:
 
 
 @pytest.mark.gpu
-def test_pinned_memory_is_pinned_and_channels_last() -> None:
+def test_pinned_memory_is_pinned_and_channels_last():
     images = BatchBuffers(pin=True).take(2, 8)
     assert images.is_pinned()
     assert images.is_contiguous(memory_format=torch.channels_last)

@@ -3,11 +3,9 @@
 from contextlib import AbstractContextManager, closing
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 
 from image_classification.augmentation import train_crops
@@ -34,7 +32,7 @@ def _files(folder: Path, split: str) -> list[Path]:
     return sorted((folder / split).rglob("*.jpg"))
 
 
-def test_training_images_are_torchvisions_resized_crop_of_their_box(folder: Path, torchvision: ModuleType) -> None:
+def test_training_images_are_torchvisions_resized_crop_of_their_box(folder, torchvision):
     from torchvision.transforms import functional
 
     with _open(folder, seed=5) as loader:
@@ -48,7 +46,7 @@ def test_training_images_are_torchvisions_resized_crop_of_their_box(folder: Path
 
 
 @pytest.mark.parametrize("size", [32, 33, 41, 43, 46, 71])
-def test_evaluation_images_are_torchvisions_crop_also_padded(folder: Path, torchvision: ModuleType, size: int) -> None:
+def test_evaluation_images_are_torchvisions_crop_also_padded(folder, torchvision, size):
     from torchvision.transforms import v2
 
     transform = v2.Compose([v2.Resize(RESIZE), v2.CenterCrop(size)])
@@ -59,28 +57,8 @@ def test_evaluation_images_are_torchvisions_crop_also_padded(folder: Path, torch
         assert np.array_equal(batch.images[sample].permute(1, 2, 0).numpy(), expected)
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-def test_a_rank_without_a_sample_gets_an_empty_part(folder: Path, workers: int) -> None:
-    with _open(folder, workers=workers) as loader:
-        for epoch in (1, 2):
-            batches = loader.batches([np.array([4, 2]), np.array([], np.int64), np.array([3])], epoch, 24)
-            assert [(*batch.images.shape, len(batch.labels)) for batch in batches] == [
-                (count, 3, 24, 24, count) for count in (2, 0, 1)
-            ]
-
-
-def test_leaving_early_leaves_the_loader_fit(folder: Path) -> None:
-    with _open(folder) as loader:
-        (expected,) = loader.batches([np.array([4, 2])], 2, 24)
-    with _open(folder, workers=2) as loader:
-        for _ in loader.batches([np.arange(30)] * 6, 1, 24):
-            break
-        (batch,) = loader.batches([np.array([4, 2])], 2, 24)
-    assert torch.equal(batch.images, expected.images)
-
-
 @pytest.mark.parametrize(("data", "workers"), [(b"", 2), (b"GIF89a", 0), (encoded(smooth(60, 60))[:700], 2)])
-def test_a_corrupt_file_is_an_error_with_its_name_and_no_traceback(tmp_path: Path, data: bytes, workers: int) -> None:
+def test_a_corrupt_file_is_an_error_with_its_name_and_no_traceback(tmp_path, data, workers):
     files = photographs(8, largest=60) | {"train/b/bad.jpg": data}
     with _open(make_folder(tmp_path, files), workers=workers) as loader:
         with pytest.raises(DataError, match=r"train/b/bad.jpg: cannot be decoded") as raised:
@@ -89,7 +67,7 @@ def test_a_corrupt_file_is_an_error_with_its_name_and_no_traceback(tmp_path: Pat
         assert len(list(loader.batches([np.array([0, 1])] * 2, 1, 16))) == 2
 
 
-def test_a_corrupt_image_of_a_shard_is_named_with_its_shard(tmp_path: Path) -> None:
+def test_a_corrupt_image_of_a_shard_is_named_with_its_shard(tmp_path):
     folder = make_shards(tmp_path, {"train/a/0.jpg": encoded(smooth(60, 60))[:700]})
     with _open(folder) as loader, pytest.raises(DataError, match=r"00000\.\w+: train/a/0.jpg: cannot be decoded"):
         list(loader.batches([np.arange(1)], 1, 16))

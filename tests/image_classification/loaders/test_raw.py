@@ -5,7 +5,6 @@ from dataclasses import replace
 from functools import partial
 from io import BytesIO
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -87,7 +86,7 @@ def by_torch(pixels: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:
     size=st.integers(1, 110),
 )
 @example(part=[2], epoch=347, size=84)
-def test_training_images_are_crops_resized_as_by_pillow(store: Path, part: list[int], epoch: int, size: int) -> None:
+def test_training_images_are_crops_resized_as_by_pillow(store, part, epoch, size):
     (by_threads,) = loaded(opened(store, on_device=False), [part], epoch, size)
     (on_device,) = loaded(opened(store, on_device=True), [part], epoch, size)
     assert (by_threads == crops_resized(store, part, epoch, partial(by_torch, size=size))).all()
@@ -97,7 +96,7 @@ def test_training_images_are_crops_resized_as_by_pillow(store: Path, part: list[
     assert np.abs(wanted - by_threads).max() <= 2
 
 
-def test_evaluation_images_are_torchvisions_pixel_by_pixel(store: Path, torchvision: ModuleType) -> None:
+def test_evaluation_images_are_torchvisions_pixel_by_pixel(store, torchvision):
     from torchvision import transforms
 
     files = given(SIZES, "val")
@@ -110,7 +109,7 @@ def test_evaluation_images_are_torchvisions_pixel_by_pixel(store: Path, torchvis
             assert (images == np.stack(wanted)).all()
 
 
-def test_an_evaluation_larger_than_the_stored_images_is_refused_before_any_is_read(store: Path) -> None:
+def test_an_evaluation_larger_than_the_stored_images_is_refused_before_any_is_read(store):
     loader = opened(store, train=False, resize=40)
     with pytest.raises(DataError, match="short side of 40 pixels, too small for a central crop of 41"):
         loader.batches([np.arange(2)], 0, 41)
@@ -118,7 +117,7 @@ def test_an_evaluation_larger_than_the_stored_images_is_refused_before_any_is_re
 
 
 @pytest.mark.gpu
-def test_crops_resized_on_a_gpu_are_those_of_the_threads(store: Path) -> None:
+def test_crops_resized_on_a_gpu_are_those_of_the_threads(store):
     part = np.arange(len(SIZES))
     device = torch.device("cuda")
     loader = RawLoader(replace(FOLDER, workers=2, eval_resize=40), store, device, train=True, seed=SEED)

@@ -38,7 +38,7 @@ def opened(
     return LOADERS[loader].open(config, folder, CPU, train=train, seed=seed)
 
 
-def test_every_loader_name_and_every_format_is_registered() -> None:
+def test_every_loader_name_and_every_format_is_registered():
     assert set(LOADERS) == set(get_args(LoaderName))
     assert {name for loader in LOADERS.values() for name in loader.formats} == set(get_args(Format))
     assert set(FORMAT_SETTINGS) == set(get_args(Format))
@@ -46,7 +46,7 @@ def test_every_loader_name_and_every_format_is_registered() -> None:
 
 @pytest.mark.parametrize("name, store", PAIRS, ids=lambda value: getattr(value, "format", value))
 @pytest.mark.parametrize("train", [True, False])
-def test_a_loader_opens_splits(prepared: dict[Format, Path], name: LoaderName, store: StoreConfig, train: bool) -> None:
+def test_a_loader_opens_splits(prepared, name, store, train):
     if reason := LOADERS[name].unavailable():
         pytest.skip(reason)
     assert problems(name, store, prepared[store.format]) == []
@@ -60,7 +60,7 @@ def test_a_loader_opens_splits(prepared: dict[Format, Path], name: LoaderName, s
 
 @pytest.mark.processes
 @pytest.mark.parametrize("name", LOADER_STORES)
-def test_a_batch_depends_on_seed_epoch_and_samples_alone(prepared: dict[Format, Path], name: LoaderName) -> None:
+def test_a_batch_depends_on_seed_epoch_and_samples_alone(prepared, name):
     if reason := LOADERS[name].unavailable():
         pytest.skip(reason)
 
@@ -79,7 +79,7 @@ def test_a_batch_depends_on_seed_epoch_and_samples_alone(prepared: dict[Format, 
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_an_unsupported_format_is_refused_with_the_loaders_that_read_it(prepared: dict[Format, Path]) -> None:
+def test_an_unsupported_format_is_refused_with_the_loaders_that_read_it(prepared):
     (found,) = [problem for problem in problems("ffcv", JPEG, prepared["jpeg"]) if "reads" in problem]
     assert found == (
         "loader ffcv reads format beton, not jpeg; use --data.loader pillow or turbojpeg, or --data.store.format beton."
@@ -89,7 +89,7 @@ def test_an_unsupported_format_is_refused_with_the_loaders_that_read_it(prepared
 
 
 @pytest.mark.parametrize("name", ["pillow", "turbojpeg", "ffcv"])
-def test_a_missing_package_is_reported_with_its_extra(name: LoaderName, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_is_reported_with_its_extra(name, monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     (found,) = problems(name, StoreConfig(format=LOADERS[name].formats[-1]), None)
     assert f"loader {name} needs" in found
@@ -98,7 +98,7 @@ def test_a_missing_package_is_reported_with_its_extra(name: LoaderName, monkeypa
         LOADERS[name].compile_ahead()
 
 
-def test_additional_evaluation_sizes_are_ignored(prepared: dict[Format, Path]) -> None:
+def test_additional_evaluation_sizes_are_ignored(prepared):
     wanted = StoreConfig(format="raw", size=24, evaluation_resizes=(20, 256))
     assert problems("raw", wanted, prepared["raw"]) == []
 
@@ -109,7 +109,7 @@ def copied(prepared: dict[Format, Path], tmp_path: Path) -> Path:
     return shutil.copytree(prepared["jpeg"], tmp_path / "jpeg")
 
 
-def test_an_incomplete_store_is_refused(copied: Path) -> None:
+def test_an_incomplete_store_is_refused(copied):
     (copied / "train/00000.jpegs").write_bytes(b"x")
     (problem,) = problems("pillow", JPEG, copied)
     assert "00000.jpegs: truncated, 1 bytes instead" in problem
@@ -120,7 +120,7 @@ def test_an_incomplete_store_is_refused(copied: Path) -> None:
     assert "not a complete image store" in problem
 
 
-def test_all_problems_are_reported_at_once(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_problems_are_reported_at_once(copied, monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     values = json.loads((copied / MANIFEST).read_text())
     values["splits"].pop("evaluation")
@@ -131,7 +131,7 @@ def test_all_problems_are_reported_at_once(copied: Path, monkeypatch: pytest.Mon
         assert sum(message in problem for problem in found) == 1, message
 
 
-def test_raw_crops_are_compiled_before_the_loader_opens(prepared: dict[Format, Path]) -> None:
+def test_raw_crops_are_compiled_before_the_loader_opens(prepared):
     crop_kernel.scripted.cache_clear()
     LOADERS["raw"].compile_ahead()
     compiled = crop_kernel.scripted.cache_info().misses
@@ -141,7 +141,7 @@ def test_raw_crops_are_compiled_before_the_loader_opens(prepared: dict[Format, P
     assert crop_kernel.scripted.cache_info().misses == compiled
 
 
-def test_an_ffcv_import_error_is_reported_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_ffcv_import_error_is_reported_with_its_reason(monkeypatch):
     monkeypatch.setitem(sys.modules, "image_classification.loaders.ffcv_pipeline", None)
     monkeypatch.delattr("image_classification.loaders.ffcv_pipeline", raising=False)
     with pytest.raises(DataError, match="ffcv does not load"):

@@ -46,14 +46,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(("train", "size"), [(False, 64), (True, 120)], ids=["evaluation", "undivided crops"])
-def test_images_decoded_whole_are_the_references_to_two_levels(folder: Path, train: bool, size: int) -> None:
+def test_images_decoded_whole_are_the_references_to_two_levels(folder, train, size):
     ours, theirs = (made(folder, list(range(40)), size, train=train) for made in (_images, _reference))
     difference = (ours.int() - theirs.int()).abs()
     assert difference.max() <= 2
     assert difference.float().mean() < 0.3
 
 
-def test_divided_training_crops_are_the_references_to_half_a_pixel_of_the_result(tmp_path: Path) -> None:
+def test_divided_training_crops_are_the_references_to_half_a_pixel_of_the_result(tmp_path):
     # The levels of a ramp are positions, so a mean difference is a shift of the crop.
     height, width = 397, 503
     ramp = np.zeros((height, width, 3), dtype=np.uint8)
@@ -75,12 +75,12 @@ def test_divided_training_crops_are_the_references_to_half_a_pixel_of_the_result
 
 
 @pytest.mark.parametrize(("side", "size", "divisor"), [(87, 88, 1), (175, 88, 1), (176, 88, 2), (351, 88, 2)])
-def test_a_crop_is_never_decoded_smaller_than_the_image_made_of_it(side: int, size: int, divisor: int) -> None:
+def test_a_crop_is_never_decoded_smaller_than_the_image_made_of_it(side, size, divisor):
     assert divisor_of(side, size) == divisor
     assert [divisor_of(factor * size, size) for factor in (4, 7, 8, 100)] == [4, 4, 8, 8]
 
 
-def test_images_of_other_kinds_match_the_reference(tmp_path: Path) -> None:
+def test_images_of_other_kinds_match_the_reference(tmp_path):
     image, small = smooth(300, 260), smooth(90, 113)
     files = {
         "train/a/0.png": encoded(image, "PNG"),
@@ -101,7 +101,7 @@ def test_images_of_other_kinds_match_the_reference(tmp_path: Path) -> None:
         assert (difference[:6] <= 1).all() and (difference[6:] <= 2).all(), (train, size)
 
 
-def test_a_jpeg_that_only_pillow_accepts_is_decoded_by_pillow(tmp_path: Path) -> None:
+def test_a_jpeg_that_only_pillow_accepts_is_decoded_by_pillow(tmp_path):
     whole = encoded(smooth(300, 260))
     scan = whole.index(b"\xff\xda")
     odd = whole[:scan] + b"\x00\x00" + whole[scan:]  # rubbish before a marker: libjpeg warns and goes on
@@ -115,7 +115,7 @@ def test_a_jpeg_that_only_pillow_accepts_is_decoded_by_pillow(tmp_path: Path) ->
 
 @pytest.mark.parametrize("share", [0.0, 0.01, 0.95])
 @pytest.mark.parametrize("train", [True, False])
-def test_a_truncated_file_is_an_error_with_its_name(tmp_path: Path, share: float, train: bool) -> None:
+def test_a_truncated_file_is_an_error_with_its_name(tmp_path, share, train):
     files = photographs(12)
     name = "train/b/007.jpg"
     files[name] = files[name][: int(len(files[name]) * share)]
@@ -129,7 +129,7 @@ def test_a_truncated_file_is_an_error_with_its_name(tmp_path: Path, share: float
             assert len(list(loader.batches([np.array([0, 1])], 1, 32))) == 1
 
 
-def test_exif_rotation_is_ignored(tmp_path: Path) -> None:
+def test_exif_rotation_is_ignored(tmp_path):
     image, exif = smooth(80, 120), Image.Exif()
     exif[0x0112] = 6
     files = {"train/a/0.jpg": encoded(image, exif=exif), "train/a/1.jpg": encoded(image)}
@@ -137,7 +137,7 @@ def test_exif_rotation_is_ignored(tmp_path: Path) -> None:
     assert torch.equal(made[0], made[1])
 
 
-def test_an_evaluation_image_smaller_than_the_crop_gets_black_around_it_as_in_the_reference(tmp_path: Path) -> None:
+def test_an_evaluation_image_smaller_than_the_crop_gets_black_around_it_as_in_the_reference(tmp_path):
     files = {"train/a/0.jpg": encoded(smooth(40, 200)), "train/a/1.jpg": encoded(smooth(90, 41))}
     folder = make_folder(tmp_path, files)
     ours, theirs = (made(folder, [0, 1], 101, train=False) for made in (_images, _reference))

@@ -50,10 +50,10 @@ def interrupt(shards: int, images: Path, out: Path, settings: StoreConfig, **opt
     save, saved = shard_writer.save_shard, list[object]()
 
     def limited(*arguments: object) -> None:
-        save(*arguments)  # type: ignore[arg-type]
+        save(*arguments)
         saved.append(arguments)
         if len(saved) == shards:
             raise KeyboardInterrupt
 
     with patch.object(shard_writer, "save_shard", limited), pytest.raises(KeyboardInterrupt):
-        build(images, out, settings, **options)  # type: ignore[arg-type]
+        build(images, out, settings, **options)

@@ -4,7 +4,6 @@ touched, and no empty folder is left."""
 import os
 import shutil
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -25,7 +24,7 @@ from tests.image_classification.stores.small_stores import stored_image
 
 
 @FORMATS
-def test_folder_and_tars_give_the_same_store(tmp_path: Path, original: Path, settings: StoreConfig) -> None:
+def test_folder_and_tars_give_the_same_store(tmp_path, original, settings):
     train, validation, labels = tars_of(original, tmp_path / "tars")
     first = build(original, tmp_path / "folder", settings)
     build((train, validation), tmp_path / "store", settings, labels=labels)
@@ -36,7 +35,7 @@ def test_folder_and_tars_give_the_same_store(tmp_path: Path, original: Path, set
 
 
 @pytest.mark.processes
-def test_two_workers_give_the_same_store(tmp_path: Path, original: Path) -> None:
+def test_two_workers_give_the_same_store(tmp_path, original):
     lines: list[str] = []
     build(original, tmp_path / "one", BETON)
     build(original, tmp_path / "two", BETON, workers=2, report=lines.append)
@@ -44,7 +43,7 @@ def test_two_workers_give_the_same_store(tmp_path: Path, original: Path) -> None
     assert [line.partition(" shards")[0] for line in lines] == ["100.0%  42 images in 6"]
 
 
-def test_the_manifest_counts_classes_and_lists_deviating_images(tmp_path: Path, original: Path) -> None:
+def test_the_manifest_counts_classes_and_lists_deviating_images(tmp_path, original):
     manifest = build(original, tmp_path / "store", JPEG).manifest
     assert manifest.classes == CLASSES
     assert manifest.splits["train"].per_class == (10, 10, 10)
@@ -54,7 +53,7 @@ def test_the_manifest_counts_classes_and_lists_deviating_images(tmp_path: Path, 
     assert found == {"cmyk": 5, "grayscale": 5, "png": 4, "rotated": 4}
 
 
-def test_stored_images_are_those_of_the_source_in_its_order(tmp_path: Path, original: Path) -> None:
+def test_stored_images_are_those_of_the_source_in_its_order(tmp_path, original):
     build(original, tmp_path / "jpeg", JPEG)
     build(original, tmp_path / "raw", RAW)
     source = open_source((original,), None, tmp_path, silent)
@@ -67,7 +66,7 @@ def test_stored_images_are_those_of_the_source_in_its_order(tmp_path: Path, orig
         assert min(stored_image(pixels, place).shape[:2]) == 16
 
 
-def test_a_complete_store_is_not_rebuilt(tmp_path: Path, original: Path) -> None:
+def test_a_complete_store_is_not_rebuilt(tmp_path, original):
     build(original, tmp_path / "store", RAW)
     times = {path: path.stat().st_mtime_ns for path in (tmp_path / "store").rglob("*") if path.is_file()}
     lines: list[str] = []
@@ -77,7 +76,7 @@ def test_a_complete_store_is_not_rebuilt(tmp_path: Path, original: Path) -> None
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "store").rglob("*") if path.is_file()} == times
 
 
-def test_another_evaluation_size_is_added_and_nothing_else_is_made_again(tmp_path: Path, original: Path) -> None:
+def test_another_evaluation_size_is_added_and_nothing_else_is_made_again(tmp_path, original):
     both = StoreConfig(format="raw", size=16, evaluation_resizes=(24, 16))
     build(original, tmp_path / "both", both)
     build(original, tmp_path / "store", RAW)
@@ -91,7 +90,7 @@ def test_another_evaluation_size_is_added_and_nothing_else_is_made_again(tmp_pat
 
 
 @FORMATS
-def test_missing_and_truncated_files_are_rebuilt(tmp_path: Path, original: Path, settings: StoreConfig) -> None:
+def test_missing_and_truncated_files_are_rebuilt(tmp_path, original, settings):
     build(original, tmp_path / "store", settings)
     whole = fingerprint(tmp_path / "store")
     for name in sorted(set(whole) - {MANIFEST})[::2]:
@@ -101,7 +100,7 @@ def test_missing_and_truncated_files_are_rebuilt(tmp_path: Path, original: Path,
     assert fingerprint(tmp_path / "store") == whole
 
 
-def test_other_settings_or_images_for_a_complete_store_are_refused(tmp_path: Path, images: Path) -> None:
+def test_other_settings_or_images_for_a_complete_store_are_refused(tmp_path, images):
     store = tmp_path / "store"
     build(images, store, RAW)
     before = fingerprint(store)
@@ -116,7 +115,7 @@ def test_other_settings_or_images_for_a_complete_store_are_refused(tmp_path: Pat
     assert not (store / WORK).exists()
 
 
-def test_shards_are_cut_by_count_and_bytes_and_hold_every_image_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shards_are_cut_by_count_and_bytes_and_hold_every_image_once(monkeypatch):
     monkeypatch.setattr(builder, "SHARD_BYTES", 100)
     monkeypatch.setattr(builder, "SHARD_IMAGES", 5)
     generator = np.random.default_rng(3)
@@ -131,7 +130,7 @@ def test_shards_are_cut_by_count_and_bytes_and_hold_every_image_once(monkeypatch
         assert all(sum(item.size for item in task.items) <= 100 for task in tasks if len(task.items) > 1)
 
 
-def test_a_folder_with_something_else_is_not_touched(tmp_path: Path, original: Path) -> None:
+def test_a_folder_with_something_else_is_not_touched(tmp_path, original):
     (tmp_path / "store").mkdir()
     (tmp_path / "store" / "precious").write_text("data")
     with pytest.raises(DataError, match="holds precious but no store; nothing was prepared or changed"):
@@ -143,7 +142,7 @@ def test_a_folder_with_something_else_is_not_touched(tmp_path: Path, original: P
     assert list(fingerprint(tmp_path / "store")) == ["precious"]
 
 
-def test_too_little_room_stops_before_writing(tmp_path: Path, original: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_little_room_stops_before_writing(tmp_path, original, monkeypatch):
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(builder.shutil, "disk_usage", lambda _: usage._replace(free=1000))
     with pytest.raises(DataError, match="GB are needed, but only 0.0 GB are free; nothing was written"):
@@ -151,7 +150,7 @@ def test_too_little_room_stops_before_writing(tmp_path: Path, original: Path, mo
     assert not (tmp_path / "store").exists()
 
 
-def test_a_second_preparation_of_a_folder_is_refused(tmp_path: Path, original: Path) -> None:
+def test_a_second_preparation_of_a_folder_is_refused(tmp_path, original):
     def second(_: str) -> None:
         with pytest.raises(DataError, match="being prepared by another process"):
             build(original, tmp_path / "store", JPEG)
@@ -163,7 +162,7 @@ def test_a_second_preparation_of_a_folder_is_refused(tmp_path: Path, original: P
     assert verify(tmp_path / "store")
 
 
-def test_a_preparation_that_began_no_shard_leaves_no_folder(tmp_path: Path, original: Path) -> None:
+def test_a_preparation_that_began_no_shard_leaves_no_folder(tmp_path, original):
     train, validation, labels = tars_of(original, tmp_path / "tars")
     with pytest.raises(DataError, match="validation labels cannot be read"):
         build((train, validation), tmp_path / "store", JPEG, labels=tmp_path / "none")
@@ -175,7 +174,7 @@ def test_a_preparation_that_began_no_shard_leaves_no_folder(tmp_path: Path, orig
 
 
 @pytest.mark.parametrize("out", ["file/x", "file/x/y", "x" * 300])
-def test_a_folder_that_cannot_be_created_is_reported(tmp_path: Path, original: Path, out: str) -> None:
+def test_a_folder_that_cannot_be_created_is_reported(tmp_path, original, out):
     (tmp_path / "file").write_text("")
     with pytest.raises(DataError, match="nothing was prepared. Choose another --data-folder"):
         build(original, tmp_path / out, JPEG)
@@ -193,12 +192,12 @@ def test_a_folder_that_cannot_be_created_is_reported(tmp_path: Path, original: P
         (StoreConfig(format="raw", size=8, evaluation_resizes=(0,)), "evaluation-resizes must be positive"),
     ],
 )
-def test_invalid_settings_are_refused(settings: StoreConfig, words: str) -> None:
+def test_invalid_settings_are_refused(settings, words):
     with pytest.raises(UsageError, match=words):
         effective_settings(settings, 16)
 
 
-def test_unused_settings_are_reset_to_their_defaults() -> None:
+def test_unused_settings_are_reset_to_their_defaults():
     assert effective_settings(StoreConfig(format="jpeg", size=500, jpeg_quality=80), 16) == JPEG
     settings = StoreConfig(format="raw", size=8, jpeg_share=0.1)
     assert effective_settings(settings, 16).evaluation_resizes == (16,)

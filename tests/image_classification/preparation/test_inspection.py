@@ -5,7 +5,6 @@ import io
 import os
 import struct
 import zlib
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -52,14 +51,14 @@ def with_orientation(value: int) -> bytes:
         (encoded(RGB, "GIF"), ("gif", "palette")),
     ],
 )
-def test_kinds_are_detected_from_the_content(data: bytes, kinds: tuple[str, ...]) -> None:
+def test_kinds_are_detected_from_the_content(data, kinds):
     image = inspect(ITEM, 3, data)
     assert image.kinds == kinds
     assert (image.position, image.data, image.rgb.mode) == (3, data, "RGB")
     assert image.rgb.tobytes() == Image.open(io.BytesIO(data)).convert("RGB").tobytes()
 
 
-def test_16_bit_gray_keeps_its_shades_in_stores_and_loaders() -> None:
+def test_16_bit_gray_keeps_its_shades_in_stores_and_loaders():
     shades = np.arange(256, dtype=np.uint16).reshape(16, 16)
     gray, colors = encoded(Image.fromarray(shades * 257), "PNG"), png_of_16_bit_colors(shades * 257)
     for data in (gray, colors):  # Pillow decodes 16-bit colors itself
@@ -83,14 +82,14 @@ def png_of_16_bit_colors(shades: NDArray[np.uint16]) -> bytes:
 
 
 @pytest.mark.parametrize("data", [b"", b"<html>not found</html>", encoded(RGB)[:-40], encoded(RGB, "PNG")[:-60]])
-def test_a_partially_decodable_image_is_corrupt_and_named(data: bytes) -> None:
+def test_a_partially_decodable_image_is_corrupt_and_named(data):
     for read in (lambda: inspect(ITEM, 0, data), lambda: decode(data, ITEM.name)):
         with pytest.raises(DataError, match="train/ant/1.jpg: ") as caught:
             read()
         assert "BytesIO" not in str(caught.value)  # with the address of a buffer
 
 
-def test_no_decoder_starts_a_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_decoder_starts_a_program(tmp_path, monkeypatch):
     record, gs = tmp_path / "started", tmp_path / "gs"
     gs.write_text(f"#!/bin/sh\necho $0 $@ >> {record}\n")
     gs.chmod(0o755)
@@ -108,7 +107,7 @@ def test_no_decoder_starts_a_program(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert not record.exists()
 
 
-def test_a_decompression_bomb_is_corrupt(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_decompression_bomb_is_corrupt(monkeypatch):
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
     with pytest.raises(UnusableImage, match="bomb"):
         inspect(ITEM, 0, encoded(RGB))
@@ -119,7 +118,7 @@ def test_a_decompression_bomb_is_corrupt(monkeypatch: pytest.MonkeyPatch) -> Non
     st.sampled_from([encoded(RGB), with_orientation(3), encoded(RGB, "PNG", "P"), encoded(RGB, "WEBP")]),
     st.lists(st.tuples(st.floats(0, 1, exclude_max=True), st.integers(0, 255)), min_size=1, max_size=6),
 )
-def test_damaged_bytes_are_an_image_or_corrupt_and_nothing_else(data: bytes, changes: list[tuple[float, int]]) -> None:
+def test_damaged_bytes_are_an_image_or_corrupt_and_nothing_else(data, changes):
     damaged = bytearray(data)
     for place, value in changes:
         damaged[int(place * len(damaged))] = value
@@ -129,7 +128,7 @@ def test_damaged_bytes_are_an_image_or_corrupt_and_nothing_else(data: bytes, cha
         assert str(error).startswith("train/ant/1.jpg: ")
 
 
-def test_a_file_that_shrank_or_is_gone_is_named(tmp_path: Path) -> None:
+def test_a_file_that_shrank_or_is_gone_is_named(tmp_path):
     path = tmp_path / "1.jpg"
     path.write_bytes(encoded(RGB))
     item = item_of(path, "train/bee/7.jpg")

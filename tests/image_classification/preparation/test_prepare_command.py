@@ -18,7 +18,7 @@ from timedrun.cli import main
 def config_of(store: StoreConfig) -> ImageRunConfig:
     config = imagenet_baseline()
     loader = {"folder": "pillow", "jpeg": "pillow", "raw": "raw", "beton": "ffcv"}[store.format]
-    return replace(config, data=replace(config.data, store=store, loader=loader, eval_resize=16))  # type: ignore[arg-type]
+    return replace(config, data=replace(config.data, store=store, loader=loader, eval_resize=16))
 
 
 RAW = config_of(StoreConfig(format="raw", size=16))
@@ -26,9 +26,7 @@ FOLDER = config_of(StoreConfig())
 
 
 @pytest.mark.parametrize("source", ["folder", "store", "tars"])
-def test_evaluation_images_that_are_also_training_images_are_counted_and_named(
-    tmp_path: Path, images: Path, source: str
-) -> None:
+def test_evaluation_images_that_are_also_training_images_are_counted_and_named(tmp_path, images, source):
     name = CLASSES[1]
     copied, leaked = images / "train" / CLASSES[0] / f"{CLASSES[0]}_3.JPEG", images / "val" / name / "leak.JPEG"
     leaked.write_bytes(copied.read_bytes())
@@ -44,7 +42,7 @@ def test_evaluation_images_that_are_also_training_images_are_counted_and_named(
     assert f"val/{name}/leak.JPEG (training: train/{CLASSES[0]}/{copied.name})" in note
 
 
-def test_a_store_is_made_checked_and_found_damaged(tmp_path: Path, original: Path) -> None:
+def test_a_store_is_made_checked_and_found_damaged(tmp_path, original):
     store = tmp_path / "store"
     made = prepare(RAW, store, decode=False, workers=1, images=[original])
     assert (made["format"], made["classes"], made["smallest_class"]) == ("raw", 3, 10)
@@ -67,7 +65,7 @@ def test_a_store_is_made_checked_and_found_damaged(tmp_path: Path, original: Pat
         prepare(RAW, store, decode=False, workers=1)
 
 
-def test_a_folder_is_indexed_in_place(images: Path) -> None:
+def test_a_folder_is_indexed_in_place(images):
     listed = prepare(FOLDER, images, decode=False, workers=1)
     assert (listed["train"], listed["evaluation"], listed["smallest_class"]) == (30, 12, 10)
     assert prepare(FOLDER, images, decode=False, workers=1, images=[images]) == listed
@@ -76,7 +74,7 @@ def test_a_folder_is_indexed_in_place(images: Path) -> None:
     assert decoded.keys() - listed.keys() == {f"found {kind}" for kind in ("grayscale", "cmyk", "rotated", "png")}
 
 
-def test_a_folder_with_corrupt_or_unreadable_images_gets_no_index_and_they_are_named(images: Path) -> None:
+def test_a_folder_with_corrupt_or_unreadable_images_gets_no_index_and_they_are_named(images):
     for path in (images / "val").rglob("*.JPEG"):
         path.write_bytes(path.read_bytes()[:200])
     with pytest.raises(DataError, match="12 of 42 images cannot be decoded or read; no index was written") as caught:
@@ -92,7 +90,7 @@ def test_a_folder_with_corrupt_or_unreadable_images_gets_no_index_and_they_are_n
     assert not list(images.glob("*.json"))
 
 
-def test_options_that_do_not_go_together_are_refused(tmp_path: Path, original: Path) -> None:
+def test_options_that_do_not_go_together_are_refused(tmp_path, original):
     train, validation, labels = tars_of(original, tmp_path / "tars")
     both = {"images": [original], "validation_labels": labels}
     cases: list[tuple[ImageRunConfig, Path | None, dict[str, object], type[TimedrunError], str]] = [
@@ -110,11 +108,11 @@ def test_options_that_do_not_go_together_are_refused(tmp_path: Path, original: P
     before = sorted(tmp_path.rglob("*"))
     for config, folder, options, kind, words in cases:
         with pytest.raises(kind, match=words):
-            prepare(config, folder, decode=False, workers=1, **options)  # type: ignore[arg-type]
+            prepare(config, folder, decode=False, workers=1, **options)
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_the_command_makes_a_store_of_tars(tmp_path: Path, original: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_makes_a_store_of_tars(tmp_path, original, capsys):
     train, validation, labels = tars_of(original, tmp_path / "tars")
     words = ["prepare", "image_classification", "imagenet_baseline", "--json", "--workers", "1"]
     options = ["--images", str(train), str(validation), "--validation-labels", str(labels)]
@@ -127,15 +125,13 @@ def test_the_command_makes_a_store_of_tars(tmp_path: Path, original: Path, capsy
     assert json.loads(capsys.readouterr().out)["sha256"] == values["sha256"]
 
 
-def test_the_command_refuses_images_for_a_benchmark_of_text(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_refuses_images_for_a_benchmark_of_text(capsys):
     assert main(["prepare", "language_model", "--images", "x", "--skip-broken"]) == 2
     said = " ".join(capsys.readouterr().err.split())
     assert "not prepared from images; leave out --images, --skip-broken" in said
 
 
-def test_a_differing_number_of_classes_and_empty_classes_are_reported_in_the_result_and_on_stderr(
-    tmp_path: Path, images: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_other_and_empty_classes_are_reported(tmp_path, images, capsys):
     (images / "train" / "n09999999").mkdir()
     (images / "train" / "n09999999" / "a.AVIF").write_bytes(b"unread")
     (images / "train" / "n09999999" / ".hidden").write_bytes(b"left behind")
@@ -148,14 +144,14 @@ def test_a_differing_number_of_classes_and_empty_classes_are_reported_in_the_res
     store = tmp_path / "store"
     for config, where, options in ((FOLDER, images, {}), (RAW, store, {"images": [images]}), (RAW, store, {})):
         of_source = [unread] if where == images or options else []
-        made = prepare(config, where, decode=False, workers=1, **options)  # type: ignore[arg-type]
+        made = prepare(config, where, decode=False, workers=1, **options)
         assert made["notes"] == of_source + notes
         assert [line for line in capsys.readouterr().err.splitlines() if line in notes] == notes
     fitting = replace(RAW, model=replace(RAW.model, classes=4))
     assert prepare(fitting, store, decode=False, workers=1)["notes"] == notes[1:]
 
 
-def test_omitted_images_are_reported_by_every_later_preparation(tmp_path: Path, images: Path) -> None:
+def test_omitted_images_are_reported_by_every_later_preparation(tmp_path, images):
     store = tmp_path / "store"
     for path in (images / "train").rglob("*_5.JPEG"):
         path.write_bytes(b"no image")

@@ -23,7 +23,7 @@ def opened(tmp_path: Path, *paths: Path, labels: Path | None = None) -> Source:
 
 
 @pytest.mark.parametrize("nested", [False, True])
-def test_tars_hold_what_the_folder_holds(tmp_path: Path, images: Path, nested: bool) -> None:
+def test_tars_hold_what_the_folder_holds(tmp_path, images, nested):
     folder = opened(tmp_path, images)
     train, validation, labels = tars_of(images, tmp_path / "tars", nested_validation=nested)
     for paths in ((train, validation), (validation, train), (tmp_path / "tars",)):
@@ -33,9 +33,7 @@ def test_tars_hold_what_the_folder_holds(tmp_path: Path, images: Path, nested: b
         assert tars.sha256 == folder.sha256
 
 
-def test_left_over_names_in_tars_are_skipped_and_a_tar_without_images_is_an_empty_class(
-    tmp_path: Path, images: Path
-) -> None:
+def test_left_over_names_in_tars_are_skipped_and_a_tar_without_images_is_an_empty_class(tmp_path, images):
     train, validation, labels = tars_of(images, tmp_path / "tars")
     with tarfile.open(train, "a") as archive:
         add(archive, "._n01440764.tar", b"resource fork")
@@ -49,13 +47,13 @@ def test_left_over_names_in_tars_are_skipped_and_a_tar_without_images_is_an_empt
     assert tars.skipped == [f"{train.name}: ._n01440764.tar", f"{train.name}: n00000001.tar/@eaDir/1.JPEG"]
 
 
-def test_a_folder_of_tars_uses_the_devkit_in_it(tmp_path: Path, images: Path) -> None:
+def test_a_folder_of_tars_uses_the_devkit_in_it(tmp_path, images):
     _, _, labels = tars_of(images, tmp_path / "tars")
     labels.rename(tmp_path / "tars" / "ILSVRC2012_devkit_t12.tar.gz")
     assert opened(tmp_path, tmp_path / "tars").sha256 == opened(tmp_path, images).sha256
 
 
-def test_training_images_are_stored_mixed_and_evaluation_images_by_class(tmp_path: Path, images: Path) -> None:
+def test_training_images_are_stored_mixed_and_evaluation_images_by_class(tmp_path, images):
     splits = opened(tmp_path, images).splits
     labels = [item.label for item in splits["train"]]
     assert labels != sorted(labels)
@@ -66,7 +64,7 @@ def test_training_images_are_stored_mixed_and_evaluation_images_by_class(tmp_pat
     assert opened(tmp_path, images).splits == splits
 
 
-def test_the_digest_tells_other_names_labels_and_sizes(tmp_path: Path, images: Path) -> None:
+def test_the_digest_tells_other_names_labels_and_sizes(tmp_path, images):
     digests = {opened(tmp_path, images).sha256}
     path = images / "train" / CLASSES[0] / f"{CLASSES[0]}_0.JPEG"
     path.write_bytes(path.read_bytes() + b"\0")
@@ -78,7 +76,7 @@ def test_the_digest_tells_other_names_labels_and_sizes(tmp_path: Path, images: P
     assert len(digests) == 4
 
 
-def test_missing_or_conflicting_inputs_are_reported(tmp_path: Path, images: Path) -> None:
+def test_missing_or_conflicting_inputs_are_reported(tmp_path, images):
     train, validation, labels = tars_of(images, tmp_path / "tars")
     (tmp_path / "empty").mkdir()
     short = tmp_path / "short.txt"
@@ -104,7 +102,7 @@ def test_missing_or_conflicting_inputs_are_reported(tmp_path: Path, images: Path
             opened(tmp_path, *paths, labels=given)
 
 
-def test_a_name_that_occurs_twice_is_refused(tmp_path: Path, images: Path) -> None:
+def test_a_name_that_occurs_twice_is_refused(tmp_path, images):
     _, validation, labels = tars_of(images, tmp_path / "tars")
     train = tmp_path / "train.tar"
     buffer = io.BytesIO()

@@ -24,7 +24,7 @@ def contents(path: Path, cache: Path) -> dict[tuple[str, str], bytes]:
 
 
 @pytest.mark.parametrize("dialect", [tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
-def test_long_names_and_folders_are_read_in_both_dialects(tmp_path: Path, dialect: int) -> None:
+def test_long_names_and_folders_are_read_in_both_dialects(tmp_path, dialect):
     name = "./" + "long/" * 40 + "é.JPEG"
     with tarfile.open(tmp_path / "x.tar", "w", format=dialect) as archive:
         folder = tarfile.TarInfo("long")
@@ -34,7 +34,7 @@ def test_long_names_and_folders_are_read_in_both_dialects(tmp_path: Path, dialec
     assert contents(tmp_path / "x.tar", tmp_path) == {("", name[2:]): b"content"}
 
 
-def test_a_tar_is_read_again_only_if_changed(tmp_path: Path, original: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tar_is_read_again_only_if_changed(tmp_path, original, monkeypatch):
     train, _, _ = tars_of(original, tmp_path / "tars")
     first = list_tar(train, tmp_path, silent)
     read: list[Path] = []
@@ -67,7 +67,7 @@ def test_a_tar_is_read_again_only_if_changed(tmp_path: Path, original: Path, mon
         ("../folder", tarfile.DIRTYPE),
     ],
 )
-def test_hostile_members_are_refused_by_name(tmp_path: Path, name: str, kind: bytes, within: bool) -> None:
+def test_hostile_members_are_refused_by_name(tmp_path, name, kind, within):
     hostile = tarfile.TarInfo(name)
     hostile.type = kind
     hostile.linkname = "/etc/passwd"
@@ -88,7 +88,7 @@ def test_hostile_members_are_refused_by_name(tmp_path: Path, name: str, kind: by
     assert [path.name for path in tmp_path.iterdir()] == ["x.tar"]
 
 
-def test_a_tar_cut_off_anywhere_or_with_a_damaged_header_is_refused(tmp_path: Path, original: Path) -> None:
+def test_a_tar_cut_off_anywhere_or_with_a_damaged_header_is_refused(tmp_path, original):
     train, _, _ = tars_of(original, tmp_path / "tars")
     whole = train.read_bytes()
     with tarfile.open(train) as archive:

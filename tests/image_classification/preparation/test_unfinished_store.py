@@ -1,5 +1,5 @@
 """An interrupted build, killed at any point, is resumed to the bytes of an undisturbed one; finished shards are reused
-for the same plan and images only."""
+for the same plan and images only; images that cannot be read are all named, and omitted only on request."""
 
 import errno
 import os
@@ -12,11 +12,12 @@ from typing import Any
 
 import pytest
 
+from image_classification.stores.encoded import JpegShards
 from image_classification.stores.manifest import MANIFEST, StoreConfig, verify
 from judging.ground import atomic_file
 from judging.ground.errors import DataError
 from tests.image_classification.preparation.built_stores import BETON, FORMATS, JPEG, RAW, build, interrupt
-from tests.image_classification.preparation.samples import fingerprint, image_folder, tars_of
+from tests.image_classification.preparation.samples import CLASSES, fingerprint, image_folder, tars_of
 
 SEED = int(os.environ.get("TIMEDRUN_TEST_SEED", "5"))
 POINTS = 6
@@ -44,8 +45,8 @@ class Moments:
             self.moment()
             return stored
 
-        atomic_file.FileWriter.write = written  # type: ignore[method-assign]
-        atomic_file.FileWriter.complete = completed  # type: ignore[method-assign]
+        atomic_file.FileWriter.write = written
+        atomic_file.FileWriter.complete = completed
         sys.addaudithook(self.hook)
 
     def hook(self, event: str, arguments: tuple[Any, ...]) -> None:
@@ -67,7 +68,7 @@ def built_in_child(tars: Path, store: Path, settings: StoreConfig, last: int = 0
     child = os.fork()
     if child == 0:
         os.setpgid(0, 0)
-        os.fsync = lambda _: None  # type: ignore[assignment]  # what a killed process wrote is in the system's hands
+        os.fsync = lambda _: None  # what a killed process wrote is in the system's hands
         code = 255
         try:
             moments = Moments(store, last)
@@ -85,7 +86,7 @@ def built_in_child(tars: Path, store: Path, settings: StoreConfig, last: int = 0
 
 @pytest.mark.processes
 @pytest.mark.parametrize("settings", [JPEG, TWO_SIZES, BETON], ids=lambda settings: settings.format)
-def test_a_build_killed_anywhere_ends_in_the_same_bytes(tmp_path: Path, settings: StoreConfig) -> None:
+def test_a_build_killed_anywhere_ends_in_the_same_bytes(tmp_path, settings):
     tars_of(image_folder(tmp_path / "images", train=6, evaluation=3), tmp_path / "tars", nested_validation=True)
     assert built_in_child(tmp_path / "tars", tmp_path / "whole", settings)
     count, half_manifest = map(int, (tmp_path / "moments").read_text().split())
@@ -106,7 +107,7 @@ def test_a_build_killed_anywhere_ends_in_the_same_bytes(tmp_path: Path, settings
 
 
 @FORMATS
-def test_finished_shards_are_kept_for_the_same_plan_only(tmp_path: Path, original: Path, settings: StoreConfig) -> None:
+def test_finished_shards_are_kept_for_the_same_plan_only(tmp_path, original, settings):
     store = tmp_path / "store"
     other = RAW if settings.format == "jpeg" else JPEG
     for plan in (other, settings):
@@ -118,7 +119,7 @@ def test_finished_shards_are_kept_for_the_same_plan_only(tmp_path: Path, origina
     assert fingerprint(store) == fingerprint(tmp_path / "clean")
 
 
-def test_an_unfinished_second_size_can_be_left(tmp_path: Path, original: Path) -> None:
+def test_an_unfinished_second_size_can_be_left(tmp_path, original):
     store = tmp_path / "store"
     build(original, store, RAW)
     before = fingerprint(store)
@@ -129,7 +130,7 @@ def test_an_unfinished_second_size_can_be_left(tmp_path: Path, original: Path) -
     assert fingerprint(store) == before
 
 
-def test_a_file_replaced_by_one_as_large_is_seen(tmp_path: Path, images: Path) -> None:
+def test_a_file_replaced_by_one_as_large_is_seen(tmp_path, images):
     interrupt(4, images, tmp_path / "store", JPEG)
     for path in (images / "train").rglob("*.JPEG"):
         data = bytearray(path.read_bytes())
@@ -140,9 +141,7 @@ def test_a_file_replaced_by_one_as_large_is_seen(tmp_path: Path, images: Path) -
 
 @FORMATS
 @pytest.mark.parametrize("writes", [1, 52])
-def test_a_full_disk_loses_nothing(
-    tmp_path: Path, original: Path, settings: StoreConfig, writes: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_loses_nothing(tmp_path, original, settings, writes, monkeypatch):
     store, done = tmp_path / "store", [0]
     write = atomic_file.FileWriter.write
 
@@ -161,3 +160,79 @@ def test_a_full_disk_loses_nothing(
     assert writes < 20 or built.images_made < 42
     build(original, tmp_path / "clean", settings)
     assert fingerprint(store) == fingerprint(tmp_path / "clean")
+
+
+@FORMATS
+def test_corrupt_images_are_all_named_and_replaced_ones_stored(tmp_path, images, settings):
+    store, paths = tmp_path / "store", sorted((images / "train").rglob("*.JPEG"))
+    build(images, tmp_path / "clean", settings)
+    broken = {paths[3]: paths[3].read_bytes(), paths[17]: paths[17].read_bytes()}
+    for path, data in broken.items():
+        path.write_bytes(data[:-30])
+    with pytest.raises(DataError, match="2 images cannot be decoded or read; the store is incomplete") as caught:
+        build(images, store, settings)
+    for path in broken:
+        assert path.relative_to(images).as_posix() in str(caught.value)
+    assert not (store / MANIFEST).exists()
+    assert not list(store.rglob("*.draft"))
+    for path, data in broken.items():
+        path.write_bytes(data)
+    build(images, store, settings)
+    assert fingerprint(store) == fingerprint(tmp_path / "clean")
+
+
+def test_shards_of_skip_broken_need_skip_broken(tmp_path, images):
+    for path in (images / "train").rglob("*_5.JPEG"):
+        path.write_bytes(b"no image")
+    interrupt(4, images, tmp_path / "store", JPEG, skip_broken=True)
+    with pytest.raises(DataError, match="3 images cannot be decoded"):
+        build(images, tmp_path / "store", JPEG)
+
+
+def test_a_split_without_a_decodable_image_is_refused(tmp_path, images):
+    for path in (images / "val").rglob("*.JPEG"):
+        path.write_bytes(b"no image")
+    with pytest.raises(DataError, match="no image of evaluation can be decoded"):
+        build(images, tmp_path / "store", JPEG, skip_broken=True)
+    assert not (tmp_path / "store" / MANIFEST).exists()
+
+
+def test_unreadable_files_are_named_with_the_corrupt_and_left_out_on_request(tmp_path, images):
+    store = tmp_path / "store"
+    broken = [images / split / name / "x.JPEG" for split in ("train", "val") for name in CLASSES]
+    broken[0].symlink_to(tmp_path / "nowhere")
+    broken[1].symlink_to(broken[1])
+    broken[2].mkdir()
+    broken[3].write_bytes(b"no image")
+    broken[4].symlink_to("nowhere")
+    broken[5].symlink_to(broken[5])
+    names = sorted(path.relative_to(images).as_posix() for path in broken)
+    with pytest.raises(DataError, match=r"6 images cannot be decoded or read(.|\n)*--skip-broken") as caught:
+        build(images, store, JPEG)
+    assert [line.strip().partition(": ")[0] for line in str(caught.value).splitlines()[1:]][: len(names)] == names
+    built = build(images, store, JPEG, skip_broken=True)
+    assert built.manifest.findings["corrupt"] == tuple(names)
+    assert built.manifest.splits["train"].per_class == (10, 10, 10)
+    assert verify(store) == built.manifest
+    stored = JpegShards(store, "train")
+    assert len(stored) == 30 and not {stored.name(place) for place in range(30)} & set(names)
+    build(images, tmp_path / "again", JPEG, skip_broken=True)
+    assert fingerprint(tmp_path / "again") == fingerprint(store)
+
+
+def test_a_file_that_is_readable_again_is_kept(tmp_path, images, monkeypatch):
+    path = str(sorted((images / "train").rglob("*.JPEG"))[0])
+    access, opened = os.access, os.open
+
+    def refuse(name: object, *arguments: object, **options: object) -> int:
+        if str(name) == path:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        return opened(name, *arguments, **options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "open", refuse)
+        patched.setattr(os, "access", lambda name, mode: str(name) != path and access(name, mode))
+        with pytest.raises(DataError, match="Permission denied"):
+            build(images, tmp_path / "store", JPEG)
+        interrupt(1, images, tmp_path / "store", JPEG, skip_broken=True)  # the others are there
+    assert build(images, tmp_path / "store", JPEG, skip_broken=True).manifest.findings.get("corrupt") is None

@@ -4,7 +4,6 @@ import io
 import sys
 import tarfile
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pytest
@@ -44,7 +43,7 @@ def write_devkit(folder: Path, truth: list[int]) -> Path:
     return path
 
 
-def test_the_devkit_is_torchvisions(tmp_path: Path, torchvision: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_devkit_is_torchvisions(tmp_path, torchvision, monkeypatch):
     from torchvision.datasets import imagenet
 
     path = write_devkit(tmp_path, TRUTH)
@@ -58,19 +57,19 @@ def test_the_devkit_is_torchvisions(tmp_path: Path, torchvision: ModuleType, mon
     assert list(found)[-1] == f"ILSVRC2012_val_{len(TRUTH):08d}.JPEG"
 
 
-def test_a_devkit_with_an_unknown_class_is_refused(tmp_path: Path) -> None:
+def test_a_devkit_with_an_unknown_class_is_refused(tmp_path):
     with pytest.raises(DataError, match="line 2: '5' is not the number of a class"):
         read_labels(write_devkit(tmp_path, [1, 5]))
 
 
-def test_without_scipy_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_scipy_the_extra_is_named(tmp_path, monkeypatch):
     path = write_devkit(tmp_path, TRUTH)
     monkeypatch.setitem(sys.modules, "scipy.io", None)
     with pytest.raises(DataError, match=r"pip install 'timedrun\[imagenet\]'"):
         read_labels(path)
 
 
-def test_another_tar_or_a_damaged_one_is_refused(tmp_path: Path) -> None:
+def test_another_tar_or_a_damaged_one_is_refused(tmp_path):
     path = tmp_path / "x.tar.gz"
     with tarfile.open(path, "w:gz") as archive:
         add(archive, "other/data/meta.mat.txt", b"")
@@ -86,7 +85,7 @@ def test_another_tar_or_a_damaged_one_is_refused(tmp_path: Path) -> None:
         read_labels(path)
 
 
-def test_a_list_gives_each_name_its_class(tmp_path: Path) -> None:
+def test_a_list_gives_each_name_its_class(tmp_path):
     path = tmp_path / "labels.txt"
     path.write_text("val/a.JPEG n2\n\nb.JPEG\tn1\n")
     assert read_labels(path) == {"a.JPEG": "n2", "b.JPEG": "n1"}
@@ -101,7 +100,7 @@ def test_a_list_gives_each_name_its_class(tmp_path: Path) -> None:
         (b"\xff\xfe\x00", "neither ImageNet's devkit nor a list"),
     ],
 )
-def test_an_invalid_list_is_refused_with_its_line(tmp_path: Path, content: bytes, words: str) -> None:
+def test_an_invalid_list_is_refused_with_its_line(tmp_path, content, words):
     path = tmp_path / "labels.txt"
     path.write_bytes(content)
     with pytest.raises(DataError, match=words):

@@ -43,7 +43,7 @@ def same(opened: EncodedImages, files: list[Given]) -> bool:
     return [opened.read(place) for place in range(len(opened))] == [file.data for file in files]
 
 
-def test_every_byte_label_and_name_comes_back(images: tuple[Path, list[Given]]) -> None:
+def test_every_byte_label_and_name_comes_back(images):
     folder, files = images
     opened = open_encoded(folder, "train")
     assert same(opened, files)
@@ -53,7 +53,7 @@ def test_every_byte_label_and_name_comes_back(images: tuple[Path, list[Given]]) 
     assert open_encoded(folder, "evaluation").name(0) == "val/ant/0.jpg"
 
 
-def test_threads_read_what_one_thread_reads(images: tuple[Path, list[Given]]) -> None:
+def test_threads_read_what_one_thread_reads(images):
     folder, files = images
     opened = open_encoded(folder, "train")
     order = np.random.default_rng(0).integers(0, len(files), 400).tolist()
@@ -78,9 +78,7 @@ def shards_open(folder: Path) -> int:
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs Linux's /proc")
 @pytest.mark.parametrize(("allowed", "expected"), [(100, 7), (2, 2)])
-def test_shards_stay_open_up_to_a_limit_and_are_closed_with_their_reader(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, allowed: int, expected: int
-) -> None:
+def test_shards_stay_open_up_to_a_limit_and_are_closed_with_their_reader(tmp_path, monkeypatch, allowed, expected):
     monkeypatch.setattr(module, "HELD_OPEN", allowed)
     files = given(SIZES)
     make_store(tmp_path, StoreConfig(format="jpeg"), {"train": files}, per_shard=1)
@@ -92,7 +90,7 @@ def test_shards_stay_open_up_to_a_limit_and_are_closed_with_their_reader(
     assert shards_open(tmp_path) == 0
 
 
-def test_a_shard_cut_off_before_and_after_opening_is_named(tmp_path: Path) -> None:
+def test_a_shard_cut_off_before_and_after_opening_is_named(tmp_path):
     make_store(tmp_path, StoreConfig(format="jpeg"), {"train": given(SIZES)})
     opened = JpegShards(tmp_path, "train")
     shard = tmp_path / "train" / "00001.jpegs"
@@ -106,7 +104,7 @@ def test_a_shard_cut_off_before_and_after_opening_is_named(tmp_path: Path) -> No
         JpegShards(tmp_path, "train")
 
 
-def test_a_file_that_changed_or_went_is_named(tmp_path: Path) -> None:
+def test_a_file_that_changed_or_went_is_named(tmp_path):
     for name in ("train/ant/a.jpg", "train/ant/b.jpg", "val/ant/c.jpg"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(b"12345")

@@ -28,7 +28,7 @@ def tree(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_an_index_lists_images_by_class_with_their_bytes(tree: Path) -> None:
+def test_an_index_lists_images_by_class_with_their_bytes(tree):
     write_index(make_index(tree, []), tree)
     index = read_index(tree)
     assert index.classes == ("ant", "bee", "wasp")
@@ -43,7 +43,7 @@ def test_an_index_lists_images_by_class_with_their_bytes(tree: Path) -> None:
 
 
 @pytest.mark.parametrize("name", [".ipynb_checkpoints", "__MACOSX", "@eaDir", "#recycle", "lost+found", "$Recycle.Bin"])
-def test_what_other_programs_leave_behind_is_no_class_and_no_image(tree: Path, name: str) -> None:
+def test_what_other_programs_leave_behind_is_no_class_and_no_image(tree, name):
     clean = make_index(tree, [])
     for place in (f"train/{name}/1.jpg", f"val/{name}/1.jpg", f"train/bee/{name}/2.jpg", "train/bee/._2.jpg"):
         (tree / place).parent.mkdir(exist_ok=True)
@@ -62,13 +62,13 @@ def test_what_other_programs_leave_behind_is_no_class_and_no_image(tree: Path, n
         lambda tree: (tree / "train/wasp").rename(tree / "train/yak"),
     ],
 )
-def test_the_digest_changes_with_names_labels_classes_and_sizes(tree: Path, change: object) -> None:
+def test_the_digest_changes_with_names_labels_classes_and_sizes(tree, change):
     before = make_index(tree, []).digest
-    change(tree)  # type: ignore[operator]
+    change(tree)
     assert make_index(tree, []).digest != before
 
 
-def test_an_index_with_a_wrong_digest_or_of_the_first_version_is_refused(tree: Path) -> None:
+def test_an_index_with_a_wrong_digest_or_of_the_first_version_is_refused(tree):
     write_index(make_index(tree, []), tree)
     path = tree / INDEX
     path.write_text(path.read_text().replace('"wasp"', '"hornet"'))
@@ -83,21 +83,7 @@ def test_an_index_with_a_wrong_digest_or_of_the_first_version_is_refused(tree: P
         read_index(tree)
 
 
-@pytest.mark.parametrize("name", ["train.rows.npy", "train.names.txt", "evaluation.rows.npy"])
-def test_a_file_of_the_index_that_is_damaged_or_gone_is_named(tree: Path, name: str) -> None:
-    write_index(make_index(tree, []), tree)
-    path = tree / f"timedrun_index.{name}"
-    data = bytearray(path.read_bytes())
-    data[-2] ^= 1
-    path.write_bytes(data)
-    with pytest.raises(DataError, match=f"{path.name}: damaged"):
-        read_index(tree)
-    path.unlink()
-    with pytest.raises(DataError, match=f"{path.name}: missing"):
-        read_index(tree)
-
-
-def test_an_interrupted_write_leaves_no_index(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_write_leaves_no_index(tree, monkeypatch):
     write_index(make_index(tree, []), tree)
 
     def fail(*_: object) -> None:
@@ -110,7 +96,7 @@ def test_an_interrupted_write_leaves_no_index(tree: Path, monkeypatch: pytest.Mo
         read_index(tree)
 
 
-def test_a_broken_link_and_an_evaluation_class_without_training_images_are_named(tree: Path) -> None:
+def test_a_broken_link_and_an_evaluation_class_without_training_images_are_named(tree):
     os.symlink("nowhere.jpg", tree / "train" / "bee" / "link.jpg")
     unreadable: list[str] = []
     make_index(tree, unreadable)

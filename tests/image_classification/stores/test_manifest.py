@@ -15,7 +15,7 @@ def store(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_verify_returns_the_manifest_or_names_every_file_that_differs(store: Path) -> None:
+def test_verify_returns_the_manifest_or_names_every_file_that_differs(store):
     assert verify(store).to_json() == (store / MANIFEST).read_text()
     flipped = store / "train" / "00001.jpegs"
     flipped.write_bytes(bytes([flipped.read_bytes()[0] ^ 1]) + flipped.read_bytes()[1:])
@@ -40,14 +40,14 @@ def test_verify_returns_the_manifest_or_names_every_file_that_differs(store: Pat
         ('"images": 7', '"images": "x"', "damaged or edited"),
     ],
 )
-def test_a_manifest_of_another_version_or_edited_is_refused(store: Path, old: str, new: str, words: str) -> None:
+def test_a_manifest_of_another_version_or_edited_is_refused(store, old, new, words):
     path = store / MANIFEST
     path.write_text(path.read_text().replace(old, new, 1))
     with pytest.raises(DataError, match=words):
         read_manifest(store)
 
 
-def test_a_store_of_another_format_or_without_a_split_is_refused(store: Path) -> None:
+def test_a_store_of_another_format_or_without_a_split_is_refused(store):
     assert require_split(store, "jpeg", "train") == read_manifest(store)
     with pytest.raises(DataError, match="format jpeg, not raw"):
         require_split(store, "raw", "train")

@@ -16,7 +16,7 @@ def maps_of(path: Path) -> int:
 
 
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="needs Linux's /proc")
-def test_a_map_holds_no_descriptor_and_is_unmapped_with_its_last_view(tmp_path: Path) -> None:
+def test_a_map_holds_no_descriptor_and_is_unmapped_with_its_last_view(tmp_path):
     path = tmp_path / "file"
     path.write_bytes(bytes(range(256)) * 100)
     array = map_file(path)
@@ -32,7 +32,7 @@ def test_a_map_holds_no_descriptor_and_is_unmapped_with_its_last_view(tmp_path: 
     assert maps_of(path) == 0
 
 
-def test_a_map_is_read_only_an_empty_file_has_one_and_a_missing_one_is_named(tmp_path: Path) -> None:
+def test_a_map_is_read_only_an_empty_file_has_one_and_a_missing_one_is_named(tmp_path):
     (tmp_path / "file").write_bytes(b"abc")
     array = map_file(tmp_path / "file")
     with pytest.raises(ValueError, match="read-only"):

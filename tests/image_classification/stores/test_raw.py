@@ -23,8 +23,8 @@ SIZES = [(1, 9), (30, 17), (12, 12), (9, 1), (20, 31), (13, 40), (25, 14)]
 
 @settings(max_examples=25)
 @for_all(st.lists(st.tuples(SIDES, SIDES), min_size=1, max_size=7), st.sampled_from(["short_side", "square"]))
-def test_images_of_any_size_come_back_resized_as_pillow_does(sizes: list[tuple[int, int]], shape: str) -> None:
-    config = StoreConfig(format="raw", size=12, shape=shape)  # type: ignore[arg-type]
+def test_images_of_any_size_come_back_resized_as_pillow_does(sizes, shape):
+    config = StoreConfig(format="raw", size=12, shape=shape)
     images = small_stores.given(sizes)
     with TemporaryDirectory() as folder:
         small_stores.make_store(Path(folder), config, {"train": images})
@@ -45,7 +45,7 @@ def test_images_of_any_size_come_back_resized_as_pillow_does(sizes: list[tuple[i
             assert np.array_equal(stored, np.asarray(reference.resize((width, height), Image.Resampling.BILINEAR)))
 
 
-def test_only_squares_and_evaluation_make_an_image_larger() -> None:
+def test_only_squares_and_evaluation_make_an_image_larger():
     config, square = StoreConfig(format="raw", size=160), StoreConfig(format="raw", size=160, shape="square")
     assert stored_size(100, 50, config, "train") == (100, 50)
     assert stored_size(375, 500, config, "train") == (160, 213)
@@ -54,7 +54,7 @@ def test_only_squares_and_evaluation_make_an_image_larger() -> None:
     assert resized(375, 500, 256) == (256, 341)
 
 
-def test_opening_reads_no_pixel_and_a_shard_of_another_size_is_named(tmp_path: Path) -> None:
+def test_opening_reads_no_pixel_and_a_shard_of_another_size_is_named(tmp_path):
     small_stores.make_store(tmp_path, StoreConfig(format="raw", size=12), {"train": small_stores.given(SIZES)})
     shard = tmp_path / "train" / "00000.rgb"
     size = shard.stat().st_size
@@ -67,7 +67,7 @@ def test_opening_reads_no_pixel_and_a_shard_of_another_size_is_named(tmp_path: P
         RawImages(tmp_path, "train")
 
 
-def test_a_damaged_index_or_a_manifest_of_other_counts_is_named(tmp_path: Path) -> None:
+def test_a_damaged_index_or_a_manifest_of_other_counts_is_named(tmp_path):
     small_stores.make_store(tmp_path, StoreConfig(format="raw", size=12), {"train": small_stores.given(SIZES)})
     manifest = tmp_path / MANIFEST
     text = manifest.read_text()
@@ -85,7 +85,7 @@ def test_a_damaged_index_or_a_manifest_of_other_counts_is_named(tmp_path: Path) 
         RawImages(tmp_path, "evaluation_256")
 
 
-def test_the_estimate_of_its_bytes_is_that_of_images_of_the_mean_proportions(tmp_path: Path) -> None:
+def test_the_estimate_of_its_bytes_is_that_of_images_of_the_mean_proportions(tmp_path):
     small_stores.make_store(tmp_path, StoreConfig(format="raw", size=12), {"train": small_stores.given([(30, 40)] * 4)})
     held = read_manifest(tmp_path).splits["train"].bytes
     assert FORMAT.bytes_per_image(StoreConfig(format="raw", size=12), "train", 0.0) * 4 == held

@@ -17,7 +17,7 @@ IMAGES = st.lists(st.tuples(NAMES, st.integers(0, 2**31 - 1), st.integers(0, 2**
 
 @settings(max_examples=30)
 @given(IMAGES)
-def test_names_labels_and_bytes_come_back(images: list[tuple[str, int, int]]) -> None:
+def test_names_labels_and_bytes_come_back(images):
     names, labels, sizes = (list(column) for column in zip(*images, strict=True))
     with TemporaryDirectory() as folder:
         files = SampleIndex.of(names, {"label": labels, "bytes": sizes}, FILE_ROW).write(Path(folder), "train")
@@ -28,7 +28,7 @@ def test_names_labels_and_bytes_come_back(images: list[tuple[str, int, int]]) ->
         assert table.rows["bytes"].tolist() == sizes
 
 
-def test_a_name_that_is_not_unicode_comes_back_and_a_table_without_images_can_be_opened(tmp_path: Path) -> None:
+def test_a_name_that_is_not_unicode_comes_back_and_a_table_without_images_can_be_opened(tmp_path):
     name = b"caf\xe9.jpg".decode(errors="surrogateescape")
     files = SampleIndex.of([name], {"label": [0]}, ROW).write(tmp_path, "train")
     assert SampleIndex.open(tmp_path, "train", files, ROW).name(0) == name
@@ -38,15 +38,15 @@ def test_a_name_that_is_not_unicode_comes_back_and_a_table_without_images_can_be
 
 @pytest.mark.parametrize("which", [0, 1])
 @pytest.mark.parametrize("damage", [lambda data: data[:-1], lambda data: data[:-2] + b"\xff\xff", lambda data: b""])
-def test_damage_to_either_file_is_named(tmp_path: Path, which: int, damage: object) -> None:
+def test_damage_to_either_file_is_named(tmp_path, which, damage):
     files = SampleIndex.of(["a", "b"], {"label": [0, 1]}, ROW).write(tmp_path, "train")
     path = tmp_path / index_files("train")[which]
-    path.write_bytes(damage(path.read_bytes()))  # type: ignore[operator]
+    path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(DataError, match=path.name):
         SampleIndex.open(tmp_path, "train", files, ROW)
 
 
-def test_a_table_of_another_kind_is_refused(tmp_path: Path) -> None:
+def test_a_table_of_another_kind_is_refused(tmp_path):
     files = SampleIndex.of(["a"], {"label": [0]}, FILE_ROW).write(tmp_path, "train")
     with pytest.raises(DataError, match="not an index of images"):
         SampleIndex.open(tmp_path, "train", files, ROW)
@@ -54,7 +54,7 @@ def test_a_table_of_another_kind_is_refused(tmp_path: Path) -> None:
         SampleIndex.open(tmp_path, "evaluation", files, FILE_ROW)
 
 
-def test_images_beyond_the_end_of_their_shard_are_refused() -> None:
+def test_images_beyond_the_end_of_their_shard_are_refused():
     columns = {"offset": [0, 5], "bytes": [5, 5], "shard": [0, 1]}
     table = SampleIndex.of(["a", "b"], columns, ROW)
     table.check_shards(Path("x"), [5, 10])

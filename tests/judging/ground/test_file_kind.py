@@ -50,7 +50,7 @@ READERS: dict[str, Callable[[Path], object]] = {
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("reader", READERS)
-def test_a_file_of_another_kind_is_named_as_what_it_is(tmp_path: Path, reader: str, kind: str) -> None:
+def test_a_file_of_another_kind_is_named_as_what_it_is(tmp_path, reader, kind):
     for name in (*cifar10.FILES, tokens.MANIFEST):
         (tmp_path / name).write_bytes(KINDS[kind])
     path = tmp_path / "data_batch_1.bin"
@@ -61,11 +61,11 @@ def test_a_file_of_another_kind_is_named_as_what_it_is(tmp_path: Path, reader: s
     assert (tokens.MANIFEST if reader == "manifest of tokens" else path.name) in str(refused.value)
 
 
-def test_text_may_begin_with_the_mark_of_its_encoding(tmp_path: Path) -> None:
+def test_text_may_begin_with_the_mark_of_its_encoding(tmp_path):
     (tmp_path / "claims.json").write_text("[1]", encoding="utf-8-sig")
     assert read_json(tmp_path / "claims.json") == [1]
 
 
 @pytest.mark.parametrize("data", [b"", b"Text <html>", b"BZhang came.", b"\x88\xd84\x01", b"\xff\xd8\xff\xe0"])
-def test_text_shards_and_images_are_of_no_other_kind(data: bytes) -> None:
+def test_text_shards_and_images_are_of_no_other_kind(data):
     assert other_kind(data) == ""

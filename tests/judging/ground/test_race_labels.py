@@ -2,13 +2,12 @@
 
 import json
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from judging.ground.race_labels import labels_in, resolved, side_at
-from tests.judging.conftest import Printed, Told, WriteSet
+from tests.judging.conftest import WriteSet
 
 LABELS = {"digits_baseline-d0f80677": "baseline+sam", "digits_baseline": "python train/x.py --lr 1", "control": "b"}
 
@@ -35,11 +34,11 @@ def race(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write_set: WriteSet) -
         ("race", "race"),
     ],
 )
-def test_a_path_may_have_a_label_or_a_letter(race: str, typed: str, folder: str) -> None:
+def test_a_path_may_have_a_label_or_a_letter(race, typed, folder):
     assert resolved(typed) == folder
 
 
-def test_sides_are_compared_by_label_folder_or_letter_and_shown_by_label(race: str, printed: Printed) -> None:
+def test_sides_are_compared_by_label_folder_or_letter_and_shown_by_label(race, printed):
     for sides in (["baseline+sam", "digits_baseline"], ["a", "python train/x.py --lr 1"]):
         said = printed("compare", race, *sides)
         assert "python train/x.py --lr 1 is faster: 1.09x as fast as baseline+sam (" in said
@@ -47,14 +46,14 @@ def test_sides_are_compared_by_label_folder_or_letter_and_shown_by_label(race: s
     assert "fast as baseline+sam (" in printed("compare", "race/a", "race/digits_baseline")
 
 
-def test_scores_and_the_explorer_show_labels(race: str, printed: Printed, told: Told) -> None:
+def test_scores_and_the_explorer_show_labels(race, printed, told):
     assert {score["label"] for score in told("score", race)} == {*LABELS.values()}
     assert "baseline+sam" in printed("score", race)
     printed("explore", race, "--out", "page.html")
     assert '"config":"baseline+sam"' in Path("page.html").read_text()
 
 
-def test_a_name_that_is_none_is_answered_with_the_near_one(race: str, refused: Printed) -> None:
+def test_a_name_that_is_none_is_answered_with_the_near_one(race, refused):
     said = refused("compare", race, "baseline+san", "a")
     assert "race has no side 'baseline+san'. Did you mean baseline+sam? Sides: a (baseline+sam), b (python" in said
     for verb in (["score"], ["check"], ["tradeoff"], ["explore", "--out", "page.html"]):
@@ -74,12 +73,12 @@ def test_a_name_that_is_none_is_answered_with_the_near_one(race: str, refused: P
         Path.mkdir,
     ],
 )
-def test_a_race_file_that_is_none_has_no_labels(tmp_path: Path, make: Callable[[Path], object]) -> None:
+def test_a_race_file_that_is_none_has_no_labels(tmp_path, make):
     make(tmp_path / "race.json")
     assert labels_in(tmp_path) == {}
 
 
-def test_the_whole_label_counts_and_a_folders_own_name_most(tmp_path: Path) -> None:
+def test_the_whole_label_counts_and_a_folders_own_name_most(tmp_path):
     def sides(labels: dict[str, str]) -> Path:
         (tmp_path / "race.json").write_text(json.dumps({"race": {"sides": labels}}))
         return tmp_path
@@ -93,6 +92,6 @@ def test_the_whole_label_counts_and_a_folders_own_name_most(tmp_path: Path) -> N
     assert [*labels_in(race)] == ["a", "b"] and resolved(f"{race}/up") == f"{race}/up"
 
 
-def test_a_path_that_is_too_long_is_none(race: str) -> None:
+def test_a_path_that_is_too_long_is_none(race):
     long = f"{race}/{'x' * 5000}"
     assert resolved(long) == long

@@ -101,7 +101,7 @@ def test_published_runs_without_starts_of_blocks_have_no_speedrun_time(published
         assert all(step and step % multiple == 0 for step in one.steps_runs)
 
 
-def test_a_start_up_of_more_than_half_of_a_run_is_named(tmp_path: Path) -> None:
+def test_a_start_up_of_more_than_half_of_a_run_is_named(tmp_path):
     run = timed(tmp_path / "result_0.txt", "-BEe")  # a minute before the first block, of five
     assert run.minutes == 5 and run.startup_minutes == 2 and start_up([run]) == ""
     begun = replace(run, init_minutes=4.0)

@@ -160,9 +160,7 @@ def test_threads_are_those_of_the_run_else_of_its_environment_else_unknown(resul
 @pytest.mark.parametrize(
     ("recorded", "option", "passed"), [(1, [], "1"), (1, ["--threads", "2"], "2"), (1 << 20, [], "0"), (None, [], "0")]
 )
-def test_runs_are_repeated_with_their_threads_unless_others_are_given_or_there_are_fewer_cores(
-    results, monkeypatch, recorded, option, passed
-):
+def test_runs_are_repeated_with_their_threads_or_those_given_or_cores(results, monkeypatch, recorded, option, passed):
     side = first(results).side
     changed(side / "provenance.json", threads=recorded)
     (side / "environment.txt").unlink()

@@ -88,9 +88,7 @@ def test_runs_whose_last_quality_was_selected_are_refused(changed, why, tmp_path
         target_test_of(logged(tmp_path, write_run, **changed), RESNET, 0.7595)
 
 
-def test_the_command_prints_the_test_of_runs_that_reached_the_target_or_not_and_exits_by_it(
-    tmp_path, write_run, told, printed
-):
+def test_the_command_prints_the_test_of_runs_at_the_target_and_exits_by_it(tmp_path, write_run, told, printed):
     runs = logged(tmp_path, write_run, status="aborted")
     assert target_test_of(runs, RESNET, 0.7595) == target_test(QUALITIES, 0.7595, True)
     shown = printed("score", tmp_path, "--target-test", "0.7592")

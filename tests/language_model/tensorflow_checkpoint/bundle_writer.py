@@ -1,8 +1,6 @@
 """Writes TensorFlow checkpoints (tensor bundles) byte by byte from the formats' descriptions, so that the reader has
 something to read that shares no code with it."""
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Mapping, Sequence
 from pathlib import Path

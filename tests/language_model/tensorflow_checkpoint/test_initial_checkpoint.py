@@ -1,11 +1,8 @@
 """MLPerf's initial checkpoint: names against transformers' BERT, the published size, and what does not fit, named."""
 
-from __future__ import annotations
-
 import hashlib
 import importlib.util
 import math
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +83,7 @@ def prefix(tmp_path: Path, arrays: Arrays) -> Path:
     return tmp_path / "model.ckpt-28252"
 
 
-def test_a_checkpoint_in_mlperfs_names_gives_transformers_bert_the_same_logits(prefix: Path, original: Any) -> None:
+def test_a_checkpoint_in_mlperfs_names_gives_transformers_bert_the_same_logits(prefix, original):
     weights = initial_checkpoint.read_mlperf_checkpoint(prefix, TINY)
     assert list(weights) == list(shapes(TINY))
     model = import_transformers().BertForMaskedLM(original.config).eval()
@@ -102,7 +99,7 @@ def test_a_checkpoint_in_mlperfs_names_gives_transformers_bert_the_same_logits(p
         assert torch.equal(model(input_ids=tokens, token_type_ids=segments).logits, expected)
 
 
-def test_weights_are_contiguous_float32_copies_that_outlive_the_files(prefix: Path) -> None:
+def test_weights_are_contiguous_float32_copies_that_outlive_the_files(prefix):
     weights = initial_checkpoint.read_mlperf_checkpoint(prefix, TINY)
     before = initial_checkpoint.weights_sha256(weights)
     data = prefix.with_name(prefix.name + ".data-00000-of-00001")
@@ -113,7 +110,7 @@ def test_weights_are_contiguous_float32_copies_that_outlive_the_files(prefix: Pa
         tensor.zero_()
 
 
-def test_everything_that_does_not_fit_is_named_in_one_error_before_any_is_read(tmp_path: Path, arrays: Arrays) -> None:
+def test_everything_that_does_not_fit_is_named_in_one_error_before_any_is_read(tmp_path, arrays):
     key = "bert/encoder/layer_3/attention/self/key"
     broken = {
         **{name: array for name, array in arrays.items() if name != key + "/bias"},
@@ -140,9 +137,7 @@ def test_everything_that_does_not_fit_is_named_in_one_error_before_any_is_read(t
     assert "LAMB" not in message and "pooler" not in message and "seq_relationship" not in message
 
 
-def test_every_way_to_name_a_checkpoint_finds_it(
-    prefix: Path, original: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_way_to_name_a_checkpoint_finds_it(prefix, original, tmp_path, monkeypatch):
     index = prefix.with_name(prefix.name + ".index")
     assert (
         initial_checkpoint.find(prefix) == initial_checkpoint.find(index) == initial_checkpoint.find(tmp_path) == prefix
@@ -173,7 +168,7 @@ def test_every_way_to_name_a_checkpoint_finds_it(
     }
 
 
-def test_where_there_is_no_checkpoint_or_several_it_is_said_what_was_looked_for(prefix: Path, tmp_path: Path) -> None:
+def test_where_there_is_no_checkpoint_or_several_it_is_said_what_was_looked_for(prefix, tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match=r"PREFIX\.index .* or one \.safetensors file; it holds neither"):
         initial_checkpoint.find(tmp_path / "empty")
@@ -196,9 +191,7 @@ def _old_names(state: dict[str, Tensor]) -> None:
 
 
 @pytest.mark.parametrize("change", [_without_duplicates, _old_names])
-def test_safetensors_without_tied_copies_or_with_the_names_of_2018_are_read(
-    tmp_path: Path, original: Any, change: Callable[[dict[str, Tensor]], None]
-) -> None:
+def test_safetensors_without_tied_copies_or_with_the_names_of_2018_are_read(tmp_path, original, change):
     state = {name: tensor.clone() for name, tensor in original.state_dict().items()}
     change(state)
     safetensors.save_file(state, tmp_path / "model.safetensors")
@@ -222,9 +215,7 @@ NORM = "bert.embeddings.LayerNorm"
         ("bert.extra", lambda tensor: torch.zeros(1), "unexpected: bert.extra"),
     ],
 )
-def test_safetensors_that_do_not_fit_are_refused_with_the_file_and_the_tensor(
-    tmp_path: Path, original: Any, name: str, change: Callable[[Tensor | None], Tensor], message: str
-) -> None:
+def test_safetensors_that_do_not_fit_are_refused_by_file_and_tensor(tmp_path, original, name, change, message):
     state = {key: tensor.clone() for key, tensor in original.state_dict().items()}
     state[name] = change(state.get(name))
     safetensors.save_file(state, tmp_path / "model.safetensors")
@@ -232,7 +223,7 @@ def test_safetensors_that_do_not_fit_are_refused_with_the_file_and_the_tensor(
         initial_checkpoint.load_initial_checkpoint(tmp_path, TINY)
 
 
-def test_the_weights_digest_depends_on_names_shapes_and_every_bit_but_not_on_order(prefix: Path) -> None:
+def test_the_weights_digest_depends_on_names_shapes_and_every_bit_but_not_on_order(prefix):
     digest = initial_checkpoint.weights_sha256
     weights = initial_checkpoint.load_initial_checkpoint(prefix, TINY)
     assert digest(dict(reversed(weights.items()))) == digest(weights)
@@ -243,14 +234,14 @@ def test_the_weights_digest_depends_on_names_shapes_and_every_bit_but_not_on_ord
     assert len({digest(variant) for variant in variants}) == len(variants)
 
 
-def test_the_self_check_passes_near_mlperfs_initial_accuracy_and_nowhere_else() -> None:
+def test_the_self_check_passes_near_mlperfs_initial_accuracy_and_nowhere_else():
     initial_checkpoint.self_check(0.3505)
     for accuracy in (0.3515, 0.3302, 0.0, 0.72, math.nan):
         with pytest.raises(DataError, match="0.34085"):
             initial_checkpoint.self_check(accuracy)
 
 
-def test_weights_of_tensorflows_own_file_come_under_transformers_names_kernels_transposed_and_slots_left_out() -> None:
+def test_weights_of_tensorflows_own_file_come_under_transformers_names_kernels_transposed_and_slots_left_out():
     prefix = Path(__file__).parent / "tensorflow_2_21" / "model.ckpt-28252"
     shape = BertArchitecture(layers=1, hidden=8, heads=2, intermediate=12, vocabulary=11, positions=6)
     weights = initial_checkpoint.load_initial_checkpoint(prefix, shape)

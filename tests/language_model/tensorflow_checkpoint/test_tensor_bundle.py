@@ -1,7 +1,5 @@
 """TensorFlow's checkpoints: bit for bit through a writer that shares no code, and every kind of damage named."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +44,7 @@ def same(read: npt.NDArray[Any], written: npt.NDArray[Any]) -> bool:
 
 
 @pytest.mark.parametrize(("shards", "block_entries", "restart_interval"), [(1, 1, 1), (2, 3, 17), (4, 6, 2)])
-def test_all_types_return_bit_for_bit(tmp_path: Path, shards: int, block_entries: int, restart_interval: int) -> None:
+def test_all_types_return_bit_for_bit(tmp_path, shards, block_entries, restart_interval):
     arrays = TENSORS | {f"é/{dtype}": writer.random_array(GENERATOR, dtype, (2, shards)) for dtype in writer.NUMBERS}
     layout = {"block_entries": block_entries, "restart_interval": restart_interval}
     writer.write_bundle(tmp_path / "model", arrays, shards, **layout)
@@ -56,7 +54,7 @@ def test_all_types_return_bit_for_bit(tmp_path: Path, shards: int, block_entries
         bundle.read(SOME)[0, 0] = 1
 
 
-def test_a_flipped_bit_anywhere_in_an_index_is_noticed_except_where_nothing_is_read(tmp_path: Path) -> None:
+def test_a_flipped_bit_anywhere_in_an_index_is_noticed_except_where_nothing_is_read(tmp_path):
     few = {name: TENSORS[name] for name in sorted(TENSORS)[:6]}
     writer.write_bundle(tmp_path / "model", few)
     content = index_of(tmp_path / "model").read_bytes()
@@ -78,7 +76,7 @@ def test_a_flipped_bit_anywhere_in_an_index_is_noticed_except_where_nothing_is_r
 
 @settings(max_examples=40)
 @given(cut=st.floats(0, 1, exclude_max=True))
-def test_a_truncated_index_is_refused_wherever_it_ends(tmp_path_factory: pytest.TempPathFactory, cut: float) -> None:
+def test_a_truncated_index_is_refused_wherever_it_ends(tmp_path_factory, cut):
     prefix = tmp_path_factory.mktemp("bundle") / "model"
     writer.write_bundle(prefix, TENSORS)
     content = index_of(prefix).read_bytes()
@@ -87,7 +85,7 @@ def test_a_truncated_index_is_refused_wherever_it_ends(tmp_path_factory: pytest.
         TensorBundle(prefix)
 
 
-def test_truncated_data_is_refused_before_anything_is_read_and_missing_files_are_named(prefix: Path) -> None:
+def test_truncated_data_is_refused_before_anything_is_read_and_missing_files_are_named(prefix):
     first, second, third = (prefix.with_name(f"{prefix.name}.data-0000{number}-of-00003") for number in range(3))
     second.write_bytes(second.read_bytes()[:-1])
     with pytest.raises(BundleError, match=r"data-00001-of-00003 has \d+ bytes, but tensor .* ends at \d+: truncated"):
@@ -101,7 +99,7 @@ def test_truncated_data_is_refused_before_anything_is_read_and_missing_files_are
         TensorBundle(prefix)
 
 
-def test_a_damaged_tensor_is_named_and_the_others_are_still_read(prefix: Path) -> None:
+def test_a_damaged_tensor_is_named_and_the_others_are_still_read(prefix):
     place = sorted(TENSORS).index(SOME)
     shard = prefix.with_name(f"{prefix.name}.data-{place % 3:05d}-of-00003")
     content = bytearray(shard.read_bytes())
@@ -137,14 +135,14 @@ def replaced(key: str, **changes: Any) -> dict[bytes, bytes]:
         ({SOME.encode(): writer.number_field(2, 5)}, "damaged"),
     ],
 )
-def test_an_index_that_contradicts_itself_is_refused(tmp_path: Path, changed: dict[bytes, bytes], message: str) -> None:
+def test_an_index_that_contradicts_itself_is_refused(tmp_path, changed, message):
     writer.write_bundle(tmp_path / "model", TENSORS, shards=3, changed=changed)
     with pytest.raises(BundleError, match=message):
         TensorBundle(tmp_path / "model")
 
 
 @pytest.mark.parametrize(("number", "kind"), [(14, "bfloat16"), (99, "unknown to this reader")])
-def test_types_that_numpy_lacks_are_refused_by_name_when_they_are_read(tmp_path: Path, number: int, kind: str) -> None:
+def test_types_that_numpy_lacks_are_refused_by_name_when_they_are_read(tmp_path, number, kind):
     writer.write_bundle(tmp_path / "model", TENSORS, changed=replaced("odd", dtype=number, size=3))
     bundle = TensorBundle(tmp_path / "model")
     assert same(bundle.read(SOME), TENSORS[SOME])
@@ -153,7 +151,7 @@ def test_types_that_numpy_lacks_are_refused_by_name_when_they_are_read(tmp_path:
             use("odd")
 
 
-def test_an_index_packed_with_snappy_is_read_and_one_in_another_way_refused_by_name(tmp_path: Path) -> None:
+def test_an_index_packed_with_snappy_is_read_and_one_in_another_way_refused_by_name(tmp_path):
     for name, compression in (("plain", 0), ("packed", 1), ("other", 2)):
         writer.write_bundle(tmp_path / name, TENSORS, block_entries=30, compression=compression)
     bundle = TensorBundle(tmp_path / "packed")
@@ -185,13 +183,13 @@ def one_block(content: bytes, compression: int = 0) -> bytes:
         (one_block(b"\0\0\0\x7f"), "shorter than its own list of restarts"),
     ],
 )
-def test_tables_that_are_no_checkpoints_are_refused(tmp_path: Path, file: bytes, message: str) -> None:
+def test_tables_that_are_no_checkpoints_are_refused(tmp_path, file, message):
     (tmp_path / "model.index").write_bytes(file)
     with pytest.raises(BundleError, match=message):
         TensorBundle(tmp_path / "model")
 
 
-def test_every_tensor_of_a_file_of_tensorflow_2_21_is_what_it_stored() -> None:
+def test_every_tensor_of_a_file_of_tensorflow_2_21_is_what_it_stored():
     """Of tf.compat.v1's Saver. Every value is its place in the tensor / 8 + the length of the tensor's name."""
     bundle = TensorBundle(Path(__file__).parent / "tensorflow_2_21" / "model.ckpt-28252")
     assert len(bundle.entries) == 3 * 30 + 1

@@ -3,7 +3,6 @@
 import bz2
 import gzip
 import lzma
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -41,7 +40,7 @@ def documents(*paths: Path) -> list[Document]:
     return list(Corpus(paths).documents())
 
 
-def test_wikiextractor_documents_lose_title_and_markup_and_are_split(tmp_path: Path) -> None:
+def test_wikiextractor_documents_lose_title_and_markup_and_are_split(tmp_path):
     found = documents(write(tmp_path / "wiki_00", WIKI))
     assert [document.sentences() for document in found] == [
         ["First line.", "It has two sentences.", "Heading."],
@@ -52,15 +51,13 @@ def test_wikiextractor_documents_lose_title_and_markup_and_are_split(tmp_path: P
     assert found[0].name == 'wiki_00: A & "B"'
 
 
-def test_plain_text_has_a_sentence_a_line_and_blank_lines_between_documents(tmp_path: Path) -> None:
+def test_plain_text_has_a_sentence_a_line_and_blank_lines_between_documents(tmp_path):
     found = documents(write(tmp_path / "text", PLAIN))
     assert [document.sentences() for document in found] == [["One sentence.", "Another one."], [], ["Third document."]]
 
 
 @pytest.mark.parametrize("compress", [lzma.compress, bz2.compress, gzip.compress])
-def test_compression_is_told_by_content_not_by_name_and_a_file_cut_off_is_refused(
-    tmp_path: Path, compress: Callable[[bytes], bytes]
-) -> None:
+def test_compression_is_told_by_content_not_by_name_and_a_file_cut_off_is_refused(tmp_path, compress):
     packed = write(tmp_path / "a.txt", compress(WIKI.encode()))
     plain = write(tmp_path / "b.xz", WIKI)
     assert [d.text for d in documents(packed)] == [d.text for d in documents(plain)]
@@ -69,7 +66,7 @@ def test_compression_is_told_by_content_not_by_name_and_a_file_cut_off_is_refuse
         documents(write(tmp_path / "part.txt", whole[: len(whole) // 2]))
 
 
-def test_a_byte_order_mark_and_windows_line_ends_do_not_matter(tmp_path: Path) -> None:
+def test_a_byte_order_mark_and_windows_line_ends_do_not_matter(tmp_path):
     for content in (WIKI, PLAIN):
         usual = documents(write(tmp_path / "a", content))
         other = documents(write(tmp_path / "b", b"\xef\xbb\xbf" + content.replace("\n", "\r\n").encode()))
@@ -78,20 +75,20 @@ def test_a_byte_order_mark_and_windows_line_ends_do_not_matter(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("before", [WIKI[:-7], PLAIN + "\nFourth,\n"])
-def test_a_file_that_is_not_utf8_is_refused_with_the_offset_of_the_byte(tmp_path: Path, before: str) -> None:
+def test_a_file_that_is_not_utf8_is_refused_with_the_offset_of_the_byte(tmp_path, before):
     data = before.encode()
     with pytest.raises(DataError, match=f"latin is not UTF-8: byte {len(data) + 3} of its text is 0xe9"):
         documents(write(tmp_path / "latin", data + b"caf\xe9 there\n</doc>\n"))
 
 
-def test_a_file_without_any_sentence_is_refused(tmp_path: Path) -> None:
+def test_a_file_without_any_sentence_is_refused(tmp_path):
     good = write(tmp_path / "good", PLAIN)
     for content in ("", "\n\n", "...\n\n---\n", '<doc id="1" title="T">\nT\n\n&nbsp;\n</doc>\n'):
         with pytest.raises(DataError, match="hollow contains no document with a sentence"):
             documents(good, write(tmp_path / "hollow", content))
 
 
-def test_a_wikiextractor_file_that_ends_inside_a_document_and_json_lines_are_refused(tmp_path: Path) -> None:
+def test_a_wikiextractor_file_that_ends_inside_a_document_and_json_lines_are_refused(tmp_path):
     with pytest.raises(DataError, match="wiki_07: Third has no </doc>"):
         documents(write(tmp_path / "wiki_07", WIKI.removesuffix("</doc>\n")))
     with pytest.raises(DataError, match="wiki_07, byte 0|outside <doc>"):
@@ -100,7 +97,7 @@ def test_a_wikiextractor_file_that_ends_inside_a_document_and_json_lines_are_ref
         documents(write(tmp_path / "wiki_00", '{"id": "1", "text": "A"}\n'))
 
 
-def test_an_endless_document_is_refused_before_memory_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_endless_document_is_refused_before_memory_is_full(tmp_path, monkeypatch):
     monkeypatch.setattr(corpus, "LARGEST_DOCUMENT", 1000)
     with pytest.raises(DataError, match="endless: document 1 .*larger than 1,000 bytes"):
         documents(write(tmp_path / "endless", "A line.\n" * 500))
@@ -108,7 +105,7 @@ def test_an_endless_document_is_refused_before_memory_is_full(tmp_path: Path, mo
         documents(write(tmp_path / "endless", "A word " * 500))
 
 
-def test_folders_are_read_in_sorted_order_without_hidden_files(tmp_path: Path) -> None:
+def test_folders_are_read_in_sorted_order_without_hidden_files(tmp_path):
     for name in ("b/wiki_01", "a/wiki_02", ".hidden", "a/.DS_Store"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         write(tmp_path / name, f"From {name}.\n")
@@ -117,7 +114,7 @@ def test_folders_are_read_in_sorted_order_without_hidden_files(tmp_path: Path) -
     assert corpus.consumed_bytes == corpus.total_bytes > 0
 
 
-def test_a_missing_path_an_empty_folder_and_a_file_named_twice_are_refused(tmp_path: Path) -> None:
+def test_a_missing_path_an_empty_folder_and_a_file_named_twice_are_refused(tmp_path):
     (tmp_path / "empty").mkdir()
     file = write(tmp_path / "text", PLAIN)
     for paths, words in [
@@ -129,6 +126,6 @@ def test_a_missing_path_an_empty_folder_and_a_file_named_twice_are_refused(tmp_p
             Corpus(paths)
 
 
-def test_cleaning_keeps_less_than_signs_that_are_no_tags() -> None:
+def test_cleaning_keeps_less_than_signs_that_are_no_tags():
     assert clean_line("if a &lt; b and c &gt; d (x) [ ]") == "if a < b and c > d (x)"
     assert clean_line('<ref name="x">a</ref> (, born 1900)') == "a (born 1900)"

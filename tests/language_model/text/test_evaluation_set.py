@@ -16,7 +16,7 @@ SPECIAL = SpecialIds(pad=0, unk=1, cls=2, sep=3, mask=4)
 
 @settings(max_examples=150)
 @given(st.integers(1, 300), st.integers(1, 300), st.integers(1, 80), st.floats(0.01, 1), st.integers(0, 10**6))
-def test_masks_restore_and_spare_special_ids(first: int, second: int, most: int, fraction: float, seed: int) -> None:
+def test_masks_restore_and_spare_special_ids(first, second, most, fraction, seed):
     tokens = [2, *range(100, 100 + first), 3, *range(500, 500 + second), 3]
     options = TextSettings(max_predictions=most, masked_fraction=fraction)
     output, places, labels = mask(tokens, options, SPECIAL, 1000, Random(seed))
@@ -30,7 +30,7 @@ def test_masks_restore_and_spare_special_ids(first: int, second: int, most: int,
     assert restored == tokens
 
 
-def test_of_the_masked_80_percent_are_mask_10_percent_random_and_10_percent_kept() -> None:
+def test_of_the_masked_80_percent_are_mask_10_percent_random_and_10_percent_kept():
     random, size = Random(12345), 5000
     masked = kept = other = 0
     drawn = []
@@ -51,7 +51,7 @@ def test_of_the_masked_80_percent_are_mask_10_percent_random_and_10_percent_kept
 
 
 @given(st.integers(1, 5000), st.integers(1, 5000))
-def test_every_nth_sequence_is_chosen_or_all_where_fewer(count: int, wanted: int) -> None:
+def test_every_nth_sequence_is_chosen_or_all_where_fewer(count, wanted):
     found = chosen(count, wanted)
     assert len(found) == min(count, wanted)
     assert found[0] == 0

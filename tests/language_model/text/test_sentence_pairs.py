@@ -36,7 +36,7 @@ def origin(documents: Corpus) -> dict[int, int]:
 
 @settings(max_examples=150)
 @given(corpora(), st.integers(8, 64), st.integers(0, 10**6), st.sampled_from([0.0, 0.1, 1.0]))
-def test_segments_are_runs_of_text_within_the_length(documents: Corpus, longest: int, seed: int, short: float) -> None:
+def test_segments_are_runs_of_text_within_the_length(documents, longest, seed, short):
     options = TextSettings(max_length=longest, short_sequence_probability=short)
     home = origin(documents)
     for index in range(len(documents)):
@@ -53,14 +53,14 @@ def test_segments_are_runs_of_text_within_the_length(documents: Corpus, longest:
 
 @settings(max_examples=100)
 @given(corpora(), st.integers(0, 10**6))
-def test_no_text_is_lost_where_nothing_must_be_cut(documents: Corpus, seed: int) -> None:
+def test_no_text_is_lost_where_nothing_must_be_cut(documents, seed):
     for index, document in enumerate(documents):
         found = pairs(documents, index, TextSettings(max_length=10_000, short_sequence_probability=0.0), Random(seed))
         used = {token for pair in found for segment in pair for token in segment}
         assert used >= {token for part in document for token in part}
 
 
-def test_half_of_the_second_segments_come_from_elsewhere() -> None:
+def test_half_of_the_second_segments_come_from_elsewhere():
     documents = [[array("I", range(k * 1000 + j * 10, k * 1000 + j * 10 + 10)) for j in range(90)] for k in range(40)]
     home, random = origin(documents), Random(12345)
     actual = [
@@ -76,7 +76,7 @@ def test_half_of_the_second_segments_come_from_elsewhere() -> None:
                 assert second[0] >= first[-1] + 1
 
 
-def test_a_tenth_of_the_documents_have_a_random_short_target() -> None:
+def test_a_tenth_of_the_documents_have_a_random_short_target():
     documents = [[array("I", range(k * 600 + j * 5, k * 600 + j * 5 + 5)) for j in range(120)] for k in range(1200)]
     random = Random(1)
     lengths = []
@@ -90,7 +90,7 @@ def test_a_tenth_of_the_documents_have_a_random_short_target() -> None:
 
 @settings(max_examples=200)
 @given(st.integers(1, 80), st.integers(1, 80), st.integers(2, 100), st.integers(0, 10**6))
-def test_cutting_shortens_the_longer_at_both_ends_and_no_further(a: int, b: int, longest: int, seed: int) -> None:
+def test_cutting_shortens_the_longer_at_both_ends_and_no_further(a, b, longest, seed):
     first, second = cut(array("I", range(a)), array("I", range(1000, 1000 + b)), longest, Random(seed))
     assert len(first) + len(second) == min(a + b, longest)
     for shortened, whole, other in ((first, a, second), (second, b, first)):
@@ -101,7 +101,7 @@ def test_cutting_shortens_the_longer_at_both_ends_and_no_further(a: int, b: int,
 
 @settings(max_examples=50)
 @given(corpora(), st.integers(8, 64), st.integers(0, 10**6))
-def test_sequences_are_cls_first_sep_second_sep(documents: Corpus, longest: int, seed: int) -> None:
+def test_sequences_are_cls_first_sep_second_sep(documents, longest, seed):
     options = TextSettings(max_length=longest)
     one, other = Random(seed), Random(seed)
     expected = [pair for index in range(len(documents)) for pair in pairs(documents, index, options, one)]
@@ -113,6 +113,6 @@ def test_sequences_are_cls_first_sep_second_sep(documents: Corpus, longest: int,
 
 
 @pytest.mark.parametrize("size", [1, 5])
-def test_a_single_document_is_paired_with_itself(size: int) -> None:
+def test_a_single_document_is_paired_with_itself(size):
     document = [array("I", [10 + number]) for number in range(size)]
     assert all(second for _, second in pairs([document], 0, TextSettings(max_length=16), Random(0)))

@@ -24,13 +24,13 @@ from language_model.text.sentences import split_sentences
         ("", []),
     ],
 )
-def test_sentences_end_where_a_reader_ends_them(paragraph: str, expected: list[str]) -> None:
+def test_sentences_end_where_a_reader_ends_them(paragraph, expected):
     assert split_sentences(paragraph) == expected
 
 
 @settings(max_examples=200)
 @given(st.lists(st.text(st.sampled_from('abU.S!?"()1 é'), min_size=1, max_size=12), max_size=12))
-def test_sentences_joined_by_a_space_are_the_paragraph(pieces: list[str]) -> None:
+def test_sentences_joined_by_a_space_are_the_paragraph(pieces):
     paragraph = " ".join(" ".join(pieces).split())
     sentences = split_sentences(paragraph)
     assert " ".join(sentences) == paragraph

@@ -1,7 +1,6 @@
 """Parts hold every document once, in order; a finished part is used only for what it was made from."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -19,7 +18,7 @@ DOCUMENTS = tuple(
 
 
 @given(st.lists(st.integers(0, 30), max_size=40), st.integers(1, 60))
-def test_parts_hold_every_document_once_and_none_is_a_small_rest(lengths: list[int], size: int) -> None:
+def test_parts_hold_every_document_once_and_none_is_a_small_rest(lengths, size):
     documents = [Document(str(number), "x" * length, prose=False) for number, length in enumerate(lengths)]
     builder = PartBuilder("train", size)
     found = [part for document in documents for part in builder.add(document)] + list(builder.rest())
@@ -39,13 +38,13 @@ def test_parts_hold_every_document_once_and_none_is_a_small_rest(lengths: list[i
         Part("train", 3, (replace(DOCUMENTS[0], text=DOCUMENTS[0].text + DOCUMENTS[1].text), *DOCUMENTS[2:])),
     ],
 )
-def test_a_digest_tells_what_a_part_is_made_from(other: Part) -> None:
+def test_a_digest_tells_what_a_part_is_made_from(other):
     part = Part("train", 3, DOCUMENTS)
     renamed = Part("train", 3, tuple(replace(document, name="x") for document in DOCUMENTS))
     assert part.digest == renamed.digest != other.digest
 
 
-def test_a_part_is_made_once_for_the_same_settings(tmp_path: Path) -> None:
+def test_a_part_is_made_once_for_the_same_settings(tmp_path):
     pytest.importorskip("tokenizers", reason="needs the extra 'language'")
     vocabulary = write_vocabulary(tmp_path / "vocab.txt")
     part = Part("evaluation", 0, DOCUMENTS)

@@ -35,7 +35,7 @@ def part(content: Rows, split: str, vocabulary: int) -> PartContent:
     index = [(len(tokens), first, len(places))[: 3 if evaluation else 2] for tokens, first, places, _ in content]
 
     def joined(column: int, kind: str | np.dtype[np.generic]) -> NDArray[np.generic]:
-        return np.array([value for row in content for value in row[column]], dtype=kind)  # type: ignore[attr-defined]
+        return np.array([value for row in content for value in row[column]], dtype=kind)
 
     kind = text_store.token_type(vocabulary)
     masked = joined(2 if evaluation else 0, "<u2") if evaluation else np.empty(0, "<u2")
@@ -51,7 +51,7 @@ def write_store(
     for split, content in (("train", train), ("evaluation", evaluation)):
         middle = len(content) // 2
         parts = [part(piece, split, vocabulary) for piece in (content[:middle], content[middle:])]
-        written, facts[split] = write_split(folder, split, parts, np.arange(len(content)))  # type: ignore[arg-type]
+        written, facts[split] = write_split(folder, split, parts, np.arange(len(content)))
         files |= written
     files["vocab.txt"] = write_file(folder / "vocab.txt", b"words\n")
     manifest = text_store.Manifest(
@@ -62,7 +62,7 @@ def write_store(
         seed=1,
         settings={"max_length": max_length},
         input_sha256="0",
-        splits=facts,  # type: ignore[arg-type]
+        splits=facts,
         files=files,
     )
     manifest.write(folder)
@@ -76,12 +76,12 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("vocabulary", [9000, 1 << 16, (1 << 16) + 1])
-def test_reading_gives_back_what_was_written_in_the_order_asked(tmp_path: Path, vocabulary: int) -> None:
+def test_reading_gives_back_what_was_written_in_the_order_asked(tmp_path, vocabulary):
     train, evaluation = rows(40, vocabulary, 3), rows(30, vocabulary, 4)
     written = write_store(tmp_path / "store", train, evaluation, vocabulary)
     assert text_store.verify(tmp_path / "store") == text_store.read_manifest(tmp_path / "store") == written
     for split, content in (("train", train), ("evaluation", evaluation)):
-        store = text_store.RaggedStore(tmp_path / "store", split)  # type: ignore[arg-type]
+        store = text_store.RaggedStore(tmp_path / "store", split)
         assert len(store) == len(content)
         assert store.lengths.tolist() == [len(row[0]) for row in content]
         wanted = np.array([7, 0, 29, 7, 12], dtype=np.int64)
@@ -99,7 +99,7 @@ def test_reading_gives_back_what_was_written_in_the_order_asked(tmp_path: Path, 
 
 
 @pytest.mark.parametrize("name", ["train/tokens.bin", "vocab.txt"])
-def test_a_cut_off_an_overlong_and_a_missing_file_are_refused_by_name(folder: Path, name: str) -> None:
+def test_a_cut_off_an_overlong_and_a_missing_file_are_refused_by_name(folder, name):
     path = folder / name
     whole = path.read_bytes()
     for content, words in ((whole[:-1], "truncated"), (whole + b"\0", "too long"), (None, "missing")):
@@ -111,7 +111,7 @@ def test_a_cut_off_an_overlong_and_a_missing_file_are_refused_by_name(folder: Pa
                 refused()
 
 
-def test_a_folder_without_or_with_another_or_a_broken_manifest_is_refused(folder: Path) -> None:
+def test_a_folder_without_or_with_another_or_a_broken_manifest_is_refused(folder):
     path = folder / text_store.MANIFEST
     values = json.loads(path.read_bytes())
     for changed, words in [
@@ -131,7 +131,7 @@ def test_a_folder_without_or_with_another_or_a_broken_manifest_is_refused(folder
         text_store.RaggedStore(folder, "train")
 
 
-def test_an_index_that_contradicts_the_tokens_or_the_longest_sequence_is_refused(tmp_path: Path, folder: Path) -> None:
+def test_an_index_that_contradicts_the_tokens_or_the_longest_sequence_is_refused(tmp_path, folder):
     path = folder / "train/index.npy"
     index = np.load(path)
     index[0, 0] += 1
@@ -151,9 +151,7 @@ def test_an_index_that_contradicts_the_tokens_or_the_longest_sequence_is_refused
         ("evaluation", "masked.bin", "a position beyond its sequence"),
     ],
 )
-def test_an_impossible_value_is_refused_when_it_is_read(
-    folder: Path, split: text_store.Split, name: str, fault: str
-) -> None:
+def test_an_impossible_value_is_refused_when_it_is_read(folder, split, name, fault):
     path = folder / split / name
     content = bytearray(path.read_bytes())
     content[:2] = b"\xff\xff"

@@ -3,7 +3,7 @@
 from language_model.text.topics_store import corpus, documents
 
 
-def test_sections_are_documents_of_sentences_under_their_topic() -> None:
+def test_sections_are_documents_of_sentences_under_their_topic():
     found = documents()
     name = next(name for name in found if name.startswith("yield: "))
     assert name == 'yield: The "yield" statement'
@@ -14,7 +14,7 @@ def test_sections_are_documents_of_sentences_under_their_topic() -> None:
     assert sum(len(line) for lines in found.values() for line in lines) > 200_000
 
 
-def test_no_text_of_the_evaluation_sections_is_a_training_section() -> None:
+def test_no_text_of_the_evaluation_sections_is_a_training_section():
     train, evaluation = corpus()
     train_lines = {line for document in train for line in document.sentences()}
     long_lines = [line for document in evaluation for line in document.sentences() if len(line) > 60]
@@ -23,7 +23,7 @@ def test_no_text_of_the_evaluation_sections_is_a_training_section() -> None:
     assert not {document.fingerprint for document in train} & {document.fingerprint for document in evaluation}
 
 
-def test_a_tuning_split_divides_the_training_sections_alone() -> None:
+def test_a_tuning_split_divides_the_training_sections_alone():
     whole, _ = corpus()
     train, evaluation = corpus(tuning=True)
     assert sorted(document.name for document in [*train, *evaluation]) == sorted(document.name for document in whole)

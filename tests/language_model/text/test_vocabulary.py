@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -14,7 +13,7 @@ from tests.language_model.text_samples import topics_vocabulary, write_vocabular
 pytest.importorskip("tokenizers", reason="needs the extra 'language'")
 
 
-def test_special_ids_are_found_by_name(tmp_path: Path) -> None:
+def test_special_ids_are_found_by_name(tmp_path):
     vocabulary = read_vocabulary(write_vocabulary(tmp_path / "vocab.txt"))
     for name, word in SPECIAL_WORDS.items():
         assert vocabulary.words[getattr(vocabulary.special, name)] == word
@@ -22,7 +21,7 @@ def test_special_ids_are_found_by_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("extra", "words"), [(b"\n", "empty"), (b"the\n", "twice"), (b"\xff\n", "not UTF-8")])
-def test_an_unsound_vocabulary_is_refused(tmp_path: Path, extra: bytes, words: str) -> None:
+def test_an_unsound_vocabulary_is_refused(tmp_path, extra, words):
     path = write_vocabulary(tmp_path / "vocab.txt")
     path.write_bytes(path.read_bytes() + extra)
     with pytest.raises(DataError, match=words):
@@ -31,7 +30,7 @@ def test_an_unsound_vocabulary_is_refused(tmp_path: Path, extra: bytes, words: s
         read_vocabulary(tmp_path / "none.txt")
 
 
-def test_the_same_text_trains_the_same_vocabulary_in_every_process() -> None:
+def test_the_same_text_trains_the_same_vocabulary_in_every_process():
     code = "from tests.language_model.text_samples import topics_vocabulary; print(topics_vocabulary().sha256)"
     environment = {**os.environ, "PYTHONHASHSEED": "5", "PYTHONPATH": os.pathsep.join(sys.path)}
     printed = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
@@ -41,6 +40,6 @@ def test_the_same_text_trains_the_same_vocabulary_in_every_process() -> None:
     assert trained.words[:5] == tuple(SPECIAL_WORDS.values())
 
 
-def test_a_vocabulary_too_small_for_the_characters_is_refused() -> None:
+def test_a_vocabulary_too_small_for_the_characters_is_refused():
     with pytest.raises(DataError, match="a vocabulary of 9 WordPieces cannot be trained"):
         train_vocabulary(lambda: ["some words"], 9)

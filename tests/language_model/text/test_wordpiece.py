@@ -2,7 +2,6 @@
 
 import functools
 import importlib.util
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -29,11 +28,11 @@ def by_tokenizers(texts: list[str]) -> list[list[int]]:
 
 @settings(max_examples=200)
 @given(texts=st.lists(st.text(max_size=40) | st.text(st.characters(max_codepoint=0x2100), max_size=40), max_size=6))
-def test_encoding_with_remembered_words_equals_the_tokenizer_on_any_text(encoder: Encoder, texts: list[str]) -> None:
+def test_encoding_with_remembered_words_equals_the_tokenizer_on_any_text(encoder, texts):
     assert list(map(list, encoder.encode(texts))) == by_tokenizers(texts)
 
 
-def test_every_plain_character_and_a_word_too_long_encode_as_the_tokenizer_does(encoder: Encoder) -> None:
+def test_every_plain_character_and_a_word_too_long_encode_as_the_tokenizer_does(encoder):
     texts = [f"a{chr(code)}B {chr(code)} c" for code in (*range(32, 127), *map(ord, "–—‘’“”…"))] + ["x" * 200 + " y"]
     texts.append("x" * 201 + " y")
     encoded = list(map(list, encoder.encode(texts)))
@@ -42,7 +41,7 @@ def test_every_plain_character_and_a_word_too_long_encode_as_the_tokenizer_does(
     assert unknown not in encoded[-2] and encoded[-1][0] == unknown  # 200 characters: BERT's tokenization.py
 
 
-def test_encoding_equals_transformers_bert_tokenizer(encoder: Encoder, tmp_path: Path) -> None:
+def test_encoding_equals_transformers_bert_tokenizer(encoder, tmp_path):
     if importlib.util.find_spec("transformers") is None:
         pytest.skip("needs the extra 'language'")
     path = tmp_path / "vocab.txt"
@@ -54,7 +53,7 @@ def test_encoding_equals_transformers_bert_tokenizer(encoder: Encoder, tmp_path:
     assert list(map(list, encoder.encode(texts))) == expected
 
 
-def test_forgetting_words_changes_nothing(encoder: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_forgetting_words_changes_nothing(encoder, monkeypatch):
     monkeypatch.setattr(vocabulary, "WORDS_KEPT", 10)
     forgetful = Encoder(topics_vocabulary())
     for sentence in topics_sentences()[:50]:

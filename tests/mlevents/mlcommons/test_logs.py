@@ -253,9 +253,7 @@ def test_a_closed_bert_log_of_its_time_fails_today_and_passes_its_own_round(clos
     assert (before.verdict, before.own_round, before.defects) == ("pass", "pass", ())
 
 
-def test_a_log_that_is_wrong_in_its_own_round_too_fails_both_and_one_of_another_division_has_no_defect(
-    closed_bert, write
-):
+def test_a_log_wrong_in_its_own_round_too_fails_both_and_another_division_has_no_defect(closed_bert, write):
     good, short, bare = closed_bert, closed_bert[:-1], [r for r in closed_bert if r["key"] != "opt_epsilon"]
     opened = [r | {"value": "open"} if r["key"] == "submission_division" else r for r in short]
     logs = (good, short, bare, opened)
@@ -282,9 +280,7 @@ def test_an_open_llama_log_cannot_pass_today_and_passes_its_own_round(write, rul
         ({"file": "training_2.1.0/closed_absent.yaml"}, "no rule file training_2.1.0/closed_absent.yaml"),
     ],
 )
-def test_a_repair_that_does_not_fit_the_installed_rules_is_said_and_passes_nothing(
-    closed_bert, write, monkeypatch, change, said
-):
+def test_a_repair_that_does_not_fit_the_rules_is_said_and_passes_nothing(closed_bert, write, monkeypatch, change, said):
     rules = RULESETS["2.1.0"]
     (defect,) = [defect for defect in rules.defects if defect.benchmark == "bert"]
     unfit = replace(rules, defects=(replace(defect, repair=replace(defect.repair, **change)),))

@@ -87,7 +87,7 @@ def config(toy_config: Callable[..., RunConfig]) -> RunConfig:
     return toy_config()
 
 
-def test_steps_around_each_position_are_trained_and_no_others_from_the_initial_weights(config: RunConfig) -> None:
+def test_steps_around_each_position_are_trained_and_no_others_from_the_initial_weights(config):
     toy = Toy(config, IN_SAMPLES)
     run = toy.train(400)
     assert run.total_steps == 100
@@ -98,14 +98,14 @@ def test_steps_around_each_position_are_trained_and_no_others_from_the_initial_w
     assert begins == 3 * begins[:1] and toy.first_weights[1] != begins[0]
 
 
-def test_a_schedule_shorter_than_the_steps_is_repeated(config: RunConfig) -> None:
+def test_a_schedule_shorter_than_the_steps_is_repeated(config):
     toy = Toy(config, SPEC, StepPlan(positions=(0.0, 1.0), chunks=4, chunk=2, skip=9))
     found = toy.train(1).found
     assert toy.trained == 2 * [*range(10), *range(10), *range(10)]  # 25 steps, to the end of an epoch
     assert [at.progress for at in found] == [1.0, 1.0] and all(len(at.plain) == 4 for at in found)
 
 
-def test_times_are_those_of_the_calls_and_the_estimate_integrates_them(config: RunConfig) -> None:
+def test_times_are_those_of_the_calls_and_the_estimate_integrates_them(config):
     toy = Toy(config, SPEC)
     profile = profile_of(toy.train(8))
     assert toy.trained == [*range(1, 10), *range(41, 50), *range(71, 80)]  # they end with an epoch
@@ -120,7 +120,7 @@ def test_times_are_those_of_the_calls_and_the_estimate_integrates_them(config: R
     assert name == "computing" and part.bound == pytest.approx(600 / (600 - 6 * 80))
 
 
-def test_a_planted_slow_loader_is_the_bottleneck_where_it_is_slow(config: RunConfig) -> None:
+def test_a_planted_slow_loader_is_the_bottleneck_where_it_is_slow(config):
     toy = Toy(config, IN_SAMPLES)
     toy.loading = lambda step: 0.5 if step < 30 else 100
     profile = profile_of(toy.train(400))
@@ -130,7 +130,7 @@ def test_a_planted_slow_loader_is_the_bottleneck_where_it_is_slow(config: RunCon
     assert profile.parts["loading"].seconds == pytest.approx(100 * (0.045 * 0.5 + between + (1 - 0.505) * 100))
 
 
-def test_a_model_that_is_compiled_within_another_module_has_its_forward_pass_timed(config: RunConfig) -> None:
+def test_a_model_that_is_compiled_within_another_module_has_its_forward_pass_timed(config):
     toy = Toy(config, SPEC)
     toy.called = torch.nn.Sequential(toy.model)
     toy.called._compiled_call_impl = toy.model.forward  # as if compiled together: hooks of the model are not called
@@ -138,14 +138,14 @@ def test_a_model_that_is_compiled_within_another_module_has_its_forward_pass_tim
     assert profile_of(toy.train(8)).parts["forward"].seconds == pytest.approx(2 * 80)
 
 
-def test_turns_of_other_configs_are_in_no_step(config: RunConfig) -> None:
+def test_turns_of_other_configs_are_in_no_step(config):
     toy = Toy(config, IN_SAMPLES, StepPlan(positions=(0.0, 1.0), chunks=3, chunk=2, skip=2, timed=False, gated=True))
     run = toy.train(400)
     assert toy.gates == 1 + 6  # before the first step, then before each chunk
     assert [chunk for at in run.found for chunk in at.plain] == [pytest.approx([6.5, 6.5])] * 6
 
 
-def test_the_use_of_a_gpu_counts_overlapping_kernels_once() -> None:
+def test_the_use_of_a_gpu_counts_overlapping_kernels_once():
     found = device_use([("gemm", 0, 4), ("Memcpy HtoD (Pinned -> Device)", 3, 5), ("relu", 8, 10)])
     assert found == (0.7, 0.2)
     at = PositionTimes(0.5, 0, plain=[[1.0]], timed=[[1.0]], parts=[{"forward": 1.0}])
@@ -193,7 +193,7 @@ class Loop:
             yield
 
 
-def test_each_part_of_a_step_has_the_seconds_of_its_calls() -> None:
+def test_each_part_of_a_step_has_the_seconds_of_its_calls():
     loop = Loop(clock := Clock(), SlowMethod(clock=clock, seconds=3))
     with loop.timed():
         found = loop.step(pieces=2)
@@ -208,7 +208,7 @@ def test_each_part_of_a_step_has_the_seconds_of_its_calls() -> None:
     assert sum(found.values()) == loop.clock.now
 
 
-def test_a_method_pays_for_the_passes_that_a_step_without_it_has_not() -> None:
+def test_a_method_pays_for_the_passes_that_a_step_without_it_has_not():
     loop = Loop(Clock(), Twice())
     with loop.timed():
         found = loop.step()
@@ -216,7 +216,7 @@ def test_a_method_pays_for_the_passes_that_a_step_without_it_has_not() -> None:
     assert found["method twice"] == 2 + 1 + 4
 
 
-def test_a_compiled_model_is_timed_around_its_compiled_call() -> None:
+def test_a_compiled_model_is_timed_around_its_compiled_call():
     loop = Loop(Clock())
     whole = loop.model._call_impl
     loop.model._compiled_call_impl = lambda *given: whole(*given)
@@ -225,7 +225,7 @@ def test_a_compiled_model_is_timed_around_its_compiled_call() -> None:
         assert not loop.model._forward_pre_hooks  # torch.compile would trace it
 
 
-def test_nothing_is_left_behind() -> None:
+def test_nothing_is_left_behind():
     loop = Loop(clock := Clock(), SlowMethod(clock=clock, seconds=3), Twice())
     parts = [loop.model, loop.optimizer, *(loop.methods._hooks.values())]
     before, backward = [dict(vars(part)) for part in parts], torch.autograd.backward
@@ -238,7 +238,7 @@ def test_nothing_is_left_behind() -> None:
     assert torch.autograd.backward is backward
 
 
-def test_a_method_in_a_thread_of_the_loader_is_not_in_the_step() -> None:
+def test_a_method_in_a_thread_of_the_loader_is_not_in_the_step():
     loop = Loop(clock := Clock(), SlowMethod(clock=clock, seconds=3))
     with loop.timed():
         loop.timer.begin_step()
@@ -251,12 +251,12 @@ def test_a_method_in_a_thread_of_the_loader_is_not_in_the_step() -> None:
     assert [name for name, _ in loop.timer.steps[0]] == ["loading", ""]
 
 
-def test_a_method_in_the_loader_is_not_loading() -> None:
+def test_a_method_in_the_loader_is_not_loading():
     loop = Loop(clock := Clock(), SlowMethod(clock=clock, seconds=3))
     with loop.timed():
         loop.timer.begin_step()
         loop.clock.now += 1
-        loop.methods.augment(torch.zeros(1, 1, 2, 2, dtype=torch.uint8), [0], 1)  # type: ignore[arg-type]
+        loop.methods.augment(torch.zeros(1, 1, 2, 2, dtype=torch.uint8), [0], 1)
         loop.clock.now += 1
         loop.model(torch.ones(1, 3))
         loop.timer.end_step()
@@ -264,7 +264,7 @@ def test_a_method_in_the_loader_is_not_loading() -> None:
     assert parts == {"loading": 2, "method slow_method": 11, "forward": 2}
 
 
-def test_evaluation_and_a_pass_without_gradients_are_not_the_steps_forward_pass() -> None:
+def test_evaluation_and_a_pass_without_gradients_are_not_the_steps_forward_pass():
     loop = Loop(Clock())
     with loop.timed():
         loop.timer.begin_step()
@@ -283,7 +283,7 @@ def test_evaluation_and_a_pass_without_gradients_are_not_the_steps_forward_pass(
         (torch.zeros(2, 5), ""),
     ],
 )
-def test_the_size_of_the_models_input_is_noted_where_it_is_one(given: Tensor, size: str) -> None:
+def test_the_size_of_the_models_input_is_noted_where_it_is_one(given, size):
     timer, model = StepTimer(CPU, Clock()), torch.nn.Identity()
     timer.begin_step()
     with timer.attached({"model": model}):

@@ -42,7 +42,7 @@ def select(machine: Machine, *changes: str, **options: object) -> Selection[Chan
                 raise ValueError(f"{name} needs {NEEDED[name]}")
         return frozenset(names)
 
-    return Selector(frozenset(), changes, changed, machine.measured, tolerance=1e-3, **options).run()  # type: ignore[arg-type]
+    return Selector(frozenset(), changes, changed, machine.measured, tolerance=1e-3, **options).run()
 
 
 def product(**factors: float) -> Callable[[Changes], float]:
@@ -55,7 +55,7 @@ def product(**factors: float) -> Callable[[Changes], float]:
     return seconds
 
 
-def test_what_pays_is_kept_and_the_rest_has_a_reason() -> None:
+def test_what_pays_is_kept_and_the_rest_has_a_reason():
     losses = {"wrong": 2.1, "rounding": 2.0001}
     machine = Machine(
         product(fast=0.8, slow=1.2, wrong=0.1, rounding=0.5),
@@ -73,7 +73,7 @@ def test_what_pays_is_kept_and_the_rest_has_a_reason() -> None:
     assert selection.as_values()["kept"] == selection.kept
 
 
-def test_a_change_that_others_need_is_judged_with_them() -> None:
+def test_a_change_that_others_need_is_judged_with_them():
     """a alone is slower; b needs a, and pays more than a costs."""
     selection = select(Machine(product(a=1.1, b=0.5)), "a", "b")
     assert selection.kept == ["a", "b"] and selection.evidence["a"].reason == "the others need it"
@@ -82,21 +82,21 @@ def test_a_change_that_others_need_is_judged_with_them() -> None:
     assert dear.kept == [] and dear.evidence["a"].reason == "slower with it"
 
 
-def test_of_two_changes_that_do_the_same_one_is_kept() -> None:
+def test_of_two_changes_that_do_the_same_one_is_kept():
     """Each of c and d halves the time alone; together they are no faster than one."""
     selection = select(Machine(lambda changes: 0.5 if changes else 1.0), "c", "d")
     assert selection.kept == ["c"] and selection.evidence["d"].reason == "no difference shown"
     assert selection.speed_up is not None and selection.speed_up.value == pytest.approx(2, rel=0.02)
 
 
-def test_of_one_setting_the_fastest_change_is_kept() -> None:
+def test_of_one_setting_the_fastest_change_is_kept():
     machine = Machine(product(**{"workers 1": 0.9, "workers 2": 0.6, "workers 3": 0.7}))
     selection = select(machine, "workers 1", "workers 2", "workers 3", setting=lambda change: change.split()[0])
     assert selection.kept == ["workers 2"]
     assert selection.evidence["workers 3"].reason == "workers 2 is faster"
 
 
-def test_a_change_that_breaks_the_loss_with_the_others_only_is_dropped() -> None:
+def test_a_change_that_breaks_the_loss_with_the_others_only_is_dropped():
     machine = Machine(product(c=0.5, d=0.5, e=0.5), lambda changes: 3.0 if {"c", "d"} <= changes else 2.0)
     selection = select(machine, "c", "d", "e")
     assert selection.kept == ["c", "e"]
@@ -104,13 +104,13 @@ def test_a_change_that_breaks_the_loss_with_the_others_only_is_dropped() -> None
     assert selection.evidence["d"].reason == reason
 
 
-def test_settings_that_cannot_be_measured_are_refused() -> None:
+def test_settings_that_cannot_be_measured_are_refused():
     with pytest.raises(ValueError, match="given settings cannot be measured, in turns with a: RuntimeError: planted"):
         Selector(frozenset({"broken"}), ["a"], frozenset, Machine(product()).measured, tolerance=1e-3).run()
 
 
 @pytest.mark.parametrize(("measurements", "kept"), [(0, []), (1, ["fast"]), (2, ["fast", "double"]), (3, ["fast"])])
-def test_a_search_that_runs_out_of_time_keeps_what_helped_alone(measurements: int, kept: list[str]) -> None:
+def test_a_search_that_runs_out_of_time_keeps_what_helped_alone(measurements, kept):
     """double does what fast does, which only the measurement of both shows; b needs fast."""
     machine = Machine(lambda changes: 0.8 if changes else 1.0)
     expired = lambda: machine.measurements >= measurements  # noqa: E731
@@ -121,7 +121,7 @@ def test_a_search_that_runs_out_of_time_keeps_what_helped_alone(measurements: in
         select(together, "c", "d", expired=lambda: together.measurements >= 2)
 
 
-def test_the_fastest_of_a_users_builds_is_chosen_and_losses_are_compared() -> None:
+def test_the_fastest_of_a_users_builds_is_chosen_and_losses_are_compared():
     clock = Clock()
 
     def build(seconds: float = 0.1, smoothing: float = 0.0, workers: int = 0, fails: bool = False) -> TrainStep:

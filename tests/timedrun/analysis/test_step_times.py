@@ -1,4 +1,4 @@
-"""Steps of several configs in turns: ratios with an interval, figures of `timedrun bench step`, counted operations."""
+"""Steps of several configs in turns: ratios with an interval, rates, and the operations that are counted."""
 
 import math
 import multiprocessing
@@ -21,7 +21,7 @@ from timedrun.benchmark import find
 from timedrun.config import RunConfig
 
 
-def test_the_speed_up_is_the_geometric_mean_of_pairs_with_students_interval() -> None:
+def test_the_speed_up_is_the_geometric_mean_of_pairs_with_students_interval():
     base = StepTimes((0.0, 1.0), ((2.0, 4.0), (8.0,)), 10)
     other = StepTimes((0.0, 1.0), ((1.0, 1.0), (1.0,)), 10)
     gain = speed_up(base, other)
@@ -34,12 +34,12 @@ def test_the_speed_up_is_the_geometric_mean_of_pairs_with_students_interval() ->
         speed_up(replace(base, chunks=((1.0,),)), replace(base, chunks=((1.0,),)))
 
 
-def test_seconds_per_step_are_integrated_medians_of_the_chunks() -> None:
+def test_seconds_per_step_are_integrated_medians_of_the_chunks():
     times = StepTimes((0.0, 1.0), ((1.0, 1.0, 9.0), (3.0, 3.0, 1.5)), 10)
     assert times.seconds == 2.0
 
 
-def test_configs_are_measured_together_and_a_failure_leaves_the_others() -> None:
+def test_configs_are_measured_together_and_a_failure_leaves_the_others():
     benchmark = find("image_classification")
     smoke = benchmark.config("smoke", "synthetic")
     assert isinstance(smoke, ImageRunConfig)
@@ -51,7 +51,7 @@ def test_configs_are_measured_together_and_a_failure_leaves_the_others() -> None
     assert [len(chunks) for chunks in times.chunks] == [2, 2] and times.seconds > 0
 
 
-def test_a_process_whose_measuring_process_has_ended_says_nothing() -> None:
+def test_a_process_whose_measuring_process_has_ended_says_nothing():
     here, there = multiprocessing.Pipe()
     here.close()
     benchmark = find("image_classification")
@@ -60,7 +60,7 @@ def test_a_process_whose_measuring_process_has_ended_says_nothing() -> None:
 
 
 @pytest.mark.processes
-def test_a_process_that_is_killed_while_it_waits_leaves_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_is_killed_while_it_waits_leaves_the_others(monkeypatch):
     class Killing(random.Random):
         def sample(self, population: Any, k: int, **_: Any) -> list[Any]:
             for child in multiprocessing.active_children():
@@ -85,7 +85,7 @@ def row(config: RunConfig, operations: float, peak: float | None, tokens: float 
     return StepRow("label", config, times, None, tokens, peak)
 
 
-def test_rates_and_shares_of_the_peak_are_those_of_the_median_step() -> None:
+def test_rates_and_shares_of_the_peak_are_those_of_the_median_step():
     config = find("language_model").config("baseline")
     measured = row(config, 32e12, 40e12)
     assert measured.quartiles == (3.0, 4.0, 5.0)
@@ -98,7 +98,7 @@ def test_rates_and_shares_of_the_peak_are_those_of_the_median_step() -> None:
     assert unknown.tokens_per_second is None and unknown.as_values(unknown)["mfu"] is None
 
 
-def test_a_step_of_twice_the_batch_in_twice_the_time_has_the_same_rate() -> None:
+def test_a_step_of_twice_the_batch_in_twice_the_time_has_the_same_rate():
     config = find("language_model").config("baseline")
     base = StepTimes((0.5,), ((1.0, 2.0, 3.0),), 10)
     doubled = StepTimes((0.5,), ((2.0, 4.0, 6.0),), 10)
@@ -107,19 +107,19 @@ def test_a_step_of_twice_the_batch_in_twice_the_time_has_the_same_rate() -> None
     assert rate_ratio(config, base, config, doubled).value == pytest.approx(0.5)
 
 
-def test_padding_is_no_token_but_takes_operations() -> None:
+def test_padding_is_no_token_but_takes_operations():
     benchmark = find("language_model")
     named = [("padded", benchmark.config("baseline")), ("unpadded", benchmark.config("methods"))]
     (padded, unpadded), failed = measure_steps(benchmark, named, plan=PLAN, threads=1, counted=2)
     assert not failed
     assert padded.tokens_per_sample == unpadded.tokens_per_sample
-    assert 5 < padded.tokens_per_sample < 128  # type: ignore[operator]
+    assert 5 < padded.tokens_per_sample < 128
     assert unpadded.operations < 0.6 * padded.operations
     assert unpadded.speed_up is not None and padded.speed_up is None and padded.peak is None
     assert padded.times.peak_bytes > 2**26
 
 
-def test_attention_on_a_cpu_is_counted_with_the_scores_that_its_backward_pass_recomputes() -> None:
+def test_attention_on_a_cpu_is_counted_with_the_scores_that_its_backward_pass_recomputes():
     count, heads, length, width = 2, 3, 8, 16
     query, key, value = (torch.randn(count, heads, length, width, requires_grad=True) for _ in range(3))
     mask = torch.ones(count, 1, 1, length, dtype=torch.bool)
@@ -129,7 +129,7 @@ def test_attention_on_a_cpu_is_counted_with_the_scores_that_its_backward_pass_re
     assert counted.get_total_flops() == (2 + 5) * product
 
 
-def test_attention_under_a_block_mask_is_counted_as_attention_to_all_places(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_attention_under_a_block_mask_is_counted_as_attention_to_all_places(monkeypatch):
     monkeypatch.setattr("torch.nn.attention.flex_attention._validate_device", lambda *_: None)  # no CPU's gradients
     query, key, value = (torch.randn(2, 3, 128, 16, requires_grad=True) for _ in range(3))
     mask = create_block_mask(lambda b, h, i, j: i >= j, None, None, 128, 128, device="cpu")
@@ -141,26 +141,26 @@ def test_attention_under_a_block_mask_is_counted_as_attention_to_all_places(monk
 
 
 @pytest.mark.parametrize("precision", ["fp16", "bf16"])
-def test_attention_over_rows_is_counted_by_the_lengths_of_the_sequences(precision: str) -> None:
+def test_attention_over_rows_is_counted_by_the_lengths_of_the_sequences(precision):
     formula = flop_counter().flop_registry[torch.ops.torch_attn._varlen_attn]
     rows = torch.zeros(12, 4, 16, dtype=getattr(torch, {"fp16": "float16", "bf16": "bfloat16"}[precision]))
     cuts = torch.tensor([0, 9, 12], dtype=torch.int32)
     assert formula(rows, rows, rows, cuts, cuts, 512, 512) == 2 * 2 * 4 * 16 * (9**2 + 3**2)
 
 
-def test_a_step_of_the_small_bert_has_the_operations_of_its_matrices() -> None:
+def test_a_step_of_the_small_bert_has_the_operations_of_its_matrices():
     benchmark = find("language_model")
     config = benchmark.config("baseline")
     plan = StepPlan(positions=(0.5,), chunks=0, skip=1, counted=2, evaluate=False)
     (at,) = profiled(benchmark, config, plan).found
-    tokens, hidden, layers, vocabulary = 16 * 128, 64, 2, config.architecture.vocabulary  # type: ignore[attr-defined]
+    tokens, hidden, layers, vocabulary = 16 * 128, 64, 2, config.architecture.vocabulary
     forward = 2 * tokens * (layers * 12 * hidden**2 + hidden**2 + hidden * vocabulary)
     forward += 2 * layers * 2 * tokens * 128 * hidden  # scores, weighted sums
     assert at.operations is not None and not at.plain
     assert at.operations.get_total_flops() == 2 * 3 * forward
 
 
-def test_peaks_are_of_the_precision_and_of_the_variant() -> None:
+def test_peaks_are_of_the_precision_and_of_the_variant():
     assert peak_flops("NVIDIA H200", "bf16") == 989e12
     assert peak_flops("NVIDIA H100 PCIe", "bf16") == 756e12
     assert peak_flops("NVIDIA H100 80GB HBM3", "tf32") == 495e12

@@ -44,7 +44,7 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(commands, "step_times", measured)
 
 
-def test_the_config_written_has_what_pays_and_evidence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_config_written_has_what_pays_and_evidence(tmp_path, capsys):
     out = tmp_path / "fast.json"
     words = ["auto", "language_model", "baseline", "--data", "topics", "--out", str(out)]
     assert cli.main([*words, "--try", "micro-batch 4"]) == 0
@@ -60,9 +60,7 @@ def test_the_config_written_has_what_pays_and_evidence(tmp_path: Path, capsys: p
     assert cli.main(words) == 2 and "exists; nothing was measured" in capsys.readouterr().err
 
 
-def test_steps_that_take_longer_than_the_time_given_end_in_words(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_steps_that_take_longer_than_the_time_given_end_in_words(tmp_path, capsys, monkeypatch):
     def slow(benchmark: str, configs: Mapping[str, RunConfig], plan: StepPlan, **_: object) -> object:
         return {}, dict.fromkeys(configs, "not done within 5 s")
 
@@ -73,9 +71,7 @@ def test_steps_that_take_longer_than_the_time_given_end_in_words(
     assert "not done within 5 s" in error and "give more --minutes" in error and not out.exists()
 
 
-def test_no_change_that_was_measured_is_no_choice_of_the_config_as_it_is(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_no_change_that_was_measured_is_no_choice_of_the_config_as_it_is(tmp_path, capsys):
     out = tmp_path / "fast.json"
     assert cli.main(["auto", "image_classification", "--minutes", "1e-9", "--out", str(out)]) == 1
     assert "no change was measured before the time was over" in capsys.readouterr().err and not out.exists()
@@ -85,9 +81,7 @@ def test_no_change_that_was_measured_is_no_choice_of_the_config_as_it_is(
     ("out", "words"),
     [("nowhere/x.json", "the folder nowhere does not exist"), (".", "is a folder"), ("my.conf", "name ends in .json")],
 )
-def test_a_file_that_cannot_be_written_or_run_is_refused_before_the_search(
-    out: str, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_cannot_be_written_or_run_is_refused_before_the_search(out, words, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(commands, "step_times", None)
     assert cli.main(["auto", "image_classification", "--out", out]) == 2
@@ -95,9 +89,7 @@ def test_a_file_that_cannot_be_written_or_run_is_refused_before_the_search(
     assert words in error and "nothing was measured" in error
 
 
-def test_the_command_that_is_advised_runs_the_file(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_command_that_is_advised_runs_the_file(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(method_sources, "_named", {})
     Path("method_for_auto.py").write_text("from timedrun.methods import Method\n\n\nclass Own(Method):\n    pass\n")
@@ -107,9 +99,7 @@ def test_the_command_that_is_advised_runs_the_file(
     assert advised in capsys.readouterr().out
 
 
-def test_16_bits_are_tried_where_they_are_named_and_the_cpu_has_them(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_16_bits_are_tried_where_they_are_named_and_the_cpu_has_them(tmp_path, capsys, monkeypatch):
     words = ["auto", "image_classification", "--json", "--try", "precision bf16", "--out", str(tmp_path / "a.json")]
     monkeypatch.setattr(number_formats, "emulated", lambda precision, device: precision == "bf16")
     assert cli.main(words) == 0
@@ -123,9 +113,7 @@ def test_16_bits_are_tried_where_they_are_named_and_the_cpu_has_them(
     assert values["speed_up"]["ratio"] == pytest.approx(2) and values["given"] == "digits_baseline"
 
 
-def test_level_2_starts_from_the_recipe_for_the_budget(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_level_2_starts_from_the_recipe_for_the_budget(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(checks, "data_problems", lambda *_: [])  # without ImageNet
     words = ["auto", "image_classification", "--data", "imagenet", "-O2", "--precision", "bf16", "--emulated-precision"]
     out = tmp_path / "medium.json"
@@ -168,15 +156,7 @@ def test_level_2_starts_from_the_recipe_for_the_budget(
         (("language_model.fineweb", "fineweb_small_baseline"), 375, "fineweb_small_methods", ("schedule.steps", 375)),
     ],
 )
-def test_level_2_starts_from_what_our_own_sweeps_measured_at_that_budget_and_at_no_other(
-    words: tuple[str, ...],
-    budget: int,
-    name: str,
-    stretched: tuple[str, float],
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_level_2_starts_from_our_own_sweeps(words, budget, name, stretched, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(checks, "data_problems", lambda *_: [])
     command, out = ["auto", *words, "-O2", "--emulated-precision", "--out"], tmp_path / "recipe.json"
     asked = ["--budget", str(budget)] if budget else []
@@ -190,7 +170,7 @@ def test_level_2_starts_from_what_our_own_sweeps_measured_at_that_budget_and_at_
     assert "no recipe was measured at 7000" in capsys.readouterr().err
 
 
-def test_a_change_that_is_none_ends_in_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_change_that_is_none_ends_in_words(tmp_path, capsys):
     words = ["auto", "image_classification", "--try", "nonsense 3", "--json", "--out", str(tmp_path / "a.json")]
     assert cli.main(words) == 0
     (tried,) = (one for one in json.loads(capsys.readouterr().out)["changes"] if one["change"] == "nonsense 3")

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.processes
 
 
 @pytest.mark.parametrize("name", ["INT", "TERM", "HUP"])
-def test_a_signal_ends_the_run_and_is_reported(name: str) -> None:
+def test_a_signal_ends_the_run_and_is_reported(name):
     # The child signals its parent, as Ctrl-C does, and ends only when it gets the signal itself.
     number = signal.Signals[f"SIG{name}"]
     handler = signal.getsignal(number)
@@ -20,7 +20,7 @@ def test_a_signal_ends_the_run_and_is_reported(name: str) -> None:
     assert signal.getsignal(number) is handler
 
 
-def test_the_last_lines_are_returned_and_the_process_group_is_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_last_lines_are_returned_and_the_process_group_is_its_own(capsys):
     script = "cut -d' ' -f5 /proc/self/stat >&2; for n in $(seq 20); do echo line $n >&2; done; exit 3"
     code, output, interrupted = run_child(["sh", "-c", script], keep_output=True)
     assert (code, interrupted) == (3, 0)

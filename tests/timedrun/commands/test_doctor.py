@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -14,9 +13,7 @@ from timedrun.commands.parser import VERBS
 from timedrun.integrations import fitting_torchvision
 
 
-def test_it_names_installed_versions_what_is_missing_and_what_cannot_be_used(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_it_names_installed_versions_what_is_missing_and_what_cannot_be_used(tmp_path, monkeypatch, capsys):
     required = ["pytest>=9; extra == 'digits'", "no-such-package>=1; extra == 'ffcv'", "torch", "ruff; extra == 'dev'"]
     monkeypatch.setattr("timedrun.commands.doctor.metadata.requires", lambda name: required)
     (tmp_path / "file").touch()
@@ -31,9 +28,7 @@ def test_it_names_installed_versions_what_is_missing_and_what_cannot_be_used(
     assert f"{tmp_path / 'runs'} is writable" in capsys.readouterr().out
 
 
-def test_an_extra_that_cannot_be_imported_is_named_with_its_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_extra_that_cannot_be_imported_is_named_with_its_error(tmp_path, monkeypatch, capsys):
     raised = "raise RuntimeError('operator torchvision::nms does not exist')"
     (tmp_path / "broken_vision.py").write_text(raised)
     (tmp_path / "endless.py").write_text("import time; time.sleep(60)")
@@ -54,7 +49,7 @@ def test_an_extra_that_cannot_be_imported_is_named_with_its_error(
         raise RuntimeError("another")
 
 
-def test_a_device_that_fails_is_named_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_device_that_fails_is_named_with_the_reason(monkeypatch):
     def zeros(*shape: int, device: object) -> None:
         raise RuntimeError("CUDA error: out of memory\nmore")
 
@@ -74,7 +69,7 @@ done
 """
 
 
-def test_bash_completes_verbs_options_benchmarks_and_configs(tmp_path: Path) -> None:
+def test_bash_completes_verbs_options_benchmarks_and_configs(tmp_path):
     (tmp_path / "timedrun").write_text(f'#!/bin/sh\nexec {sys.executable} -m timedrun "$@"\n')
     (tmp_path / "timedrun").chmod(0o755)
     environment = os.environ | {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
@@ -95,7 +90,7 @@ def test_bash_completes_verbs_options_benchmarks_and_configs(tmp_path: Path) -> 
     assert done.stdout.splitlines() == list(offered.values()), done.stderr
 
 
-def test_the_script_of_zsh_has_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_script_of_zsh_has_every_verb(capsys):
     assert main(["completion", "zsh"]) == 0
     script = capsys.readouterr().out
     assert all(f"\n    {verb}:" in script for verbs in VERBS.values() for verb in verbs)

@@ -35,7 +35,7 @@ def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
 
 
 @pytest.mark.processes
-def test_a_new_benchmark_runs_and_is_judged_by_its_own_rules(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_new_benchmark_runs_and_is_judged_by_its_own_rules(here, capsys):
     assert TEMPLATE.name not in "".join(file.read_text() for file in (here / NAME).glob("*.py"))
     done = run("--results", "set")
     assert done.returncode == ExitCode.OK, done.stderr
@@ -57,7 +57,7 @@ def test_a_new_benchmark_runs_and_is_judged_by_its_own_rules(here: Path, capsys:
 
 
 @pytest.mark.processes
-def test_settings_and_ranks_that_a_loop_does_not_implement_are_refused(here: Path) -> None:
+def test_settings_and_ranks_that_a_loop_does_not_implement_are_refused(here):
     done = run("--precision", "bf16", "--micro-batch", "10", "--ranks", "2")
     assert done.returncode == ExitCode.ERROR
     for name, value in (("precision", "bf16"), ("micro_batch", "10"), ("ranks", "2")):
@@ -74,9 +74,7 @@ def test_settings_and_ranks_that_a_loop_does_not_implement_are_refused(here: Pat
         (["--total-epochs", "0"], "total_epochs 0 is below 1"),
     ],
 )
-def test_settings_that_no_run_can_have_are_refused_before_it(
-    words: list[str], said: str, verb: str, here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_settings_that_no_run_can_have_are_refused_before_it(words, said, verb, here, capsys):
     assert main([verb, NAME, "baseline", *words]) == ExitCode.ERROR
     printed = capsys.readouterr()
     assert said in printed.out + printed.err and "Traceback" not in printed.err
@@ -84,9 +82,7 @@ def test_settings_that_no_run_can_have_are_refused_before_it(
 
 
 @pytest.mark.parametrize("module", ["configs", "datasets", "train"])
-def test_a_race_names_the_line_of_a_module_that_is_not_python(
-    module: str, here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_race_names_the_line_of_a_module_that_is_not_python(module, here, capsys):
     file = here / NAME / f"{module}.py"
     file.write_text("x = = 1\n" + file.read_text())
     assert main(["race", NAME, "baseline", "methods", "--threads", "1"]) == ExitCode.ERROR
@@ -101,9 +97,7 @@ def test_a_race_names_the_line_of_a_module_that_is_not_python(
         ("    run.track(", "    dict(", "call run.track(model=..., ...) before it"),
     ],
 )
-def test_a_loop_without_its_function_or_what_its_warm_up_restores_is_refused(
-    old: str, new: str, reason: str, here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_loop_without_its_function_or_what_its_warm_up_restores_is_refused(old, new, reason, here, capsys):
     file = here / NAME / "train.py"
     file.write_text(file.read_text().replace(old, new))
     assert main(["run", NAME, "baseline", "--threads", "1"]) == ExitCode.ERROR
@@ -111,15 +105,13 @@ def test_a_loop_without_its_function_or_what_its_warm_up_restores_is_refused(
 
 
 @pytest.mark.parametrize("name", ["bert", "json", "a-b", "class", "_x", "é", "../x", NAME, "gpt", "fineweb"])
-def test_a_name_that_cannot_be_is_refused(name: str, here: Path) -> None:
+def test_a_name_that_cannot_be_is_refused(name, here):
     before = sorted(here.rglob("*"))
     assert main(["new", "benchmark", name]) == ExitCode.USAGE
     assert sorted(here.rglob("*")) == before
 
 
-def test_a_copied_benchmark_whose_configs_name_the_original_is_refused(
-    here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_copied_benchmark_whose_configs_name_the_original_is_refused(here, capsys):
     copy = shutil.copytree(here / NAME, here / "copied_benchmark")
     capsys.readouterr()
     assert main(["show", "copied_benchmark", "methods"]) == ExitCode.USAGE

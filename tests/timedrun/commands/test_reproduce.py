@@ -48,9 +48,7 @@ def copied(smoke: Path, folder: Path, number: int, edit: Callable[[dict[str, Any
 
 
 @pytest.mark.processes
-def test_runs_are_repeated_and_tampered_ones_named(
-    smoke: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_runs_are_repeated_and_tampered_ones_named(smoke, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     folder, out = tmp_path / "set", tmp_path / "again"
@@ -91,7 +89,7 @@ def test_runs_are_repeated_and_tampered_ones_named(
     assert len(origin["data"]["sha256"]) == 64
 
 
-def test_invalid_requests_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_requests_are_refused(tmp_path, capsys):
     (tmp_path / "taken").mkdir()
     (tmp_path / "set").mkdir()
     (tmp_path / "set" / "result_0.txt").write_text("")
@@ -108,9 +106,7 @@ def test_invalid_requests_are_refused(tmp_path: Path, capsys: pytest.CaptureFixt
         assert message in capsys.readouterr().err
 
 
-def test_runs_that_cannot_be_repeated_are_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_runs_that_cannot_be_repeated_are_named(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "set").mkdir()
     for number in range(2):
@@ -124,7 +120,7 @@ def test_runs_that_cannot_be_repeated_are_named(
     assert [path.name for path in sorted((tmp_path / "runs" / "reproduced").iterdir())] == ["set_1", "set_2"]
 
 
-def test_the_command_compares_claims(smoke: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_compares_claims(smoke, tmp_path, capsys):
     claims = tmp_path / "claims.json"
     (platform,) = {record.read(smoke / "result_0.txt").text("submission_platform")}
     claims.write_text(json.dumps([{"system": platform, "benchmark": "resnet", "minutes": "1"}]))

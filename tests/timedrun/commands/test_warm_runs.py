@@ -45,9 +45,7 @@ def started(parent: WarmParent, words: list[str]) -> tuple[psutil.Process, psuti
     return server, run
 
 
-def test_each_run_has_its_own_exit_code_and_process_group_and_no_more_imports(
-    parent: WarmParent, tmp_path: Path
-) -> None:
+def test_each_run_has_its_own_exit_code_and_process_group_and_no_more_imports(parent, tmp_path):
     def run(*overrides: str) -> int:
         return run_child(["python", "-m", "timedrun", *run_words(tmp_path, *overrides)], parent=parent)[0]
 
@@ -58,7 +56,7 @@ def test_each_run_has_its_own_exit_code_and_process_group_and_no_more_imports(
     assert parent._process.pid == os.getpgid(server) == server
 
 
-def test_what_the_model_of_a_side_imports_late_is_imported_before_its_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_model_of_a_side_imports_late_is_imported_before_its_runs(monkeypatch):
     models: list[str] = []
     monkeypatch.setattr(
         Benchmark, "hook", lambda benchmark, module, name: lambda config: models.append(config.implementation)
@@ -71,9 +69,7 @@ def test_what_the_model_of_a_side_imports_late_is_imported_before_its_runs(monke
     assert models == ["transformers", "timedrun"]
 
 
-def test_a_signal_reaches_the_run_which_ends_as_a_started_one(
-    parent: WarmParent, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_signal_reaches_the_run_which_ends_as_a_started_one(parent, tmp_path, capfd):
     def interrupt() -> None:
         while "warm-up" not in "".join(said):
             said.append(capfd.readouterr().err)
@@ -87,7 +83,7 @@ def test_a_signal_reaches_the_run_which_ends_as_a_started_one(
     assert (code, received) == (ExitCode.STOPPED_RESUMABLE, signal.SIGINT)
 
 
-def test_the_loss_of_the_parent_stops_its_run_and_the_next_run_has_another(parent: WarmParent, tmp_path: Path) -> None:
+def test_the_loss_of_the_parent_stops_its_run_and_the_next_run_has_another(parent, tmp_path):
     server, run = started(parent, run_words(tmp_path, *LONG))
     assert os.getpgid(run.pid) == run.pid
     server.kill()

@@ -68,7 +68,7 @@ def launch_ranks(code: str, ranks: int = 2, **options: object) -> tuple[End, flo
         options = {"log_seconds": 2.0, "term_seconds": 0.5, "suspended_seconds": 30.0} | options
         for name in [name for name in options if name.endswith("_seconds")]:
             patch.setattr(launcher, name.upper(), options.pop(name))
-        end = Launcher(command, env, **options).run()  # type: ignore[arg-type]
+        end = Launcher(command, env, **options).run()
     return end, time.monotonic() - began
 
 

@@ -33,7 +33,7 @@ WRONG = {"sum": 0, "gather": 0, "broadcast": 0}
         ("broadcast", "the broadcast of 1027 int64 numbers from rank 0 is wrong"),
     ],
 )
-def test_a_wrong_collective_is_named_with_its_ranks(wrong: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_collective_is_named_with_its_ranks(wrong, message, monkeypatch):
     def broadcast(buffer: torch.Tensor, src: int, name: str = "broadcast") -> None:
         buffer.copy_(part(src, len(buffer), buffer.dtype, CPU) + (src == 0) * WRONG[name])
 
@@ -50,7 +50,7 @@ def test_a_wrong_collective_is_named_with_its_ranks(wrong: str, message: str, mo
     assert f"not started: rank 1: {message}; rank 1: {message.replace('int64', 'float32')}. The" in str(raised.value)
 
 
-def test_the_numbers_of_two_thousand_ranks_still_sum_exactly_in_float32() -> None:
+def test_the_numbers_of_two_thousand_ranks_still_sum_exactly_in_float32():
     parts = torch.stack([part(rank, 1027, torch.int64, CPU) for rank in range(2000)])
     assert torch.equal(parts.float().sum(0).long(), parts.sum(0))
     assert len(parts[:97].unique(dim=0)) == 97  # those of other ranks would be noticed

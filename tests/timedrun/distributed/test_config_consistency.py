@@ -3,12 +3,10 @@
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
 import torch
 
 from judging.ground.errors import ExitCode
 from tests.timedrun.distributed.thread_ranks import on_all
-from tests.timedrun.run.killed_run import MakeConfig
 from timedrun.distributed.config_consistency import ConfigMismatch, require
 from timedrun.provenance import source
 from timedrun.run.origin import values_to_compare
@@ -22,7 +20,7 @@ def differences(*given: dict[str, object]) -> list[str]:
     return sorted(text.splitlines()[1:-1])
 
 
-def test_each_setting_that_differs_is_named_with_its_ranks(toy_config: MakeConfig) -> None:
+def test_each_setting_that_differs_is_named_with_its_ranks(toy_config):
     other = toy_config(seed=7)
     other = replace(other, optimizer=replace(other.optimizer, peak_lr=0.25))
     first = values_to_compare(toy_config(seed=1), Path(), {"--resume": False})
@@ -36,7 +34,7 @@ def test_each_setting_that_differs_is_named_with_its_ranks(toy_config: MakeConfi
     assert differences({"a": 1}, {}, {"a": 1}) == ["  - a: 1 on ranks 0, 2, nothing on rank 1"]
 
 
-def test_versions_and_source_are_compared(toy_config: MakeConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_versions_and_source_are_compared(toy_config, monkeypatch):
     compared = []
     for torch_version, commit, dirty in (("1.0", "abc", False), ("2.0", "def", True)):
         state = {"commit": commit, "dirty": dirty}

@@ -32,13 +32,13 @@ def found(activities: list[Activity]) -> str:
         ([("collective", 1201), ("collective", 1300)], [0, 1], "in a collective for 1300 s, like all ranks"),
     ],
 )
-def test_the_ranks_that_others_wait_for_hang(activities: list[Activity], ranks: list[int], why: str) -> None:
+def test_the_ranks_that_others_wait_for_hang(activities, ranks, why):
     parts = [f"rank {rank} hung after step 4 at train.py:{rank} (step): {why}" for rank in ranks]
     assert found(activities) == "; ".join([*parts, "run aborted; resume with --resume"])
 
 
-def test_four_of_many_ranks_that_hang_are_named() -> None:
-    message = found([("collective", 16), *[("own", 16)] * 6])  # type: ignore[list-item]
+def test_four_of_many_ranks_that_hang_are_named():
+    message = found([("collective", 16), *[("own", 16)] * 6])
     assert "rank 4 hung" in message and "rank 5" not in message and "; and 2 more ranks; run aborted" in message
 
 
@@ -55,5 +55,5 @@ def test_four_of_many_ranks_that_hang_are_named() -> None:
         [("collective", 900.0), ("collective", 900.0)],  # left to `BUSY`
     ],
 )
-def test_a_phase_that_may_take_long_is_not_a_hang(activities: list[Activity]) -> None:
+def test_a_phase_that_may_take_long_is_not_a_hang(activities):
     assert found(activities) == ""

@@ -79,7 +79,7 @@ def ends(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ends]:
 @pytest.mark.processes
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("how", CASES)
-def test_the_failure_of_rank_1_is_the_logs_reason_within_the_promised_time(ends: Ends, how: str) -> None:
+def test_the_failure_of_rank_1_is_the_logs_reason_within_the_promised_time(ends, how):
     log, codes, printed = ends[how].result()
     assert log.stopped is not None
     reason = log.stopped.metadata["reason"]

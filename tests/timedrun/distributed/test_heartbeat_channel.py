@@ -14,7 +14,7 @@ from timedrun.distributed.heartbeat_channel import Connection, connect
 pytestmark = pytest.mark.timeout(60)
 
 
-def test_only_a_process_with_the_secret_is_accepted() -> None:
+def test_only_a_process_with_the_secret_is_accepted():
     accepted: dict[int, Connection] = {}
     meeting = Meeting(2)
     first, second = meeting.ranks()
@@ -36,7 +36,7 @@ def test_only_a_process_with_the_secret_is_accepted() -> None:
         socket.create_connection(("127.0.0.1", port), timeout=5)
 
 
-def test_ranks_that_do_not_reach_each_other_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ranks_that_do_not_reach_each_other_are_named(monkeypatch):
     meeting = Meeting(3)
     with pytest.raises(RankLost, match="no heartbeat connection from ranks 1-2 within 0 s"):
         connect(meeting.ranks()[0], timeout_seconds=0.2)

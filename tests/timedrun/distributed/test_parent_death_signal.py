@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -29,7 +28,7 @@ time.sleep(60)
 """
 
 
-def test_a_run_stops_as_by_sigterm_when_the_race_that_started_it_is_killed(tmp_path: Path) -> None:
+def test_a_run_stops_as_by_sigterm_when_the_race_that_started_it_is_killed(tmp_path):
     parent = subprocess.Popen([sys.executable, "-c", PARENT, CHILD, str(tmp_path)])
     try:
         until((tmp_path / "runs").exists)
@@ -40,7 +39,7 @@ def test_a_run_stops_as_by_sigterm_when_the_race_that_started_it_is_killed(tmp_p
     assert (tmp_path / "runs").read_text() == "not inherited"
 
 
-def test_a_process_whose_parent_has_already_ended_ends_at_once() -> None:
+def test_a_process_whose_parent_has_already_ended_ends_at_once():
     end_with = "import os; from timedrun.distributed.parent_death_signal import end_with; end_with(os.getppid() + 1)"
     done = subprocess.run([sys.executable, "-c", f"{end_with}; print('went on')"], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (137, "")

@@ -22,7 +22,7 @@ def first_of_two() -> Iterator[ProcessGroup]:
     dist.destroy_process_group()
 
 
-def test_gradients_are_views_of_the_buckets(first_of_two: ProcessGroup) -> None:
+def test_gradients_are_views_of_the_buckets(first_of_two):
     model = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))
     parallel = first_of_two.wrap(model)
     assert isinstance(parallel, DistributedDataParallel)
@@ -32,7 +32,7 @@ def test_gradients_are_views_of_the_buckets(first_of_two: ProcessGroup) -> None:
     assert len({p.grad.untyped_storage().data_ptr() for p in model.parameters() if p.grad is not None}) == 1
 
 
-def test_a_bucket_has_a_quarter_of_the_gradients_within_bounds() -> None:
+def test_a_bucket_has_a_quarter_of_the_gradients_within_bounds():
     with torch.device("meta"):
         resnet50, resnet101 = (build_model(config, seed=1) for config in (RESNET50, RESNET101))
         bert = Bert(BERT_LARGE)

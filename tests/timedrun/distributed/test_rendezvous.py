@@ -42,9 +42,7 @@ def env(rank: int, world_size: int, port: int, node_ranks: int | None = None) ->
         ([(0, 3, 3), (1, 3, 3), (1, 3, 3)], 45.0, UsageError, ["two processes are rank 1: give each node its own"]),
     ],
 )
-def test_ranks_that_miss_or_contradict_each_other_are_named_on_all(
-    ranks: list[tuple[int, int, int]], seconds: float, kind: type[Exception], words: list[str]
-) -> None:
+def test_ranks_that_miss_or_contradict_each_other_are_named_on_all(ranks, seconds, kind, words):
     port = free_port()
     envs = [env(rank, world_size, port, node_ranks) for rank, world_size, node_ranks in ranks]
     for error in in_threads(len(envs), lambda number: init_process_group(envs[number], CPU, seconds)):
@@ -66,9 +64,7 @@ def test_ranks_that_miss_or_contradict_each_other_are_named_on_all(
         (0, ConnectionRefusedError(111, "Connection refused"), UsageError, "not an address of its node: use the same"),
     ],
 )
-def test_a_master_address_that_does_not_lead_to_rank_0_and_a_port_in_use_are_named(
-    rank: int, problem: OSError, kind: type[Exception], message: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_wrong_master_address_and_a_port_in_use_are_named(rank, problem, kind, message, monkeypatch):
     monkeypatch.setattr(socket, "create_connection", MagicMock(side_effect=problem))
     with pytest.raises(kind, match=f"rank {rank}: cannot reach rank 0 at .*{message}"):
         init_process_group(env(rank, 2, free_port()), CPU, 0.3)
@@ -78,9 +74,7 @@ def test_a_master_address_that_does_not_lead_to_rank_0_and_a_port_in_use_are_nam
             init_process_group(env(0, 2, port), CPU, 2.0)
 
 
-def test_a_name_that_does_not_resolve_ends_the_wait_but_in_a_pod_and_others_are_named(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_name_that_does_not_resolve_ends_the_wait_but_in_a_pod_and_others_are_named(monkeypatch, capfd):
     named = replace(env(0, 2, free_port()), master="no-such-host.invalid", local_world_size=1)
     start = time.monotonic()
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
@@ -103,7 +97,7 @@ def test_a_name_that_does_not_resolve_ends_the_wait_but_in_a_pod_and_others_are_
     )
 
 
-def test_restarted_ranks_wait_for_the_end_of_the_old_store_and_leave_it_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_restarted_ranks_wait_for_the_end_of_the_old_store_and_leave_it_alone(monkeypatch):
     port = free_port()
     previous = [rendezvous._open_store(env(0, 3, port), 20)]
     monkeypatch.setenv(ATTEMPT, "2")
@@ -120,7 +114,7 @@ def test_restarted_ranks_wait_for_the_end_of_the_old_store_and_leave_it_alone(mo
         assert store.check(["rank 0", "rank 1", "rank 2"])
 
 
-def test_nccl_gets_its_device_so_that_it_connects_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nccl_gets_its_device_so_that_it_connects_at_once(monkeypatch):
     formed = MagicMock()
     monkeypatch.setattr(rendezvous.dist, "init_process_group", formed)
     port, gpus = free_port(), [torch.device("cuda", number) for number in range(2)]
@@ -138,16 +132,14 @@ def test_nccl_gets_its_device_so_that_it_connects_at_once(monkeypatch: pytest.Mo
         ("job-master-0", "192.0.2.77", "all"),  # a Kubernetes service: no interface here has its address (RFC 5737)
     ],
 )
-def test_rank_0_listens_where_it_was_told(
-    host: str, resolved: str, place: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rank_0_listens_where_it_was_told(host, resolved, place, monkeypatch):
     found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (resolved, 0))]
     monkeypatch.setattr(rendezvous.socket, "getaddrinfo", lambda *_, **__: found)
     with rendezvous.listen(host, 0) as listener:
         assert listener.getsockname()[0].replace("::", "all").replace("0.0.0.0", "all") == place
 
 
-def test_the_store_of_one_node_is_out_of_reach_of_other_machines() -> None:
+def test_the_store_of_one_node_is_out_of_reach_of_other_machines():
     port = free_port()
     stores = in_threads(2, lambda rank: rendezvous._join(env(rank, 2, port), 40.0))
     sockets = [opened for opened in psutil.Process().net_connections("tcp") if opened.status == psutil.CONN_LISTEN]
@@ -158,9 +150,7 @@ def test_the_store_of_one_node_is_out_of_reach_of_other_machines() -> None:
 @pytest.mark.parametrize(
     ("given", "node_ranks", "chosen"), [("", 2, "eth1"), ("eth0", 2, "eth0"), ("", 4, "lo"), ("eth0", 4, "eth0")]
 )
-def test_gloo_uses_the_interface_that_routes_to_the_master_unless_the_user_chose_one(
-    given: str, node_ranks: int, chosen: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_gloo_has_the_masters_route(given, node_ranks, chosen, monkeypatch):
     addresses = {"lo": "127.0.0.1", "eth0": "192.168.0.2", "eth1": "10.1.2.3"}
     named = {name: [SimpleNamespace(address=address)] for name, address in addresses.items()}
     probe = MagicMock()
@@ -176,12 +166,12 @@ def test_gloo_uses_the_interface_that_routes_to_the_master_unless_the_user_chose
     assert os.environ[rendezvous.GLOO_INTERFACE] == chosen
 
 
-def test_no_interface_is_chosen_without_a_route() -> None:
+def test_no_interface_is_chosen_without_a_route():
     assert rendezvous.route_interface("no such host", 29500) == ""
 
 
 @pytest.mark.parametrize("fails", ["TCPStore", "dist.init_process_group"])
-def test_an_error_of_torch_is_a_lost_connection(fails: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_of_torch_is_a_lost_connection(fails, monkeypatch):
     error = MagicMock(side_effect=RuntimeError("no route to host\n at socket.cpp"))
     monkeypatch.setattr(f"timedrun.distributed.rendezvous.{fails}", error)
     with pytest.raises(RankLost, match="rank 0: connection lost during rendezvous: no route to host$"):
@@ -201,7 +191,7 @@ rendezvous.init_process_group(LaunchEnv("torchrun", rank, 2, rank, 2, "127.0.0.1
 
 
 @pytest.mark.processes
-def test_forming_the_process_group_is_bounded_if_a_rank_is_stopped_in_it() -> None:
+def test_forming_the_process_group_is_bounded_if_a_rank_is_stopped_in_it():
     command, port = [sys.executable, "-c", FORMING], str(free_port())
     stopped = subprocess.Popen([*command, "1", port])
     try:

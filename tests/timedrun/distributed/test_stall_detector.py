@@ -52,9 +52,7 @@ def samples(probe: ActivityProbe, count: int = 6) -> ThreadActivity:
     return [probe.sample(1.0) for _ in range(count)][-1]
 
 
-def test_a_sleeping_thread_is_idle_at_a_line_of_its_own_or_in_a_collective_until_a_reset(
-    machine: SimpleNamespace,
-) -> None:
+def test_a_sleeping_thread_is_idle_at_a_line_of_its_own_or_in_a_collective_until_a_reset(machine):
     probe = probe_of(own_code)
     activity = samples(probe)
     assert (activity.state, activity.idle_seconds) == ("own", 5.0)
@@ -77,7 +75,7 @@ def test_a_sleeping_thread_is_idle_at_a_line_of_its_own_or_in_a_collective_until
     ],
     ids=["own CPU", "CPU of children", "disk", "runnable, times unknown", "runnable, times say idle"],
 )
-def test_a_process_that_works_is_not_idle(work: Callable[[Any], Any], idle: float, machine: SimpleNamespace) -> None:
+def test_a_process_that_works_is_not_idle(work, idle, machine):
     probe = probe_of(own_code)
     for _ in range(6):
         vars(machine).update(work(machine))
@@ -93,7 +91,7 @@ def test_a_process_that_works_is_not_idle(work: Callable[[Any], Any], idle: floa
     ],
     ids=["works", "polls"],
 )
-def test_activity_is_what_a_thread_ran_however_long_it_waited(active: bool, times: list[tuple[float, float]]) -> None:
+def test_activity_is_what_a_thread_ran_however_long_it_waited(active, times):
     before = {WORKER: (7.0, 3.0), IDLE: (1.0, 1.0)}
     for ran, waited in times:  # in the last second
         for worker in ({WORKER: (7.0 + ran, 3.0 + waited)}, {Path("started since"): (ran, waited)}):
@@ -101,7 +99,7 @@ def test_activity_is_what_a_thread_ran_however_long_it_waited(active: bool, time
             assert (share > ACTIVE_SHARE) is active, (ran, waited)
 
 
-def test_scheduler_times_are_read_and_a_kernel_without_them_is_told_from_an_ended_thread(tmp_path: Path) -> None:
+def test_scheduler_times_are_read_and_a_kernel_without_them_is_told_from_an_ended_thread(tmp_path):
     silent, zeros, works = (tmp_path / name for name in ("silent", "zeros", "works"))
     for folder in (silent, zeros, works):
         folder.mkdir()
@@ -111,7 +109,7 @@ def test_scheduler_times_are_read_and_a_kernel_without_them_is_told_from_an_ende
     assert thread_times([works, zeros, tmp_path / "ended"]) == {works: (2.0, 0.5), zeros: (0.0, 0.0)}
 
 
-def test_states_are_those_of_this_processs_other_threads() -> None:
+def test_states_are_those_of_this_processs_other_threads():
     probe_of(own_code)
     tasks = stall_detector._tasks()
     assert tasks and Path("/proc/self/task", str(threading.get_native_id())) not in tasks

@@ -1,7 +1,6 @@
 """Reports of ranks to the launcher that started them, timedrun's or torchrun's."""
 
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 from torch.distributed import TCPStore
@@ -11,7 +10,7 @@ from timedrun.distributed import status_files
 from timedrun.distributed.launch_env import STATUS_FILES
 
 
-def test_reports_are_read_and_an_incomplete_one_is_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reports_are_read_and_an_incomplete_one_is_ignored(tmp_path, monkeypatch):
     status = status_files.StatusFiles(tmp_path)
     status.expect(range(2, 4))
     monkeypatch.setenv("RANK", "3")
@@ -25,7 +24,7 @@ def test_reports_are_read_and_an_incomplete_one_is_ignored(tmp_path: Path, monke
     assert not status_files.report_error(ExitCode.ERROR, "gone")
 
 
-def test_torchruns_store_keeps_the_result_number_for_the_next_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_torchruns_store_keeps_the_result_number_for_the_next_attempt(monkeypatch):
     monkeypatch.delenv(STATUS_FILES, raising=False)
     assert status_files.agent_number() is None
     agent = TCPStore("127.0.0.1", 0, is_master=True, timeout=timedelta(seconds=30), wait_for_workers=False)

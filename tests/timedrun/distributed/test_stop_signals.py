@@ -14,7 +14,7 @@ Aborts = list[tuple[str, ExitCode]]
 
 
 @pytest.mark.parametrize(("number", "ignored"), [*((number, False) for number in STOPPING), (signal.SIGHUP, True)])
-def test_each_signal_asks_a_run_to_stop_but_sighup_if_nohup_ignores_it(number: signal.Signals, ignored: bool) -> None:
+def test_each_signal_asks_a_run_to_stop_but_sighup_if_nohup_ignores_it(number, ignored):
     before = signal.SIG_IGN if ignored else lambda number, frame: None
     original = signal.signal(number, before)
     stop = ShutdownRequest()
@@ -40,7 +40,7 @@ def test_each_signal_asks_a_run_to_stop_but_sighup_if_nohup_ignores_it(number: s
         ([signal.SIGHUP, signal.SIGTERM, signal.SIGHUP], False),
     ],
 )
-def test_a_closed_terminal_is_not_a_second_request(received: list[signal.Signals], twice: bool) -> None:
+def test_a_closed_terminal_is_not_a_second_request(received, twice):
     assert asked_twice(received) is twice
 
 
@@ -63,7 +63,7 @@ def aborts(stop: ShutdownRequest, request: pytest.FixtureRequest) -> Iterator[Ab
     indirect=["aborts"],
     ids=["a second Ctrl-C", "a rank of the launcher on its word alone"],
 )
-def test_a_run_is_aborted_by(aborts: Aborts, before: list[signal.Signals], last: signal.Signals) -> None:
+def test_a_run_is_aborted_by(aborts, before, last):
     for number in before:
         signal.raise_signal(number)
     assert not aborts
@@ -72,9 +72,7 @@ def test_a_run_is_aborted_by(aborts: Aborts, before: list[signal.Signals], last:
 
 
 @pytest.mark.parametrize("when", ["after this evaluation", ""])
-def test_the_first_signal_says_when_the_run_stops_unless_it_does_at_once(
-    when: str, stop: ShutdownRequest, aborts: Aborts, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_the_first_signal_says_when_the_run_stops_unless_it_does_at_once(when, stop, aborts, capfd):
     stop.when = when
     signal.raise_signal(signal.SIGINT)
     said = "timedrun run: stops after this evaluation; press Ctrl-C again to abort now\n"

@@ -50,7 +50,7 @@ class Clocked(nn.Module):
 
 
 @pytest.mark.parametrize(("micro_batches", "computing"), [(1, 3.0), (4, 12.0)])
-def test_loading_and_computing_are_timed_without_waits(micro_batches: int, computing: float) -> None:
+def test_loading_and_computing_are_timed_without_waits(micro_batches, computing):
     model = Clocked()
     for _ in range(3):
         model.wait(4)
@@ -61,7 +61,7 @@ def test_loading_and_computing_are_timed_without_waits(micro_batches: int, compu
     assert model.straggler.report() == [UNKNOWN, UNKNOWN, 4.0, computing]
 
 
-def test_the_time_after_a_check_is_not_loading() -> None:
+def test_the_time_after_a_check_is_not_loading():
     model = Clocked()
     for _ in range(2):
         model.straggler.stepped()
@@ -82,7 +82,7 @@ FAST, SLOW_LOADER, SLOW_COMPUTER = [0.010, 0.100], [0.060, 0.100], [0.010, 0.160
 
 @pytest.mark.parametrize(("slow", "part"), [(SLOW_LOADER, "loading"), (SLOW_COMPUTER, "computing")])
 @pytest.mark.parametrize("world_size", [2, 8])
-def test_a_slow_rank_is_reported_once_after_some_checks(slow: list[float], part: str, world_size: int) -> None:
+def test_a_slow_rank_is_reported_once_after_some_checks(slow, part, world_size):
     found = detected(*[[FAST] * (world_size - 1) + [slow]] * 10)
     place = ("loading", "computing").index(part)
     rank = SlowRank(world_size - 1, slow[place], FAST[place], part)
@@ -100,7 +100,7 @@ STRAGGLES, FINE, NO_STEP = [FAST, SLOW_LOADER], [FAST, FAST], [[UNKNOWN, UNKNOWN
     ],
     ids=["again only after it was not slow", "checks with no step in between change nothing"],
 )
-def test_a_straggler_is_reported_once(tables: list[list[list[float]]], reported: list[int]) -> None:
+def test_a_straggler_is_reported_once(tables, reported):
     assert [number for number, slow in enumerate(detected(*tables)) if slow is not None] == reported
 
 
@@ -113,11 +113,11 @@ def test_a_straggler_is_reported_once(tables: list[list[list[float]]], reported:
         [[0.110, 0.200], [0.010, 0.300]],  # the rank that seems to load waits for the one that computes
     ],
 )
-def test_small_differences_are_not_reported(table: list[list[float]]) -> None:
+def test_small_differences_are_not_reported(table):
     assert not any(detected(*[table] * 6))
 
 
-def test_timing_does_not_break_the_graph_of_a_compiled_model() -> None:
+def test_timing_does_not_break_the_graph_of_a_compiled_model():
     torch._dynamo.reset()
     graphs, model = CompileCounter(), Model()
     model.compile(backend=graphs, fullgraph=True)

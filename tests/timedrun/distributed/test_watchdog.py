@@ -4,7 +4,6 @@ import json
 import socket
 import threading
 from concurrent.futures import Future
-from pathlib import Path
 from typing import Any
 from unittest.mock import MagicMock
 
@@ -75,7 +74,7 @@ class Run:
 
 
 @pytest.mark.parametrize("dead", [0, 1])
-def test_a_closed_connection_is_a_death_and_ends_blocked_ranks_after_their_grace(dead: int) -> None:
+def test_a_closed_connection_is_a_death_and_ends_blocked_ranks_after_their_grace(dead):
     run = Run(3)
     run.watchdogs[dead].at(7)
     run.advance(2)
@@ -88,7 +87,7 @@ def test_a_closed_connection_is_a_death_and_ends_blocked_ranks_after_their_grace
 
 
 @pytest.mark.parametrize("reported", [True, False])
-def test_the_cause_of_a_death_is_the_launchers_if_it_reports_one(tmp_path: Path, reported: bool) -> None:
+def test_the_cause_of_a_death_is_the_launchers_if_it_reports_one(tmp_path, reported):
     run = Run(environment={STATUS_FILES: str(tmp_path)})
     run.advance(1)
     run.die(1)
@@ -101,7 +100,7 @@ def test_the_cause_of_a_death_is_the_launchers_if_it_reports_one(tmp_path: Path,
 
 
 @pytest.mark.parametrize(("silent", "noticing"), [(1, 0), (0, 1)])
-def test_a_rank_without_a_heartbeat_is_lost_after_the_timeout(silent: int, noticing: int) -> None:
+def test_a_rank_without_a_heartbeat_is_lost_after_the_timeout(silent, noticing):
     run = Run()
     run.advance(2)
     run.running.remove(silent)
@@ -111,7 +110,7 @@ def test_a_rank_without_a_heartbeat_is_lost_after_the_timeout(silent: int, notic
     assert run.message(noticing) == f"no heartbeat from rank {silent} for 15 s (last step 0){ABORTED}"
 
 
-def test_a_machine_that_was_suspended_raises_no_alarm() -> None:
+def test_a_machine_that_was_suspended_raises_no_alarm():
     run = Run()
     run.advance(2)
     run.now += 10_000
@@ -130,7 +129,7 @@ def test_a_machine_that_was_suspended_raises_no_alarm() -> None:
         (dict.fromkeys((0, 1), NonFiniteLoss("rank 1, step 3: nan")), "NonFiniteLoss: rank 1, step 3: nan"),
     ],
 )
-def test_an_error_is_all_ranks_reason_and_ends_one_that_trains_on(errors: dict[int, Exception], message: str) -> None:
+def test_an_error_is_all_ranks_reason_and_ends_one_that_trains_on(errors, message):
     run = Run(3)
     for watchdog in run.watchdogs:
         watchdog.at(120)
@@ -140,7 +139,7 @@ def test_an_error_is_all_ranks_reason_and_ends_one_that_trains_on(errors: dict[i
     assert run.ended == dict.fromkeys({0, 1, 2} - errors.keys(), (message, ExitCode.ERROR))
 
 
-def test_a_failed_collective_is_reported_as_the_death_that_caused_it() -> None:
+def test_a_failed_collective_is_reported_as_the_death_that_caused_it():
     run = Run()
     result = run.fail(0, CUT)
     run.advance(2)
@@ -150,7 +149,7 @@ def test_a_failed_collective_is_reported_as_the_death_that_caused_it() -> None:
 
 
 @pytest.mark.parametrize("first", [0, 1])
-def test_ranks_that_have_left_are_not_lost_however_long_the_others_run(first: int) -> None:
+def test_ranks_that_have_left_are_not_lost_however_long_the_others_run(first):
     run = Run()
     run.watchdogs[first].stop()
     run.advance(60)
@@ -160,7 +159,7 @@ def test_ranks_that_have_left_are_not_lost_however_long_the_others_run(first: in
     assert (run.running, run.ended) == (set(), {})
 
 
-def test_an_idle_rank_that_another_waits_for_hangs_and_is_named_with_its_line() -> None:
+def test_an_idle_rank_that_another_waits_for_hangs_and_is_named_with_its_line():
     run = Run()
     run.watchdogs[1].at(5)
     run.probes[0].sample.return_value = ThreadActivity("collective", 20.0, "train.py:3 (step)")
@@ -173,7 +172,7 @@ def test_an_idle_rank_that_another_waits_for_hangs_and_is_named_with_its_line() 
     assert run.ended == dict.fromkeys((0, 1), (message, ExitCode.RANK_LOST))
 
 
-def test_the_status_file_has_the_last_step_and_the_failure(tmp_path: Path) -> None:
+def test_the_status_file_has_the_last_step_and_the_failure(tmp_path):
     run = Run(1, environment={STATUS_FILES: str(tmp_path)})
     run.watchdogs[0].at(42)
     run.advance(1)
@@ -183,6 +182,6 @@ def test_the_status_file_has_the_last_step_and_the_failure(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("text", ["soon", "0", "nan", "inf"])
-def test_an_invalid_number_of_seconds_is_refused(text: str) -> None:
+def test_an_invalid_number_of_seconds_is_refused(text):
     with pytest.raises(UsageError, match="TIMEDRUN_STUCK_SECONDS"):
         Watchdog(ProcessGroup(0, 2, 0, CPU), lambda *end: None, environment={STUCK: text})

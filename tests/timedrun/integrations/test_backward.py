@@ -69,7 +69,7 @@ def transformers_trainer(speed: Stack, folder: Path, **given: Any) -> tuple[Any,
     return MethodsTrainer(speed, speed.model(model), arguments, train_dataset=data), model
 
 
-def test_transformers_trainer_repeats_a_step_and_refuses_to_with_accumulation(tmp_path: Path) -> None:
+def test_transformers_trainer_repeats_a_step_and_refuses_to_with_accumulation(tmp_path):
     whole, model = transformers_trainer(stack(Twice()), tmp_path)
     whole.train()
     assert model.passes == 6 and CALLS == ["backward", "gradients"] * 3
@@ -88,9 +88,7 @@ IDLE = (Idle(), "nothing in this run: idle", 3)
 @pytest.mark.parametrize(
     ("method", "words", "passes"), [UNREACHED, (EMA(half_life=40, update_interval=2), "", 3), IDLE]
 )
-def test_transformers_trainer_says_which_method_changes_nothing(
-    method: Method, words: str, passes: int, tmp_path: Path
-) -> None:
+def test_transformers_trainer_says_which_method_changes_nothing(method, words, passes, tmp_path):
     trainer, model = transformers_trainer(stack(method), tmp_path)
     with pytest.raises(NoEffect, match=words) if words else nullcontext():
         trainer.train()
@@ -102,14 +100,14 @@ def fitted(speed: Stack, base: str = "MethodsModule", **given: Any) -> Net:
     pl = pytest.importorskip("pytorch_lightning")
     from timedrun.integrations import lightning
 
-    class Module(getattr(lightning, base)):  # type: ignore[misc]
+    class Module(getattr(lightning, base)):
         def __init__(self) -> None:
             super().__init__()
             self.net, self.speed = Net(), speed
 
         def training_step(self, batch: Tensor, index: int) -> Tensor:
             images, _ = self.speed.batch(batch, batch, 2)
-            return self.net(images)["loss"]  # type: ignore[no-any-return]
+            return self.net(images)["loss"]
 
         def configure_optimizers(self) -> torch.optim.Optimizer:
             return torch.optim.SGD(self.net.parameters(), lr=0.1)
@@ -118,11 +116,11 @@ def fitted(speed: Stack, base: str = "MethodsModule", **given: Any) -> Net:
     pl.Trainer(
         max_epochs=1, accelerator="cpu", callbacks=[lightning.MethodsCallback(speed)], logger=False,
         enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False, **given,
-    ).fit(module, torch.utils.data.DataLoader(torch.ones(6, 1), batch_size=2))  # type: ignore[arg-type]  # fmt: skip
+    ).fit(module, torch.utils.data.DataLoader(torch.ones(6, 1), batch_size=2))  # fmt: skip
     return module.net
 
 
-def test_lightning_repeats_a_step_of_a_methods_module_and_refuses_others() -> None:
+def test_lightning_repeats_a_step_of_a_methods_module_and_refuses_others():
     net = fitted(stack(Twice()))
     assert net.passes == 6 and CALLS == ["backward", "gradients"] * 3
     assert net.w.item() == pytest.approx(-0.3)
@@ -133,7 +131,7 @@ def test_lightning_repeats_a_step_of_a_methods_module_and_refuses_others() -> No
 
 
 @pytest.mark.parametrize(("method", "words"), [UNREACHED[:2], IDLE[:2]])
-def test_lightning_says_which_method_changes_nothing(method: Method, words: str) -> None:
+def test_lightning_says_which_method_changes_nothing(method, words):
     with pytest.raises(NoEffect, match=words):
         fitted(stack(method), "LightningModule")
     assert fitted(stack(method), fast_dev_run=True).passes == 1  # a trial of the loop, too short for methods to act

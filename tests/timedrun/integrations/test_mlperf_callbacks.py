@@ -108,7 +108,7 @@ def lightning_trainer(run: MLPerfRun, metric: str, **given: Any) -> tuple[Any, A
     return trainer, Module(), loader
 
 
-def test_transformers_trainer_ends_at_the_target_with_a_valid_log(run: MLPerfRun, tmp_path: Path) -> None:
+def test_transformers_trainer_ends_at_the_target_with_a_valid_log(run, tmp_path):
     trainer = transformers_trainer(run, tmp_path, "eval_accuracy")
     with run:
         trainer.train()
@@ -117,9 +117,7 @@ def test_transformers_trainer_ends_at_the_target_with_a_valid_log(run: MLPerfRun
     assert check(tmp_path / "result_0.txt", "4.0.0").passed
 
 
-def test_transformers_evaluations_of_other_sets_and_outside_of_training_are_passed_over(
-    run: MLPerfRun, tmp_path: Path
-) -> None:
+def test_transformers_evaluations_of_other_sets_and_outside_of_training_are_passed_over(run, tmp_path):
     trainer = transformers_trainer(run, tmp_path, "eval_a_accuracy", eval_on_start=True)
     data, left = trainer.eval_dataset, iter([0.9, 0.9, 0.9, 0.1, 0.9, 0.6, 0.9, 0.9])
     trainer.eval_dataset = {"a": data, "b": data}
@@ -132,16 +130,14 @@ def test_transformers_evaluations_of_other_sets_and_outside_of_training_are_pass
 
 
 @pytest.mark.parametrize("epochs", [1, 3])
-def test_a_metric_that_transformers_trainer_does_not_give_aborts_the_run(
-    run: MLPerfRun, tmp_path: Path, epochs: int
-) -> None:
+def test_a_metric_that_transformers_trainer_does_not_give_aborts_the_run(run, tmp_path, epochs):
     trainer = transformers_trainer(run, tmp_path, "eval_acuracy", num_train_epochs=epochs)
     with pytest.raises(TrainingLoopError, match="Did you mean eval_accuracy?"), run:
         trainer.train()
     assert read(tmp_path / "result_0.txt").status == keys.ABORTED
 
 
-def test_lightnings_trainer_ends_at_the_target_with_a_valid_log(run: MLPerfRun, tmp_path: Path) -> None:
+def test_lightnings_trainer_ends_at_the_target_with_a_valid_log(run, tmp_path):
     trainer, module, loader = lightning_trainer(run, "accuracy")
     with run:
         trainer.fit(module, loader, loader)
@@ -150,7 +146,7 @@ def test_lightnings_trainer_ends_at_the_target_with_a_valid_log(run: MLPerfRun, 
     assert check(tmp_path / "result_0.txt", "4.0.0").passed
 
 
-def test_an_exception_in_lightnings_trainer_aborts_the_run(run: MLPerfRun, tmp_path: Path) -> None:
+def test_an_exception_in_lightnings_trainer_aborts_the_run(run, tmp_path):
     trainer, module, loader = lightning_trainer(run, "accuracy", fails_at=3)
     with pytest.raises(ZeroDivisionError):
         trainer.fit(module, loader, loader)

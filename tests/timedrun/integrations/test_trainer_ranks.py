@@ -28,7 +28,7 @@ def codes(folder: Path, kind: str, variable: str = "RANK") -> list[int]:
 
 @pytest.mark.processes
 @pytest.mark.parametrize(("kind", "variable"), [("target", "RANK"), ("target torch", "RANK_OF_TEST")])
-def test_rank_0_writes_the_log_and_all_ranks_know_the_end(kind: str, variable: str, tmp_path: Path) -> None:
+def test_rank_0_writes_the_log_and_all_ranks_know_the_end(kind, variable, tmp_path):
     assert codes(tmp_path, kind, variable) == [0, 0]
     assert {path.name for path in tmp_path.iterdir()} >= {"done_0", "done_1", "result_0.txt"}
     log = read(tmp_path / "result_0.txt")
@@ -37,7 +37,7 @@ def test_rank_0_writes_the_log_and_all_ranks_know_the_end(kind: str, variable: s
 
 
 @pytest.mark.processes
-def test_a_rank_that_dies_leaves_an_aborted_log(tmp_path: Path) -> None:
+def test_a_rank_that_dies_leaves_an_aborted_log(tmp_path):
     assert codes(tmp_path, "dies") == [1, 9]
     stopped = read(tmp_path / "result_0.txt").stopped
     assert stopped is not None and stopped.metadata[keys.STATUS] == keys.ABORTED

@@ -43,9 +43,9 @@ def untrained_model() -> nn.Module:
         ModelConfig(block="bottleneck", layers=(1, 2), widths=(4, 8), stem="imagenet", channels=3, classes=4), seed=1
     )
     patches = nn.Conv2d(3, 24, 2)  # of a shape that can whiten
-    model.conv1 = nn.Sequential(patches, nn.Conv2d(24, 4, 7, 2, padding=3, bias=False))  # type: ignore[assignment]
+    model.conv1 = nn.Sequential(patches, nn.Conv2d(24, 4, 7, 2, padding=3, bias=False))
     norms = nn.LayerNorm(32), nn.GroupNorm(2, 32)
-    model.fc = nn.Sequential(*norms, nn.Dropout(0.1), nn.Linear(32, 16), nn.Linear(16, 4))  # type: ignore[assignment]
+    model.fc = nn.Sequential(*norms, nn.Dropout(0.1), nn.Linear(32, 16), nn.Linear(16, 4))
     return model
 
 

@@ -56,7 +56,7 @@ def tokens() -> torch.Tensor:
     return torch.randint(30, (3, LENGTH), generator=torch.Generator().manual_seed(1))
 
 
-def test_slopes_are_the_papers_and_twelve_heads_take_eight_and_then_every_second_of_sixteen() -> None:
+def test_slopes_are_the_papers_and_twelve_heads_take_eight_and_then_every_second_of_sixteen():
     assert alibi_slopes(8) == [1 / 2, 1 / 4, 1 / 8, 1 / 16, 1 / 32, 1 / 64, 1 / 128, 1 / 256]
     assert alibi_slopes(16) == pytest.approx([2 ** (-h / 2) for h in range(1, 17)])
     assert alibi_slopes(12) == pytest.approx([2**-h for h in range(1, 9)] + [2**-0.5, 2**-1.5, 2**-2.5, 2**-3.5])
@@ -65,7 +65,7 @@ def test_slopes_are_the_papers_and_twelve_heads_take_eight_and_then_every_second
         assert len(set(slopes)) == heads and min(slopes) == pytest.approx(2**-8) and max(slopes) < 1
 
 
-def test_the_bias_is_minus_slope_times_distance_and_causal() -> None:
+def test_the_bias_is_minus_slope_times_distance_and_causal():
     slopes = alibi_slopes(3)
     bias = distance_bias(torch.tensor(slopes), 3, 5, causal=True)
     symmetric = distance_bias(torch.tensor(slopes), 3, 5, causal=False)
@@ -80,9 +80,7 @@ def test_the_bias_is_minus_slope_times_distance_and_causal() -> None:
 @pytest.mark.parametrize("padded", [False, True])
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_attention_of_the_altered_model_equals_an_independent_computation(
-    make_model: MakeModel, tokens: torch.Tensor, kind: str, attention: str, padded: bool
-) -> None:
+def test_attention_of_the_altered_model_equals_an_independent_computation(make_model, tokens, kind, attention, padded):
     model = make_model(kind, attention)
     assert alibi(model) == 2
     gpt = kind == "GPT2"
@@ -119,7 +117,7 @@ def test_attention_of_the_altered_model_equals_an_independent_computation(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_model_takes_longer_sequences_keeps_its_names_and_trains(make_model: MakeModel, kind: str) -> None:
+def test_a_model_takes_longer_sequences_keeps_its_names_and_trains(make_model, kind):
     model = make_model(kind).train()
     names = list(model.state_dict())
     _, words = ALiBi(max_sequence_length=24).model(model)
@@ -133,7 +131,7 @@ def test_a_model_takes_longer_sequences_keeps_its_names_and_trains(make_model: M
         model(input_ids=torch.full((2, 25), 5))
 
 
-def test_a_bert_that_decodes_is_causal(make_model: MakeModel, tokens: torch.Tensor) -> None:
+def test_a_bert_that_decodes_is_causal(make_model, tokens):
     changed = torch.cat([tokens[:, :9], 29 - tokens[:, 9:]], dim=1)
     for decodes in (True, False):
         model = make_model("Bert", is_decoder=decodes)
@@ -143,7 +141,7 @@ def test_a_bert_that_decodes_is_causal(make_model: MakeModel, tokens: torch.Tens
 
 
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
-def test_padding_and_cached_keys_leave_the_logits(make_model: MakeModel, tokens: torch.Tensor, attention: str) -> None:
+def test_padding_and_cached_keys_leave_the_logits(make_model, tokens, attention):
     model = make_model(attention=attention)
     alibi(model)
     with torch.no_grad():
@@ -159,7 +157,7 @@ def test_padding_and_cached_keys_leave_the_logits(make_model: MakeModel, tokens:
         assert padded.isfinite().all()
 
 
-def test_other_masks_attentions_and_models_are_refused(make_model: MakeModel, tokens: torch.Tensor) -> None:
+def test_other_masks_attentions_and_models_are_refused(make_model, tokens):
     model = make_model()
     model.config._attn_implementation = "flash_attention_2"
     with pytest.raises(ValueError, match="this GPT2Model has flash_attention_2"):
@@ -173,7 +171,7 @@ def test_other_masks_attentions_and_models_are_refused(make_model: MakeModel, to
             ALiBi().model(other)
 
 
-def test_a_quarter_of_the_length_makes_four_sequences_of_one_in_order() -> None:
+def test_a_quarter_of_the_length_makes_four_sequences_of_one_in_order():
     tokens = torch.arange(16).view(2, 8)
     expected = torch.tensor([[0, 1], [2, 3], [4, 5], [6, 7], [8, 9], [10, 11], [12, 13], [14, 15]])
     assert torch.equal(shortened(tokens, 0.25), expected)
@@ -184,7 +182,7 @@ def test_a_quarter_of_the_length_makes_four_sequences_of_one_in_order() -> None:
     assert hooks.effect() == "1 batches cut to 0.25 of their length"
 
 
-def test_a_scaling_of_one_leaves_batches_alone_and_surgery_still_counts(make_model: MakeModel) -> None:
+def test_a_scaling_of_one_leaves_batches_alone_and_surgery_still_counts(make_model):
     speed = stack(ALiBi(train_sequence_length_scaling=1.0))
     speed.model(make_model())
     tokens = torch.arange(8).view(1, 8)
@@ -193,7 +191,7 @@ def test_a_scaling_of_one_leaves_batches_alone_and_surgery_still_counts(make_mod
     speed.verify()
 
 
-def test_a_model_on_the_meta_device_which_has_no_values_to_set_is_refused(make_model: MakeModel) -> None:
+def test_a_model_on_the_meta_device_which_has_no_values_to_set_is_refused(make_model):
     with torch.device("meta"):
         model = make_model("Bert")
     with pytest.raises(ValueError, match=r"BertModel on the meta device .*\(to_empty\)"):

@@ -1,7 +1,5 @@
 """RandAugment and AugMix: operations that are Pillow's and torchvision's, what is drawn and mixed."""
 
-from types import ModuleType
-
 import numpy as np
 import pytest
 import torch
@@ -44,7 +42,7 @@ def by_pillow(name: str, image: Image.Image, strength: float) -> Image.Image:
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_each_operation_is_pillows(name: str, images: Tensor) -> None:
+def test_each_operation_is_pillows(name, images):
     draws = np.random.RandomState(1).uniform(size=(len(images), 2))
     for severity in (2.0, 10.0):
         chosen = strengths(name, "all", severity, draws, (40, 52))
@@ -60,7 +58,7 @@ def test_each_operation_is_pillows(name: str, images: Tensor) -> None:
 
 
 @pytest.mark.parametrize("name", ["autocontrast", "equalize", "posterize", "solarize", *ENHANCING])
-def test_each_operation_on_values_is_torchvisions(torchvision: ModuleType, name: str, images: Tensor) -> None:
+def test_each_operation_on_values_is_torchvisions(torchvision, name, images):
     from torchvision.transforms.v2 import functional
 
     theirs = getattr(
@@ -71,7 +69,7 @@ def test_each_operation_on_values_is_torchvisions(torchvision: ModuleType, name:
     assert (made.int() - theirs(images, *strength).int()).abs().max() <= 2
 
 
-def test_grayscale_images_change_as_pillows(images: Tensor) -> None:
+def test_grayscale_images_change_as_pillows(images):
     gray = images[:2, :1]
     for name in OPERATIONS:
         strength = {"posterize": 2.0, "solarize": 99.0, "rotate": 9.0}.get(name, 0.3)
@@ -80,11 +78,11 @@ def test_grayscale_images_change_as_pillows(images: Tensor) -> None:
         assert (made[1, 0].int() - torch.from_numpy(np.array(pillow)).int()).abs().max() <= 1, name
 
 
-def test_strengths_have_the_published_ranges() -> None:
+def test_strengths_have_the_published_ranges():
     draws = np.random.RandomState(2).uniform(size=(20_000, 2))
 
     def bounds(name: str, severity: float = 9.0, chosen: str = "all") -> tuple[float, float]:
-        values = strengths(name, chosen, severity, draws, (90, 120))  # type: ignore[arg-type]
+        values = strengths(name, chosen, severity, draws, (90, 120))
         return round(values.min().item(), 2), round(values.max().item(), 2)
 
     assert bounds("rotate") == (-26, 26)  # int of below 9 * 30 / 10
@@ -100,15 +98,15 @@ def test_strengths_have_the_published_ranges() -> None:
     assert above.mean() == pytest.approx(0.5, abs=0.02)
 
 
-def test_operations_are_drawn_alike_and_each_image_gets_its_own(images: Tensor) -> None:
+def test_operations_are_drawn_alike_and_each_image_gets_its_own(images):
     for chosen, count in (("all", 13), ("safe", 9), ("original", 13)):
-        names = names_of(chosen)  # type: ignore[arg-type]
+        names = names_of(chosen)
         assert len(names) == count
         draws = np.stack([(np.arange(count) + 0.5) / count, np.full(count, 0.7), np.full(count, 0.2)], axis=1)
         many = images[:1].expand(count, -1, -1, -1)
-        made = operate(many, chosen, 5.0, draws)  # type: ignore[arg-type]
+        made = operate(many, chosen, 5.0, draws)
         for number, name in enumerate(names):
-            strength = strengths(name, chosen, 5.0, draws[:1, 1:], (40, 52))  # type: ignore[arg-type]
+            strength = strengths(name, chosen, 5.0, draws[:1, 1:], (40, 52))
             expected = OPERATIONS[name](images[:1], torch.from_numpy(strength).float())
             assert torch.equal(made[number], expected[0]), name
 
@@ -116,7 +114,7 @@ def test_operations_are_drawn_alike_and_each_image_gets_its_own(images: Tensor) 
 @pytest.mark.parametrize(
     "wrong", [torch.zeros(1, 3, 4, 4), torch.zeros(1, 2, 4, 4).byte(), torch.zeros(3, 4, 4).byte()]
 )
-def test_other_inputs_are_refused(wrong: Tensor) -> None:
+def test_other_inputs_are_refused(wrong):
     with pytest.raises(ValueError, match="operations on images need"):
         operate(wrong, "all", 5.0, np.zeros((len(wrong), 3)))
 
@@ -130,7 +128,7 @@ def augmented(method: Method, images: Tensor = IMAGES, samples: np.ndarray = SAM
 
 
 @pytest.mark.parametrize("method", [RandAugment(), AugMix()])
-def test_an_image_depends_on_its_sample_epoch_and_seed_and_not_on_its_batch(method: Method) -> None:
+def test_an_image_depends_on_its_sample_epoch_and_seed_and_not_on_its_batch(method):
     before = IMAGES.clone()
     whole = augmented(method)
     assert torch.equal(IMAGES, before) and whole.dtype == torch.uint8 and whole.shape == IMAGES.shape
@@ -144,13 +142,13 @@ def test_an_image_depends_on_its_sample_epoch_and_seed_and_not_on_its_batch(meth
     assert channels_last.is_contiguous(memory_format=torch.channels_last)
 
 
-def test_randaugment_is_a_sequence_of_operations() -> None:
+def test_randaugment_is_a_sequence_of_operations():
     draws = random_uniform(3, 1, SAMPLES, "randaugment", 6)
     expected = operate(operate(IMAGES, "safe", 4.0, draws[:, :3]), "safe", 4.0, draws[:, 3:])
     assert torch.equal(augmented(RandAugment(severity=4.0, operations="safe")), expected)
 
 
-def test_augmix_is_the_weighted_sum_of_the_image_and_its_chains() -> None:
+def test_augmix_is_the_weighted_sum_of_the_image_and_its_chains():
     draws = random_uniform(3, 1, SAMPLES, "augmix", 14).reshape(24, 2, 7)
     weights = chain_weights(2, 1.0, random_bits(3, 1, SAMPLES, "augmix_weights", 1))
     parts = [IMAGES]
@@ -162,7 +160,7 @@ def test_augmix_is_the_weighted_sum_of_the_image_and_its_chains() -> None:
     assert off.abs().max() <= 0.5 + 1e-4
 
 
-def test_chains_have_one_to_three_operations() -> None:
+def test_chains_have_one_to_three_operations():
     images, samples = torch.randint(256, (300, 3, 8, 8)).byte(), np.arange(300)
     drawn = random_uniform(3, 1, samples, "augmix", 10)
     chains = [images]

@@ -50,7 +50,7 @@ def train(steps: int, hooks: Hooks | None = None, evaluate_every: int = 0) -> tu
     return model, history
 
 
-def test_the_average_of_a_sharded_model_is_that_of_a_whole_one() -> None:
+def test_the_average_of_a_sharded_model_is_that_of_a_whole_one():
     torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
     try:
         seen = []
@@ -62,7 +62,7 @@ def test_the_average_of_a_sharded_model_is_that_of_a_whole_one() -> None:
             for step in (1, 2, 3):
                 with torch.no_grad():
                     model.layers[0].weight.mul_(step)
-                    model.layers[1].running_mean.add_(step)  # type: ignore[operator, union-attr]
+                    model.layers[1].running_mean.add_(step)
                 hooks.after_step(model, step)
             with hooks.evaluation(model):
                 state = model.state_dict()
@@ -73,7 +73,7 @@ def test_the_average_of_a_sharded_model_is_that_of_a_whole_one() -> None:
         torch.distributed.destroy_process_group()
 
 
-def test_evaluation_sees_the_average_of_parameters_and_buffers() -> None:
+def test_evaluation_sees_the_average_of_parameters_and_buffers():
     method = EMA(half_life=4, update_interval=2)
     hooks = method.hooks()
     model, history = train(9, hooks)
@@ -86,7 +86,7 @@ def test_evaluation_sees_the_average_of_parameters_and_buffers() -> None:
             torch.testing.assert_close(tensors_of(model)[name].double(), average, atol=1e-6, rtol=1e-6)
 
 
-def test_integer_buffers_are_truncated_constants_kept_and_masks_copied() -> None:
+def test_integer_buffers_are_truncated_constants_kept_and_masks_copied():
     hooks = EMA(half_life=4, update_interval=2).hooks()
     model, _ = train(6, hooks)
     counter = 2.0
@@ -96,18 +96,18 @@ def test_integer_buffers_are_truncated_constants_kept_and_masks_copied() -> None
     hooks.after_step(model, 8)
     with hooks.evaluation(model):
         assert model.layers[1].num_batches_tracked == int(2**-0.5 * counter + (1 - 2**-0.5) * 6)
-        assert torch.equal(model.positions, torch.arange(7))  # type: ignore[arg-type]
+        assert torch.equal(model.positions, torch.arange(7))
         assert model.mask.all()
 
 
-def test_training_is_bit_identical_with_and_without() -> None:
+def test_training_is_bit_identical_with_and_without():
     plain, _ = train(12)
     averaged, _ = train(12, EMA(half_life=3, update_interval=1).hooks(), evaluate_every=2)
     for name, tensor in tensors_of(plain).items():
         assert torch.equal(tensor, tensors_of(averaged)[name]), name
 
 
-def test_evaluation_puts_everything_back_even_after_an_error() -> None:
+def test_evaluation_puts_everything_back_even_after_an_error():
     hooks = EMA(half_life=3, update_interval=1).hooks()
     model, history = train(5, hooks)
     addresses = [tensor.data_ptr() for tensor in tensors_of(model).values()]
@@ -119,7 +119,7 @@ def test_evaluation_puts_everything_back_even_after_an_error() -> None:
         assert torch.equal(tensor, history[-1][name]), name
 
 
-def test_evaluation_before_the_first_update_uses_training_weights() -> None:
+def test_evaluation_before_the_first_update_uses_training_weights():
     hooks = EMA(half_life=100, update_interval=20).hooks()
     model, history = train(19, hooks)
     with hooks.evaluation(model):
@@ -129,7 +129,7 @@ def test_evaluation_before_the_first_update_uses_training_weights() -> None:
     assert hooks.effect() == "1 updates of the moving average"
 
 
-def test_state_is_a_snapshot() -> None:
+def test_state_is_a_snapshot():
     hooks = EMA(half_life=4, update_interval=1).hooks()
     model, _ = train(4, hooks)
     state = hooks.state_dict()
@@ -142,7 +142,7 @@ def test_state_is_a_snapshot() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_the_average_of_half_precision_moves_by_less_than_its_rounding(dtype: torch.dtype) -> None:
+def test_the_average_of_half_precision_moves_by_less_than_its_rounding(dtype):
     hooks, model = EMA(half_life=1000, update_interval=1).hooks(), nn.Linear(1, 1).to(dtype)
     nn.init.constant_(model.weight, 0.5)
     hooks.after_step(model, 1)
@@ -156,13 +156,13 @@ def test_the_average_of_half_precision_moves_by_less_than_its_rounding(dtype: to
         assert model.weight.item() == pytest.approx(0.75, abs=0.004)
 
 
-def test_names_of_tensors_depend_neither_on_compilation_nor_on_the_module_inside_ddp() -> None:
+def test_names_of_tensors_depend_neither_on_compilation_nor_on_the_module_inside_ddp():
     model = Network()
-    assert tensors_of(torch.compile(model)).keys() == tensors_of(model).keys()  # type: ignore[arg-type]
-    assert unwrapped(DDPInner(torch.compile(model))) is model  # type: ignore[arg-type]
+    assert tensors_of(torch.compile(model)).keys() == tensors_of(model).keys()
+    assert unwrapped(DDPInner(torch.compile(model))) is model
 
 
-def test_an_average_of_another_model_or_type_is_refused_and_nothing_changes() -> None:
+def test_an_average_of_another_model_or_type_is_refused_and_nothing_changes():
     hooks = EMA(half_life=4, update_interval=1).hooks()
     model, _ = train(2, hooks)
     other = nn.Linear(4, 3)
@@ -174,7 +174,7 @@ def test_an_average_of_another_model_or_type_is_refused_and_nothing_changes() ->
         hooks.after_step(model.double(), 3)
 
 
-def test_tensors_found_once_give_the_average_of_those_found_at_every_update() -> None:
+def test_tensors_found_once_give_the_average_of_those_found_at_every_update():
     model, kept = Network(), EMA(half_life=3, update_interval=1).hooks()
     optimizer, anew = torch.optim.SGD(model.parameters(), lr=0.1), EMA(half_life=3, update_interval=1).hooks()
     for step in range(1, 13):
@@ -195,7 +195,7 @@ def test_tensors_found_once_give_the_average_of_those_found_at_every_update() ->
             assert torch.equal(average, kept.state_dict()["shadow"][name]), (step, name)
 
 
-def test_a_buffer_that_no_checkpoint_has_is_the_models_own() -> None:
+def test_a_buffer_that_no_checkpoint_has_is_the_models_own():
     model = nn.Linear(2, 2)
     model.register_buffer("window", torch.tensor(8), persistent=False)
     hooks = EMA(half_life=1, update_interval=1).hooks()
@@ -206,7 +206,7 @@ def test_a_buffer_that_no_checkpoint_has_is_the_models_own() -> None:
         assert model.window == 8
 
 
-def test_counters_are_averaged_in_double_precision() -> None:
+def test_counters_are_averaged_in_double_precision():
     shadow = [torch.tensor(9_007_199_254_740), torch.tensor([3, -7])]
     current = [torch.tensor(9_007_199_254_993), torch.tensor([90, 100])]
     weight = 1.0 - 0.9
@@ -218,7 +218,7 @@ def test_counters_are_averaged_in_double_precision() -> None:
     assert [average.view(-1).tolist() for average in shadow] == expected
 
 
-def test_the_weights_become_the_mean_that_torch_computes() -> None:
+def test_the_weights_become_the_mean_that_torch_computes():
     model, speed = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2)), stack(SWA(start=0.5, end=0.8, interval=0.1))
     expected = AveragedModel(model)
     for step in range(17):
@@ -235,7 +235,7 @@ def test_the_weights_become_the_mean_that_torch_computes() -> None:
     assert speed.report == ["swa: the mean of 3 points took the weights' place"]
 
 
-def test_a_progress_that_changes_by_epochs_gives_one_point_an_epoch() -> None:
+def test_a_progress_that_changes_by_epochs_gives_one_point_an_epoch():
     speed, model = stack(SWA(start=0.5, end=0.9)), nn.Linear(2, 2)
     for step in range(100):
         speed.before_step(model, step, step // 10 / 10)
@@ -243,7 +243,7 @@ def test_a_progress_that_changes_by_epochs_gives_one_point_an_epoch() -> None:
     assert speed.report == ["swa: the mean of 4 points took the weights' place"]
 
 
-def test_half_precision_is_averaged_in_float32() -> None:
+def test_half_precision_is_averaged_in_float32():
     speed, model = stack(SWA(start=0.0, end=0.9)), nn.Linear(1, 1, bias=False).to(torch.bfloat16)
     values = [1.0, 1.0078125, 1.0078125]  # bf16's step at 1 is 0.0078125
     for step, value in enumerate(values):
@@ -263,7 +263,7 @@ def test_an_average_that_is_updated_less_than_once_in_a_half_life_is_pointed_out
 
 
 @pytest.mark.parametrize("norm", [parametrizations.spectral_norm, nn.utils.spectral_norm])
-def test_the_average_of_a_spectral_norm_has_norm_one(norm: Any) -> None:
+def test_the_average_of_a_spectral_norm_has_norm_one(norm):
     torch.manual_seed(0)
     layer = norm(nn.Linear(16, 16, bias=False))
     speed, adam = stack(EMA(half_life=4, update_interval=1)), torch.optim.Adam(layer.parameters(), lr=0.1)

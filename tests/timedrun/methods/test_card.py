@@ -1,7 +1,6 @@
 """Cards of the methods: what the code says of them, and how they are printed."""
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -11,14 +10,14 @@ from timedrun.methods import BlurPool, ChannelsLast, SequenceLengthWarmup
 from timedrun.methods.card import clashes, places, settings
 
 
-def test_settings_places_and_clashes_are_those_of_the_code() -> None:
+def test_settings_places_and_clashes_are_those_of_the_code():
     assert settings(BlurPool)[-1] == "min_channels=16"
     assert settings(SequenceLengthWarmup)[0] == "steps (required)"
     assert places(BlurPool) == [] and places(ChannelsLast) == ["batch"]
     assert clashes("mixup").keys() >= {"cutmix"} and clashes("cutmix")["mixup"] == clashes("mixup")["cutmix"]
 
 
-def test_list_methods_has_stages_and_settings(capsys: pytest.CaptureFixture[str]) -> None:
+def test_list_methods_has_stages_and_settings(capsys):
     assert main(["list", "methods", "--json"]) == ExitCode.OK
     listed = {row["method"]: row["stage"] for row in json.loads(capsys.readouterr().out)}
     assert listed["blurpool"] == "model" and listed["bf16"] == "setting"
@@ -27,7 +26,7 @@ def test_list_methods_has_stages_and_settings(capsys: pytest.CaptureFixture[str]
     assert "low-pass filter" in capsys.readouterr().out
 
 
-def test_show_method_prints_the_card_or_the_nearest_name(capsys: pytest.CaptureFixture[str]) -> None:
+def test_show_method_prints_the_card_or_the_nearest_name(capsys):
     assert main(["show", "method", "blurpool"]) == ExitCode.OK
     assert "arXiv 1904.11486" in capsys.readouterr().out
     assert main(["show", "method", "bf16", "--json"]) == ExitCode.OK
@@ -40,8 +39,6 @@ def test_show_method_prints_the_card_or_the_nearest_name(capsys: pytest.CaptureF
 
 
 @pytest.mark.parametrize("word", ["methods", "command"])
-def test_a_word_of_the_command_line_names_no_benchmark(
-    word: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_word_of_the_command_line_names_no_benchmark(word, tmp_path, capsys):
     assert main(["new", "benchmark", word, "--out", str(tmp_path)]) == ExitCode.USAGE
     assert f"'{word}' is a word of `timedrun " in capsys.readouterr().err

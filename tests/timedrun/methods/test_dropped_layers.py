@@ -1,7 +1,6 @@
 """Gyro dropout, stochastic depth and layer freezing: what is left out, when, at which rate, and in evaluation."""
 
 import copy
-from types import ModuleType
 
 import pytest
 import torch
@@ -14,7 +13,6 @@ from timedrun.methods import (
     ChannelsLast,
     GyroDropout,
     LayerFreezing,
-    Method,
     NoEffect,
     StochasticDepth,
     Whitening,
@@ -25,7 +23,7 @@ from timedrun.methods.stochastic_depth import _Branch, keep_rates
 from timedrun.training.initialisation import residual_blocks
 
 
-def test_each_mask_is_used_in_one_part_of_the_run() -> None:
+def test_each_mask_is_used_in_one_part_of_the_run():
     method = GyroDropout(sigma=8, tau=2)
     parts = [method.chosen(Position(0, progress / 4, seed=5)) for progress in range(4)]
     assert sorted(sum(parts, ())) == list(range(8)) and method.chosen(Position(9, 1.0, seed=5)) == parts[3]
@@ -34,13 +32,13 @@ def test_each_mask_is_used_in_one_part_of_the_run() -> None:
 
 
 @pytest.mark.parametrize("shape", [(8, 64), (8, 5, 64), (8, 64, 3, 3)])
-def test_a_batch_is_divided_among_the_masks_in_use(shape: tuple[int, ...]) -> None:
+def test_a_batch_is_divided_among_the_masks_in_use(shape):
     speed = stack(GyroDropout(p=0.25, sigma=8, tau=2), seed=1)
     model = speed.model(nn.Sequential(nn.Dropout(0.1), nn.Dropout(0.1)))
     seen = []
     for step in range(4):
         speed.before_step(model, step, step / 4)
-        output = model[0](torch.ones(shape))  # type: ignore[index, operator]
+        output = model[0](torch.ones(shape))
         assert output.unique().tolist() == pytest.approx([0, 4 / 3])
         rows = output if len(shape) == 2 else output.amax(dim=(2, 3) if len(shape) == 4 else 1)
         assert torch.equal(rows[0], rows[3]) and torch.equal(rows[4], rows[7]) and not torch.equal(rows[3], rows[4])
@@ -60,11 +58,11 @@ class Attention(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         p = (x @ x.mT)[:, None].softmax(-1)
         p = F.dropout(p, self.weights.p, self.training) if self.read else self.weights(p)
-        return self.outputs(self.off((p @ x[:, None])[:, 0]))  # type: ignore[no-any-return]
+        return self.outputs(self.off((p @ x[:, None])[:, 0]))
 
 
 @pytest.mark.parametrize("read", [False, True])
-def test_attention_keeps_its_dropout_and_what_is_off_stays_off(read: bool) -> None:
+def test_attention_keeps_its_dropout_and_what_is_off_stays_off(read):
     speed = stack(GyroDropout())
     model = speed.model(Attention(read))
     assert speed.report == ["gyro_dropout: 2 dropout layers; 1 of rate 0 stay off"]
@@ -73,14 +71,14 @@ def test_attention_keeps_its_dropout_and_what_is_off_stays_off(read: bool) -> No
     speed.after_step(model)
     speed.verify()
     assert "; 1 of them with masks" in speed.report[0]
-    kept = model.weights(torch.full((64, 1, 16, 16), 1 / 16))  # type: ignore[operator]
-    assert model.weights.p == 0.1 and 0.85 < float((kept > 0).float().mean()) < 0.95  # type: ignore[union-attr]
+    kept = model.weights(torch.full((64, 1, 16, 16), 1 / 16))
+    assert model.weights.p == 0.1 and 0.85 < float((kept > 0).float().mean()) < 0.95
     with pytest.raises(NoEffect, match="found no nn.Dropout of a rate above 0 to replace; 1 of rate 0 stay off"):
         stack(GyroDropout()).model(nn.Sequential(nn.Dropout(0.0)))
 
 
 @pytest.mark.parametrize("shape", [(2, 5, 5, 16), (2, 16, 5, 5), (2, 16, 16, 16)])
-def test_the_features_of_images_are_their_channels_wherever_they_are(shape: tuple[int, ...]) -> None:
+def test_the_features_of_images_are_their_channels_wherever_they_are(shape):
     speed = stack(GyroDropout(sigma=4, tau=1))
     model = speed.model(nn.Sequential(nn.Dropout()))
     speed.before_step(model, 0, 0.0)
@@ -88,16 +86,16 @@ def test_the_features_of_images_are_their_channels_wherever_they_are(shape: tupl
     assert bool((whole == whole[:, :, :1]).all()) and whole.unique().tolist() == [0, 2]
 
 
-def test_layers_have_masks_of_their_own_which_follow_the_model_to_its_device() -> None:
+def test_layers_have_masks_of_their_own_which_follow_the_model_to_its_device():
     speed = stack(GyroDropout(sigma=4, tau=1))
     model = speed.model(nn.Sequential(nn.Dropout(), nn.Dropout()))
     speed.before_step(model, 0, 0.0)
     assert model(torch.ones(4, 8, device="meta")).is_meta
-    first, second = (layer(torch.ones(1, 64)) for layer in model)  # type: ignore[union-attr, operator]
+    first, second = (layer(torch.ones(1, 64)) for layer in model)
     assert not torch.equal(first, second) and first.unique().tolist() == [0, 2]
 
 
-def test_other_masks_and_other_skipped_blocks_compile_no_further_graph() -> None:
+def test_other_masks_and_other_skipped_blocks_compile_no_further_graph():
     dropped = nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.1))
     for method, module, inputs in (
         (GyroDropout(p=0.25, sigma=12, tau=2), dropped, torch.ones(2, 8)),
@@ -120,16 +118,16 @@ def test_other_masks_and_other_skipped_blocks_compile_no_further_graph() -> None
 
 def network(block: str = "bottleneck") -> nn.Module:
     shape = {"layers": (2, 2), "widths": (4, 8), "classes": 4}
-    return build_model(ModelConfig(block=block, **shape), seed=1)  # type: ignore[arg-type]
+    return build_model(ModelConfig(block=block, **shape), seed=1)
 
 
-def test_rates_grow_with_depth() -> None:
+def test_rates_grow_with_depth():
     assert keep_rates(4, 0.2, "linear") == pytest.approx([0.95, 0.9, 0.85, 0.8])
     assert keep_rates(3, 0.2, "uniform") == [0.8] * 3
 
 
 @pytest.mark.parametrize("block", ["basic", "bottleneck"])
-def test_a_sample_keeps_or_loses_its_branch_and_evaluation_scales_it(block: str) -> None:
+def test_a_sample_keeps_or_loses_its_branch_and_evaluation_scales_it(block):
     torch.manual_seed(0)
     plain = network(block)
     dropped = stack(StochasticDepth(rate=0.4, distribution="uniform")).model(copy.deepcopy(plain))
@@ -137,7 +135,7 @@ def test_a_sample_keeps_or_loses_its_branch_and_evaluation_scales_it(block: str)
     last = first.bn3 if block == "bottleneck" else first.bn2
     x = torch.randn(64, 4, 8, 8).relu()
     branches: list[torch.Tensor] = []
-    last.register_forward_hook(lambda module, inputs, output: branches.append(output))  # type: ignore[union-attr]
+    last.register_forward_hook(lambda module, inputs, output: branches.append(output))
     whole, other = first(x), changed(x)
     shortcut = x if first.downsample is None else first.downsample(x)
     kept = [torch.allclose(a, b, atol=1e-6) for a, b in zip(whole, other, strict=True)]
@@ -150,7 +148,7 @@ def test_a_sample_keeps_or_loses_its_branch_and_evaluation_scales_it(block: str)
     torch.testing.assert_close(changed(x), (0.6 * branches[-1] + shortcut).relu())
 
 
-def test_a_skipped_block_does_no_work_and_gets_no_gradient() -> None:
+def test_a_skipped_block_does_no_work_and_gets_no_gradient():
     speed = stack(StochasticDepth(kind="block", rate=0.5, distribution="uniform"), seed=2)
     model = speed.model(network())
     assert speed.skips_parameters
@@ -160,13 +158,13 @@ def test_a_skipped_block_does_no_work_and_gets_no_gradient() -> None:
         model.zero_grad()
         model(torch.randn(2, 3, 32, 32)).sum().backward()
         speed.after_step(model)
-        idle = [block.conv1.weight.grad is None for block in residual_blocks(model)]  # type: ignore[union-attr]
+        idle = [block.conv1.weight.grad is None for block in residual_blocks(model)]
         assert idle == [block.skipped for block in residual_blocks(model)]
         skipped += idle
     assert 55 <= sum(skipped) <= 105  # 80 of 160 expected
 
 
-def test_other_libraries_blocks_and_blurred_convolutions(torchvision: ModuleType) -> None:
+def test_other_libraries_blocks_and_blurred_convolutions(torchvision):
     model = stack(BlurPool(), StochasticDepth()).model(torchvision.models.resnet18(num_classes=4))
     assert model(torch.randn(2, 3, 64, 64)).shape == (2, 4)
     timm = pytest.importorskip("timm")
@@ -175,7 +173,7 @@ def test_other_libraries_blocks_and_blurred_convolutions(torchvision: ModuleType
         assert model(torch.randn(2, 3, 64, 64)).shape == (2, 4)
 
 
-def test_a_group_norm_whose_backward_pass_would_end_the_process_is_refused() -> None:
+def test_a_group_norm_whose_backward_pass_would_end_the_process_is_refused():
     layers = [nn.Conv2d(3, 24, 2, bias=False), nn.GroupNorm(4, 24)]
     with pytest.raises(ValueError, match=r"layer_freezing: GroupNorm\(24\) follows .* remove layer_freezing"):
         stack(ChannelsLast(), LayerFreezing()).model(nn.Sequential(*copy.deepcopy(layers)))
@@ -188,20 +186,20 @@ def test_a_group_norm_whose_backward_pass_would_end_the_process_is_refused() -> 
             model(inputs)
 
 
-def test_the_rate_holds_in_low_precision() -> None:
+def test_the_rate_holds_in_low_precision():
     torch.manual_seed(0)
     branch = _Branch(1 - 0.00625, "sample")  # the first of 16 blocks at 0.1; bf16 draws of 1/256 gave 0.0078
     kept = branch(nn.Identity(), None, torch.ones(1_000_000, 1, dtype=torch.bfloat16))
     assert kept.dtype == torch.bfloat16 and 0.0060 < float((kept == 0).float().mean()) < 0.0065  # 3 deviations
 
 
-def test_the_number_of_frozen_layers_grows_linearly_and_spares_the_last() -> None:
+def test_the_number_of_frozen_layers_grows_linearly_and_spares_the_last():
     method = LayerFreezing(start=0.5)
     assert [method.count(11, progress / 20) for progress in range(8, 21)] == [0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10]
     assert LayerFreezing(start=0.0, level=0.3).count(11, 1.0) == 3
 
 
-def test_frozen_layers_keep_their_weights_and_the_others_train() -> None:
+def test_frozen_layers_keep_their_weights_and_the_others_train():
     torch.manual_seed(0)
     network = nn.Sequential(
         nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Sequential(nn.Linear(4, 4), nn.ReLU()), nn.Linear(4, 2)
@@ -228,7 +226,7 @@ def test_frozen_layers_keep_their_weights_and_the_others_train() -> None:
     assert speed.report == ["layer_freezing: 2 layers frozen"]
 
 
-def test_layers_that_a_warm_up_froze_train_again_and_those_frozen_by_others_do_not() -> None:
+def test_layers_that_a_warm_up_froze_train_again_and_those_frozen_by_others_do_not():
     tied = nn.Linear(2, 2, bias=False)
     speed = stack(LayerFreezing(start=0.0))
     model = speed.model(nn.Sequential(tied, nn.Linear(2, 2), nn.Linear(2, 2).requires_grad_(False), nn.Linear(2, 2)))
@@ -245,7 +243,7 @@ def test_layers_that_a_warm_up_froze_train_again_and_those_frozen_by_others_do_n
 
 
 @pytest.mark.parametrize("method", [LayerFreezing(start=0.0), Whitening()])
-def test_such_a_group_norm_is_refused_for_inputs_in_channels_last_order_alone(method: Method) -> None:
+def test_such_a_group_norm_is_refused_for_inputs_in_channels_last_order_alone(method):
     speed = stack(method)
     model = speed.model(nn.Sequential(nn.Conv2d(3, 24, 2, bias=False), nn.GroupNorm(4, 24), nn.Conv2d(24, 2, 2)))
     speed.before_step(model, 0, 0.9)
@@ -254,20 +252,20 @@ def test_such_a_group_norm_is_refused_for_inputs_in_channels_last_order_alone(me
         model(torch.randn(20, 3, 9, 9).to(memory_format=torch.channels_last))
 
 
-def test_a_layer_that_the_user_freezes_during_the_run_stays_frozen() -> None:
+def test_a_layer_that_the_user_freezes_during_the_run_stays_frozen():
     speed = stack(LayerFreezing(start=0.5))
     model = speed.model(nn.Sequential(*(nn.Linear(2, 2) for _ in range(6))))
     trained = []
     for progress in (0.0, 0.6, 0.8, 0.99, 0.6):
         speed.before_step(model, 0, progress)
         if progress:
-            model[4].requires_grad_(False)  # type: ignore[operator]
-        trained.append([layer.weight.requires_grad for layer in model])  # type: ignore[operator, union-attr]
+            model[4].requires_grad_(False)
+        trained.append([layer.weight.requires_grad for layer in model])
     assert trained[1:3] == [[False] + 3 * [True] + [False, True], 3 * [False] + [True, False, True]]
     assert trained[3:] == [5 * [False] + [True], trained[1]] and all(trained[0])
 
 
-def test_dropout_of_vectors_is_torchs_and_masks_have_the_type_of_their_inputs() -> None:
+def test_dropout_of_vectors_is_torchs_and_masks_have_the_type_of_their_inputs():
     speed = stack(GyroDropout())
     model = speed.model(nn.Sequential(nn.Dropout(0.5)))
     speed.before_step(model, 0, 0.0)
@@ -288,10 +286,10 @@ class OwnBlock(nn.Module):
         self.downsample, self.relu = None, activation
 
 
-def test_blocks_that_cannot_be_skipped_as_a_resnets_are_refused() -> None:
+def test_blocks_that_cannot_be_skipped_as_a_resnets_are_refused():
     for first, activation in ((True, nn.ReLU()), (False, None)):
         with pytest.raises(NoEffect, match='end in a norm, .* this OwnBlock has not; use kind="sample"'):
             stack(StochasticDepth(kind="block")).model(nn.Sequential(OwnBlock(first, activation)))
     block = OwnBlock(False, nn.ReLU())
-    block.downsample = nn.Conv2d(4, 4, 1)  # type: ignore[assignment]
+    block.downsample = nn.Conv2d(4, 4, 1)
     stack(StochasticDepth(kind="block")).model(nn.Sequential(block))

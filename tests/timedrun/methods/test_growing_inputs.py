@@ -3,7 +3,6 @@
 import itertools
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from timedrun.methods import ColOut, Method, NoEffect, ProgressiveResizing, stack
+from timedrun.methods import ColOut, NoEffect, ProgressiveResizing, stack
 from timedrun.methods.method import Position
 from timedrun.methods.progressive_resizing import resize
 from timedrun.methods.sequence_length_warmup import SequenceLengthWarmup, cut
@@ -40,14 +39,14 @@ def runs(sizes: list[int]) -> str:
 
 
 @pytest.mark.parametrize("width, epochs", PUBLISHED)
-def test_published_schedules(width: int, epochs: int) -> None:
+def test_published_schedules(width, epochs):
     expected, cost = PUBLISHED[width, epochs]
     sizes = by_epoch(MLPERF, width, epochs)
     assert runs(sizes) == expected
     assert np.mean(np.square(sizes)) / 224**2 == pytest.approx(cost, abs=6e-4)
 
 
-def test_sizes_grow_after_the_delay_with_ties_to_even_and_a_nominal_120_of_176_is_119() -> None:
+def test_sizes_grow_after_the_delay_with_ties_to_even_and_a_nominal_120_of_176_is_119():
     assert MLPERF.sizes(176, [0.399, 0.8]) == [88, 176]
     assert MLPERF.sizes(20, [0.0]) == [8]  # 2.5 increments
     assert MLPERF.sizes(28, [0.0]) == [16]  # 3.5 increments
@@ -58,7 +57,7 @@ def test_sizes_grow_after_the_delay_with_ties_to_even_and_a_nominal_120_of_176_i
 
 @pytest.mark.parametrize("width", [176, 224, 32, 8])
 @pytest.mark.parametrize("interpolation", ["nearest", "bilinear"])
-def test_batches_have_the_size_that_the_schedule_names(width: int, interpolation: Any) -> None:
+def test_batches_have_the_size_that_the_schedule_names(width, interpolation):
     method = ProgressiveResizing(delay=0.4, interpolation=interpolation)
     hooks = method.hooks()
     images, labels = torch.randn(1, 2, width, width), torch.zeros(1, dtype=torch.int64)
@@ -68,13 +67,13 @@ def test_batches_have_the_size_that_the_schedule_names(width: int, interpolation
         assert same is labels
 
 
-def test_nearest_picks_source_pixels_at_steps_of_one_over_scale() -> None:
+def test_nearest_picks_source_pixels_at_steps_of_one_over_scale():
     image = torch.randn(1, 1, 176, 176)
     picked = (np.arange(119, dtype=np.float32) * np.float32(176 / 120)).astype(int)
     assert torch.equal(resize(image, 120 / 176, "nearest"), image[:, :, picked][:, :, :, picked])
 
 
-def test_bilinear_is_the_antialiased_filter_of_pillow() -> None:
+def test_bilinear_is_the_antialiased_filter_of_pillow():
     pillow = pytest.importorskip("PIL.Image")
     image = np.random.default_rng(0).standard_normal((16, 16)).astype(np.float32)
     expected = np.asarray(pillow.fromarray(image).resize((10, 10), pillow.Resampling.BILINEAR))
@@ -82,7 +81,7 @@ def test_bilinear_is_the_antialiased_filter_of_pillow() -> None:
     np.testing.assert_allclose(actual[0, 0].numpy(), expected, atol=1e-5)
 
 
-def test_images_that_are_not_square_keep_their_shape_and_full_size_is_handed_on_untouched() -> None:
+def test_images_that_are_not_square_keep_their_shape_and_full_size_is_handed_on_untouched():
     images, hooks = torch.randn(1, 3, 88, 176), MLPERF.hooks()
     assert hooks.batch(images, torch.zeros(1), Position(0, 0.9), 10)[0] is images
     assert hooks.effect() is None
@@ -91,7 +90,7 @@ def test_images_that_are_not_square_keep_their_shape_and_full_size_is_handed_on_
     assert hooks.effect() == "1 batches resized to 88..88 px"
 
 
-def test_at_the_loader_images_are_asked_for_at_the_published_sizes_and_left_as_they_are() -> None:
+def test_at_the_loader_images_are_asked_for_at_the_published_sizes_and_left_as_they_are():
     speed = stack(replace(MLPERF, where="loader"))
     assert runs([speed.input_size(176, epoch / 28) for epoch in range(28)]) == PUBLISHED[176, 28][0]
     assert stack(MLPERF).input_size(176, 0.0) == 176
@@ -103,7 +102,7 @@ def test_at_the_loader_images_are_asked_for_at_the_published_sizes_and_left_as_t
 
 
 @pytest.mark.parametrize(("asked", "loaded"), [(False, 88), (True, 176)])
-def test_a_loop_that_loads_whole_images_whatever_the_method_asks_for_has_no_effect(asked: bool, loaded: int) -> None:
+def test_a_loop_that_loads_whole_images_whatever_the_method_asks_for_has_no_effect(asked, loaded):
     speed = stack(replace(MLPERF, where="loader"))
     if asked:
         speed.input_size(176, 0.0)
@@ -120,7 +119,7 @@ def test_a_loop_that_loads_whole_images_whatever_the_method_asks_for_has_no_effe
     finetune=st.floats(0, 0.4),
     increment=st.integers(1, 4),
 )
-def test_sizes_grow_from_start_to_full(size: int, start: float, delay: float, finetune: float, increment: int) -> None:
+def test_sizes_grow_from_start_to_full(size, start, delay, finetune, increment):
     method = ProgressiveResizing(start=start, delay=delay, finetune=finetune, increment=increment)
     sizes = method.sizes(size, np.linspace(0, 1, 33))
     assert sizes == sorted(sizes)
@@ -129,7 +128,7 @@ def test_sizes_grow_from_start_to_full(size: int, start: float, delay: float, fi
 
 
 @pytest.mark.parametrize("method", [ProgressiveResizing(), ColOut()])
-def test_a_model_of_one_image_size_is_refused_before_training(method: Method) -> None:
+def test_a_model_of_one_image_size_is_refused_before_training(method):
     class PatchEmbed(nn.Conv2d):  # attributes of timm's
         img_size = (224, 224)
         strict_img_size = True
@@ -150,7 +149,7 @@ def lengths(method: SequenceLengthWarmup, first: int, last: int) -> list[int]:
     return [method.length(step / method.steps) for step in range(first, last)]
 
 
-def test_gpt_125m_by_the_defaults_adds_8_tokens_every_33_steps_up_to_step_4224() -> None:
+def test_gpt_125m_by_the_defaults_adds_8_tokens_every_33_steps_up_to_step_4224():
     run = lengths(GPT_125M, 0, 14_000)
     assert run[:67] == [8] * 66 + [16]
     assert run[98] == 16 and run[99] == 24
@@ -167,9 +166,7 @@ def test_gpt_125m_by_the_defaults_adds_8_tokens_every_33_steps_up_to_step_4224()
     step_size=st.sampled_from([1, 4, 8, 16]),
 )
 @settings(max_examples=30)
-def test_linear_lengths_are_the_papers_formula_in_exact_fractions(
-    steps: int, hundredths: int, low: int, more: int, step_size: int
-) -> None:
+def test_linear_lengths_are_the_papers_formula_in_exact_fractions(steps, hundredths, low, more, step_size):
     duration = hundredths / 100
     method = SequenceLengthWarmup(
         steps=steps, duration=duration, min_length=low, max_length=low + more, step_size=step_size
@@ -181,14 +178,14 @@ def test_linear_lengths_are_the_papers_formula_in_exact_fractions(
         assert method.length(step / steps) == expected
 
 
-def test_truncation_keeps_the_beginning_of_each_sequence_and_cutting_every_token_that_fills_a_row() -> None:
+def test_truncation_keeps_the_beginning_of_each_sequence_and_cutting_every_token_that_fills_a_row():
     tokens = torch.arange(20).view(2, 10)
     assert torch.equal(cut(tokens, 3, truncate=True), torch.tensor([[0, 1, 2], [10, 11, 12]]))
     assert torch.equal(cut(tokens, 3, truncate=False), torch.arange(18).view(6, 3))
 
 
 @pytest.mark.parametrize("truncate", [True, False])
-def test_targets_stay_the_successors_of_inputs(truncate: bool) -> None:
+def test_targets_stay_the_successors_of_inputs(truncate):
     method = SequenceLengthWarmup(steps=100, max_length=32, truncate=truncate, pacing="composer_2022")
     hooks, tokens = method.hooks(), torch.arange(2 * 32).view(2, 32)
     seen = []

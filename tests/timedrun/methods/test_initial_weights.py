@@ -3,7 +3,6 @@
 import copy
 import math
 from dataclasses import replace
-from types import ModuleType
 
 import pytest
 import torch
@@ -16,7 +15,7 @@ from timedrun.methods import LogBias, NoEffect, Whitening, linear_log_constant_b
 from timedrun.training.loss import binary_cross_entropy
 
 
-def test_a_thousand_outputs_start_at_minus_6_9078_and_binary_cross_entropy_near_its_floor() -> None:
+def test_a_thousand_outputs_start_at_minus_6_9078_and_binary_cross_entropy_near_its_floor():
     layer = nn.Linear(4, 1000)
     nn.init.zeros_(layer.weight)
     assert linear_log_constant_bias(nn.Sequential(layer)) is not None
@@ -26,7 +25,7 @@ def test_a_thousand_outputs_start_at_minus_6_9078_and_binary_cross_entropy_near_
 
 
 @pytest.mark.parametrize("outputs", [2, 3], ids=["a wider hidden layer", "a hidden layer as wide"])
-def test_only_the_last_layer_is_set(outputs: int) -> None:
+def test_only_the_last_layer_is_set(outputs):
     hidden, last = nn.Linear(2, 3), nn.Linear(3, outputs)
     before = hidden.bias.detach().clone()
     words = LogBias().model(nn.Sequential(hidden, nn.ReLU(), last, nn.Dropout()))[1]
@@ -44,11 +43,11 @@ class HeadFirst(nn.Module):
         self.body = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, width), nn.ReLU())
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.head(self.body(x))  # type: ignore[no-any-return]
+        return self.head(self.body(x))
 
 
 @pytest.mark.parametrize("width", [32, 10])
-def test_a_head_registered_before_its_body_is_set_by_the_first_batch(width: int) -> None:
+def test_a_head_registered_before_its_body_is_set_by_the_first_batch(width):
     torch.manual_seed(0)
     speed = stack(LogBias())
     model = speed.model(HeadFirst(width))
@@ -60,7 +59,7 @@ def test_a_head_registered_before_its_body_is_set_by_the_first_batch(width: int)
         model.load_state_dict(warm[1])
         speed.before_step(model, 0, 0.0)
         speed.batch(torch.randn(8, 64), torch.zeros(8).long(), 10)
-        assert torch.allclose(model.head.bias, torch.tensor(-math.log(10)))  # type: ignore[union-attr, arg-type]
+        assert torch.allclose(model.head.bias, torch.tensor(-math.log(10)))
         assert model(torch.randn(50, 64)).std(0).max() > 0.01
     speed.after_step(model)
     speed.verify()
@@ -68,7 +67,7 @@ def test_a_head_registered_before_its_body_is_set_by_the_first_batch(width: int)
 
 
 @pytest.mark.parametrize("model", [HeadFirst(32), nn.Sequential(nn.Linear(64, 1000))])
-def test_classes_that_no_layer_has_are_refused_and_a_dict_has_none(model: nn.Module) -> None:
+def test_classes_that_no_layer_has_are_refused_and_a_dict_has_none(model):
     speed = stack(LogBias())
     speed.before_step(speed.model(model), 0, 0.0)
     with pytest.raises(ValueError, match="log_bias found no classifier of 7 classes"):
@@ -88,7 +87,7 @@ def test_classes_that_no_layer_has_are_refused_and_a_dict_has_none(model: nn.Mod
         ("vit_b_16", "heads.head"),
     ],
 )
-def test_torchvisions_models_have_one_classifier(torchvision: ModuleType, name: str, classifier: str) -> None:
+def test_torchvisions_models_have_one_classifier(torchvision, name, classifier):
     with torch.device("meta"):
         model = getattr(torchvision.models, name)()
     assert LogBias().model(model)[1] == f"bias of {classifier} set to -ln(1000)"
@@ -97,7 +96,7 @@ def test_torchvisions_models_have_one_classifier(torchvision: ModuleType, name: 
 @pytest.mark.parametrize(
     "name", ["resnet50", "vgg11", "convnext_tiny", "vit_tiny_patch16_224", "mobilenetv3_small_100"]
 )
-def test_timms_models_name_their_own_classifier(torchvision: ModuleType, name: str) -> None:
+def test_timms_models_name_their_own_classifier(torchvision, name):
     timm = pytest.importorskip("timm")
     with torch.device("meta"):
         model = timm.create_model(name, pretrained=False)
@@ -108,7 +107,7 @@ def test_timms_models_name_their_own_classifier(torchvision: ModuleType, name: s
 @pytest.mark.parametrize(
     ("name", "heads"), [("deit_tiny_distilled_patch16_224", "head, head_dist"), ("volo_d1_224", "aux_head, head")]
 )
-def test_several_classifiers_are_refused_by_name(torchvision: ModuleType, name: str, heads: str) -> None:
+def test_several_classifiers_are_refused_by_name(torchvision, name, heads):
     timm = pytest.importorskip("timm")
     with torch.device("meta"):
         model = timm.create_model(name, pretrained=False)
@@ -124,7 +123,7 @@ def correlated_images(count: int = 40, size: int = 16) -> torch.Tensor:
     return F.avg_pool2d(torch.einsum("dc,nchw->ndhw", mixing, noise), 5, 1)
 
 
-def test_outputs_have_the_identity_as_second_moment() -> None:
+def test_outputs_have_the_identity_as_second_moment():
     images = correlated_images()
     weights = whitening_weights(images, 2, eps=0.0)
     assert weights.shape == (24, 3, 2, 2)
@@ -134,7 +133,7 @@ def test_outputs_have_the_identity_as_second_moment() -> None:
     torch.testing.assert_close(outputs @ outputs.T / outputs.shape[1], torch.eye(12), atol=2e-3, rtol=0)
 
 
-def test_second_half_is_the_negative_and_eps_limits_the_gain() -> None:
+def test_second_half_is_the_negative_and_eps_limits_the_gain():
     weights = whitening_weights(correlated_images(), 2, eps=5e-4)
     assert torch.equal(weights[12:], -weights[:12])
     norms = weights[:12].flatten(1).norm(dim=1)
@@ -142,7 +141,7 @@ def test_second_half_is_the_negative_and_eps_limits_the_gain() -> None:
     assert norms.max() <= 5e-4**-0.5
 
 
-def test_shapes_that_do_not_fit_are_refused_unchanged() -> None:
+def test_shapes_that_do_not_fit_are_refused_unchanged():
     layer = nn.Conv2d(3, 16, 2)
     before = layer.weight.detach().clone()
     with pytest.raises(ValueError, match="set 24 output channels"):
@@ -155,7 +154,7 @@ def test_shapes_that_do_not_fit_are_refused_unchanged() -> None:
     assert torch.equal(layer.weight, whitening_weights(correlated_images(), 2, 5e-4)) and not layer.weight.requires_grad
 
 
-def test_a_run_whitens_with_its_first_batch_and_never_again() -> None:
+def test_a_run_whitens_with_its_first_batch_and_never_again():
     speed, images = stack(Whitening()), correlated_images()
     model = speed.model(nn.Sequential(nn.Conv2d(3, 24, 2), nn.ReLU(), nn.Conv2d(24, 24, 2)))
     assert [parameter.requires_grad for parameter in model.parameters()] == [False, True, True, True]
@@ -169,7 +168,7 @@ def test_a_run_whitens_with_its_first_batch_and_never_again() -> None:
     assert speed.report == ["whitening: first convolution whitens the patches of 30 images"]
 
 
-def test_state_restored_after_a_warm_up_on_noise_has_the_first_batch_whiten() -> None:
+def test_state_restored_after_a_warm_up_on_noise_has_the_first_batch_whiten():
     speed, images = stack(Whitening()), correlated_images()
     model = speed.model(nn.Sequential(nn.Conv2d(3, 24, 2)))
     before = speed.state_dict()
@@ -181,7 +180,7 @@ def test_state_restored_after_a_warm_up_on_noise_has_the_first_batch_whiten() ->
         torch.testing.assert_close(model[0].weight, whitening_weights(batch))
 
 
-def test_all_ranks_take_rank_0s_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_ranks_take_rank_0s_weights(monkeypatch):
     of_rank_0 = torch.full((24, 3, 2, 2), 7.0)
     monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.distributed, "broadcast", lambda tensor, src: tensor.copy_(of_rank_0))
@@ -192,7 +191,7 @@ def test_all_ranks_take_rank_0s_weights(monkeypatch: pytest.MonkeyPatch) -> None
     assert torch.equal(model[0].weight, of_rank_0)
 
 
-def test_the_bias_of_the_whitening_layer_trains_less_and_less_until_its_end() -> None:
+def test_the_bias_of_the_whitening_layer_trains_less_and_less_until_its_end():
     speed = stack(Whitening(bias_end=0.375))
     model = speed.model(nn.Sequential(nn.Conv2d(3, 24, 2), nn.ReLU(), nn.Conv2d(24, 2, 2)))
     optimizer = torch.optim.SGD(model.parameters(), 1.0, momentum=0.5, weight_decay=0.1)
@@ -209,18 +208,18 @@ def test_the_bias_of_the_whitening_layer_trains_less_and_less_until_its_end() ->
     assert gradients == [pytest.approx(1), pytest.approx(1 / 3), None, None] and moves == [True, True, False, False]
 
 
-def test_a_frozen_bias_ends_the_backward_pass_at_the_outputs_of_the_layer() -> None:
+def test_a_frozen_bias_ends_the_backward_pass_at_the_outputs_of_the_layer():
     model = stack(Whitening(bias_end=0.0)).model(nn.Sequential(nn.Conv2d(3, 24, 2), nn.Conv2d(24, 2, 2)))
     assert not model[0](torch.randn(4, 3, 8, 8)).requires_grad and model[1].weight.requires_grad
 
 
-def test_configs_from_before_the_end_of_the_bias_keep_their_digest() -> None:
+def test_configs_from_before_the_end_of_the_bias_keep_their_digest():
     assert "bias_end" not in plain(cifar10_methods())["methods"][0]
     config = replace(cifar10_methods(), methods=(Whitening(bias_end=0.5),))
     assert load(type(config), plain(config)) == config
 
 
-def test_the_network_that_was_changed_is_whitened_where_another_comes_first() -> None:
+def test_the_network_that_was_changed_is_whitened_where_another_comes_first():
     speed, teacher, student = stack(Whitening()), nn.Conv2d(3, 24, 2), nn.Conv2d(3, 24, 2)
     whole = nn.ModuleList([teacher, speed.model(student)])
     before = teacher.weight.clone()
@@ -229,7 +228,7 @@ def test_the_network_that_was_changed_is_whitened_where_another_comes_first() ->
     assert torch.equal(teacher.weight, before) and torch.equal(student.weight, whitening_weights(images))
 
 
-def test_filters_with_holes_whiten_no_patches_and_a_normed_head_has_a_log_bias() -> None:
+def test_filters_with_holes_whiten_no_patches_and_a_normed_head_has_a_log_bias():
     with pytest.raises(NoEffect, match="no dilation"):
         stack(Whitening()).model(nn.Conv2d(3, 24, 2, dilation=2))
     head = nn.utils.parametrizations.weight_norm(nn.Linear(4, 10))

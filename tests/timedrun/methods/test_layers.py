@@ -2,7 +2,6 @@
 
 import copy
 from dataclasses import replace
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,7 @@ from timedrun.methods.float8 import Float8, Float8Linear, float8_linear, quantiz
 from timedrun.methods.squeeze_excite import SqueezeExcitation, SqueezeExcite
 
 
-def test_channels_are_scaled_by_the_formula(torchvision: ModuleType) -> None:
+def test_channels_are_scaled_by_the_formula(torchvision):
     torch.manual_seed(0)
     layer, x = SqueezeExcitation(3, 2), torch.randn(4, 3, 5, 6)
     w1, w2 = layer.reduce.weight.double(), layer.expand.weight.double()
@@ -37,7 +36,7 @@ def test_channels_are_scaled_by_the_formula(torchvision: ModuleType) -> None:
     torch.testing.assert_close(layer(x), theirs(x))
 
 
-def test_wide_convolutions_are_followed_by_it_whoever_replaced_them() -> None:
+def test_wide_convolutions_are_followed_by_it_whoever_replaced_them():
     def network() -> nn.Sequential:
         return nn.Sequential(nn.Conv2d(3, 16, 3), nn.Conv2d(16, 32, 3, 2), nn.Conv2d(32, 16, 1, bias=False))
 
@@ -46,11 +45,11 @@ def test_wide_convolutions_are_followed_by_it_whoever_replaced_them() -> None:
     model = stack(BlurPool(), method).model(network())
     names = [name for name, _ in model.named_parameters() if "squeeze" in name]
     assert names == [f"{layer}.squeeze_excite.{part}.weight" for layer in (1, 2) for part in ("reduce", "expand")]
-    assert model[1].squeeze_excite.reduce.weight.shape == (16, 32)  # type: ignore[union-attr]
+    assert model[1].squeeze_excite.reduce.weight.shape == (16, 32)
     images = torch.randn(2, 3, 12, 12)
     with torch.no_grad():
         for layer in (1, 2):
-            model[layer].squeeze_excite.expand.weight.zero_()  # type: ignore[union-attr, operator]  # gates of 0.5
+            model[layer].squeeze_excite.expand.weight.zero_()  # gates of 0.5
     plain = stack(BlurPool()).model(network())
     plain.load_state_dict(model.state_dict(), strict=False)
     with torch.no_grad():
@@ -70,27 +69,27 @@ def bert(kind: str = "Bert") -> nn.Module:
     return getattr(transformers, f"{kind}ForMaskedLM")(config).eval()
 
 
-def test_the_feed_forward_layer_computes_the_formula(torchvision: ModuleType) -> None:
+def test_the_feed_forward_layer_computes_the_formula(torchvision):
     model = stack(GatedLinearUnits()).model(bert()).eval()
-    layer = model.bert.encoder.layer[0]  # type: ignore[union-attr, index]
+    layer = model.bert.encoder.layer[0]
     x = torch.randn(2, 5, 16)
-    gate, up, out = layer.intermediate.gate.weight, layer.intermediate.up.weight, layer.output  # type: ignore[union-attr]
+    gate, up, out = layer.intermediate.gate.weight, layer.intermediate.up.weight, layer.output
     gated = x @ gate.T
     hidden = 0.5 * gated * (1 + torch.erf(gated / 2**0.5)) * (x @ up.T)
-    inner = hidden @ out.dense.weight.T + out.dense.bias + x  # type: ignore[union-attr, operator]
+    inner = hidden @ out.dense.weight.T + out.dense.bias + x
     mean, variance = inner.mean(-1, keepdim=True), inner.var(-1, correction=0, keepdim=True)
-    torch.testing.assert_close(layer.feed_forward_chunk(x), (inner - mean) / (variance + 1e-12).sqrt())  # type: ignore[operator, union-attr]
+    torch.testing.assert_close(layer.feed_forward_chunk(x), (inner - mean) / (variance + 1e-12).sqrt())
 
 
-def test_two_thirds_of_the_width_has_about_as_many_parameters(torchvision: ModuleType) -> None:
+def test_two_thirds_of_the_width_has_about_as_many_parameters(torchvision):
     plain, gated = bert(), stack(GatedLinearUnits(iso_parameters=True)).model(bert())
     counts = [sum(parameter.numel() for parameter in model.parameters()) for model in (plain, gated)]
-    assert gated.bert.encoder.layer[1].intermediate.up.out_features == 32  # type: ignore[union-attr, index]
+    assert gated.bert.encoder.layer[1].intermediate.up.out_features == 32
     assert counts[0] - 2 * 48 == counts[1]  # without the biases of the first map
 
 
 @pytest.mark.parametrize("kind", ["Bert", "Roberta"])
-def test_gated_layers_train_and_are_in_the_optimizer(torchvision: ModuleType, kind: str) -> None:
+def test_gated_layers_train_and_are_in_the_optimizer(torchvision, kind):
     speed = stack(GatedLinearUnits())
     model = speed.model(bert(kind))
     assert speed.report == ["gated_linear_units: 2 feed-forward layers"]
@@ -104,7 +103,7 @@ def test_gated_layers_train_and_are_in_the_optimizer(torchvision: ModuleType, ki
             assert parameter.grad is not None and parameter.grad.any()
 
 
-def test_the_product_is_the_nearest_of_its_rank() -> None:
+def test_the_product_is_the_nearest_of_its_rank():
     torch.manual_seed(0)
     weight = torch.randn(6, 9)
     last, first = factors(weight, 4)
@@ -113,7 +112,7 @@ def test_the_product_is_the_nearest_of_its_rank() -> None:
     torch.testing.assert_close(torch.linalg.norm(weight - last @ first), torch.linalg.norm(dropped))
 
 
-def test_layers_of_low_rank_compute_the_same_after_it() -> None:
+def test_layers_of_low_rank_compute_the_same_after_it():
     torch.manual_seed(0)
     convolution, linear = nn.Conv2d(8, 16, 3, stride=2, padding=1, dilation=2), nn.Linear(16, 12)
     with torch.no_grad():
@@ -123,32 +122,32 @@ def test_layers_of_low_rank_compute_the_same_after_it() -> None:
     images = torch.randn(4, 8, 9, 9)
     expected = network(images)
     model = stack(Factorize(min_channels=8, min_features=8)).model(network)
-    assert [tuple(p.shape) for p in model[0].parameters()] == [(2, 8, 3, 3), (16, 2, 1, 1), (16,)]  # type: ignore[index]
+    assert [tuple(p.shape) for p in model[0].parameters()] == [(2, 8, 3, 3), (16, 2, 1, 1), (16,)]
     torch.testing.assert_close(model(images), expected, atol=1e-4, rtol=1e-4)
 
 
-def test_ranks_that_save_nothing_leave_the_layer() -> None:
+def test_ranks_that_save_nothing_leave_the_layer():
     assert (rank_of(0.25, 256, 512), rank_of(128, 256, 256), rank_of(127, 256, 256)) == (64, 0, 127)
     assert rank_of(0.9, 64, 64, taps=9) == 57 and rank_of(0.9, 64, 64) == 0  # 57 (64 * 9 + 64) < 64 * 9 * 64
 
 
-def test_a_layer_used_twice_stays_one_and_unsuitable_ones_are_left() -> None:
+def test_a_layer_used_twice_stays_one_and_unsuitable_ones_are_left():
     shared, grouped = nn.Linear(300, 300), nn.Conv2d(256, 256, 1, groups=2)
     speed = stack(Factorize())
     model = speed.model(nn.Sequential(shared, shared, grouped, nn.Linear(300, 10)))
     left = "1 torch.nn.modules.conv.Conv2d, 1 torch.nn.modules.linear.Linear"
     assert speed.report == [f"factorize: 1 layers; left as they were: {left}"]
-    assert model[0] is model[1] and model[2] is grouped and isinstance(model[3], nn.Linear)  # type: ignore[index]
+    assert model[0] is model[1] and model[2] is grouped and isinstance(model[3], nn.Linear)
 
 
-def test_weights_tied_to_another_layer_stay_tied() -> None:
+def test_weights_tied_to_another_layer_stay_tied():
     words, head = nn.Embedding(600, 512), nn.Linear(512, 600, bias=False)
     head.weight = words.weight
     model = stack(Factorize()).model(nn.Sequential(words, nn.Linear(512, 512), head))
-    assert isinstance(model[1], nn.Sequential) and model[2].weight is model[0].weight  # type: ignore[index, union-attr]
+    assert isinstance(model[1], nn.Sequential) and model[2].weight is model[0].weight
 
 
-def test_torchs_fused_encoder_layer_evaluates_with_the_product() -> None:
+def test_torchs_fused_encoder_layer_evaluates_with_the_product():
     encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(32, 4, 64, batch_first=True), 1)
     model, inputs = stack(Factorize(min_features=32)).model(encoder).eval(), torch.randn(2, 5, 32)
     expected = model(inputs)
@@ -162,7 +161,7 @@ def network() -> nn.Sequential:
     )
 
 
-def test_weights_and_inputs_are_converted_and_outputs_stay_the_same() -> None:
+def test_weights_and_inputs_are_converted_and_outputs_stay_the_same():
     plain = network()
     speed = stack(ChannelsLast())
     model = speed.model(copy.deepcopy(plain))
@@ -188,7 +187,7 @@ def rounded(x: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 @pytest.mark.parametrize("rows", [16, 5])
-def test_outputs_and_gradients_are_products_of_rounded_operands(rows: int) -> None:
+def test_outputs_and_gradients_are_products_of_rounded_operands(rows):
     torch.manual_seed(0)
     x, weight, bias = (torch.randn(size, requires_grad=True) for size in ((2, rows, 32), (48, 32), (48,)))
     outer = (torch.randn(2, rows, 48) * torch.logspace(-4, 0, 48)).bfloat16()
@@ -204,7 +203,7 @@ def test_outputs_and_gradients_are_products_of_rounded_operands(rows: int) -> No
     torch.testing.assert_close(bias.grad, outer.float().sum((0, 1)))
 
 
-def test_outputs_have_the_type_of_autocast_or_of_the_inputs() -> None:
+def test_outputs_have_the_type_of_autocast_or_of_the_inputs():
     layer = stack(Float8()).model(nn.Sequential(nn.Linear(16, 32)))
     assert layer(torch.randn(3, 16)).dtype == torch.float32
     with torch.autocast("cpu", torch.bfloat16):
@@ -213,7 +212,7 @@ def test_outputs_have_the_type_of_autocast_or_of_the_inputs() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2])
 @pytest.mark.parametrize("size", [1e-20, 1.0, 3e30])
-def test_values_of_any_size_are_rounded_to_the_digits_of_the_type(dtype: torch.dtype, size: float) -> None:
+def test_values_of_any_size_are_rounded_to_the_digits_of_the_type(dtype, size):
     x = torch.randn(64, generator=torch.Generator().manual_seed(3)) * size
     values, scale = quantize(x, dtype)
     assert float(values.float().abs().max()) == torch.finfo(dtype).max
@@ -223,11 +222,11 @@ def test_values_of_any_size_are_rounded_to_the_digits_of_the_type(dtype: torch.d
     assert torch.equal(quantize(torch.zeros(4), dtype)[0].float(), torch.zeros(4))
 
 
-def test_a_value_that_is_not_finite_is_not_hidden() -> None:
+def test_a_value_that_is_not_finite_is_not_hidden():
     assert float8_linear(torch.tensor([[float("nan")] + [1.0] * 15]), torch.ones(16, 16)).isnan().all()
 
 
-def test_a_decoder_with_a_float8_head_has_nearly_the_loss_and_gradients_of_one_without() -> None:
+def test_a_decoder_with_a_float8_head_has_nearly_the_loss_and_gradients_of_one_without():
     tokens = torch.randint(64, (4, 17), generator=torch.Generator().manual_seed(0))
     found: list[tuple[Tensor, dict[str, Tensor]]] = []
     for speed in (stack(), stack(Float8(layers="head"))):
@@ -239,7 +238,7 @@ def test_a_decoder_with_a_float8_head_has_nearly_the_loss_and_gradients_of_one_w
         with torch.no_grad():  # a loss that depends on the weights
             model.embedding.weight.mul_(20)
         loss = NextTokenLoss(model)(tokens[:, :-1], tokens[:, 1:]) / 64
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         gradients = {name: one.grad for name, one in model.named_parameters() if one.grad is not None}
         found.append((loss.detach(), gradients))
     (plain, expected), (ours, gradients) = found
@@ -248,7 +247,7 @@ def test_a_decoder_with_a_float8_head_has_nearly_the_loss_and_gradients_of_one_w
         assert torch.nn.functional.cosine_similarity(gradients[name].flatten(), wanted.flatten(), dim=0) > 0.98, name
 
 
-def test_layers_of_other_sizes_or_names_stay_as_they_are() -> None:
+def test_layers_of_other_sizes_or_names_stay_as_they_are():
     model = stack(Float8(layers="[01]")).model(nn.Sequential(nn.Linear(16, 16), nn.Linear(16, 8), nn.Linear(16, 16)))
     assert [type(layer) is Float8Linear for layer in model.children()] == [True, False, False]
     with pytest.raises(NoEffect, match="no linear layer named 'nowhere'"):
@@ -261,7 +260,7 @@ BINOMIAL = np.outer([1, 2, 1], [1, 2, 1]) / 16
 
 
 @pytest.mark.parametrize("stride", [1, 2, (2, 1)])
-def test_blur_is_a_zero_padded_binomial_filter_of_each_channel(stride: int | tuple[int, int]) -> None:
+def test_blur_is_a_zero_padded_binomial_filter_of_each_channel(stride):
     image = torch.randn(2, 3, 7, 9)
     rows, columns = stride if isinstance(stride, tuple) else (stride, stride)
     expected = np.stack(
@@ -273,7 +272,7 @@ def test_blur_is_a_zero_padded_binomial_filter_of_each_channel(stride: int | tup
 
 @pytest.mark.parametrize("size", [1, 2, 3, 8, 9])
 @pytest.mark.parametrize("kernel, padding", [(1, 0), (3, 1), (5, 2)])
-def test_blurred_convolution_equals_blur_then_strided_convolution(kernel: int, padding: int, size: int) -> None:
+def test_blurred_convolution_equals_blur_then_strided_convolution(kernel, padding, size):
     conv = nn.Conv2d(16, 4, kernel, stride=2, padding=padding, bias=True)
     image = torch.randn(2, 16, size, size)
     expected = F.conv2d(blur(image), conv.weight, conv.bias, 2, padding)
@@ -283,7 +282,7 @@ def test_blurred_convolution_equals_blur_then_strided_convolution(kernel: int, p
 @pytest.mark.parametrize("by", [blur_by_pools, blur_by_slices])
 @pytest.mark.parametrize("shape", [(7, 10), (8, 9), (1, 2)])
 @pytest.mark.parametrize("stride", [1, 2, (2, 1), 3])
-def test_the_formulas_for_cuda_are_the_blur(by: Any, shape: tuple[int, int], stride: Any) -> None:
+def test_the_formulas_for_cuda_are_the_blur(by, shape, stride):
     x, same = (torch.randn(2, 3, *shape, dtype=torch.float64).requires_grad_() for _ in range(2))
     same.data.copy_(x.data)
     actual, expected = by(x, stride), blur(same, stride)
@@ -294,7 +293,7 @@ def test_the_formulas_for_cuda_are_the_blur(by: Any, shape: tuple[int, int], str
     torch.testing.assert_close(x.grad, same.grad)
 
 
-def test_on_cuda_no_convolution_blurs() -> None:
+def test_on_cuda_no_convolution_blurs():
     class Recorded(TorchDispatchMode):
         def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             called.append(function._schema.name)
@@ -308,7 +307,7 @@ def test_on_cuda_no_convolution_blurs() -> None:
     assert blurred.shape == (2, 16, 4, 4) and blurred.is_contiguous(memory_format=torch.channels_last)
 
 
-def test_a_convolution_blurred_last_and_a_max_pool_are_dense_and_blurred_with_the_stride() -> None:
+def test_a_convolution_blurred_last_and_a_max_pool_are_dense_and_blurred_with_the_stride():
     conv, image = nn.Conv2d(16, 4, 3, stride=2, padding=1), torch.randn(2, 16, 8, 8)
     expected = blur(F.conv2d(image, conv.weight, conv.bias, 1, 1), 2)
     torch.testing.assert_close(BlurConv2d.of(conv, blur_first=False)(image), expected)
@@ -316,7 +315,7 @@ def test_a_convolution_blurred_last_and_a_max_pool_are_dense_and_blurred_with_th
     assert torch.equal(BlurMaxPool2d.of(nn.MaxPool2d(3, 2, 1))(image), expected)
 
 
-def test_resnet50_has_six_convolutions_and_one_pool_replaced(torchvision: ModuleType) -> None:
+def test_resnet50_has_six_convolutions_and_one_pool_replaced(torchvision):
     model = torchvision.models.resnet50()
     keys = list(model.state_dict())
     _, words = BlurPool().model(model)
@@ -329,7 +328,7 @@ def test_resnet50_has_six_convolutions_and_one_pool_replaced(torchvision: Module
     assert model(torch.randn(1, 3, 64, 64)).shape == (1, 1000)
 
 
-def test_parameters_are_the_ones_the_model_had_and_a_layer_used_twice_stays_one() -> None:
+def test_parameters_are_the_ones_the_model_had_and_a_layer_used_twice_stays_one():
     conv = nn.Conv2d(16, 16, 3, stride=2)
     model = nn.Sequential(conv, nn.MaxPool2d(2), conv).eval()
     assert blurpool(model).convolutions == 1
@@ -339,7 +338,7 @@ def test_parameters_are_the_ones_the_model_had_and_a_layer_used_twice_stays_one(
     model.double()(torch.randn(1, 16, 16, 16, dtype=torch.float64))  # the kernel follows the model's type
 
 
-def test_switches_and_the_channel_limit_choose_what_is_replaced() -> None:
+def test_switches_and_the_channel_limit_choose_what_is_replaced():
     def model() -> nn.Sequential:
         return nn.Sequential(nn.Conv2d(8, 16, 3, stride=2), nn.Conv2d(16, 16, 3, stride=2), nn.MaxPool2d(2))
 
@@ -349,7 +348,7 @@ def test_switches_and_the_channel_limit_choose_what_is_replaced() -> None:
     assert blurpool(model(), replace_maxpools=False) == (1, 0, 0)
 
 
-def test_layers_it_cannot_replace_are_left_and_counted() -> None:
+def test_layers_it_cannot_replace_are_left_and_counted():
     class Own(nn.Conv2d):
         def forward(self, input: torch.Tensor) -> torch.Tensor:
             return super().forward(input) * 2
@@ -363,7 +362,7 @@ def test_layers_it_cannot_replace_are_left_and_counted() -> None:
     assert words == "1 convolution, 0 max-pools, 4 strided layers left as they were"
 
 
-def test_factors_of_a_frozen_layer_are_frozen_and_shared_or_hooked_layers_stay() -> None:
+def test_factors_of_a_frozen_layer_are_frozen_and_shared_or_hooked_layers_stay():
     model = nn.Sequential(*(nn.Linear(8, 8) for _ in range(5)))
     model[0].requires_grad_(False)
     model[2].bias = model[1].bias
@@ -374,16 +373,16 @@ def test_factors_of_a_frozen_layer_are_frozen_and_shared_or_hooked_layers_stay()
     assert all(parameter.requires_grad for parameter in model[4].parameters())
 
 
-def test_factors_act_where_a_model_reads_their_product_alone() -> None:
+def test_factors_act_where_a_model_reads_their_product_alone():
     speed = stack(Factorize(min_features=8))
     model = speed.model(nn.Sequential(nn.Linear(8, 8)))
     speed.before_step(model, 0, 0.0)
-    F.linear(torch.ones(2, 8), model[0].weight, model[0].bias)  # type: ignore[arg-type, union-attr]
+    F.linear(torch.ones(2, 8), model[0].weight, model[0].bias)
     speed.after_step(model)
     speed.verify()
 
 
-def test_layers_that_a_forward_does_not_reach_by_their_names_change_nothing() -> None:
+def test_layers_that_a_forward_does_not_reach_by_their_names_change_nothing():
     class ByList(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -391,7 +390,7 @@ def test_layers_that_a_forward_does_not_reach_by_their_names_change_nothing() ->
             self.path = [self.first, self.second]
 
         def forward(self, images: Tensor) -> Tensor:
-            return self.path[1](self.path[0](images))  # type: ignore[no-any-return]
+            return self.path[1](self.path[0](images))
 
     for method in (BlurPool(), Factorize(min_channels=16)):
         speed = stack(method)
@@ -403,7 +402,7 @@ def test_layers_that_a_forward_does_not_reach_by_their_names_change_nothing() ->
             speed.verify()
 
 
-def test_a_pool_with_hooks_is_no_other_layer_and_a_blur_outlives_the_meta_device() -> None:
+def test_a_pool_with_hooks_is_no_other_layer_and_a_blur_outlives_the_meta_device():
     pool = nn.MaxPool2d(2)
     pool.register_forward_hook(lambda layer, inputs, output: None)
     with torch.device("meta"):
@@ -413,7 +412,7 @@ def test_a_pool_with_hooks_is_no_other_layer_and_a_blur_outlives_the_meta_device
     torch.testing.assert_close(model[1](torch.ones(1, 1, 6, 6))[0, 0, 1, 1], torch.tensor(1.0))
 
 
-def test_a_float8_layer_takes_a_vector_and_no_rows_as_a_linear_layer_does() -> None:
+def test_a_float8_layer_takes_a_vector_and_no_rows_as_a_linear_layer_does():
     layer = stack(Float8()).model(nn.Linear(16, 32))
     assert layer(torch.ones(16)).shape == (32,) and layer(torch.ones(0, 3, 16)).shape == (0, 3, 32)
     layer(torch.ones(0, 16)).sum().backward()

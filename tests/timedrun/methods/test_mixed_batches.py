@@ -1,7 +1,5 @@
 """MixUp, CutMix and label smoothing: weights of inputs, targets and losses; CutOut and ColOut: the pixels left."""
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 import torch
@@ -26,14 +24,14 @@ def mixed(*methods: Method, step: int = 0, seed: int = 0) -> tuple[Tensor, Tenso
 
 
 @pytest.mark.parametrize("loss", [cross_entropy, binary_cross_entropy])
-def test_mixed_targets_equal_the_interpolated_loss(loss: Callable[[Tensor, Tensor], Tensor]) -> None:
+def test_mixed_targets_equal_the_interpolated_loss(loss):
     logits, one_hot, partners = torch.randn(6, 5), torch.eye(5)[torch.tensor([0, 3, 1, 4, 2, 2])], torch.randperm(6)
     _, targets = mixup(torch.zeros(6, 1), one_hot, partners, 0.3)
     expected = 0.7 * loss(logits, one_hot) + 0.3 * loss(logits, one_hot[partners])
     torch.testing.assert_close(loss(logits, targets), expected)
 
 
-def test_inputs_and_targets_are_mixed_alike_with_one_weight_and_a_permutation() -> None:
+def test_inputs_and_targets_are_mixed_alike_with_one_weight_and_a_permutation():
     inputs, targets = mixed(MixUp(alpha=1.0))
     torch.testing.assert_close(inputs.float(), targets)
     weight = float(1 - inputs.diagonal().min())
@@ -43,7 +41,7 @@ def test_inputs_and_targets_are_mixed_alike_with_one_weight_and_a_permutation() 
     assert torch.isclose(others[others > 0], torch.tensor(weight, dtype=torch.float64)).all()
 
 
-def test_a_hard_partner_is_not_smoothed_as_in_the_published_recipes() -> None:
+def test_a_hard_partner_is_not_smoothed_as_in_the_published_recipes():
     smoothing = 0.1
     inputs, soft = mixed(LabelSmoothing(smoothing=smoothing), MixUp(alpha=1.0))
     _, hard = mixed(MixUp(alpha=1.0, hard_partner=True), LabelSmoothing(smoothing=smoothing))  # in the same order
@@ -56,13 +54,13 @@ def test_a_hard_partner_is_not_smoothed_as_in_the_published_recipes() -> None:
     torch.testing.assert_close(soft.double(), all_smooth, atol=1e-6, rtol=0)
 
 
-def test_weights_have_the_mean_of_the_smaller_part_of_a_beta_distribution() -> None:
+def test_weights_have_the_mean_of_the_smaller_part_of_a_beta_distribution():
     weights = [float(1 - mixed(MixUp(), step=step)[0].diagonal().min()) for step in range(400)]
     assert sum(weights) / 400 == pytest.approx(0.101, abs=0.02)  # numerical integral for alpha 0.2
     assert len(set(weights)) > 390
 
 
-def test_the_box_is_the_partners_and_targets_follow_its_area() -> None:
+def test_the_box_is_the_partners_and_targets_follow_its_area():
     images = torch.arange(3.0)[:, None, None, None].expand(3, 2, 4, 5)
     mixed, targets = cutmix(images, torch.eye(3), torch.tensor([1, 2, 0]), (1, 3, 2, 5))
     expected = torch.zeros(4, 5)
@@ -74,7 +72,7 @@ def test_the_box_is_the_partners_and_targets_follow_its_area() -> None:
     assert clipped_box(10, 20, (4, 6), (0, 19)) == (0, 2, 16, 20)  # at the border
 
 
-def test_boxes_have_the_sides_of_their_area_and_uniform_centres() -> None:
+def test_boxes_have_the_sides_of_their_area_and_uniform_centres():
     random, inside = np.random.RandomState(1), np.zeros((8, 12))
     for _ in range(4000):
         top, bottom, left, right = random_box(random, 8, 12, 0.25)  # 4 x 6 unless clipped
@@ -83,7 +81,7 @@ def test_boxes_have_the_sides_of_their_area_and_uniform_centres() -> None:
     assert inside[3:5, 4:8] / 4000 == pytest.approx(24 / 96, abs=0.04)
 
 
-def test_each_step_draws_another_box_and_targets_sum_to_1() -> None:
+def test_each_step_draws_another_box_and_targets_sum_to_1():
     speed, shares = stack(CutMix(), seed=1), set()
     images = torch.arange(16.0)[:, None, None, None].expand(16, 1, 32, 32)
     for step in range(20):
@@ -97,13 +95,13 @@ def test_each_step_draws_another_box_and_targets_sum_to_1() -> None:
     assert speed.report == ["cutmix: 20 batches with boxes of other images"]
 
 
-def test_cross_entropy_on_smoothed_targets_is_what_torch_calls_label_smoothing() -> None:
+def test_cross_entropy_on_smoothed_targets_is_what_torch_calls_label_smoothing():
     logits, labels = torch.randn(6, 5), torch.randint(5, (6,))
     expected = F.cross_entropy(logits, labels, label_smoothing=0.2)
     torch.testing.assert_close(F.cross_entropy(logits, smoothed(labels, 0.2, 5)), expected)
 
 
-def test_dense_targets_are_mixed_with_the_uniform() -> None:
+def test_dense_targets_are_mixed_with_the_uniform():
     dense = torch.tensor([[0.3, 0.7], [1.0, 0.0]])
     torch.testing.assert_close(smoothed(dense, 0.1, 2), torch.tensor([[0.32, 0.68], [0.95, 0.05]]))
     assert dense[1, 0] == 1  # the caller's targets are not changed
@@ -118,7 +116,7 @@ def holes(method: CutOut, step: int = 0, size: tuple[int, int] = (12, 16)) -> to
     return images[:, 0] == 0
 
 
-def test_squares_are_where_their_centres_say_and_are_clipped_at_the_border() -> None:
+def test_squares_are_where_their_centres_say_and_are_clipped_at_the_border():
     images = torch.ones(2, 1, 6, 8).contiguous(memory_format=torch.channels_last)
     expected = torch.ones(2, 1, 6, 8)
     expected[0, :, 1:5, 2:6] = 0
@@ -130,21 +128,21 @@ def test_squares_are_where_their_centres_say_and_are_clipped_at_the_border() -> 
     assert torch.equal(cutout(images[:1], torch.tensor([[[3, 4], [0, 0]]]), 4), expected[:1])
 
 
-def test_one_square_for_the_batch_or_one_for_each_image() -> None:
+def test_one_square_for_the_batch_or_one_for_each_image():
     whole, each = holes(CutOut()), holes(CutOut(per_sample=True))
     assert (whole == whole[0]).all() and whole[0].any()
     assert len(each.flatten(1).unique(dim=0)) > 30
     assert not torch.equal(whole[0], holes(CutOut(), step=1)[0])
 
 
-def test_squares_have_half_the_shorter_side_and_uniform_centres() -> None:
+def test_squares_have_half_the_shorter_side_and_uniform_centres():
     cut = torch.cat([holes(CutOut(per_sample=True), step) for step in range(40)])
     assert cut.any(2).sum(1).max() == 6 and cut.any(1).sum(1).max() == 6
     assert cut.any(2).sum(1).min() == 3  # the centre is always inside
     assert cut[:, 4:8, 6:10].float().mean() == pytest.approx(36 / 192, abs=0.02)
 
 
-def test_rows_and_columns_stay_in_order_and_are_those_of_every_image() -> None:
+def test_rows_and_columns_stay_in_order_and_are_those_of_every_image():
     images = torch.randn(3, 2, 20, 40)
     for given in (images, images.contiguous(memory_format=torch.channels_last)):
         speed = stack(ColOut(), seed=1)
@@ -161,7 +159,7 @@ def test_rows_and_columns_stay_in_order_and_are_those_of_every_image() -> None:
 
 
 @pytest.mark.parametrize(("progress", "size"), [(0.0, 98), (1.0, 167)])
-def test_images_are_resized_first_whatever_the_order_given(progress: float, size: int) -> None:
+def test_images_are_resized_first_whatever_the_order_given(progress, size):
     """The published sizes of the Hot recipe at 176 px: 104 to 98 and 176 to 167."""
     resizing = ProgressiveResizing(start=0.6, delay=0.2, finetune=0.2)
     speed = stack(ColOut(p_row=0.05, p_col=0.05), resizing)

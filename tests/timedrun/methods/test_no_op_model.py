@@ -1,8 +1,5 @@
 """No-op model: the shapes of a model without its work, and that no result of it counts."""
 
-from collections.abc import Callable
-from pathlib import Path
-
 import pytest
 import torch
 from torch import nn
@@ -14,10 +11,9 @@ from judging.ground.errors import TimedrunError
 from mlevents import keys, record
 from timedrun.config_choice import with_change
 from timedrun.methods import BlurPool, NoOpModel, stack
-from timedrun.run.timed_run import TimedRun
 
 
-def test_outputs_have_the_shape_of_the_models_and_one_parameter_a_gradient() -> None:
+def test_outputs_have_the_shape_of_the_models_and_one_parameter_a_gradient():
     model, words = NoOpModel().model(nn.Sequential(nn.Linear(4, 5), nn.Linear(5, 7)))
     assert model(torch.zeros(3, 2, 8, 8)).shape == (3, 7)
     assert model(torch.zeros(3, 6, dtype=torch.int64)).shape == (3, 6, 7)
@@ -27,7 +23,7 @@ def test_outputs_have_the_shape_of_the_models_and_one_parameter_a_gradient() -> 
     assert value.grad == -2
 
 
-def test_it_replaces_the_model_after_all_other_surgery() -> None:
+def test_it_replaces_the_model_after_all_other_surgery():
     speed = stack(NoOpModel(), BlurPool())
     speed.model(nn.Sequential(nn.Conv2d(16, 16, 3, 2), nn.Linear(4, 5)))
     assert [line.split(":")[0] for line in speed.report] == ["blurpool", "no_op_model"]
@@ -35,7 +31,7 @@ def test_it_replaces_the_model_after_all_other_surgery() -> None:
         speed.verify()
 
 
-def test_a_run_that_would_reach_its_target_is_aborted(make_run: Callable[..., TimedRun], tmp_path: Path) -> None:
+def test_a_run_that_would_reach_its_target_is_aborted(make_run, tmp_path):
     config = with_change(synthetic_smoke(), ("+", "no_op_model", {}))  # a target below chance
     with pytest.raises(TimedrunError, match="no result counts"), make_run(config, SPEC) as run:
         train(config, run)

@@ -1,7 +1,6 @@
 """Ghost batch norm, norms in autocast's type and weight standardization against torch's, timm's and float64."""
 
 import copy
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -10,12 +9,12 @@ import torch
 from torch import nn
 from torch.nn.utils import parametrize
 
-from timedrun.methods import GhostBatchNorm, Method, NoEffect, WeightStandardization, stack
+from timedrun.methods import GhostBatchNorm, NoEffect, WeightStandardization, stack
 from timedrun.methods.low_precision_norm import LowPrecisionGroupNorm, LowPrecisionLayerNorm
 
 
 @pytest.mark.parametrize(("count", "parts"), [(8, (4, 4)), (7, (4, 3)), (3, (3,)), (9, (3, 3, 3))])
-def test_parts_are_normalized_separately_and_share_the_momentum(count: int, parts: tuple[int, ...]) -> None:
+def test_parts_are_normalized_separately_and_share_the_momentum(count, parts):
     torch.manual_seed(0)
     plain = nn.BatchNorm2d(3, momentum=0.3)
     with torch.no_grad():
@@ -33,7 +32,7 @@ def test_parts_are_normalized_separately_and_share_the_momentum(count: int, part
 
 
 @pytest.mark.parametrize(("samples", "converted"), [(4, False), (8, True), (8, False)])
-def test_a_norm_that_divided_no_batch_or_was_converted_has_no_effect(samples: int, converted: bool) -> None:
+def test_a_norm_that_divided_no_batch_or_was_converted_has_no_effect(samples, converted):
     class Own(nn.BatchNorm2d):
         pass
 
@@ -54,7 +53,7 @@ def test_a_norm_that_divided_no_batch_or_was_converted_has_no_effect(samples: in
 
 
 @pytest.mark.parametrize(("layer", "shape"), [(nn.BatchNorm1d(2), (6, 2)), (nn.BatchNorm3d(2), (6, 2, 3, 3, 3))])
-def test_other_dimensions(layer: nn.Module, shape: tuple[int, ...]) -> None:
+def test_other_dimensions(layer, shape):
     inputs = torch.randn(shape)
     expected = torch.cat([copy.deepcopy(layer)(part) for part in inputs.chunk(2)])
     torch.testing.assert_close(stack(GhostBatchNorm(ghost_batch=3)).model(layer)(inputs), expected)
@@ -67,9 +66,7 @@ CASES: list[Any] = [
 
 
 @pytest.mark.parametrize(("method", "make", "shape"), CASES)
-def test_output_and_gradients_are_right_to_the_precision_of_the_type(
-    method: Method, make: Callable[[], nn.Module], shape: tuple[int, ...]
-) -> None:
+def test_output_and_gradients_are_right_to_the_precision_of_the_type(method, make, shape):
     torch.manual_seed(0)
     layer, exact = make(), make().double()
     with torch.no_grad():
@@ -94,9 +91,7 @@ def test_output_and_gradients_are_right_to_the_precision_of_the_type(
 
 
 @pytest.mark.parametrize(("method", "make", "shape"), CASES)
-def test_without_autocast_it_is_the_layer_and_has_no_effect(
-    method: Method, make: Callable[[], nn.Module], shape: tuple[int, ...]
-) -> None:
+def test_without_autocast_it_is_the_layer_and_has_no_effect(method, make, shape):
     speed, inputs = stack(method), torch.randn(4, *shape[1:])
     plain = make()
     expected = plain(inputs)
@@ -111,30 +106,30 @@ def test_without_autocast_it_is_the_layer_and_has_no_effect(
         stack(method).model(nn.Linear(2, 2))
 
 
-def test_the_weights_of_each_output_channel_have_mean_0_and_variance_1() -> None:
+def test_the_weights_of_each_output_channel_have_mean_0_and_variance_1():
     model = stack(WeightStandardization()).model(nn.Conv2d(3, 5, 3))
-    weight = model.weight.detach().double().flatten(1)  # type: ignore[operator]
+    weight = model.weight.detach().double().flatten(1)
     torch.testing.assert_close(weight.mean(1), torch.zeros(5).double(), atol=1e-6, rtol=0)
     torch.testing.assert_close(weight.square().mean(1), torch.ones(5).double(), atol=1e-6, rtol=0)
 
 
-def test_filters_of_one_weight_are_left() -> None:
+def test_filters_of_one_weight_are_left():
     speed = stack(WeightStandardization())
     model = speed.model(nn.Sequential(nn.Conv2d(3, 4, 1), nn.Conv2d(4, 4, 1, groups=4)))
-    assert all(layer.weight.any() for layer in model)  # type: ignore[union-attr, operator]
+    assert all(layer.weight.any() for layer in model)
     assert speed.report == ["weight_standardization: 1 convolutions; 1 of one weight a filter left as they were"]
 
 
-def test_the_last_convolutions_can_be_left_out_and_a_plain_layer_remains() -> None:
+def test_the_last_convolutions_can_be_left_out_and_a_plain_layer_remains():
     network = nn.Sequential(nn.Conv2d(3, 4, 1), nn.Conv1d(4, 4, 1), nn.Conv2d(4, 4, 1))
     model = stack(WeightStandardization(ignore_last=2)).model(network)
-    assert [parametrize.is_parametrized(layer) for layer in model] == [True, False, False]  # type: ignore[arg-type]
-    expected = model[0](torch.ones(1, 3, 2, 2))  # type: ignore[index, operator]
-    plain = parametrize.remove_parametrizations(model[0], "weight")  # type: ignore[index]
+    assert [parametrize.is_parametrized(layer) for layer in model] == [True, False, False]
+    expected = model[0](torch.ones(1, 3, 2, 2))
+    plain = parametrize.remove_parametrizations(model[0], "weight")
     torch.testing.assert_close(plain(torch.ones(1, 3, 2, 2)), expected)
 
 
-def test_a_last_part_of_one_value_a_channel_joins_the_one_before_and_no_samples_are_torchs() -> None:
+def test_a_last_part_of_one_value_a_channel_joins_the_one_before_and_no_samples_are_torchs():
     torch.manual_seed(0)
     ghost, plain, x = (
         stack(GhostBatchNorm(ghost_batch=4)).model(nn.BatchNorm1d(3)),
@@ -145,7 +140,7 @@ def test_a_last_part_of_one_value_a_channel_joins_the_one_before_and_no_samples_
     assert ghost(x[:0]).shape == plain(x[:0]).shape
 
 
-def test_a_convolution_that_torchs_former_weight_norm_computes_is_left_as_it_is() -> None:
+def test_a_convolution_that_torchs_former_weight_norm_computes_is_left_as_it_is():
     model = nn.Sequential(nn.Conv2d(3, 3, 3), nn.utils.weight_norm(nn.Conv2d(3, 3, 3)))
     speed = stack(WeightStandardization())
     speed.model(model)

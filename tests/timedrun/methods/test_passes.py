@@ -30,7 +30,7 @@ class Passes:
         return self.losses[-1]
 
 
-def test_the_gradient_is_that_of_the_perturbed_weights_and_the_weights_come_back() -> None:
+def test_the_gradient_is_that_of_the_perturbed_weights_and_the_weights_come_back():
     model = nn.Linear(2, 1, bias=False)
     with torch.no_grad():
         model.weight.copy_(torch.tensor([[3.0, 1.0]]))
@@ -45,7 +45,7 @@ def test_the_gradient_is_that_of_the_perturbed_weights_and_the_weights_come_back
     assert loss == 0.5 * (9 + 4) and run.reduced == [False, True]
 
 
-def test_steps_between_are_ordinary() -> None:
+def test_steps_between_are_ordinary():
     speed, model = stack(SAM(interval=3)), nn.Linear(2, 1)
     run = Passes(lambda: model(torch.ones(1, 2)).sum())
     counts: list[int] = []
@@ -58,7 +58,7 @@ def test_steps_between_are_ordinary() -> None:
     assert speed.report == ["sam: 2 steps with the gradient of perturbed weights"]
 
 
-def test_a_first_gradient_that_overflows_perturbs_nothing_so_that_the_second_overflows_alike() -> None:
+def test_a_first_gradient_that_overflows_perturbs_nothing_so_that_the_second_overflows_alike():
     model = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
     before, inputs = copy.deepcopy(model[0].state_dict()), torch.randn(8, 2)
     run = Passes(lambda: (model(inputs) ** 3).sum() * 100, scale=3e38)  # a loss scale that is too large
@@ -69,7 +69,7 @@ def test_a_first_gradient_that_overflows_perturbs_nothing_so_that_the_second_ove
     assert all(buffer.isfinite().all() for buffer in model.buffers())
 
 
-def test_an_error_in_the_second_pass_leaves_the_weights() -> None:
+def test_an_error_in_the_second_pass_leaves_the_weights():
     model = nn.Linear(1, 1, bias=False)
     before = model.weight.detach().clone()
     run = Passes(lambda: model.weight.sum() if not run.losses else 1 / 0)
@@ -88,7 +88,7 @@ def clipped(method: GradientClipping, *gradients: torch.Tensor) -> tuple[Hooks, 
     return hooks, [parameter.grad for parameter in model]
 
 
-def test_the_norm_of_all_gradients_together_is_bounded_and_their_direction_kept() -> None:
+def test_the_norm_of_all_gradients_together_is_bounded_and_their_direction_kept():
     hooks, (first, second, missing) = clipped(GradientClipping(), torch.tensor([3.0]), torch.tensor([[0.0, 4.0]]))
     torch.testing.assert_close((first, second), (torch.tensor([0.6]), torch.tensor([[0.0, 0.8]])))
     assert missing is None and hooks.effect() == "1 steps clipped to norm 1.0"
@@ -96,14 +96,14 @@ def test_the_norm_of_all_gradients_together_is_bounded_and_their_direction_kept(
     assert first == 3 and hooks.effect() is None
 
 
-def test_values_are_bounded_each() -> None:
+def test_values_are_bounded_each():
     hooks, (found, _) = clipped(GradientClipping(by="value", threshold=0.5), torch.tensor([-3.0, 0.25, 0.75]))
     assert found is not None and found.tolist() == [-0.5, 0.25, 0.5]
     assert hooks.effect() == "1 steps clipped to value 0.5"
     assert clipped(GradientClipping(by="value", threshold=3.0), torch.tensor([-3.0]))[0].effect() is None
 
 
-def test_adaptive_bounds_each_filter_row_and_vector_by_its_weights() -> None:
+def test_adaptive_bounds_each_filter_row_and_vector_by_its_weights():
     generator = np.random.default_rng(0)
     shapes = [(3, 2, 3, 3), (4, 5), (6,)]
     weights = [
@@ -137,13 +137,13 @@ def own_values(inputs: Tensor, targets: Tensor) -> Tensor:
     return inputs[:, 0, 0, 0]
 
 
-def test_probabilities_rise_with_the_rank_of_the_loss() -> None:
+def test_probabilities_rise_with_the_rank_of_the_loss():
     ranks = (np.arange(4) + 0.5) / 4
     assert keep_probabilities(4, 0.5) == pytest.approx(ranks / ranks.sum())  # exponent 1 / 0.5 - 1 = 1
     assert keep_probabilities(4, 0.25) == pytest.approx(ranks**3 / (ranks**3).sum())
 
 
-def test_high_losses_are_kept_more_often_and_each_sample_once() -> None:
+def test_high_losses_are_kept_more_often_and_each_sample_once():
     hooks, times = SelectiveBackprop(start=0.0, interrupt=0).hooks(), np.zeros(8)
     permuted = SAMPLES[torch.randperm(8, generator=torch.Generator().manual_seed(1))]
     for step in range(2000):
@@ -159,14 +159,14 @@ def test_high_losses_are_kept_more_often_and_each_sample_once() -> None:
     assert times == pytest.approx(expected, abs=130)
 
 
-def test_it_acts_within_its_part_of_the_run_and_not_in_interrupted_steps() -> None:
+def test_it_acts_within_its_part_of_the_run_and_not_in_interrupted_steps():
     hooks = SelectiveBackprop(start=0.5, end=0.75, interrupt=2).hooks()
     kept = [len(hooks.select(SAMPLES, SAMPLES, own_values, Position(step, step / 16))[0]) for step in range(16)]
     assert kept == [8] * 8 + [4, 8, 4, 8] + [8] * 4
     assert hooks.effect() == "2 batches cut to 0.5 of their samples"
 
 
-def test_images_are_scored_at_the_scale_asked_for() -> None:
+def test_images_are_scored_at_the_scale_asked_for():
     seen = []
 
     def losses(inputs: Tensor, targets: Tensor) -> Tensor:
@@ -178,7 +178,7 @@ def test_images_are_scored_at_the_scale_asked_for() -> None:
     assert seen == [(4, 3, 4, 4)] and inputs.shape == (2, 3, 8, 8)
 
 
-def test_a_sample_has_one_loss_which_may_be_a_column() -> None:
+def test_a_sample_has_one_loss_which_may_be_a_column():
     hooks, x = SelectiveBackprop(start=0.0, interrupt=0, keep=0.5).hooks(), torch.arange(8.0)[:, None]
     chosen, _ = hooks.select(x, x, lambda inputs, targets: inputs.square(), Position(0, 0.0, 1))
     assert chosen.shape == (4, 1) and len(chosen.unique()) == 4

@@ -53,6 +53,10 @@ class Slower(EMA):
     pass
 
 
+class Noted(EMA):
+    note: str = ""
+
+
 class NoMethod(dict):
     pass
 
@@ -61,6 +65,9 @@ def function():
     pass
 '''
 OWN = "own_module_of_test:Halved"
+HELPED = "from own_module_of_test_help import RATE\nimport json, torch, timedrun.methods\n" + SOURCE.replace(
+    "0.5", "RATE"
+)
 
 
 @pytest.fixture
@@ -101,13 +108,15 @@ def last(config: RunConfig) -> dict[str, Any]:
     return entry
 
 
-def test_a_method_is_added_changed_and_left_out_by_its_module_and_class(here: Path) -> None:
+def test_a_method_is_added_changed_and_left_out_by_its_module_and_class(here):
     config = named(f"baseline+{OWN}(rate=0.1)")
     assert last(config) == {"method": OWN, "source_sha256": last(config)["source_sha256"], "rate": 0.1}
     assert config.methods[-1].name == OWN
     assert last(named(f"baseline+{OWN}", f"--methods.{OWN}.rate", "0.2"))["rate"] == 0.2
     assert last(named(f"baseline+{OWN}+ema"))["method"] == OWN  # after those of timedrun
     assert digest(named(f"baseline+{OWN}-{OWN}")) == digest(named("baseline"))
+    assert last(named("baseline+own_module_of_test:Noted(note='a+b:c')"))["note"] == "a+b:c"
+    assert all(method_sources.own_methods(values) == {} for values in ([], "text", None, {"methods": [[]]}))
 
 
 @pytest.mark.parametrize(
@@ -127,22 +136,20 @@ def test_a_method_is_added_changed_and_left_out_by_its_module_and_class(here: Pa
         ("+timedrun.methods.ema:EMA", "is timedrun's own method; write 'ema'"),
     ],
 )
-def test_what_is_no_method_is_refused_in_words(text: str, words: str, here: Path) -> None:
+def test_what_is_no_method_is_refused_in_words(text, words, here):
     with pytest.raises(UsageError) as refused:
         named(f"baseline{text}")
     assert words in str(refused.value)
 
 
 @pytest.mark.parametrize(("broken", "words"), [("def (", "is not Python"), ("1 / 0\n" + SOURCE, "ZeroDivisionError")])
-def test_a_module_that_cannot_be_imported_is_refused_with_its_error(broken: str, words: str, here: Path) -> None:
+def test_a_module_that_cannot_be_imported_is_refused_with_its_error(broken, words, here):
     (here / "own_module_of_test.py").write_text(broken)
     with pytest.raises(UsageError, match=words):
         named(f"baseline+{OWN}")
 
 
-def test_a_file_imports_nothing_from_the_working_directory_unless_the_user_names_the_method(
-    here: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_imports_nothing_from_the_working_directory_unless_the_user_names_the_method(here, monkeypatch):
     config = named(f"baseline+{OWN}(rate=0.1)")
     (here / "my.json").write_text(json.dumps(dump(config)))
     forget(monkeypatch)
@@ -152,6 +159,11 @@ def test_a_file_imports_nothing_from_the_working_directory_unless_the_user_names
     with pytest.raises(UsageError, match="from which a file imports nothing"):
         named("my.json+another_module_of_test:Halved")
     assert not (here / "imported").exists()
+    for other in ("my.json+own_module_of_test:Slower", "my.json"):  # of the module, which the first one imports
+        with pytest.raises(UsageError, match=f"name the method yourself .\\+{OWN}"):
+            named(other)
+        named("baseline+own_module_of_test:Slower")
+    forget(monkeypatch)
     assert dump(named(f"my.json+{OWN}")) == dump(config)
     forget(monkeypatch)
     monkeypatch.syspath_prepend(here)
@@ -159,9 +171,7 @@ def test_a_file_imports_nothing_from_the_working_directory_unless_the_user_names
 
 
 @pytest.mark.parametrize("place", ["own_module_of_test.py", "own_module_of_test", "own_module_of_test/part.py"])
-def test_nor_through_a_link_or_beside_another_method_that_the_user_named(
-    place: str, here: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nor_through_a_link_or_beside_another_method_that_the_user_named(place, here, monkeypatch):
     (elsewhere := here / "elsewhere").mkdir()
     shutil.move(here / "own_module_of_test.py", elsewhere / "__init__.py")
     (here / place).parent.mkdir(exist_ok=True)
@@ -178,17 +188,7 @@ def test_nor_through_a_link_or_beside_another_method_that_the_user_named(
     assert not (here / "imported").exists()
 
 
-def test_another_method_of_the_module_is_no_consent(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (here / "my.json").write_text(json.dumps(dump(named(f"baseline+{OWN}"))))
-    forget(monkeypatch)
-    with pytest.raises(UsageError, match=f"name the method yourself .\\+{OWN}"):
-        named("my.json+own_module_of_test:Slower")
-    named("baseline+own_module_of_test:Slower")  # which imports the module
-    with pytest.raises(UsageError, match=f"name the method yourself .\\+{OWN}"):
-        named("my.json")
-
-
-def test_the_digest_is_of_the_package_that_python_prefers_to_a_module(here: Path) -> None:
+def test_the_digest_is_of_the_package_that_python_prefers_to_a_module(here):
     (here / "own_module_of_test_both").mkdir()
     source = here / "own_module_of_test_both/__init__.py"
     source.write_text(SOURCE)
@@ -202,22 +202,25 @@ def test_the_digest_is_of_the_package_that_python_prefers_to_a_module(here: Path
 
 
 @pytest.mark.parametrize("mode", [py_compile.PycInvalidationMode.UNCHECKED_HASH, None])
-def test_the_source_of_the_digest_runs_and_not_bytecode_beside_it(
-    mode: py_compile.PycInvalidationMode | None, here: Path
-) -> None:
-    source = here / "own_module_of_test_2.py"  # of another name than pytest rewrites
-    source.write_text(SOURCE.replace("0.5", "0.9"))
+@pytest.mark.parametrize("name", ["own_module_of_test_2", "own_module_of_test_help"])
+def test_the_source_of_the_digest_runs_and_not_bytecode_beside_it(name, mode, here):
+    (here / "own_module_of_test.py").write_text(HELPED)
+    own, texts = f"{name}:Halved", (SOURCE.replace("0.5", "0.9"), SOURCE)  # of another name than pytest rewrites
+    if name.endswith("help"):
+        own, texts = OWN, ("RATE = 0.9", "RATE = 0.5")
+    source = here / f"{name}.py"
+    source.write_text(texts[0])
     cached = py_compile.compile(str(source), cache_from_source(str(source)), invalidation_mode=mode)
     before = source.stat()
-    source.write_text(SOURCE)
+    source.write_text(texts[1])
     os.utime(source, ns=(before.st_atime_ns, before.st_mtime_ns))
     assert cached and Path(cached).is_file()
-    method = named("baseline+own_module_of_test_2:Halved").methods[-1]
+    method = named(f"baseline+{own}").methods[-1]
     assert vars(method)["rate"] == 0.5
     assert pickle.loads(pickle.dumps(method)) == method
 
 
-def test_a_module_that_puts_another_in_its_place_is_refused(here: Path) -> None:
+def test_a_module_that_puts_another_in_its_place_is_refused(here):
     (package := here / "own_module_of_test_of").mkdir()
     (package / "__init__.py").write_text(
         "import sys, own_module_of_test\nsys.modules[__name__ + '.part'] = own_module_of_test"
@@ -227,19 +230,7 @@ def test_a_module_that_puts_another_in_its_place_is_refused(here: Path) -> None:
         named("baseline+own_module_of_test_of.part:Halved")
 
 
-def test_a_colon_in_a_value_stays_one(here: Path) -> None:
-    (here / "own_module_of_test.py").write_text(SOURCE.replace("rate: float = 0.5", "note: str = ''"))
-    assert last(named(f"baseline+{OWN}(note='a+b:c')"))["note"] == "a+b:c"
-
-
-@pytest.mark.parametrize("values", [[], "text", None, {"methods": [[]]}])
-def test_what_is_no_config_has_no_methods(values: Any) -> None:
-    assert method_sources.own_methods(values) == {}
-
-
-def test_a_file_gets_the_source_that_it_was_written_with_or_nothing(
-    here: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_gets_the_source_that_it_was_written_with_or_nothing(here, monkeypatch):
     config = named(f"baseline+{OWN}")
     values = dump(config)
     (here / "own_module_of_test.py").write_text(SOURCE + "\n# edited\n")
@@ -255,14 +246,7 @@ def test_a_file_gets_the_source_that_it_was_written_with_or_nothing(
     assert load(type(config), values).methods == edited.methods
 
 
-HELPED = "from own_module_of_test_help import RATE\nimport json, torch, timedrun.methods\n" + SOURCE.replace(
-    "0.5", "RATE"
-)
-
-
-def test_modules_of_its_folder_that_a_method_imports_belong_to_its_digest(
-    here: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_modules_of_its_folder_that_a_method_imports_belong_to_its_digest(here, monkeypatch):
     (here / "own_module_of_test.py").write_text(HELPED)
     (here / "own_module_of_test_help.py").write_text("from own_module_of_test_more import *\n")
     (here / "own_module_of_test_more.py").write_text("def rate():\n    import own_module_of_test_late\n\nRATE = 0.25")
@@ -286,9 +270,7 @@ def test_modules_of_its_folder_that_a_method_imports_belong_to_its_digest(
     assert dump(named(f"baseline+{OWN}")) == values
 
 
-def test_in_a_package_relative_imports_count_and_beside_libraries_nothing_else(
-    here: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_in_a_package_relative_imports_count_and_beside_libraries_nothing_else(here, monkeypatch):
     (package := here / "own_module_of_test_of/deep").mkdir(parents=True)
     for place in (here / "own_module_of_test_of/base.py", package / "__init__.py", package / "near.py"):
         place.write_text("")
@@ -305,26 +287,13 @@ def test_in_a_package_relative_imports_count_and_beside_libraries_nothing_else(
     }
 
 
-def test_the_source_of_an_imported_module_runs_and_not_bytecode_beside_it(here: Path) -> None:
-    (here / "own_module_of_test.py").write_text(HELPED)
-    helper = here / "own_module_of_test_help.py"
-    helper.write_text("RATE = 0.9")
-    py_compile.compile(str(helper), cache_from_source(str(helper)), invalidation_mode=None)
-    before = helper.stat()
-    helper.write_text("RATE = 0.5")
-    os.utime(helper, ns=(before.st_atime_ns, before.st_mtime_ns))
-    assert vars(named(f"baseline+{OWN}").methods[-1])["rate"] == 0.5
-
-
-def test_an_ablation_leaves_an_own_method_out_in_folders_that_can_be_named(here: Path) -> None:
+def test_an_ablation_leaves_an_own_method_out_in_folders_that_can_be_named(here):
     (full,) = sides_of(find("image_classification"), [f"baseline+{OWN}+ema"], None, [])
     sides, _ = ablation(full, None)
     assert f"{full.config.name}-own_module_of_test.Halved" in [side.config.name for side in sides]
 
 
-def test_entry_points_give_methods_short_names(
-    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_entry_points_give_methods_short_names(here, monkeypatch, capsys):
     entries = [EntryPoint("halved", OWN, "timedrun.methods"), EntryPoint("gone", "absent:X", "timedrun.methods")]
     monkeypatch.setattr(method_sources, "entry_points", lambda group: entries)
     monkeypatch.syspath_prepend(here)
@@ -370,7 +339,7 @@ class Bare(EMA):
 '''
 
 
-def test_show_prints_what_the_class_of_an_own_method_says(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_show_prints_what_the_class_of_an_own_method_says(here, capsys):
     (here / "own_module_of_test.py").write_text(CARDED)
     helper = here / "own_module_of_test_help.py"
     helper.write_text("from timedrun.methods import Method\n\nclass Base(Method):\n    steps: int = 3\n")
@@ -402,9 +371,7 @@ def timedrun(*words: str) -> "subprocess.CompletedProcess[str]":
 
 
 @pytest.mark.processes
-def test_a_method_written_by_new_is_raced_packaged_and_run_again_only_if_its_copy_is_named(
-    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_method_written_by_new_is_raced_packaged_and_run_again_only_if_its_copy_is_named(here, monkeypatch, capsys):
     assert main(["new", "method", "own_module_of_test_new"]) == ExitCode.OK
     printed = capsys.readouterr().out
     assert "baseline+own_module_of_test_new:OwnModuleOfTestNew" in printed
@@ -442,7 +409,7 @@ def test_a_method_written_by_new_is_raced_packaged_and_run_again_only_if_its_cop
 
 
 @pytest.mark.processes
-def test_a_method_in_the_folder_of_an_own_benchmark_needs_no_registration(here: Path) -> None:
+def test_a_method_in_the_folder_of_an_own_benchmark_needs_no_registration(here):
     assert main(["new", "benchmark", "own_benchmark_of_test"]) == ExitCode.OK
     folder = here / "own_benchmark_of_test"
     shutil.move(here / "own_module_of_test.py", folder / "speed.py")

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from timedrun import methods
-from timedrun.methods import REGISTRY, BlurPool, LogBias, Method, NoEffect, ProgressiveResizing, stack
+from timedrun.methods import REGISTRY, BlurPool, LogBias, NoEffect, ProgressiveResizing, stack
 
 NAN, INF = float("nan"), float("inf")
 WRONG: dict[str, dict[str, list[Any]]] = {
@@ -54,7 +54,7 @@ REQUIRED = {"sequence_length_warmup": {"steps": 14_000}}
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_a_value_out_of_its_range_is_refused_by_name(name: str) -> None:
+def test_a_value_out_of_its_range_is_refused_by_name(name):
     for field, values in WRONG[name].items():
         for value in values:
             words = rf"^{name}\.{field} must be .+, not {re.escape(repr(value))}$"
@@ -63,7 +63,7 @@ def test_a_value_out_of_its_range_is_refused_by_name(name: str) -> None:
 
 
 @pytest.mark.parametrize("values", [{"step_size": 2000}, {"steps": 300, "pacing": "composer_2022"}, {"steps": 3}])
-def test_a_warm_up_too_short_for_its_increments_is_refused(values: dict[str, Any]) -> None:
+def test_a_warm_up_too_short_for_its_increments_is_refused(values):
     with pytest.raises(ValueError, match="too few for an increment, or for each of them"):
         methods.SequenceLengthWarmup(**{"steps": 14_000, **values})
 
@@ -91,7 +91,7 @@ WARM_UP = methods.SequenceLengthWarmup(steps=14_000, pacing="composer_2022")
         (methods.Whitening(), [nn.Conv2d(3, 8, 3)], "set 54 output"),
     ],
 )
-def test_a_model_without_what_a_method_changes_is_refused_unchanged(method: Method, layers: Any, words: str) -> None:
+def test_a_model_without_what_a_method_changes_is_refused_unchanged(method, layers, words):
     model = nn.Sequential(*layers)
     before = copy.deepcopy(model.state_dict())
     with pytest.raises(NoEffect, match=words):
@@ -113,7 +113,7 @@ def test_a_model_without_what_a_method_changes_is_refused_unchanged(method: Meth
         (WARM_UP, torch.zeros(2, 3, 8, 8), r"got \[2, 3, 8, 8\]"),
     ],
 )
-def test_inputs_of_another_kind_are_refused(method: Method, inputs: Tensor, words: str) -> None:
+def test_inputs_of_another_kind_are_refused(method, inputs, words):
     speed = stack(method)
     speed.enter(0, 0.0)
     with pytest.raises(ValueError, match=words):
@@ -128,7 +128,7 @@ def test_inputs_of_another_kind_are_refused(method: Method, inputs: Tensor, word
         (WARM_UP, torch.zeros(2, 8), torch.zeros(2, 8)),  # no longer than its minimum
     ],
 )
-def test_a_setting_that_changes_no_batch_has_no_effect(method: Method, inputs: Tensor, targets: Tensor) -> None:
+def test_a_setting_that_changes_no_batch_has_no_effect(method, inputs, targets):
     speed = stack(method)
     speed.enter(0, 0.0)
     assert all(a is b for a, b in zip(speed.batch(inputs, targets, 3), (inputs, targets), strict=True))

@@ -14,7 +14,7 @@ def run_of(name: str) -> SmallRun:
 
 
 @pytest.mark.parametrize("name", REGISTRY)
-def test_resuming_at_any_step_equals_no_interruption(name: str) -> None:
+def test_resuming_at_any_step_equals_no_interruption(name):
     whole, saved = run_of(name), [io.BytesIO() for _ in range(STEPS + 1)]
     for step in range(STEPS):
         torch.save(whole.state(), saved[step])
@@ -34,6 +34,6 @@ def test_resuming_at_any_step_equals_no_interruption(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", REGISTRY)
-def test_a_state_with_unknown_entries_is_refused(name: str) -> None:
+def test_a_state_with_unknown_entries_is_refused(name):
     with pytest.raises(ValueError):
         example(name).hooks().load_state_dict({"unknown": 1})

@@ -1,10 +1,7 @@
 """Every method on small models of timm's registry: it acts, or refuses by its name; never silent, never a crash."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Iterator
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -74,7 +71,7 @@ def outcomes(name: str) -> Iterator[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_it_acts_or_refuses_by_name(torchvision: ModuleType, name: str) -> None:
+def test_it_acts_or_refuses_by_name(torchvision, name):
     pytest.importorskip("timm")
     done = dict(outcomes(name))
     assert not {method: outcome for method, outcome in done.items() if outcome.startswith("FAILURE")}

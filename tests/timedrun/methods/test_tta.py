@@ -17,7 +17,7 @@ def pixel(row: int, column: int) -> nn.Module:
     return Pixel()
 
 
-def test_the_views_of_a_corner_are_those_of_a_reflected_edge() -> None:
+def test_the_views_of_a_corner_are_those_of_a_reflected_edge():
     images = torch.arange(16.0).view(1, 1, 4, 4)
     # Plain and mirrored 0 and 3; up and left by one: 5 (reflected) and its mirror image's 6; down and right: 5, 6.
     assert mean_over_views(pixel(0, 0), images, shift=0).item() == 1.5
@@ -27,7 +27,7 @@ def test_the_views_of_a_corner_are_those_of_a_reflected_edge() -> None:
 
 
 @pytest.mark.parametrize("how", ["eager", "compiled in place", "wrapped by torch.compile"])
-def test_only_evaluations_see_the_views(how: str) -> None:
+def test_only_evaluations_see_the_views(how):
     model: nn.Module = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.LazyLinear(5))
     images = torch.randn(2, 3, 6, 6).contiguous(memory_format=torch.channels_last)
     plain = model(images)
@@ -45,14 +45,14 @@ def test_only_evaluations_see_the_views(how: str) -> None:
     assert speed.report == ["tta: 1 evaluations over 6 views of each image"]
 
 
-def test_inputs_and_models_of_no_images_are_refused() -> None:
+def test_inputs_and_models_of_no_images_are_refused():
     with pytest.raises(NoEffect, match="no 2-d convolution"):
         stack(TTA()).model(nn.Linear(3, 2))
     with stack(TTA()).evaluation(model := nn.Linear(3, 2)), pytest.raises(ValueError, match="images"):
         model(torch.ones(2, 3))
 
 
-def test_views_are_of_the_network_inside_another_module_and_an_evaluation_without_it_is_none() -> None:
+def test_views_are_of_the_network_inside_another_module_and_an_evaluation_without_it_is_none():
     speed, images = stack(TTA()), torch.randn(2, 3, 6, 6)
     network = speed.model(nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten()))
     expected = mean_over_views(network, images)
@@ -67,9 +67,9 @@ def test_views_are_of_the_network_inside_another_module_and_an_evaluation_withou
     assert speed.report == ["tta: 2 evaluations over 6 views of each image"]
 
 
-def test_calls_and_outputs_of_another_kind_are_refused() -> None:
+def test_calls_and_outputs_of_another_kind_are_refused():
     class Named(nn.Conv2d):
-        def forward(self, input: Tensor) -> dict[str, Tensor]:  # type: ignore[override]
+        def forward(self, input: Tensor) -> dict[str, Tensor]:
             return {"logits": super().forward(input)}
 
     model = Named(3, 4, 3)

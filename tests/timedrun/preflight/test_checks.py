@@ -38,7 +38,7 @@ def failures(config: RunConfig, folder: Path, ranks: int = 1, **options: Any) ->
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a read-only file system")
-def test_a_read_only_results_folder_is_found_even_by_root(tmp_path: Path) -> None:
+def test_a_read_only_results_folder_is_found_even_by_root(tmp_path):
     mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "ro,size=1m", "none", tmp_path], capture_output=True)
     if mounted.returncode:
         pytest.skip(f"this root may not mount: {mounted.stderr.decode(errors='replace').strip()}")
@@ -49,7 +49,7 @@ def test_a_read_only_results_folder_is_found_even_by_root(tmp_path: Path) -> Non
         subprocess.run(["umount", tmp_path], check=True)
 
 
-def test_a_results_folder_that_is_a_file_or_without_rights_is_named(tmp_path: Path) -> None:
+def test_a_results_folder_that_is_a_file_or_without_rights_is_named(tmp_path):
     (tmp_path / "file").touch()
     (failure,) = failures(synthetic_smoke(), tmp_path / "file" / "results")
     assert "file is a file" in failure
@@ -59,7 +59,7 @@ def test_a_results_folder_that_is_a_file_or_without_rights_is_named(tmp_path: Pa
         assert "is not writable (Permission denied)" in failure
 
 
-def test_checkpoints_of_a_node_need_room_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checkpoints_of_a_node_need_room_once(tmp_path, monkeypatch):
     """ResNet-50 with SGD's momentum: 25,557,032 parameters, two numbers each, in fp32."""
     benchmark = find("image_classification")
     config = benchmark.config("imagenet_baseline")
@@ -82,14 +82,14 @@ def test_checkpoints_of_a_node_need_room_once(tmp_path: Path, monkeypatch: pytes
     assert "200 MiB free, but a run needs 259 MiB, 195 MiB of them for checkpoints" in failure
 
 
-def test_a_method_that_a_run_gives_nothing_to_do_is_named_before_anything_is_written(tmp_path: Path) -> None:
+def test_a_method_that_a_run_gives_nothing_to_do_is_named_before_anything_is_written(tmp_path):
     config = replace(synthetic_smoke(), methods=(EMA(half_life=4000, update_interval=17), LabelSmoothing()))
     (problem,) = failures(config, tmp_path)
     assert problem.startswith("ema has its first effect after 17 optimizer steps, but the run has 16")
     assert not [*tmp_path.iterdir()]
 
 
-def test_restarts_need_checkpoints_and_an_open_division(tmp_path: Path) -> None:
+def test_restarts_need_checkpoints_and_an_open_division(tmp_path):
     config = synthetic_smoke()
     closed = replace(config, submission=replace(config.submission, division="closed"))
     (failure,) = failures(config, tmp_path, 2, restarts=2)
@@ -101,7 +101,7 @@ def test_restarts_need_checkpoints_and_an_open_division(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without CUDA")
-def test_an_emulated_format_is_refused_unless_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_emulated_format_is_refused_unless_accepted(tmp_path, monkeypatch):
     config = replace(synthetic_smoke(), precision="bf16")
     monkeypatch.setattr(number_formats, "slowdown", lambda precision: 41.3)
     (failure,) = failures(config, tmp_path)
@@ -115,7 +115,7 @@ def test_an_emulated_format_is_refused_unless_accepted(tmp_path: Path, monkeypat
 @pytest.mark.parametrize(
     ("benchmark", "config"), [("image_classification", "synthetic_smoke"), ("language_model", "topics_methods")]
 )
-def test_more_than_two_ranks_without_a_warm_up_step_are_refused_in_every_benchmark(benchmark: str, config: str) -> None:
+def test_more_than_two_ranks_without_a_warm_up_step_are_refused_in_every_benchmark(benchmark, config):
     found = find(benchmark)
     bare = replace(found.config(config), warm_up_steps=0, global_batch=12)
     (failure,) = checks.settings_problems(found, bare, 3)
@@ -124,7 +124,7 @@ def test_more_than_two_ranks_without_a_warm_up_step_are_refused_in_every_benchma
     assert checks.settings_problems(found, replace(bare, warm_up_steps=1), 3) == []
 
 
-def test_resuming_in_a_folder_without_a_run_names_it_but_a_node_without_rank_0_needs_no_log(tmp_path: Path) -> None:
+def test_resuming_in_a_folder_without_a_run_names_it_but_a_node_without_rank_0_needs_no_log(tmp_path):
     second = LaunchEnv("options", 2, 4, 0, 2, "127.0.0.1", 1)
     assert failures(synthetic_smoke(), tmp_path, resume=True, place=second) == []
     absent = tmp_path / "absent"
@@ -133,7 +133,7 @@ def test_resuming_in_a_folder_without_a_run_names_it_but_a_node_without_rank_0_n
         assert failure.startswith(f"{words}: there is nothing to resume; set --results")
 
 
-def test_result_numbers_go_on_above_everything_that_is_there(tmp_path: Path) -> None:
+def test_result_numbers_go_on_above_everything_that_is_there(tmp_path):
     assert next_number(tmp_path / "missing") == 0
     for name in ("result_2.txt", "run_5", "result_x.txt", "notes"):
         (tmp_path / name).touch()
@@ -162,9 +162,7 @@ FAULTS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("settings", "launch", "option"), FAULTS)
-def test_a_setting_out_of_range_is_refused_with_its_option_and_nothing_is_written(
-    settings: dict[str, Any], launch: dict[str, Any], option: str, tmp_path: Path
-) -> None:
+def test_a_setting_out_of_range_is_refused_with_its_option_and_nothing_is_written(settings, launch, option, tmp_path):
     config = synthetic_smoke()
     for name, value in settings.items():
         changed = replace(getattr(config, name), **value) if isinstance(value, dict) else value
@@ -175,7 +173,7 @@ def test_a_setting_out_of_range_is_refused_with_its_option_and_nothing_is_writte
     assert list(tmp_path.iterdir()) == []
 
 
-def test_settings_that_fail_every_log_are_refused_on_the_benchmarks_own_data(tmp_path: Path) -> None:
+def test_settings_that_fail_every_log_are_refused_on_the_benchmarks_own_data(tmp_path):
     benchmark = find("image_classification")
     config = benchmark.config("imagenet_methods")
     low = replace(config, evaluation=replace(config.evaluation, target=0.7))
@@ -188,7 +186,7 @@ def test_settings_that_fail_every_log_are_refused_on_the_benchmarks_own_data(tmp
     assert checks.log_problems(benchmark, replace(low, dataset="a_trial")) == []
 
 
-def test_a_set_needs_an_empty_folder_and_room_for_its_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_set_needs_an_empty_folder_and_room_for_its_runs(tmp_path, monkeypatch):
     assert machine_checks.set_problems(tmp_path / "new", 5) == []
     (tmp_path / "result_3.txt").write_text(':::MLLOG {"key": "seed", "value": 1}\n')
     (problem,) = machine_checks.set_problems(tmp_path, 5)
@@ -203,7 +201,7 @@ def test_a_set_needs_an_empty_folder_and_room_for_its_runs(tmp_path: Path, monke
     assert "0 MiB free" in failure
 
 
-def test_doubtful_clocks_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doubtful_clocks_are_named(tmp_path, monkeypatch):
     source = tmp_path / "current_clocksource"
     assert machine_checks.clock_problems(source) == []
     source.write_text("tsc\n")
@@ -224,9 +222,7 @@ def test_doubtful_clocks_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         (8.0, 0.0, 1, 1, "too many for 1 thread of a run: expect longer times."),
     ],
 )
-def test_threads_that_would_share_cores_with_other_processes_are_told(
-    busy: float, own: float, threads: int, ranks: int, told: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_threads_that_would_share_cores_with_other_processes_are_told(busy, own, threads, ranks, told, monkeypatch):
     monkeypatch.setattr(machine_checks.os, "cpu_count", lambda: 8)
     monkeypatch.setattr(machine_checks, "usable_cores", lambda: 8)
     monkeypatch.setattr(machine_checks, "default_threads", lambda: 8)
@@ -236,21 +232,18 @@ def test_threads_that_would_share_cores_with_other_processes_are_told(
     assert found.endswith(told) and bool(found) == bool(told)
 
 
-def test_two_methods_on_one_part_of_a_step_are_pointed_out_with_what_comes_of_it() -> None:
+def test_two_methods_on_one_part_of_a_step_and_a_regularizer_in_a_short_run_are_pointed_out():
     (targets,) = method_hints([LabelSmoothing(), MixUp(), EMA()], 90, "imagenet")
     assert targets.startswith("label_smoothing and mixup both act on the targets: smoothing is done first")
     (passes,) = method_hints([SelectiveBackprop(), SAM()], None, "corpus")
     assert "both act on the forward and backward passes" in passes
     (pixels,) = method_hints([CutMix(), CutOut()], 90, "imagenet")
     assert "cutmix and cutout both act on the pixels: the zeroed square" in pixels
-
-
-def test_a_regularizer_in_a_short_run_is_pointed_out() -> None:
     (short,) = method_hints([MixUp(), EMA()], 66, "imagenet")
     assert short.startswith("mixup is a regularizer") and "this run has 66 of imagenet" in short
     assert method_hints([MixUp()], 67, "imagenet") == method_hints([MixUp()], None, "imagenet") == []
 
 
-def test_a_data_folder_that_does_not_exist_is_named_without_a_guess_at_who_reads_it(tmp_path: Path) -> None:
+def test_a_data_folder_that_does_not_exist_is_named_without_a_guess_at_who_reads_it(tmp_path):
     (said,) = failures(synthetic_smoke(), tmp_path, data_folder=tmp_path / "none")
     assert said.startswith(f"--data-folder {tmp_path / 'none'} does not exist; ")

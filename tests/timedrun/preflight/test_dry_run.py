@@ -1,7 +1,6 @@
 """A dry run's log equals a real one in everything the run does not decide, and is repeatable."""
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,6 @@ from timedrun.config import RunConfig
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.preflight.dry_run import SimulatedClock, write_log, write_set
 from timedrun.preflight.plan import Plan, facts_or_declared
-from timedrun.run.timed_run import TimedRun
 
 pytestmark = pytest.mark.usefixtures("stay_frozen")
 MACHINE_KEYS = frozenset({keys.PAGE_CACHE_RESIDENT})  # facts of the machine, absent in a dry run
@@ -69,7 +67,7 @@ def course(log: RunRecord) -> list[tuple[str, tuple[str, ...]]]:
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_a_dry_run_logs_a_real_ones_events(name: str, tmp_path: Path, make_run: Callable[..., TimedRun]) -> None:
+def test_a_dry_run_logs_a_real_ones_events(name, tmp_path, make_run):
     benchmark, config = small(name)
     with make_run(config, benchmark.spec) as run:
         benchmark.train(config, run)
@@ -81,7 +79,7 @@ def test_a_dry_run_logs_a_real_ones_events(name: str, tmp_path: Path, make_run: 
     assert made.status == real.status == keys.SUCCESS
 
 
-def test_the_same_config_gives_the_same_bytes_each_run_its_seed_and_its_files(tmp_path: Path) -> None:
+def test_the_same_config_gives_the_same_bytes_each_run_its_seed_and_its_files(tmp_path):
     logs = dry_run_logs("synthetic_smoke", tmp_path)
     again = dry_run_logs("synthetic_smoke", tmp_path / "again")
     assert [log.read_bytes() for log in logs] == [log.read_bytes() for log in again]
@@ -92,7 +90,7 @@ def test_the_same_config_gives_the_same_bytes_each_run_its_seed_and_its_files(tm
         assert json.loads((side / "config.json").read_text())["seed"] == number + 1
 
 
-def test_a_dry_run_neither_waits_nor_touches_the_page_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dry_run_neither_waits_nor_touches_the_page_cache(tmp_path, monkeypatch):
     monkeypatch.setattr("time.sleep", lambda seconds: pytest.fail("slept"))
     monkeypatch.setattr("os.fsync", lambda descriptor: pytest.fail("waited for a disk"))
     monkeypatch.setattr("os.sync", lambda: pytest.fail("touched the page cache"))
@@ -106,7 +104,7 @@ def test_a_dry_run_neither_waits_nor_touches_the_page_cache(tmp_path: Path, monk
 
 
 @pytest.mark.parametrize("budget", [0.0, 1e-3])
-def test_no_budget_ends_a_dry_run(budget: float, tmp_path: Path) -> None:
+def test_no_budget_ends_a_dry_run(budget, tmp_path):
     benchmark, config = small("synthetic_smoke")
     config = replace(config, budget_minutes=budget)
     plan = benchmark.plan(config, ranks(), None)
@@ -125,9 +123,7 @@ def test_no_budget_ends_a_dry_run(budget: float, tmp_path: Path) -> None:
         ("language_model.fineweb", "fineweb_methods", 162_184_704 + 3 * 50_257 * 768 + 12, 4000 * 512),
     ],
 )
-def test_a_dry_run_of_a_large_config_needs_neither_weights_nor_data(
-    package: str, name: str, parameters: int, total: int, tmp_path: Path
-) -> None:
+def test_a_dry_run_of_a_large_config_needs_neither_weights_nor_data(package, name, parameters, total, tmp_path):
     benchmark = find(package)
     config = benchmark.config(name)
     plan = benchmark.plan(config, ranks(8), None)
@@ -143,7 +139,7 @@ def test_a_dry_run_of_a_large_config_needs_neither_weights_nor_data(
     assert (last.progress, last.value) == (total, config.evaluation.target)
 
 
-def test_damaged_data_is_not_reported_as_missing(tmp_path: Path) -> None:
+def test_damaged_data_is_not_reported_as_missing(tmp_path):
     (tmp_path / "empty").mkdir()
     benchmark = find("language_model")
     config = benchmark.config("wikipedia_methods")
@@ -152,7 +148,7 @@ def test_damaged_data_is_not_reported_as_missing(tmp_path: Path) -> None:
     assert facts_or_declared(lambda: 1, 2) == (1, "")
 
 
-def test_an_impossible_plan_writes_no_log(tmp_path: Path) -> None:
+def test_an_impossible_plan_writes_no_log(tmp_path):
     benchmark, config = small("synthetic_smoke")
     config = replace(config, evaluation=replace(config.evaluation, every=0))
     plan = Plan({"train_samples": 1, "eval_samples": 1, "hyperparameters": {}, "methods": ()}, 2)

@@ -72,7 +72,7 @@ def words(report: PreflightReport, rule: str) -> str:
         ("openwebtext_baseline", 8, "not run", {"device", "data", "official", "evaluation-interval"}),
     ],
 )
-def test_a_real_config_passes_with_exactly_its_notes(name: str, ranks: int, official: str, notes: set[str]) -> None:
+def test_a_real_config_passes_with_exactly_its_notes(name, ranks, official, notes):
     one = examined(name, ranks=ranks)
     assert found(one, "error") == set()
     assert found(one, "note") - {"package", "system-answers"} == notes
@@ -89,13 +89,13 @@ def test_a_real_config_passes_with_exactly_its_notes(name: str, ranks: int, offi
     ("package", "name"), [("language_model", "topics_methods"), ("language_model.gpt", "shakespeare_modern")]
 )
 @pytest.mark.usefixtures("strict_only")
-def test_the_other_configs_pass_all_checks_of_their_logs(package: str, name: str) -> None:
+def test_the_other_configs_pass_all_checks_of_their_logs(package, name):
     report = examined(name)
     assert report.benchmark == package
     assert found(report, "error") == set()
 
 
-def test_every_failure_of_a_closed_submission_comes_at_once() -> None:
+def test_every_failure_of_a_closed_submission_comes_at_once():
     Path("runs/imagenet_methods").mkdir(parents=True)
     Path("runs/imagenet_methods/result_0.txt").write_text(':::MLLOG {"key": "seed", "value": 1}\n')
     report = examined(
@@ -132,7 +132,7 @@ def test_every_failure_of_a_closed_submission_comes_at_once() -> None:
 
 
 @pytest.mark.usefixtures("strict_only")
-def test_a_target_below_the_benchmarks_own_fails_on_its_own_data_only_whatever_else_is_wrong() -> None:
+def test_a_target_below_the_benchmarks_own_fails_on_its_own_data_only_whatever_else_is_wrong():
     report = examined("wikipedia_methods", submission={"status": "Available"}, evaluation={"target": 0.7})
     assert found(report, "error") == {"vocabulary", "target-reached"}
     assert "use --evaluation.target 0.72" in words(report, "target-reached")
@@ -141,7 +141,7 @@ def test_a_target_below_the_benchmarks_own_fails_on_its_own_data_only_whatever_e
     assert found(examined("wikipedia_methods", evaluation={"target": 0.7}, dataset="a_trial"), "error") == set()
 
 
-def test_a_newer_round_lacks_no_key_and_names_the_rulesets_with_the_benchmark(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_newer_round_lacks_no_key_and_names_the_rulesets_with_the_benchmark(monkeypatch):
     monkeypatch.setattr("mlevents.mlcommons.check_logs", lambda logs, rules: [])
     report = examined("wikipedia_methods", ruleset="6.1.0")
     assert words(report, "required-key") == ""
@@ -150,7 +150,7 @@ def test_a_newer_round_lacks_no_key_and_names_the_rulesets_with_the_benchmark(mo
         examined("digits_methods", ruleset="9.9.9")
 
 
-def test_impossible_settings_are_reported_without_a_dry_run() -> None:
+def test_impossible_settings_are_reported_without_a_dry_run():
     one = examined("digits_methods", evaluation={"every": 0})
     assert {"settings", "dry-run"} <= found(one, "error")
     assert one.strict == "not run"
@@ -161,7 +161,7 @@ def test_impossible_settings_are_reported_without_a_dry_run() -> None:
 
 @without_cuda
 @pytest.mark.usefixtures("strict_only")
-def test_a_requirement_of_another_machine_is_a_note() -> None:
+def test_a_requirement_of_another_machine_is_a_note():
     one = examined("wikipedia_methods", speed={"attention": "flash_attn"})
     assert found(one, "error") == set()
     assert "not checked here: attention 'flash_attn' cannot be used" in words(one, "data")
@@ -170,9 +170,7 @@ def test_a_requirement_of_another_machine_is_a_note() -> None:
 
 @without_cuda
 @pytest.mark.usefixtures("strict_only")
-def test_a_run_here_in_a_format_that_the_cpu_emulates_is_an_error_and_one_on_another_machine_a_note(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_run_here_in_a_format_that_the_cpu_emulates_is_an_error_and_one_on_another_machine_a_note(monkeypatch):
     monkeypatch.setattr(number_formats, "slowdown", lambda precision: 40.0)
     config = find("image_classification").config("imagenet_baseline")
     here = examine_config(config, emulation=False)
@@ -182,7 +180,7 @@ def test_a_run_here_in_a_format_that_the_cpu_emulates_is_an_error_and_one_on_ano
     assert found(examine_config(config, emulation=True), "error") == set()
 
 
-def test_a_benchmark_without_a_plan_or_rules_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_benchmark_without_a_plan_or_rules_is_named(monkeypatch):
     benchmark = find("image_classification")
     config = benchmark.config("digits_methods")
     monkeypatch.delattr(benchmark.module("run_info"), "plan")
@@ -191,7 +189,7 @@ def test_a_benchmark_without_a_plan_or_rules_is_named(monkeypatch: pytest.Monkey
     assert ranks_of(config, 5).world_size == 1
 
 
-def test_the_command_prints_one_object_in_the_form_of_check(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_prints_one_object_in_the_form_of_check(capsys):
     assert main(["preflight", "image_classification", "methods", "--json"]) == ExitCode.OK
     (report,) = json.loads(capsys.readouterr().out)
     assert {"path", "strict", "official", "ruleset", "checker", "findings"} <= report.keys()
@@ -203,7 +201,7 @@ def test_the_command_prints_one_object_in_the_form_of_check(capsys: pytest.Captu
 
 
 @pytest.mark.usefixtures("strict_only")
-def test_the_command_takes_overrides_and_fails_with_a_message(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_takes_overrides_and_fails_with_a_message(capsys):
     code = main(["preflight", "image_classification", "methods", "--submission.organization", "a b"])
     assert code == ExitCode.ERROR
     said = capsys.readouterr().out
@@ -213,14 +211,14 @@ def test_the_command_takes_overrides_and_fails_with_a_message(capsys: pytest.Cap
 
 @without_cuda
 @pytest.mark.usefixtures("strict_only")
-def test_notes_point_out_methods_that_meet_and_a_regularizer_in_a_short_run() -> None:
+def test_notes_point_out_methods_that_meet_and_a_regularizer_in_a_short_run():
     report = examined("imagenet_baseline", methods=(LabelSmoothing(), MixUp()), schedule={"epochs": 30})
     assert "this run has 30 of imagenet" in words(report, "methods")
     assert "label_smoothing and mixup both act on the targets" in words(report, "methods")
     assert "methods" in found(report, "note")
 
 
-def test_memory_names_the_largest_micro_batch_that_fits_and_warns_of_a_larger_one() -> None:
+def test_memory_names_the_largest_micro_batch_that_fits_and_warns_of_a_larger_one():
     benchmark = find("image_classification")
     config = replace(benchmark.config("methods", "digits"), global_batch=1024, micro_batch=1024)
     finding = memory_finding(benchmark, config, 1, device_memory(80))
@@ -238,6 +236,6 @@ def test_memory_names_the_largest_micro_batch_that_fits_and_warns_of_a_larger_on
 
 
 @without_cuda
-def test_memory_of_this_machine_needs_a_gpu(capsys: pytest.CaptureFixture[str]) -> None:
+def test_memory_of_this_machine_needs_a_gpu(capsys):
     assert main(["preflight", "image_classification", "methods", "--data", "digits", "--memory"]) != ExitCode.OK
     assert "give the memory of a GPU in GiB, as in --memory 80" in capsys.readouterr().err

@@ -54,7 +54,7 @@ def measured(build_step: BuildStep, config: RunConfig, micro: int, path: Path) -
         for _ in range(2):
             with torch.autocast("cpu", dtype or torch.bfloat16, enabled=dtype is not None):
                 loss = loss_of(micro)
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss.backward()
             del loss
 
     step()  # allocates what stays, such as constants of kernels
@@ -72,9 +72,7 @@ def measured(build_step: BuildStep, config: RunConfig, micro: int, path: Path) -
     ],
     ids=["bert", "eager bert in bf16", "gpt", "images in bf16"],
 )
-def test_gradients_and_activations_are_those_of_a_real_step(
-    build_step: BuildStep, config: RunConfig, micro: int, tolerance: float, tmp_path: Path
-) -> None:
+def test_gradients_and_activations_are_those_of_a_real_step(build_step, config, micro, tolerance, tmp_path):
     memory = estimate(build_step, config, 1, micro, cuda=False)
     model, *_ = build_step(config)
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
@@ -83,7 +81,7 @@ def test_gradients_and_activations_are_those_of_a_real_step(
     assert memory.gradients + memory.activations == pytest.approx(real, rel=tolerance)
 
 
-def test_an_evaluation_of_gpt_takes_less_than_the_estimated_step(tmp_path: Path) -> None:
+def test_an_evaluation_of_gpt_takes_less_than_the_estimated_step(tmp_path):
     model = replace(shakespeare_modern().model, logit_softcap=15.0, vocabulary=512)
     config = replace(shakespeare_modern(), model=model, micro_batch=4)
     whole, *_ = build_gpt(config)
@@ -96,7 +94,7 @@ def test_an_evaluation_of_gpt_takes_less_than_the_estimated_step(tmp_path: Path)
     assert 4 * tokens.numel() * 512 < evaluated < step.gradients + step.activations
 
 
-def test_state_that_outlives_a_step_is_counted_by_its_kind() -> None:
+def test_state_that_outlives_a_step_is_counted_by_its_kind():
     model, *_ = build_images(digits_methods())
     trained = 4 * sum(parameter.numel() for parameter in model.parameters())
     whole = trained + sum(buffer.numel() * buffer.element_size() for buffer in model.buffers())
@@ -106,7 +104,7 @@ def test_state_that_outlives_a_step_is_counted_by_its_kind() -> None:
     assert estimate(build_images, replace(config, methods=(), warm_up_steps=0), 1, 16).copy == 0
 
 
-def test_the_largest_micro_batch_that_fits_is_named_and_the_next_divisor_does_not_fit() -> None:
+def test_the_largest_micro_batch_that_fits_is_named_and_the_next_divisor_does_not_fit():
     config = replace(BERT, global_batch=12)
     sizes = {size: estimate(build_bert, config, 2, size).total for size in (1, 3)}
     fitting = largest(build_bert, config, 2, sizes[3])
@@ -115,7 +113,7 @@ def test_the_largest_micro_batch_that_fits_is_named_and_the_next_divisor_does_no
     assert room(80 * GIB) == 74 * GIB
 
 
-def test_a_gpus_autocast_computes_softmax_and_norms_in_fp32_and_attention_without_padding() -> None:
+def test_a_gpus_autocast_computes_softmax_and_norms_in_fp32_and_attention_without_padding():
     config = replace(BERT, precision="bf16", speed=replace(CPU_SPEED_UPS, attention="auto"))
     model, *_ = build_bert(config)
     assert isinstance(model, Bert) and model.attention == "varlen"

@@ -26,7 +26,7 @@ UNKNOWN = dict.fromkeys(("commit", "dirty", "difference"), "unknown")
 
 
 @pytest.mark.results
-def test_a_card_of_unknown_speed_is_recorded_as_in_results_of_other_versions(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_card_of_unknown_speed_is_recorded_as_in_results_of_other_versions(monkeypatch):
     card = types.SimpleNamespace(speed=-1)
     monkeypatch.setattr(hardware.psutil, "net_if_stats", lambda: {"eth0": card})
     monkeypatch.setattr(hardware.Path, "exists", lambda _: True)
@@ -35,7 +35,7 @@ def test_a_card_of_unknown_speed_is_recorded_as_in_results_of_other_versions(mon
     assert hardware.network(1)["host_networking"] == json.loads(given.read_text())["host_networking"]
 
 
-def test_description_passes_mlcommons_checker_and_is_all_text(tmp_path: Path) -> None:
+def test_description_passes_mlcommons_checker_and_is_all_text(tmp_path):
     description = system.describe("Example", "box-baseline", ranks=1, device="cpu")
     assert tuple(description) == KEYS
     assert len(description) == 33
@@ -50,7 +50,7 @@ def test_description_passes_mlcommons_checker_and_is_all_text(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(("per_node", "interconnect"), [(1, "N/A"), (8, "NVLink, 18 links per accelerator")])
-def test_torch_and_nvml_describe_gpus(monkeypatch: pytest.MonkeyPatch, per_node: int, interconnect: str) -> None:
+def test_torch_and_nvml_describe_gpus(monkeypatch, per_node, interconnect):
     card = types.SimpleNamespace(name="Example GPU", total_memory=80 * 2**30, L2_cache_size=50 * 2**20, uuid="abc")
     card.memory_bus_width = 5120
     library = types.SimpleNamespace(
@@ -79,7 +79,7 @@ def test_torch_and_nvml_describe_gpus(monkeypatch: pytest.MonkeyPatch, per_node:
     assert described.items() >= expected.items() and set(described) <= set(KEYS)
 
 
-def test_ranks_divide_over_the_nodes_that_the_launcher_says(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ranks_divide_over_the_nodes_that_the_launcher_says(monkeypatch):
     with pytest.raises(ValueError, match="3 ranks do not divide evenly over 2 nodes"):
         system.describe("Example", "box", ranks=3, nodes=2, device="cpu")
     assert system.describe("Example", "box", ranks=4, device="cpu")["number_of_nodes"] == "1"
@@ -88,7 +88,7 @@ def test_ranks_divide_over_the_nodes_that_the_launcher_says(monkeypatch: pytest.
     assert description["number_of_nodes"] == "2" and description["host_networking_topology"] == ""
 
 
-def test_memory_modules_are_counted_where_the_kernel_has_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_modules_are_counted_where_the_kernel_has_them(tmp_path, monkeypatch):
     for number, size in enumerate(("32768", "32768", "0")):
         slot = tmp_path / "mc0" / f"dimm{number}"
         slot.mkdir(parents=True)
@@ -100,7 +100,7 @@ def test_memory_modules_are_counted_where_the_kernel_has_them(tmp_path: Path, mo
     assert hardware.memory()["host_memory_configuration"] == ""
 
 
-def test_environment_lists_every_distribution_and_gives_nothing_away(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_lists_every_distribution_and_gives_nothing_away(monkeypatch):
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")  # instructions that were forbidden are part of it
     text = system.environment()
     assert "ONEDNN_MAX_CPU_ISA=AVX2" in text.splitlines()
@@ -116,7 +116,7 @@ def test_environment_lists_every_distribution_and_gives_nothing_away(monkeypatch
     assert not words & {socket.gethostname(), getpass.getuser()} - ordinary
 
 
-def test_a_version_that_is_a_path_is_not_printed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_version_that_is_a_path_is_not_printed(monkeypatch):
     odd = types.SimpleNamespace(metadata={"Name": "local-tool", "Version": "file:///home/someone/tool"})
     nameless = types.SimpleNamespace(metadata={"Name": None, "Version": "1"})
     monkeypatch.setattr(importlib.metadata, "distributions", lambda: [odd, nameless])
@@ -154,7 +154,7 @@ def difference(folder: Path) -> object:
     return source.provenance(folder)["difference"]
 
 
-def test_provenance_of_a_clean_tree_is_its_commit(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_provenance_of_a_clean_tree_is_its_commit(repository, monkeypatch):
     clean = {"commit": _git(repository, "rev-parse", "HEAD"), "dirty": False, "difference": None}
     assert source.provenance(repository) == clean
     (repository / "result.txt").write_text("a result is no code")
@@ -163,7 +163,7 @@ def test_provenance_of_a_clean_tree_is_its_commit(repository: Path, monkeypatch:
 
 
 @pytest.mark.parametrize("name", ["train.py", "new.py", "sub/new ä.py"])
-def test_changed_or_added_code_makes_the_tree_dirty(repository: Path, name: str) -> None:
+def test_changed_or_added_code_makes_the_tree_dirty(repository, name):
     (repository / name).parent.mkdir(exist_ok=True)
     (repository / name).write_text("changed = True\n")
     assert source.provenance(repository)["dirty"] is True
@@ -179,7 +179,7 @@ def test_changed_or_added_code_makes_the_tree_dirty(repository: Path, name: str)
         (["manifest.json", "results/a.py"], True),
     ],
 )  # fmt: skip
-def test_copies_of_source_beside_results_are_no_source(repository: Path, files: list[str], dirty: bool) -> None:
+def test_copies_of_source_beside_results_are_no_source(repository, files, dirty):
     for name in files:
         (repository / name).parent.mkdir(parents=True, exist_ok=True)
         (repository / name).touch()
@@ -210,9 +210,7 @@ FILES = st.dictionaries(
 @example(first={"kernel.bin": b"\0\r\n"}, second={"kernel.bin": b"\0\n"})
 @example(first={"train.py": None}, second={"train.py": b""})
 @example(first={"train.py": b"pass\n"}, second={})
-def test_equal_files_have_an_equal_difference_and_any_other_change_has_another(
-    repository: Path, first: dict[str, bytes | None], second: dict[str, bytes | None]
-) -> None:
+def test_equal_files_have_an_equal_difference_and_any_other_change_has_another(repository, first, second):
     trees = []
     for files in (first, second):
         trees.append({name: content for name, content in (COMMITTED | files).items() if content is not None})
@@ -222,7 +220,7 @@ def test_equal_files_have_an_equal_difference_and_any_other_change_has_another(
     assert difference_with(repository, first) == differences[0]
 
 
-def test_modes_links_and_submodules_are_part_of_the_difference(repository: Path, tmp_path: Path) -> None:
+def test_modes_links_and_submodules_are_part_of_the_difference(repository, tmp_path):
     differences = [difference(repository)]
     (repository / "train.py").write_text("rate = 1\n")
     differences.append(difference(repository))
@@ -246,7 +244,7 @@ def test_modes_links_and_submodules_are_part_of_the_difference(repository: Path,
     assert len(set(differences)) == len(differences) and "unknown" not in differences
 
 
-def test_only_changes_below_the_root_count(repository: Path) -> None:
+def test_only_changes_below_the_root_count(repository):
     (repository / "sub").mkdir()
     (repository / "sub" / "model.py").write_text("")
     _git(repository, "add", ".")
@@ -261,13 +259,13 @@ def test_only_changes_below_the_root_count(repository: Path) -> None:
     assert differences[0] != differences[1] == differences[2]
 
 
-def test_an_unreadable_change_is_an_unknown_difference(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreadable_change_is_an_unknown_difference(repository, monkeypatch):
     (repository / "train.py").write_text("rate = 1\n")
     monkeypatch.setattr(hashlib, "file_digest", MagicMock(side_effect=PermissionError))
     assert difference(repository) == "unknown"
 
 
-def test_what_git_cannot_tell_is_unknown(repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_git_cannot_tell_is_unknown(repository, tmp_path, monkeypatch):
     assert source.provenance(tmp_path) == UNKNOWN
     assert source.provenance(tmp_path / "missing") == UNKNOWN
     (repository / ".gitignore").write_text("env/\n")
@@ -278,7 +276,7 @@ def test_what_git_cannot_tell_is_unknown(repository: Path, tmp_path: Path, monke
 
 
 @pytest.mark.parametrize("dirty", [True, False])
-def test_outside_of_git_the_commit_is_that_of_the_image(tmp_path: Path, dirty: bool) -> None:
+def test_outside_of_git_the_commit_is_that_of_the_image(tmp_path, dirty):
     commit = "0123456789abcdef" * 2 + "01234567"
     (tmp_path / source.COMMIT_FILE).write_text(json.dumps({"commit": commit, "dirty": dirty}))
     (tmp_path / "package").mkdir()
@@ -296,6 +294,6 @@ def test_outside_of_git_the_commit_is_that_of_the_image(tmp_path: Path, dirty: b
     "content",
     ["", "[]", '{"commit": "unknown", "dirty": true}', '{"commit": 7, "dirty": true}', '{"dirty": true}', "\xff"],
 )
-def test_an_invalid_commit_file_is_ignored(tmp_path: Path, content: str) -> None:
+def test_an_invalid_commit_file_is_ignored(tmp_path, content):
     (tmp_path / source.COMMIT_FILE).write_text(content, encoding="latin-1")
     assert source.provenance(tmp_path) == UNKNOWN

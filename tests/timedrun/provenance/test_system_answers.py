@@ -20,7 +20,7 @@ def _file(folder: Path, content: object) -> Path:
     return path
 
 
-def test_every_key_is_a_question_or_set_by_runs_and_filled_in_questions_leave_nothing_open(tmp_path: Path) -> None:
+def test_every_key_is_a_question_or_set_by_runs_and_filled_in_questions_leave_nothing_open(tmp_path):
     assert set(QUESTIONS) | set(SET_BY_RUNS) == set(KEYS) and not set(QUESTIONS) & set(SET_BY_RUNS)
     path = tmp_path / "new" / "questions.json"
     write_questions(path, MEASURED)
@@ -35,7 +35,7 @@ def test_every_key_is_a_question_or_set_by_runs_and_filled_in_questions_leave_no
     assert json.loads(path.read_text()) == questions
 
 
-def test_detected_values_are_kept_unless_overridden(tmp_path: Path) -> None:
+def test_detected_values_are_kept_unless_overridden(tmp_path):
     answers = {"framework": "another", "host_memory_capacity": "1 GB", "cooling": "air", "operating_system": "measured"}
     with pytest.raises(UsageError) as caught:
         read_answers(_file(tmp_path, answers)).applied(MEASURED)
@@ -61,13 +61,13 @@ def test_detected_values_are_kept_unless_overridden(tmp_path: Path) -> None:
         ('"' + "x" * 2**20 + '"', "more than"),
     ],
 )
-def test_invalid_answers_are_refused(tmp_path: Path, content: object, match: str) -> None:
+def test_invalid_answers_are_refused(tmp_path, content, match):
     with pytest.raises(UsageError, match=match) as caught:
         read_answers(_file(tmp_path, content))
     assert "answers.json" in str(caught.value)
 
 
-def test_the_command_describes_a_machine_and_asks_the_rest(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_describes_a_machine_and_asks_the_rest(tmp_path, capsys):
     questions = tmp_path / "questions.json"
     assert main(["system", "--out", str(questions)]) == 0
     said = capsys.readouterr().out

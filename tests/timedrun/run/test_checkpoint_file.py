@@ -35,7 +35,7 @@ def same(first: Any, second: Any) -> bool:
     return type(first) is type(second) and bool(first == second)
 
 
-def test_what_was_saved_is_loaded_also_by_torch(tmp_path: Path) -> None:
+def test_what_was_saved_is_loaded_also_by_torch(tmp_path):
     path = tmp_path / "new" / "step_00000012.pt"
     save(path, STATE)
     assert same(load(path), STATE)
@@ -43,7 +43,7 @@ def test_what_was_saved_is_loaded_also_by_torch(tmp_path: Path) -> None:
     assert os.listdir(path.parent) == [path.name]
 
 
-def test_every_truncation_is_refused(tmp_path: Path) -> None:
+def test_every_truncation_is_refused(tmp_path):
     path = tmp_path / "a.pt"
     save(path, STATE)
     whole = path.read_bytes()
@@ -53,7 +53,7 @@ def test_every_truncation_is_refused(tmp_path: Path) -> None:
             load(path)
 
 
-def test_a_flipped_bit_anywhere_is_refused(tmp_path: Path) -> None:
+def test_a_flipped_bit_anywhere_is_refused(tmp_path):
     path = tmp_path / "a.pt"
     save(path, STATE)
     whole = path.read_bytes()
@@ -69,7 +69,7 @@ def test_a_flipped_bit_anywhere_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(30)
-def test_files_of_other_kinds_are_refused_and_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+def test_files_of_other_kinds_are_refused_and_a_pipe_is_not_waited_for(tmp_path):
     torch.save(STATE, tmp_path / "plain.pt")
     with pytest.raises(CheckpointError, match="not written by timedrun"):
         load(tmp_path / "plain.pt")
@@ -86,7 +86,7 @@ def signed(path: Path) -> None:
     path.write_bytes(path.read_bytes() + b"timedrun-sha256:" + digest.encode())
 
 
-def test_an_archive_that_unpacks_to_more_than_its_size_is_refused(tmp_path: Path) -> None:
+def test_an_archive_that_unpacks_to_more_than_its_size_is_refused(tmp_path):
     torch.save({"weights": torch.zeros(1 << 20)}, tmp_path / "stored.pt")
     with zipfile.ZipFile(tmp_path / "stored.pt") as stored, zipfile.ZipFile(tmp_path / "a.pt", "w") as packed:
         for name in stored.namelist():
@@ -98,7 +98,7 @@ def test_an_archive_that_unpacks_to_more_than_its_size_is_refused(tmp_path: Path
         load(tmp_path / "a.pt")
 
 
-def test_other_objects_are_refused_without_advice_to_load_them_all_the_same(tmp_path: Path) -> None:
+def test_other_objects_are_refused_without_advice_to_load_them_all_the_same(tmp_path):
     torch.save({"step": Path("x")}, tmp_path / "a.pt")
     signed(tmp_path / "a.pt")
     with pytest.raises(CheckpointError, match=r"a\.pt .* not used: it holds more than tensors and plain values$"):
@@ -106,7 +106,7 @@ def test_other_objects_are_refused_without_advice_to_load_them_all_the_same(tmp_
 
 
 @pytest.mark.parametrize("value", [np.ones(2), {1, 2}, np.float32(1), object])
-def test_values_that_load_would_refuse_are_not_saved(tmp_path: Path, value: Any) -> None:
+def test_values_that_load_would_refuse_are_not_saved(tmp_path, value):
     save(tmp_path / "a.pt", {"step": 1})
     with pytest.raises(TypeError, match=r"state\['methods'\]\[1\] is a .*nothing was written"):
         save(tmp_path / "a.pt", {"methods": [0, value]})
@@ -114,9 +114,7 @@ def test_values_that_load_would_refuse_are_not_saved(tmp_path: Path, value: Any)
 
 
 @pytest.mark.parametrize("owner, call", [(os, "fsync"), (os, "replace"), (FileWriter, "write")])
-def test_a_full_disk_leaves_only_the_old_file_and_its_reason_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: Any, call: str
-) -> None:
+def test_a_full_disk_leaves_only_the_old_file_and_its_reason_is_told(tmp_path, monkeypatch, owner, call):
     save(tmp_path / "a.pt", {"step": 1})
     with monkeypatch.context() as patched:
         patched.setattr(owner, call, MagicMock(side_effect=OSError(28, "No space left on device")))
@@ -127,7 +125,7 @@ def test_a_full_disk_leaves_only_the_old_file_and_its_reason_is_told(
     assert os.listdir(tmp_path) == ["a.pt"] and load(tmp_path / "a.pt") == {"step": 1}
 
 
-def test_a_file_is_on_disk_before_its_name_and_both_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_is_on_disk_before_its_name_and_both_at_the_end(tmp_path, monkeypatch):
     calls: list[str] = []
     fsync, replace = os.fsync, os.replace
     kinds = {True: "folder", False: "file"}
@@ -150,7 +148,7 @@ for step in range(10**6):
 
 
 @pytest.mark.parametrize("last, seconds", [(7, 60.0), (10**6, 0.03)])
-def test_a_writer_killed_at_any_moment_leaves_only_whole_checkpoints(tmp_path: Path, last: int, seconds: float) -> None:
+def test_a_writer_killed_at_any_moment_leaves_only_whole_checkpoints(tmp_path, last, seconds):
     writer = subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path), str(last)], stdout=subprocess.PIPE)
     assert writer.stdout is not None
     writer.stdout.readline()

@@ -62,7 +62,7 @@ def damage(path: Path) -> None:
     path.write_bytes(raw)
 
 
-def test_each_rank_keeps_the_newest_two_and_equal_tensors_are_saved_once(tmp_path: Path) -> None:
+def test_each_rank_keeps_the_newest_two_and_equal_tensors_are_saved_once(tmp_path):
     assert save_all(tmp_path, [10, 20, 30, 40]) == [[None] * 4] * 2
     assert newest(tmp_path) == [(40, 0), (40, 1)]
     assert sorted(steps_in(tmp_path / "replicated_0")) == [30, 40]
@@ -76,7 +76,7 @@ def test_each_rank_keeps_the_newest_two_and_equal_tensors_are_saved_once(tmp_pat
         assert own["state"]["own"][0][0] == rank
 
 
-def test_each_node_has_the_replicated_state_on_its_own_disk(tmp_path: Path) -> None:
+def test_each_node_has_the_replicated_state_on_its_own_disk(tmp_path):
     def on_node(ranks: ProcessGroup) -> Any:
         ranks = replace(ranks, local_rank=ranks.rank % 2)
         folder = tmp_path / f"node_{ranks.rank // 2}"
@@ -90,7 +90,7 @@ def test_each_node_has_the_replicated_state_on_its_own_disk(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("fault", ["absent", "damaged", "of another run", "of another step", "of other tensors"])
-def test_no_replicated_state_skips_the_step(tmp_path: Path, fault: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_replicated_state_skips_the_step(tmp_path, fault, capsys):
     save_all(tmp_path, [10, 20])
     path = checkpoint_path(tmp_path / "replicated_0", 20)
     saved = checkpoint_file.load(path)
@@ -106,7 +106,7 @@ def test_no_replicated_state_skips_the_step(tmp_path: Path, fault: str, capsys: 
 
 
 @pytest.mark.parametrize("when", ["before the file has its name", "after that"])
-def test_the_old_stay_until_the_new_is_everywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str) -> None:
+def test_the_old_stay_until_the_new_is_everywhere(tmp_path, monkeypatch, when):
     save_all(tmp_path, [10, 20])
     owner, name = (atomic_file, "fsync_folder") if when == "after that" else (checkpoint_file, "save")
     original = getattr(owner, name)
@@ -126,9 +126,7 @@ def test_the_old_stay_until_the_new_is_everywhere(tmp_path: Path, monkeypatch: p
 
 
 @pytest.mark.parametrize("world_size", [2, 3])
-def test_a_step_that_one_rank_lacks_or_has_damaged_is_passed_over_on_all(
-    tmp_path: Path, world_size: int, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_step_that_one_rank_lacks_or_has_damaged_is_passed_over_on_all(tmp_path, world_size, capsys):
     save_all(tmp_path, [10, 20], world_size)
     checkpoint_file.save(checkpoint_path(tmp_path / "rank_0", 30), content(30, 0))  # the others were killed before
     damage(checkpoint_path(tmp_path / "rank_1", 20))
@@ -137,14 +135,14 @@ def test_a_step_that_one_rank_lacks_or_has_damaged_is_passed_over_on_all(
 
 
 @pytest.mark.parametrize("has", [(), (0,), (1,)])
-def test_without_a_common_step_every_rank_raises(tmp_path: Path, has: tuple[int, ...]) -> None:
+def test_without_a_common_step_every_rank_raises(tmp_path, has):
     for rank in has:
         checkpoint_file.save(checkpoint_path(tmp_path / f"rank_{rank}", 10), content(10, rank))
     for error in newest(tmp_path):
         assert isinstance(error, TimedrunError) and "cannot be resumed" in str(error)
 
 
-def test_a_file_of_another_or_no_step_or_rank_is_skipped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_of_another_or_no_step_or_rank_is_skipped(tmp_path, capsys):
     save_all(tmp_path, [10, 20, 30])
     checkpoint_file.save(checkpoint_path(tmp_path / "rank_0", 40), {"position": 40})
     checkpoint_file.save(checkpoint_path(tmp_path / "rank_0", 30), content(40, 0))
@@ -159,7 +157,7 @@ def test_a_file_of_another_or_no_step_or_rank_is_skipped(tmp_path: Path, capsys:
 
 
 @pytest.mark.parametrize("alien", [0, 1])
-def test_a_checkpoint_of_another_run_is_refused_on_all_ranks_and_nothing_is_changed(tmp_path: Path, alien: int) -> None:
+def test_a_checkpoint_of_another_run_is_refused_on_all_ranks_and_nothing_is_changed(tmp_path, alien):
     save_all(tmp_path, [10, 20])
     other = content(20, alien) | {"run": "b2"}
     checkpoint_file.save(checkpoint_path(tmp_path / f"rank_{alien}", 20), other)
@@ -170,7 +168,7 @@ def test_a_checkpoint_of_another_run_is_refused_on_all_ranks_and_nothing_is_chan
     assert before == sorted((path, path.stat().st_mtime_ns) for path in tmp_path.rglob("*.pt"))
 
 
-def test_an_old_file_that_cannot_be_removed_ends_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_old_file_that_cannot_be_removed_ends_no_run(tmp_path, monkeypatch):
     save_all(tmp_path, [10, 20])
 
     unlink = Path.unlink
@@ -185,13 +183,13 @@ def test_an_old_file_that_cannot_be_removed_ends_no_run(tmp_path: Path, monkeypa
     assert newest(tmp_path) == [(30, 0), (30, 1)]
 
 
-def test_a_step_is_not_saved_twice(tmp_path: Path) -> None:
+def test_a_step_is_not_saved_twice(tmp_path):
     saved = CheckpointManager(tmp_path, ALONE, 0.0, lambda: 0.0)
     assert saved.save(10, partial(state, 10, 0), partial(about, 10, 0)) is None
     assert saved.save(10, lambda: pytest.fail("was asked for again"), dict) is None
 
 
-def test_the_interval_begins_at_the_end_of_the_last_checkpoint(tmp_path: Path) -> None:
+def test_the_interval_begins_at_the_end_of_the_last_checkpoint(tmp_path):
     now = [0.0]
     saved = CheckpointManager(tmp_path, ALONE, 2.0, lambda: now[0])
     now[0] = 500.0  # building and compiling
@@ -215,7 +213,7 @@ def test_the_interval_begins_at_the_end_of_the_last_checkpoint(tmp_path: Path) -
     assert not never.due
 
 
-def test_checkpoints_after_the_resumed_step_and_then_the_drafts_of_a_killed_writer_are_removed(tmp_path: Path) -> None:
+def test_checkpoints_after_the_resumed_step_and_then_the_drafts_of_a_killed_writer_are_removed(tmp_path):
     save_all(tmp_path, [10])
     checkpoint_file.save(checkpoint_path(tmp_path / "rank_0", 30), content(30, 0))
     on_all(2, lambda ranks: discard_newer(tmp_path, ranks, 10))

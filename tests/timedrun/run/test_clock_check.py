@@ -11,8 +11,7 @@ from hypothesis import given
 from mlevents import keys, record
 from mlevents.checks.log_check import check
 from mlevents.runlog import RunLog
-from tests.timedrun.run.killed_run import MakeRun, train
-from timedrun.preflight.dry_run import SimulatedClock
+from tests.timedrun.run.killed_run import train
 from timedrun.run import clock_check
 from timedrun.run.clock_check import ClockCheck
 
@@ -43,14 +42,12 @@ def looks(tmp_path: Path, moves: list[tuple[float, float]]) -> list[float]:
         ([(1.6, 2.0)] * 5, [-0.8, -0.8]),
     ],
 )
-def test_seconds_of_a_set_clock_are_logged(tmp_path: Path, moves: list[tuple[float, float]], told: list[float]) -> None:
+def test_seconds_of_a_set_clock_are_logged(tmp_path, moves, told):
     assert looks(tmp_path, moves) == pytest.approx(told)
 
 
 @pytest.mark.parametrize(("boot", "told"), [("one", [-600.0]), ("another", []), ("", [])])
-def test_a_resumed_process_compares_clocks_of_the_same_boot_only(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, boot: str, told: list[float]
-) -> None:
+def test_a_resumed_process_compares_clocks_of_the_same_boot_only(tmp_path, monkeypatch, boot, told):
     now = [1_700_000_000.0, 50.0]
     log = RunLog(tmp_path / "result_0.txt", clock=lambda: now[0], durable=False)
     monkeypatch.setattr(clock_check, "boot_id", lambda: boot and "one")
@@ -67,13 +64,11 @@ def test_a_resumed_process_compares_clocks_of_the_same_boot_only(
 
 
 @given(apart=st.floats(0.01, 7200), slew=st.floats(-0.0005, 0.0005))
-def test_a_clock_that_is_slewed_is_not_set(tmp_path_factory: pytest.TempPathFactory, apart: float, slew: float) -> None:
+def test_a_clock_that_is_slewed_is_not_set(tmp_path_factory, apart, slew):
     assert looks(tmp_path_factory.getbasetemp(), [(apart * (1 + slew), apart)] * 3) == []
 
 
-def test_a_slow_disk_is_not_taken_for_a_set_clock(
-    timed: MakeRun, clock: SimulatedClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_slow_disk_is_not_taken_for_a_set_clock(timed, clock, tmp_path, monkeypatch):
     fsync = os.fsync
 
     def slow(descriptor: int) -> None:
@@ -89,7 +84,7 @@ def test_a_slow_disk_is_not_taken_for_a_set_clock(
     assert stopped is not None and stopped.metadata[keys.ELAPSED_MS] >= 35_000
 
 
-def test_a_run_whose_clock_is_set_is_not_believed(make_run: MakeRun, clock: SimulatedClock, tmp_path: Path) -> None:
+def test_a_run_whose_clock_is_set_is_not_believed(make_run, clock, tmp_path):
     ahead = [0.0]
 
     def quality(last: int) -> float:

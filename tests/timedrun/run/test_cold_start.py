@@ -1,6 +1,5 @@
 """What the log says of throughput, the page cache, read-ahead and the cold start, and that a score says the same."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +11,7 @@ from mlevents.checks.log_check import check
 from mlevents.event import Event
 from mlevents.summary import summarize
 from tests.timedrun.run import killed_run as loop
-from tests.timedrun.run.killed_run import IN_SAMPLES, MakeConfig, MakeRun, resume
+from tests.timedrun.run.killed_run import IN_SAMPLES, resume
 from timedrun.config import EvaluationConfig
 from timedrun.preflight.dry_run import SimulatedClock
 from timedrun.run import page_cache
@@ -46,9 +45,7 @@ def throughputs(log: record.RunRecord) -> list[Event]:
     return [event for event in log.all(keys.TRACKED_STATS) if keys.THROUGHPUT in event.value]
 
 
-def test_throughput_and_the_first_epochs_cost_are_logged_without_evaluation_and_the_score_agrees(
-    timed: MakeRun, clock: SimulatedClock
-) -> None:
+def test_throughput_and_the_first_epochs_cost_are_logged_without_evaluation_and_the_score_agrees(timed, clock):
     log = train(timed(), clock, [2.0] * 5 + [1.0] * 5 + [0.8] * 5 + [1.0] * 5, [0.1, 0.95])
     assert check(log.path, "2.0.0").passed
     stats = throughputs(log)
@@ -71,9 +68,7 @@ def test_throughput_and_the_first_epochs_cost_are_logged_without_evaluation_and_
     assert "caches   not dropped" in text
 
 
-def test_in_samples_a_block_is_what_is_compared_and_its_length_and_evaluation_do_not_count(
-    timed: MakeRun, toy_config: MakeConfig, clock: SimulatedClock
-) -> None:
+def test_in_samples_a_block_is_what_is_compared_and_its_length_and_evaluation_do_not_count(timed, toy_config, clock):
     config = toy_config(evaluation=EvaluationConfig(target=0.9, every=20, first=40))
     log = train(timed(config, IN_SAMPLES), clock, [1.0] * 10 + [0.5] * 10, [0.1, 0.2, 0.95])
     whole = 10 * 1.0 + 5 * 0.5 + 5 * 0.5 + 3 * 7.0
@@ -93,13 +88,13 @@ def test_in_samples_a_block_is_what_is_compared_and_its_length_and_evaluation_do
     ],
     ids=["one epoch has no share", "a faster first epoch has no share and saves time"],
 )
-def test_a_cold_start_that_cost_nothing(timed: MakeRun, clock: SimulatedClock, seconds: list[float], told: Any) -> None:
+def test_a_cold_start_that_cost_nothing(timed, clock, seconds, told):
     log = train(timed(), clock, seconds, [0.1])  # the target is missed: what it cost is logged all the same
     assert log.value(keys.COLD_START) == pytest.approx(told | {"first_throughput": 4 / seconds[0]})
     assert summarize(log).first_epoch_share == told["share"]
 
 
-def test_an_interrupted_epoch_counts_without_the_gap(timed: MakeRun, clock: SimulatedClock, tmp_path: Path) -> None:
+def test_an_interrupted_epoch_counts_without_the_gap(timed, clock, tmp_path):
     log = train(timed(checkpoints=tmp_path / "checkpoint"), clock, SECONDS, [], stop_at=8)
     assert log.all(keys.COLD_START) == []  # the run is not over
     clock.advance(1000.0)
@@ -110,9 +105,7 @@ def test_an_interrupted_epoch_counts_without_the_gap(timed: MakeRun, clock: Simu
     assert cold.value["share"] is None  # how long the whole run took, this process does not know
 
 
-def test_the_cached_part_of_the_data_is_logged_before_the_clock_and_scored(
-    timed: MakeRun, clock: SimulatedClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_cached_part_of_the_data_is_logged_before_the_clock_and_scored(timed, clock, tmp_path, monkeypatch):
     monkeypatch.setattr(page_cache, "SAMPLED_FILES", 1)
     data = tmp_path / "data.bin"
     data.write_bytes(bytes(100_000))
@@ -128,7 +121,7 @@ def test_the_cached_part_of_the_data_is_logged_before_the_clock_and_scored(
         assert "not dropped, 100.0% of the data in the page cache before the clock" in table([run_score], detailed=True)
 
 
-def test_read_ahead_is_logged_once_at_an_epochs_end(timed: MakeRun, clock: SimulatedClock, tmp_path: Path) -> None:
+def test_read_ahead_is_logged_once_at_an_epochs_end(timed, clock, tmp_path):
     data = tmp_path / "data.bin"
     data.write_bytes(bytes(100_000))
     log = train(timed(), clock, SECONDS[:10], [0.95], files=[data], read_ahead_bytes=100_000)
@@ -139,7 +132,7 @@ def test_read_ahead_is_logged_once_at_an_epochs_end(timed: MakeRun, clock: Simul
 
 
 @pytest.mark.parametrize("quality", [0.95, 0.1])
-def test_an_unfinished_read_ahead_is_logged(timed: MakeRun, clock: SimulatedClock, quality: float) -> None:
+def test_an_unfinished_read_ahead_is_logged(timed, clock, quality):
     log = train(timed(), clock, SECONDS[:10], [quality], read_ahead_bytes=1 << 60)
     (event,) = log.all(keys.READ_AHEAD)
     assert (event.value, event.metadata["complete"]) == (0, False)

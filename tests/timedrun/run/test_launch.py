@@ -60,9 +60,7 @@ def result(folder: Path, log: str | None = None, ranks: tuple[int, ...] = (), nu
         (Outcome.STOPPED_CLOSED.value, EXITED, None, ExitCode.ERROR, ["closed division", "start it again"]),
     ],
 )
-def test_the_verdict_is_the_logs_whatever_became_of_the_ranks_unless_it_has_none(
-    log: str | None, end: End, step: int | None, code: ExitCode, words: list[str], tmp_path: Path
-) -> None:
+def test_the_verdict_is_the_logs_whatever_became_of_the_ranks_unless_it_has_none(log, end, step, code, words, tmp_path):
     verdict = verdict_of(result(tmp_path, log, ranks=(0,)), end, step)
     assert verdict.code == code
     assert all(text in verdict.words for text in words)
@@ -80,11 +78,11 @@ ELSEWHERE = "the ranks of this node exited{}; see the log on node 0 for the outc
         (KILLED, ExitCode.RANK_LOST, f": {KILLED.lost}; {RESUME}"),
     ],
 )
-def test_a_node_without_rank_0_has_the_verdict_of_its_ranks(end: End, code: ExitCode, how: str, tmp_path: Path) -> None:
+def test_a_node_without_rank_0_has_the_verdict_of_its_ranks(end, code, how, tmp_path):
     assert verdict_of(result(tmp_path), end, 10, first_node=False)[:2] == (code, ELSEWHERE.format(how))
 
 
-def test_the_common_step_is_one_of_which_every_rank_has_a_checkpoint(tmp_path: Path) -> None:
+def test_the_common_step_is_one_of_which_every_rank_has_a_checkpoint(tmp_path):
     for name in ("0/step_10.pt", "0/step_20.pt", "0/step_30.pt", "1/step_20.pt", "1/step_30.pt.draft"):
         path = tmp_path / f"rank_{name}"
         path.parent.mkdir(exist_ok=True)
@@ -101,9 +99,7 @@ def test_the_common_step_is_one_of_which_every_rank_has_a_checkpoint(tmp_path: P
         ([(ExitCode.USAGE, "no such device"), (ExitCode.ERROR, "no such file")], TimedrunError),
     ],
 )
-def test_a_refusal_is_the_verdict_whatever_the_log_of_another_launch_says(
-    tmp_path: Path, log: str | None, errors: list[tuple[ExitCode, str]], kind: type[Exception]
-) -> None:
+def test_a_refusal_is_the_verdict_whatever_the_log_of_another_launch_says(tmp_path, log, errors, kind):
     with pytest.raises(TimedrunError) as raised:
         verdict_of(result(tmp_path, log, ranks=(0,)), End((1, 1), errors=tuple(errors)))
     assert (type(raised.value), str(raised.value)) == (kind, "\n".join(message for _, message in errors))
@@ -117,7 +113,7 @@ def test_a_refusal_is_the_verdict_whatever_the_log_of_another_launch_says(
         (End((1, 1)), ExitCode.ERROR, "exited before the run began"),
     ],
 )
-def test_ranks_that_never_begin_do_not_judge_an_old_log(tmp_path: Path, end: End, code: ExitCode, message: str) -> None:
+def test_ranks_that_never_begin_do_not_judge_an_old_log(tmp_path, end, code, message):
     got, words, run = verdict_of(result(tmp_path, keys.SUCCESS), end, 10)
     assert (got, run) == (code, None)
     assert f"{message}; the existing log was not changed" in words and "--resume" not in words
@@ -146,7 +142,7 @@ def launched(
     return verdict, attempts
 
 
-def test_after_a_lost_rank_all_resume_as_often_as_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_after_a_lost_rank_all_resume_as_often_as_asked(tmp_path, capsys):
     ends = (KILLED, replace(KILLED, begun=False), KILLED)  # the second is lost at its start
     verdict, attempts = launched(result(tmp_path, "", (0, 1)), *ends, restarts=2)
     assert verdict.code == ExitCode.RANK_LOST
@@ -167,14 +163,12 @@ def test_after_a_lost_rank_all_resume_as_often_as_asked(tmp_path: Path, capsys: 
         (End((1, 1), begun=True), (0, 1), keys.OPEN, ExitCode.ERROR, "no run_stop"),
     ],
 )
-def test_no_restart_without_a_checkpoint_of_this_launch_in_the_closed_division_after_a_signal_or_an_error(
-    tmp_path: Path, end: End, ranks: tuple[int, ...], division: str, code: ExitCode, why: str
-) -> None:
+def test_no_restart_without_a_checkpoint_in_closed_or_after_a_signal(tmp_path, end, ranks, division, code, why):
     verdict, _ = launched(result(tmp_path, "", ranks), end, division=division)
     assert (verdict.code, why in verdict.words) == (code, True)
 
 
-def test_what_the_verdict_does_not_say_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_the_verdict_does_not_say_is_printed(tmp_path, capsys):
     errors = ((ExitCode.ERROR, "DataError: gone"), (ExitCode.ERROR, "the digest is missing"))
     verdict, _ = launched(result(tmp_path, "DataError: gone"), End((1, 1), begun=True, errors=errors))
     assert "DataError: gone" in verdict.words
@@ -186,9 +180,7 @@ def test_what_the_verdict_does_not_say_is_printed(tmp_path: Path, capsys: pytest
     assert "warning: rank 3 did not exit; the result is valid as logged." in capsys.readouterr().err
 
 
-def test_another_node_uses_the_number_of_rank_0_for_its_checkpoints_and_its_next_attempt(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_another_node_uses_the_number_of_rank_0_for_its_checkpoints_and_its_next_attempt(tmp_path, capsys):
     counted = result(tmp_path, ranks=(2, 3), number=4)
     own = ResultPaths(tmp_path, -1)  # the number of --resume in a folder without results
     ends = (replace(KILLED, number=4), replace(EXITED, over=True, number=4))
@@ -202,7 +194,7 @@ def test_another_node_uses_the_number_of_rank_0_for_its_checkpoints_and_its_next
 
 
 @pytest.mark.parametrize("first_rank", [0, 2])
-def test_a_restart_that_a_signal_stops_before_it_resumes_can_be_resumed(tmp_path: Path, first_rank: int) -> None:
+def test_a_restart_that_a_signal_stops_before_it_resumes_can_be_resumed(tmp_path, first_rank):
     paths = result(tmp_path, "rank 1 died", (first_rank, first_rank + 1))
     stopped = End((-15, -15), signal=signal.SIGTERM, at_once=True)
     verdict, _ = launched(paths, replace(KILLED, number=0), stopped, first_rank=first_rank)

@@ -14,7 +14,7 @@ from mlevents import keys, record
 from mlevents.event import Event
 from mlevents.runlog import RunLog
 from tests.timedrun.distributed.thread_ranks import CPU
-from tests.timedrun.run.killed_run import MakeRun, finished
+from tests.timedrun.run.killed_run import finished
 from timedrun.distributed.process_times import descendants
 from timedrun.run import load_counters
 from timedrun.run.load_counters import LoadCounters, Reading, log_load
@@ -84,7 +84,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     return simulated
 
 
-def test_a_block_counts_what_was_used_since_the_block_before(machine: Machine) -> None:
+def test_a_block_counts_what_was_used_since_the_block_before(machine):
     counters = machine.counters()
     counters.begin()
     machine.now, machine.own = 110.0, 56.0
@@ -113,7 +113,7 @@ def test_a_block_counts_what_was_used_since_the_block_before(machine: Machine) -
     ],
     ids=["version 2", "version 1", "version 1 in a container"],
 )
-def test_throttling_and_pressure_are_the_runs_groups(machine: Machine, lines: str, throttled: dict[str, int]) -> None:
+def test_throttling_and_pressure_are_the_runs_groups(machine, lines, throttled):
     machine.groups(lines, **dict.fromkeys(throttled, 0) | {name: -1 for name, count in throttled.items() if count < 0})
     own = f"cgroup/{next(iter(throttled)).replace('__', '/')}/memory.pressure"
     machine.pressure(0, own)
@@ -125,9 +125,7 @@ def test_throttling_and_pressure_are_the_runs_groups(machine: Machine, lines: st
     assert (found["throttled_periods"], found["memory_stalled_seconds"]) == (5, pytest.approx(0.4))
 
 
-def test_the_energy_of_the_processors_is_that_of_their_packages_also_where_a_counter_wraps_around(
-    machine: Machine,
-) -> None:
+def test_the_energy_of_the_processors_is_that_of_their_packages_also_where_a_counter_wraps_around(machine):
     for name, kind in (("intel-rapl:0:0", "core"), ("intel-rapl:0:1", "dram"), ("intel-rapl:2", "psys")):
         machine.zone(name, 1.0, kind=kind)
     machine.zone("intel-rapl:0", 262_100.0)
@@ -150,7 +148,7 @@ def test_the_energy_of_the_processors_is_that_of_their_packages_also_where_a_cou
     assert "may have wrapped around twice" in str(counters.block()[1]["cpu_joules"])
 
 
-def test_the_energy_of_the_processors_is_unknown_with_a_reason(machine: Machine) -> None:
+def test_the_energy_of_the_processors_is_unknown_with_a_reason(machine):
     (machine.powercap / "intel-rapl:0" / "energy_uj").unlink()
     (machine.powercap / "intel-rapl:0" / "energy_uj").mkdir()  # cannot be read, by root neither
     counters = machine.counters()
@@ -158,7 +156,7 @@ def test_the_energy_of_the_processors_is_unknown_with_a_reason(machine: Machine)
     assert str(counters.block()[1]["cpu_joules"]).startswith("IsADirectoryError")
 
 
-def test_what_a_system_lacks_is_unknown_with_a_reason_and_logged_as_such(tmp_path: Path, machine: Machine) -> None:
+def test_what_a_system_lacks_is_unknown_with_a_reason_and_logged_as_such(tmp_path, machine):
     for folder in ("self", "pressure"):
         (machine.proc / folder).rename(tmp_path / folder)
     machine.powercap.rename(tmp_path / "none")
@@ -176,7 +174,7 @@ def test_what_a_system_lacks_is_unknown_with_a_reason_and_logged_as_such(tmp_pat
     }
 
 
-def test_this_systems_own_counters_are_read() -> None:
+def test_this_systems_own_counters_are_read():
     counters = LoadCounters(CPU)
     counters.begin()
     sum(range(2_000_000))
@@ -184,7 +182,7 @@ def test_this_systems_own_counters_are_read() -> None:
     assert 0 < counted["own_seconds"] <= counted["seconds"] * (os.cpu_count() or 1)
 
 
-def test_descendants_are_those_of_the_list_of_all_processes(tmp_path: Path) -> None:
+def test_descendants_are_those_of_the_list_of_all_processes(tmp_path):
     script = "import subprocess, sys, time; subprocess.Popen(['sleep', '30']); print(flush=True); time.sleep(30)"
     with psutil.Popen([sys.executable, "-c", script], stdout=-1) as child:
         child.stdout.readline()
@@ -197,7 +195,7 @@ def test_descendants_are_those_of_the_list_of_all_processes(tmp_path: Path) -> N
                 process.kill()
 
 
-def test_a_gpus_clock_heat_energy_and_other_processes_are_nvmls(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gpus_clock_heat_energy_and_other_processes_are_nvmls(monkeypatch):
     slowed, millijoules = iter([5e9, 7e9]), iter([10_000_000, 10_250_000])
     library = types.SimpleNamespace(
         NVML_PERF_POLICY_THERMAL=1,
@@ -222,7 +220,7 @@ def test_a_gpus_clock_heat_energy_and_other_processes_are_nvmls(monkeypatch: pyt
     assert "ModuleNotFoundError" in str(counters.block()[1]["gpu_sm_mhz"])
 
 
-def test_the_ranks_of_a_machine_are_one_run_and_the_most_loaded_machine_is_logged(tmp_path: Path) -> None:
+def test_the_ranks_of_a_machine_are_one_run_and_the_most_loaded_machine_is_logged(tmp_path):
     def reading(own: float, waited: float | str = 0.0) -> Reading:
         machine = {"seconds": 10.0, "capacity_seconds": 20.0, "busy_seconds": 12.0, "stolen_seconds": 0.0}
         return machine | {"gpu_joules": 50.0} | {"own_seconds": own, "waited_seconds": waited}
@@ -236,9 +234,7 @@ def test_the_ranks_of_a_machine_are_one_run_and_the_most_loaded_machine_is_logge
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_a_run_logs_the_load_of_every_block_before_it_stops_and_no_failed_reading_ends_it(
-    make_run: MakeRun, machine: Machine, monkeypatch: pytest.MonkeyPatch, fails: bool
-) -> None:
+def test_a_run_logs_the_load_of_every_block_and_no_failed_reading_ends_it(make_run, machine, monkeypatch, fails):
     def fail(*arguments: object) -> float:
         raise RuntimeError("no such counter")
 

@@ -1,7 +1,6 @@
 """Origin of a run: image digest and identity of the data."""
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from unittest.mock import MagicMock
@@ -20,7 +19,7 @@ DIGEST = f"sha256:{'0123456789abcdef' * 4}"
     ("given", "text"),
     [("", None), (DIGEST, DIGEST), (f"registry.internal:5000/team/image@{DIGEST}", DIGEST), (f" {DIGEST}\n", DIGEST)],
 )
-def test_a_digest_is_kept_without_its_registry(given: str, text: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_digest_is_kept_without_its_registry(given, text, monkeypatch):
     monkeypatch.setenv(origin.IMAGE_DIGEST, given)
     assert origin.image_digest() == text
     monkeypatch.delenv(origin.IMAGE_DIGEST)
@@ -28,13 +27,13 @@ def test_a_digest_is_kept_without_its_registry(given: str, text: str | None, mon
 
 
 @pytest.mark.parametrize("given", ["latest", "sha256:12", DIGEST.upper(), f"x{DIGEST}", f"{DIGEST}0"])
-def test_an_invalid_image_digest_is_refused(given: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invalid_image_digest_is_refused(given, monkeypatch):
     monkeypatch.setenv(origin.IMAGE_DIGEST, given)
     with pytest.raises(UsageError, match="TIMEDRUN_IMAGE_DIGEST is .* not a digest"):
         origin.image_digest()
 
 
-def test_the_datas_identity_is_added_to_what_is_known_already(tmp_path: Path) -> None:
+def test_the_datas_identity_is_added_to_what_is_known_already(tmp_path):
     path = tmp_path / "provenance.json"
     path.write_text(json.dumps({"commit": "abc", "data": None}))
     origin.add_data(path, find("image_classification"), synthetic_smoke(), None, None)
@@ -45,12 +44,12 @@ def test_the_datas_identity_is_added_to_what_is_known_already(tmp_path: Path) ->
     assert values["data"]["of"].startswith("counts and shapes")
 
 
-def test_data_that_cannot_be_read_are_unknown_and_name_no_folder(tmp_path: Path) -> None:
+def test_data_that_cannot_be_read_are_unknown_and_name_no_folder(tmp_path):
     found = origin.data_identity(find("image_classification"), imagenet_baseline(), tmp_path)
     assert found == {"name": "imagenet", "sha256": None, "of": "unknown: DataError"}
 
 
-def test_a_benchmark_without_a_digest_of_its_data_says_so(make_package: Callable[[str, str], str]) -> None:
+def test_a_benchmark_without_a_digest_of_its_data_says_so(make_package):
     spec = "from timedrun.benchmark import BenchmarkSpec\n"
     spec += "SPEC = BenchmarkSpec(title='', mlperf_benchmark='resnet', ruleset='2.0.0', default_data='toy')\n"
     benchmark = find(make_package("no_digest_benchmark", spec))
@@ -60,9 +59,7 @@ def test_a_benchmark_without_a_digest_of_its_data_says_so(make_package: Callable
 
 
 @pytest.mark.parametrize("error", [MemoryError, ValueError])
-def test_no_failure_of_the_digest_fails_a_finished_run(
-    error: type[Exception], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_no_failure_of_the_digest_fails_a_finished_run(error, tmp_path, monkeypatch, capsys):
     path, benchmark = tmp_path / "p.json", MagicMock()
     path.write_text("{}")
     benchmark.hook.return_value.side_effect = error

@@ -1,14 +1,11 @@
 """Memory that runs out ends a run in words that say what to lower."""
 
 import re
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 import torch
 
 from mlevents import keys, record
-from tests.timedrun.run.killed_run import MakeConfig, MakeRun
 from timedrun.benchmark import EVERYTHING
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.run.run_info import RunInfo
@@ -28,9 +25,7 @@ TOO_MUCH = 1 << 50
         (ValueError("CUDA out of memory"), 0, CPU, "^None"),
     ],
 )
-def test_the_message_says_where_memory_ran_out_and_what_to_lower_and_other_errors_are_not_replaced(
-    toy_config: MakeConfig, error: BaseException, micro_batch: int, ranks: ProcessGroup, words: str
-) -> None:
+def test_the_message_says_where_memory_ran_out_and_what_to_lower(toy_config, error, micro_batch, ranks, words):
     config = toy_config(global_batch=64, micro_batch=micro_batch)
     assert re.search(words, str(out_of_memory(error, config, ranks, 7, EVERYTHING)))
     whole = words.replace("--micro-batch below 8", "--global-batch below 64")
@@ -38,7 +33,7 @@ def test_the_message_says_where_memory_ran_out_and_what_to_lower_and_other_error
 
 
 @pytest.mark.parametrize("allocate", [lambda: torch.empty(TOO_MUCH), lambda: bytearray(TOO_MUCH)])
-def test_a_run_out_of_memory_says_so(make_run: MakeRun, tmp_path: Path, allocate: Callable[[], object]) -> None:
+def test_a_run_out_of_memory_says_so(make_run, tmp_path, allocate):
     words = "the machine has no memory left after step 0; set --micro-batch below 4"
     with pytest.raises(OutOfMemory, match=words), make_run() as run:
         run.start_clock(RunInfo(train_samples=1, eval_samples=1, hyperparameters={}))

@@ -47,7 +47,7 @@ def on_disk(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_cached_part_is_measured_without_reading(on_disk: Path) -> None:
+def test_the_cached_part_is_measured_without_reading(on_disk):
     page = mmap.PAGESIZE
     size = 63 * page + 123
     file = write(on_disk / "data", size)
@@ -61,7 +61,7 @@ def test_the_cached_part_is_measured_without_reading(on_disk: Path) -> None:
         assert resident([file]).fraction == pytest.approx(16 / 64)
 
 
-def test_large_files_are_sampled_in_evenly_spaced_windows(tmp_path: Path) -> None:
+def test_large_files_are_sampled_in_evenly_spaced_windows(tmp_path):
     files = [tmp_path / f"shard_{number}" for number in range(5)]
     for file in files:
         file.touch()
@@ -72,7 +72,7 @@ def test_large_files_are_sampled_in_evenly_spaced_windows(tmp_path: Path) -> Non
     assert residency.asked_bytes == 3 * WINDOW_BYTES + 5  # the first window, the second, ... of four files
 
 
-def test_an_unknown_share_has_a_reason_also_for_others_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_share_has_a_reason_also_for_others_files(tmp_path, monkeypatch):
     file = write(tmp_path / "data", 10)
     (tmp_path / "empty").touch()
     assert resident([tmp_path / "empty"]) == Residency(None, 0, 0, "the files are empty")
@@ -90,7 +90,7 @@ MOUNTS = """\
 """
 
 
-def test_the_kernels_file_is_found_where_a_container_has_it_writable_and_nowhere_else(tmp_path: Path) -> None:
+def test_the_kernels_file_is_found_where_a_container_has_it_writable_and_nowhere_else(tmp_path):
     mounts = tmp_path / "mountinfo"
     assert drop_file(mounts) == Path("/proc/sys/vm/drop_caches")
     mounts.write_text(MOUNTS + "27 22 8:1 /home/x/drop_caches /drop_caches rw - ext4 /dev/sda1 rw\n")  # a plain file
@@ -101,13 +101,13 @@ def test_the_kernels_file_is_found_where_a_container_has_it_writable_and_nowhere
     assert drop_file(mounts) == Path("/drop caches")
 
 
-def test_caches_that_cannot_be_dropped_have_a_reason_without_a_path(tmp_path: Path) -> None:
+def test_caches_that_cannot_be_dropped_have_a_reason_without_a_path(tmp_path):
     assert page_cache.clear(tmp_path / "file") == (True, "")
     assert (tmp_path / "file").read_text() == "3\n"
     assert page_cache.clear(tmp_path) == (False, "IsADirectoryError: Is a directory")
 
 
-def test_caches_are_cleared_once_on_each_node_and_count_as_cleared_only_where_all_were() -> None:
+def test_caches_are_cleared_once_on_each_node_and_count_as_cleared_only_where_all_were():
     cleared, failed = (True, ""), (False, "read-only")
     calls: list[int] = []
 
@@ -144,7 +144,7 @@ def files(tmp_path: Path) -> list[Path]:
     return items
 
 
-def test_every_byte_is_read_once_in_the_order_given_and_then_lies_in_the_page_cache(files: list[Path]) -> None:
+def test_every_byte_is_read_once_in_the_order_given_and_then_lies_in_the_page_cache(files):
     asked: list[str] = []
 
     def listed() -> Iterator[Path]:
@@ -160,21 +160,21 @@ def test_every_byte_is_read_once_in_the_order_given_and_then_lies_in_the_page_ca
     assert resident(files).fraction in (1.0, None)  # None: on a system that does not tell
 
 
-def test_data_larger_than_the_available_memory_are_refused(files: list[Path]) -> None:
+def test_data_larger_than_the_available_memory_are_refused(files):
     reader = ReadAhead(files, 3_010_001, memory=3_010_000).start()
     assert reader._thread is None
     assert (reader.ended, reader.complete, reader.bytes) == (True, False, 0)
     assert "3010001 bytes" in reader.reason and "3010000 bytes" in reader.reason
 
 
-def test_a_file_that_cannot_be_read_ends_it_with_a_reason_without_a_path(files: list[Path], tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_read_ends_it_with_a_reason_without_a_path(files, tmp_path):
     reader = ReadAhead([files[2], tmp_path / "absent", files[0]], 3_010_001, memory=1 << 40)
     wait(reader.start())
     assert reader.reason == "FileNotFoundError: No such file or directory"
     assert reader.bytes == 10_001
 
 
-def test_the_limit_of_a_container_bounds_the_available_memory(tmp_path: Path) -> None:
+def test_the_limit_of_a_container_bounds_the_available_memory(tmp_path):
     free = available_memory(tmp_path / "absent")
     assert free > 10_000
     (tmp_path / "memory.stat").write_text("anon 4000\nfile 123456\n")

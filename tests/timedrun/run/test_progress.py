@@ -19,7 +19,7 @@ def now(monkeypatch: pytest.MonkeyPatch, clock: SimulatedClock) -> SimulatedCloc
     return clock
 
 
-def test_a_closed_pipe_and_a_closed_stream_do_not_end_the_run() -> None:
+def test_a_closed_pipe_and_a_closed_stream_do_not_end_the_run():
     reading, writing = os.pipe()
     with open(writing, "w") as stream:
         progress = Progress("toy", shown=True, stream=stream, every_seconds=0)
@@ -33,7 +33,7 @@ def test_a_closed_pipe_and_a_closed_stream_do_not_end_the_run() -> None:
     assert stream.closed
 
 
-def test_a_resumed_run_shows_its_whole_time_and_the_current_rate(now: SimulatedClock) -> None:
+def test_a_resumed_run_shows_its_whole_time_and_the_current_rate(now):
     stream = io.StringIO()
     progress = Progress("toy", shown=True, stream=stream, every_seconds=0)
     progress.start(seconds_before=600.0, samples_before=5000)
@@ -45,13 +45,13 @@ def test_a_resumed_run_shows_its_whole_time_and_the_current_rate(now: SimulatedC
     assert second.endswith("  610.0 s  saved")
 
 
-def test_the_start_of_the_clock_is_a_line_that_a_race_of_commands_can_read() -> None:
+def test_the_start_of_the_clock_is_a_line_that_a_race_of_commands_can_read():
     stream = io.StringIO()
     Progress("toy", shown=True, stream=stream).clock_started()
     assert stream.getvalue() == "toy  training starts\n"
 
 
-def test_an_evaluation_is_shown_on_a_terminal_only() -> None:
+def test_an_evaluation_is_shown_on_a_terminal_only():
     screen, terminal = pty.openpty()
     with open(terminal, "w") as stream:
         Progress("toy", shown=True, stream=stream).evaluating()
@@ -64,7 +64,7 @@ def test_an_evaluation_is_shown_on_a_terminal_only() -> None:
 
 
 @pytest.mark.parametrize(("columns", "last"), [(80, "samples/s"), (120, "epoch 12, step 345"), (40, "at most")])
-def test_a_line_fits_into_one_row_and_the_next_takes_its_place(columns: int, last: str, now: SimulatedClock) -> None:
+def test_a_line_fits_into_one_row_and_the_next_takes_its_place(columns, last, now):
     screen, terminal = pty.openpty()
     with open(terminal, "w") as stream:
         progress = Progress("run 3 of 15 digits_baseline_2022", shown=True, stream=stream)
@@ -89,9 +89,7 @@ def test_a_line_fits_into_one_row_and_the_next_takes_its_place(columns: int, las
 @pytest.mark.parametrize(
     ("seconds", "budget", "left"), [(100, 0, "5 min"), (10, 0, "30 s"), (100, 160, "60 s"), (7200, 0, "6.0 h")]
 )
-def test_the_time_left_is_that_of_the_schedule_at_the_pace_so_far_or_of_the_budget(
-    seconds: float, budget: float, left: str, now: SimulatedClock
-) -> None:
+def test_the_time_left_is_that_of_the_schedule_at_the_pace_so_far_or_of_the_budget(seconds, budget, left, now):
     stream = io.StringIO()
     progress = Progress("toy", shown=True, stream=stream, budget_seconds=budget)
     progress.total_samples = 400

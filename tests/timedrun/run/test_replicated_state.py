@@ -29,7 +29,7 @@ def split_on_two() -> list[tuple[Any, dict[str, torch.Tensor]]]:
     return on_all(2, lambda ranks: split(states[ranks.rank], ranks))
 
 
-def test_weights_and_moments_but_not_random_generators_are_split_off_and_merged_as_they_were() -> None:
+def test_weights_and_moments_but_not_random_generators_are_split_off_and_merged_as_they_were():
     replicas = split_on_two()
     for own, tensors in replicas:
         assert set(tensors) == {
@@ -46,7 +46,7 @@ def test_weights_and_moments_but_not_random_generators_are_split_off_and_merged_
     assert torch.equal(merged["optimizer"]["state"][4]["exp_avg"], whole["optimizer"]["state"][4]["exp_avg"])
 
 
-def test_one_rank_and_ranks_of_other_structure_share_nothing() -> None:
+def test_one_rank_and_ranks_of_other_structure_share_nothing():
     alone = ProcessGroup(0, 1, 0, torch.device("cpu"))
     assert split(state_of(0), alone)[1] == {}
     found = on_all(2, lambda ranks: split({"a": torch.zeros(1000 + ranks.rank)}, ranks))
@@ -56,7 +56,7 @@ def test_one_rank_and_ranks_of_other_structure_share_nothing() -> None:
 @pytest.mark.parametrize(
     "dtype", [torch.float32, torch.bfloat16, torch.float64, torch.bool, torch.uint8, torch.complex64]
 )
-def test_a_bit_or_an_order_that_differs_changes_the_checksum(dtype: torch.dtype, monkeypatch: Any) -> None:
+def test_a_bit_or_an_order_that_differs_changes_the_checksum(dtype, monkeypatch):
     monkeypatch.setattr(replicated_state, "COLUMNS", 64)  # several rows
     tensor = (torch.arange(400) % 7).reshape(20, 20).to(dtype)
     swapped, changed = tensor.clone(), tensor.clone()

@@ -4,9 +4,7 @@ import re
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -15,7 +13,7 @@ from judging.ground.errors import TimedrunError, UsageError
 from judging.ground.result_files import ResultPaths
 from mlevents import keys, record
 from tests.timedrun.distributed.thread_ranks import in_threads
-from tests.timedrun.run.killed_run import ALONE, MakeConfig
+from tests.timedrun.run.killed_run import ALONE
 from timedrun.provenance.system_answers import read_answers
 from timedrun.run import worker
 from timedrun.run.worker import LaunchOptions
@@ -23,7 +21,7 @@ from timedrun.submission.packaging.described_system import json_object
 from timedrun.submission.reproduction.claims import read_claims
 
 
-def test_one_of_many_launches_gets_the_result_and_others_change_nothing(tmp_path: Path, toy_config: MakeConfig) -> None:
+def test_one_of_many_launches_gets_the_result_and_others_change_nothing(tmp_path, toy_config):
     options = LaunchOptions(paths=ResultPaths(tmp_path / "results", 0))
     begin = threading.Barrier(8)
 
@@ -40,7 +38,7 @@ def test_one_of_many_launches_gets_the_result_and_others_change_nothing(tmp_path
     assert result_files.read_json(options.paths.config)["benchmark"] == "toy"
 
 
-def test_an_existing_log_is_not_changed_and_no_folder_is_left_beside_it(tmp_path: Path, toy_config: MakeConfig) -> None:
+def test_an_existing_log_is_not_changed_and_no_folder_is_left_beside_it(tmp_path, toy_config):
     (tmp_path / "result_0.txt").write_text("precious")
     with pytest.raises(FileExistsError):
         worker.claim(toy_config(), LaunchOptions(paths=ResultPaths(tmp_path, 0)), ALONE, "1xCPU")
@@ -48,7 +46,7 @@ def test_an_existing_log_is_not_changed_and_no_folder_is_left_beside_it(tmp_path
     assert (tmp_path / "result_0.txt").read_text() == "precious"
 
 
-def test_of_two_runs_that_chose_one_seed_the_second_to_claim_is_refused(tmp_path: Path, toy_config: MakeConfig) -> None:
+def test_of_two_runs_that_chose_one_seed_the_second_to_claim_is_refused(tmp_path, toy_config):
     first, second = (LaunchOptions(paths=ResultPaths(tmp_path, number), seed_of_first=True) for number in range(2))
     worker.claim(toy_config(), first, ALONE, "1xCPU").close()
     with pytest.raises(TimedrunError, match=r"run_0 already has seed 1.*\(--seed 2\)"):
@@ -57,7 +55,7 @@ def test_of_two_runs_that_chose_one_seed_the_second_to_claim_is_refused(tmp_path
     worker.claim(toy_config(), replace(second, seed_of_first=False), ALONE, "1xCPU").close()
 
 
-def test_a_link_to_nothing_in_the_place_of_a_new_folder_is_refused_by_its_path(tmp_path: Path) -> None:
+def test_a_link_to_nothing_in_the_place_of_a_new_folder_is_refused_by_its_path(tmp_path):
     (tmp_path / "runs").symlink_to(tmp_path / "unmounted")
     for given, parent in ((str(tmp_path / "runs"), tmp_path), (None, tmp_path / "runs")):
         with pytest.raises(UsageError, match=f"{tmp_path}/runs is a link to a folder that does not exist"):
@@ -65,7 +63,7 @@ def test_a_link_to_nothing_in_the_place_of_a_new_folder_is_refused_by_its_path(t
 
 
 @pytest.mark.processes
-def test_a_result_that_another_process_writes_is_not_taken_and_is_free_when_that_ends(tmp_path: Path) -> None:
+def test_a_result_that_another_process_writes_is_not_taken_and_is_free_when_that_ends(tmp_path):
     paths = ResultPaths(tmp_path, 0)
     paths.side.mkdir()
     paths.environment.touch()
@@ -85,7 +83,7 @@ def test_a_result_that_another_process_writes_is_not_taken_and_is_free_when_that
     result_files.hold(paths)
 
 
-def test_a_file_above_the_limit_is_refused(tmp_path: Path) -> None:
+def test_a_file_above_the_limit_is_refused(tmp_path):
     path = tmp_path / "text"
     path.write_text("12345")
     assert file_kind.read_text(path, longest=5) == "12345"
@@ -108,9 +106,7 @@ def test_a_file_above_the_limit_is_refused(tmp_path: Path) -> None:
     [result_files.read_json, read_answers, read_claims, lambda path: json_object(path, {path: path.read_bytes()})],
     ids=["config", "answers", "claims", "package"],
 )
-def test_unreadable_json_is_described_without_the_interpreters_limits(
-    tmp_path: Path, reader: Callable[[Path], object], content: bytes, why: str
-) -> None:
+def test_unreadable_json_is_described_without_the_interpreters_limits(tmp_path, reader, content, why):
     path = tmp_path / "some.json"
     path.write_bytes(content)
     if reader is read_claims and why.startswith("a number"):

@@ -8,7 +8,6 @@ from judging.ground.config_values import digest_of
 from mlevents import keys
 from mlevents.rounds.own_rules import as_recorded, benchmark_rules
 from mlevents.runlog import RunLog
-from tests.timedrun.run.killed_run import MakeConfig
 from timedrun.config import digest, dump
 from timedrun.methods import EMA
 from timedrun.run.result_set import next_seed, other_config, other_rules, repeated_seed
@@ -19,7 +18,7 @@ def keep(folder: Path, number: int, text: str) -> None:
     (folder / f"run_{number}" / "config.json").write_text(text)
 
 
-def test_the_next_seed_is_the_configs_own_or_the_lowest_that_no_run_has(tmp_path: Path, toy_config: MakeConfig) -> None:
+def test_the_next_seed_is_the_configs_own_or_the_lowest_that_no_run_has(tmp_path, toy_config):
     assert next_seed(toy_config(), tmp_path / "none") == 1
     assert next_seed(toy_config(seed=7), tmp_path) == 7
     for number, seed in enumerate((1, 2, 4)):
@@ -31,14 +30,14 @@ def test_the_next_seed_is_the_configs_own_or_the_lowest_that_no_run_has(tmp_path
     assert next_seed(toy_config(seed=5), tmp_path) == 5
 
 
-def test_a_seed_that_a_run_has_is_refused_with_the_next_free_one(tmp_path: Path, toy_config: MakeConfig) -> None:
+def test_a_seed_that_a_run_has_is_refused_with_the_next_free_one(tmp_path, toy_config):
     keep(tmp_path, 0, json.dumps(dump(toy_config(seed=1))))
     assert repeated_seed(toy_config(seed=2), tmp_path) == ""
     words = repeated_seed(toy_config(seed=1), tmp_path)
     assert "run_0 already has seed 1" in words and "next free one (--seed 2)" in words
 
 
-def test_another_config_is_named_with_both_digests_and_the_settings(tmp_path: Path, toy_config: MakeConfig) -> None:
+def test_another_config_is_named_with_both_digests_and_the_settings(tmp_path, toy_config):
     config = toy_config()
     assert digest_of(json.loads(json.dumps(dump(config)))) == digest(config)
     keep(tmp_path, 3, json.dumps(dump(replace(config, seed=9))))
@@ -50,7 +49,7 @@ def test_another_config_is_named_with_both_digests_and_the_settings(tmp_path: Pa
     assert "differ in name or notes" in other_config(replace(config, name="toy_mine"), tmp_path)
 
 
-def test_a_folder_of_runs_by_other_rules_is_named_with_the_difference(tmp_path: Path) -> None:
+def test_a_folder_of_runs_by_other_rules_is_named_with_the_difference(tmp_path):
     rules = benchmark_rules("wine", dataset="wine", metric="accuracy", target=0.9)
     assert other_rules(rules, tmp_path) == ""
     with RunLog(tmp_path / "result_0.txt", durable=False) as log:

@@ -66,7 +66,7 @@ def require(settings: RunConfig, paths: ResultPaths, **changes: Any) -> None:
 
 
 @pytest.mark.parametrize("reason", [None, "stopped by signal", "rank 1, step 7: DataError: a file is gone"])
-def test_a_killed_stopped_or_failed_run_may_go_on(paths: ResultPaths, settings: RunConfig, reason: str | None) -> None:
+def test_a_killed_stopped_or_failed_run_may_go_on(paths, settings, reason):
     started(paths, settings, stop=None if reason is None else {"status": "aborted", "reason": reason})
     before = tree(paths.folder)
     require(settings, paths)
@@ -92,9 +92,7 @@ def test_a_killed_stopped_or_failed_run_may_go_on(paths: ResultPaths, settings: 
         (OTHER_TARGET, {}, "evaluation.target was 0.9 and is now 0.5"),
     ],
 )
-def test_another_launch_machine_source_or_config_is_refused(
-    paths: ResultPaths, settings: RunConfig, other: dict[str, Any], changes: dict[str, Any], words: str
-) -> None:
+def test_another_launch_machine_source_or_config_is_refused(paths, settings, other, changes, words):
     started(paths, settings)
     before = tree(paths.folder)
     with pytest.raises(TimedrunError, match=f"cannot be resumed: {words}. Nothing was changed"):
@@ -102,7 +100,7 @@ def test_another_launch_machine_source_or_config_is_refused(
     assert tree(paths.folder) == before
 
 
-def test_a_run_that_did_not_record_how_it_was_started_is_refused(paths: ResultPaths, settings: RunConfig) -> None:
+def test_a_run_that_did_not_record_how_it_was_started_is_refused(paths, settings):
     started(paths, settings)
     paths.provenance.write_text(json.dumps({key: value for key, value in ORIGIN.items() if key != "threads"}))
     paths.system.write_text("{}")
@@ -119,9 +117,7 @@ def test_a_run_that_did_not_record_how_it_was_started_is_refused(paths: ResultPa
         ({"seed": 7, "global_batch": 8}, "seed was 1 and is now 7; the digest of the settings in the log was"),
     ],
 )
-def test_a_config_that_is_edited_beside_the_log_does_not_change_what_the_run_is(
-    paths: ResultPaths, settings: RunConfig, changes: dict[str, Any], words: str
-) -> None:
+def test_a_config_that_is_edited_beside_the_log_does_not_change_what_the_run_is(paths, settings, changes, words):
     started(paths, settings)
     edited = replace(settings, **changes)
     paths.config.write_text(json.dumps(config.dump(edited)))
@@ -144,9 +140,7 @@ def test_a_config_that_is_edited_beside_the_log_does_not_change_what_the_run_is(
         ("closed", True, None, "closed division may not be resumed"),  # its config was made open
     ],
 )
-def test_a_run_that_ended_or_is_of_the_closed_division_is_refused(
-    paths: ResultPaths, settings: RunConfig, division: Any, edited: bool, stop: dict[str, Any] | None, words: str
-) -> None:
+def test_a_run_that_ended_or_is_of_the_closed_division_is_refused(paths, settings, division, edited, stop, words):
     begun = replace(settings, submission=SubmissionConfig(division=division))
     started(paths, begun, stop=stop)
     now = settings if edited else begun
@@ -155,7 +149,7 @@ def test_a_run_that_ended_or_is_of_the_closed_division_is_refused(
         require(now, paths)
 
 
-def test_a_run_that_never_started_or_whose_files_are_gone_is_refused(paths: ResultPaths, settings: RunConfig) -> None:
+def test_a_run_that_never_started_or_whose_files_are_gone_is_refused(paths, settings):
     with pytest.raises(TimedrunError, match="its log does not exist"):
         require(settings, paths)
     RunLog(paths.log).close(reason="the data are missing")
@@ -169,7 +163,7 @@ def test_a_run_that_never_started_or_whose_files_are_gone_is_refused(paths: Resu
 
 
 @pytest.mark.parametrize(("name", "content"), [("config", "{"), ("provenance", "[]"), ("system", "{")])
-def test_a_broken_file_is_named_with_a_remedy(paths: ResultPaths, settings: RunConfig, name: str, content: str) -> None:
+def test_a_broken_file_is_named_with_a_remedy(paths, settings, name, content):
     started(paths, settings)
     path: Path = getattr(paths, name)
     path.write_text(content)

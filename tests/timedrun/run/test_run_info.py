@@ -1,8 +1,6 @@
 """Hyper-parameters of the log: those that the optimizer uses, under MLPerf's names."""
 
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pytest
 from mlperf_logging.mllog import constants
@@ -36,7 +34,7 @@ CONFIG = OptimizerConfig(
         ("lamb", False, LAMB | {constants.OPT_GRADIENT_CLIP_NORM: 1.0}),
     ],
 )
-def test_an_optimizer_logs_its_own_hyperparameters_and_no_others(kind: Any, fused: bool, own: dict[str, Any]) -> None:
+def test_an_optimizer_logs_its_own_hyperparameters_and_no_others(kind, fused, own):
     model = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 3), nn.Linear(3, 2))
     config = replace(CONFIG, kind=kind, newton_schulz_iterations=3)
     found = optimizer_info(config, build_optimizer(config, model, fused=fused))
@@ -44,7 +42,7 @@ def test_an_optimizer_logs_its_own_hyperparameters_and_no_others(kind: Any, fuse
     assert found == {constants.OPT_NAME: kind, constants.OPT_BASE_LR: 0.5, decay: 0.1} | own
 
 
-def test_a_gpt_by_muon_logs_adamw_of_the_other_parameters() -> None:
+def test_a_gpt_by_muon_logs_adamw_of_the_other_parameters():
     config = shakespeare_modern()
     optimizer = build_gpt_optimizer(config.optimizer, build_model(config.model, seed=1), adam_beta1=0.6)
     found = optimizer_info(config.optimizer, optimizer)
@@ -53,7 +51,7 @@ def test_a_gpt_by_muon_logs_adamw_of_the_other_parameters() -> None:
 
 
 @pytest.mark.parametrize(("by", "logged"), [("norm", [0.5]), ("value", [0.0])])
-def test_the_norm_to_which_a_method_clips_is_logged(tmp_path: Path, by: Any, logged: list[float]) -> None:
+def test_the_norm_to_which_a_method_clips_is_logged(tmp_path, by, logged):
     log = RunLog(tmp_path / "result_0.txt")
     config = replace(shakespeare_modern(), methods=(GradientClipping(by=by, threshold=0.5),))
     info: RunInfo = {"train_samples": 1, "eval_samples": 1, "hyperparameters": {constants.OPT_GRADIENT_CLIP_NORM: 0.0}}

@@ -9,14 +9,14 @@ import pytest
 from mlevents import keys, record
 from mlevents.checks.log_check import check
 from mlevents.runlog import RunLog
-from tests.timedrun.run.killed_run import MakeRun, Program, finished
+from tests.timedrun.run.killed_run import Program, finished
 from timedrun.distributed.stop_signals import ShutdownRequest
 from timedrun.run import checkpoint_file
 from timedrun.run.checkpoint_file import CheckpointError
 from timedrun.run.timed_run import TimedRun
 
 
-def test_checkpoints_are_saved_by_the_clock_logged_and_the_newest_two_kept(make_run: MakeRun, tmp_path: Path) -> None:
+def test_checkpoints_are_saved_by_the_clock_logged_and_the_newest_two_kept(make_run, tmp_path):
     seconds = iter(range(0, 10_000, 10))  # each look at the clock is 10 s after the one before
     options = {"checkpoints": tmp_path / "checkpoint", "checkpoint_minutes": 1.0, "check_every": 1}
     told = finished(make_run(monotonic=lambda: float(next(seconds)), **options)).all(keys.CHECKPOINT)
@@ -41,9 +41,7 @@ def full_disk(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     return full
 
 
-def test_a_failed_checkpoint_is_logged_and_does_not_end_the_run(
-    make_run: MakeRun, full_disk: list[bool], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_failed_checkpoint_is_logged_and_does_not_end_the_run(make_run, full_disk, tmp_path, capsys):
     full_disk[0] = True
     log = finished(make_run(checkpoints=tmp_path / "checkpoint", checkpoint_minutes=1e-9, check_every=1))
     assert log.status == keys.SUCCESS
@@ -55,7 +53,7 @@ def test_a_failed_checkpoint_is_logged_and_does_not_end_the_run(
 
 
 @pytest.mark.parametrize("older", [False, True])
-def test_unsaved_stops_name_older_steps(make_run: MakeRun, full_disk: list[bool], tmp_path: Path, older: bool) -> None:
+def test_unsaved_stops_name_older_steps(make_run, full_disk, tmp_path, older):
     stop = ShutdownRequest()
 
     class Stopped(Program):
@@ -77,9 +75,7 @@ def test_unsaved_stops_name_older_steps(make_run: MakeRun, full_disk: list[bool]
     assert log.stopped is not None and log.stopped.metadata["step"] == 5
 
 
-def test_a_log_is_on_disk_before_its_checkpoint(
-    make_run: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_log_is_on_disk_before_its_checkpoint(make_run, tmp_path, monkeypatch):
     """So that no crash of the machine leaves a checkpoint whose log is shorter than it says."""
     calls: list[str] = []
     mark, save = RunLog.mark, checkpoint_file.save

@@ -7,7 +7,6 @@ import signal
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +17,7 @@ from judging.ground.errors import ExitCode, NonFiniteLoss, TrainingLoopError
 from mlevents import keys, record
 from mlevents.runlog import ResultFileGone, RunLog
 from tests.timedrun.conftest import SPEC
-from tests.timedrun.run.killed_run import IN_SAMPLES, MakeConfig, MakeRun, Program, finished, resume, train
+from tests.timedrun.run.killed_run import IN_SAMPLES, Program, finished, resume, train
 from timedrun.config import SubmissionConfig
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.distributed.stop_signals import ShutdownRequest
@@ -55,13 +54,13 @@ class Toy(Program):
         super().train(run)
 
 
-def test_the_clock_stops_at_the_first_evaluation_that_reaches_the_target(make_run: MakeRun) -> None:
+def test_the_clock_stops_at_the_first_evaluation_that_reaches_the_target(make_run):
     seen = [event.key for event in finished(make_run(), Toy([0.9, 0.99])).events]
     assert seen.count(keys.EVAL_ACCURACY) == 1
     assert seen[-5:] == [keys.EVAL_ACCURACY, keys.EVAL_STOP, keys.BLOCK_STOP, keys.COLD_START, keys.RUN_STOP]
 
 
-def test_a_run_that_misses_its_target_is_aborted_with_all_epochs_and_blocks(make_run: MakeRun) -> None:
+def test_a_run_that_misses_its_target_is_aborted_with_all_epochs_and_blocks(make_run):
     run = make_run()
     log = finished(run, Toy([0.1, 0.2]))
     epochs = {keys.EPOCH_START: [1, 2, 3, 4], keys.EPOCH_STOP: [1, 2, 3, 4], keys.EVAL_ACCURACY: [2, 4]}
@@ -84,7 +83,7 @@ def trained_with_a_shape_that_the_warm_up_has_not(run: TimedRun) -> record.RunRe
     return finished(run, Toy([0.1, 0.2]), on_batch=lambda step: double(torch.zeros(3 if step >= 7 else 2)))
 
 
-def test_compiling_on_the_clock_what_was_compiled_before_aborts_the_run(make_run: MakeRun, tmp_path: Path) -> None:
+def test_compiling_on_the_clock_what_was_compiled_before_aborts_the_run(make_run, tmp_path):
     with pytest.raises(Recompiled, match="after step 7; run aborted.*expected 2, actual 3.*--recompile log") as caught:
         trained_with_a_shape_that_the_warm_up_has_not(make_run())
     log = record.read(tmp_path / "result_0.txt")
@@ -94,16 +93,14 @@ def test_compiling_on_the_clock_what_was_compiled_before_aborts_the_run(make_run
 
 
 @pytest.mark.parametrize("changes", [{"recompile": "log"}, {"methods": (LayerFreezing(),)}, {"warm_up_steps": 0}])
-def test_a_compilation_that_the_config_allows_on_the_clock_is_logged_with_its_reason(
-    make_run: MakeRun, toy_config: MakeConfig, changes: dict[str, Any]
-) -> None:
+def test_a_compilation_that_the_config_allows_on_the_clock_is_logged_with_its_reason(make_run, toy_config, changes):
     (event,) = trained_with_a_shape_that_the_warm_up_has_not(make_run(toy_config(**changes))).all(keys.RECOMPILED)
     assert (event.value, event.metadata["epoch_num"]) == (1, 4)
     assert "expected 2, actual 3" in event.metadata["reason"] and event.metadata["seconds"] > 0
 
 
 @pytest.mark.parametrize("error", [None, OSError("disk gone")])
-def test_garbage_collection_leaves_out_what_is_older_than_the_clock(make_run: MakeRun, error: OSError | None) -> None:
+def test_garbage_collection_leaves_out_what_is_older_than_the_clock(make_run, error):
     frozen = []
 
     def count(step: int) -> None:
@@ -117,7 +114,7 @@ def test_garbage_collection_leaves_out_what_is_older_than_the_clock(make_run: Ma
     assert min(frozen) > 0 and gc.get_freeze_count() == 0
 
 
-def test_run_start_is_on_disk_before_the_first_datum_is_read(make_run: MakeRun, tmp_path: Path) -> None:
+def test_run_start_is_on_disk_before_the_first_datum_is_read(make_run, tmp_path):
     log = tmp_path / "result_0.txt"
 
     def read(step: int) -> None:
@@ -130,7 +127,7 @@ def test_run_start_is_on_disk_before_the_first_datum_is_read(make_run: MakeRun, 
     assert "disk gone" in str(record.read(log).last(keys.RUN_STOP))
 
 
-def test_a_loss_that_is_not_finite_aborts_and_names_the_step(make_run: MakeRun, tmp_path: Path) -> None:
+def test_a_loss_that_is_not_finite_aborts_and_names_the_step(make_run, tmp_path):
     toy = Toy([0.1, 0.2])
 
     def poison(step: int) -> None:
@@ -144,16 +141,14 @@ def test_a_loss_that_is_not_finite_aborts_and_names_the_step(make_run: MakeRun, 
     assert "NonFiniteLoss" in str(log.stopped)
 
 
-def test_a_spent_budget_ends_a_run_between_evaluations(make_run: MakeRun, toy_config: MakeConfig) -> None:
+def test_a_spent_budget_ends_a_run_between_evaluations(make_run, toy_config):
     run = make_run(toy_config(budget_minutes=1e-9), check_every=1)
     assert finished(run, Toy([0.1, 0.2])).status == keys.ABORTED
     assert run.outcome is Outcome.BUDGET_SPENT and run.position.step == 1
 
 
 @pytest.mark.parametrize(("division", "code"), [("open", ExitCode.STOPPED_RESUMABLE), ("closed", ExitCode.ERROR)])
-def test_a_signal_during_an_evaluation_stops_the_run_after_it_and_a_closed_run_is_not_saved(
-    make_run: MakeRun, toy_config: MakeConfig, tmp_path: Path, division: Any, code: ExitCode
-) -> None:
+def test_a_signal_in_an_evaluation_stops_the_run_after_it(make_run, toy_config, tmp_path, division, code):
     stop = ShutdownRequest()
     answers = [stop.when]
 
@@ -172,7 +167,7 @@ def test_a_signal_during_an_evaluation_stops_the_run_after_it_and_a_closed_run_i
     assert len(log.quality) == 1 and run.outcome.value in str(log.stopped)
 
 
-def test_the_gap_of_a_resumed_run_counts(make_run: MakeRun, tmp_path: Path) -> None:
+def test_the_gap_of_a_resumed_run_counts(make_run, tmp_path):
     stop = ShutdownRequest()
     stop.signal = signal.SIGTERM
     finished(make_run(stop=stop, checkpoints=tmp_path / "checkpoint"), Toy([]))
@@ -181,7 +176,7 @@ def test_the_gap_of_a_resumed_run_counts(make_run: MakeRun, tmp_path: Path) -> N
     assert minutes is not None and minutes * 60 >= 0.5
 
 
-def test_two_runs_in_one_process_write_two_whole_logs_and_ranks_above_0_none(make_run: MakeRun, tmp_path: Path) -> None:
+def test_two_runs_in_one_process_write_two_whole_logs_and_ranks_above_0_none(make_run, tmp_path):
     runs = [make_run(log=RunLog(tmp_path / f"result_{number}.txt")) for number in (0, 1)]
     first, second = (finished(run, Toy([0.95])) for run in runs)
     ranks = ProcessGroup(1, 1, 1, torch.device("cpu"))
@@ -215,9 +210,7 @@ def evaluate_as(value: Any) -> Callable[[TimedRun], None]:
         (None, SPEC, {"hyperparameters": {"x": torch.ones(1)}}, "value of x is torch.Tensor"),
     ],
 )
-def test_a_wrong_training_loop_aborts_the_run_with_what_to_do(
-    make_run: MakeRun, loop: Callable[[TimedRun], object], spec: Any, info: dict[str, Any] | None, words: str
-) -> None:
+def test_a_wrong_training_loop_aborts_the_run_with_what_to_do(make_run, loop, spec, info, words):
     with pytest.raises(TrainingLoopError, match=words), make_run(spec=spec, log=RunLog(None)) as run:
         if info is not None:
             whole = {"train_samples": 4, "eval_samples": 5, "hyperparameters": {}} | info
@@ -226,7 +219,7 @@ def test_a_wrong_training_loop_aborts_the_run_with_what_to_do(
 
 
 @pytest.mark.parametrize("when", ["in a block", "at its end"])
-def test_a_run_whose_results_are_deleted_ends_and_makes_no_folder(make_run: MakeRun, tmp_path: Path, when: str) -> None:
+def test_a_run_whose_results_are_deleted_ends_and_makes_no_folder(make_run, tmp_path, when):
     checkpoints = tmp_path / "run_0" / "checkpoint"
     # A checkpoint is due at every check; checks come at each step, or only where an epoch ends.
     every = 1 if when == "in a block" else None

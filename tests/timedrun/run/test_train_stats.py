@@ -1,8 +1,6 @@
 """The training loss in the log: the mean over ranks, at most one every 5 seconds and one at each end of training."""
 
-from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 import pytest
 import torch
@@ -10,7 +8,7 @@ import torch
 from mlevents import keys, record
 from mlevents.checks.log_check import check
 from tests.timedrun.run import killed_run as loop
-from tests.timedrun.run.killed_run import ALONE, IN_SAMPLES, MakeConfig, MakeRun, resume
+from tests.timedrun.run.killed_run import ALONE, MakeConfig, MakeRun, resume
 from timedrun.config import EvaluationConfig
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.preflight.dry_run import SimulatedClock
@@ -38,7 +36,7 @@ def checked(timed: MakeRun, toy_config: MakeConfig) -> MakeRun:
     return partial(timed, config=toy_config(evaluation=EvaluationConfig(target=0.9)), check_every=1)
 
 
-def test_a_loss_is_logged_every_5_seconds_and_at_an_epochs_end(checked: MakeRun, clock: SimulatedClock) -> None:
+def test_a_loss_is_logged_every_5_seconds_and_at_an_epochs_end(checked, clock):
     log = train(checked(), clock)
     # Seconds 6, 10 (end of epoch 1), 16 and 20.
     assert losses(log) == [(3, 3.0), (5, 5.0), (8, 8.0), (10, 10.0)]
@@ -50,16 +48,14 @@ def test_a_loss_is_logged_every_5_seconds_and_at_an_epochs_end(checked: MakeRun,
 
 
 @pytest.mark.parametrize("stop_at", [1, 5, 9])
-def test_a_run_that_is_stopped_anywhere_and_resumed_logs_the_end_of_each_epoch_and_no_step_twice(
-    checked: MakeRun, clock: SimulatedClock, tmp_path: Path, stop_at: int
-) -> None:
+def test_a_resumed_run_logs_the_end_of_each_epoch_and_no_step_twice(checked, clock, tmp_path, stop_at):
     train(checked(checkpoints=tmp_path / "checkpoint"), clock, stop_at)
     clock.advance(1000.0)
     logged = losses(train(resume(checked, tmp_path, clock=clock), clock))
     assert {(5, 5.0), (10, 10.0)} <= set(logged) and len(dict(logged)) == len(logged)
 
 
-def test_the_loss_is_the_mean_over_ranks(checked: MakeRun, clock: SimulatedClock) -> None:
+def test_the_loss_is_the_mean_over_ranks(checked, clock):
     class TwoRanks(ProcessGroup):
         """Rank 0 of two; rank 1 has 10 times its loss and no other difference."""
 
@@ -76,15 +72,3 @@ def test_the_loss_is_the_mean_over_ranks(checked: MakeRun, clock: SimulatedClock
             clock.advance(2.0)
             run.step_done(4, torch.tensor(4.0))
     assert losses(record.read(run.log.path)) == [(1, 22.0)]
-
-
-def test_in_samples_the_progress_is_that_of_the_step(
-    checked: MakeRun, toy_config: MakeConfig, clock: SimulatedClock, tmp_path: Path
-) -> None:
-    config = toy_config(evaluation=EvaluationConfig(target=0.9, every=40, first=40))
-    spec = replace(IN_SAMPLES, mlperf_benchmark="llama31_8b", ruleset="6.1.0")
-    with checked(config=config, spec=spec) as run:
-        loop.train(run, 40, lambda last: 0.95, before_step=lambda number: clock.advance(1.0))
-    stats = record.read(tmp_path / "result_0.txt").all(keys.TRACKED_STATS)
-    logged = [(event.metadata["samples_count"], event.value.get("train_loss")) for event in stats]
-    assert logged == [(20, 5.0), (40, 10.0), (40, None)]

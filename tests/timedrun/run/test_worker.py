@@ -19,7 +19,6 @@ import torch
 from judging.ground.errors import ExitCode, TimedrunError, UsageError
 from judging.ground.result_files import ResultPaths
 from mlevents import keys, record
-from tests.timedrun.run.killed_run import MakeConfig
 from timedrun.benchmark import find
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.provenance import source
@@ -39,7 +38,7 @@ def open_files() -> list[str]:
     return [target for target in targets if not target.endswith("environment.txt")]
 
 
-def test_runs_in_one_process_leave_no_handler_and_no_open_file(tmp_path: Path) -> None:
+def test_runs_in_one_process_leave_no_handler_and_no_open_file(tmp_path):
     benchmark = find("image_classification")
     config = benchmark.config("smoke", "synthetic")
     short = replace(config, evaluation=replace(config.evaluation, target=0.01, first=1))
@@ -64,7 +63,7 @@ class Alike(ProcessGroup):
         return values
 
 
-def test_3_ranks_of_any_launcher_refuse_a_run_without_warm_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_3_ranks_of_any_launcher_refuse_a_run_without_warm_up(tmp_path, monkeypatch):
     monkeypatch.setattr(ProcessGroup, "join", lambda device: Alike(0, 3, 0, torch.device("cpu")))
     watch = MagicMock(failure=None, **{"failed.side_effect": str})
     monkeypatch.setattr(worker, "Watchdog", MagicMock(**{"return_value.start.return_value": watch}))
@@ -76,7 +75,7 @@ def test_3_ranks_of_any_launcher_refuse_a_run_without_warm_up(tmp_path: Path, mo
 
 
 @pytest.mark.parametrize("fails_in", ["__enter__", "__init__"])
-def test_a_failure_with_an_open_log_ends_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails_in: str) -> None:
+def test_a_failure_with_an_open_log_ends_it(tmp_path, monkeypatch, fails_in):
     benchmark = find("image_classification")
     config = benchmark.config("smoke", "synthetic")
     if fails_in == "__enter__":
@@ -91,7 +90,7 @@ def test_a_failure_with_an_open_log_ends_it(tmp_path: Path, monkeypatch: pytest.
     assert expected in str(log.stopped.metadata["reason"])
 
 
-def test_a_run_that_fails_reads_no_data_after_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_fails_reads_no_data_after_its_end(tmp_path, monkeypatch):
     def fails(run: worker.TimedRun, samples: int, loss: torch.Tensor) -> None:
         raise RuntimeError("raised on purpose")
 
@@ -103,7 +102,7 @@ def test_a_run_that_fails_reads_no_data_after_its_end(tmp_path: Path, monkeypatc
     assert json.loads(paths.provenance.read_text())["data"] is None
 
 
-def test_threads_must_be_equal_on_all_ranks_of_a_cpu_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_threads_must_be_equal_on_all_ranks_of_a_cpu_run(monkeypatch):
     options = LaunchOptions(paths=ResultPaths(Path("none"), 0))
 
     def threads(device: str) -> object:
@@ -116,9 +115,7 @@ def test_threads_must_be_equal_on_all_ranks_of_a_cpu_run(monkeypatch: pytest.Mon
     assert threads("cuda") is None
 
 
-def test_a_run_is_resumed_only_as_what_it_recorded_itself(
-    tmp_path: Path, toy_config: MakeConfig, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_is_resumed_only_as_what_it_recorded_itself(tmp_path, toy_config, monkeypatch):
     state = {"commit": "abc", "dirty": True, "difference": "d1"}
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
     monkeypatch.delenv(origin.IMAGE_DIGEST, raising=False)
@@ -146,7 +143,7 @@ def test_a_run_is_resumed_only_as_what_it_recorded_itself(
         assert re.search(words, str(raised.value))
 
 
-def test_a_rank_exits_although_standard_error_has_no_reader(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rank_exits_although_standard_error_has_no_reader(monkeypatch):
     monkeypatch.setattr(os, "_exit", MagicMock(side_effect=SystemExit))
     monkeypatch.setattr(sys, "stderr", MagicMock(**{"write.side_effect": BrokenPipeError(errno.EPIPE, "Broken pipe")}))
     with pytest.raises(SystemExit):

@@ -39,7 +39,7 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
     return made
 
 
-def test_a_benchmark_in_the_working_directory_is_found_if_the_user_names_it(make: Make) -> None:
+def test_a_benchmark_in_the_working_directory_is_found_if_the_user_names_it(make):
     folder = make("here_benchmark")
     assert nearby()["here_benchmark"] == folder
     with pytest.raises(UsageError, match=f"set PYTHONPATH={folder.parent}"):
@@ -50,7 +50,7 @@ def test_a_benchmark_in_the_working_directory_is_found_if_the_user_names_it(make
     assert sys.path[-1] == str(folder.parent)
 
 
-def test_list_imports_nothing_and_skips_what_it_cannot_read(make: Make, capsys: pytest.CaptureFixture[str]) -> None:
+def test_list_imports_nothing_and_skips_what_it_cannot_read(make, capsys):
     folder = make("here_benchmark_2")
     make("broken_benchmark", configs="def (")
     make("bare_benchmark", init="# SPEC\n")
@@ -63,15 +63,13 @@ def test_list_imports_nothing_and_skips_what_it_cannot_read(make: Make, capsys: 
     assert not (folder / "imported").exists()
 
 
-def test_a_benchmark_whose_import_fails_is_refused_with_the_reason(make: Make) -> None:
+def test_a_benchmark_whose_import_fails_is_refused_with_the_reason(make):
     make("taken_benchmark", init=INIT.replace('"toy_task"', '"resnet"'))
     with pytest.raises(UsageError, match="cannot be imported .ValueError: the benchmark resnet is defined by ruleset"):
         find("taken_benchmark", working_directory=True)
 
 
-def test_a_foreign_folder_of_a_shipped_name_hides_nothing(
-    make: Make, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_foreign_folder_of_a_shipped_name_hides_nothing(make, monkeypatch, capsys):
     folder = make("image_classification", init="raise RuntimeError('foreign')\n")
     for name in [name for name in sys.modules if name.partition(".")[0] == "image_classification"]:
         monkeypatch.delitem(sys.modules, name)
@@ -81,7 +79,7 @@ def test_a_foreign_folder_of_a_shipped_name_hides_nothing(
     assert "digits_baseline" in capsys.readouterr().out
 
 
-def test_a_benchmark_is_found_behind_an_entry_point(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_benchmark_is_found_behind_an_entry_point(make, monkeypatch):
     inner = make("outer_package/inner")
     (inner.parent / "__init__.py").touch()
     monkeypatch.syspath_prepend(inner.parents[1])

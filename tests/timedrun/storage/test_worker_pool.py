@@ -62,7 +62,7 @@ def run(tasks: list[str], marker: Path, workers: int) -> list[str]:
 
 @pytest.mark.processes
 @pytest.mark.parametrize("workers", [1, 2, 3])
-def test_every_task_comes_back_once_with_its_own_result(workers: int) -> None:
+def test_every_task_comes_back_once_with_its_own_result(workers):
     found = list(results(range(40), start_squaring, (5,), workers=workers, name=str, remedy=WORDS))
     assert sorted(task for task, _ in found) == list(range(40))
     assert all(square == task * task + 5 for task, (square, _) in found)
@@ -80,7 +80,7 @@ def test_every_task_comes_back_once_with_its_own_result(workers: int) -> None:
         ("ended", "a worker process ended with exit code 3 while it worked on the task "),
     ],
 )
-def test_the_error_of_a_failed_worker_names_its_task(tmp_path: Path, task: str, words: str) -> None:
+def test_the_error_of_a_failed_worker_names_its_task(tmp_path, task, words):
     with pytest.raises(TimedrunError, match=f"{words}{task}; {WORDS}"):
         run(["a", "b", task, "c", "slow"], tmp_path / "marker", 2)
     assert not multiprocessing.active_children()
@@ -88,7 +88,7 @@ def test_the_error_of_a_failed_worker_names_its_task(tmp_path: Path, task: str, 
 
 @pytest.mark.processes
 @pytest.mark.parametrize("workers", [1, 2])
-def test_what_a_task_or_the_set_up_of_a_worker_raises_is_raised_here(tmp_path: Path, workers: int) -> None:
+def test_what_a_task_or_the_set_up_of_a_worker_raises_is_raised_here(tmp_path, workers):
     for task, kind, words in (
         ("refused", DataError, "^image 7 is broken$"),
         ("full", OSError, "No space left"),
@@ -110,7 +110,7 @@ run(["slow"], Path(sys.argv[1]), 2)
 
 
 @pytest.mark.processes
-def test_workers_end_with_a_killed_parent(tmp_path: Path) -> None:
+def test_workers_end_with_a_killed_parent(tmp_path):
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([os.getcwd(), *sys.path])}
     marker = tmp_path / "marker"
     parent = subprocess.Popen([sys.executable, "-c", PARENT, str(marker)], env=environment)
@@ -121,7 +121,7 @@ def test_workers_end_with_a_killed_parent(tmp_path: Path) -> None:
     until(lambda: not alive(worker))
 
 
-def test_time_left_counts_only_what_was_made_now(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_time_left_counts_only_what_was_made_now(monkeypatch):
     clock = iter([0.0, 1.0, 60.0, 60.0])
     monkeypatch.setattr("timedrun.storage.worker_pool.time.monotonic", lambda: next(clock))
     lines: list[str] = []

@@ -10,7 +10,7 @@ from timedrun.training import number_formats
 from timedrun.training.number_formats import emulated, slowdown
 
 
-def test_fp32_takes_as_long_as_itself_and_the_probe_leaves_the_number_of_threads_as_it_was() -> None:
+def test_fp32_takes_as_long_as_itself_and_the_probe_leaves_the_number_of_threads_as_it_was():
     before = torch.get_num_threads()
     number_formats.slowdown.cache_clear()
     assert 0.5 < slowdown("fp32") < 2
@@ -19,7 +19,7 @@ def test_fp32_takes_as_long_as_itself_and_the_probe_leaves_the_number_of_threads
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64" or platform.system() != "Linux", reason="reads x86's flags")
-def test_bf16_is_emulated_exactly_where_torch_has_no_instructions_to_compute_it_with() -> None:
+def test_bf16_is_emulated_exactly_where_torch_has_no_instructions_to_compute_it_with():
     flags = set(Path("/proc/cpuinfo").read_text().split())
     allowed = torch.backends.cpu.get_cpu_capability()  # ATEN_CPU_CAPABILITY may forbid some
     if allowed.startswith("AVX512") and flags & {"avx512_bf16", "amx_bf16"}:
@@ -31,7 +31,7 @@ def test_bf16_is_emulated_exactly_where_torch_has_no_instructions_to_compute_it_
 @pytest.mark.parametrize(
     ("device", "cuda", "slow"), [("cpu", True, True), ("auto", True, False), ("cuda", True, False)]
 )
-def test_only_runs_on_cpus_are_emulated(monkeypatch: pytest.MonkeyPatch, device: str, cuda: bool, slow: bool) -> None:
+def test_only_runs_on_cpus_are_emulated(monkeypatch, device, cuda, slow):
     monkeypatch.setattr(number_formats, "slowdown", lambda precision: 40.0)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: cuda)
     assert emulated("bf16", device) is slow
@@ -40,9 +40,7 @@ def test_only_runs_on_cpus_are_emulated(monkeypatch: pytest.MonkeyPatch, device:
 
 
 @pytest.mark.parametrize(("times", "printed"), [(0.6, "bf16"), (40.0, "fp32")])
-def test_the_demo_is_told_a_precision_that_this_machine_computes_in(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], times: float, printed: str
-) -> None:
+def test_the_demo_is_told_a_precision_that_this_machine_computes_in(monkeypatch, capsys, times, printed):
     monkeypatch.setattr(number_formats, "slowdown", lambda precision: times)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr("sys.argv", ["number_formats", "bf16"])

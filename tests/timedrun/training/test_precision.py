@@ -4,12 +4,11 @@ import ctypes
 import subprocess
 import sys
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import cast
 
 import pytest
 import torch
 
-from tests.timedrun.run.killed_run import MakeConfig
 from timedrun.run.run_info import precision_info
 from timedrun.training.precision import Precision, set_backends
 
@@ -23,7 +22,7 @@ SWITCHES = (
 
 
 @pytest.mark.parametrize(("name", "word"), [("fp32", "fp32"), ("bf16", "bfloat16")])
-def test_words_are_those_of_the_tensors_in_a_step(toy_config: MakeConfig, name: Any, word: str) -> None:
+def test_words_are_those_of_the_tensors_in_a_step(toy_config, name, word):
     layer = torch.nn.Linear(3, 2)
     with Precision(name, torch.device("cpu")).autocast():
         product = layer(torch.ones(1, 3))
@@ -35,12 +34,12 @@ def test_words_are_those_of_the_tensors_in_a_step(toy_config: MakeConfig, name: 
         "precision": name,
         LINEAR: words[product.dtype],
         ATTENTION: words[mixed.dtype],
-        COMMUNICATION: words[layer.weight.grad.dtype],  # type: ignore[union-attr]
+        COMMUNICATION: words[layer.weight.grad.dtype],
     }
     assert found[LINEAR] == word
 
 
-def test_without_attention_it_has_no_precision_and_16_bit_parameters_are_reduced_so(toy_config: MakeConfig) -> None:
+def test_without_attention_it_has_no_precision_and_16_bit_parameters_are_reduced_so(toy_config):
     layer = torch.nn.Linear(3, 2).to(torch.bfloat16)
     found = precision_info(toy_config(tf32=False), torch.optim.SGD(layer.parameters()), attention=False)
     assert ATTENTION not in found and found[COMMUNICATION] == "bfloat16"
@@ -50,9 +49,7 @@ def test_without_attention_it_has_no_precision_and_16_bit_parameters_are_reduced
     ("precision", "tf32", "word"), [("fp32", True, "tf32"), ("fp32", False, "fp32"), ("bf16", True, "bfloat16")]
 )
 @pytest.mark.parametrize("cudnn_benchmark", [True, False])
-def test_on_cuda_the_switches_are_logged_at_every_precision(
-    toy_config: MakeConfig, precision: str, tf32: bool, word: str, cudnn_benchmark: bool
-) -> None:
+def test_on_cuda_the_switches_are_logged_at_every_precision(toy_config, precision, tf32, word, cudnn_benchmark):
     parameter = SimpleNamespace(is_cuda=True, dtype=torch.float32)
     optimizer = cast(torch.optim.Optimizer, SimpleNamespace(param_groups=[{"params": [parameter]}]))
     config = toy_config(precision=precision, tf32=tf32, cudnn_benchmark=cudnn_benchmark)
@@ -61,7 +58,7 @@ def test_on_cuda_the_switches_are_logged_at_every_precision(
 
 
 @pytest.mark.parametrize(("tf32", "cudnn_benchmark"), [(True, False), (False, True)])
-def test_torch_has_the_switches_of_the_config(tf32: bool, cudnn_benchmark: bool) -> None:
+def test_torch_has_the_switches_of_the_config(tf32, cudnn_benchmark):
     before = [getattr(place, name) for place, name in SWITCHES]
     try:
         set_backends(torch.device("cpu"), tf32=tf32, cudnn_benchmark=cudnn_benchmark)
@@ -72,7 +69,7 @@ def test_torch_has_the_switches_of_the_config(tf32: bool, cudnn_benchmark: bool)
 
 
 @pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallopt"), reason="malloc is not glibc's")
-def test_on_a_cpu_freed_memory_is_used_again_without_new_pages_and_huge_pages_are_asked_for() -> None:
+def test_on_a_cpu_freed_memory_is_used_again_without_new_pages_and_huge_pages_are_asked_for():
     # In a process of its own; an aligned block may not fit in the place of one of its own size.
     script = """
 import os, resource, torch

@@ -35,7 +35,7 @@ def threads() -> list[str]:
 
 
 @pytest.mark.parametrize("given", [None, 0, 1, 3])
-def test_batches_of_consecutive_loops_are_made_once_each_and_jumps_begin_anew(given: int | None) -> None:
+def test_batches_of_consecutive_loops_are_made_once_each_and_jumps_begin_anew(given):
     made = Made()
     ahead = given or 0  # on a CPU none of itself, and no thread
     with closing(StepBatches(made, CPU, given)) as batches:
@@ -51,7 +51,7 @@ def test_batches_of_consecutive_loops_are_made_once_each_and_jumps_begin_anew(gi
 
 
 @pytest.mark.parametrize("ahead", [0, 2])
-def test_an_error_is_raised_at_its_step_and_again_if_that_is_asked_again(ahead: int) -> None:
+def test_an_error_is_raised_at_its_step_and_again_if_that_is_asked_again(ahead):
     made = Made(fail_at=3)
     with closing(StepBatches(made, CPU, ahead)) as batches:
         loop = batches.starting(1)
@@ -99,7 +99,7 @@ class Event:
         self.number = next(self.numbers)
 
 
-def test_a_gpus_stream_waits_for_the_copies_of_a_batch_and_holds_its_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gpus_stream_waits_for_the_copies_of_a_batch_and_holds_its_tensors(monkeypatch):
     """With CUDA's streams and events replaced, on this machine's memory."""
     streams = threading.local()
     monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)

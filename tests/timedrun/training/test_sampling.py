@@ -29,7 +29,7 @@ worlds = st.integers(1, 9)
 @given(
     count=st.integers(0, 300), seed=seeds, epoch=st.integers(0, 99), block=st.integers(1, 50), window=st.integers(1, 50)
 )
-def test_every_order_is_a_permutation_and_repeats(count: int, seed: int, epoch: int, block: int, window: int) -> None:
+def test_every_order_is_a_permutation_and_repeats(count, seed, epoch, block, window):
     for order in (epoch_order, partial(quasi_random_order, block=block, window=window)):
         samples = order(count, seed, epoch)
         assert samples.dtype == np.int64
@@ -37,7 +37,7 @@ def test_every_order_is_a_permutation_and_repeats(count: int, seed: int, epoch: 
         assert np.array_equal(samples, order(count, seed, epoch))
 
 
-def test_orders_are_pinned() -> None:
+def test_orders_are_pinned():
     """A change here changes every published run: the same seed would no longer give the same batches."""
     assert epoch_order(12, 1, 0).tolist() == [5, 8, 6, 9, 11, 2, 1, 4, 3, 0, 7, 10]
     assert stream_seed(1, "order", 0) == 7130573203095410423
@@ -52,7 +52,7 @@ def test_orders_are_pinned() -> None:
         (partial(quasi_random_order, block=8, window=2), 64),
     ],
 )
-def test_a_place_in_the_order_may_hold_any_sample(order: Order, count: int) -> None:
+def test_a_place_in_the_order_may_hold_any_sample(order, count):
     samples = np.array([order(count, 3, epoch)[0] for epoch in range(4000)])
     assert stats.chisquare(np.bincount(samples, minlength=count)).pvalue > 1e-4
 
@@ -62,9 +62,7 @@ ORDERS: dict[str, Order] = {"random": epoch_order, "quasi_random": partial(quasi
 
 @pytest.mark.parametrize("name", ORDERS)
 @given(count=counts, seed=seeds, world_size=worlds, share=st.integers(1, 20), drop_last=st.booleans())
-def test_an_epoch_over_ranks_holds_every_sample_once(
-    name: str, count: int, seed: int, world_size: int, share: int, drop_last: bool
-) -> None:
+def test_an_epoch_over_ranks_holds_every_sample_once(name, count, seed, world_size, share, drop_last):
     batch = share * world_size
     assume(not drop_last or count >= batch)
     epoch = steps(count, seed, 3, batch, drop_last=drop_last, order=ORDERS[name])
@@ -80,7 +78,7 @@ def test_an_epoch_over_ranks_holds_every_sample_once(
 
 
 @given(blocks=st.integers(1, 40), block=st.integers(1, 9), window=st.integers(1, 12), rest=st.integers(0, 8))
-def test_quasi_random_order_has_one_window_of_blocks_open(blocks: int, block: int, window: int, rest: int) -> None:
+def test_quasi_random_order_has_one_window_of_blocks_open(blocks, block, window, rest):
     count = blocks * block + min(rest, block - 1)
     of_block = quasi_random_order(count, 5, 2, block=block, window=window) // block
     spans = [np.flatnonzero(of_block == number) for number in range(of_block.max() + 1)]
@@ -90,13 +88,13 @@ def test_quasi_random_order_has_one_window_of_blocks_open(blocks: int, block: in
 
 
 @given(count=st.integers(0, 500), world_size=worlds)
-def test_evaluation_counts_every_sample_once_without_padding(count: int, world_size: int) -> None:
+def test_evaluation_counts_every_sample_once_without_padding(count, world_size):
     parts = [evaluation_part(count, rank, world_size) for rank in range(world_size)]
     assert np.array_equal(np.concatenate(parts), np.arange(count))
     assert max(map(len, parts)) - min(map(len, parts)) <= 1
 
 
-def test_a_global_batch_larger_than_the_data_and_blocks_or_windows_of_nothing_are_refused() -> None:
+def test_a_global_batch_larger_than_the_data_and_blocks_or_windows_of_nothing_are_refused():
     for block, window in ((0, 3), (3, 0)):
         with pytest.raises(ValueError, match=f"not {block} and {window}"):
             quasi_random_order(9, 1, 1, block=block, window=window)
@@ -105,14 +103,14 @@ def test_a_global_batch_larger_than_the_data_and_blocks_or_windows_of_nothing_ar
 
 
 @given(seed=seeds, epoch=st.integers(0, 500), indices=st.lists(st.integers(0, 2**40), min_size=1, max_size=30))
-def test_randomness_of_a_sample_does_not_depend_on_its_batch(seed: int, epoch: int, indices: list[int]) -> None:
+def test_randomness_of_a_sample_does_not_depend_on_its_batch(seed, epoch, indices):
     together = random_uniform(seed, epoch, np.array(indices), "crop", 3)
     alone = [random_uniform(seed, epoch, np.array([index]), "crop", 3)[0] for index in indices]
     assert np.array_equal(together, np.array(alone))
     assert np.array_equal(together[:, :2], random_uniform(seed, epoch, np.array(indices), "crop", 2))
 
 
-def test_randomness_is_pinned() -> None:
+def test_randomness_is_pinned():
     """Splitmix64 in plain integers, written out independently of NumPy."""
 
     def mixed(value: int) -> int:

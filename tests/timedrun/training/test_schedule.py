@@ -24,12 +24,12 @@ METHODS = replace(BASELINE, scale=0.32)
         StepSchedule(kind="trapezoid", steps=40, warmup_steps=7, cooldown_steps=11),
     ],
 )
-def test_decay_steps_are_those_in_which_the_rate_falls(curve: StepSchedule) -> None:
+def test_decay_steps_are_those_in_which_the_rate_falls(curve):
     factors = [curve.factor(step) for step in range(curve.steps + 1)]
     assert curve.decay_steps == sum(after < before for before, after in pairwise(factors))
 
 
-def test_scaled_lengths_of_published_runs_and_where_floats_are_off() -> None:
+def test_scaled_lengths_of_published_runs_and_where_floats_are_off():
     lengths = {(90, 0.32): 28, (90, 0.36): 32, (90, 0.75): 67, (90, 2.6): 234, (100, 0.29): 29, (10, 0.7): 7}
     for (epochs, scale), expected in lengths.items():
         assert Schedule("cosine", epochs, scale=scale).epochs_scaled == expected
@@ -65,12 +65,12 @@ def test_scaled_lengths_of_published_runs_and_where_floats_are_off() -> None:
         (Schedule("trapezoid", 10, cooldown_epochs=4, scale=0.5), 4, 0.5),
     ],
 )
-def test_hand_computed_points(schedule: Schedule, at: float, expected: float) -> None:
+def test_hand_computed_points(schedule, at, expected):
     assert schedule.factor(at) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("batches", [7, 10, 390, 625, 1251])
-def test_a_milestone_is_reached_at_the_first_step_that_starts_there(batches: int) -> None:
+def test_a_milestone_is_reached_at_the_first_step_that_starts_there(batches):
     """Steps by exact fractions of the decimals, for positions in epochs as a training loop computes them."""
     for epochs in range(1, 100, 2):
         for hundredths in range(4, 260, 8):
@@ -100,7 +100,7 @@ def schedules(draw: st.DrawFn) -> Schedule:
 
 
 @given(schedules())
-def test_every_curve_rises_through_warm_up_then_never_rises_within_bounds(schedule: Schedule) -> None:
+def test_every_curve_rises_through_warm_up_then_never_rises_within_bounds(schedule):
     length = schedule.epochs_scaled
     points = [length * step / 400 for step in range(441)]
     factors = [schedule.factor(point) for point in points]
@@ -120,7 +120,7 @@ def test_every_curve_rises_through_warm_up_then_never_rises_within_bounds(schedu
 
 
 @pytest.mark.parametrize("kind", get_args(Kind))
-def test_steps_follow_the_same_curves_as_epochs(kind: Kind) -> None:
+def test_steps_follow_the_same_curves_as_epochs(kind):
     cooldown = 9 if kind == "trapezoid" else 0
     more: dict[str, Any] = {"final_factor": 0.1, "milestones": (30, 60) if kind == "multistep" else ()}
     steps = StepSchedule(kind=kind, steps=90, warmup_steps=8, cooldown_steps=cooldown, **more)
@@ -149,7 +149,7 @@ def test_steps_follow_the_same_curves_as_epochs(kind: Kind) -> None:
         (StepSchedule, {"warmup_steps": -1}, "0 or more"),
     ],
 )
-def test_settings_that_mean_nothing_are_refused(schedule: Any, settings: dict[str, Any], words: str) -> None:
+def test_settings_that_mean_nothing_are_refused(schedule, settings, words):
     length = "epochs" if schedule is Schedule else "steps"
     with pytest.raises(ValueError, match=words):
         schedule(**({"kind": "cosine", length: 10} | settings))

@@ -16,7 +16,7 @@ def digest(**parts: dict[str, Any]) -> str:
     return train_state.digest()
 
 
-def test_the_digest_depends_on_trained_numbers_and_not_on_random_generators() -> None:
+def test_the_digest_depends_on_trained_numbers_and_not_on_random_generators():
     def trained() -> tuple[torch.nn.Module, torch.optim.Optimizer]:
         torch.manual_seed(3)
         model = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.BatchNorm1d(2))
@@ -56,5 +56,5 @@ PART = {"a": torch.tensor([1.0, 2.0])}
         ({"part": {"a": torch.zeros(0), "b": torch.tensor(1.0)}}, {"part": {"a": torch.zeros(1)}}),
     ],
 )
-def test_another_shape_type_name_part_or_separation_is_another_digest(parts: Any, others: Any) -> None:
+def test_another_shape_type_name_part_or_separation_is_another_digest(parts, others):
     assert digest(**parts) != digest(**others)

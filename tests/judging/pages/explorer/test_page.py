@@ -1,4 +1,4 @@
-"""The explorer's page: self-contained, safe with hostile logs, and, in a real Chromium, usable."""
+"""The explorer's page: self-contained, safe with hostile logs, with tradeoff's answers, usable in a real Chromium."""
 
 import csv
 import json
@@ -122,6 +122,12 @@ def page(results: Path, tmp_path: Path) -> Path:
     return out
 
 
+def data_of(page: Path) -> str:
+    """The data that the page's script reads, as JSON."""
+    (found,) = re.findall(r'id="data">(.*?)</script>', page.read_text(), re.DOTALL)
+    return str(found)
+
+
 def test_the_page_loads_nothing_and_runs_only_its_own_scripts_and_texts_of_logs_are_data(page):
     text = page.read_text()
     policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]*)"', text)
@@ -130,9 +136,8 @@ def test_the_page_loads_nothing_and_runs_only_its_own_scripts_and_texts_of_logs_
     markup = re.sub(r"<script.*?</script>|<!--.*?-->", "", text, flags=re.DOTALL)
     assert not re.search(r"https?:|//|\bsrc=|@import|url\(|onerror", markup) and text.count("</script>") == 3
     assert "<h1>&lt;b&gt;title&lt;/b&gt; {{data}}</h1>" in markup
-    embedded = re.search(r'id="data">(.*?)</script>', text, re.DOTALL)
-    assert embedded and "<" not in embedded[1]
-    systems = [result_set["system"] for result_set in json.loads(embedded[1])["sets"]]
+    assert "<" not in data_of(page)
+    systems = [result_set["system"] for result_set in json.loads(data_of(page))["sets"]]
     assert r'</script><img src=x onerror="document.title=1">\u202e{{data}}' in systems  # its direction mark is shown
 
 
@@ -199,9 +204,7 @@ def test_a_reader_filters_sorts_compares_and_saves_in_a_real_browser(page, chrom
 
 @pytest.mark.processes
 def test_links_open_their_card_and_the_keyboard_opens_and_closes_it(page, chromium):
-    embedded = re.search(r'id="data">(.*?)</script>', page.read_text(), re.DOTALL)
-    assert embedded
-    sets = {one["config"]: one for one in json.loads(embedded[1])["sets"]}
+    sets = {one["config"]: one for one in json.loads(data_of(page))["sets"]}
     run = sets["imagenet_baseline"]["runs"][0]
     chromium.open(page, f"#{run['id']}")  # of a task that is not shown at first
     card = chromium.run("document.getElementById('card').innerText")
@@ -249,9 +252,7 @@ def test_a_number_that_json_does_not_have_is_no_number_of_the_page():
 
 
 @pytest.mark.processes
-def test_a_reader_sees_the_answer_first_and_sorts_by_cost_at_equal_quality(
-    swept_page: Path, chromium: Chromium
-) -> None:
+def test_a_reader_sees_the_answer_first_and_sorts_by_cost_at_equal_quality(swept_page, chromium):
     for width in (1280, 390):
         chromium.send("Emulation.setDeviceMetricsOverride", width=width, height=844, deviceScaleFactor=1, mobile=False)
         chromium.open(swept_page)
@@ -264,3 +265,21 @@ def test_a_reader_sees_the_answer_first_and_sorts_by_cost_at_equal_quality(
     shown = "document.getElementById('joules-figure').hidden || document.getElementById('joules-title').textContent"
     assert chromium.run(shown) == "Quality: top-1 accuracy against energy of processors (unverified)"
     assert chromium.errors == []
+
+
+def test_each_answer_is_that_of_tradeoff_and_names_the_cards_of_its_logs(swept_page, capsys):
+    values = json.loads(data_of(swept_page))
+    (sweep,) = values["sweeps"]
+    assert sweep["sweep"] == "results/sweep" and sweep["labels"] == ["base", "fast"]
+    runs = {one["id"]: {run["seed"] for run in one["runs"]} for one in values["sets"]}
+    assert [[runs[card] for card in cards] for cards in sweep["sets"]] == 2 * [3 * [{"0", "1", "2"}]]
+    kinds = {re.sub(r"[0-9.$]+", "", one["question"]).strip(): one for one in sweep["asked"]}
+    assert {*kinds} == {"to", "after", "after  s", "after  J"} and sweep["asked"][0]["question"] == "to 0.6"
+    for one in (sweep["asked"][0], *kinds.values()):
+        amount = one["question"].split(" ", 1)[1]
+        amount = f"{amount[1:]}usd" if amount.startswith("$") else amount
+        option = "--budget" if one["budget"] else "--quality"
+        capsys.readouterr()
+        assert cli.main(["tradeoff", "sweep", option, amount, "--price", "6", "--json"]) == 0
+        told = json.loads(capsys.readouterr().out)
+        assert one["answer"] == told["answer"] and sweep["labels"][one["best"]] == told["best"]

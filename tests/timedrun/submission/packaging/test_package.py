@@ -30,9 +30,7 @@ Packaged = Callable[..., PackageReport]
 DIGITS = {"dataset": "digits", "quality_target": 0.95, "qualities": (0.5, 0.96), "config_name": "digits_methods"}
 
 
-def test_mlcommons_checkers_take_a_package_of_two_systems(
-    tmp_path: Path, make_set: MakeSet, packaged: Packaged, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_mlcommons_checkers_take_a_package_of_two_systems(tmp_path, make_set, packaged, caplog):
     report = packaged(
         *(make_set(tmp_path / name, platform=f"1xCPU-{name}") for name in ("baseline", "methods")), check=True
     )
@@ -52,9 +50,7 @@ def test_mlcommons_checkers_take_a_package_of_two_systems(
     assert json.loads(json.dumps(report.as_dict()))["official"]["verdict"] == "pass"
 
 
-def test_the_label_of_a_races_side_is_in_no_table_that_the_logs_are_compared_with(
-    tmp_path: Path, result_set: Path, packaged: Packaged
-) -> None:
+def test_the_label_of_a_races_side_is_in_no_table_that_the_logs_are_compared_with(tmp_path, result_set, packaged):
     sides = {result_set.name: "baseline+ema(half_life=40)`"}
     (tmp_path / "race.json").write_text(json.dumps({"race": {"sides": sides}}))
     report = packaged(result_set, check=True)
@@ -62,7 +58,7 @@ def test_the_label_of_a_races_side_is_in_no_table_that_the_logs_are_compared_wit
     assert [finding.message for finding in report.findings if finding.rule == "figures"] == []
 
 
-def test_layout_and_manifest_are_those_of_the_rules(tmp_path: Path, result_set: Path, packaged: Packaged) -> None:
+def test_layout_and_manifest_are_those_of_the_rules(tmp_path, result_set, packaged):
     report = packaged(result_set)
     folder = report.folder
     place = "benchmarks/resnet/implementations"
@@ -91,7 +87,7 @@ def test_layout_and_manifest_are_those_of_the_rules(tmp_path: Path, result_set: 
     assert str(tmp_path) not in (folder / "manifest.json").read_text()
 
 
-def test_equal_results_make_equal_archives(tmp_path: Path, result_set: Path, source: Path, packaged: Packaged) -> None:
+def test_equal_results_make_equal_archives(tmp_path, result_set, source, packaged):
     first = packaged(result_set, out="one")
     for path in [*result_set.rglob("*"), *source.rglob("*")]:
         os.utime(path, (1, 1))
@@ -112,7 +108,7 @@ def test_equal_results_make_equal_archives(tmp_path: Path, result_set: Path, sou
     assert os.access(script, os.X_OK)
 
 
-def test_a_demonstration_is_labelled_and_no_submission(tmp_path: Path, make_set: MakeSet, packaged: Packaged) -> None:
+def test_a_demonstration_is_labelled_and_no_submission(tmp_path, make_set, packaged):
     report = packaged(make_set(tmp_path / "set", times=(0.1, 0.2, 0.3), **DIGITS))
     assert report.demonstration and report.scores[0].score_minutes == pytest.approx(0.2)
     assert json.loads((report.folder / "manifest.json").read_text())["demonstration"] is True
@@ -123,7 +119,7 @@ def test_a_demonstration_is_labelled_and_no_submission(tmp_path: Path, make_set:
     assert "submission" not in report.text
 
 
-def test_scripts_repeat_every_run_from_its_own_config(tmp_path: Path, result_set: Path, packaged: Packaged) -> None:
+def test_scripts_repeat_every_run_from_its_own_config(tmp_path, result_set, packaged):
     system = implementation(packaged(result_set))
     assert "[digits]" in (system / "setup.sh").read_text(), "the extras that the environment had, no others"
     for name in ("setup.sh", "init_datasets.sh", "run_and_time.sh"):
@@ -139,7 +135,7 @@ def test_scripts_repeat_every_run_from_its_own_config(tmp_path: Path, result_set
     ]
 
 
-def test_tracked_files_and_untracked_python_are_packaged(result_set: Path, source: Path, packaged: Packaged) -> None:
+def test_tracked_files_and_untracked_python_are_packaged(result_set, source, packaged):
     def git(*arguments: str) -> None:
         identity = ["-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "commit.gpgsign=false"]
         subprocess.run(["git", "-C", source, *identity, *arguments], check=True, capture_output=True)
@@ -160,7 +156,7 @@ def test_tracked_files_and_untracked_python_are_packaged(result_set: Path, sourc
     assert any("record commit unknown, but the source is" in note for note in report.notes)
 
 
-def test_missing_and_differing_records_of_runs_are_noted_and_kept(result_set: Path, packaged: Packaged) -> None:
+def test_missing_and_differing_records_of_runs_are_noted_and_kept(result_set, packaged):
     data = {"name": "imagenet", "sha256": "b" * 64, "of": "every file"}
     edit(result_set / "run_1" / "provenance.json", data=data, image_digest=None, command=f"timedrun run {result_set}/x")
     (result_set / "run_2" / "environment.txt").write_text("torch==1.0\n")
@@ -183,7 +179,7 @@ def test_missing_and_differing_records_of_runs_are_noted_and_kept(result_set: Pa
 
 
 @pytest.mark.parametrize("name", ["../up", "with space", ".hidden", "a..b", "new\nline", "", "x" * 101])
-def test_unsafe_folder_names_are_refused(tmp_path: Path, make_set: MakeSet, packaged: Packaged, name: str) -> None:
+def test_unsafe_folder_names_are_refused(tmp_path, make_set, packaged, name):
     folder = make_set(tmp_path / "set", times=(1.0,), platform=name)
     with pytest.raises(PackageError, match="cannot name a folder"):
         packaged(folder)
@@ -192,7 +188,7 @@ def test_unsafe_folder_names_are_refused(tmp_path: Path, make_set: MakeSet, pack
     assert not (tmp_path / "out").exists()
 
 
-def test_sets_that_do_not_belong_together_are_refused(tmp_path: Path, make_set: MakeSet, packaged: Packaged) -> None:
+def test_sets_that_do_not_belong_together_are_refused(tmp_path, make_set, packaged):
     baseline = make_set(tmp_path / "baseline", times=(1.0,))
     same = make_set(tmp_path / "same", times=(1.0,), platform="1xcpu-BASELINE")
     bert = make_set(tmp_path / "bert", times=(1.0,), platform="b", benchmark="bert")
@@ -218,7 +214,7 @@ def test_sets_that_do_not_belong_together_are_refused(tmp_path: Path, make_set: 
     assert not (tmp_path / "out").exists()
 
 
-def test_an_existing_output_is_not_overwritten(tmp_path: Path, small_set: Path, packaged: Packaged) -> None:
+def test_an_existing_output_is_not_overwritten(tmp_path, small_set, packaged):
     (tmp_path / "out").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "nowhere")
     for name in ("out", "link"):
@@ -227,9 +223,7 @@ def test_an_existing_output_is_not_overwritten(tmp_path: Path, small_set: Path, 
     assert list((tmp_path / "out").iterdir()) == []
 
 
-def test_a_failure_while_writing_leaves_nothing(
-    tmp_path: Path, small_set: Path, packaged: Packaged, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failure_while_writing_leaves_nothing(tmp_path, small_set, packaged, monkeypatch):
     before = sorted(tmp_path.iterdir())
 
     def full(*_: object) -> None:
@@ -241,7 +235,7 @@ def test_a_failure_while_writing_leaves_nothing(
     assert sorted(tmp_path.iterdir()) == before
 
 
-def test_the_source_of_a_nested_benchmark_has_the_modules_of_its_parents() -> None:
+def test_the_source_of_a_nested_benchmark_has_the_modules_of_its_parents():
     files = source_files(Path(__file__).parents[4], "language_model.gpt")
     assert {"language_model/gpt/train.py", "language_model/model.py", "timedrun/cli.py"} <= files.keys()
     assert not any(name.startswith("image_classification/") for name in files)
@@ -255,9 +249,7 @@ def test_the_source_of_a_nested_benchmark_has_the_modules_of_its_parents() -> No
         ("0" * 64, "was changed after the runs"),
     ],
 )
-def test_the_source_of_a_method_is_packaged_or_refused_where_a_folder_has_its_modules_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, digest: str | None, words: str
-) -> None:
+def test_the_source_of_a_method_is_packaged_or_refused(tmp_path, monkeypatch, digest, words):
     monkeypatch.chdir(tmp_path)
     source = tmp_path / "scripts/own_method.py"
     source.parent.mkdir()
@@ -273,9 +265,7 @@ def test_the_source_of_a_method_is_packaged_or_refused_where_a_folder_has_its_mo
         packaged({"scripts/test.sh": tmp_path / "test.sh"}, right if digest == "right" else digest)
 
 
-def test_modules_that_a_method_imports_from_its_folder_are_packaged_with_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_modules_that_a_method_imports_from_its_folder_are_packaged_with_it(tmp_path, monkeypatch):
     folders = {}
     for number in (1, 2):
         (tmp_path / f"in_{number}").mkdir()
@@ -383,9 +373,7 @@ SOURCE_REFUSED: dict[str, tuple[Damage, str]] = {
 @pytest.mark.parametrize(
     ("place", "case"), [("set", case) for case in REFUSED] + [("source", case) for case in SOURCE_REFUSED]
 )
-def test_a_set_or_source_with_unsafe_content_is_refused(
-    tmp_path: Path, result_set: Path, packaged: Packaged, place: str, case: str
-) -> None:
+def test_a_set_or_source_with_unsafe_content_is_refused(tmp_path, result_set, packaged, place, case):
     damage, match = REFUSED[case] if place == "set" else SOURCE_REFUSED[case]
     try:
         damage(tmp_path / place)
@@ -398,7 +386,7 @@ def test_a_set_or_source_with_unsafe_content_is_refused(
     assert str(caught.value).isprintable()
 
 
-def test_links_in_a_set_are_ignored_a_linked_set_refused(tmp_path: Path, small_set: Path, packaged: Packaged) -> None:
+def test_links_in_a_set_are_ignored_a_linked_set_refused(tmp_path, small_set, packaged):
     (small_set / "latest").symlink_to("run_0")
     (small_set / "loop").symlink_to("loop")
     (small_set / "nowhere").symlink_to("gone")
@@ -408,7 +396,7 @@ def test_links_in_a_set_are_ignored_a_linked_set_refused(tmp_path: Path, small_s
         packaged(tmp_path / "link", out="other")
 
 
-def test_a_package_inside_a_set_is_refused(tmp_path: Path, make_set: MakeSet, packaged: Packaged) -> None:
+def test_a_package_inside_a_set_is_refused(tmp_path, make_set, packaged):
     folder = make_set(tmp_path / "race" / "set", times=(1.0,))
     (tmp_path / "link").symlink_to("race")
     for out in ("race/set/out", "race/set/deep/out", "link/set/out"):
@@ -422,9 +410,7 @@ def test_a_package_inside_a_set_is_refused(tmp_path: Path, make_set: MakeSet, pa
     ("name", "reader"),
     [("result_0.txt", "timedrun.submission.packaging.result_folder.read"), ("run_0/config.json", "os.open")],
 )
-def test_a_file_that_cannot_be_read_is_named(
-    tmp_path: Path, small_set: Path, packaged: Packaged, monkeypatch: pytest.MonkeyPatch, name: str, reader: str
-) -> None:
+def test_a_file_that_cannot_be_read_is_named(tmp_path, small_set, packaged, monkeypatch, name, reader):
     def denied(path: Any, *_: object) -> Any:
         raise PermissionError(errno.EACCES, "Permission denied", str(path))
 
@@ -435,9 +421,7 @@ def test_a_file_that_cannot_be_read_is_named(
     assert not (tmp_path / "out").exists()
 
 
-def test_a_log_that_changes_while_it_is_packaged_is_refused(
-    tmp_path: Path, small_set: Path, packaged: Packaged, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_log_that_changes_while_it_is_packaged_is_refused(tmp_path, small_set, packaged, monkeypatch):
     before = sorted(tmp_path.iterdir())
     write_system = package_layout._write_system
 

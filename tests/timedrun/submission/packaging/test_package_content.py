@@ -32,7 +32,7 @@ def read_json(path: Path) -> Any:
     return json.loads(path.read_text())
 
 
-def test_image_data_and_environment_of_the_runs_are_in_the_package(result_set: Path, packaged: Packaged) -> None:
+def test_image_data_and_environment_of_the_runs_are_in_the_package(result_set, packaged):
     digest, data = "sha256:" + "a" * 64, {"name": "imagenet", "sha256": "b" * 64, "of": "every file"}
     for number in range(5):
         edit(result_set / f"run_{number}" / "provenance.json", image_digest=digest, data=data, dirty=False)
@@ -48,7 +48,7 @@ def test_image_data_and_environment_of_the_runs_are_in_the_package(result_set: P
     assert described["retraining"].startswith("none")
 
 
-def test_answers_fill_a_description_and_never_contradict(tmp_path: Path, result_set: Path, packaged: Packaged) -> None:
+def test_answers_fill_a_description_and_never_contradict(tmp_path, result_set, packaged):
     edit(result_set / "run_0" / "system.json", cooling="")
     given = Answers(path=Path("answers.json"), given={"cooling": "air", "hw_notes": "warm"}, override={})
     description = read_json(packaged(result_set, answers=given).folder / "systems" / "1xCPU-baseline.json")
@@ -59,7 +59,7 @@ def test_answers_fill_a_description_and_never_contradict(tmp_path: Path, result_
     assert not (tmp_path / "refused").exists()
 
 
-def test_open_questions_refuse_all_but_demonstrations(tmp_path: Path, make_set: MakeSet, packaged: Packaged) -> None:
+def test_open_questions_refuse_all_but_demonstrations(tmp_path, make_set, packaged):
     digits = {"dataset": "digits", "quality_target": 0.95, "qualities": (0.96,), "times": (0.1, 0.2, 0.3)}
     for name, logged in (("imagenet", {}), ("digits", digits)):
         folder = make_set(tmp_path / name, **logged)
@@ -75,7 +75,7 @@ def test_open_questions_refuse_all_but_demonstrations(tmp_path: Path, make_set: 
 
 
 @pytest.mark.parametrize("word", STATUS_WORDS)
-def test_the_status_is_spelt_as_in_the_round(tmp_path: Path, make_set: MakeSet, packaged: Packaged, word: str) -> None:
+def test_the_status_is_spelt_as_in_the_round(tmp_path, make_set, packaged, word):
     folder = make_set(tmp_path / "set", times=(1.0,), submission_status=word)
     edit(folder / "run_0" / "system.json", status=word)
     for ruleset in ("2.0.0", "4.0.0"):
@@ -85,9 +85,7 @@ def test_the_status_is_spelt_as_in_the_round(tmp_path: Path, make_set: MakeSet, 
         assert status == (STATUS_WORDS[word] if allowed else word) and (not allowed or status in allowed)
 
 
-def test_a_package_of_a_retired_benchmark_names_its_last_round_and_passes_the_checker_that_it_names(
-    result_set: Path, packaged: Packaged
-) -> None:
+def test_a_package_of_a_retired_benchmark_passes_its_last_checker(result_set, packaged):
     report = packaged(result_set, check=True, ruleset="4.0.0")
     assert report.official.verdict == "pass", report.official.messages
     assert not [finding for finding in report.findings if finding.rule == "system-status"]
@@ -96,12 +94,12 @@ def test_a_package_of_a_retired_benchmark_names_its_last_round_and_passes_the_ch
     assert ". training 4.0.0`" in text and f"`mlperf-logging=={rules_named('4.0.0').checker}`" in text
 
 
-def test_the_status_words_of_every_round_are_known() -> None:
+def test_the_status_words_of_every_round_are_known():
     words = {word for rules in RULESETS.values() for word in rules.system_status_words}
     assert words == set(STATUS_WORDS.values())
 
 
-def test_several_benchmarks_of_one_round_are_one_package(tmp_path: Path, make_set: MakeSet, packaged: Packaged) -> None:
+def test_several_benchmarks_of_one_round_are_one_package(tmp_path, make_set, packaged):
     resnet = make_set(tmp_path / "resnet", platform="box")
     bert = make_set(tmp_path / "bert", platform="box", benchmark="bert", times=range(1, 11))
     report = packaged(resnet, bert, check=True, ruleset="2.0.0")
@@ -117,7 +115,7 @@ def test_several_benchmarks_of_one_round_are_one_package(tmp_path: Path, make_se
         packaged(resnet, bert, out="two", ruleset="2.0.0")
 
 
-def test_the_median_window_is_packaged_with_its_power(tmp_path: Path, make_set: MakeSet, packaged: Packaged) -> None:
+def test_the_median_window_is_packaged_with_its_power(tmp_path, make_set, packaged):
     folder = make_set(tmp_path / "set", times=(10.0, 11.0, 12.0, 13.0, 14.0, 15.0, 16.0))
     for number in range(7):
         of_run = folder / "power" / f"result_{number}"
@@ -142,7 +140,7 @@ def test_the_median_window_is_packaged_with_its_power(tmp_path: Path, make_set: 
     assert again.score_minutes == report.scores[0].score_minutes
 
 
-def test_a_task_outside_mlperf_is_packaged_unchecked(tmp_path: Path, make_set: MakeSet, packaged: Packaged) -> None:
+def test_a_task_outside_mlperf_is_packaged_unchecked(tmp_path, make_set, packaged):
     rules = rules_named("beyond_mlperf").benchmarks["gpt_125m"]
     logged = {"benchmark": "gpt_125m", "qualities": (9.0, rules.target), "dataset": rules.dataset}
     report = packaged(make_set(tmp_path / "set", times=[1.0] * rules.runs, **logged), check=True)
@@ -152,7 +150,7 @@ def test_a_task_outside_mlperf_is_packaged_unchecked(tmp_path: Path, make_set: M
 
 
 @pytest.mark.processes
-def test_the_runs_are_repeated_from_the_unpacked_archive_alone(tmp_path: Path, packaged: Packaged) -> None:
+def test_the_runs_are_repeated_from_the_unpacked_archive_alone(tmp_path, packaged):
     root = Path(__file__).parents[4]
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | {"OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "timedrun", "run", "image_classification", "smoke", "--data", "synthetic"]
@@ -188,9 +186,7 @@ def test_the_runs_are_repeated_from_the_unpacked_archive_alone(tmp_path: Path, p
 
 
 @pytest.mark.parametrize(("own", "passed"), [("pass", True), ("fail", False)])
-def test_a_known_defect_of_todays_rule_files_does_not_fail_a_package(
-    result_set: Path, packaged: Packaged, monkeypatch: pytest.MonkeyPatch, own: Any, passed: bool
-) -> None:
+def test_a_known_defect_of_todays_rule_files_does_not_fail_a_package(result_set, packaged, monkeypatch, own, passed):
     today = OfficialVerdict("fail", "package_checker", "mlperf-logging", "2.0.0", ("a key is missing",))
     said = replace(today, own_round=own, defects=("a key was renamed afterwards",))
     monkeypatch.setattr("timedrun.submission.packaging.package.check_package", lambda folder, rules: said)
@@ -200,7 +196,7 @@ def test_a_known_defect_of_todays_rule_files_does_not_fail_a_package(
     assert read_json(report.folder / "manifest.json")["checked"]["own_round"] == own
 
 
-def test_readme_and_description_name_all_that_differs_from_the_baseline(result_set: Path, packaged: Packaged) -> None:
+def test_readme_and_description_name_all_that_differs_from_the_baseline(result_set, packaged):
     methods = [{"method": "ema", "half_life": 9}]
     for number in range(5):
         path = result_set / f"run_{number}" / "config.json"
@@ -223,7 +219,7 @@ def test_readme_and_description_name_all_that_differs_from_the_baseline(result_s
         assert "random```" not in text and "spoofed" not in text
 
 
-def test_a_set_by_the_baseline_or_without_one_says_so(tmp_path: Path, make_set: MakeSet, packaged: Packaged) -> None:
+def test_a_set_by_the_baseline_or_without_one_says_so(tmp_path, make_set, packaged):
     report = packaged(make_set(tmp_path / "set", times=(1.0,)))
     assert "All settings are those of the config `imagenet_baseline`." in (report.folder / "README.md").read_text()
     folder = make_set(tmp_path / "other", times=(1.0,), config_name="other")
@@ -231,7 +227,7 @@ def test_a_set_by_the_baseline_or_without_one_says_so(tmp_path: Path, make_set: 
     assert "has no baseline on" in (packaged(folder, out="second").folder / "README.md").read_text()
 
 
-def test_every_file_that_a_packaged_script_names_is_in_the_package(result_set: Path, packaged: Packaged) -> None:
+def test_every_file_that_a_packaged_script_names_is_in_the_package(result_set, packaged):
     report = packaged(result_set, source=Path(__file__).parents[4])
     systems = list(implementation(report).glob("*.sh"))
     code = implementation(report, "timedrun")
@@ -248,7 +244,7 @@ def test_every_file_that_a_packaged_script_names_is_in_the_package(result_set: P
     assert {"constraints.txt", "pyproject.toml", "scripts/setup.sh", "runs/run_0/config.json", "../timedrun"} <= seen
 
 
-def test_set_up_installs_the_versions_of_the_runs(tmp_path: Path, result_set: Path, packaged: Packaged) -> None:
+def test_set_up_installs_the_versions_of_the_runs(tmp_path, result_set, packaged):
     for number in range(5):
         (result_set / f"run_{number}" / "environment.txt").write_text(
             "python 3.11\n\ninstalled distributions:\ntimedrun==0.1.0\nscikit_learn==1.9.1\ntorch==2.13.0+cpu\n"

@@ -28,7 +28,7 @@ def written(folder: Path, values: Any, name: str = "claims.json") -> Path:
     return path
 
 
-def test_a_number_keeps_the_digits_it_is_written_with_quoted_or_not(tmp_path: Path) -> None:
+def test_a_number_keeps_the_digits_it_is_written_with_quoted_or_not(tmp_path):
     text = '[{"system": "box", "benchmark": "resnet", "minutes": 23.80}, ' + json.dumps(CLAIM) + "]"
     first, second = read_claims(written(tmp_path, text))
     assert (first.minutes, second.minutes) == ("23.80", "23.8")
@@ -53,12 +53,12 @@ def test_a_number_keeps_the_digits_it_is_written_with_quoted_or_not(tmp_path: Pa
         ([CLAIM | {"ratio": "4.5"}], "no ratio_to"),
     ],
 )
-def test_invalid_claims_are_refused(tmp_path: Path, values: Any, words: str) -> None:
+def test_invalid_claims_are_refused(tmp_path, values, words):
     with pytest.raises(ClaimError, match=words.replace("(", r"\(")):
         read_claims(written(tmp_path, values))
 
 
-def test_packages_are_found_by_their_manifest(tmp_path: Path) -> None:
+def test_packages_are_found_by_their_manifest(tmp_path):
     for name, values in {
         "store": {"version": 1, "files": {}},
         "broken": "{",
@@ -74,7 +74,7 @@ def test_packages_are_found_by_their_manifest(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("scores", [[1], "none", [{"system": 1}], [CLAIM | {"score_minutes": "fast"}]])
-def test_a_manifest_with_invalid_scores_is_refused(tmp_path: Path, scores: Any) -> None:
+def test_a_manifest_with_invalid_scores_is_refused(tmp_path, scores):
     written(tmp_path, {"files": {}, "scores": scores}, "manifest.json")
     with pytest.raises(ClaimError, match=r"manifest\.json"):
         packages(tmp_path)
@@ -132,12 +132,12 @@ def make_manifest(folder: Path) -> Path:
         (0.0, "0.0", "reproduced"),
     ],
 )
-def test_claims_are_compared_to_their_own_digits(value: float, claim: str, verdict: str) -> None:
+def test_claims_are_compared_to_their_own_digits(value, claim, verdict):
     assert verdict in agreement(value, claim)[1]
 
 
 @given(value=st.floats(1e-6, 1e9), digits=st.integers(1, 9), off=st.integers(2, 1000))
-def test_a_claim_agrees_if_its_last_digit_does(value: float, digits: int, off: int) -> None:
+def test_a_claim_agrees_if_its_last_digit_does(value, digits, off):
     exact = Decimal(repr(value))
     step = Decimal(1).scaleb(max(exact.adjusted() - digits + 1, -9))
     claim = exact.quantize(step)
@@ -146,7 +146,7 @@ def test_a_claim_agrees_if_its_last_digit_does(value: float, digits: int, off: i
         assert agreement(value, str(other.quantize(step)))[0] == "differs"
 
 
-def test_every_claim_and_unclaimed_score_has_a_figure(round_folder: Path) -> None:
+def test_every_claim_and_unclaimed_score_has_a_figure(round_folder):
     claims = [
         Claim(submitter="Example", system="slow", benchmark="resnet", minutes="12.0", source="here", note="a word"),
         Claim(system="fast", benchmark="resnet", quality="0.9", ratio_to="slow", ratio="4.0"),
@@ -171,7 +171,7 @@ def test_every_claim_and_unclaimed_score_has_a_figure(round_folder: Path) -> Non
     assert not nothing.reproduced and "Nothing compared: no claim is about the logs here." in nothing.text
 
 
-def test_ratios_of_samples_and_speed_to_another_submitter_are_compared(round_folder: Path, write_run: WriteRun) -> None:
+def test_ratios_of_samples_and_speed_to_another_submitter_are_compared(round_folder, write_run):
     for number in range(5):  # twice the epochs of Example's "fast", in four times its time
         folder = round_folder / "Other" / "results" / "rival" / "resnet"
         write_run(folder, number, minutes=10.0 + number, platform="rival", qualities=(0.1, 0.2, 0.3, 0.4, 0.6, 0.761))
@@ -196,7 +196,7 @@ def test_ratios_of_samples_and_speed_to_another_submitter_are_compared(round_fol
     assert {claim.ratio_of for claim in with_nvidia} == {"minutes", "samples", "samples_per_second"}
 
 
-def test_a_claim_of_a_package_without_its_logs_is_not_reproduced(round_folder: Path) -> None:
+def test_a_claim_of_a_package_without_its_logs_is_not_reproduced(round_folder):
     make_manifest(round_folder / "Example")
     shutil.rmtree(round_folder / "Example" / "results" / "slow")
     reproduction = reproduce(round_folder)
@@ -204,7 +204,7 @@ def test_a_claim_of_a_package_without_its_logs_is_not_reproduced(round_folder: P
     assert {figure.verdict for figure in reproduction.figures if figure.system == "slow"} == {"not found"}
 
 
-def test_a_claim_on_a_set_that_has_no_score_says_why(tmp_path: Path, make_logs: Callable[..., None]) -> None:
+def test_a_claim_on_a_set_that_has_no_score_says_why(tmp_path, make_logs):
     make_logs(tmp_path / "Example" / "results" / "box" / "resnet", (1.0, 2.0), "box")
     claim = Claim(system="box", benchmark="resnet", minutes="1.5", ratio_to="other", ratio="2")
     reproduction = reproduce(tmp_path, [claim])
@@ -216,14 +216,14 @@ def test_a_claim_on_a_set_that_has_no_score_says_why(tmp_path: Path, make_logs: 
     assert score.verdict == "reproduced" and "no score, as claimed" in score.words and reproduction.reproduced
 
 
-def test_results_without_claims_are_scored(round_folder: Path) -> None:
+def test_results_without_claims_are_scored(round_folder):
     reproduction = reproduce(round_folder)
     assert [figure.verdict for figure in reproduction.figures] == ["not claimed", "not claimed"]
     assert "No claims were made" in reproduction.text
     assert reproduction.reproduced
 
 
-def test_a_packages_claims_and_files_agree_with_its_manifest_under_any_name_of_its_folder(round_folder: Path) -> None:
+def test_a_packages_claims_and_files_agree_with_its_manifest_under_any_name_of_its_folder(round_folder):
     make_manifest(round_folder / "Example")
     for path in (round_folder, round_folder / "Example"):
         reproduction = reproduce(path)
@@ -245,7 +245,7 @@ def halve_times(log: Path) -> None:
     log.write_text("".join(f":::MLLOG {json.dumps(record)}\n" for record in records))
 
 
-def test_forged_times_of_a_package_are_detected(round_folder: Path) -> None:
+def test_forged_times_of_a_package_are_detected(round_folder):
     make_manifest(round_folder / "Example")
     logs = sorted((round_folder / "Example" / "results" / "slow" / "resnet").glob("result_*.txt"))
     for log in logs:
@@ -263,7 +263,7 @@ def test_forged_times_of_a_package_are_detected(round_folder: Path) -> None:
     assert "7 files differ from the package's manifest." in reproduction.text
 
 
-def test_hostile_names_are_shown_and_cannot_write_to_a_terminal(round_folder: Path) -> None:
+def test_hostile_names_are_shown_and_cannot_write_to_a_terminal(round_folder):
     make_manifest(round_folder / "Example")
     for name in (b"a\nb.txt", b"\x1b[2J.txt", b"\xff.txt"):
         with open(os.path.join(os.fsencode(round_folder / "Example"), name), "w"):
@@ -277,14 +277,14 @@ def test_hostile_names_are_shown_and_cannot_write_to_a_terminal(round_folder: Pa
     json.dumps(reproduction.as_dict()).encode()
 
 
-def test_the_published_results_and_ratios_are_reproduced(published: Path) -> None:
+def test_the_published_results_and_ratios_are_reproduced(published):
     reproduction = reproduce(published, read_claims(CLAIMS))
     assert reproduction.reproduced, reproduction.text
     for words in ("110.513 min (unverified)", "4.646x (unverified)", "2.707x (unverified)", NOTICE):
         assert words in reproduction.text
 
 
-def test_a_log_that_ends_early_is_named_where_the_score_differs(round_folder: Path) -> None:
+def test_a_log_that_ends_early_is_named_where_the_score_differs(round_folder):
     log = round_folder / "Example" / "results" / "slow" / "resnet" / "result_1.txt"
     log.write_text("".join(line for line in log.read_text().splitlines(True) if "run_stop" not in line))
     reproduction = reproduce(
@@ -294,7 +294,7 @@ def test_a_log_that_ends_early_is_named_where_the_score_differs(round_folder: Pa
     assert reproduction.text.count("slow resnet, score: result_1.txt has no time to train") == 1
 
 
-def test_a_race_is_scored_once_though_its_package_holds_the_same_logs(round_folder: Path) -> None:
+def test_a_race_is_scored_once_though_its_package_holds_the_same_logs(round_folder):
     assert len(score([round_folder])) == 2
     shutil.copytree(round_folder / "Example", round_folder / "package" / "Example")
     assert len(score([round_folder])) == 4  # not a race

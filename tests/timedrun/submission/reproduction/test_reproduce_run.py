@@ -55,7 +55,7 @@ def judged(old: list[RecordedRun], new: Sequence[RecordedRun | None]) -> SetVerd
     )
 
 
-def test_equal_runs_on_the_same_machine_are_reproduced(make_runs: MakeRuns) -> None:
+def test_equal_runs_on_the_same_machine_are_reproduced(make_runs):
     old = make_runs("old", (10, 11, 12), [SHORT] * 3)
     verdict = judged(old, make_runs("new", (10.1, 10.9, 12.1), [SHORT] * 3))
     assert verdict.reproduced
@@ -71,7 +71,7 @@ def test_equal_runs_on_the_same_machine_are_reproduced(make_runs: MakeRuns) -> N
     assert (values["reproduced"], values["time_verdict"]) == (True, "not slower")
 
 
-def test_slower_runs_on_other_hardware_are_reproduced_with_their_ratio_and_interval(make_runs: MakeRuns) -> None:
+def test_slower_runs_on_other_hardware_are_reproduced_with_their_ratio_and_interval(make_runs):
     old = make_runs("old", (10, 11, 12), [SHORT] * 3)
     verdict = judged(old, make_runs("new", (13.1, 14.2, 16.0), [SHORT] * 3, processor="two"))
     assert verdict.reproduced
@@ -92,16 +92,14 @@ def test_slower_runs_on_other_hardware_are_reproduced_with_their_ratio_and_inter
         (None, {}, "not comparable: threads not recorded then, 2 now."),
     ],
 )
-def test_other_threads_make_times_not_comparable(
-    make_runs: MakeRuns, then: int | None, given: dict[str, int], words: str
-) -> None:
+def test_other_threads_make_times_not_comparable(make_runs, then, given, words):
     (old,), (new,) = make_runs("old", (1,), [SHORT], threads=then), make_runs("new", (8.75,), [SHORT], threads=2)
     verdict = compare_runs("set", [(old, new, "")], given=given)
     assert verdict.reproduced and not verdict.same_machine
     assert verdict.time_sentence == f"Time (unverified): 8.75x slower (too few runs for an interval); {words}"
 
 
-def test_slower_times_on_the_same_machine_are_named_and_do_not_decide(make_runs: MakeRuns) -> None:
+def test_slower_times_on_the_same_machine_are_named_and_do_not_decide(make_runs):
     halved = make_runs("old", (5, 5.5, 6), [SHORT] * 3)
     again = make_runs("new", (10.1, 10.9, 12.1), [SHORT] * 3)
     verdict = judged(halved, again)
@@ -114,7 +112,7 @@ def test_slower_times_on_the_same_machine_are_named_and_do_not_decide(make_runs:
     assert verdict.reproduced and "other hardware (description)" in verdict.time_sentence
 
 
-def test_one_quality_that_is_not_reproduced_is_named(make_runs: MakeRuns) -> None:
+def test_one_quality_that_is_not_reproduced_is_named(make_runs):
     edited = make_runs("old", (10, 11, 12), [SHORT, (0.3, 0.65, 0.761), SHORT])
     verdict = judged(edited, make_runs("new", (10.1, 10.9, 12.1), [SHORT] * 3))
     assert not verdict.reproduced
@@ -124,7 +122,7 @@ def test_one_quality_that_is_not_reproduced_is_named(make_runs: MakeRuns) -> Non
     )
 
 
-def test_a_target_that_is_not_reached_again_is_named_with_its_quality(make_runs: MakeRuns) -> None:
+def test_a_target_that_is_not_reached_again_is_named_with_its_quality(make_runs):
     old = make_runs("old", (10, 11), [SHORT] * 2)
     new = [*make_runs("new", (10,), [SHORT]), *make_runs("worse", (10,), [(0.3, 0.6, 0.7)], processor="two")]
     verdict = judged(old, new)
@@ -135,7 +133,7 @@ def test_a_target_that_is_not_reached_again_is_named_with_its_quality(make_runs:
     )
 
 
-def test_a_run_that_fails_is_named_and_the_others_are_judged(make_runs: MakeRuns) -> None:
+def test_a_run_that_fails_is_named_and_the_others_are_judged(make_runs):
     old = make_runs("old", (10, 11, 12), [SHORT] * 3)
     verdict = judged(old, [*make_runs("new", (10, 11), [SHORT] * 2), None])
     assert not verdict.reproduced
@@ -150,7 +148,7 @@ def test_a_run_that_fails_is_named_and_the_others_are_judged(make_runs: MakeRuns
     ("courses", "agreement"),
     [([LONG, SHORT, SHORT, LONG], "within the spread"), ([(*LONG[:-1], *LONG)] * 4, "differs")],
 )
-def test_samples_to_target_agree_within_a_spread(make_runs: MakeRuns, courses: list[Course], agreement: str) -> None:
+def test_samples_to_target_agree_within_a_spread(make_runs, courses, agreement):
     old = make_runs("old", (10, 11, 12, 13), [SHORT, LONG, SHORT, LONG])
     verdict = judged(old, make_runs("new", (10, 11, 12, 13), courses, processor="two"))
     assert verdict.to_target == agreement
@@ -158,14 +156,14 @@ def test_samples_to_target_agree_within_a_spread(make_runs: MakeRuns, courses: l
     assert ("epochs to target" if verdict.reproduced else "epoch to target differ") in verdict.sentence
 
 
-def test_runs_that_are_not_repeated_add_to_the_spread(make_runs: MakeRuns) -> None:
+def test_runs_that_are_not_repeated_add_to_the_spread(make_runs):
     first, *rest = make_runs("old", (10, 11, 12, 13), [SHORT, LONG, SHORT, LONG])
     (new,) = make_runs("new", (10,), [LONG], processor="two")
     assert compare_runs("set", [(first, new, "")], rest).to_target == "within the spread"
     assert compare_runs("set", [(first, new, "")]).to_target == "differs"
 
 
-def test_different_data_explain_different_samples_to_target(make_runs: MakeRuns) -> None:
+def test_different_data_explain_different_samples_to_target(make_runs):
     old = make_runs("old", (10, 11), [SHORT] * 2, **{keys.CONFIG_DIGEST: "a"})
     verdict = judged(old, make_runs("new", (10, 11), [LONG] * 2, data="d2", **{keys.CONFIG_DIGEST: "b"}))
     assert "The data differ, so samples to target need not agree." in verdict.sentence
@@ -173,7 +171,7 @@ def test_different_data_explain_different_samples_to_target(make_runs: MakeRuns)
     assert verdict.differs["origin"]["config_digest"] == ["a", "b"]
 
 
-def test_one_run_has_no_interval() -> None:
+def test_one_run_has_no_interval():
     assert speed(compare([10.0], [20.0], paired=False)) == "2.00x slower (too few runs for an interval)"
     assert speed(compare([20.0, 22.0, 24.0], [10.0, 11.0, 12.0], paired=True)) == "2.000x faster [2.000, 2.000]"
     assert speed(compare([20.0, 22.0], [10.0, 40.0], paired=True)).endswith("(too few runs for an interval)")

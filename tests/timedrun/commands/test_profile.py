@@ -1,60 +1,44 @@
-"""`timedrun bench step` and `timedrun profile`: from the command line to table, JSON and trace."""
+"""`timedrun profile`: from the command line to table, JSON and trace."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from judging.ground.errors import ExitCode
-from timedrun.analysis.step_benchmark import StepRow
+from timedrun.analysis.step_benchmark import StepRow, show_steps
 from timedrun.analysis.step_times import StepTimes
 from timedrun.benchmark import find
 from timedrun.cli import main
-from timedrun.commands.bench import show_steps
 from timedrun.commands.profile import composition, show_composition
 
-STEP = ["bench", "step", "image_classification"]
+SMOKE = ["profile", "image_classification", "smoke", "--data", "synthetic"]
 
 
-def test_steps_of_two_configs_are_compared_and_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_steps_of_two_configs_in_turns_are_compared_and_written(tmp_path, capsys):
     out = tmp_path / "steps.json"
-    options = ["--data", "synthetic", "--steps", "1", "--skip", "2", "--threads", "1", "--out", str(out)]
-    assert main([*STEP, "smoke", "smoke-ema", *options, "--b.seed", "7"]) == ExitCode.OK
+    options = ["--interleaved", "--positions", "2", "--steps", "1", "--skip", "2", "--threads", "1", "--out", str(out)]
+    assert main([*SMOKE, "smoke-ema", *options, "--b.seed", "7"]) == ExitCode.OK
     header, _, first, second, *rest = capsys.readouterr().out.splitlines()
     assert "samples/s" in header and "tokens/s" not in header and "MFU" not in header
     assert first.split()[0] == "synthetic_smoke" and second.startswith("smoke-ema seed 7")
     assert any("peak unknown" in line for line in rest)
-    values = json.loads(out.read_text())
-    assert values["command"].startswith("timedrun bench step image_classification smoke smoke-ema --data synthetic")
-    rows = values["rows"]
+    rows = json.loads(out.read_text())["rows"]
     assert rows[0]["speed_up"] is None and rows[1]["speed_up"]["ratio"] > 0
     assert rows[0]["operations_per_step"] == rows[1]["operations_per_step"] > 0
     assert rows[0]["samples_per_second"] == rows[0]["global_batch"] / rows[0]["seconds_per_step"]["median"]
 
 
-def test_a_config_that_failed_is_named_below_the_others(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_config_that_failed_is_named_below_the_others(capsys):
     config = find("image_classification").config("smoke", "synthetic")
     times = StepTimes((0.5,), ((0.004,),), 10, seconds_of_steps=((0.003, 0.004, 0.005),), operations=(2e6,))
-    show_steps([StepRow("smoke", config, times, None, None, None)], {"broken": "MemoryError: none left"}, notes=False)
-    _, _, row, _, failed = capsys.readouterr().out.splitlines()
+    show_steps([StepRow("smoke", config, times, None, None, None)], {"broken": "MemoryError: none left"})
+    _, _, row, failed, _ = capsys.readouterr().out.splitlines()
     assert row.split() == ["smoke", "4", "3.5", "-", "4.5", "16,000", "0.002", "0.5", "0", "MiB", "-"]
     assert failed == "broken: failed: MemoryError: none left"
 
 
-def test_what_cannot_be_measured_is_refused_before(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(STEP) == ExitCode.USAGE
-    assert "at least one config" in capsys.readouterr().err
-    assert main([*STEP, "baseline", "--out", str(tmp_path / "absent" / "x.json")]) == ExitCode.USAGE
-    assert "nothing was measured" in capsys.readouterr().err
-    assert main([*STEP, "baseline", "--data", "cifar10"]) == ExitCode.ERROR
-    assert "--data-folder" in capsys.readouterr().err
-
-
-SMOKE = ["profile", "image_classification", "smoke", "--data", "synthetic"]
-
-
-def test_a_profile_as_json_with_its_trace(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_profile_as_json_with_its_trace(tmp_path, capsys):
     trace = tmp_path / "trace.json"
     options = ["--positions", "2", "--steps", "5", "--skip", "1", "--trace", str(trace), "--json", "--synthetic"]
     assert main([*SMOKE, *options, "--out", str(tmp_path / "profile.json")]) == ExitCode.OK
@@ -70,20 +54,24 @@ def test_a_profile_as_json_with_its_trace(tmp_path: Path, capsys: pytest.Capture
     assert {"forward", "backward", "optimizer"} <= names
 
 
-def test_a_short_last_batch_of_each_epoch_is_a_step_of_the_schedule(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_short_last_batch_of_each_epoch_is_a_step_of_the_schedule(capsys):
     words = ["image_classification", "baseline", "--data", "digits", "--data.no-drop-last", "--global-batch", "500"]
     assert main(["profile", *words, "--positions", "2", "--steps", "1", "--skip", "1", "--json"]) == ExitCode.OK
     assert json.loads(capsys.readouterr().out)["schedule"]["steps"] == 40 * 2
 
 
-def test_what_cannot_run_is_refused_before_anything_is_measured(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_cannot_run_is_refused_before_anything_is_measured(tmp_path, capsys, monkeypatch):
     assert main([*SMOKE, "--trace", str(tmp_path / "absent" / "trace.json")]) == ExitCode.USAGE
     assert "does not exist; nothing was measured" in capsys.readouterr().err
-    for words in (SMOKE, [*STEP, "smoke", "--data", "synthetic"]):
-        assert main([*words, "--out", str(tmp_path)]) == ExitCode.USAGE
-        assert "this is a folder; nothing was measured" in capsys.readouterr().err
+    for words, said in (
+        ([*SMOKE, "--out", str(tmp_path)], "this is a folder; nothing was measured"),
+        (SMOKE[:2], "at least one config"),
+        ([*SMOKE, "--interleaved", "--trace", "trace.json"], "without --interleaved; nothing was measured"),
+    ):
+        assert main(words) == ExitCode.USAGE
+        assert said in capsys.readouterr().err
+    assert main([*SMOKE[:2], "baseline", "--data", "cifar10"]) == ExitCode.ERROR
+    assert "--data-folder" in capsys.readouterr().err
     assert main([*SMOKE, "--evaluation.every", "0"]) != ExitCode.OK
     assert "must be at least 1" in capsys.readouterr().err
     assert main([*SMOKE, "--threads", "-1"]) == ExitCode.ERROR
@@ -92,9 +80,7 @@ def test_what_cannot_run_is_refused_before_anything_is_measured(
     assert main(SMOKE) == ExitCode.USAGE
 
 
-def test_profiles_that_do_not_compose_are_shown_and_written_without_what_they_give_together(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_profiles_that_do_not_compose_are_shown_and_written_without_what_they_give_together(tmp_path, capsys):
     options = ["--positions", "2", "--steps", "5", "--skip", "1", "--out", str(tmp_path / "profiles.json")]
     assert main([*SMOKE, "smoke", "--b.global-batch", "8", *options]) == ExitCode.OK
     shown = capsys.readouterr()
@@ -104,7 +90,7 @@ def test_profiles_that_do_not_compose_are_shown_and_written_without_what_they_gi
     assert [of["global_batch"] for of in values["profiles"]][1] == 8 and values["composition"] == []
 
 
-def test_several_profiles_say_what_the_changes_give_together(capsys: pytest.CaptureFixture[str]) -> None:
+def test_several_profiles_say_what_the_changes_give_together(capsys):
     def values(label: str, backward: float) -> dict[str, Any]:
         at = {"progress": 0.5, "seconds_per_step": 1 + backward, "parts": {"forward": 1.0, "backward": backward}}
         schedule = {"steps": 10, "evaluations": 0}
