@@ -71,8 +71,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         top.error(f"unrecognized arguments: {' '.join(rest)}. {' '.join(near_options(verb, rest))}".rstrip())
 
     def call() -> int:
-        for text in (getattr(arguments, "config", None), *getattr(arguments, "configs", ())):
-            files = [text[: match.end()] for match in re.finditer(r"\.json(?=[+-]|$)", text or "")]
+        given = [getattr(arguments, name, None) for name in ("config", "answers")] + getattr(arguments, "configs", [])
+        for text in map(str, given):
+            files = [text[: match.end()] for match in re.finditer(r"\.json(?=[+-]|$)", text)]
             if files and not any(map(os.path.exists, files)):
                 raise UsageError(f"{files[0]} does not exist; nothing was done.")  # before torch is imported
         announce(verb, arguments)

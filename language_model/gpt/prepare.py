@@ -79,12 +79,8 @@ def prepare(
             prepare_tokens([path], folder, alphabet="".join(map(chr, range(128))))  # of every Python the same
     elif decode:
         open_store(folder).verify()
-    known = asdict(facts(folder, config.model.context, config.data))
-    return {
-        "store": str(folder),
-        **known,
-        **({"notes": found} if (found := data_notes(config, folder, whole=True)) else {}),
-    }
+    known = {"store": str(folder), **asdict(facts(folder, config.model.context, config.data))}
+    return known | ({"notes": found} if (found := data_notes(config, folder, whole=True)) else {})
 
 
 def prepare_shards(

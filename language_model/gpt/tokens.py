@@ -177,7 +177,7 @@ def prepare_tokens(
     sources = tuple(source for source, _ in scanned)
     if len({source.sha256 for source in sources}) < len(sources):
         raise DataError(
-            f"of {', '.join(map(str, paths))} two are equal, and one would be validated on; list one of them."
+            f"{', '.join(map(str, paths))}: two are equal, so one may be validated on; list each text once."
         )
     coder: Encoding
     if encoder is None and merges is None:

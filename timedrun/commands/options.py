@@ -114,8 +114,8 @@ def add_prepare(parser: ArgumentParser) -> None:
     _add_config(parser, optional=True)
     _add_data_folder(parser, "folder of the dataset; created when preparing from --images or --text")
     parser.add_argument("--decode", action="store_true", help="read every sample and report the broken ones")
-    count = os.cpu_count() or 1
-    parser.add_argument("--workers", type=positive, default=count, help="worker processes (default: one per processor)")
+    processes = "worker processes (default: one per processor)"
+    parser.add_argument("--workers", type=positive, default=usable_cores(), help=processes)
     _add_paths(parser, "--images", "folder with train/ and val/, or ImageNet's tar files")
     labels = "for ImageNet's tar files: the devkit, or a file with a file name and a class per line"
     _add_path(parser, "--validation-labels", labels)

@@ -9,6 +9,7 @@ import re
 import psutil
 import torch
 
+from judging.ground.cores import usable_cores
 from mlevents.package_checker.system_description import KEYS
 from timedrun.provenance import hardware
 from timedrun.provenance.hardware import NOT_APPLICABLE, gib
@@ -62,11 +63,10 @@ def describe(
 def environment() -> str:
     """Return environment.txt of a run: the machine's size and the versions of all installed distributions. Origins of
     distributions are omitted: an editable or local install would reveal paths of the machine."""
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else "an unknown number"
     lines = [
         f"python {platform.python_version()} ({platform.python_implementation()}, {platform.python_compiler()})",
         f"operating system {hardware.operating_system()}",
-        f"processor {hardware.processor()['host_processor_model_name'] or 'unknown'}, {usable} of "
+        f"processor {hardware.processor()['host_processor_model_name'] or 'unknown'}, {usable_cores()} of "
         f"{os.cpu_count()} logical processors usable",
         f"instructions {hardware.instructions()}",
         f"memory {gib(psutil.virtual_memory().total)}",

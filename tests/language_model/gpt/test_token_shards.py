@@ -132,9 +132,7 @@ def test_a_check_of_every_token_finds_another_encoding(folder: Path) -> None:
         ("val_000002", slice(1, 9), False, ["fineweb_val_*.bin: shards between 0 and 2 are missing;"]),
     ],
 )
-def test_shards_that_repeat_others_or_are_missing_or_empty_are_named(
-    folder: Path, drawn: Tokens, name: str, tokens: slice, whole: bool, words: str | list[str]
-) -> None:
+def test_shards_that_repeat_others_or_are_missing_or_empty_are_named(folder, drawn, name, tokens, whole, words):
     write_shard(folder / f"fineweb_{name}.bin", drawn[tokens])
     if isinstance(words, str):
         with pytest.raises(DataError, match=words):

@@ -90,7 +90,7 @@ def test_a_text_that_is_not_utf8_or_too_short_leaves_nothing_behind(tmp_path: Pa
         prepare_tokens([source, tmp_path / "bad.txt"], tmp_path / "out")
     with pytest.raises(DataError, match=r"none\.txt cannot be read"):
         prepare_tokens([tmp_path / "none.txt"], tmp_path / "out")
-    with pytest.raises(DataError, match=r"two are equal, and one would be validated on"):
+    with pytest.raises(DataError, match=r"two are equal, so one may be validated on"):
         prepare_tokens([source, source], tmp_path / "out")
     assert not (tmp_path / "out").exists()
     (tmp_path / "short.txt").write_text("abcdefgh")

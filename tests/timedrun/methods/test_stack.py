@@ -1,6 +1,6 @@
 """A stack of methods: order, contexts, pairs, and that a method which did nothing is named."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -309,9 +309,7 @@ def test_an_optimizer_built_before_the_surgery_is_refused() -> None:
     ],
 )
 @pytest.mark.parametrize("clear", ["optimizer", "model"])
-def test_new_parameters_that_had_gradients_and_never_changed_are_named(
-    early: bool, change: Callable[[Any], object], named: str, clear: str
-) -> None:
+def test_new_parameters_that_had_gradients_and_never_changed_are_named(early, change, named, clear):
     speed, network = stack(_NewLayer()), nn.Linear(2, 2)
     held = [*network.parameters()]
     model: Any = speed.model(network)

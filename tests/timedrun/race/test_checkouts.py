@@ -57,29 +57,22 @@ def test_of_a_folder_that_the_commit_has_in_part_what_is_untracked_is_shared(rep
         pass
 
 
+SHARE, EMPTY = "is in no commit: add --share", "is in a submodule, which is empty here: add --build 'git"
+
+
 @pytest.mark.parametrize(
     ("line", "told"),
     [
-        (
-            "FileNotFoundError: [Errno 2] No such file or directory: 'data/tokens'",
-            "data/tokens is in no commit: add --share data",
-        ),
-        ("cat: {place}/data/tokens: No such file or directory", "data/tokens is in no commit: add --share data"),
-        ("no weights in part/model.bin.", "part/model.bin is in no commit: add --share part"),
-        ("cannot open 'a b.txt'", "a b.txt is in no commit: add --share 'a b.txt'"),
-        (
-            "ModuleNotFoundError: No module named 'lib.q'",
-            "lib/q is in a submodule, which is empty here: add --build 'git ",
-        ),
-        (
-            "can't open file '{place}/lib/q.py': [Errno 2]",
-            "lib/q.py is in a submodule, which is empty here: add --build",
-        ),
-        ("FileNotFoundError: 'nowhere/tokens' ../repository/data/tokens train.py", ""),
-        ("loss 0.5 in part/own.py", ""),
+        ("FileNotFoundError: [Errno 2] No such file or directory: 'data/tokens'", f"data/tokens {SHARE} data"),
+        ("cat: {place}/data/tokens: No such file or directory", f"data/tokens {SHARE} data"),
+        ("no weights in part/model.bin.", f"part/model.bin {SHARE} part"),
+        ("cannot open 'a b.txt'", f"a b.txt {SHARE} 'a b.txt'"),
+        ("ModuleNotFoundError: No module named 'lib.q'", f"lib/q {EMPTY}"),
+        ("can't open file '{place}/lib/q.py': [Errno 2]", f"lib/q.py {EMPTY}"),
+        ("FileNotFoundError: 'nowhere/tokens' ../repository/data/tokens train.py loss 0.5 in part/own.py", ""),
     ],
 )
-def test_a_missing_file_is_traced_to_the_option_that_brings_it(repository: Path, line: str, told: str) -> None:
+def test_a_missing_file_is_traced_to_the_option_that_brings_it(repository, line, told):
     (repository / "part").mkdir()
     (repository / "part" / "own.py").touch()
     git(repository, "clone", "--quiet", ".", "lib")

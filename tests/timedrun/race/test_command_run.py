@@ -260,34 +260,23 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        ".venv/bin/python train.py",
-        "env A=1 .venv/bin/python train.py",
-        "A=1 nice .venv/bin/python3 -m train",
-        "mkdir -p sub; cd sub && ../.venv/bin/python ../train.py",
-        "PATH=$PWD/.venv/bin:$PATH; python train.py",
-        "PATH=$PWD/.venv/bin:$PATH python train.py",
-        ". .venv/bin/activate && python train.py",
-        "bash run.sh",
-        "./tool",
-        "PYTHONPATH=$PWD/.venv/lib/python3.{minor}/site-packages {python} -S train.py",
-    ],
+PATHS = "PATH=$PWD/.venv/bin:$PATH", f"PYTHONPATH=$PWD/.venv/lib/python3.{sys.version_info.minor}/site-packages"
+CALLS = (
+    *("env A=1 .venv/bin/python train.py", "A=1 nice .venv/bin/python3 -m train", f"{PATHS[0]} python train.py"),
+    *("mkdir -p sub; cd sub && ../.venv/bin/python ../train.py", f"{PATHS[0]}; python train.py", "bash run.sh"),
+    *(". .venv/bin/activate && python train.py", "./tool", f"{PATHS[1]} {sys.executable} -S train.py"),
 )
-def test_a_python_is_described_by_its_own_packages_however_it_is_called(
-    project: Path, tmp_path: Path, command: str
-) -> None:
-    line = f"cd {project}; {command}".replace("{minor}", str(sys.version_info.minor))
-    run(tmp_path / "set", line.replace("{python}", sys.executable))
+
+
+@pytest.mark.parametrize("command", CALLS)
+def test_a_python_is_described_by_its_own_packages_however_it_is_called(project, tmp_path, command):
+    run(tmp_path / "set", f"cd {project}; {command}")
     lines = (tmp_path / "set" / "run_0" / "environment.txt").read_text().splitlines()
     at = lines.index("installed distributions:")
     assert lines[at - 1].startswith("python 3.") and "own==1.0" in lines[at:]
 
 
-def test_several_pythons_are_all_described_and_none_is_taken_for_that_of_the_command(
-    project: Path, tmp_path: Path
-) -> None:
+def test_several_pythons_are_all_described_and_none_is_taken_for_that_of_the_command(project, tmp_path):
     run(tmp_path / "set", f"cd {project}; {sys.executable} train.py; .venv/bin/python train.py", target=0.1)
     text = (tmp_path / "set" / "run_0" / "environment.txt").read_text()
     assert text.count("installed distributions:\n  ") == 2 and "\n  own==1.0\n" in text and "\n  pytest==" in text

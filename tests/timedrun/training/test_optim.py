@@ -302,6 +302,7 @@ def test_muon_with_neuron_beta2_divides_rows_by_their_running_root_mean_square(s
 
 
 VECTOR = [nn.Parameter(torch.ones(3))]
+FLAT = (), (3,), (8, 1), (1, 8), (8, 1, 1), (0, 4), (4, 0)
 PLAIN_SGD = OptimizerConfig(kind="decoupled_sgd", peak_lr=0.1)
 
 
@@ -313,13 +314,7 @@ PLAIN_SGD = OptimizerConfig(kind="decoupled_sgd", peak_lr=0.1)
         (lambda: DecoupledAdamW(VECTOR, betas=(0.9, 1.0)), "DecoupledAdamW: betas"),
         (lambda: Lamb(VECTOR, lr=0.1, eps=-1.0), "Lamb: eps must be 0 or more"),
         (lambda: Lamb(VECTOR, lr=0.1, max_grad_norm=0.0), "Lamb: max_grad_norm must be above 0"),
-        *(
-            (
-                lambda shape=shape: Muon([nn.Parameter(torch.ones(shape))], lr=0.1),
-                f"not matrices (first: {list(shape)})",
-            )
-            for shape in ((3,), (8, 1, 1), (8, 1), (1, 8), (0, 4), (4, 0), ())
-        ),
+        *((lambda shape=shape: Muon([torch.ones(shape)], lr=0.1), f"first: {list(shape)}") for shape in FLAT),
         (lambda: Muon([{"params": VECTOR, "rule": "adam"}], lr=0.1), "'muon', 'sgd' or 'adamw', not 'adam'"),
         (lambda: build_optimizer(PLAIN_SGD, nn.Linear(2, 2), fused=True), "decoupled_sgd has no fused form"),
     ],
