@@ -26,7 +26,7 @@ def explore(arguments: argparse.Namespace) -> ExitCode:
     stdio.stage(f"timedrun explore: reading the logs of {', '.join(map(str, paths))}", terminal_only=False)
     sets = explored_sets(paths, prices, show_progress=not arguments.json)
     sweeps = sweeps_at(paths, sets)
-    title = arguments.title or f"Training results: {', '.join(path.resolve().name for path in paths)}"
+    title = f"Training results: {', '.join(path.resolve().name for path in paths)}"
     stdio.stage(f"timedrun explore: writing {arguments.out}", terminal_only=False)
     write_output(arguments.out, as_page(sets, title, sweeps))
     stdio.stage("")

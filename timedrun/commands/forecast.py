@@ -34,7 +34,7 @@ def forecast(arguments: argparse.Namespace) -> ExitCode:
         benchmark, rules = runs[0].benchmark or "", rules or ruleset(usual_ruleset(runs[0]))
     elif arguments.batch_size is None:
         raise UsageError(f"a forecast for {benchmark} needs --batch-size.")
-    estimate = forecasts.forecast(benchmark, arguments.batch_size, rules, arguments.runs, runs)
+    estimate = forecasts.forecast(benchmark, arguments.batch_size, rules, runs)
     lines = [line for text in _paragraphs(estimate) for line in wrapped(text, "", "    ")]
     print(json.dumps(asdict(estimate), indent=2) if arguments.json else "\n".join(lines))
     return ExitCode.OK

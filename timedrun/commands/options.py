@@ -94,7 +94,7 @@ def add_new(parser: ArgumentParser) -> None:
 
 
 def add_show(parser: ArgumentParser) -> None:
-    _add_config(parser, optional=True, named=True)
+    _add_config(parser, optional=True, described=True)
     parser.description = (
         f"{parser.description}; `timedrun show method NAME`: the card of a method, or of your module:Class"
     )
@@ -127,7 +127,8 @@ def add_prepare(parser: ArgumentParser) -> None:
 
 
 def add_run(parser: ArgumentParser) -> None:
-    _add_config(parser, named=True)
+    _add_config(parser, described=True)
+    parser.add_argument("--name", help="name of the config (default: its own; with changes, <config>-<digest>)")
     _add_launch(parser, "runs/<benchmark>/<config>")
     parser.add_argument("--runs", type=positive, default=1, help="runs, one after another (default 1)")
     parser.add_argument("--number", type=int, help="N of result_N.txt (default: the next free number)")
@@ -147,7 +148,7 @@ def _launcher(name: str) -> str:
 
 
 def add_preflight(parser: ArgumentParser) -> None:
-    _add_config(parser, named=True)
+    _add_config(parser, described=True)
     parser.add_argument("--ranks", type=positive, default=1, help="processes of a run (default 1)")
     _add_resources(parser)
     parser.add_argument("--ruleset", type=ruleset, help=RULESET_HELP)
@@ -313,7 +314,6 @@ def add_forecast(parser: ArgumentParser) -> None:
     )
     parser.add_argument("subjects", nargs="+", metavar="BENCHMARK|PATH", help="benchmark, or logs of your own runs")
     parser.add_argument("--batch-size", type=positive, help="global batch size (default: that of the logs)")
-    parser.add_argument("--runs", type=positive, metavar="N", help="runs of a set (default: as the rules require)")
     parser.add_argument("--ruleset", type=ruleset, help="round (default: of the logs, else the newest with points)")
 
 
@@ -437,7 +437,6 @@ def add_explore(parser: ArgumentParser) -> None:
     add = parser.add_argument
     add("paths", nargs="+", type=resolved, metavar="PATH", help="log, result set, or folder of several or a round")
     add("--out", type=Path, required=True, metavar="FILE", help="the .html file to write")
-    add("--title", help="heading of the page (default: the paths' names)")
     of = f"{PRICE_HELP}; with SYSTEM=, of those whose name or hardware matches a pattern such as '*H100*' (repeat"
     of += " the option; the first that is known counts)"
     _add_price(parser, of, type=system_price, action="append", default=[], metavar="[SYSTEM=]USD")
@@ -449,7 +448,9 @@ def _add_price(parser: ArgumentParser, text: str, **kind: Any) -> None:
     parser.add_argument("--prices", metavar="FILE", help="list prices of your own, in place of timedrun's")
 
 
-def _add_config(parser: ArgumentParser, *, several: bool = False, optional: bool = False, named: bool = False) -> None:
+def _add_config(
+    parser: ArgumentParser, *, several: bool = False, optional: bool = False, described: bool = False
+) -> None:
     which = "import name of the benchmark, such as image_classification"
     parser.add_argument("benchmark", nargs="?" if several else None, help=which)
     if several:
@@ -459,9 +460,8 @@ def _add_config(parser: ArgumentParser, *, several: bool = False, optional: bool
         parser.add_argument("config", nargs=nargs, default="baseline", help=shown)
     parser.set_defaults(name=None)
     parser.add_argument("--data", help="dataset: the first part of a config's name")
-    if named:
+    if described:
         parser.formatter_class, parser.epilog = RawDescriptionHelpFormatter, CONFIG_HELP
-        parser.add_argument("--name", help="name of the config (default: its own; with changes, <config>-<digest>)")
 
 
 def _add_launch(parser: ArgumentParser, results: str, ranks: int | None = 1) -> None:

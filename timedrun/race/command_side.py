@@ -12,12 +12,12 @@ from judging.ground.errors import UsageError
 from judging.ground.result_files import read_json
 from mlevents.rounds.own_rules import benchmark_rules
 from mlevents.rounds.ruleset import BenchmarkRules
-from timedrun.race.output_reader import MLLOG, OutputReader
+from timedrun.race.output_reader import MLLOG, OutputReader, OutputSettings
 from timedrun.race.race_file import COMMANDS
 
 
 @dataclass(frozen=True, kw_only=True)
-class CommandSide:
+class CommandSide(OutputSettings):
     """Settings of a run of a command, as config.json holds them."""
 
     name: str
@@ -27,30 +27,8 @@ class CommandSide:
     """Command line for the shell; `{seed}` stands for the seed."""
     directory: str = "."
     """Working directory, relative to that of the race."""
-    quality: str
-    """Evaluations: a regular expression with `{}` for the value and maybe `{step}`, or with groups `quality` and
-    `step`, or one group; `json:KEY` for lines of JSON; `mllog` for MLPerf's events."""
-    target: float
-    lower: bool = False
-    """Lower quality is better."""
-    metric: str = "quality"
-    start: str = ""
-    """Pattern of the line at which the clock starts; empty: when the process is started."""
-    stop: str = ""
-    """Pattern of the line at which the clock stops; empty: the first evaluation that reaches the target."""
-    reported: str = ""
-    """Pattern of the time that the command reports itself, with `{seconds}`, `{ms}` or `{minutes}`, or such a group."""
     log: str = ""
     """File that the command writes, in `directory`, which is read in place of its output; it may have wildcards."""
-    after: str = ""
-    """Pattern of the lines after which the next evaluation counts, and no other: those of a validation's bar."""
-    before: str = ""
-    """Pattern of a line between that of `start` and the first evaluation that shows both to be of before the training:
-    the start is taken back."""
-    unreadable: str = ""
-    """Pattern of lines of output from which no evaluation can be read."""
-    hint: str = ""
-    """What to do where an evaluation, or the start, cannot be read."""
     environment: Sequence[str] = ()
     """Further environment variables, as NAME=VALUE."""
     seed_variable: str = "SEED"
@@ -112,10 +90,6 @@ class CommandSide:
         """Return True if the command, or one of the files of its `source`, names the seed or its variable."""
         texts = [self.command, *(raw.decode(errors="replace") for raw in source.values())]
         return "{seed}" in self.command or any(re.search(rf"\b{self.seed_variable}\b", text) for text in texts)
-
-    def reached(self, quality: float) -> bool:
-        """Return True if `quality` is that of the target or better."""
-        return quality <= self.target if self.lower else quality >= self.target
 
 
 def side_in(file: Path) -> CommandSide:

@@ -1,20 +1,16 @@
 """Readings of a command's output: start, evaluations, stop and reported time. A number is read whole or refused."""
 
-from __future__ import annotations
-
 import json
 import math
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from judging.ground.errors import UsageError
 from mlevents import keys
 from mlevents.event import MARK
-
-if TYPE_CHECKING:
-    from timedrun.race.command_side import CommandSide
 
 MLLOG: Final = "mllog"
 JSON: Final = "json:"
@@ -54,6 +50,38 @@ FRACTIONS: Final = re.compile(r"(?i)acc|top.?[15]|f1|iou|dice|precision|recall|a
 """Metrics that are at most 1, or 100 %."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class OutputSettings:
+    """What is read of the output of a command."""
+
+    quality: str
+    """Evaluations: a regular expression with `{}` for the value and maybe `{step}`, or with groups `quality` and
+    `step`, or one group; `json:KEY` for lines of JSON; `mllog` for MLPerf's events."""
+    target: float
+    lower: bool = False
+    """Lower quality is better."""
+    metric: str = "quality"
+    start: str = ""
+    """Pattern of the line at which the clock starts; empty: when the process is started."""
+    stop: str = ""
+    """Pattern of the line at which the clock stops; empty: the first evaluation that reaches the target."""
+    reported: str = ""
+    """Pattern of the time that the command reports itself, with `{seconds}`, `{ms}` or `{minutes}`, or such a group."""
+    after: str = ""
+    """Pattern of the lines after which the next evaluation counts, and no other: those of a validation's bar."""
+    before: str = ""
+    """Pattern of a line between that of `start` and the first evaluation that shows both to be of before the training:
+    the start is taken back."""
+    unreadable: str = ""
+    """Pattern of lines of output from which no evaluation can be read."""
+    hint: str = ""
+    """What to do where an evaluation, or the start, cannot be read."""
+
+    def reached(self, quality: float) -> bool:
+        """Return True if `quality` is that of the target or better."""
+        return quality <= self.target if self.lower else quality >= self.target
+
+
 class Reading(NamedTuple):
     """Start, quality, stop or reported time in a line of output, or why one cannot be read."""
 
@@ -72,7 +100,7 @@ class Part(ValueError):
 
 
 class OutputReader:
-    """Reader of the output of a run of `side`, line by line.
+    """Reader of the output of a run, line by line.
 
     Lines of several ranks that tell one evaluation are one reading, which is therefore given with the line after it, or
     by `flush`.
@@ -80,7 +108,7 @@ class OutputReader:
     Raises UsageError for a pattern that is no regular expression, or lacks the groups that are read.
     """
 
-    def __init__(self, side: CommandSide, began: float = 0.0) -> None:
+    def __init__(self, side: OutputSettings, began: float = 0.0) -> None:
         self.side = side
         self._start, self._stop = compiled("--start", side.start), compiled("--stop", side.stop)
         self._before_start = compiled("before", side.before)

@@ -31,7 +31,6 @@ from mlevents.summary import RunSummary
 
 SETS: Final = 100_000
 POWER: Final = 0.95
-MOST_OF_SET: Final = 250  # its draws take 200 MB; a submission has at most 40 runs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +60,6 @@ def forecast(
     benchmark: str,
     batch_size: int | None,
     rules: Ruleset | None = None,
-    runs: int | None = None,
     given: Sequence[RunSummary] = (),
 ) -> Forecast:
     """Forecast sets that converge like the runs `given`, or by default like the reference.
@@ -69,10 +67,9 @@ def forecast(
     Args:
         batch_size: default: that of `given`.
         rules: default: the newest round that has points of the benchmark.
-        runs: number of runs of a set; default: as the rules require.
 
     Raises:
-        UsageError: no points for the benchmark, round or batch size; too few runs for an olympic mean; runs of several
+        UsageError: no points for the benchmark, round or batch size; runs of several
             benchmarks or batch sizes, of data other than the benchmark's, or fewer than two that converged.
     """
     rules = _rules(benchmark, rules)
@@ -103,20 +100,15 @@ def forecast(
         notes.append(f"the batch size of the runs is {short(batches)}; they are assumed to converge equally at {asked}")
     mean = fmean(progress) if given else point.mean
     deviation = stdev(progress) if given else point.deviation
-    number = known.runs if runs is None else runs
-    if not 2 * known.dropped < number <= MOST_OF_SET:
-        least = 2 * known.dropped + 1
-        limits = f"an olympic mean of {benchmark} needs at least {least} runs, and at most {MOST_OF_SET} are simulated"
-        raise UsageError(f"--runs {number}: {limits}.")
-    drawn = np.sort(np.random.default_rng(0).normal(mean, deviation, (SETS, number)), axis=1)
-    means = drawn[:, known.dropped : number - known.dropped].mean(axis=1)
+    drawn = np.sort(np.random.default_rng(0).normal(mean, deviation, (SETS, known.runs)), axis=1)
+    means = drawn[:, known.dropped : known.runs - known.dropped].mean(axis=1)
     scaled = (means >= point.minimum) & (means < point.mean)
     return Forecast(
         benchmark=benchmark,
         ruleset=rules.name,
         batch_size=asked,
         unit=UNITS.get(known.unit, known.unit),
-        runs=number,
+        runs=known.runs,
         reference=point,
         progress=progress,
         mean=mean,

@@ -116,8 +116,8 @@ pytest.importorskip("vl_convert", reason="needs the extra 'explorer'")
 def page(results: Path, tmp_path: Path) -> Path:
     """The page of `results`, with a price for the sets of one config."""
     out = tmp_path / "page.html"
-    hostile = "<b>title</b> {{data}}"
-    words = ["explore", str(results), "--out", str(out), "--title", hostile, "--price", "1xCPU-baseline=6"]
+    hostile = shutil.copytree(results, tmp_path / "<b>title<b> {{data}}")
+    words = ["explore", str(hostile), "--out", str(out), "--price", "1xCPU-baseline=6"]
     assert cli.main(words) == 0
     return out
 
@@ -135,7 +135,7 @@ def test_the_page_loads_nothing_and_runs_only_its_own_scripts_and_texts_of_logs_
     assert "unsafe-inline" not in policy[1].partition("script-src")[2].partition(";")[0]
     markup = re.sub(r"<script.*?</script>|<!--.*?-->", "", text, flags=re.DOTALL)
     assert not re.search(r"https?:|//|\bsrc=|@import|url\(|onerror", markup) and text.count("</script>") == 3
-    assert "<h1>&lt;b&gt;title&lt;/b&gt; {{data}}</h1>" in markup
+    assert "<h1>Training results: &lt;b&gt;title&lt;b&gt; {{data}}</h1>" in markup
     assert "<" not in data_of(page)
     systems = [result_set["system"] for result_set in json.loads(data_of(page))["sets"]]
     assert r'</script><img src=x onerror="document.title=1">\u202e{{data}}' in systems  # its direction mark is shown
@@ -198,7 +198,7 @@ def test_a_reader_filters_sorts_compares_and_saves_in_a_real_browser(page, chrom
 
     chromium.run(f"{CHOOSE}('dataset', '=imagenet')")
     assert chromium.run(ROWS) == ["imagenet_baseline: result_0.txt"]
-    assert chromium.errors == [] and chromium.run("document.title") == "<b>title</b> {{data}}"
+    assert chromium.errors == [] and chromium.run("document.title") == "Training results: <b>title<b> {{data}}"
     assert chromium.run("document.images.length") == 0
 
 
