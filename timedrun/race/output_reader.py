@@ -32,7 +32,9 @@ BEGINS: Final = re.compile(r"[^\w]*\.?\d")
 BEFORE: Final = re.compile(r"\d(?:[._'’\u00a0\u2009\u202f]|[eE][-+]?)?$")
 """Ends the text before a match that is the end of a number."""
 SIGN: Final = re.compile(r"(?:^|[^\w)\]])[-\u2212]$")
-AFTER: Final = re.compile(r"[eE][-+]?\d|[._'’\u00a0\u2009\u202f]?\d|[xX][\da-fA-F]|(?P<unit>\s?%|[kKMGT](?![A-Za-z]))")
+AFTER: Final = re.compile(
+    r"[eEdD][-+]?\d|[.:_'’\u00a0\u2009\u202f]?\d|[xX][\da-fA-F]|(?P<unit>\s?[%‰]|[kKMGT](?![A-Za-z]))"
+)
 """Begins the text after a match that is the beginning of a number, or is in a unit that the pattern may name."""
 ONE_NUMBER: Final = re.compile(r"\d+,\d+|[1-9]\d{0,2}(?:,\d{3})+(?:\.\d+)?|[1-9]\d{0,2}(?:\.\d{3})+,\d+")
 """Decimal comma, or thousands separators; other commas separate numbers."""
@@ -211,7 +213,7 @@ class OutputReader:
                 return
             self._armed = not side.after
             if of is not None:  # a count of so many is exact in both units
-                value *= (1 if side.target <= 1 else 100) / of if of else math.nan
+                value = (1 if side.target <= 1 else 100) * value / of if of else math.nan
             yield Reading("quality", value, _step(step), at=at)
 
     def _match(self, line: str) -> re.Match[str] | None:
@@ -338,7 +340,7 @@ def _json_number(value: Any, step: Any, line: str, at: float) -> Iterator[Readin
     """Yield the evaluation that a value of JSON is, also a number in quotes."""
     if isinstance(value, str) and not NUMBER.fullmatch(value):
         kind: Literal["refused", "text"] = "refused" if BEGINS.match(value) else "text"
-        words = f"--quality reads {value!r}, which is no plain number, in the line {_shown(line)}"
+        words = f"--quality reads {value!r}, which is no number of JSON, in the line {_shown(line)}; print one"
         yield Reading(kind, text=words, at=at)
     elif isinstance(value, str | int | float) and not isinstance(value, bool):
         yield Reading("quality", float(value), _step(step if type(step) is int else None), at=at)
