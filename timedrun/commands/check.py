@@ -24,10 +24,7 @@ def _renamed(result: CheckResult, archives: Mapping[Path, Path]) -> CheckResult:
     """Return `result` with the paths of archives in place of those of their unpacked contents."""
     for folder, archive in archives.items():
         texts = (str(folder), str(archive))
-        findings = [
-            replace(found, path=found.path and found.path.replace(*texts), message=found.message.replace(*texts))
-            for found in result.findings
-        ]
+        findings = [replace(found, path=found.path and found.path.replace(*texts)) for found in result.findings]
         result = replace(result, path=result.path.replace(*texts), findings=findings)
     return result
 

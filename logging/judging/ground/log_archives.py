@@ -128,12 +128,9 @@ def _unpack(archive: Path, folder: Path, content: _Content) -> bool:
 
 def _is_tar(path: Path) -> bool:
     """Return True if a file, decompressed, begins as an archive; a compressed log does not."""
-    opener = _opener(path)
-    with suppress(*_DAMAGED):
-        if opener is not None:
-            with opener(path, "rb") as file:
-                return bool(file.read(tarfile.BLOCKSIZE)[257:262] == b"ustar")
-    return opener is not None  # `_unpack` says what is damaged
+    with suppress(*_DAMAGED), (_opener(path) or open)(path, "rb") as file:
+        return bool(file.read(tarfile.BLOCKSIZE)[257:262] == b"ustar")
+    return True  # `_unpack` says what is damaged
 
 
 def _opener(path: Path) -> Callable[..., Any] | None:
