@@ -34,7 +34,7 @@ def check(arguments: argparse.Namespace) -> ExitCode:
     paths = [Path(path) for path in arguments.paths]
     with unpacked(paths, below=False) as content:
         for folder, archive in content.archives.items():
-            if not result_files(folder):
+            if not folder.is_dir() or not result_files(folder):
                 raise UsageError(f"{archive}: no result_*.txt in it{compressed(folder)}.")
         inside, official = [*content.paths, *content.archives], arguments.official
         checked = check_paths(inside, arguments.ruleset, run_official=official, show_progress=not arguments.json)

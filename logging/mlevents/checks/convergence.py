@@ -165,7 +165,7 @@ def scaling_fault(folder: Path, division: str, found: Convergence | None) -> tup
     """Return level and text of what is wrong with scaling.json in the `folder` of a set; None if nothing is."""
     name, again = (
         "/".join((*folder.absolute().parts[-2:], SCALING)),
-        "delete it, and MLCommons' package checker writes it",
+        "delete it: MLCommons' checker writes it",
     )
     try:
         factor = scaling_factor(folder)
