@@ -178,15 +178,18 @@ class MLPerfRun:
 
     def _possible(self, quality: float | dict[str, float]) -> bool:
         """Return True if the metric can have the value; warn, once, of one that it cannot."""
-        rules = self.benchmark.parts if isinstance(quality, dict) else {self.benchmark.metric: self.benchmark}
         for name, value in (quality if isinstance(quality, dict) else {self.benchmark.metric: quality}).items():
-            most = highest(rules[name].target, rules[name].direction)
+            rules = self.benchmark.parts.get(name, self.benchmark)
+            most = highest(rules.target, rules.direction)
             if not 0 <= value <= most or math.isinf(value):
                 percent = f"; it looks like percent: give {value / 100:g}" if most < value <= 100 else ""
-                message = f"{name} is {value:g}, not a number from 0 to {most:g}{percent}"
-                if not self._impossible and self.path is not None:
-                    warnings.warn(f"{self.path}: {message}; it does not count as reaching the target", stacklevel=3)
-                self._impossible = message
+                told, self._impossible = (
+                    self._impossible,
+                    f"{name} is {value:g}, not a number from 0 to {most:g}{percent}",
+                )
+                if not told and self.path is not None:
+                    said = f"{self.path}: {self._impossible}; it does not count as reaching the target"
+                    warnings.warn(said, stacklevel=3)
                 return False
         return True
 
@@ -205,7 +208,7 @@ class MLPerfRun:
             reason += f"; {self._impossible}"
         if self._block is not None and not self.ended:
             with suppress(OSError):  # which the end of the log says
-                self._log.end(keys.BLOCK_STOP, **self._block_end(self._at))
+                self._stop_block(None)
         self._log.close(reason=reason)
         self._closed.set()
         self._leave_signals()
@@ -289,20 +292,18 @@ class MLPerfRun:
             }
         self._log.start(keys.BLOCK_START, **self._block)
 
-    def _stop_block(self, progress: Mapping[str, float]) -> None:
+    def _stop_block(self, progress: Mapping[str, float] | None) -> None:
         if self._block is None:
             raise TrainingLoopError("no block of training is open: call start() first; nothing was logged")
-        begun = self._at
-        self._advance(progress)
-        self._log.end(keys.BLOCK_STOP, **self._block_end(begun))
+        begun, name = self._at, self.benchmark.progress
+        if progress is not None:
+            self._advance(progress)
+        end = self._position()
+        if name == keys.EPOCH_NUM:
+            at = self._block[keys.FIRST_EPOCH_NUM] if self.benchmark.unit == "epoch" else end[name]
+            end = {keys.FIRST_EPOCH_NUM: at, keys.EPOCH_COUNT: self._at - begun}
+        self._log.end(keys.BLOCK_STOP, **end)
         self._block = None
-
-    def _block_end(self, begun: float) -> dict[str, Scalar]:
-        name = self.benchmark.progress
-        if name != keys.EPOCH_NUM or self._block is None:
-            return self._position()
-        at = self._block[keys.FIRST_EPOCH_NUM] if self.benchmark.unit == "epoch" else self._position()[name]
-        return {keys.FIRST_EPOCH_NUM: at, keys.EPOCH_COUNT: self._at - begun}
 
     def _log_quality(self, quality: float | dict[str, float]) -> None:
         if isinstance(quality, dict) and not self.benchmark.parts_in_one_event:
@@ -465,10 +466,9 @@ def _require_settings(benchmark: BenchmarkRules, rules: Ruleset, settings: Mappi
         parts = ", ".join(benchmark.parts)
         wrong.append(f"{keys.DATASET} is other data, but one {keys.QUALITY_TARGET} cannot judge a quality of {parts}")
     elif not own_data and not (is_number(own) and own <= most):
-        said = f"{own!r}, not" if own is not None else "missing:"
-        fraction = " (1 at most)" if most == 1 else ""
+        said, limit = "missing" if own is None else repr(own), ", at most 1" * (most == 1)
         wrong.append(
-            f"{keys.QUALITY_TARGET} is {said} the number to reach on other data than {benchmark.dataset}{fraction}"
+            f"{keys.QUALITY_TARGET} is {said}: the number to reach on other data than {benchmark.dataset}{limit}"
         )
     if wrong:
         where = f"{benchmark.name} of round {rules.name}, {settings.get(keys.SUBMISSION_DIVISION, 'open')} division"

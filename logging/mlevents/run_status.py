@@ -1,6 +1,6 @@
 """Status of one run: reached its target, or the reason why not."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from mlevents import keys
 from mlevents.event import short
@@ -59,11 +59,10 @@ def failure(summary: RunSummary, ruleset: str | None = None) -> str | None:
 
 
 def rules_of(
-    benchmark: str, ruleset: str | None, logs: Iterable[RunSummary]
+    benchmark: str, ruleset: str | None, logs: Sequence[RunSummary]
 ) -> tuple[BenchmarkRules | None, str | None]:
     """Return the rules of `benchmark` in `ruleset` (default: its own), where those that `logs` record count, and that
     ruleset's name; None if there are none. Raise ValueError if there is no such ruleset."""
-    logs = list(logs)
     own = own_rules_of(logs)
     named = next((log.ruleset for log in logs if log.ruleset in rulesets_of(benchmark)), None)
     name = ruleset or named or usual_ruleset_of(benchmark, own)

@@ -195,14 +195,19 @@ def _first_epoch_share(record: RunRecord) -> float | None:
     return None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Stretch:
     """A closed interval of training of the timed region; `units` of progress."""
 
     start: Event
     units: float
     training_ms: float  # without evaluations
-    evaluated_ms: float
+    evaluated_ms: float = 0.0
+
+    @property
+    def pace(self) -> float:
+        """Milliseconds for a unit."""
+        return self.training_ms / self.units
 
 
 def intervals(record: RunRecord, start_key: str, stop_key: str) -> list[Stretch]:
@@ -231,19 +236,16 @@ def intervals(record: RunRecord, start_key: str, stop_key: str) -> list[Stretch]
 
 
 def _units(pairs: Sequence[tuple[Event, Event]]) -> list[float]:
-    """Return the progress between each start and its stop, by the positions or the epochs that they log, else 1."""
-    counts = [[event.metadata.get(keys.EPOCH_COUNT) for event in pair] for pair in pairs]
-    epochs = [next((float(n) for n in reversed(count) if is_number(n) and n > 0), 0.0) for count in counts]
-    for name in (keys.SAMPLES_COUNT, keys.FIRST_EPOCH_NUM):
-        begun, until = ([float(n) for pair in pairs if is_number(n := pair[at].metadata.get(name))] for at in (0, 1))
-        if not len(begun) == len(until) == len(pairs) > 0:
-            continue
-        if name == keys.SAMPLES_COUNT and all(a < b for a, b in zip(begun, until, strict=True)):
-            return [b - a for a, b in zip(begun, until, strict=True)]
-        lengths = [b - a for a, b in pairwise(begun)]
-        if all(length > 0 for length in lengths):
-            return [*lengths, epochs[-1] or (lengths or [1.0])[-1]]
-    return [count or 1.0 for count in epochs]
+    """Return the progress between each start and its stop: of samples, whose counts are positions or lengths, else of
+    epochs, else 1."""
+    counts = [[event.metadata.get(keys.SAMPLES_COUNT, 0) for event in pair] for pair in pairs]
+    if all(is_number(count) and count > 0 for _, count in counts) and all(is_number(count) for count, _ in counts):
+        if all(begun < until for begun, until in counts):
+            return [float(until - begun) for begun, until in counts]
+        if all(begun == until for begun, until in counts) and any(a >= b for (a, _), (b, _) in pairwise(counts)):
+            return [float(length) for length, _ in counts]
+    epochs = [stop.metadata.get(keys.EPOCH_COUNT, start.metadata.get(keys.EPOCH_COUNT)) for start, stop in pairs]
+    return [float(count) if is_number(count) and count > 0 else 1.0 for count in epochs]
 
 
 def _sketch(record: RunRecord) -> frozenset[int]:

@@ -25,4 +25,4 @@ def audit(arguments: argparse.Namespace) -> ExitCode:
         print(as_json(audit), end="")
     else:
         stdio.show(as_text(audit, stdio.terminal_columns(sys.stdout)).removesuffix("\n"))
-    return ExitCode.ERROR if audit.failed else ExitCode.OK
+    return ExitCode.ERROR if any(result.failed for result in audit.results) else ExitCode.OK

@@ -24,10 +24,7 @@ def _renamed(result: CheckResult, archives: Mapping[Path, Path]) -> CheckResult:
     """Return `result` with the paths of archives in place of those of their unpacked contents."""
     for folder, archive in archives.items():
         texts = (str(folder), str(archive))
-        findings = [
-            replace(found, path=found.path and found.path.replace(*texts), message=found.message.replace(*texts))
-            for found in result.findings
-        ]
+        findings = [replace(found, path=found.path and found.path.replace(*texts)) for found in result.findings]
         result = replace(result, path=result.path.replace(*texts), findings=findings)
     return result
 
@@ -37,7 +34,7 @@ def check(arguments: argparse.Namespace) -> ExitCode:
     paths = [Path(path) for path in arguments.paths]
     with unpacked(paths, below=False) as content:
         for folder, archive in content.archives.items():
-            if not result_files(folder):
+            if not folder.is_dir() or not result_files(folder):
                 raise UsageError(f"{archive}: no result_*.txt in it{compressed(folder)}.")
         inside, official = [*content.paths, *content.archives], arguments.official
         checked = check_paths(inside, arguments.ruleset, run_official=official, show_progress=not arguments.json)

@@ -101,11 +101,6 @@ class Audit:
         """The number of systems with results."""
         return len({(audited.score.submitter, audited.score.system) for audited in self.sets})
 
-    @property
-    def failed(self) -> bool:
-        """True if a log that no score drops, a set or a package has an error."""
-        return any(result.failed for result in self.results)
-
     def counts(self) -> dict[str, int | None]:
         """Return the number of findings about each topic, None of scores that were not compared, and of errors."""
         found = [finding for result in self.results for finding in result.findings]
@@ -185,13 +180,8 @@ def _submitter(
         yield CheckResult.of(place, "set", findings, ruleset or ruleset_of(reports))
         summaries |= {report.path: report.summary for report in reports}
         logs += map(kept, runs)
-    # Copies are compared over the whole round, and the number of logs is a finding of each set that has any.
-    said = {path.parent for path in summaries}
-    of_tree = (
-        finding
-        for finding in check_tree(folder, summaries, ruleset)
-        if finding.rule != "copied-log" and not (finding.rule == "run-count" and Path(finding.path or "") in said)
-    )
+    # Copies are compared over the whole round.
+    of_tree = (finding for finding in check_tree(folder, summaries, ruleset) if finding.rule != "copied-log")
     yield CheckResult.of(folder, "package", of_tree, ruleset or "")
 
 

@@ -14,6 +14,7 @@ from judging.pages.score_table import NOTICE
 from judging.pages.table import Table
 from mlevents.terminal_escape import printable, shortened
 
+NOT_COMPARED: Final = "not compared"
 LISTED: Final = 5  # largest number of findings of one group that the text lists for a topic; JSON has all
 LISTED_IN_HTML: Final = 200
 
@@ -49,16 +50,12 @@ def totals(audit: Audit) -> dict[str, str]:
     return facts
 
 
-def counted(audit: Audit) -> list[tuple[str, str]]:
-    """Return the titles of the topics and what was counted, as text."""
-    return [(title, "not compared" if count is None else f"{count}") for title, count in audit.counts().items()]
-
-
 def as_text(audit: Audit, width: int | None = None) -> str:
     """Format an audit as lines of at most 100 columns, the summary first; its table folded to `width`."""
     lines = [f"Audit of {printable(audit.name)}", ""]
     lines += [f"  {name:<12} {text}" for name, text in totals(audit).items()] + [""]
-    lines += ["findings", *(f"  {said:>5}  {title}" for title, said in counted(audit)), ""]
+    counts = [(title, NOT_COMPARED if count is None else f"{count}") for title, count in audit.counts().items()]
+    lines += ["findings", *(f"  {said:>5}  {title}" for title, said in counts), ""]
     others = about(audit, None)
     for topic in TOPICS:
         if results := about(audit, topic):
@@ -128,7 +125,8 @@ def _page_lines(audit: Audit) -> Iterator[str]:
     yield from html_page.head(f"Audit of {audit.name}")
     yield from Table((), list(totals(audit).items())).html()
     yield "<h2>Facts</h2>"
-    yield from Table((), list(counted(audit))).html()
+    counts = [(title, NOT_COMPARED if count is None else f"{count}") for title, count in audit.counts().items()]
+    yield from Table((), counts).html()
     for topic in TOPICS:
         if results := about(audit, topic):
             yield f"<h2>{html_page.text(topic.title)}</h2>"

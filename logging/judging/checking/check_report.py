@@ -184,13 +184,10 @@ def finding_groups(
                 head = finding.rule if by == "rule" else result.submitter
                 name = (head, LEVELS.index(finding.level), *_alike(finding)[1:])
                 groups.setdefault(name, []).append((result, finding))
-    worst: dict[str, int] = {}
+    worst: dict[str, float] = {}
     for head, level, *_ in groups:
-        worst[head] = min(level, worst.get(head, level)) if by == "rule" else 0
-    return sorted(
-        groups.items(),
-        key=lambda item: (worst[item[0][0]], item[0][0] not in CAUSES, item[0][:3], -len(item[1])),
-    )
+        worst[head] = min(level - (head in CAUSES) / 2, worst.get(head, level)) if by == "rule" else 0
+    return sorted(groups.items(), key=lambda item: (worst[item[0][0]], item[0][:3], -len(item[1])))
 
 
 def group_lines(results: Sequence[CheckResult], root: Path, by: Grouping) -> Iterator[str]:

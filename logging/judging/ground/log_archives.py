@@ -114,9 +114,10 @@ def _unpack(archive: Path, folder: Path, content: _Content) -> bool:
                 if not plain or not (is_inside(member.name) or member.name == "."):  # "." of `tar -C FOLDER .`
                     why = "is sparse or has an unsafe name, or is a link"
                     raise UsageError(f"{archive}: {member.name!r} {why}. Nothing was read.")
+                place = folder / member.name
+                (place if member.isdir() else place.parent).mkdir(parents=True, exist_ok=True)
                 if (file := tar.extractfile(member)) is not None:
-                    (folder / member.name).parent.mkdir(parents=True, exist_ok=True)
-                    with (folder / member.name).open("wb") as copy:
+                    with place.open("wb") as copy:
                         shutil.copyfileobj(file, copy)
                     lacking = lacking or not (archive.parent / member.name).is_file()
             while content.read(2**20):  # to the checksum at the end
@@ -128,12 +129,9 @@ def _unpack(archive: Path, folder: Path, content: _Content) -> bool:
 
 def _is_tar(path: Path) -> bool:
     """Return True if a file, decompressed, begins as an archive; a compressed log does not."""
-    opener = _opener(path)
-    with suppress(*_DAMAGED):
-        if opener is not None:
-            with opener(path, "rb") as file:
-                return bool(file.read(tarfile.BLOCKSIZE)[257:262] == b"ustar")
-    return opener is not None  # `_unpack` says what is damaged
+    with suppress(*_DAMAGED), (_opener(path) or open)(path, "rb") as file:
+        return bool(file.read(tarfile.BLOCKSIZE)[257:262] == b"ustar")
+    return True  # `_unpack` says what is damaged
 
 
 def _opener(path: Path) -> Callable[..., Any] | None:

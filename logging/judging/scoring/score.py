@@ -18,8 +18,9 @@ from judging.scoring.run_set import UNKNOWN, SetName, copied, is_packaged, misma
 from judging.scoring.target_test import NotTestable, TargetTest, target_test_of
 from mlevents import keys
 from mlevents.checks.convergence import Convergence, convergence, scaling_factor, scaling_fault
+from mlevents.checks.log_check import usual_ruleset
 from mlevents.record import read, result_files
-from mlevents.rounds import BenchmarkRules, round_of_path, rulesets_of
+from mlevents.rounds import BenchmarkRules, rulesets_of
 from mlevents.rounds import ruleset as rules_named
 from mlevents.rounds.own_rules import usual_ruleset_of
 from mlevents.run_status import failure, rules_of, target
@@ -420,12 +421,10 @@ def _scaling(folder: Path, division: str, converged: Convergence | None, notes: 
 
 
 def scored_ruleset(benchmark: str, log: RunSummary) -> str | None:
-    """Return the ruleset that `log` names, or that of the round that a parent folder names if it has the benchmark,
-    else the benchmark's at the date of `log`; None if no round has it."""
-    for name in (log.ruleset, round_of_path(Path(os.path.realpath(log.path)))):
-        if name in rulesets_of(benchmark):
-            return name
-    return usual_ruleset_of(benchmark, log.own_rules, log.started_ms)
+    """Return the ruleset by which `log` is checked if it has the benchmark, else the benchmark's at the date of `log`;
+    None if no round has it."""
+    name = usual_ruleset(replace(log, path=Path(os.path.realpath(log.path))))
+    return name if name in rulesets_of(benchmark) else usual_ruleset_of(benchmark, log.own_rules, log.started_ms)
 
 
 def _joined(values: Iterable[str | None], otherwise: str = UNKNOWN) -> str:

@@ -162,13 +162,10 @@ def scaling_factor(folder: Path) -> float | None:
 
 
 def scaling_fault(folder: Path, division: str, found: Convergence | None) -> tuple[Level, str] | None:
-    """Return level and text of what is wrong with scaling.json in the `folder` of a set that converged as `found`.
-
-    None if nothing is wrong, or without the file. MLCommons' summary multiplies by its factor in either division.
-    """
+    """Return level and text of what is wrong with scaling.json in the `folder` of a set; None if nothing is."""
     name, again = (
-        f"{'/'.join(folder.absolute().parts[-2:])}/{SCALING}",
-        "delete it and let MLCommons' package checker write it",
+        "/".join((*folder.absolute().parts[-2:], SCALING)),
+        "delete it: MLCommons' checker writes it",
     )
     try:
         factor = scaling_factor(folder)

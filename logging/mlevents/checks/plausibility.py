@@ -164,7 +164,7 @@ def durations(run: CheckedRun) -> Iterator[Finding]:
         kinds["epoch"] = HURRIED, intervals(run.record, keys.EPOCH_START, keys.EPOCH_STOP)
     if not run.evaluated_offline and not any(nesting(run)):  # beside training, an evaluation may wait for another
         whole = spans(run.record.timed, keys.EVAL_START, keys.EVAL_STOP)
-        evaluations = [Stretch(a, 1.0, b.time_ms - a.time_ms, 0.0) for a, b in whole if a and b]
+        evaluations = [Stretch(a, 1.0, b.time_ms - a.time_ms) for a, b in whole if a and b]
         kinds["evaluation"] = FAR_FROM_USUAL, evaluations
     for name, (share, stretches) in kinds.items():
         parts = [part for part in stretches if id(part.start) not in run.untrained]
@@ -172,24 +172,21 @@ def durations(run: CheckedRun) -> Iterator[Finding]:
             parts.pop()  # the end of the run may have cut it
         if len(parts) < FEWEST:
             continue
-        usual = median(part.training_ms / part.units for part in parts)
-        spread = SPREADS * median(abs(part.training_ms / part.units - usual) for part in parts)
-        short, long = list[int](), list[int]()
-        for at, part in enumerate(parts):
-            expected, off = usual * part.units, max(CLOCK_TOLERANCE_MS, spread * part.units)
-            if part.training_ms + part.evaluated_ms < min(share * expected, expected - off):  # one beside the other
-                short.append(at)
-            elif at and part.training_ms > max(expected / FAR_FROM_USUAL, expected + off):
-                long.append(at)
-        for found, how, why in (
-            (short, "less", "the clock was set back, or times were cut"),
-            (long if FEWEST * len(long) < len(parts) else [], "more", "it waited, or the clock was set forward"),
+        usual = median(part.pace for part in parts)
+        spread = SPREADS * median(abs(part.pace - usual) for part in parts)
+        slack = {part: max(CLOCK_TOLERANCE_MS / part.units, spread) for part in parts}
+        less = [
+            part
+            for part in parts
+            if part.pace + part.evaluated_ms / part.units < min(share * usual, usual - slack[part])
+        ]
+        more = [part for part in parts[1:] if part.pace > max(usual / FAR_FROM_USUAL, usual + slack[part])]
+        by_design = run.record.division != keys.CLOSED and (name == "epoch" or less == parts[: len(less)])
+        for level, found, how in (
+            ("note" if by_design else "warning", less, "less than usual: the clock was set back, or times were cut"),
+            ("note", more if FEWEST * len(more) < len(parts) else [], "more than usual: it waited, or a clock was set"),
         ):
             if found:
-                part, expected = parts[found[0]], usual * parts[found[0]].units
-                message = f"{len(found)} of {len(parts)} {name}s took far {how} than usual in this run: the first "
-                message += f"{part.training_ms / 1e3:.3f} s, where {expected / 1e3:.3f} s are usual; {why}"
-                by_design = run.record.division != keys.CLOSED and (name == "epoch" or found[-1] < len(found))
-                yield run.finding(
-                    "note" if found is long or by_design else "warning", f"{name}-duration", message, part.start
-                )
+                times = f"{found[0].training_ms / 1e3:.3f} s instead of {usual * found[0].units / 1e3:.3f} s"
+                message = f"{len(found)} of {len(parts)} {name}s took far {how}; the first {times}"
+                yield run.finding(level, f"{name}-duration", message, found[0].start)  # type: ignore[arg-type]

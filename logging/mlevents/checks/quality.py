@@ -50,9 +50,7 @@ def _logged_targets(run: CheckedRun, wanted: float | None) -> Iterator[Finding]:
     for event in run.record.events:
         logged = list(event.value.values()) if isinstance(event.value, dict) else [event.value]
         if event.key in TARGETS and wanted is not None and not all(value in allowed for value in logged):
-            percent = is_number(event.value) and math.isclose(event.value, 100 * wanted) and wanted <= 1
             message = f"{event.key} is {short(event.value)}, but the target is {wanted}, which was checked"
-            message += "; it looks like percent" if percent else ""
             yield run.finding("warning", "quality-target", message, event)
             return
 

@@ -17,7 +17,6 @@ SECONDS_SINCE_1970: Final = (1e9, 1e11)  # as milliseconds these are days in ear
 
 # Metadata of blocks and epochs that counts as the progress of evaluations does.
 SAME_UNIT: Final = {keys.EPOCH_NUM: (keys.EPOCH_NUM, keys.FIRST_EPOCH_NUM)}
-ENDED: Final = frozenset({keys.EVAL_ACCURACY, keys.EVAL_STOP, keys.BLOCK_STOP})
 EVALUATED: Final = frozenset({keys.EVAL_START, keys.EVAL_STOP, keys.EVAL_ACCURACY})
 
 
@@ -184,22 +183,18 @@ def status(run: CheckedRun) -> Iterator[Finding]:
 def stop_counts(run: CheckedRun) -> Iterator[Finding]:
     """Report a run_stop whose progress is not that of the last evaluation, or of a run that failed, before it."""
     stopped, batch = run.record.stopped, run.record.value(keys.GLOBAL_BATCH_SIZE)
-    if stopped is None or run.evaluated_offline:
-        return
-    for name in (*PROGRESS, keys.STEP):
-        counted = [e for e in run.record.timed if is_number(e.metadata.get(name)) and e.key in ENDED]
-        evaluations = [event for event in counted if event.key == keys.EVAL_ACCURACY] or counted
-        said = stopped.metadata.get(name)
-        if not evaluations or not is_number(said):
-            continue
-        slack = batch if name == keys.SAMPLES_COUNT and is_number(batch) else 0  # evaluations follow whole batches
-        last = evaluations[-1]
-        off = said - last.metadata[name]
-        if off < -slack or (off > slack and run.record.status == keys.SUCCESS):
-            message = f"{name} of run_stop is {short(said)}, that of {last.key} before it (line {last.line}) "
-            message += f"{short(last.metadata[name])}; a run ends with its last evaluation"
-            yield run.finding("warning", "stop-count", message, stopped)
-            return
+    for name in (*PROGRESS, keys.STEP) if stopped and not run.evaluated_offline else ():
+        ends = [e for e in run.record.timed if e.key in EVALUATED | TRAINED and is_number(e.metadata.get(name))]
+        if stopped and ends and is_number(said := stopped.metadata.get(name)):
+            slack = batch if name == keys.SAMPLES_COUNT and is_number(batch) else 0  # evaluations follow whole batches
+            last = next((event for event in reversed(ends) if event.key == keys.EVAL_ACCURACY), ends[-1])
+            off = said - last.metadata[name]
+            if off < -slack or (off > slack and run.record.status == keys.SUCCESS):
+                message = (
+                    f"{name} of run_stop is {short(said)}, but {short(last.metadata[name])} at {last.key} before it "
+                )
+                yield run.finding("warning", "stop-count", f"{message}(line {last.line})", stopped)
+                return
 
 
 def cache_clear(run: CheckedRun) -> Iterator[Finding]:

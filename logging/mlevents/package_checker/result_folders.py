@@ -62,13 +62,6 @@ def check_results(
     if not results.files:
         yield listing.finding("error", "results-missing", "no result_N.txt, so the set has no results", results.place)
         return
-    if rules is not None and len(results.files) != rules.runs:
-        count = f"{len(results.files)} result{'s' if len(results.files) > 1 else ''} found"
-        message = f"{count}; {rules.name} requires exactly {rules.runs}"
-        if not demonstration:
-            yield listing.finding("error", "run-count", message, results.place)
-        elif len(results.files) < rules.runs:
-            yield listing.finding("warning", "run-count", f"{message} (demonstrations may have fewer)", results.place)
     numbers = []
     for file in results.files:
         number = re.fullmatch(r"result_(?:.*_)?([0-9]{1,18})\.txt", file.name, re.DOTALL)

@@ -271,10 +271,9 @@ def _tool_files(
     logged = next((summary.division for summary in read if summary.division), None)
     division = (description.text("division") if description else None) or logged
     for entry in listing.inside(results.place):
-        if entry.kind in ("link", "other") or entry.kind == "file" and is_result(entry.name):
+        judged = is_result(entry.name) or entry.name == SCALING  # with its set
+        if entry.kind in ("link", "other") or entry.kind == "file" and judged:
             continue
-        if entry.name == SCALING and entry.kind == "file":
-            continue  # judged with its set
         if entry.name == PARAMETERS and entry.kind == "file":
             yield from check_parameters(listing, entry.place, division)
         elif entry.name == PRIVATE_ID and entry.kind == "file":

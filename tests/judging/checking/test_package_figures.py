@@ -48,6 +48,14 @@ def resealed(folder: Path, change: Callable[[dict[str, Any]], object] = lambda m
     path.write_text(json.dumps(manifest))
 
 
+def test_a_log_that_was_copied_over_another_is_one_error_of_its_package(made):
+    shutil.copy(made / RESULT, made / RESULT.replace("2.txt", "3.txt"))
+    results = check_paths([made], None, run_official=False)
+    rules = [finding.rule for result in results for finding in result.findings if finding.level == "error"]
+    assert rules.count("copied-log") == 1 and results[-1].failed
+    assert not {"figures", "manifest", "repeated-seed"}.intersection(rules)
+
+
 def test_a_package_as_it_was_made_states_what_its_logs_give(made):
     assert messages(made) == messages(made, "manifest") == []
     assert messages(made.rename(made.with_name("Renamed"))) == []

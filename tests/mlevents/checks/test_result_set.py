@@ -121,6 +121,20 @@ def test_a_copy_moved_in_time_is_found_by_its_milliseconds_or_suspected_from_its
     assert rules(make_set(change=change, accuracies=ACCURACIES, **facts)) == expected
 
 
+def test_any_number_of_copies_or_of_equal_runs_is_one_finding_without_what_follows_from_it(make_set):
+    def copied(runs):
+        for number in (1, 2, 4):
+            runs[number][:] = [dict(record) for record in runs[0]]
+        put(runs[4], "seed", 77)
+
+    (finding,) = found(make_set(change=copied))  # not their seeds and starts
+    assert (finding.level, finding.rule) == ("error", "copied-log")
+    assert finding.message.startswith("result_0.txt, result_1.txt, result_2.txt, result_4.txt are identical")
+    (finding,) = found(make_set(accuracies=ACCURACIES))
+    assert (finding.level, finding.rule) == ("warning", "copied-log")
+    assert all(f"result_{number}.txt" in finding.message for number in range(5))
+
+
 @pytest.mark.parametrize(("equal", "expected"), [(3, [("error", "same-start")]), (2, [])])
 def test_runs_of_a_set_do_not_start_in_one_millisecond(make_set, equal, expected):
     def together(runs):
