@@ -86,9 +86,7 @@ class CommandRun:
         """Why the output cannot be read."""
         self._reported: float | None = None
         self._started: float | None = None
-        """When the line came that starts the clock, or may have started it."""
-        self._starts, self._before = 0, False
-        """Lines that start the clock, and whether the only one may be of before the training."""
+        """When the line came that starts the clock, or may start it."""
         self._late: list[float | None] = []
         """How late the lines were read that start and stop the clock, in seconds; None: not known."""
         self._lateness: dict[float, float | None] = {}
@@ -120,8 +118,6 @@ class CommandRun:
                 with command_system.watched(process.pid, pythons):
                     self._read(process, log)
                 self._overrun = self._overrun and not log.stopped
-                if self._started is not None and not (log.started or self._refused):
-                    self._start_clock(log)
                 if self.side.to_end and self._evaluations and not (process.returncode or self._ending):
                     self._stop_clock(log)
                 reason = self._reason(process.returncode, started=log.started)
@@ -263,7 +259,7 @@ class CommandRun:
                         stdio.message(f"{self.label}: {self._missing(log.started)} so far, in {self._lines:,} lines")
                         self._show_output()
             ended = self._now
-            for reading in reader.flush():
+            for reading in reader.flush(ended=True):
                 self._take(log, reading)
             self._now = ended
         finally:
@@ -368,14 +364,10 @@ class CommandRun:
         self._now = reading.at
         if reading.kind == "text":
             self._unread = reading.text
-        elif reading.kind == "before":
-            self._before = self._starts == 1
-        elif reading.kind == "quality" and self._before and self._starts == 1 and not log.started:
-            self._started, self._starts = None, 0
-        elif reading.kind == "quality" and (log.stopped or self._started is None):
+        elif reading.kind == "quality" and (log.stopped or not log.started):
             where = "after the line that stops the clock" if log.stopped else "before the one that starts it"
             self._unread = f"a quality stands {where}"
-        if log.stopped or self._refused or reading.kind in ("text", "before"):
+        if log.stopped or self._refused or reading.kind == "text":
             return
         if reading.kind == "refused":
             self._refused = reading.text
@@ -383,21 +375,16 @@ class CommandRun:
             self._end()
         elif reading.kind == "reported":
             self._reported = reading.value
-        elif reading.kind == "start":
-            self._starts += 1
-            if self._started is None:
+        elif reading.kind in ("start", "start held") and not log.started:
+            if reading.at != self._started:
                 self._load.begin()
-                self._started = reading.at
-                self._late = [self._lateness.get(reading.at)]
-            if not (log.started or self.side.before):
+                self._started, self._late = reading.at, [self._lateness.get(reading.at)]
+            if reading.kind == "start":
                 self._start_clock(log)
-        elif self._started is not None:
-            if not log.started:
-                self._start_clock(log)
-            if reading.kind == "quality":
-                self._evaluate(log, reading)
-            elif reading.kind == "stop":
-                self._stop_clock(log)
+        elif reading.kind == "quality" and log.started:
+            self._evaluate(log, reading)
+        elif reading.kind == "stop" and log.started:
+            self._stop_clock(log)
 
     def _evaluate(self, log: RunLog, reading: Reading) -> None:
         """Log an evaluation, the end of the block before it, and the machine's load in that. A value that is not finite

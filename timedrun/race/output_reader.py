@@ -72,8 +72,8 @@ class OutputSettings:
     after: str = ""
     """Pattern of the lines after which the next evaluation counts, and no other: those of a validation's bar."""
     before: str = ""
-    """Pattern of a line between that of `start` and the first evaluation that shows both to be of before the training:
-    the start is taken back."""
+    """Pattern of a line after that of `start` that shows it to be of before the training, unless a group `inside` of it
+    shows the contrary, or an evaluation has counted: the next such line starts the clock."""
     unreadable: str = ""
     """Pattern of lines of output from which no evaluation can be read."""
     hint: str = ""
@@ -87,7 +87,7 @@ class OutputSettings:
 class Reading(NamedTuple):
     """Start, quality, stop or reported time in a line of output, or why one cannot be read."""
 
-    kind: Literal["start", "before", "quality", "text", "refused", "stop", "reported"]
+    kind: Literal["start held", "start", "quality", "text", "refused", "stop", "reported"]
     value: float = 0.0
     """Quality, or reported seconds."""
     step: int | None = None
@@ -127,6 +127,10 @@ class OutputReader:
                 raise UsageError(f"--quality {side.quality!r} has no place for the value; write 'val_loss:{{}}'")
             self._group = "quality" if "quality" in pattern.groupindex else 1
             self._diverging = compiled("--quality", _with_group(pattern, self._group, NOT_FINITE))
+        self._start_held: Reading | None = None
+        """Start that a line after it may show to be of before the training."""
+        self._is_before = self._begun = False
+        """Such a line came; and a start was given."""
         self._armed, self._in_traceback = not side.after, False
         self._last: Reading | None = None
         """The last evaluation, which other ranks may tell again."""
@@ -142,14 +146,16 @@ class OutputReader:
 
     def read(self, line: str, at: float = 0.0) -> Iterator[Reading]:
         """Yield what a line that arrived `at` says, in order, after the evaluation before."""
-        line = ESCAPES.sub("", line)
+        raw, line = line, ESCAPES.sub("", line)
         self._in_traceback = bool(TRACEBACK.search(line)) or (self._in_traceback and bool(INDENTED.match(line)))
         if self._in_traceback:  # it shows lines of the source
             return
         if self._unreadable and self._unreadable.search(line):
             yield Reading("refused", text=self.side.hint)
-        if self._before_start and self._before_start.search(line):
-            yield Reading("before", at=at)
+        if self._before_start and (match := self._before_start.search(raw)):
+            self._is_before = not match.groupdict().get("inside")
+            if not self._is_before:
+                yield from self.flush(ended=True)
         if self._armed_by and self._armed_by.search(line):
             self._armed = True
         reading = next(self._evaluations(line, at), None)
@@ -172,17 +178,27 @@ class OutputReader:
         elif reading and told is not None and str(told) != str(reading.value):  # as nan is nan
             yield Reading("refused", text=TWO_VALUES.format(told, reading.value, _shown(line)), at=at)
         if self._stop and self._stop.search(line):
-            yield from self.flush()
+            yield from self.flush(ended=True)
             yield Reading("stop", at=at)
-        if self._start and self._start.search(line):  # last: what the line says is of before
-            yield from self.flush()
-            yield Reading("start", at=at)
+        if self._start and self._start.search(raw if r"\x1b" in self.side.start else line):
+            yield from self.flush()  # last: what the line says is of before
+            if not self.side.before:
+                yield Reading("start", at=at)
+            elif not self._begun and (self._start_held is None or self._is_before):
+                self._start_held, self._is_before = Reading("start", at=at), False
+                yield Reading("start held", at=at)
 
-    def flush(self) -> Iterator[Reading]:
-        """Yield the evaluation that was read last, unless it was given before."""
-        if self._held and self._last:
-            self._held = False
-            yield self._last
+    def flush(self, *, ended: bool = False) -> Iterator[Reading]:
+        """Yield the evaluation that is held, and before it the start that is, unless a line has shown both to be of
+        before the training; that start also without an evaluation if the output has `ended` or shows the training."""
+        held, self._held = self._last if self._held else None, False
+        if self._start_held and (held or ended):
+            if not (held and self._is_before):
+                self._begun = True
+                yield self._start_held
+            self._start_held = None
+        if held:
+            yield held
 
     def _evaluations(self, line: str, at: float) -> Iterator[Reading]:
         """Yield what `--quality` reads of a line, one reading at most."""

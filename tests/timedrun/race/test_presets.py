@@ -129,7 +129,7 @@ def own(seconds: float) -> Reading:
     return Reading("reported", seconds)
 
 
-START, STOP, BEFORE = Reading("start"), Reading("stop"), Reading("before")
+START, STOP, HELD = Reading("start"), Reading("stop"), Reading("start held")
 WARM_UP, LAST = [own(14.831), quality(0.1012), STOP, START], [own(3.8291), quality(0.9407), STOP, START]
 MUON = [own(3.111), quality(0.0998), STOP, START, own(2.592), quality(0.9402), STOP, START]
 OUTPUTS: dict[str, tuple[str, list[Reading]]] = {
@@ -143,9 +143,9 @@ OUTPUTS: dict[str, tuple[str, list[Reading]]] = {
     "nanochat": (NANOCHAT, [quality(3.301984, 0), START, own(0), own(15), quality(1.163207, 250), own(450)]),
     "airbench": (AIRBENCH, [*WARM_UP, *LAST]),
     "airbench of muon": (AIRBENCH_MUON, MUON),
-    "transformers": (TRANSFORMERS_5, [START, START, quality(0.6852), own(62.7)]),
-    "transformers before version 5": (TRANSFORMERS_4, [START, quality(3.1e-05), own(62.7)]),
-    "transformers with an evaluation before": (EVALUATED_BEFORE, [START, BEFORE, quality(1.26), START, quality(1.1)]),
+    "transformers": (TRANSFORMERS_5, [HELD, START, quality(0.6852), own(62.7)]),
+    "transformers before version 5": (TRANSFORMERS_4, [HELD, START, quality(3.1e-05), own(62.7)]),
+    "transformers with an evaluation before": (EVALUATED_BEFORE, [HELD, quality(1.26), HELD, START, quality(1.1)]),
     "lightning": (LIGHTNING, [START, quality(0.512), quality(0.512), quality(0.23104503750801086)]),
     "lightning within epochs": (LIGHTNING_WITHIN, [START, quality(1), quality(math.nan)]),
     "lightning with Rich": (RICH, [Reading("refused")]),
@@ -163,7 +163,7 @@ def readings(words: list[str], output: str) -> Iterator[Reading]:
     reader = OutputReader(CommandSide(name="a", command="train", **given))
     for at, line in enumerate(output.splitlines()):
         yield from reader.read(line, at)
-    yield from reader.flush()
+    yield from reader.flush(ended=True)
 
 
 @pytest.mark.parametrize("script", OUTPUTS)
