@@ -76,7 +76,7 @@ def test_verbs_that_judge_work_without_torch(timedrun, make_set, published_sampl
         (1, "report", fast),
         (0, "export", fast, "--csv", tmp_path / "values.csv"),
         (0, "reproduce", fast),
-        (0, "audit", published_sample["v2.0"].parent),
+        (1, "audit", published_sample["v2.0"].parent),
     ):
         done = run(timedrun, *words, folder=tmp_path)
         said = [line for line in done.stderr.splitlines() if not line.startswith(f"timedrun {words[0]}: ")]  # stages
