@@ -163,10 +163,8 @@ def scaling_factor(folder: Path) -> float | None:
 
 def scaling_fault(folder: Path, division: str, found: Convergence | None) -> tuple[Level, str] | None:
     """Return level and text of what is wrong with scaling.json in the `folder` of a set; None if nothing is."""
-    name, again = (
-        "/".join((*folder.absolute().parts[-2:], SCALING)),
-        "delete it: MLCommons' checker writes it",
-    )
+    name = "/".join((*folder.absolute().parts[-2:], SCALING))
+    again = "delete it and let MLCommons' package checker write it"
     try:
         factor = scaling_factor(folder)
     except ValueError as error:
@@ -175,8 +173,8 @@ def scaling_fault(folder: Path, division: str, found: Convergence | None) -> tup
         return None
     if division != keys.CLOSED:
         return "error", f"{SCALING} ({factor:g}) is ignored: the rules scale closed results only; delete it"
-    if factor < 1:  # it is the reference's mean over a smaller one
-        return "error", f"{name} holds {factor:g}, but MLCommons' package checker writes no factor below 1: {again}"
+    if factor < 1:
+        return "error", f"{name} holds {factor:g}, but it is the reference's mean over a smaller one: {again}"
     if found is None:
         return "warning", f"{name} ({factor:g}) cannot be verified here, as nothing is known to compare it with"
     return "warning", f"{name} contradicts the reference: {found}, a factor of {found.normalization:.6f}; {again}"

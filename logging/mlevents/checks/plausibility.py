@@ -167,7 +167,7 @@ def durations(run: CheckedRun) -> Iterator[Finding]:
         evaluations = [Stretch(a, 1.0, b.time_ms - a.time_ms) for a, b in whole if a and b]
         kinds["evaluation"] = FAR_FROM_USUAL, evaluations
     for name, (share, stretches) in kinds.items():
-        parts = [part for part in stretches if id(part.start) not in run.untrained]
+        parts = [part for part in stretches if id(part.start) not in run.untrained and part.training_ms >= 0]
         if parts and parts[-1].evaluated_ms:
             parts.pop()  # the end of the run may have cut it
         if len(parts) < FEWEST:

@@ -190,10 +190,8 @@ def stop_counts(run: CheckedRun) -> Iterator[Finding]:
             last = next((event for event in reversed(ends) if event.key == keys.EVAL_ACCURACY), ends[-1])
             off = said - last.metadata[name]
             if off < -slack or (off > slack and run.record.status == keys.SUCCESS):
-                message = (
-                    f"{name} of run_stop is {short(said)}, but {short(last.metadata[name])} at {last.key} before it "
-                )
-                yield run.finding("warning", "stop-count", f"{message}(line {last.line})", stopped)
+                was = f"{short(last.metadata[name])} at {last.key} before it (line {last.line})"
+                yield run.finding("warning", "stop-count", f"{name} of run_stop is {short(said)}, but {was}", stopped)
                 return
 
 
