@@ -1,6 +1,7 @@
 """The wheel without its extra `train`: verbs that judge logs work without torch, the others say what to install."""
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -76,14 +77,44 @@ def test_verbs_that_judge_work_without_torch(timedrun, make_set, published_sampl
         (1, "report", fast),
         (0, "export", fast, "--csv", tmp_path / "values.csv"),
         (0, "reproduce", fast),
-        (1, "audit", published_sample["v2.0"].parent),
+        (1, "audit", published_sample["v2.0"].parent),  # of two sets only, whose round has more
     ):
         done = run(timedrun, *words, folder=tmp_path)
         said = [line for line in done.stderr.splitlines() if not line.startswith(f"timedrun {words[0]}: ")]  # stages
         assert done.returncode == code and not said and done.stdout, (words, done.stdout, done.stderr)
 
 
-@pytest.mark.parametrize("words", [["run", "image_classification", "methods"], ["doctor"], ["system"]])
+def test_commands_are_raced_reported_and_packaged_without_torch(timedrun, tmp_path):
+    for wait in ("0.04", "0.02"):
+        (tmp_path / f"{wait}.sh").write_text(f"for q in 5 7 9; do sleep {wait}; echo acc 0.$q; done\n")
+    read = r"--quality 'acc (\S+)' --target 0.9"
+    for code, line in (
+        (0, "doctor"),
+        (0, f"race command 'sh 0.04.sh' 'sh 0.02.sh' {read} --runs 3 --results race"),
+        (0, "race command --report race"),
+        (0, f"run command 'sh 0.04.sh' {read} --results run"),
+        (0, f"sweep command 'sh {{budget}}.sh' --budgets 0.02,0.04 {read} --results sweep"),
+        (2, f"tune command 'sh {{a:0.02..0.04}}.sh' 'sh {{a:0.01..0.02}}.sh' {read} --minutes 0.01 --split s"),
+        (0, "report race"),
+        (0, "check race"),
+        (0, "score race/a"),
+        (0, "compare race 'sh 0.04.sh' 'sh 0.02.sh'"),
+        (0, "plot race/a race/b --out race.png"),
+        (0, "package race/a race/b --out package"),
+        (0, "reproduce package --run --commands ."),
+        (0, "forecast resnet --batch-size 4096"),
+        (2, "run image_classification missing.json+ema"),
+        (0, "list"),
+        (0, "new benchmark mine"),
+    ):
+        words = shlex.split(line)
+        done = run(timedrun, *words, folder=tmp_path)
+        wrong = [line for line in done.stderr.splitlines() if "torch" in line or "tyro" in line or "Traceback" in line]
+        assert done.returncode == code and not wrong, (words, done.stdout, done.stderr)
+        assert words[0] != "tune" or done.stderr.endswith("is not installed: pip install 'timedrun[tune]'.\n")
+
+
+@pytest.mark.parametrize("words", [["run", "image_classification", "methods"], ["system"]])
 def test_a_verb_that_trains_names_the_extra(timedrun, tmp_path, words):
     done = run(timedrun, *words, folder=tmp_path)
     assert done.returncode == 2 and done.stderr.endswith("pip install 'timedrun[train]'.\n"), done.stderr
