@@ -30,15 +30,15 @@ TIMEDRUN = str(Path(sys.executable).parent / "timedrun")
 PREFIX = ":::MLLOG "
 
 MEASURED = {
-    *("throughput", "first_throughput", "later_throughput", "bytes_per_second", "seconds", "share", "elapsed_ms"),
+    *("throughput", "first_throughput", "later_throughput", "seconds", "share", "elapsed_ms"),
     "ledger_head",
 }
 """Fields of an event's value and metadata, and of what `prepare` says, that are measured and differ from run to run:
 `share` is that of the cold start in a run's time, and the ledger's digest covers times."""
 PLACES = {"file", "lineno"}
 """Metadata that says which source line logged an event: not behaviour."""
-MEASURED_EVENTS = {"page_cache_resident", "machine_load", "ledger_entry"}
-"""Events whose whole value is measured; their metadata (files, bytes) is kept."""
+MEASURED_EVENTS = {"machine_load", "ledger_entry"}
+"""Events whose whole value is measured; their metadata is kept."""
 
 BERT = "--max-samples 160 --schedule.steps 10 --schedule.warmup-steps 2 --evaluation.first 80 --evaluation.every 80"
 GPT = "--max-samples 72 --schedule.steps 6 --schedule.warmup-steps 2 --evaluation.first 36 --evaluation.every 36"
