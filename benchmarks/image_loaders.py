@@ -27,9 +27,9 @@ from image_classification.loaders.registry import LOADERS
 from image_classification.prepare import prepare
 from image_classification.settings import LoaderName
 from image_classification.stores.manifest import MANIFEST, StoreConfig, read_manifest, store_problems
+from judging.ground.cores import usable_cores
 from judging.pages.table import Table
 from timedrun.distributed.process_times import cpu_seconds
-from timedrun.preflight.checks import usable_cores
 from timedrun.provenance import source, system
 from timedrun.storage.benchmark_folders import ROOT
 from timedrun.training import sampling

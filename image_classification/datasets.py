@@ -12,13 +12,7 @@ from image_classification.configs import ImageRunConfig
 from image_classification.loaders.registry import LOADERS
 from image_classification.settings import DataConfig
 from image_classification.stores import image_folder
-from image_classification.stores.manifest import (
-    FORMAT_SETTINGS,
-    StoreConfig,
-    differences,
-    read_manifest,
-    run_splits,
-)
+from image_classification.stores.manifest import FORMAT_SETTINGS, StoreConfig, differences, read_manifest, run_splits
 from judging.ground.errors import DataError
 from judging.ground.result_files import require_data_folder
 from timedrun.methods import ProgressiveResizing

@@ -10,20 +10,13 @@ import torch
 
 from image_classification import cifar10, configs, digits, settings
 from image_classification.batches import open_source
-from image_classification.datasets import (
-    data_digest,
-    declared,
-    facts,
-    preflight,
-    read,
-    synthetic,
-    unused_settings,
-)
+from image_classification.datasets import data_digest, declared, facts, preflight, read, synthetic, unused_settings
 from image_classification.loaders import crop_kernel
 from image_classification.run_info import data_info
 from image_classification.settings import DataConfig, ImageRunConfig
 from image_classification.stores import image_folder
 from image_classification.stores.manifest import StoreConfig, read_manifest
+from judging.ground.errors import UsageError
 from mlevents import keys
 from tests.image_classification.small_image_data import FOLDER, LOADERS
 from timedrun.config import dump, load
@@ -133,6 +126,13 @@ def test_progressive_resizing_in_the_loader_is_refused_for_images_in_memory():
     found = preflight(replace(configs.digits_methods(), methods=(method,)), None, 1)
     assert [line for line in found if "--methods.progressive-resizing.where batch" in line]
     assert preflight(replace(configs.digits_methods(), methods=(ProgressiveResizing(),)), None, 1) == []
+
+
+def test_a_recorded_config_that_reads_ahead_is_refused():
+    values = dump(configs.digits_baseline())
+    values["data"]["read_ahead"] = True
+    with pytest.raises(UsageError, match=r"not one of False @ \$\.data\.read_ahead"):
+        load(ImageRunConfig, values)
 
 
 @pytest.mark.parametrize(("name", "old", "new"), [("digits", False, "none"), ("cifar10", True, "random")])
