@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
@@ -13,18 +12,12 @@ from image_classification.configs import ImageRunConfig
 from image_classification.loaders.registry import LOADERS
 from image_classification.settings import DataConfig
 from image_classification.stores import image_folder
-from image_classification.stores.manifest import (
-    FORMAT_SETTINGS,
-    StoreConfig,
-    differences,
-    read_manifest,
-    run_splits,
-)
+from image_classification.stores.manifest import FORMAT_SETTINGS, StoreConfig, differences, read_manifest, run_splits
 from judging.ground.errors import DataError
 from judging.ground.result_files import require_data_folder
 from timedrun.methods import ProgressiveResizing
 
-STORED_ONLY = ("eval_resize", "loader", "workers", "prefetch", "read_ahead")
+STORED_ONLY = ("eval_resize", "loader", "workers", "prefetch")
 MEMORY_ONLY = ("padding", "padding_mode")
 SYNTHETIC_ONLY = ("synthetic_train", "synthetic_eval", "synthetic_classes")
 FORMER_DEFAULTS = {"workers": 4}
@@ -204,49 +197,6 @@ def data_digest(config: ImageRunConfig, folder: Path | None) -> dict[str, str]:
         for tensor in read(data, folder, split):
             content.update(tensor.numpy().data)
     return {"sha256": content.hexdigest(), "of": "images and labels"}
-
-
-@dataclass(frozen=True)
-class DataFiles:
-    """Files of the training split, followed by those of the evaluation split; none is opened."""
-
-    folder: Path
-    parts: Sequence[tuple[int, Callable[[int], str]]]
-    """Number of files and their names; a folder of images has too many for a list."""
-    bytes: int
-
-    def __len__(self) -> int:
-        return sum(count for count, _ in self.parts)
-
-    def __iter__(self) -> Iterator[Path]:
-        return (self.folder / name(place) for count, name in self.parts for place in range(count))
-
-    def __getitem__(self, position: int) -> Path:
-        for count, name in self.parts:
-            if position < count:
-                return self.folder / name(position)
-            position -= count
-        raise IndexError(position)
-
-
-def data_files(config: DataConfig, folder: Path | None) -> DataFiles | None:
-    """Return the files that a run of `config` reads images from, or None for a source other than image_folder. Raises
-    DataError if the folder is missing or holds no complete store."""
-    if config.source != "image_folder":
-        return None
-    folder = require_folder(config, folder)
-    if config.store.format == "folder":
-        index = image_folder.read_index(folder)
-        size = sum(counts.bytes for counts in index.facts.values())
-        return DataFiles(folder, [(len(split), split.name) for split in index.splits.values()], size)
-    files = read_manifest(folder).files
-    names = [
-        name
-        for split in run_splits(config.store, config.eval_resize)
-        for name in sorted(files)
-        if name.startswith((f"{split}/", f"{split}."))
-    ]
-    return DataFiles(folder, [(len(names), names.__getitem__)], sum(files[name].bytes for name in names))
 
 
 def require_folder(config: DataConfig, folder: Path | None) -> Path:

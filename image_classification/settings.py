@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Self
 
+import tyro
+
 from image_classification.augmentation import Flip, PaddingMode
 from image_classification.model import ModelConfig
 from image_classification.stores.manifest import StoreConfig
@@ -59,8 +61,8 @@ class DataConfig:
     """quasi_random: consecutive samples in a block."""
     order_window: int = 64
     """quasi_random: blocks shuffled together."""
-    read_ahead: bool = False
-    """image_folder: read the whole store into the page cache from the first step on, inside the timed region."""
+    read_ahead: tyro.conf.Fixed[Literal[False]] = False
+    """Ended; it stays for the digests of runs in results/, all of which have it off."""
     synthetic_train: int = 0
     synthetic_eval: int = 0
     synthetic_classes: int = 10

@@ -10,7 +10,7 @@ from image_classification.batches import Batch, ImageBatches, open_batches
 from image_classification.build import build
 from image_classification.configs import ImageRunConfig
 from image_classification.convolution import unfold_weight_gradients
-from image_classification.datasets import data_files, facts
+from image_classification.datasets import facts
 from image_classification.loaders.registry import LOADERS
 from image_classification.run_info import run_info
 from timedrun.distributed.process_group import ProcessGroup
@@ -81,12 +81,9 @@ def train(config: ImageRunConfig, run: TimedRun) -> None:
         evaluate_step=lambda batch: count_correct(model, batch, precision),
         evaluate=warm_up.evaluation_batches(config, parts, ranks),
     )
-    # Names of files, and code: a datum read before the clock starts would break the rules.
-    files = data_files(config.data, run.data_folder)
-    if files is not None:
+    if config.data.source == "image_folder":
         LOADERS[config.data.loader].compile_ahead()
-    read_ahead_bytes = files.bytes if files is not None and config.data.read_ahead else None
-    run.start_clock(run_info(config, parts), files=files or (), read_ahead_bytes=read_ahead_bytes)
+    run.start_clock(run_info(config, parts))
     # On the clock, on which the data is opened, too.
     with open_batches(config, run.data_folder, ranks, methods) as batches:
         for block in run.blocks(config.total_epochs):

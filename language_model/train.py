@@ -16,7 +16,6 @@ from language_model.datasets import facts
 from language_model.encoder import Bert
 from language_model.model import ReferenceBert
 from language_model.run_info import run_info
-from language_model.text.store import read_manifest
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.run.accumulation import backward
 from timedrun.run.timed_run import TimedRun
@@ -71,7 +70,7 @@ def train(config: BertRunConfig, run: TimedRun) -> None:
         evaluate_step=lambda batch: count_correct(model, batch, precision),
         evaluate=warm_up.evaluation_batches(config, ranks),
     )
-    run.start_clock(run_info(config, parts), files=[store / name for name in read_manifest(store).files])
+    run.start_clock(run_info(config, parts))
     # On the clock, on which the data is opened, too.
     with closing(open_batches(config, store, ranks)) as batches:
         for block in run.blocks(config.max_samples):

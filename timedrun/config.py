@@ -207,6 +207,7 @@ def _faults(error: cattrs.BaseValidationError) -> str:
     """Return every fault with its place, in our own words where there are some."""
 
     def words(fault: BaseException, kind: Any) -> str:
+        kind = get_args(kind)[0] if get_origin(kind) is Annotated else kind
         if get_origin(kind) is Literal:
             return f"not one of {', '.join(map(str, get_args(kind)))}"
         own = isinstance(fault, TimedrunError | ValueError | TypeError)

@@ -72,7 +72,7 @@ class TuningStore:
     def __init__(self, store: TokenStore | ShardStore) -> None:
         self._store = store
         self.folder, self.vocabulary, self.end_of_text = store.folder, store.vocabulary, store.end_of_text
-        self.files, self.digest, self.identity, self.verify = store.files, store.digest, store.identity, store.verify
+        self.digest, self.identity, self.verify = store.digest, store.identity, store.verify
         held_out = min(store.counts["validation"], store.counts["train"] // 10)
         self.counts: dict[Split, int] = {"train": store.counts["train"] - held_out, "validation": held_out}
 

@@ -108,10 +108,6 @@ class TokenStore:
     def identity(self) -> dict[str, str]:
         return {"sha256": self.digest, "of": "the manifest, with the SHA-256 of every file"}
 
-    @property
-    def files(self) -> list[Path]:
-        return [self.folder / self.manifest.part(split).file for split in SPLITS]
-
     def tokens(self, split: Split) -> Tokens:
         """Return the token ids of a split, (N,) uint16, mapped into memory."""
         part = self.manifest.part(split)

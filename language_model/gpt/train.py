@@ -10,7 +10,7 @@ from language_model.gpt import warm_up
 from language_model.gpt.batches import TokenBatch, TokenBatches, open_batches
 from language_model.gpt.build import build
 from language_model.gpt.configs import GptRunConfig
-from language_model.gpt.datasets import facts, open_store
+from language_model.gpt.datasets import facts
 from language_model.gpt.model import Decoder, NextTokenLoss
 from language_model.gpt.run_info import run_info
 from timedrun.distributed.process_group import ProcessGroup
@@ -83,7 +83,7 @@ def train(config: GptRunConfig, run: TimedRun) -> None:
         evaluate_step=lambda batch: sum_losses(summed, batch, precision),
         evaluate=warm_up.evaluation_batches(config, ranks),
     )
-    run.start_clock(run_info(config, parts), files=open_store(run.data_folder).files)
+    run.start_clock(run_info(config, parts))
     # On the clock, on which the data is opened, too.
     with closing(open_batches(config, run.data_folder, ranks)) as batches:
         for block in run.blocks(config.total_samples):

@@ -124,7 +124,7 @@ ELAPSED_MS: Final = "elapsed_ms"  # metadata of run_stop: monotonic milliseconds
 # seconds since the last event before, lines of the log and steps that were rolled back, and whether a monotonic clock
 # covered all that time, so that the wall clock could be verified (clock_compared).
 RESUMED: Final = "resumed"
-PAGE_CACHE_RESIDENT: Final = "page_cache_resident"  # share, 0..1, of the data's files in rank 0's node's page cache
+PAGE_CACHE_RESIDENT: Final = "page_cache_resident"  # of older logs: share, 0..1, of the data in the page cache
 COLD_START: Final = "cold_start"  # excess time of the first epoch or block over the median later one
 SLOW_RANK: Final = "slow_rank"  # straggler; metadata: seconds per step of this rank and of the median rank
 # torch.compile compiled on the clock, for a shape that the warm-up had not covered; value: how often, over all ranks;
@@ -136,7 +136,6 @@ CHECKPOINT: Final = "checkpoint"
 # Repeated after `resumed` if its first line was rolled back.
 CLOCK_SET: Final = "clock_set"
 COLLECTIVE_TEST: Final = "collective_test"  # of all ranks, before init_stop; value: the measurements
-READ_AHEAD: Final = "read_ahead"  # bytes read into the page cache during training
 # Counters of the load beside the run, of one block; of several nodes, of the one loaded most; metadata `unknown`: what
 # could not be read, with the reason.
 MACHINE_LOAD: Final = "machine_load"

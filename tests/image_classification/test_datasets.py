@@ -10,21 +10,13 @@ import torch
 
 from image_classification import cifar10, configs, digits, settings
 from image_classification.batches import open_source
-from image_classification.datasets import (
-    data_digest,
-    data_files,
-    declared,
-    facts,
-    preflight,
-    read,
-    synthetic,
-    unused_settings,
-)
+from image_classification.datasets import data_digest, declared, facts, preflight, read, synthetic, unused_settings
 from image_classification.loaders import crop_kernel
 from image_classification.run_info import data_info
 from image_classification.settings import DataConfig, ImageRunConfig
 from image_classification.stores import image_folder
 from image_classification.stores.manifest import StoreConfig, read_manifest
+from judging.ground.errors import UsageError
 from mlevents import keys
 from tests.image_classification.small_image_data import FOLDER, LOADERS
 from timedrun.config import dump, load
@@ -112,7 +104,6 @@ JPEG_9 = StoreConfig(format="jpeg", size=9)
 @pytest.mark.parametrize(
     ("name", "changes", "words"),
     [
-        ("digits", {"read_ahead": True}, "without effect for digits and order random: data.read_ahead"),
         ("digits", {"loader": "ffcv", "prefetch": 9}, "data.loader (leave it at 'pillow'), data.prefetch (leave"),
         ("digits", {"store": StoreConfig(format="raw", size=9)}, "data.store.format (leave it at 'folder'), data"),
         ("digits", {"synthetic_train": 4}, "data.synthetic_train (leave it at 0)"),
@@ -137,21 +128,11 @@ def test_progressive_resizing_in_the_loader_is_refused_for_images_in_memory():
     assert preflight(replace(configs.digits_methods(), methods=(ProgressiveResizing(),)), None, 1) == []
 
 
-def test_the_files_of_a_store_are_those_that_a_run_reads(prepared):
-    found = data_files(replace(FOLDER, loader="raw", store=StoreConfig(format="raw", size=24)), prepared["raw"])
-    assert found is not None
-    names = [path.relative_to(prepared["raw"]).as_posix() for path in found]
-    assert names[0].startswith("train") and names[-1].startswith("evaluation_20")
-    assert set(names) == set(read_manifest(prepared["raw"]).files)
-    assert found.bytes == sum(path.stat().st_size for path in found)
-    assert [found[place] for place in range(len(found))] == list(found)
-    folder = data_files(FOLDER, prepared["folder"])
-    assert folder is not None
-    paths = list(folder)
-    assert (len(folder), len(paths)) == (35, 35)
-    assert folder.bytes == sum(path.stat().st_size for path in paths)
-    assert [folder[place] for place in range(len(folder))] == paths
-    assert data_files(configs.digits_methods().data, None) is None
+def test_a_recorded_config_that_reads_ahead_is_refused():
+    values = dump(configs.digits_baseline())
+    values["data"]["read_ahead"] = True
+    with pytest.raises(UsageError, match=r"not one of False @ \$\.data\.read_ahead"):
+        load(ImageRunConfig, values)
 
 
 @pytest.mark.parametrize(("name", "old", "new"), [("digits", False, "none"), ("cifar10", True, "random")])

@@ -6,7 +6,6 @@ import shutil
 import threading
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,7 +23,6 @@ from tests.one_rank import ALONE, stopped, trained
 from timedrun import methods
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.recipes import RECIPES
-from timedrun.run import timed_run
 from timedrun.run.blocks import Outcome
 from timedrun.run.timed_run import TimedRun
 from timedrun.training.number_formats import emulated
@@ -203,7 +201,7 @@ def stored(**changes: Any) -> configs.ImageRunConfig:
 
 
 def no_thread_is_left() -> bool:
-    return not [thread for thread in threading.enumerate() if thread.name in ("prefetch", "read-ahead")]
+    return not [thread for thread in threading.enumerate() if thread.name == "prefetch"]
 
 
 def test_images_are_decoded_at_their_epochs_size(prepared, tmp_path, steps):
@@ -232,21 +230,6 @@ def test_a_store_cut_in_training_aborts_the_run(prepared, tmp_path, steps):
     assert record.read(tmp_path / "result_0.txt").status == keys.ABORTED
     assert shard.name in str(record.read(tmp_path / "result_0.txt").stopped)
     assert no_thread_is_left()
-
-
-def test_data_are_read_ahead_on_request(prepared, monkeypatch):
-    asked: list[tuple[list[Path], int]] = []
-    read_ahead = timed_run.ReadAhead
-    monkeypatch.setattr(
-        timed_run, "ReadAhead", lambda files, total: (asked.append((list(files), total)), read_ahead(files, total))[1]
-    )
-    config = stored()
-    for ahead in (False, True):
-        chosen = replace(config, max_epochs=1, data=replace(config.data, read_ahead=ahead), methods=())
-        trained(chosen, data_folder=prepared["jpeg"])
-    ((files, total),) = asked
-    assert total == sum(path.stat().st_size for path in files)
-    assert prepared["jpeg"] / "train" / "00000.jpegs" in files
 
 
 def test_warm_up_sees_and_augments_every_size_that_is_loaded():

@@ -52,9 +52,9 @@ def result(folder: Path, number: int = 0) -> RunRecord:
 
 
 def course(run: RunRecord) -> list[object]:
-    """Events of a run without times, speed, state of the page cache and place in the ledger."""
+    """Events of a run without times, speed and place in the ledger."""
     measured = (
-        *(keys.TRACKED_STATS, keys.COLD_START, keys.PAGE_CACHE_RESIDENT, keys.COLLECTIVE_TEST, keys.MACHINE_LOAD),
+        *(keys.TRACKED_STATS, keys.COLD_START, keys.COLLECTIVE_TEST, keys.MACHINE_LOAD),
         keys.LEDGER_ENTRY,  # of its time
     )
     return [

@@ -22,30 +22,24 @@ CHUNK_SECONDS: Final = 0.2
 """Time of the steps that are measured one after another, at least."""
 
 
-def _say(text: str) -> None:
-    stdio.stage(f"choose a step: {text}", terminal_only=False)
-
-
 def choose(
     build: Callable[..., TrainStep],
     changes: Mapping[str, Mapping[str, Any]],
     *,
     tolerance: float = 1e-4,
     chunks: int = 8,
-    shown: Callable[[str], object] = _say,
     monotonic: Callable[[], float] = time.perf_counter,
 ) -> Selection[dict[str, Any]]:
     """Choose the changes that speed up a training step and leave its first losses as they were.
 
-    All is measured in this process, two builds at a time; a change of a global switch, such as
-    `torch.backends.cudnn.benchmark`, must be set and unset in `build`.
+    All is measured in this process, two builds at a time, and standard error says what is next. A change of a global
+    switch, such as `torch.backends.cudnn.benchmark`, must be set and unset in `build`.
 
     Args:
         build: returns a training step, from the same initial weights and batches at every call.
         changes: keyword arguments of `build` by the name of the change, each after those that it needs.
         tolerance: relative difference of a loss that rounding explains.
         chunks: turns of each build.
-        shown: called with what is measured next (default: it is written to standard error).
 
     Of the selection returned, `build(**selection.settings)` is the fastest step. Raises ValueError if the step as given
     or as chosen fails, or the chosen one changes the loss.
@@ -70,6 +64,9 @@ def choose(
 
     def setting(change: str) -> str:
         return " ".join(sorted(changes[change]))
+
+    def shown(text: str) -> None:
+        stdio.stage(f"choose a step: {text}", terminal_only=False)
 
     given: dict[str, Any] = {}
     search = Selector(given, list(changes), changed, measured, setting=setting, tolerance=tolerance, shown=shown)

@@ -22,7 +22,6 @@ from timedrun.distributed.process_group import ProcessGroup
 from timedrun.distributed.process_times import cpu_seconds, thread_times
 from timedrun.distributed.straggler import StragglerDetector
 from timedrun.run.blocks import Block, Measurement, plan_blocks
-from timedrun.run.page_cache import PathList
 from timedrun.run.progress import Progress
 from timedrun.run.run_info import RunInfo
 from timedrun.run.timed_run import TimedRun
@@ -175,7 +174,7 @@ class ProfiledRun(TimedRun):
             self._built = True
             self.gate()
 
-    def start_clock(self, info: RunInfo, *, files: PathList = (), read_ahead_bytes: int | None = None) -> None:
+    def start_clock(self, info: RunInfo) -> None:
         """Keep the state to begin each position with."""
         self._wait_once()  # of a benchmark without warm-up
         self._started = self._monotonic()

@@ -27,7 +27,6 @@ from timedrun.run import page_cache
 from timedrun.run.blocks import Block, Measurement, Outcome, plan_blocks
 from timedrun.run.checkpoint_manager import CheckpointManager
 from timedrun.run.load_counters import LoadCounters, log_load
-from timedrun.run.page_cache import PathList, ReadAhead
 from timedrun.run.progress import Progress
 from timedrun.run.run_info import RunInfo as RunInfo
 from timedrun.run.run_info import log_settings, log_submission
@@ -86,7 +85,6 @@ class TimedRun:
         self._monotonic = monotonic
         self._clear_cache = clear_cache
         self._started: float | None = None
-        self._read_ahead: ReadAhead | None = None
         self._on_clock = ExitStack()
         """Undoes what holds in this process while the clock runs."""
         self._last_loss: Tensor | None = None
@@ -115,8 +113,6 @@ class TimedRun:
         finally:
             self._on_clock.close()
             self.log.close()
-            if self._read_ahead is not None:
-                self._read_ahead.stop(wait_seconds=1.0)
         return isinstance(error, _Ended)
 
     def _abort(self, error: BaseException | None) -> None:
@@ -126,10 +122,8 @@ class TimedRun:
         if error is None or isinstance(error, _Ended):
             self.outcome = self.outcome or Outcome.NOT_REACHED
             reason = self.outcome.value
-            if self._started is not None:
-                if self.outcome is not Outcome.STOPPED:  # a stopped run continues
-                    self.state.log_cold_start(self._started)
-                self._log_read_ahead(stop=True)
+            if self._started is not None and self.outcome is not Outcome.STOPPED:  # a stopped run continues
+                self.state.log_cold_start(self._started)
         else:
             step = self.position.step
             meaning = out_of_memory(error, self.config, self.ranks, step, self.spec.supports) or recompiled(error, step)
@@ -176,17 +170,10 @@ class TimedRun:
         self.train_state.restore(before)
         self.state.restore()
 
-    def start_clock(self, info: RunInfo, *, files: PathList = (), read_ahead_bytes: int | None = None) -> None:
+    def start_clock(self, info: RunInfo) -> None:
         """Log `info` and start the clock. No datum may be read before; rank 0's run_start is on disk before any rank
         continues. A resumed run keeps its first run_start. Until the run ends, collections of Python's garbage leave
         out the objects that exist by now (`gc.freeze`).
-
-        Args:
-            files: the files of the data; the log gets the part of them in the page cache of rank 0's node. None of
-                them is read.
-            read_ahead_bytes: size of `files` in all, to be read into the page cache in their order, by one thread per
-                node, while training runs; refused, with a line in the log, if the available memory cannot hold them.
-                None: do not read ahead.
         """
         started: float | None = None
         gc.collect()
@@ -207,8 +194,6 @@ class TimedRun:
                 self.log.event(keys.COLLECTIVE_TEST, proof)
             self.state.replicas.require_same(self.position.step)
             self.state.identify()
-            if self.ranks.is_first and len(files):
-                page_cache.log_resident(self.log, files)
             self._synchronize()
             self.log.end(keys.INIT_STOP)
             self.state.check_clock()
@@ -227,8 +212,6 @@ class TimedRun:
             self._train_samples = info["train_samples"]
         self.progress.start(self.state.minutes_before * 60, self.position.samples)
         self.progress.clock_started()
-        if read_ahead_bytes is not None and self.ranks.local_rank == 0:
-            self._read_ahead = ReadAhead(files, read_ahead_bytes).start()
 
     def blocks(self, total: int) -> Iterator[Block]:
         """Yield the blocks to train until the target is reached or `total` units (epochs, or samples) are done. Raises
@@ -264,7 +247,6 @@ class TimedRun:
             self._sync()
             self.log.end(keys.EPOCH_STOP, epoch_num=epoch)
             self.state.log_stats(self._at(epoch))
-            self._log_read_ahead()
             self.position.epoch, self.position.step_in_epoch = epoch + 1, 0
 
     def steps(self, block: Block) -> Iterator[int]:
@@ -278,7 +260,6 @@ class TimedRun:
                 raise TrainingLoopError(f"optimizer step {step} was not counted: call run.step_done after each")
         self._sync()
         self.state.log_stats(self._at(block.last))
-        self._log_read_ahead()
 
     def step_done(self, samples: int, loss: Tensor) -> None:
         """Count a finished optimizer step of `samples` over all ranks. `loss` (scalar, on the device) is this rank's
@@ -339,7 +320,6 @@ class TimedRun:
         if self.spec.reached(value, self.config.evaluation.target):
             before_success()
             self.outcome = Outcome.REACHED
-            self._log_read_ahead(stop=True)
             known = {}
             if self._started is not None:
                 self.state.log_cold_start(self._started)
@@ -430,12 +410,6 @@ class TimedRun:
         if due and (reason := self.state.save_periodically()) is not None:
             self.progress.say(f"checkpoint at step {step} NOT saved ({reason}); the run continues")
         self._interval.synced(step, slowest, self._monotonic())
-
-    def _log_read_ahead(self, *, stop: bool = False) -> None:
-        """Log the read-ahead once it has ended, or stop it."""
-        if self._read_ahead is not None and (stop or self._read_ahead.ended):
-            self._read_ahead.log_end(self.log)
-            self._read_ahead = None
 
     def _synchronize(self) -> None:
         if self.ranks.device.type == "cuda":

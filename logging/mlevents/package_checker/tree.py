@@ -25,12 +25,7 @@ from mlevents.package_checker.result_folders import (
 from mlevents.package_checker.source import check_documents, check_manifest_source, check_source
 from mlevents.package_checker.system_description import SystemDescription, description_findings, read_description
 from mlevents.package_checker.throughput import check_throughput
-from mlevents.package_checker.tool_files import (
-    PARAMETERS,
-    PRIVATE_ID,
-    check_parameters,
-    check_private_id,
-)
+from mlevents.package_checker.tool_files import PARAMETERS, PRIVATE_ID, check_parameters, check_private_id
 from mlevents.rounds import NO_RULES, RULESETS, Ruleset, default_ruleset, own_rules
 from mlevents.rounds import ruleset as find_ruleset
 from mlevents.summary import RunSummary

@@ -10,14 +10,7 @@ from typing import Final
 from mlevents import keys
 from mlevents.rounds.constraint import INTEGER, among, equal, within
 from mlevents.rounds.image_benchmarks import OPEN_KEYS, POSITIVE, WEIGHTS
-from mlevents.rounds.ruleset import (
-    BenchmarkRules,
-    EvaluationInterval,
-    evaluation,
-    named,
-    once,
-    once_each,
-)
+from mlevents.rounds.ruleset import BenchmarkRules, EvaluationInterval, evaluation, named, once, once_each
 
 COSINE: Final = "cosine with linear warmup"
 

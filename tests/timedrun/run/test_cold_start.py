@@ -1,6 +1,4 @@
-"""What the log says of throughput, the page cache, read-ahead and the cold start, and that a score says the same."""
-
-from typing import Any
+"""What the log says of throughput, the page cache and the cold start, and that a score says the same."""
 
 import pytest
 
@@ -14,7 +12,6 @@ from tests.timedrun.run import killed_run as loop
 from tests.timedrun.run.killed_run import IN_SAMPLES, resume
 from timedrun.config import EvaluationConfig
 from timedrun.preflight.dry_run import SimulatedClock
-from timedrun.run import page_cache
 from timedrun.run.run_info import RunInfo
 from timedrun.run.timed_run import TimedRun
 
@@ -23,9 +20,9 @@ INFO = RunInfo(train_samples=20, eval_samples=5, hyperparameters={})
 
 
 def train(
-    run: TimedRun, clock: SimulatedClock, seconds: list[float], qualities: list[float], stop_at: int = 0, **data: Any
+    run: TimedRun, clock: SimulatedClock, seconds: list[float], qualities: list[float], stop_at: int = 0
 ) -> record.RunRecord:
-    """Steps of the given seconds, five an epoch, after any read-ahead, and evaluations of 7 s; the log."""
+    """Steps of the given seconds, five an epoch, and evaluations of 7 s; the log."""
     values = iter(qualities)
 
     def quality(last: int) -> float:
@@ -34,9 +31,7 @@ def train(
 
     total = 4 * len(seconds) if run.spec.unit == "samples" else len(seconds) // 5
     with run:
-        run.start_clock(INFO, **data)
-        if run._read_ahead is not None and run._read_ahead._thread is not None:
-            run._read_ahead._thread.join(20)
+        run.start_clock(INFO)
         loop.train(run, total, quality, before_step=lambda number: clock.advance(seconds[number - 1]), stops=[stop_at])
     return record.read(run.log.path)
 
@@ -53,7 +48,6 @@ def test_throughput_and_the_first_epochs_cost_are_logged_without_evaluation_and_
     ends = [(event.metadata["step"], event.metadata["epoch_num"]) for event in stats]
     assert ends == [(5, 1), (10, 2), (15, 3), (20, 4)]
     assert [event.key for event in log.events][-2:] == [keys.COLD_START, keys.RUN_STOP]
-    assert log.all(keys.PAGE_CACHE_RESIDENT) == log.all(keys.READ_AHEAD) == []  # no files were named
     whole = (2.0 + 1.0 + 0.8 + 1.0) * 5 + 2 * 7.0
     told = {"first_throughput": 2.0, "later_throughput": 4.0, "seconds": 5.0, "share": 5.0 / whole}
     assert log.value(keys.COLD_START) == pytest.approx(told)
@@ -103,37 +97,3 @@ def test_an_interrupted_epoch_counts_without_the_gap(timed, clock, tmp_path):
     (cold,) = log.all(keys.COLD_START)
     assert cold.value["seconds"] == pytest.approx(5.0)
     assert cold.value["share"] is None  # how long the whole run took, this process does not know
-
-
-def test_the_cached_part_of_the_data_is_logged_before_the_clock_and_scored(timed, clock, tmp_path, monkeypatch):
-    monkeypatch.setattr(page_cache, "SAMPLED_FILES", 1)
-    data = tmp_path / "data.bin"
-    data.write_bytes(bytes(100_000))
-    log = train(timed(), clock, SECONDS[:10], [0.95], files=[data] * 30)
-    (event,) = log.all(keys.PAGE_CACHE_RESIDENT)
-    assert log.started is not None and event.line < log.started.line
-    assert event.metadata["bytes"] == 100_000
-    assert (event.metadata["files"], event.metadata["sample_of_files"]) == (1, 30)
-    assert event.value == 1.0 or event.metadata["reason"]
-    (run_score,) = score([log.path])
-    assert run_score.page_cache_resident == event.value
-    if event.value is not None:
-        assert "not dropped, 100.0% of the data in the page cache before the clock" in table([run_score], detailed=True)
-
-
-def test_read_ahead_is_logged_once_at_an_epochs_end(timed, clock, tmp_path):
-    data = tmp_path / "data.bin"
-    data.write_bytes(bytes(100_000))
-    log = train(timed(), clock, SECONDS[:10], [0.95], files=[data], read_ahead_bytes=100_000)
-    (event,) = log.all(keys.READ_AHEAD)
-    assert (event.value, event.metadata["complete"]) == (100_000, True)
-    assert event.line < log.all(keys.EPOCH_START)[1].line
-    assert check(log.path, "2.0.0").passed
-
-
-@pytest.mark.parametrize("quality", [0.95, 0.1])
-def test_an_unfinished_read_ahead_is_logged(timed, clock, quality):
-    log = train(timed(), clock, SECONDS[:10], [quality], read_ahead_bytes=1 << 60)
-    (event,) = log.all(keys.READ_AHEAD)
-    assert (event.value, event.metadata["complete"]) == (0, False)
-    assert "more than" in event.metadata["reason"]
