@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, TypeVar
 
-from judging.checking.check_report import CheckResult, result_lines, summary_lines
+from judging.checking.check_report import CheckResult, group_lines, summary_lines
 from judging.comparison.compare import MOST_NAMED, attempts_of, compare_sets, pairs_of, why_missed
 from judging.comparison.composition import run_seconds, together
 from judging.comparison.expected_time import Attempts, ExpectedTime, expected_time
@@ -488,7 +488,7 @@ class Report:
             sessions = {turn.session for turn in self.race.turns if (turn.number, turn.status) == (number, "finished")}
             if len(sessions) > 1:
                 lines.append(f"note        the race was stopped within round {number}: its pairs are not adjacent")
-        logs = [result for result in self.checked if result.kind == "log"]
+        logs, failed = [result for result in self.checked if result.kind == "log"], list[CheckResult]()
         strict, official = (sum(getattr(log, by) == "pass" for log in logs) for by in ("strict", "official"))
         ran = any(log.official != "not run" for log in logs)
         whys = (finding.message for log in logs for finding in log.findings if f"({finding.rule})" in log.checker)
@@ -497,10 +497,11 @@ class Report:
         if logs and all(log.ruleset == BEYOND_MLPERF for log in logs):
             by_official = NOT_APPLICABLE
         lines.append(f"checks      strict: {strict} of {len(logs)} logs pass, official: {by_official}")
+        told = set[str]() if self.race.budgets else MISSED  # by the rows of misses
         for result in self.checked:
-            if result.failed:
-                errors = [finding for finding in result.findings if finding.level == "error"]
-                lines += result_lines(replace(result, findings=errors), shown)
+            errors = [finding for finding in result.findings if finding.level == "error" and finding.rule not in told]
+            failed += [replace(result, findings=errors)] if errors else []
+        lines += (f"    {line}" for line in group_lines(failed, shown, "rule"))
         for comparison, ratio in self.ratios.items():
             if not self.race.ablation:
                 lines.append(printable(f"verdict     {time_words(ratio)}; {self.quality(comparison).finding}"))
