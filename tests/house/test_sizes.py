@@ -1,5 +1,4 @@
-"""Lines are the price of a feature: a limit is raised in the commit that needs it, and docs/decisions.md says what it
-bought."""
+"""The size of the project only falls: a limit rises by what another one falls in the same commit."""
 
 import pytest
 
