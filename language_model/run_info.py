@@ -50,10 +50,7 @@ def plan(config: BertRunConfig, ranks: ProcessGroup, data_folder: Path | None) -
 
 
 def optimization(
-    config: RunConfig,
-    schedule: StepSchedule,
-    optimizer: torch.optim.Optimizer,
-    batch: BatchPlan,
+    config: RunConfig, schedule: StepSchedule, optimizer: torch.optim.Optimizer, batch: BatchPlan
 ) -> dict[str, str | int | float | bool]:
     """Return the hyper-parameters of the optimization under MLPerf's names, where it has them."""
     closed_bert: dict[str, str | int | float | bool] = {}

@@ -58,15 +58,8 @@ def prepare(
                 "shards need GPT-2's encoder.json (--vocabulary), its vocab.bpe (--merges) and a --model.vocabulary"
                 f" above {BYTES}; nothing was prepared."
             )
-        prepare_shards(
-            text,
-            evaluation_text,
-            folder,
-            name=config.dataset,
-            encoder=vocabulary,
-            merges=merges,
-            vocabulary=size,
-        )
+        files = {"encoder": vocabulary, "merges": merges}
+        prepare_shards(text, evaluation_text, folder, name=config.dataset, **files, vocabulary=size)
     elif text:
         prepare_tokens(text, folder, encoder=vocabulary, merges=merges)
     elif vocabulary or merges:

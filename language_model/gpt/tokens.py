@@ -147,12 +147,7 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def prepare_tokens(
-    paths: Sequence[Path],
-    out: Path,
-    *,
-    encoder: Path | None = None,
-    merges: Path | None = None,
-    alphabet: str = "",
+    paths: Sequence[Path], out: Path, *, encoder: Path | None = None, merges: Path | None = None, alphabet: str = ""
 ) -> Manifest:
     """Build a token store in `out` from the concatenated texts in `paths`; the same input yields the same bytes.
 

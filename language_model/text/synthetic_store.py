@@ -36,12 +36,7 @@ def sampled_lengths(count: int, positions: int, seed: int) -> NDArray[np.int64]:
 
 
 def write_synthetic_store(
-    folder: Path,
-    count: int,
-    *,
-    longest: int = 512,
-    vocabulary: int = 30_522,
-    evaluation: int = EVALUATION_SEQUENCES,
+    folder: Path, count: int, *, longest: int = 512, vocabulary: int = 30_522, evaluation: int = EVALUATION_SEQUENCES
 ) -> Manifest:
     """Write `count` training sequences of at most `longest` tokens, and those of an evaluation, into the new `folder`.
     Tokens take 2 bytes each."""

@@ -78,12 +78,7 @@ class RunLog:
     """
 
     def __init__(
-        self,
-        path: Path | None,
-        *,
-        clock: Callable[[], float] = time.time,
-        durable: bool = True,
-        started: bool = False,
+        self, path: Path | None, *, clock: Callable[[], float] = time.time, durable: bool = True, started: bool = False
     ) -> None:
         self.path = path
         self.clock = clock

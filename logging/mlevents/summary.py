@@ -17,11 +17,8 @@ from mlevents.record import QualityPoint, RunRecord
 from mlevents.rounds import BenchmarkRules, rulesets_of
 
 SUBMISSION: Final = (
-    keys.SUBMISSION_BENCHMARK,
-    keys.SUBMISSION_DIVISION,
-    keys.SUBMISSION_ORG,
-    keys.SUBMISSION_PLATFORM,
-    keys.SUBMISSION_STATUS,
+    *(keys.SUBMISSION_BENCHMARK, keys.SUBMISSION_DIVISION),
+    *(keys.SUBMISSION_ORG, keys.SUBMISSION_PLATFORM, keys.SUBMISSION_STATUS),
 )
 # These identify demonstrations and runs of one configuration.
 CONFIGURATION: Final = (

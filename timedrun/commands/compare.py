@@ -79,11 +79,7 @@ def compare(arguments: argparse.Namespace) -> ExitCode:
 
 
 def report(
-    ratio: Ratio,
-    width: int | None,
-    costs: Sequence[Cost] = (),
-    energy: str = "",
-    joules: Sequence[float] | None = None,
+    ratio: Ratio, width: int | None, costs: Sequence[Cost] = (), energy: str = "", joules: Sequence[float] | None = None
 ) -> list[str]:
     """Return the comparison as lines; those of its table are within `width` columns. `joules` are the mean energies of
     the sets, `energy` what they are of, or why there are none."""

@@ -139,15 +139,8 @@ class Hooks:
 
 
 PLACES = (
-    "input_size",
-    "augment",
-    "before_step",
-    "select",
-    "batch",
-    "backward",
-    "gradients",
-    "after_step",
-    "evaluation",
+    *("input_size", "augment", "before_step", "select", "batch"),
+    *("backward", "gradients", "after_step", "evaluation"),
 )
 """Places of a training loop that call the hooks."""
 

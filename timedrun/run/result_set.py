@@ -8,6 +8,7 @@ from typing import Any, Final
 from judging.ground.config_values import differing, digest_of
 from judging.ground.errors import TimedrunError
 from judging.ground.result_files import CONFIG, read_json
+from mlevents.event import listed
 from mlevents.record import read
 from mlevents.rounds import BenchmarkRules
 from mlevents.rounds.own_rules import as_recorded
@@ -65,11 +66,10 @@ def other_config(config: RunConfig, folder: Path) -> str:
     for name, values in recorded:
         if (theirs := digest_of(values)) != own:
             rows = [(key, *pair) for key, *pair in differing(values, mine) if key != "seed"]
-            named = ", ".join(f"{key} {then} there and {now} here" for key, then, now in rows[:MOST_NAMED])
-            more = f" and {len(rows) - MOST_NAMED} more" if len(rows) > MOST_NAMED else ""
+            named = listed([f"{key} {then} there and {now} here" for key, then, now in rows], MOST_NAMED)
             return (
                 f"{folder} holds runs of another config, and the runs of a folder are one set: {name} has the digest"
-                f" {theirs[:16]}, this config {own[:16]}; they differ in {named or 'name or notes'}{more}. Choose"
+                f" {theirs[:16]}, this config {own[:16]}; they differ in {named or 'name or notes'}. Choose"
                 " another --results folder; without it, the folder is named after the config (--name)."
             )
     return ""

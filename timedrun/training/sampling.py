@@ -57,13 +57,7 @@ def step_count(count: int, global_batch: int, *, drop_last: bool = True) -> int:
 
 
 def steps(
-    count: int,
-    seed: int,
-    epoch: int,
-    global_batch: int,
-    *,
-    drop_last: bool = True,
-    order: Order = epoch_order,
+    count: int, seed: int, epoch: int, global_batch: int, *, drop_last: bool = True, order: Order = epoch_order
 ) -> list[Indices]:
     """Return the global batch of every step of an epoch over `count` samples, which does not depend on the ranks.
 

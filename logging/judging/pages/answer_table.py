@@ -9,9 +9,11 @@ from judging.comparison.tradeoff import Curve, direction, runs_of
 from judging.ground import stdio
 from judging.pages.score_table import NOTICE
 from judging.pages.table import Table
-from judging.pages.tradeoff_table import LONGEST_LABEL, dollars, time
+from judging.pages.tradeoff_table import LONGEST_LABEL, time
+from judging.scoring.cost import dollars
 from judging.scoring.interval import Interval, as_values, bracketed
 from judging.scoring.power import energy_text
+from mlevents.event import listed
 from mlevents.terminal_escape import printable, shortened
 
 MOST_RIVALS: Final = 3
@@ -91,9 +93,7 @@ def sentence(answers: Sequence[Answer], asked: float | Budget, winner: Answer | 
     if winner.better:
         parts.append(f"{winner.better.difference}{_verdict(winner, winner.better, 0)}")
     if rivals := [answer.label for answer in answers if answer.at_most and answer is not winner]:
-        more = f" and {len(rivals) - MOST_RIVALS} more" if len(rivals) > MOST_RIVALS else ""
-        listed = ", ".join(rivals[:MOST_RIVALS])
-        parts.append(f"perhaps sooner, in shorter runs than were measured: {listed}{more}")
+        parts.append(f"perhaps sooner, in shorter runs than were measured: {listed(rivals, MOST_RIVALS)}")
     return printable(f"{where}: {'; '.join(parts)}")
 
 

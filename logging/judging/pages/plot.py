@@ -224,9 +224,7 @@ def _draw_times(axes: Any, sets: Sets, colours: Mapping[str, str], axis: _Axis, 
                 widths=0.55,
                 showfliers=False,
                 manage_ticks=False,
-                boxprops={"color": colours[name]},
-                whiskerprops={"color": colours[name]},
-                capprops={"color": colours[name]},
+                **dict.fromkeys(("boxprops", "whiskerprops", "capprops"), {"color": colours[name]}),
                 medianprops={"color": colours[name], "linewidth": 2.5},
             )
         text = "reference\n(one budget)" if name == reference else speed_up(sets[reference], runs, confidence)

@@ -8,6 +8,7 @@ from judging.comparison.tradeoff import Comparison, Gain
 from judging.ground import stdio
 from judging.pages.score_table import NOTICE
 from judging.pages.table import Table
+from judging.scoring.cost import dollars
 from judging.scoring.interval import as_values
 from judging.scoring.power import energy_text
 from mlevents.terminal_escape import printable, shortened
@@ -85,11 +86,6 @@ def energy_of(curve: Comparison) -> str:
 def used(gain: Gain) -> str:
     """Return the energy of a point, "-" if it is not known."""
     return "-" if gain.joules is None else energy_text(gain.joules)
-
-
-def dollars(usd: float) -> str:
-    """Return US dollars as text."""
-    return f"${usd:,.2f}" if usd >= 1 else f"${usd:.2g}"
 
 
 def report(curves: Sequence[Comparison], width: int | None) -> list[str]:

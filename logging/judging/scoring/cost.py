@@ -65,8 +65,7 @@ class Cost:
     def __str__(self) -> str:
         if self.usd is None or self.usd_per_hour is None:
             return f"none: {self.reason}"
-        usd = f"{self.usd:,.2f}" if self.usd >= 1 else f"{self.usd:.2g}"
-        return f"${usd} at {self.price}"
+        return f"{dollars(self.usd)} at {self.price}"
 
     @property
     def price(self) -> str:
@@ -117,6 +116,11 @@ class Machine:
         if not same or not re.search(self.accelerator, system.accelerator):
             return None
         return self.usd_per_hour * system.nodes * (system.accelerators if self.each else 1)
+
+
+def dollars(usd: float) -> str:
+    """Return US dollars as text."""
+    return f"${usd:,.2f}" if usd >= 1 else f"${usd:.2g}"
 
 
 def cost(log: Path, minutes: float | None, price: Price) -> Cost:

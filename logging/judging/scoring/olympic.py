@@ -64,12 +64,7 @@ class RunSelection:
 
 
 def select_runs(
-    summaries: Sequence[RunSummary],
-    times: Times,
-    rules: BenchmarkRules,
-    *,
-    demonstration: bool,
-    windows: bool,
+    summaries: Sequence[RunSummary], times: Times, rules: BenchmarkRules, *, demonstration: bool, windows: bool
 ) -> RunSelection:
     """Select the runs that count by the rules, and compute their olympic mean.
 

@@ -196,11 +196,7 @@ def copied_by_race(folder: Path, root: Path) -> bool:
 
 
 def score_folder(
-    folder: Path,
-    summaries: Sequence[RunSummary],
-    ruleset: str | None,
-    name: str,
-    tested_target: float | None = None,
+    folder: Path, summaries: Sequence[RunSummary], ruleset: str | None, name: str, tested_target: float | None = None
 ) -> list[Score]:
     """Score every set of the logs in `folder`; `name` is that folder in the scores."""
     return [

@@ -4,11 +4,4 @@ from mlevents.mlcommons.logs import check_log, check_logs
 from mlevents.mlcommons.package import check_package
 from mlevents.mlcommons.verdict import CheckStatus, OfficialVerdict, checker_version
 
-__all__ = [
-    "OfficialVerdict",
-    "CheckStatus",
-    "check_log",
-    "check_logs",
-    "check_package",
-    "checker_version",
-]
+__all__ = ["OfficialVerdict", "CheckStatus", "check_log", "check_logs", "check_package", "checker_version"]

@@ -15,66 +15,31 @@ from mlevents.rounds import RULESETS, Ruleset
 # submission_rules.adoc, "<system_desc_id>.json metadata", and system_desc_checker.py of mlperf-logging 4.1.68. The
 # table in the rules also lists host_network_card_count and system_type, which the checker does not require.
 KEYS: Final = (
-    "submitter",
-    "division",
-    "status",
-    "system_name",
-    "number_of_nodes",
-    "host_processors_per_node",
-    "host_processor_model_name",
-    "host_processor_core_count",
-    "host_processor_vcpu_count",
-    "host_processor_frequency",
-    "host_processor_caches",
-    "host_processor_interconnect",
-    "host_memory_capacity",
-    "host_storage_type",
-    "host_storage_capacity",
-    "host_networking",
-    "host_networking_topology",
-    "host_memory_configuration",
-    "accelerators_per_node",
-    "accelerator_model_name",
-    "accelerator_host_interconnect",
-    "accelerator_frequency",
-    "accelerator_on-chip_memories",
-    "accelerator_memory_configuration",
-    "accelerator_memory_capacity",
-    "accelerator_interconnect",
-    "accelerator_interconnect_topology",
-    "cooling",
-    "hw_notes",
-    "framework",
-    "other_software_stack",
-    "operating_system",
-    "sw_notes",
+    *("submitter", "division", "status", "system_name", "number_of_nodes"),
+    *("host_processors_per_node", "host_processor_model_name", "host_processor_core_count"),
+    *("host_processor_vcpu_count", "host_processor_frequency", "host_processor_caches"),
+    *("host_processor_interconnect", "host_memory_capacity", "host_storage_type", "host_storage_capacity"),
+    *("host_networking", "host_networking_topology", "host_memory_configuration"),
+    *("accelerators_per_node", "accelerator_model_name", "accelerator_host_interconnect"),
+    *("accelerator_frequency", "accelerator_on-chip_memories", "accelerator_memory_configuration"),
+    *("accelerator_memory_capacity", "accelerator_interconnect", "accelerator_interconnect_topology"),
+    *("cooling", "hw_notes", "framework", "other_software_stack", "operating_system", "sw_notes"),
 )
 """The keys that MLCommons' system description checker requires, in its order."""
 
 OPTIONAL_KEYS: Final = frozenset(
     {
-        "host_processor_core_count",  # this one or the next; see `unanswered`
-        "host_processor_vcpu_count",
-        "host_processor_frequency",
-        "host_processor_caches",
-        "host_processor_interconnect",
-        "accelerator_frequency",
-        "accelerator_on-chip_memories",
-        "accelerator_interconnect_topology",
-        "hw_notes",
-        "sw_notes",
+        *("host_processor_core_count", "host_processor_vcpu_count"),  # one of the two; see `unanswered`
+        *("host_processor_frequency", "host_processor_caches", "host_processor_interconnect"),
+        *("accelerator_frequency", "accelerator_on-chip_memories", "accelerator_interconnect_topology"),
+        *("hw_notes", "sw_notes"),
     }
 )
 """Keys that may be empty by MLPerf's submission rules."""
 
 TEXT_KEYS: Final = (
-    "submitter",
-    "system_name",
-    "host_processor_model_name",
-    "host_processor_core_count",
-    "accelerator_model_name",
-    "accelerators_per_node",
-    "framework",
+    *("submitter", "system_name", "host_processor_model_name", "host_processor_core_count"),
+    *("accelerator_model_name", "accelerators_per_node", "framework"),
 )
 """Keys whose values system_desc_checker.py joins as strings: it aborts with a traceback on other types."""
 

@@ -257,10 +257,7 @@ def _benchmark_folder(
 
 
 def _tool_files(
-    listing: Listing,
-    results: ResultSet,
-    read: Sequence[RunSummary],
-    description: SystemDescription | None,
+    listing: Listing, results: ResultSet, read: Sequence[RunSummary], description: SystemDescription | None
 ) -> Iterator[Finding]:
     """Yield findings about everything in a folder of results that is not a result."""
     logged = next((summary.division for summary in read if summary.division), None)

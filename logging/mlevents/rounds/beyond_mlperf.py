@@ -31,12 +31,7 @@ GPT_124M_FINEWEB: Final = BenchmarkRules(
 )
 
 RULESET: Final = replace(
-    next_round(
-        V2_1,
-        "beyond_mlperf",
-        dropped=V2_1.benchmarks,
-        benchmarks=[GPT_125M, GPT_124M_FINEWEB],
-    ),
+    next_round(V2_1, "beyond_mlperf", dropped=V2_1.benchmarks, benchmarks=[GPT_125M, GPT_124M_FINEWEB]),
     round="none",
     checker="",
 )

@@ -129,10 +129,7 @@ DECAY_405B: Final = once(
 
 
 def _small(
-    name: str,
-    target: float,
-    open_keys: tuple[RequiredKey, ...],
-    training_flop: float | None = None,
+    name: str, target: float, open_keys: tuple[RequiredKey, ...], training_flop: float | None = None
 ) -> BenchmarkRules:
     """Return the rules of a small model; the closed rule files of the two differ only in the target."""
     return BenchmarkRules(
