@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +16,7 @@ from image_classification.centre_crop import centre_windows
 from image_classification.loaders.decode_pool import DecodePool
 from image_classification.loaders.loader import LoadedBatch
 from image_classification.settings import DataConfig
-from image_classification.stores.beton import BetonImages, beton_name
+from image_classification.stores.beton import BetonImages, beton_name, loading_ffcv
 from image_classification.stores.manifest import MANIFEST
 from judging.ground.errors import DataError
 from timedrun.training.sampling import Indices
@@ -93,26 +93,16 @@ def centre_boxes(stored: npt.NDArray[np.int64], resize: int, size: int) -> npt.N
 def open_beton(path: Path, name: Callable[[int], str] = "image {}".format) -> BetonFile:
     """Open a .beton file with FFCV; errors call image i `name(i)`. Raises DataError if ffcv does not load, or if the
     file is missing or damaged."""
-    return _with_ffcv(lambda pipeline: pipeline.BetonFile(path, name))  # type: ignore[no-any-return]
+    with loading_ffcv():
+        from image_classification.loaders import ffcv_pipeline
+
+        opened = ffcv_pipeline.BetonFile(path, name)
+    return opened
 
 
 def compile_ahead() -> None:
     """Compile the decoder; raise DataError if ffcv does not load."""
-    _with_ffcv(lambda pipeline: pipeline.compiled_decoder())
-
-
-def _with_ffcv(use: Any) -> Any:
-    """Return `use(ffcv_pipeline)`; restore torch's number of threads, which ffcv changes on import and on opening."""
-    threads = torch.get_num_threads()
-    try:
+    with loading_ffcv():
         from image_classification.loaders import ffcv_pipeline
 
-        return use(ffcv_pipeline)
-    except ImportError as error:
-        raise DataError(
-            f"loader ffcv: ffcv does not load ({error}). It needs the libraries that it was built with (Debian: "
-            "libopencv-dev, libturbojpeg0-dev); install them or rebuild it: pip install --force-reinstall "
-            "'timedrun[ffcv]'."
-        ) from None
-    finally:
-        torch.set_num_threads(threads)
+        ffcv_pipeline.compiled_decoder()

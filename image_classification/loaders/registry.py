@@ -12,6 +12,7 @@ import torch
 from image_classification.loaders import crop_kernel
 from image_classification.loaders.loader import Loader
 from image_classification.settings import DataConfig, LoaderName
+from image_classification.stores.beton import FFCV
 from image_classification.stores.manifest import Format, store_problems
 from judging.ground.errors import DataError, UsageError
 
@@ -103,15 +104,7 @@ LOADERS: Final[Mapping[LoaderName, ImageLoader]] = {
             "simplejpeg and Pillow; pip install 'timedrun[vision]'.",
         ),
         ImageLoader("raw", ("raw",), "raw", "RawLoader"),
-        ImageLoader(
-            "ffcv",
-            ("beton",),
-            "ffcv_loader",
-            "FfcvLoader",
-            ("ffcv",),
-            "ffcv, which is compiled on installation: apt-get install g++ pkg-config libopencv-dev"
-            " libturbojpeg0-dev (Debian's names), then pip install 'timedrun[ffcv]'.",
-        ),
+        ImageLoader("ffcv", ("beton",), "ffcv_loader", "FfcvLoader", ("ffcv",), FFCV),
     )
 }
 """By name, the reference loader first."""

@@ -57,7 +57,7 @@ class Built:
 
 
 def build_store(
-    open_source: Callable[[Path], Source],
+    open_source: Callable[[], Source],
     out: Path,
     settings: StoreConfig,
     *,
@@ -72,12 +72,12 @@ def build_store(
     TimedrunError if a worker process died.
 
     Args:
-        open_source: list the images; its argument is a folder for files that a rerun may use.
+        open_source: list the images; called when `out` is locked.
     """
     began = time.monotonic()
     with _work_folder(out):
         present = read_manifest(out) if (out / MANIFEST).exists() else None
-        source = open_source(out / WORK)
+        source = open_source()
         if present is not None:
             _require_same(out, present, settings, source)
             resizes = sorted({*present.settings.evaluation_resizes, *settings.evaluation_resizes})

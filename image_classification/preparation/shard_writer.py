@@ -78,9 +78,8 @@ class ShardWriter:
     def _key(self, task: ShardTask) -> str:
         parts = [RULES, self.format.version, asdict(self.settings), task.split, task.number, task.first]
         digest = hashlib.sha256(json.dumps(parts).encode())
-        times = {path: _modified(path) for path in {item.path for item in task.items}}
         for item in task.items:
-            digest.update(os.fsencode(f"{item.name}\n{item.label} {item.size} {item.offset} {times[item.path]}\n"))
+            digest.update(os.fsencode(f"{item.name}\n{item.label} {item.size} {_modified(item.path)}\n"))
         return digest.hexdigest()
 
     def _write(self, task: ShardTask, file: str) -> FinishedShard:

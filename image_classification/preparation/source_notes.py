@@ -3,8 +3,8 @@
 import hashlib
 import sys
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import replace
+from operator import attrgetter
 from pathlib import PurePath
 
 from image_classification.preparation.sources import Source
@@ -19,7 +19,8 @@ def source_notes(source: Source) -> list[str]:
     """Return notes on skipped names and unread files, and on evaluation images that are also training images."""
     splits = source.splits
     for length in _LENGTHS:
-        digests = {split: {item: _digest(item, length) for item in _as_on_disk(splits[split])} for split in SPLITS}
+        on_disk = {split: sorted(splits[split], key=attrgetter("path")) for split in SPLITS}
+        digests = {split: {item: _digest(item, length) for item in on_disk[split]} for split in SPLITS}
         shared = set(digests["train"].values()) & set(digests["evaluation"].values())
         splits = {split: [item for item in digests[split] if digests[split][item] in shared] for split in SPLITS}
     endings = Counter(PurePath(name).suffix.lower() or "no ending" for name in source.unread)
@@ -34,10 +35,6 @@ def source_notes(source: Source) -> list[str]:
             " not that on new images; remove them from one of the two and prepare again",
         ),
     ]
-
-
-def _as_on_disk(items: Sequence[SourceItem]) -> list[SourceItem]:
-    return sorted(items, key=lambda item: (item.path, item.offset))
 
 
 def _digest(item: SourceItem, length: int) -> tuple[int, bytes] | str:

@@ -30,29 +30,26 @@ class UnusableImage(DataError):
 
 @dataclass(frozen=True, slots=True)
 class SourceItem:
-    """Location of an encoded image: a file, or a byte range of a tar file."""
+    """File of an encoded image."""
 
     name: str
-    """train/<class>/<file> or val/<class>/<file>, wherever the bytes come from."""
+    """train/<class>/<file> or val/<class>/<file>"""
     label: int
     path: str
-    """The image file or the tar file."""
-    offset: int
     size: int
     """Bytes."""
 
     def read(self) -> bytes:
-        """Return the encoded image. Raises UnusableImage if its own file cannot be read; DataError if the file changed,
-        or if the disk or archive cannot be read. Both name the item."""
+        """Return the encoded image. Raises UnusableImage if its file cannot be read; DataError if the file changed, or
+        if the disk cannot be read. Both name the item."""
         try:
             handle = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # opening a pipe would block
             try:
-                data = os.pread(handle, self.size, self.offset)
+                data = os.read(handle, self.size)
             finally:
                 os.close(handle)
         except OSError as error:
-            alone = self.offset == 0 and error.errno in _OF_ONE_FILE  # a member of a tar file is never at offset 0
-            kind = UnusableImage if alone else DataError
+            kind = UnusableImage if error.errno in _OF_ONE_FILE else DataError
             raise kind(f"{self.name}: {self.path} cannot be read ({error.strerror}).") from None
         if len(data) < self.size:
             raise DataError(

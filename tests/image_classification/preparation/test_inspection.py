@@ -21,7 +21,7 @@ from tests.image_classification.preparation.samples import item_of
 from tests.image_classification.stores.small_stores import encoded, smooth
 
 RGB = smooth(24, 32)
-ITEM = SourceItem("train/ant/1.jpg", 0, "nowhere", 0, 0)
+ITEM = SourceItem("train/ant/1.jpg", 0, "nowhere", 0)
 
 
 def with_orientation(value: int) -> bytes:
