@@ -18,7 +18,7 @@ def central(side: int, size: int) -> int:
 
 
 def centre_windows(
-    sizes: npt.NDArray[np.int64], resize: int, size: int
+    sizes: npt.NDArray[np.integer], resize: int, size: int
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Return corners (n, 2) of the central crops and sizes (n, 2) of the resized images, in Pillow's rounding."""
     shapes = [resized(height, width, resize) for height, width in sizes.tolist()]

@@ -1,6 +1,5 @@
 """Loader for stores of raw pixels: threads resize the crops, or only cut them out and the device resizes."""
 
-import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,9 +61,6 @@ class RawLoader:
         self.store = RawImages(folder, "train" if train else f"{RESIZED}{config.eval_resize}")
         self.on_device = train and (on_device or device.type == "cuda")
         self._scratch = ThreadBuffers()
-        with warnings.catch_warnings():  # torch has no read-only tensors; these are only read
-            warnings.filterwarnings("ignore", "The given NumPy array is not writable")
-            self._shards = [torch.from_numpy(shard) for shard in self.store.shards]
         scripted(copy_crops if self.on_device else resize_crops)
         self._threads = DecodePool(max(1, config.workers_here), device, slice_size=SLICE)
 
@@ -93,7 +89,7 @@ class RawLoader:
             flips = np.zeros(len(part), dtype=np.bool_)
         locations, order = self.store.locations(part), np.argsort(part, kind="stable")  # disks prefer the store's order
         numbers = np.concatenate([order[:, None], locations[order, 1:], boxes[order], flips[order, None]], axis=1)
-        shards = [self._shards[number] for number in locations[order, 0].tolist()]
+        shards = [self.store.shards[number] for number in locations[order, 0].tolist()]
         return Crops(boxes, flips, shards, numbers.tolist())
 
     def close(self) -> None:

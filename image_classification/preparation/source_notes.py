@@ -3,7 +3,6 @@
 import hashlib
 import sys
 from collections import Counter
-from dataclasses import replace
 from operator import attrgetter
 from pathlib import PurePath
 
@@ -41,7 +40,7 @@ def _digest(item: SourceItem, length: int) -> tuple[int, bytes] | str:
     """Return the size of an image and a digest of its first bytes; its name, equal to no other, if it is unreadable,
     which is reported where images are decoded."""
     try:
-        data = replace(item, size=min(item.size, length)).read() if length else b""
+        data = item.read(length) if length else b""
     except UnusableImage:
         return item.name
     return item.size, hashlib.blake2b(data, digest_size=16).digest()

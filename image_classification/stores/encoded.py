@@ -19,7 +19,7 @@ from image_classification.stores.sample_index import (
     shard_name,
     write_index,
 )
-from image_classification.stores.store_format import EncodedImage, SourceImage, StoreFormat
+from image_classification.stores.store_format import EncodedImage, SourceImage, SourceItem, StoreFormat
 from judging.ground.atomic_file import check_size
 from judging.ground.errors import DataError
 
@@ -46,22 +46,11 @@ class FolderImages(IndexedImages):
 
     def __init__(self, folder: Path, split: str) -> None:
         self.folder, self.index = folder, image_folder.read_index(folder).splits[split]
-        self._bytes = self.index.rows["bytes"]
 
     def read(self, index: int) -> bytes:
         """Return the encoded file of image `index`; raise DataError if it cannot be read or its size changed."""
-        path = self.folder / self.name(index)
-        try:
-            with path.open("rb") as file:
-                data = file.read(int(self._bytes[index]) + 1)  # bounded, should the file be endless
-        except OSError as error:
-            raise DataError(f"{path}: cannot be read ({error.strerror}); restore it or prepare again.") from None
-        if len(data) != self._bytes[index]:
-            raise DataError(
-                f"{path}: has {len(data):,} bytes, not {int(self._bytes[index]):,} as when the folder was prepared; "
-                "restore it or prepare again."
-            )
-        return data
+        row = self.index.rows[index]
+        return SourceItem(self.name(index), int(row["label"]), self.describe(index), int(row["bytes"])).read()
 
     def describe(self, index: int) -> str:
         """Return the image's file, for messages."""

@@ -39,22 +39,22 @@ class SourceItem:
     size: int
     """Bytes."""
 
-    def read(self) -> bytes:
-        """Return the encoded image. Raises UnusableImage if its file cannot be read; DataError if the file changed, or
-        if the disk cannot be read. Both name the item."""
+    def read(self, most: int = 1 << 62) -> bytes:
+        """Return the encoded image, or its first `most` bytes. Raises UnusableImage if its file cannot be read;
+        DataError if it has another size, or if the disk cannot be read. Both name the item."""
         try:
             handle = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # opening a pipe would block
             try:
-                data = os.read(handle, self.size)
+                data = os.read(handle, min(self.size + 1, most))  # bounded, should the file be endless
             finally:
                 os.close(handle)
         except OSError as error:
             kind = UnusableImage if error.errno in _OF_ONE_FILE else DataError
             raise kind(f"{self.name}: {self.path} cannot be read ({error.strerror}).") from None
-        if len(data) < self.size:
+        if len(data) != min(self.size, most):
             raise DataError(
-                f"{self.name}: {self.path} ends after {len(data):,} of its {self.size:,} bytes; it changed since it "
-                "was listed. Run prepare again."
+                f"{self.name}: {self.path} has {len(data):,} bytes, not {self.size:,} as when it was listed; restore it"
+                " or prepare again."
             )
         return data
 

@@ -105,4 +105,4 @@ def stored_image(images: raw.RawImages, index: int) -> NDArray[np.uint8]:
     """Return a view (height, width, 3) of a mapped image."""
     shard, offset, width = images.locations(np.array([index]))[0]
     height = int(images.sizes[index, 0])
-    return images.shards[shard][offset : offset + height * width * 3].reshape(height, width, 3)
+    return images.shards[shard][offset : offset + height * width * 3].view(height, width, 3).numpy()
