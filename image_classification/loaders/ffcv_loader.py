@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from image_classification.augmentation import scaled_boxes, train_crops
-from image_classification.centre_crop import centre_windows
+from image_classification.centre_crop import central_boxes, resized
 from image_classification.loaders.decode_pool import DecodePool
 from image_classification.loaders.loader import LoadedBatch
 from image_classification.settings import DataConfig
@@ -62,20 +62,13 @@ class FfcvLoader:
             boxes, crops[:, 4] = train_crops(self.seed, epoch, samples, sizes, flip=self.flip)
             crops[:, :4] = scaled_boxes(boxes, sizes, stored)
         else:
-            crops[:, :4] = centre_boxes(stored, self.eval_resize, size)
+            # FFCV's CenterCrop (ffcv/fields/rgb_image.py) differs by rounding every edge inwards.
+            shapes = np.array([resized(height, width, self.eval_resize) for height, width in stored.tolist()])
+            crops[:, :4] = scaled_boxes(central_boxes(shapes, size), shapes, stored)
         return crops
 
     def close(self) -> None:
         self._threads.close()
-
-
-def centre_boxes(stored: npt.NDArray[np.integer], resize: int, size: int) -> npt.NDArray[np.int64]:
-    """Return (n, 4) top, left, height, width, in stored pixels, of the reference's resize and central crop.
-
-    FFCV's CenterCrop (ffcv/fields/rgb_image.py) differs by rounding every edge inwards.
-    """
-    corners, shapes = centre_windows(stored, resize, size)
-    return scaled_boxes(np.concatenate([corners, np.full_like(shapes, size)], axis=1), shapes, stored)
 
 
 def compile_ahead() -> None:

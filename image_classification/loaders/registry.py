@@ -33,12 +33,11 @@ class ImageLoader:
 
     def open(self, config: DataConfig, folder: Path, device: torch.device, *, train: bool, seed: int) -> Loader:
         """Open the train or evaluation split of the store in `folder`; no image is read yet. Raises UsageError if the
-        loader does not read the format; DataError if a package is missing, or if the store is incomplete or differs
-        from `config.store`."""
+        loader does not read the format; DataError for any other of its `problems`."""
         if problem := self.mismatch(config.store.format):
             raise UsageError(problem)
-        if problem := self.unavailable() or " ".join(store_problems(folder, config.store, config.eval_resize)):
-            raise DataError(problem)
+        if problems := self.problems(config, folder):
+            raise DataError(" ".join(problems))
         loader: Loader = getattr(self._module(), self.class_name)(config, folder, device, train=train, seed=seed)
         return loader
 

@@ -20,7 +20,7 @@ from timedrun.storage.store_files import WORK, load_record, save_record
 
 RECORDS = f"{WORK}/notes"
 RULES = 2
-"""Version of inspection and order: shards of another version are rebuilt."""
+"""Version of inspection, order and formats: shards of another version are rebuilt."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class ShardWriter:
         return ShardOutcome(key, True, shard.broken)
 
     def _key(self, task: ShardTask) -> str:
-        parts = [RULES, self.format.version, asdict(self.settings), task.split, task.number, task.first]
+        parts = [RULES, asdict(self.settings), task.split, task.number, task.first]
         digest = hashlib.sha256(json.dumps(parts).encode())
         for item in task.items:
             digest.update(os.fsencode(f"{item.name}\n{item.label} {item.size} {_modified(item.path)}\n"))

@@ -11,8 +11,9 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from image_classification.stores.manifest import StoreConfig, require_split
-from image_classification.stores.sample_index import ROW, ResizedImages, SampleIndex, index_files, index_of_shards
+from image_classification.stores.encoded import open_shards
+from image_classification.stores.manifest import StoreConfig
+from image_classification.stores.sample_index import ResizedImages, index_of_shards
 from image_classification.stores.store_format import EncodedImage, FinishedShard, SourceImage, StoreFormat
 from judging.ground.atomic_file import DRAFT, StoredFile, check_size, fsync_folder
 from judging.ground.errors import DataError
@@ -35,15 +36,7 @@ class BetonImages(ResizedImages):
     """File and index of a split ("train", "evaluation") of a store of format beton."""
 
     def __init__(self, folder: Path, split: str) -> None:
-        files = require_split(folder, "beton", split).files
-        name = beton_name(split)
-        if name not in files:
-            raise DataError(f"{folder / name}: not listed among the store's files; prepare it again.")
-        check_size(folder, name, files[name])
-        self.path = folder / name
-        self.index = SampleIndex.open(folder, split, files, ROW)
-        self.index.check_shards(folder / index_files(split)[0], [files[name].bytes])
-        self.index.check_sizes(folder / index_files(split)[0])
+        self.index, (self.path, *_) = open_shards(folder, split, "beton")
 
 
 @contextmanager

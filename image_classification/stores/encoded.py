@@ -16,7 +16,6 @@ from image_classification.stores.sample_index import (
     IndexedImages,
     SampleIndex,
     index_files,
-    shard_name,
     write_index,
 )
 from image_classification.stores.store_format import EncodedImage, SourceImage, SourceItem, StoreFormat
@@ -61,7 +60,7 @@ class JpegShards(IndexedImages):
     """Split ("train", "evaluation") of a store of format jpeg."""
 
     def __init__(self, folder: Path, split: str) -> None:
-        self.index, self.files = open_shards(folder, split, "jpeg", SUFFIX)
+        self.index, self.files = open_shards(folder, split, "jpeg")
         rows = self.index.rows
         self._offsets, self._bytes, self._shards = rows["offset"], rows["bytes"], rows["shard"]
         self._handles: dict[int, int] = {}
@@ -111,19 +110,24 @@ def open_encoded(folder: Path, split: str) -> EncodedImages:
     return FolderImages(folder, split)
 
 
-def open_shards(folder: Path, split: str, format_name: Format, suffix: str) -> tuple[SampleIndex, list[Path]]:
-    """Return the index of a split and the paths of its shards; no shard is read. Raises DataError if there is no store
-    of that format with that split, or for a damaged index or a shard of another size."""
+def open_shards(folder: Path, split: str, format_name: Format) -> tuple[SampleIndex, list[Path]]:
+    """Return the index of a split and the paths of its shards, or of its one file; no image is read. Raises DataError
+    if there is no store of that format with that split, or for a damaged index or a shard of another size."""
     manifest = require_split(folder, format_name, split)
     path = folder / index_files(split)[0]
     index = SampleIndex.open(folder, split, manifest.files, ROW)
     if len(index) != manifest.splits[split].images:
         raise DataError(f"{path}: does not match the manifest; prepare the store again.")
-    names: list[str] = []
-    while (name := shard_name(split, len(names), suffix)) in manifest.files:
+    names = [
+        name
+        for name in sorted(manifest.files)
+        if name.startswith((f"{split}/", f"{split}.")) and name not in index_files(split)
+    ]
+    for name in names:
         check_size(folder, name, manifest.files[name])
-        names.append(name)
     index.check_shards(path, [manifest.files[name].bytes for name in names])
+    if format_name != "jpeg":
+        index.check_sizes(path)
     return index, [folder / name for name in names]
 
 

@@ -27,12 +27,11 @@ class RawImages(ResizedImages):
     """Split ("train", "evaluation_<resize>") of a store of format raw. Opening it reads no pixels."""
 
     def __init__(self, folder: Path, split_name: str) -> None:
-        self.index, files = open_shards(folder, split_name, "raw", SUFFIX)
+        self.index, files = open_shards(folder, split_name, "raw")
         rows, path = self.index.rows, folder / index_files(split_name)[0]
         area = rows["height"].astype(np.uint64) * rows["width"]
-        if bool(((area != rows["bytes"] // 3) | (rows["bytes"] % 3 != 0)).any()):  # area * 3 could overflow
+        if bool((3 * area != rows["bytes"]).any()):
             raise DataError(f"{path}: sizes and bytes disagree; prepare it again.")
-        self.index.check_sizes(path)
         self.shards = [mapped(path) for path in files]
         """uint8 (bytes,) of each shard, only to be read."""
 

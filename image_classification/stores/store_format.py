@@ -132,7 +132,5 @@ class StoreFormat:
     `folder / shard.file`; shards are removed with the work folder after the manifest is written."""
     suffix: str = "shard"
     """Of shard files."""
-    version: int = 1
-    """Increase it when the output of `encode` or `finish` changes: shards of another version are rebuilt."""
     bytes_per_image: Callable[[StoreConfig, str, float], float] = lambda settings, split, source: source
     """(settings, split, mean bytes of a source file) -> estimated bytes, for the free-space check."""

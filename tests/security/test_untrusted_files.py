@@ -160,7 +160,7 @@ def test_sizes_whose_product_passes_64_bits_are_refused(tmp_path):
     rows["height"], rows["width"], rows["bytes"] = tall, wide, size
     os.truncate(tmp_path / "train" / "00000.rgb", size)  # a hole
     write_table(tmp_path, made, as_npy(rows), **{"train/00000.rgb": StoredFile(bytes=size, sha256="0" * 64)})
-    with pytest.raises(DataError, match="sizes and bytes disagree"):
+    with pytest.raises(DataError, match="impossible sizes"):
         RawImages(tmp_path, "train")
 
 
