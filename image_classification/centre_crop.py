@@ -12,7 +12,7 @@ def resized(height: int, width: int, short_side: int) -> tuple[int, int]:
 
 
 def central_boxes(sizes: npt.NDArray[np.integer], size: int) -> npt.NDArray[np.int64]:
-    """Return (n, 4) top, left, height, width of the central `size` pixels of images of `sizes` (n, 2), which are at least
-    as large; rounded half to even, as in torchvision's CenterCrop."""
+    """Return (n, 4) top, left, height, width of the central `size` pixels of images of `sizes` (n, 2), which are not
+    smaller; rounded half to even, as in torchvision's CenterCrop."""
     corners = np.rint((sizes - size) / 2).astype(np.int64)
     return np.concatenate([corners, np.full_like(corners, size)], axis=1)

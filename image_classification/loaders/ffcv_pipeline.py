@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import threading
 from collections.abc import Callable
 
 import numpy as np
@@ -13,6 +12,7 @@ from ffcv.libffcv import imdecode, resize_crop
 from ffcv.pipeline.compiler import Compiler
 from ffcv.reader import Reader
 
+from image_classification.loaders.decode_pool import ThreadBuffers
 from image_classification.stores.beton import BetonImages
 from judging.ground.errors import DataError
 
@@ -43,7 +43,7 @@ class BetonFile:
                 f"{store.path}: damaged, or not the file of the store's index. Restore the file or prepare it again."
             )
         self._file = np.memmap(store.path, dtype=np.uint8, mode="r")
-        self._scratch_shape, self._scratch = (1, int(pixels.max()) * 3), threading.local()
+        self._largest, self._buffers = int(pixels.max()), ThreadBuffers()
         self._decode = compiled_decoder()
 
     def decode(
@@ -54,10 +54,8 @@ class BetonFile:
         Releases the GIL and is thread-safe. Raises DataError, which names the image, if one cannot be decoded.
         """
         failed = np.zeros(len(samples), dtype=np.bool_)
-        if not hasattr(self._scratch, "bytes"):
-            self._scratch.bytes = np.empty(self._scratch_shape, dtype=np.uint8)
-        rows = self._images[samples]
-        self._decode(self._file, rows, self._lengths[samples], crops, images, failed, self._scratch.bytes)
+        scratch = self._buffers.take("decoded", 3 * self._largest)[None]
+        self._decode(self._file, self._images[samples], self._lengths[samples], crops, images, failed, scratch)
         if failed.any():
             name = self._store.name(int(samples[failed.argmax()]))
             raise DataError(

@@ -33,7 +33,7 @@ from image_classification.stores.manifest import (
 )
 from image_classification.stores.store_format import FinishedShard, SourceItem
 from judging.ground.atomic_file import StoredFile, write_file
-from judging.ground.errors import DataError, TimedrunError
+from judging.ground.errors import DataError
 from judging.ground.folder_lock import locked
 from timedrun.storage.store_files import WORK
 from timedrun.storage.worker_pool import TaskProgress, results
@@ -259,15 +259,9 @@ def _work_folder(out: Path) -> Iterator[None]:
             ) from None
         try:
             yield
-        except TimedrunError:
-            if not (out / PLAN).exists():
-                shutil.rmtree(out / WORK)  # no shard was begun
-            raise
         finally:
-            if (out / MANIFEST).exists() and not (out / PLAN).exists() and (out / WORK).exists():
-                shutil.rmtree(out / WORK)  # the store is complete and no addition was begun
-            if (out / WORK).is_dir() and not any((out / WORK).iterdir()):
-                (out / WORK).rmdir()
+            if not (out / PLAN).exists():  # no shard was begun, or the store was complete before
+                shutil.rmtree(out / WORK, ignore_errors=True)
 
 
 def _require_same(out: Path, present: ImageManifest, settings: StoreConfig, source: Source) -> None:

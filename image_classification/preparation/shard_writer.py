@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 from array import array
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -46,7 +47,7 @@ class ShardOutcome:
     key: str
     made: bool
     """False if the shard was finished by an earlier run."""
-    broken: tuple[str, ...]
+    broken: Sequence[str]
     """Images that cannot be read or decoded, each with the reason."""
 
 
@@ -115,12 +116,12 @@ class ShardWriter:
             number=task.number,
             file=file,
             stored=stored,
-            names=tuple(names),
+            names=names,
             labels=np.array(labels, dtype=np.int64),
             offsets=np.array(offsets, dtype=np.int64),
             rows=np.array(rows, dtype=np.int64).reshape(len(names), len(self.format.columns)),
-            findings={kind: tuple(images) for kind, images in findings.items()},
-            broken=tuple(broken),
+            findings=findings,
+            broken=broken,
         )
 
 
@@ -152,9 +153,6 @@ def load_shard(folder: Path, split: str, number: int, key: str) -> FinishedShard
     if (record := load_record(folder / record_file(split, number), key)) is None:
         return None
     record["stored"] = StoredFile(**record["stored"])
-    for name in ("names", "broken"):
-        record[name] = tuple(record[name])
-    record["findings"] = {kind: tuple(images) for kind, images in record["findings"].items()}
     return FinishedShard(number=number, **record)
 
 

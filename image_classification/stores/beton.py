@@ -20,7 +20,8 @@ from judging.ground.errors import DataError
 from timedrun.training.sampling import random_uniform
 
 PAGE = 1 << 23
-"""Bytes: FFCV's default, 8 MiB; a larger power of two if an image does not fit."""
+"""Bytes: FFCV's default, 8 MiB; a larger power of two if an image does not fit, at most 1 GiB: Pillow decodes none of
+more than 179 million pixels."""
 JPEG, RAW = 0, 1
 SHARE_SEED = 0
 """Of the choice of JPEG images: part of the file, so independent of a run's seed."""
@@ -111,12 +112,6 @@ def encode_beton(image: SourceImage, settings: StoreConfig, split: str) -> Encod
     return buffer.getvalue(), row
 
 
-def page_size(largest: int) -> int:
-    """Return FFCV's default, or the smallest power of two that holds an image of `largest` bytes: at most 1 GiB, since
-    Pillow decodes no image of more than 179 million pixels."""
-    return max(PAGE, 1 << (largest - 1).bit_length() if largest else 0)
-
-
 def finish_file(folder: Path, split: str, shards: Sequence[FinishedShard]) -> Mapping[str, StoredFile]:
     """Write the split's file from its shards with FFCV, and its index. Raises DataError if a shard changed.
 
@@ -130,7 +125,7 @@ def finish_file(folder: Path, split: str, shards: Sequence[FinishedShard]) -> Ma
     path = folder / beton_name(split)
     draft = path.with_name(path.name + DRAFT)
     try:
-        page = page_size(int(index.rows["bytes"].max(initial=0)))
+        page = max(PAGE, 1 << int(index.rows["bytes"].max(initial=1) - 1).bit_length())
         writer = DatasetWriter(str(draft), {"image": RGBImageField(), "label": IntField()}, page, num_workers=1)
         writer.num_samples = len(index)
         writer.prepare()

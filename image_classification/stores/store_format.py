@@ -102,15 +102,15 @@ class FinishedShard:
     file: str
     """Relative to the store's folder, with forward slashes."""
     stored: StoredFile
-    names: tuple[str, ...]
+    names: Sequence[str]
     labels: NDArray[np.int64]
     offsets: NDArray[np.int64]
     """(n + 1,); image i is bytes offsets[i] .. offsets[i + 1] of the file"""
     rows: NDArray[np.int64]
     """(n, columns)"""
-    findings: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    findings: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Names of the images that are not plain RGB JPEG, by kind."""
-    broken: tuple[str, ...] = ()
+    broken: Sequence[str] = ()
     """Images that cannot be read or decoded, each with the reason."""
 
 

@@ -86,12 +86,6 @@ def test_an_image_too_large_for_the_format_is_named():
         beton.encode_beton(image, StoreConfig(size=0), "train")
 
 
-def test_a_page_is_the_default_or_the_next_power_of_two_that_fits():
-    page = beton.PAGE
-    pages = [beton.page_size(largest) for largest in (0, 1, page, page + 1, 5 * page)]
-    assert pages == [page, page, page, 2 * page, 8 * page]
-
-
 @small_stores.NEEDS_FFCV
 def test_a_file_of_another_size_is_refused_on_opening(tmp_path):
     small_stores.make_store(tmp_path, MIXED, {"train": small_stores.given(SIZES)})
@@ -120,14 +114,16 @@ def test_a_shard_that_is_not_what_it_was_stops_the_file_and_leaves_no_draft(tmp_
 
 @small_stores.NEEDS_FFCV
 @pytest.mark.processes
-def test_the_file_is_that_of_ffcvs_own_writer(tmp_path):
+@pytest.mark.parametrize(("sizes", "page"), [([(900, 1100), *SIZES, (1200, 1400)], 1), ([(1700, 1700)], 2)])
+def test_the_file_is_that_of_ffcvs_own_writer(tmp_path, sizes, page):
     from ffcv.fields import IntField, RGBImageField
     from ffcv.writer import DatasetWriter
 
-    images = small_stores.given([(900, 1100), *SIZES, (1000, 1000), (1200, 900), (5, 5)])  # three pages
+    images = small_stores.given([*sizes, (5, 5)])  # two pages
     small_stores.make_store(tmp_path, StoreConfig(format="beton", size=0, jpeg_share=0.0), {"train": images})
     reference = tmp_path / "reference.beton"
-    writer = DatasetWriter(str(reference), {"image": RGBImageField("raw"), "label": IntField()}, num_workers=1)
+    fields = {"image": RGBImageField("raw"), "label": IntField()}
+    writer = DatasetWriter(str(reference), fields, page_size=page * beton.PAGE, num_workers=1)
     writer.from_indexed_dataset([(np.asarray(small_stores.decoded(image)), image.label) for image in images])
     assert reference.stat().st_size > 2 * beton.PAGE
     assert reference.read_bytes() == (tmp_path / "train.beton").read_bytes()
