@@ -97,7 +97,7 @@ def make_stores(folder: Path, names: Iterable[str], images: Path | None, count: 
             with TemporaryDirectory() as temporary:
                 if not images:
                     write_noise(Path(temporary), count)
-                made_of = [images or Path(temporary)]
+                made_of = images or Path(temporary)
                 prepare(config_of(name), folder / name, decode=False, workers=workers, images=made_of)
         if problems := store_problems(folder / name, STORES[name], config_of(name).data.eval_resize):
             raise SystemExit(" ".join(problems))

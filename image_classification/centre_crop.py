@@ -11,16 +11,8 @@ def resized(height: int, width: int, short_side: int) -> tuple[int, int]:
     return tall, wide
 
 
-def central(side: int, size: int) -> int:
-    """Return the offset of the central `size` pixels of `side`, as in torchvision's CenterCrop; negative if `side` is
-    shorter: CenterCrop then pads, with the odd pixel at the end, instead of rounding half to even."""
-    return round((side - size) / 2) if side >= size else -((size - side) // 2)
-
-
-def centre_windows(
-    sizes: npt.NDArray[np.int64], resize: int, size: int
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return corners (n, 2) of the central crops and sizes (n, 2) of the resized images, in Pillow's rounding."""
-    shapes = [resized(height, width, resize) for height, width in sizes.tolist()]
-    corners = [(central(height, size), central(width, size)) for height, width in shapes]
-    return np.array(corners, dtype=np.int64).reshape(-1, 2), np.array(shapes, dtype=np.int64).reshape(-1, 2)
+def central_boxes(sizes: npt.NDArray[np.integer], size: int) -> npt.NDArray[np.int64]:
+    """Return (n, 4) top, left, height, width of the central `size` pixels of images of `sizes` (n, 2), which are not
+    smaller; rounded half to even, as in torchvision's CenterCrop."""
+    corners = np.rint((sizes - size) / 2).astype(np.int64)
+    return np.concatenate([corners, np.full_like(corners, size)], axis=1)

@@ -1,7 +1,7 @@
 """Prepare image data before a run: make a store, index a folder, or verify CIFAR-10's files."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from image_classification.preparation.inspection import CORRUPT, first_lines, in
 from image_classification.preparation.source_notes import source_notes
 from image_classification.preparation.sources import Source, of_index, open_source
 from image_classification.stores import image_folder
+from image_classification.stores.beton import require_ffcv
 from image_classification.stores.manifest import (
     MANIFEST,
     ImageManifest,
@@ -35,21 +36,21 @@ def prepare(
     *,
     decode: bool,
     workers: int,
-    images: Sequence[Path] = (),
-    validation_labels: Path | None = None,
+    images: Path | None = None,
     skip_broken: bool = False,
 ) -> dict[str, Any]:
-    """Make the store of `config` in `folder` from `images` (a folder of train/ and val/, or tar files), or without
-    images check the data there, and return its facts as plain values. Raises DataError if data is missing or damaged,
-    with the names of images that cannot be decoded; UsageError if options contradict each other.
+    """Make the store of `config` in `folder` from `images` (a folder of train/ and val/, or of ImageNet's archives,
+    which are unpacked there), or without images check the data there, and return its facts as plain values. Raises
+    DataError if data is missing or damaged, with the names of images that cannot be decoded; UsageError if options
+    contradict each other.
 
     decode: hash every file of a store, or decode every image of a folder.
     """
     source = config.data.source
     # Options that would have no effect are refused before anything is read or written.
-    if not images and (validation_labels or skip_broken):
-        raise UsageError("--validation-labels and --skip-broken require --images; nothing was prepared.")
-    if images and source != "image_folder":
+    if images is None and skip_broken:
+        raise UsageError("--skip-broken requires --images; nothing was prepared.")
+    if images is not None and source != "image_folder":
         raise UsageError(
             f"{config.name} trains on {source} and does not use --images; nothing was prepared. Use a config with "
             "data source image_folder, such as imagenet_baseline."
@@ -66,17 +67,14 @@ def prepare(
             "note": "nothing to prepare",
         }
     # Images in folders or archives: a store is made of them, or what is there already is checked.
-    if images and config.data.store.format == "folder":
-        alone = folder is not None and [path.resolve() for path in images] == [folder.resolve()]
-        if validation_labels or skip_broken or not alone:
-            where = images[0] if images[0].is_dir() else "FOLDER, one of train/ and val/,"
+    if images is not None and config.data.store.format == "folder":
+        if skip_broken or folder is None or images.resolve() != folder.resolve():
             raise UsageError(
-                f"format folder is read in place and not made: use --data-folder {where} without --images, or "
+                f"format folder is read in place and not made: use --data-folder {images} without --images, or "
                 "make a store with --data.store.format jpeg, raw or beton; nothing was prepared."
             )
-    elif images:
-        listing = partial(open_source, images, validation_labels, report=to_standard_error)
-        return _make_store(config, folder, listing, skip_broken=skip_broken, workers=workers)
+    elif images is not None:
+        return _make_store(config, folder, images, skip_broken=skip_broken, workers=workers)
     root = require_folder(config.data, folder)
     if config.data.store.format != "folder":
         return _check_store(config, root, decode=decode)
@@ -84,12 +82,14 @@ def prepare(
 
 
 def _make_store(
-    config: ImageRunConfig, folder: Path | None, listing: Callable[[Path], Source], *, skip_broken: bool, workers: int
+    config: ImageRunConfig, folder: Path | None, images: Path, *, skip_broken: bool, workers: int
 ) -> dict[str, Any]:
     if folder is None:
         raise UsageError("--images needs --data-folder, the folder of the new store; nothing was prepared.")
+    if config.data.store.format == "beton":
+        require_ffcv()
     built = build_store(
-        listing,
+        partial(open_source, images, to_standard_error),
         folder,
         effective_settings(config.data.store, config.data.eval_resize),
         workers=workers,

@@ -76,7 +76,7 @@ class PrepareModule(Protocol):
 
     @property
     def prepare(self) -> Callable[..., dict[str, Any]]:
-        """Take (config, folder, *, decode, workers) and those of images, validation_labels, skip_broken, text,
+        """Take (config, folder, *, decode, workers) and those of images, skip_broken, text,
         evaluation_text, vocabulary and merges that the benchmark uses; make or check the data and return the facts."""
 
 

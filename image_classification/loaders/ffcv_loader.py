@@ -1,10 +1,7 @@
 """Loader for .beton files on FFCV's compiled decoder, with the order, crops and threads of this package."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,17 +9,12 @@ import torch
 from torch import Tensor
 
 from image_classification.augmentation import scaled_boxes, train_crops
-from image_classification.centre_crop import centre_windows
+from image_classification.centre_crop import central_boxes, resized
 from image_classification.loaders.decode_pool import DecodePool
 from image_classification.loaders.loader import LoadedBatch
 from image_classification.settings import DataConfig
-from image_classification.stores.beton import BetonImages, beton_name
-from image_classification.stores.manifest import MANIFEST
-from judging.ground.errors import DataError
+from image_classification.stores.beton import BetonImages, loading_ffcv
 from timedrun.training.sampling import Indices
-
-if TYPE_CHECKING:
-    from image_classification.loaders.ffcv_pipeline import BetonFile
 
 SLICE = 32  # images per call of compiled code; a call takes as long as decoding a tenth of an image
 
@@ -33,8 +25,7 @@ class FfcvLoader:
     FFCV's reader opens the file; its native code decodes and resizes in threads of this package. The first loader of a
     process compiles (seconds, once for all files and image sizes) before it opens its file; `compile_ahead` does so
     before the clock starts. Crops and flips are `augmentation.train_crops`, drawn on the original's size and rounded to
-    stored pixels. A folder written by FFCV itself has no manifest, hence no original sizes: crops of images that were
-    shrunk have the same distribution but other values.
+    stored pixels.
 
     FFCV resizes with cv2's INTER_AREA and decodes JPEG with the fast DCT; the reference (Pillow) has a triangle filter,
     so sharp edges and fine texture differ. Evaluation crops the reference's central area from the stored image, in
@@ -45,74 +36,44 @@ class FfcvLoader:
     def __init__(self, config: DataConfig, folder: Path, device: torch.device, *, train: bool, seed: int) -> None:
         """Raise DataError if ffcv does not load, or the file is missing or damaged."""
         self.train, self.seed, self.eval_resize, self.flip = train, seed, config.eval_resize, config.flip
-        split = "train" if train else "evaluation"
-        self.store = BetonImages(folder, split) if (folder / MANIFEST).is_file() else None
-        if self.store is None:
-            self.images = open_beton(folder / beton_name(split))
-        else:
-            self.images = open_beton(self.store.path, self.store.name)
-            if not np.array_equal(self.images.labels, self.store.labels):
-                raise DataError(f"{self.store.path}: its labels differ from the store's index; prepare it again.")
+        self.store = BetonImages(folder, "train" if train else "evaluation")
+        with loading_ffcv():
+            from image_classification.loaders.ffcv_pipeline import BetonFile
+
+            self.images = BetonFile(self.store)
         self._threads = DecodePool(max(1, config.workers_here), device, slice_size=SLICE)
 
     def __len__(self) -> int:
-        return len(self.images)
+        return len(self.store)
 
     def batches(self, parts: Sequence[Indices], epoch: int, size: int) -> Iterator[LoadedBatch]:
 
         def fill(samples: Indices, images: Tensor) -> None:
             self.images.decode(samples, self.crops(samples, epoch, size), images.numpy())
 
-        return self._threads.images(parts, self.images.labels, size, fill)
+        return self._threads.images(parts, self.store.labels, size, fill)
 
     def crops(self, samples: Indices, epoch: int, size: int) -> npt.NDArray[np.int64]:
         """Return (n, 5) top, left, height, width in stored pixels, and 1 to mirror."""
-        stored = self.images.sizes(samples)
+        stored = self.store.sizes[samples]
         crops = np.zeros((len(samples), 5), dtype=np.int64)
         if self.train:
-            sizes = stored if self.store is None else self.store.original_sizes[samples]
+            sizes = self.store.original_sizes[samples]
             boxes, crops[:, 4] = train_crops(self.seed, epoch, samples, sizes, flip=self.flip)
-            crops[:, :4] = boxes if self.store is None else scaled_boxes(boxes, sizes, stored)
+            crops[:, :4] = scaled_boxes(boxes, sizes, stored)
         else:
-            crops[:, :4] = centre_boxes(stored, self.eval_resize, size)
+            # FFCV's CenterCrop (ffcv/fields/rgb_image.py) differs by rounding every edge inwards.
+            shapes = np.array([resized(height, width, self.eval_resize) for height, width in stored.tolist()])
+            crops[:, :4] = scaled_boxes(central_boxes(shapes, size), shapes, stored)
         return crops
 
     def close(self) -> None:
         self._threads.close()
 
 
-def centre_boxes(stored: npt.NDArray[np.int64], resize: int, size: int) -> npt.NDArray[np.int64]:
-    """Return (n, 4) top, left, height, width, in stored pixels, of the reference's resize and central crop.
-
-    FFCV's CenterCrop (ffcv/fields/rgb_image.py) differs by rounding every edge inwards.
-    """
-    corners, shapes = centre_windows(stored, resize, size)
-    return scaled_boxes(np.concatenate([corners, np.full_like(shapes, size)], axis=1), shapes, stored)
-
-
-def open_beton(path: Path, name: Callable[[int], str] = "image {}".format) -> BetonFile:
-    """Open a .beton file with FFCV; errors call image i `name(i)`. Raises DataError if ffcv does not load, or if the
-    file is missing or damaged."""
-    return _with_ffcv(lambda pipeline: pipeline.BetonFile(path, name))  # type: ignore[no-any-return]
-
-
 def compile_ahead() -> None:
     """Compile the decoder; raise DataError if ffcv does not load."""
-    _with_ffcv(lambda pipeline: pipeline.compiled_decoder())
-
-
-def _with_ffcv(use: Any) -> Any:
-    """Return `use(ffcv_pipeline)`; restore torch's number of threads, which ffcv changes on import and on opening."""
-    threads = torch.get_num_threads()
-    try:
+    with loading_ffcv():
         from image_classification.loaders import ffcv_pipeline
 
-        return use(ffcv_pipeline)
-    except ImportError as error:
-        raise DataError(
-            f"loader ffcv: ffcv does not load ({error}). It needs the libraries that it was built with (Debian: "
-            "libopencv-dev, libturbojpeg0-dev); install them or rebuild it: pip install --force-reinstall "
-            "'timedrun[ffcv]'."
-        ) from None
-    finally:
-        torch.set_num_threads(threads)
+        ffcv_pipeline.compiled_decoder()

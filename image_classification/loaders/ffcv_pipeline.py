@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import functools
-import threading
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +12,8 @@ from ffcv.libffcv import imdecode, resize_crop
 from ffcv.pipeline.compiler import Compiler
 from ffcv.reader import Reader
 
+from image_classification.loaders.decode_pool import ThreadBuffers
+from image_classification.stores.beton import BetonImages
 from judging.ground.errors import DataError
 
 
@@ -25,40 +24,27 @@ class BetonFile:
     images, sets torch's number of threads, compiles again for each file, and holds Python sets of every sample's pages.
     """
 
-    def __init__(self, path: Path, name: Callable[[int], str] = "image {}".format) -> None:
-        """Raise DataError if the file is missing, damaged or has other fields than an image and a label.
-
-        Args:
-            name: image number to its name in errors.
-        """
-        if not path.is_file():
-            raise DataError(f"{path}: no such file; prepare a store of format beton there.")
+    def __init__(self, store: BetonImages) -> None:
+        """Raise DataError if the file is damaged or is not that of the store's index, whose rows have been checked:
+        compiled code follows the file's tables unchecked."""
+        self._store, rows = store, store.index.rows
         try:
-            reader = Reader(str(path))
-            columns = {name: f"f{number}" for number, name in enumerate(reader.field_names)}
-            self._images = np.array(reader.metadata[columns["image"]])
-            self.labels = np.array(reader.metadata[columns["label"]], dtype=np.int64).reshape(-1)
-            table, declared = reader.alloc_table, int(reader.num_samples)
-            pointers, self._modes = self._images["data_ptr"], self._images["mode"]
-        except (AssertionError, ValueError, IndexError, KeyError, TypeError, OSError, MemoryError) as error:
+            self._images, labels = (Reader(str(store.path)).metadata[column] for column in ("f0", "f1"))
+            same = np.array_equal(labels, rows["label"]) and all(
+                np.array_equal(self._images[name], rows[column])
+                for name, column in (("data_ptr", "offset"), ("height", "height"), ("width", "width"))
+            )
+            raw, jpeg = (self._images["mode"] == IMAGE_MODES[mode] for mode in ("raw", "jpg"))
+        except (AssertionError, ValueError, IndexError, KeyError, TypeError, OSError, MemoryError):
+            same = False
+        self._lengths, pixels = rows["bytes"].astype(np.int64), store.sizes.astype(np.int64).prod(axis=1)
+        if not same or not (jpeg | (raw & (self._lengths == 3 * pixels))).all():
             raise DataError(
-                f"{path}: not a .beton file of images and labels, or damaged ({type(error).__name__}: {error}); "
-                "prepare it again."
-            ) from None
-        self.path, self._name = path, name
-        self._lengths = self._checked_lengths(table, pointers, declared)
-        self._file = np.memmap(path, dtype=np.uint8, mode="r")
-        largest = self._images["height"].astype(np.int64) * self._images["width"]
-        self._scratch_shape, self._scratch = (1, int(largest.max()) * 3), threading.local()
+                f"{store.path}: damaged, or not the file of the store's index. Restore the file or prepare it again."
+            )
+        self._file = np.memmap(store.path, dtype=np.uint8, mode="r")
+        self._largest, self._buffers = int(pixels.max()), ThreadBuffers()
         self._decode = compiled_decoder()
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def sizes(self, samples: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Return (n, 2) stored height and width."""
-        images = self._images[samples]
-        return np.stack([images["height"], images["width"]], axis=1).astype(np.int64)
 
     def decode(
         self, samples: npt.NDArray[np.int64], crops: npt.NDArray[np.int64], images: npt.NDArray[np.uint8]
@@ -68,36 +54,13 @@ class BetonFile:
         Releases the GIL and is thread-safe. Raises DataError, which names the image, if one cannot be decoded.
         """
         failed = np.zeros(len(samples), dtype=np.bool_)
-        if not hasattr(self._scratch, "bytes"):
-            self._scratch.bytes = np.empty(self._scratch_shape, dtype=np.uint8)
-        rows = self._images[samples]
-        self._decode(self._file, rows, self._lengths[samples], crops, images, failed, self._scratch.bytes)
+        scratch = self._buffers.take("decoded", 3 * self._largest)[None]
+        self._decode(self._file, self._images[samples], self._lengths[samples], crops, images, failed, scratch)
         if failed.any():
-            name = self._name(int(samples[failed.argmax()]))
+            name = self._store.name(int(samples[failed.argmax()]))
             raise DataError(
-                f"{self.path}: {name} cannot be decoded: its JPEG data is damaged. Restore or prepare it again."
+                f"{self._store.path}: {name} cannot be decoded: its JPEG data is damaged. Restore or prepare it again."
             )
-
-    def _checked_lengths(self, table: Any, pointers: Any, declared: int) -> npt.NDArray[np.int64]:
-        """Return the bytes of each image (n,), after checks: compiled code follows the file's tables unchecked."""
-        order = np.argsort(table["ptr"])
-        starts, lengths = table["ptr"][order], table["size"][order]
-        size = np.uint64(self.path.stat().st_size)
-        rows = np.minimum(np.searchsorted(starts, pointers), max(len(starts) - 1, 0))
-        raw, jpeg = self._modes == IMAGE_MODES["raw"], self._modes == IMAGE_MODES["jpg"]
-        pixels = self._images["height"].astype(np.uint64) * self._images["width"].astype(np.uint64)
-        problem = ""
-        if len(self.labels) != declared or not declared:
-            problem = f"it has {len(self.labels)} of {declared} samples"
-        elif not len(starts) or (starts[rows] != pointers).any():
-            problem = "image offsets and allocation table disagree"
-        elif (starts > size).any() or (lengths > size - starts).any():
-            problem = "it ends before its last image"
-        elif not (raw | jpeg).all() or (raw & (lengths[rows] != 3 * pixels)).any() or not pixels.all():
-            problem = "an image's mode or size disagrees with its length"
-        if problem:
-            raise DataError(f"{self.path}: damaged: {problem}. Restore the file or prepare it again.")
-        return np.asarray(lengths[rows], dtype=np.int64)
 
 
 @functools.cache

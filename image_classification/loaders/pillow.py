@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from image_classification.augmentation import train_crops
-from image_classification.centre_crop import central, resized
+from image_classification.centre_crop import central_boxes, resized
 from image_classification.loaders.decode_pool import DecodePool, FillImages
 from image_classification.loaders.loader import LoadedBatch
 from image_classification.settings import DataConfig
@@ -53,7 +53,7 @@ def evaluation_image(image: Image.Image, resize: int, size: int) -> Image.Image:
 
     height, width = resized(image.height, image.width, resize)
     image = image.resize((width, height), Image.Resampling.BILINEAR)
-    top, left = central(height, size), central(width, size)
+    top, left = central_boxes(np.array([[height, width]]), size)[0, :2].tolist()
     return image.crop((left, top, left + size, top + size))
 
 

@@ -1,6 +1,5 @@
 """Loader for stores of raw pixels: threads resize the crops, or only cut them out and the device resizes."""
 
-import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,13 +10,13 @@ import torch
 from torch import Tensor
 
 from image_classification.augmentation import scaled_boxes, train_crops
+from image_classification.centre_crop import central_boxes
 from image_classification.loaders.crop_kernel import copy_crops, resize_crops, scripted
 from image_classification.loaders.decode_pool import DecodePool, OpenBatch, ThreadBuffers
 from image_classification.loaders.loader import LoadedBatch
 from image_classification.settings import DataConfig
 from image_classification.stores.manifest import RESIZED
 from image_classification.stores.raw import RawImages
-from judging.ground.errors import DataError
 from timedrun.training.prefetch import to_device
 from timedrun.training.sampling import Indices
 
@@ -57,14 +56,10 @@ class RawLoader:
             on_device: training crops are resized by `LoadedBatch.finish` on the device of the images, as if `device`
                 were a GPU.
         """
-        self.folder, self.train, self.seed, self.eval_resize = folder, train, seed, config.eval_resize
-        self.flip = config.flip
+        self.train, self.seed, self.flip = train, seed, config.flip
         self.store = RawImages(folder, "train" if train else f"{RESIZED}{config.eval_resize}")
         self.on_device = train and (on_device or device.type == "cuda")
         self._scratch = ThreadBuffers()
-        with warnings.catch_warnings():  # torch has no read-only tensors; these are only read
-            warnings.filterwarnings("ignore", "The given NumPy array is not writable")
-            self._shards = [torch.from_numpy(shard) for shard in self.store.shards]
         scripted(copy_crops if self.on_device else resize_crops)
         self._threads = DecodePool(max(1, config.workers_here), device, slice_size=SLICE)
 
@@ -72,11 +67,6 @@ class RawLoader:
         return len(self.store)
 
     def batches(self, parts: Sequence[Indices], epoch: int, size: int) -> Iterator[LoadedBatch]:
-        if not self.train and size > self.eval_resize:
-            raise DataError(
-                f"{self.folder}: evaluation images are stored with a short side of {self.eval_resize} pixels, too small"
-                f" for a central crop of {size}; set data.eval_size to at most that, or prepare larger ones."
-            )
         start = self._packed if self.on_device else self._resized
         return self._threads.batches(parts, lambda part: start(part, self.crops(part, epoch, size), size))
 
@@ -88,12 +78,11 @@ class RawLoader:
             boxes, flips = train_crops(self.seed, epoch, part, originals, flip=self.flip)
             boxes = scaled_boxes(boxes, originals, stored)
         else:
-            corners = np.rint((stored - size) / 2).astype(np.int64)  # half to even, as torchvision's CenterCrop
-            boxes = np.concatenate([corners, np.full_like(corners, size)], axis=1)
+            boxes = central_boxes(stored, size)
             flips = np.zeros(len(part), dtype=np.bool_)
         locations, order = self.store.locations(part), np.argsort(part, kind="stable")  # disks prefer the store's order
         numbers = np.concatenate([order[:, None], locations[order, 1:], boxes[order], flips[order, None]], axis=1)
-        shards = [self._shards[number] for number in locations[order, 0].tolist()]
+        shards = [self.store.shards[number] for number in locations[order, 0].tolist()]
         return Crops(boxes, flips, shards, numbers.tolist())
 
     def close(self) -> None:

@@ -12,6 +12,7 @@ import torch
 from image_classification.loaders import crop_kernel
 from image_classification.loaders.loader import Loader
 from image_classification.settings import DataConfig, LoaderName
+from image_classification.stores.beton import FFCV
 from image_classification.stores.manifest import Format, store_problems
 from judging.ground.errors import DataError, UsageError
 
@@ -32,12 +33,11 @@ class ImageLoader:
 
     def open(self, config: DataConfig, folder: Path, device: torch.device, *, train: bool, seed: int) -> Loader:
         """Open the train or evaluation split of the store in `folder`; no image is read yet. Raises UsageError if the
-        loader does not read the format; DataError if a package is missing, or if the store is incomplete or differs
-        from `config.store`."""
+        loader does not read the format; DataError for any other of its `problems`."""
         if problem := self.mismatch(config.store.format):
             raise UsageError(problem)
-        if problem := self.unavailable() or " ".join(store_problems(folder, config.store, config.eval_resize)):
-            raise DataError(problem)
+        if problems := self.problems(config, folder):
+            raise DataError(" ".join(problems))
         loader: Loader = getattr(self._module(), self.class_name)(config, folder, device, train=train, seed=seed)
         return loader
 
@@ -103,15 +103,7 @@ LOADERS: Final[Mapping[LoaderName, ImageLoader]] = {
             "simplejpeg and Pillow; pip install 'timedrun[vision]'.",
         ),
         ImageLoader("raw", ("raw",), "raw", "RawLoader"),
-        ImageLoader(
-            "ffcv",
-            ("beton",),
-            "ffcv_loader",
-            "FfcvLoader",
-            ("ffcv",),
-            "ffcv, which is compiled on installation: apt-get install g++ pkg-config libopencv-dev"
-            " libturbojpeg0-dev (Debian's names), then pip install 'timedrun[ffcv]'.",
-        ),
+        ImageLoader("ffcv", ("beton",), "ffcv_loader", "FfcvLoader", ("ffcv",), FFCV),
     )
 }
 """By name, the reference loader first."""

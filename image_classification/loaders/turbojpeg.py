@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from image_classification.augmentation import scaled_boxes, train_crops
-from image_classification.centre_crop import central, resized
+from image_classification.centre_crop import central_boxes, resized
 from image_classification.loaders.crop_kernel import mirror_in_chunks
 from image_classification.loaders.decode_pool import Pixels, ThreadBuffers
 from image_classification.loaders.pillow import PillowLoader
@@ -76,7 +76,8 @@ class TurboJpegLoader(PillowLoader):
             height, width = resized(image.height, image.width, self._eval_resize)
             whole = self._buffers.image("resized", height, width)
             resize_into(whole, self._decoded(image, image.height, image.width))
-            center_into(target, whole)
+            top, left = central_boxes(np.array([[height, width]]), len(target))[0, :2].tolist()
+            target[:] = whole[top : top + len(target), left : left + len(target)]
 
     def _open(self, sample: int) -> _Opened:
         import simplejpeg
@@ -105,18 +106,6 @@ class TurboJpegLoader(PillowLoader):
         except ValueError:  # damaged, but Pillow may still decode it
             return np.array(self._by_pillow(image.sample))
         return pixels
-
-
-def center_into(target: Pixels, pixels: Pixels) -> None:
-    """Write the central part of `pixels`, padded with black if it is smaller than `target`, as Pillow's crop."""
-    size = len(target)
-    (top, to_top), (left, to_left) = (
-        (max(begin, 0), max(-begin, 0)) for begin in (central(side, size) for side in pixels.shape[:2])
-    )
-    part = pixels[top : top + size - to_top, left : left + size - to_left]
-    if part.shape != target.shape:
-        target[:] = 0
-    target[to_top : to_top + part.shape[0], to_left : to_left + part.shape[1]] = part
 
 
 def resize_into(target: Pixels, pixels: Pixels) -> None:

@@ -33,7 +33,7 @@ from image_classification.stores.manifest import (
 )
 from image_classification.stores.store_format import FinishedShard, SourceItem
 from judging.ground.atomic_file import StoredFile, write_file
-from judging.ground.errors import DataError, TimedrunError
+from judging.ground.errors import DataError
 from judging.ground.folder_lock import locked
 from timedrun.storage.store_files import WORK
 from timedrun.storage.worker_pool import TaskProgress, results
@@ -57,7 +57,7 @@ class Built:
 
 
 def build_store(
-    open_source: Callable[[Path], Source],
+    open_source: Callable[[], Source],
     out: Path,
     settings: StoreConfig,
     *,
@@ -72,12 +72,12 @@ def build_store(
     TimedrunError if a worker process died.
 
     Args:
-        open_source: list the images; its argument is a folder for files that a rerun may use.
+        open_source: list the images; called when `out` is locked.
     """
     began = time.monotonic()
     with _work_folder(out):
         present = read_manifest(out) if (out / MANIFEST).exists() else None
-        source = open_source(out / WORK)
+        source = open_source()
         if present is not None:
             _require_same(out, present, settings, source)
             resizes = sorted({*present.settings.evaluation_resizes, *settings.evaluation_resizes})
@@ -259,15 +259,9 @@ def _work_folder(out: Path) -> Iterator[None]:
             ) from None
         try:
             yield
-        except TimedrunError:
-            if not (out / PLAN).exists():
-                shutil.rmtree(out / WORK)  # no shard was begun
-            raise
         finally:
-            if (out / MANIFEST).exists() and not (out / PLAN).exists() and (out / WORK).exists():
-                shutil.rmtree(out / WORK)  # the store is complete and no addition was begun
-            if (out / WORK).is_dir() and not any((out / WORK).iterdir()):
-                (out / WORK).rmdir()
+            if not (out / PLAN).exists():  # no shard was begun, or the store was complete before
+                shutil.rmtree(out / WORK, ignore_errors=True)
 
 
 def _require_same(out: Path, present: ImageManifest, settings: StoreConfig, source: Source) -> None:

@@ -17,20 +17,13 @@ CORRUPT = "corrupt"
 _LISTED = 20
 _ORIENTATION = 0x0112  # EXIF's tag
 _MODES = {
-    "RGB": (),
-    "1": ("grayscale",),
-    "L": ("grayscale",),
-    "I": ("grayscale", "16-bit"),
-    "I;16": ("grayscale", "16-bit"),
-    "F": ("grayscale",),
-    "LA": ("grayscale", "alpha"),
-    "La": ("grayscale", "alpha"),
-    "P": ("palette",),
-    "PA": ("palette", "alpha"),
-    "RGBA": ("alpha",),
-    "RGBa": ("alpha",),
-    "CMYK": ("cmyk",),
+    "grayscale": ("1", "L", "I", "I;16", "F", "LA", "La"),
+    "16-bit": ("I", "I;16"),
+    "palette": ("P", "PA"),
+    "alpha": ("LA", "La", "PA", "RGBA", "RGBa"),
+    "cmyk": ("CMYK",),
 }
+"""Pillow's, by kind."""
 
 
 def first_lines(broken: Sequence[str], where: str = "") -> str:
@@ -62,7 +55,8 @@ def kinds_of(image: Image.Image) -> tuple[str, ...]:
     """Return deviations from a plain RGB JPEG: container, color mode, transparency, EXIF orientation."""
     container = (image.format or "unknown").lower()
     kinds = [] if container == "jpeg" else [container]
-    kinds += _MODES.get(image.mode, (f"mode {image.mode}",))
+    if image.mode != "RGB":
+        kinds += [kind for kind, modes in _MODES.items() if image.mode in modes] or [f"mode {image.mode}"]
     if "transparency" in image.info and "alpha" not in kinds:
         kinds.append("alpha")
     try:

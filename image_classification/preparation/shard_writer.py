@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 from array import array
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from timedrun.storage.store_files import WORK, load_record, save_record
 
 RECORDS = f"{WORK}/notes"
 RULES = 2
-"""Version of inspection and order: shards of another version are rebuilt."""
+"""Version of inspection, order and formats: shards of another version are rebuilt."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ class ShardOutcome:
     key: str
     made: bool
     """False if the shard was finished by an earlier run."""
-    broken: tuple[str, ...]
+    broken: Sequence[str]
     """Images that cannot be read or decoded, each with the reason."""
 
 
@@ -76,11 +77,10 @@ class ShardWriter:
         return ShardOutcome(key, True, shard.broken)
 
     def _key(self, task: ShardTask) -> str:
-        parts = [RULES, self.format.version, asdict(self.settings), task.split, task.number, task.first]
+        parts = [RULES, asdict(self.settings), task.split, task.number, task.first]
         digest = hashlib.sha256(json.dumps(parts).encode())
-        times = {path: _modified(path) for path in {item.path for item in task.items}}
         for item in task.items:
-            digest.update(os.fsencode(f"{item.name}\n{item.label} {item.size} {item.offset} {times[item.path]}\n"))
+            digest.update(os.fsencode(f"{item.name}\n{item.label} {item.size} {_modified(item.path)}\n"))
         return digest.hexdigest()
 
     def _write(self, task: ShardTask, file: str) -> FinishedShard:
@@ -116,12 +116,12 @@ class ShardWriter:
             number=task.number,
             file=file,
             stored=stored,
-            names=tuple(names),
+            names=names,
             labels=np.array(labels, dtype=np.int64),
             offsets=np.array(offsets, dtype=np.int64),
             rows=np.array(rows, dtype=np.int64).reshape(len(names), len(self.format.columns)),
-            findings={kind: tuple(images) for kind, images in findings.items()},
-            broken=tuple(broken),
+            findings=findings,
+            broken=broken,
         )
 
 
@@ -153,9 +153,6 @@ def load_shard(folder: Path, split: str, number: int, key: str) -> FinishedShard
     if (record := load_record(folder / record_file(split, number), key)) is None:
         return None
     record["stored"] = StoredFile(**record["stored"])
-    for name in ("names", "broken"):
-        record[name] = tuple(record[name])
-    record["findings"] = {kind: tuple(images) for kind, images in record["findings"].items()}
     return FinishedShard(number=number, **record)
 
 

@@ -3,8 +3,7 @@
 import hashlib
 import sys
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import replace
+from operator import attrgetter
 from pathlib import PurePath
 
 from image_classification.preparation.sources import Source
@@ -19,7 +18,8 @@ def source_notes(source: Source) -> list[str]:
     """Return notes on skipped names and unread files, and on evaluation images that are also training images."""
     splits = source.splits
     for length in _LENGTHS:
-        digests = {split: {item: _digest(item, length) for item in _as_on_disk(splits[split])} for split in SPLITS}
+        on_disk = {split: sorted(splits[split], key=attrgetter("path")) for split in SPLITS}
+        digests = {split: {item: _digest(item, length) for item in on_disk[split]} for split in SPLITS}
         shared = set(digests["train"].values()) & set(digests["evaluation"].values())
         splits = {split: [item for item in digests[split] if digests[split][item] in shared] for split in SPLITS}
     endings = Counter(PurePath(name).suffix.lower() or "no ending" for name in source.unread)
@@ -36,15 +36,11 @@ def source_notes(source: Source) -> list[str]:
     ]
 
 
-def _as_on_disk(items: Sequence[SourceItem]) -> list[SourceItem]:
-    return sorted(items, key=lambda item: (item.path, item.offset))
-
-
 def _digest(item: SourceItem, length: int) -> tuple[int, bytes] | str:
     """Return the size of an image and a digest of its first bytes; its name, equal to no other, if it is unreadable,
     which is reported where images are decoded."""
     try:
-        data = replace(item, size=min(item.size, length)).read() if length else b""
+        data = item.read(length) if length else b""
     except UnusableImage:
         return item.name
     return item.size, hashlib.blake2b(data, digest_size=16).digest()

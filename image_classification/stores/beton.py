@@ -1,64 +1,67 @@
-"""Store of format beton: FFCV's files, version 2 (Leclerc et al. 2023; ffcv 1.0.2: types.py, writer.py,
-memory_allocator.py), written without FFCV and byte-identical for any number of processes."""
+"""Store of format beton: FFCV's files (Leclerc et al. 2023), byte-identical for any number of processes."""
 
+import errno
+import hashlib
 import io
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from image_classification.stores.manifest import StoreConfig, require_split
-from image_classification.stores.sample_index import ROW, ResizedImages, SampleIndex, index_files, index_of_shards
+from image_classification.stores.encoded import open_shards
+from image_classification.stores.manifest import StoreConfig
+from image_classification.stores.sample_index import ResizedImages, index_of_shards
 from image_classification.stores.store_format import EncodedImage, FinishedShard, SourceImage, StoreFormat
-from judging.ground.atomic_file import FileWriter, StoredFile, check_size
+from judging.ground.atomic_file import DRAFT, StoredFile, check_size, fsync_folder
 from judging.ground.errors import DataError
 from timedrun.training.sampling import random_uniform
 
-BETON_VERSION = 2
 PAGE = 1 << 23
-"""Bytes: FFCV's default, 8 MiB; a larger power of two if an image does not fit."""
+"""Bytes: FFCV's default, 8 MiB; a larger power of two if an image does not fit, at most 1 GiB: Pillow decodes none of
+more than 179 million pixels."""
 JPEG, RAW = 0, 1
-INTEGER_FIELD, IMAGE_FIELD = 1, 2
 SHARE_SEED = 0
 """Of the choice of JPEG images: part of the file, so independent of a run's seed."""
 COLUMNS = ("mode", "height", "width", "original_height", "original_width")
-
-HEADER = np.dtype(
-    [
-        ("version", "<u2"),
-        ("num_fields", "<u2"),
-        ("page_size", "<u4"),
-        ("num_samples", "<u8"),
-        ("alloc_table_ptr", "<u8"),
-    ]
+FFCV = (
+    "ffcv, which is compiled on installation: apt-get install g++ pkg-config libopencv-dev libturbojpeg0-dev (Debian's"
+    " names), then pip install 'timedrun[ffcv]'."
 )
-FIELD = np.dtype([("type_id", "u1"), ("name", "S16"), ("arguments", "V1024")])
-SAMPLE = np.dtype(
-    {
-        "names": ["mode", "width", "height", "data_ptr", "label"],
-        "formats": ["u1", "<u2", "<u2", "<u8", "<i8"],
-        "offsets": [0, 1, 3, 5, 16],
-        "itemsize": 24,
-    }
-)
-"""Packed image field of 13 bytes, followed by the aligned label."""
-ALLOCATION = np.dtype([("sample_id", "<u8"), ("ptr", "<u8"), ("size", "<u8")])
+"""What to install where it is missing."""
 
 
 class BetonImages(ResizedImages):
     """File and index of a split ("train", "evaluation") of a store of format beton."""
 
     def __init__(self, folder: Path, split: str) -> None:
-        files = require_split(folder, "beton", split).files
-        name = beton_name(split)
-        if name not in files:
-            raise DataError(f"{folder / name}: not listed among the store's files; prepare it again.")
-        check_size(folder, name, files[name])
-        self.path = folder / name
-        self.index = SampleIndex.open(folder, split, files, ROW)
-        self.index.check_shards(folder / index_files(split)[0], [files[name].bytes])
-        self.index.check_sizes(folder / index_files(split)[0])
+        self.index, (self.path, *_) = open_shards(folder, split, "beton")
+
+
+@contextmanager
+def loading_ffcv() -> Iterator[None]:
+    """Restore torch's number of threads, which ffcv changes on import and on opening a file. Raises DataError if ffcv
+    does not load."""
+    import torch  # not in the processes that write shards
+
+    threads = torch.get_num_threads()
+    try:
+        yield
+    except ImportError as error:
+        raise DataError(
+            f"ffcv does not load ({error}), so no .beton file was read or written. Install the libraries that it was"
+            f" built with, or {FFCV}"
+        ) from None
+    finally:
+        torch.set_num_threads(threads)
+
+
+def require_ffcv() -> None:
+    """Raise DataError if ffcv, which writes the file, does not load."""
+    with loading_ffcv():
+        import ffcv.writer  # noqa: F401
 
 
 def beton_name(split: str) -> str:
@@ -109,66 +112,53 @@ def encode_beton(image: SourceImage, settings: StoreConfig, split: str) -> Encod
     return buffer.getvalue(), row
 
 
-def allocate(sizes: NDArray[np.int64], begin: int, page: int) -> tuple[NDArray[np.int64], int]:
-    """Return the offsets (n,) of images of these sizes, and the end of the last page.
-
-    Images are in order from `begin` on, rounded up to whole pages; none crosses a page boundary.
-    """
-    offsets = np.empty(len(sizes), dtype=np.int64)
-    start = -(-begin // page) * page
-    used = 0
-    for index, size in enumerate(sizes.tolist()):
-        if used + size > page:
-            start, used = start + page, 0
-        offsets[index] = start + used
-        used += size
-    return offsets, start + page if used else start
-
-
-def page_size(largest: int) -> int:
-    """Return FFCV's default, or the smallest power of two that holds an image of `largest` bytes: at most 1 GiB, since
-    Pillow decodes no image of more than 179 million pixels."""
-    return max(PAGE, 1 << (largest - 1).bit_length() if largest else 0)
-
-
 def finish_file(folder: Path, split: str, shards: Sequence[FinishedShard]) -> Mapping[str, StoredFile]:
-    """Write the split's file from its shards, and its index; memory: their tables and a page of images. Raises
-    DataError if a shard changed."""
+    """Write the split's file from its shards with FFCV, and its index. Raises DataError if a shard changed.
+
+    FFCV's `from_indexed_dataset` is not used: it waits forever for a worker process that failed.
+    """
+    from ffcv.fields import IntField, RGBImageField
+    from ffcv.memory_allocator import MemoryAllocator
+    from ffcv.writer import DatasetWriter
+
     index = index_of_shards(shards, COLUMNS)
-    sizes = index.rows["bytes"].astype(np.int64)
-    count = len(index)
-    page = page_size(int(sizes.max(initial=0)))
-    tables = HEADER.itemsize + 2 * FIELD.itemsize + count * SAMPLE.itemsize
-    offsets, end = allocate(sizes, tables, page)
-
-    header = np.array([(BETON_VERSION, 2, page, count, end)], dtype=HEADER)
-    fields = np.zeros(2, dtype=FIELD)
-    fields["type_id"], fields["name"] = (IMAGE_FIELD, INTEGER_FIELD), (b"image", b"label")
-    samples = np.zeros(count, dtype=SAMPLE)
-    for column in ("label", "height", "width"):
-        samples[column] = index.rows[column]
-    samples["data_ptr"] = offsets
-    samples["mode"] = np.concatenate([shard.rows[:, COLUMNS.index("mode")] for shard in shards])
-    allocations = np.zeros(count, dtype=ALLOCATION)
-    allocations["sample_id"], allocations["ptr"], allocations["size"] = np.arange(count), offsets, sizes
-
-    with FileWriter(folder / beton_name(split)) as writer:
-        for part in (header, fields, samples):
-            writer.write(part.tobytes())
-        written, places = tables, iter(offsets.tolist())
-        for shard in shards:
-            check_size(folder, shard.file, shard.stored)
-            with (folder / shard.file).open("rb") as stream:
-                for size in np.diff(shard.offsets).tolist():
-                    begin = next(places)
-                    writer.write(bytes(begin - written))
-                    writer.write(stream.read(size))
-                    written = begin + size
-        writer.write(bytes(end - written))
-        writer.write(allocations.tobytes())
-    stored = StoredFile(bytes=end + allocations.nbytes, sha256=writer.sha256)
-    index.rows["offset"], index.rows["shard"] = offsets, 0
-    return {beton_name(split): stored, **index.write(folder, split)}
+    path = folder / beton_name(split)
+    draft = path.with_name(path.name + DRAFT)
+    try:
+        page = max(PAGE, 1 << int(index.rows["bytes"].max(initial=1) - 1).bit_length())
+        writer = DatasetWriter(str(draft), {"image": RGBImageField(), "label": IntField()}, page, num_workers=1)
+        writer.num_samples = len(index)
+        writer.prepare()
+        writer.metadata_sm.close()  # memory that it shares with worker processes
+        writer.metadata_sm.unlink()
+        images = MemoryAllocator(writer.fname, writer.data_region_start, page)
+        offsets: list[int] = []
+        with images:
+            for shard in shards:
+                check_size(folder, shard.file, shard.stored)
+                with (folder / shard.file).open("rb") as stream:
+                    for size in np.diff(shard.offsets).tolist():
+                        images.set_current_sample(len(offsets))
+                        offset, memory = images.malloc(size)
+                        memory[:] = np.frombuffer(stream.read(size), dtype=np.uint8)
+                        offsets.append(offset)
+        index.rows["offset"], index.rows["shard"] = offsets, 0
+        samples = np.zeros(len(index), dtype=writer.metadata_type)
+        samples["f0"]["mode"] = np.concatenate([shard.rows[:, COLUMNS.index("mode")] for shard in shards])
+        samples["f0"]["height"], samples["f0"]["width"] = index.rows["height"], index.rows["width"]
+        samples["f0"]["data_ptr"], samples["f1"] = offsets, index.rows["label"]
+        writer.metadata_sm = SimpleNamespace(buf=samples.tobytes())
+        writer.finalize(images.allocations)
+        if writer.header["alloc_table_ptr"] != images.offset + images.next_page_written.value * page:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # FFCV does not notice that a page was cut short
+        with draft.open("rb") as stream:
+            os.fsync(stream.fileno())
+            stored = StoredFile(bytes=draft.stat().st_size, sha256=hashlib.file_digest(stream, "sha256").hexdigest())
+        os.replace(draft, path)
+        fsync_folder(folder)
+    finally:
+        draft.unlink(missing_ok=True)
+    return {path.name: stored, **index.write(folder, split)}
 
 
 def bytes_per_image(settings: StoreConfig, split: str, source: float) -> float:

@@ -16,10 +16,9 @@ from image_classification.stores.sample_index import (
     IndexedImages,
     SampleIndex,
     index_files,
-    shard_name,
     write_index,
 )
-from image_classification.stores.store_format import EncodedImage, SourceImage, StoreFormat
+from image_classification.stores.store_format import EncodedImage, SourceImage, SourceItem, StoreFormat
 from judging.ground.atomic_file import check_size
 from judging.ground.errors import DataError
 
@@ -46,22 +45,11 @@ class FolderImages(IndexedImages):
 
     def __init__(self, folder: Path, split: str) -> None:
         self.folder, self.index = folder, image_folder.read_index(folder).splits[split]
-        self._bytes = self.index.rows["bytes"]
 
     def read(self, index: int) -> bytes:
         """Return the encoded file of image `index`; raise DataError if it cannot be read or its size changed."""
-        path = self.folder / self.name(index)
-        try:
-            with path.open("rb") as file:
-                data = file.read(int(self._bytes[index]) + 1)  # bounded, should the file be endless
-        except OSError as error:
-            raise DataError(f"{path}: cannot be read ({error.strerror}); restore it or prepare again.") from None
-        if len(data) != self._bytes[index]:
-            raise DataError(
-                f"{path}: has {len(data):,} bytes, not {int(self._bytes[index]):,} as when the folder was prepared; "
-                "restore it or prepare again."
-            )
-        return data
+        row = self.index.rows[index]
+        return SourceItem(self.name(index), int(row["label"]), self.describe(index), int(row["bytes"])).read()
 
     def describe(self, index: int) -> str:
         """Return the image's file, for messages."""
@@ -72,7 +60,7 @@ class JpegShards(IndexedImages):
     """Split ("train", "evaluation") of a store of format jpeg."""
 
     def __init__(self, folder: Path, split: str) -> None:
-        self.index, self.files = open_shards(folder, split, "jpeg", SUFFIX)
+        self.index, self.files = open_shards(folder, split, "jpeg")
         rows = self.index.rows
         self._offsets, self._bytes, self._shards = rows["offset"], rows["bytes"], rows["shard"]
         self._handles: dict[int, int] = {}
@@ -122,19 +110,24 @@ def open_encoded(folder: Path, split: str) -> EncodedImages:
     return FolderImages(folder, split)
 
 
-def open_shards(folder: Path, split: str, format_name: Format, suffix: str) -> tuple[SampleIndex, list[Path]]:
-    """Return the index of a split and the paths of its shards; no shard is read. Raises DataError if there is no store
-    of that format with that split, or for a damaged index or a shard of another size."""
+def open_shards(folder: Path, split: str, format_name: Format) -> tuple[SampleIndex, list[Path]]:
+    """Return the index of a split and the paths of its shards, or of its one file; no image is read. Raises DataError
+    if there is no store of that format with that split, or for a damaged index or a shard of another size."""
     manifest = require_split(folder, format_name, split)
     path = folder / index_files(split)[0]
     index = SampleIndex.open(folder, split, manifest.files, ROW)
     if len(index) != manifest.splits[split].images:
         raise DataError(f"{path}: does not match the manifest; prepare the store again.")
-    names: list[str] = []
-    while (name := shard_name(split, len(names), suffix)) in manifest.files:
+    names = [
+        name
+        for name in sorted(manifest.files)
+        if name.startswith((f"{split}/", f"{split}.")) and name not in index_files(split)
+    ]
+    for name in names:
         check_size(folder, name, manifest.files[name])
-        names.append(name)
     index.check_shards(path, [manifest.files[name].bytes for name in names])
+    if format_name != "jpeg":
+        index.check_sizes(path)
     return index, [folder / name for name in names]
 
 

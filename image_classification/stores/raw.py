@@ -1,7 +1,10 @@
 """Store of format raw: images decoded and resized once, then read through a memory map."""
 
+from __future__ import annotations
+
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,10 +12,12 @@ from numpy.typing import NDArray
 from image_classification.centre_crop import resized
 from image_classification.stores.encoded import open_shards
 from image_classification.stores.manifest import RESIZED, StoreConfig
-from image_classification.stores.mmap_file import map_file
 from image_classification.stores.sample_index import ResizedImages, index_files, write_index
 from image_classification.stores.store_format import EncodedImage, SourceImage, StoreFormat
 from judging.ground.errors import DataError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 SUFFIX = "rgb"
 COLUMNS = ("height", "width", "original_height", "original_width")
@@ -22,18 +27,30 @@ class RawImages(ResizedImages):
     """Split ("train", "evaluation_<resize>") of a store of format raw. Opening it reads no pixels."""
 
     def __init__(self, folder: Path, split_name: str) -> None:
-        self.index, files = open_shards(folder, split_name, "raw", SUFFIX)
+        self.index, files = open_shards(folder, split_name, "raw")
         rows, path = self.index.rows, folder / index_files(split_name)[0]
         area = rows["height"].astype(np.uint64) * rows["width"]
-        if bool(((area != rows["bytes"] // 3) | (rows["bytes"] % 3 != 0)).any()):  # area * 3 could overflow
+        if bool((3 * area != rows["bytes"]).any()):
             raise DataError(f"{path}: sizes and bytes disagree; prepare it again.")
-        self.index.check_sizes(path)
-        self.shards = [map_file(path) for path in files]
+        self.shards = [mapped(path) for path in files]
+        """uint8 (bytes,) of each shard, only to be read."""
 
     def locations(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return shard, byte offset in it, and pixels per row of k images, (k, 3)."""
         rows = self.index.rows[indices]
         return np.stack([rows[name].astype(np.int64) for name in ("shard", "offset", "width")], axis=1)
+
+
+def mapped(path: Path) -> Tensor:
+    """Return the bytes of a file as a private memory map. It holds no descriptor: a store may have more shards than a
+    process may have open files. Raises DataError if the file cannot be mapped."""
+    import torch  # not in the processes that write shards
+
+    try:
+        size = path.stat().st_size
+        return torch.from_file(str(path), size=size, dtype=torch.uint8) if size else torch.empty(0, dtype=torch.uint8)
+    except (OSError, RuntimeError) as error:
+        raise DataError(f"{path}: cannot be mapped into memory ({error}).") from None
 
 
 def stored_size(height: int, width: int, settings: StoreConfig, split: str) -> tuple[int, int]:

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from image_classification.stores.mmap_file import map_file
 from image_classification.stores.store_format import FinishedShard
 from judging.ground.atomic_file import StoredFile, check_content, write_file
 from judging.ground.errors import DataError
@@ -72,7 +71,8 @@ class SampleIndex:
                 raise ValueError("other columns")
         except (ValueError, OverflowError) as error:
             raise DataError(f"{folder / rows_name}: not an index of images ({error}); prepare it again.") from None
-        names = map_file(folder / names_name)
+        empty = not files[names_name].bytes  # which cannot be mapped
+        names = np.empty(0, np.uint8) if empty else np.memmap(folder / names_name, np.uint8, mode="r")
         if len(rows) and not (names.size and int(rows["name"][-1]) < names.size):
             raise DataError(f"{folder / names_name}: too short for {rows_name}; prepare it again.")
         return cls(np.asarray(rows), names)

@@ -30,34 +30,31 @@ class UnusableImage(DataError):
 
 @dataclass(frozen=True, slots=True)
 class SourceItem:
-    """Location of an encoded image: a file, or a byte range of a tar file."""
+    """File of an encoded image."""
 
     name: str
-    """train/<class>/<file> or val/<class>/<file>, wherever the bytes come from."""
+    """train/<class>/<file> or val/<class>/<file>"""
     label: int
     path: str
-    """The image file or the tar file."""
-    offset: int
     size: int
     """Bytes."""
 
-    def read(self) -> bytes:
-        """Return the encoded image. Raises UnusableImage if its own file cannot be read; DataError if the file changed,
-        or if the disk or archive cannot be read. Both name the item."""
+    def read(self, most: int = 1 << 62) -> bytes:
+        """Return the encoded image, or its first `most` bytes. Raises UnusableImage if its file cannot be read;
+        DataError if it has another size, or if the disk cannot be read. Both name the item."""
         try:
             handle = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # opening a pipe would block
             try:
-                data = os.pread(handle, self.size, self.offset)
+                data = os.read(handle, min(self.size + 1, most))  # bounded, should the file be endless
             finally:
                 os.close(handle)
         except OSError as error:
-            alone = self.offset == 0 and error.errno in _OF_ONE_FILE  # a member of a tar file is never at offset 0
-            kind = UnusableImage if alone else DataError
+            kind = UnusableImage if error.errno in _OF_ONE_FILE else DataError
             raise kind(f"{self.name}: {self.path} cannot be read ({error.strerror}).") from None
-        if len(data) < self.size:
+        if len(data) != min(self.size, most):
             raise DataError(
-                f"{self.name}: {self.path} ends after {len(data):,} of its {self.size:,} bytes; it changed since it "
-                "was listed. Run prepare again."
+                f"{self.name}: {self.path} has {len(data):,} bytes, not {self.size:,} as when it was listed; restore it"
+                " or prepare again."
             )
         return data
 
@@ -105,15 +102,15 @@ class FinishedShard:
     file: str
     """Relative to the store's folder, with forward slashes."""
     stored: StoredFile
-    names: tuple[str, ...]
+    names: Sequence[str]
     labels: NDArray[np.int64]
     offsets: NDArray[np.int64]
     """(n + 1,); image i is bytes offsets[i] .. offsets[i + 1] of the file"""
     rows: NDArray[np.int64]
     """(n, columns)"""
-    findings: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    findings: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Names of the images that are not plain RGB JPEG, by kind."""
-    broken: tuple[str, ...] = ()
+    broken: Sequence[str] = ()
     """Images that cannot be read or decoded, each with the reason."""
 
 
@@ -135,7 +132,5 @@ class StoreFormat:
     `folder / shard.file`; shards are removed with the work folder after the manifest is written."""
     suffix: str = "shard"
     """Of shard files."""
-    version: int = 1
-    """Increase it when the output of `encode` or `finish` changes: shards of another version are rebuilt."""
     bytes_per_image: Callable[[StoreConfig, str, float], float] = lambda settings, split, source: source
     """(settings, split, mean bytes of a source file) -> estimated bytes, for the free-space check."""

@@ -116,9 +116,7 @@ def add_prepare(parser: ArgumentParser) -> None:
     parser.add_argument("--decode", action="store_true", help="read every sample and report the broken ones")
     processes = "worker processes (default: one per processor)"
     parser.add_argument("--workers", type=positive, default=usable_cores(), help=processes)
-    _add_paths(parser, "--images", "folder with train/ and val/, or ImageNet's tar files")
-    labels = "for ImageNet's tar files: the devkit, or a file with a file name and a class per line"
-    _add_path(parser, "--validation-labels", labels)
+    _add_path(parser, "--images", "folder with train/ and val/, or with ImageNet's archives, which are unpacked there")
     parser.add_argument("--skip-broken", action="store_true", help="skip images that cannot be decoded and list them")
     _add_paths(parser, "--text", "training text")
     _add_paths(parser, "--evaluation-text", "evaluation text (default: a part of the training text)")

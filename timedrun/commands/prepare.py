@@ -9,7 +9,7 @@ from judging.ground.errors import ExitCode, UsageError
 from mlevents.terminal_escape import printable
 from timedrun.commands.run import settings_of
 
-_IMAGE_OPTIONS = ("images", "validation_labels", "skip_broken")
+_IMAGE_OPTIONS = ("images", "skip_broken")
 _TEXT_OPTIONS = ("text", "evaluation_text", "vocabulary", "merges")
 
 

@@ -21,7 +21,6 @@ from image_classification.loaders.loader import LoadedBatch
 from image_classification.loaders.raw import RawLoader
 from image_classification.stores.manifest import StoreConfig
 from image_classification.stores.raw import RawImages
-from judging.ground.errors import DataError
 from tests.image_classification.small_image_data import CPU, FOLDER
 from tests.image_classification.stores.small_stores import given, make_store, stored_image
 
@@ -107,13 +106,6 @@ def test_evaluation_images_are_torchvisions_pixel_by_pixel(store, torchvision):
         for on_device in (False, True):
             (images,) = loaded(opened(store, train=False, resize=resize, on_device=on_device), [part], 0, size)
             assert (images == np.stack(wanted)).all()
-
-
-def test_an_evaluation_larger_than_the_stored_images_is_refused_before_any_is_read(store):
-    loader = opened(store, train=False, resize=40)
-    with pytest.raises(DataError, match="short side of 40 pixels, too small for a central crop of 41"):
-        loader.batches([np.arange(2)], 0, 41)
-    loader.close()
 
 
 @pytest.mark.gpu

@@ -1,6 +1,7 @@
 """Stores of each format built from the samples with few images per shard, complete or interrupted."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from unittest.mock import patch
 
@@ -11,11 +12,14 @@ from image_classification.preparation.builder import Built, build_store
 from image_classification.preparation.formats import effective_settings
 from image_classification.preparation.sources import open_source
 from image_classification.stores.manifest import StoreConfig
+from tests.image_classification.stores.small_stores import NEEDS_FFCV
 
 JPEG = StoreConfig(format="jpeg")
 RAW = StoreConfig(format="raw", size=16, evaluation_resizes=(16,))
 BETON = StoreConfig(format="beton", size=24)
-FORMATS = pytest.mark.parametrize("settings", [JPEG, RAW, BETON], ids=lambda settings: settings.format)
+FORMATS = pytest.mark.parametrize(
+    "settings", [JPEG, RAW, pytest.param(BETON, marks=NEEDS_FFCV)], ids=lambda settings: settings.format
+)
 
 
 def silent(_: str) -> None:
@@ -23,20 +27,18 @@ def silent(_: str) -> None:
 
 
 def build(
-    images: Path | tuple[Path, ...],
+    images: Path,
     out: Path,
     settings: StoreConfig,
     *,
-    labels: Path | None = None,
     workers: int = 1,
     skip_broken: bool = False,
     report: Callable[[str], None] = silent,
 ) -> Built:
     """Build a store with 8 images per shard."""
-    paths = (images,) if isinstance(images, Path) else images
     with patch.object(builder, "SHARD_IMAGES", 8):
         return build_store(
-            lambda cache: open_source(paths, labels, cache, report),
+            partial(open_source, images, report),
             out,
             effective_settings(settings, 16),
             workers=workers,

@@ -1,6 +1,5 @@
 """`timedrun prepare` for images: build, check, and refuse conflicting options."""
 
-import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +10,7 @@ from image_classification.configs import ImageRunConfig, digits_baseline, imagen
 from image_classification.prepare import prepare
 from image_classification.stores.manifest import MANIFEST, StoreConfig
 from judging.ground.errors import DataError, TimedrunError, UsageError
-from tests.image_classification.preparation.samples import CLASSES, tars_of
+from tests.image_classification.preparation.samples import CLASSES
 from timedrun.cli import main
 
 
@@ -25,7 +24,7 @@ RAW = config_of(StoreConfig(format="raw", size=16))
 FOLDER = config_of(StoreConfig())
 
 
-@pytest.mark.parametrize("source", ["folder", "store", "tars"])
+@pytest.mark.parametrize("source", ["folder", "store"])
 def test_evaluation_images_that_are_also_training_images_are_counted_and_named(tmp_path, images, source):
     name = CLASSES[1]
     copied, leaked = images / "train" / CLASSES[0] / f"{CLASSES[0]}_3.JPEG", images / "val" / name / "leak.JPEG"
@@ -35,8 +34,7 @@ def test_evaluation_images_that_are_also_training_images_are_counted_and_named(t
     if source == "folder":
         made = prepare(FOLDER, images, decode=False, workers=1)
     else:
-        *tars, labels = tars_of(images, tmp_path / "tars") if source == "tars" else (images, None)
-        made = prepare(RAW, tmp_path / "store", decode=False, workers=1, images=tars, validation_labels=labels)
+        made = prepare(RAW, tmp_path / "store", decode=False, workers=1, images=images)
     note = next(note for note in made["notes"] if "also training images" in note)
     assert note.startswith("1 of 14 evaluation images")
     assert f"val/{name}/leak.JPEG (training: train/{CLASSES[0]}/{copied.name})" in note
@@ -44,7 +42,7 @@ def test_evaluation_images_that_are_also_training_images_are_counted_and_named(t
 
 def test_a_store_is_made_checked_and_found_damaged(tmp_path, original):
     store = tmp_path / "store"
-    made = prepare(RAW, store, decode=False, workers=1, images=[original])
+    made = prepare(RAW, store, decode=False, workers=1, images=original)
     assert (made["format"], made["classes"], made["smallest_class"]) == ("raw", 3, 10)
     assert (made["train"], made["evaluation_16"]) == (30, 12)
     assert made["found grayscale"] >= 4
@@ -68,7 +66,7 @@ def test_a_store_is_made_checked_and_found_damaged(tmp_path, original):
 def test_a_folder_is_indexed_in_place(images):
     listed = prepare(FOLDER, images, decode=False, workers=1)
     assert (listed["train"], listed["evaluation"], listed["smallest_class"]) == (30, 12, 10)
-    assert prepare(FOLDER, images, decode=False, workers=1, images=[images]) == listed
+    assert prepare(FOLDER, images, decode=False, workers=1, images=images) == listed
     decoded = prepare(FOLDER, images, decode=True, workers=1)
     assert {key: decoded[key] for key in listed} == listed
     assert decoded.keys() - listed.keys() == {f"found {kind}" for kind in ("grayscale", "cmyk", "rotated", "png")}
@@ -91,38 +89,21 @@ def test_a_folder_with_corrupt_or_unreadable_images_gets_no_index_and_they_are_n
 
 
 def test_options_that_do_not_go_together_are_refused(tmp_path, original):
-    train, validation, labels = tars_of(original, tmp_path / "tars")
-    both = {"images": [original], "validation_labels": labels}
     cases: list[tuple[ImageRunConfig, Path | None, dict[str, object], type[TimedrunError], str]] = [
-        (digits_baseline(), None, {"images": [original]}, UsageError, "trains on digits and does not use --images"),
-        (RAW, None, {"images": [original]}, UsageError, "--images needs --data-folder"),
-        (RAW, tmp_path, {"skip_broken": True}, UsageError, "require --images"),
-        (RAW, tmp_path, {"validation_labels": labels}, UsageError, "require --images"),
-        (FOLDER, original, {"images": [train, validation]}, UsageError, "format folder is read in place"),
-        (FOLDER, tmp_path, {"images": [original]}, UsageError, f"use --data-folder {original} without --images"),
-        (FOLDER, None, {"images": [original]}, UsageError, f"use --data-folder {original} without --images"),
-        (FOLDER, original, {"images": [original], "skip_broken": True}, UsageError, "format folder is read in place"),
+        (digits_baseline(), None, {"images": original}, UsageError, "trains on digits and does not use --images"),
+        (RAW, None, {"images": original}, UsageError, "--images needs --data-folder"),
+        (RAW, tmp_path, {"skip_broken": True}, UsageError, "requires --images"),
+        (RAW, tmp_path, {"images": tmp_path / "x.tar"}, DataError, "x.tar: no such folder; --images is one of train/"),
+        (FOLDER, tmp_path, {"images": original}, UsageError, f"use --data-folder {original} without --images"),
+        (FOLDER, None, {"images": original}, UsageError, f"use --data-folder {original} without --images"),
+        (FOLDER, original, {"images": original, "skip_broken": True}, UsageError, "format folder is read in place"),
         (RAW, original, {}, DataError, f"--images {original} --data-folder STORE(.|\n)*--data.store.format folder"),
-        (RAW, tmp_path / "new", both, UsageError, "omit --validation-labels"),
     ]
     before = sorted(tmp_path.rglob("*"))
     for config, folder, options, kind, words in cases:
         with pytest.raises(kind, match=words):
             prepare(config, folder, decode=False, workers=1, **options)
     assert sorted(tmp_path.rglob("*")) == before
-
-
-def test_the_command_makes_a_store_of_tars(tmp_path, original, capsys):
-    train, validation, labels = tars_of(original, tmp_path / "tars")
-    words = ["prepare", "image_classification", "imagenet_baseline", "--json", "--workers", "1"]
-    options = ["--images", str(train), str(validation), "--validation-labels", str(labels)]
-    store = ["--data-folder", str(tmp_path / "store"), "--data.store.format", "jpeg"]
-    assert main([*words, *options, *store]) == 0
-    values = json.loads(capsys.readouterr().out)
-    assert (values["train"], values["evaluation"], values["format"]) == (30, 12, "jpeg")
-    assert (tmp_path / "store" / MANIFEST).is_file()
-    assert main([*words, *store, "--decode"]) == 0
-    assert json.loads(capsys.readouterr().out)["sha256"] == values["sha256"]
 
 
 def test_the_command_refuses_images_for_a_benchmark_of_text(capsys):
@@ -142,7 +123,7 @@ def test_other_and_empty_classes_are_reported(tmp_path, images, capsys):
         "1 classes have no image in evaluation: n09999999",
     ]
     store = tmp_path / "store"
-    for config, where, options in ((FOLDER, images, {}), (RAW, store, {"images": [images]}), (RAW, store, {})):
+    for config, where, options in ((FOLDER, images, {}), (RAW, store, {"images": images}), (RAW, store, {})):
         of_source = [unread] if where == images or options else []
         made = prepare(config, where, decode=False, workers=1, **options)
         assert made["notes"] == of_source + notes
@@ -156,6 +137,6 @@ def test_omitted_images_are_reported_by_every_later_preparation(tmp_path, images
     for path in (images / "train").rglob("*_5.JPEG"):
         path.write_bytes(b"no image")
     told = f"3 images were left out as corrupt; they are listed under findings in {store / MANIFEST}"
-    for options in ({"images": [images], "skip_broken": True}, {"images": [images]}, {}):
+    for options in ({"images": images, "skip_broken": True}, {"images": images}, {}):
         found = prepare(RAW, store, decode=False, workers=1, **options)
         assert (found["found corrupt"], found["notes"][-1]) == (3, told)

@@ -2,10 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from io import BytesIO
 from pathlib import Path
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
@@ -16,6 +18,7 @@ from judging.ground.atomic_file import StoredFile, write_file
 
 FORMATS = {"jpeg": encoded.FORMAT, "raw": raw.FORMAT, "beton": beton.FORMAT}
 CLASSES = ("ant", "bee", "wasp")
+NEEDS_FFCV = pytest.mark.skipif(find_spec("ffcv") is None, reason="needs FFCV (pip install 'timedrun[ffcv]')")
 
 
 @dataclass(frozen=True)
@@ -34,7 +37,7 @@ def decoded(image: Given) -> Image.Image:
 
 def source_image(image: Given, position: int = 0) -> SourceImage:
     """What a format encodes."""
-    item = SourceItem(image.name, image.label, "-", 0, len(image.data))
+    item = SourceItem(image.name, image.label, "-", len(image.data))
     return SourceImage(item, position, image.data, (), Image.open(BytesIO(image.data)))
 
 
@@ -102,13 +105,4 @@ def stored_image(images: raw.RawImages, index: int) -> NDArray[np.uint8]:
     """Return a view (height, width, 3) of a mapped image."""
     shard, offset, width = images.locations(np.array([index]))[0]
     height = int(images.sizes[index, 0])
-    return images.shards[shard][offset : offset + height * width * 3].reshape(height, width, 3)
-
-
-def beton_tables(path: Path) -> tuple[NDArray[np.void], NDArray[np.void]]:
-    """Return the sample table and the allocation table of a .beton file."""
-    data = path.read_bytes()
-    header = np.frombuffer(data, beton.HEADER, 1)[0]
-    count, begin = int(header["num_samples"]), beton.HEADER.itemsize + 2 * beton.FIELD.itemsize
-    samples = np.frombuffer(data, beton.SAMPLE, count, begin)
-    return samples, np.frombuffer(data, beton.ALLOCATION, count, int(header["alloc_table_ptr"]))
+    return images.shards[shard][offset : offset + height * width * 3].view(height, width, 3).numpy()

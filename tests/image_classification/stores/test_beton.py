@@ -1,15 +1,11 @@
-"""Store of format beton: tables, images, damage, and interoperability with FFCV."""
+"""Store of format beton: images, damage, and the same bytes as FFCV's own writer."""
 
 import os
 from io import BytesIO
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from hypothesis import given as for_all
-from hypothesis import settings
-from hypothesis import strategies as st
 from PIL import Image
 
 from image_classification.stores import beton
@@ -21,24 +17,23 @@ SIZES = [(1, 9), (30, 17), (12, 12), (9, 1), (20, 31), (13, 40), (25, 14), (16, 
 MIXED = StoreConfig(format="beton", size=24, jpeg_share=0.5)
 
 
-def held(path: Path) -> list[tuple[int, bytes]]:
-    """(mode, bytes) of every image, by the file's own tables."""
-    (samples, allocations), data = small_stores.beton_tables(path), path.read_bytes()
-    size_at = dict(zip(allocations["ptr"].tolist(), allocations["size"].tolist(), strict=True))
-    return [(int(row["mode"]), data[int(row["data_ptr"]) :][: size_at[int(row["data_ptr"])]]) for row in samples]
-
-
+@small_stores.NEEDS_FFCV
 def test_every_image_is_there_as_pixels_or_as_jpeg_near_to_them(tmp_path):
+    from ffcv.reader import Reader
+
     images = small_stores.given(SIZES * 3)
     small_stores.make_store(tmp_path, MIXED, {"train": images})
     verify(tmp_path)
     opened = beton.BetonImages(tmp_path, "train")
-    found, _ = small_stores.beton_tables(opened.path)
-    assert found["label"].tolist() == opened.labels.tolist() == [image.label for image in images]
+    found, labels = (Reader(str(opened.path)).metadata[column] for column in ("f0", "f1"))
+    assert labels.tolist() == opened.labels.tolist() == [image.label for image in images]
+    assert found["data_ptr"].tolist() == opened.index.rows["offset"].tolist()
     assert opened.original_sizes.tolist() == [list(size) for size in SIZES * 3]
     assert [opened.name(place) for place in range(len(opened))] == [image.name for image in images]
     assert 0 < (found["mode"] == beton.JPEG).sum() < len(images)
-    for place, (image, (mode, data)) in enumerate(zip(images, held(opened.path), strict=True)):
+    content = opened.path.read_bytes()
+    for place, (image, row) in enumerate(zip(images, opened.index.rows, strict=True)):
+        data = content[row["offset"] :][: row["bytes"]]
         height, width = opened.sizes[place].tolist()
         original_height, original_width = opened.original_sizes[place].tolist()
         assert (height, width) == beton.reduced_size(original_height, original_width, 24)
@@ -46,8 +41,8 @@ def test_every_image_is_there_as_pixels_or_as_jpeg_near_to_them(tmp_path):
         expected = small_stores.decoded(image)
         if (width, height) != expected.size:
             expected = expected.resize((width, height), Image.Resampling.HAMMING)
-        assert (mode == beton.JPEG) == beton.is_jpeg(place, 0.5)
-        if mode == beton.JPEG:
+        assert (found["mode"][place] == beton.JPEG) == beton.is_jpeg(place, 0.5)
+        if found["mode"][place] == beton.JPEG:
             stored = Image.open(BytesIO(data))
             assert (stored.format, stored.mode, stored.size) == ("JPEG", "RGB", (width, height))
             difference = np.asarray(stored).astype(int) - np.asarray(expected)
@@ -56,6 +51,7 @@ def test_every_image_is_there_as_pixels_or_as_jpeg_near_to_them(tmp_path):
             assert np.array_equal(np.frombuffer(data, np.uint8).reshape(height, width, 3), np.asarray(expected))
 
 
+@small_stores.NEEDS_FFCV
 def test_the_file_does_not_depend_on_the_shards_it_was_made_in(tmp_path):
     images = small_stores.given(SIZES)
     whole = small_stores.make_store(tmp_path / "a", MIXED, {"train": images}, per_shard=8)
@@ -90,25 +86,7 @@ def test_an_image_too_large_for_the_format_is_named():
         beton.encode_beton(image, StoreConfig(size=0), "train")
 
 
-@settings(max_examples=50)
-@for_all(st.lists(st.integers(1, 64), max_size=40), st.integers(0, 200))
-def test_images_are_in_order_disjoint_and_never_cross_a_page(sizes, begin):
-    found, end = beton.allocate(np.array(sizes, dtype=np.int64), begin, 64)
-    last = begin
-    for place, size in zip(found.tolist(), sizes, strict=True):
-        assert place >= last
-        assert place // 64 == (place + size - 1) // 64
-        assert place - last < 64 + size  # no page is left empty
-        last = place + size
-    assert end % 64 == 0 and last <= end
-
-
-def test_a_page_is_the_default_or_the_next_power_of_two_that_fits():
-    page = beton.PAGE
-    pages = [beton.page_size(largest) for largest in (0, 1, page, page + 1, 5 * page)]
-    assert pages == [page, page, page, 2 * page, 8 * page]
-
-
+@small_stores.NEEDS_FFCV
 def test_a_file_of_another_size_is_refused_on_opening(tmp_path):
     small_stores.make_store(tmp_path, MIXED, {"train": small_stores.given(SIZES)})
     os.truncate(tmp_path / "train.beton", 1000)
@@ -116,6 +94,7 @@ def test_a_file_of_another_size_is_refused_on_opening(tmp_path):
         beton.BetonImages(tmp_path, "train")
 
 
+@small_stores.NEEDS_FFCV
 def test_a_shard_that_is_not_what_it_was_stops_the_file_and_leaves_no_draft(tmp_path):
     shard = SimpleNamespace(
         file="train/00000.shard",
@@ -133,17 +112,18 @@ def test_a_shard_that_is_not_what_it_was_stops_the_file_and_leaves_no_draft(tmp_
     assert [path.name for path in tmp_path.iterdir()] == ["train"]
 
 
+@small_stores.NEEDS_FFCV
 @pytest.mark.processes
-@pytest.mark.timeout(60)
-def test_ffcv_writes_the_same_bytes(tmp_path):
-    pytest.importorskip("ffcv", reason="needs FFCV (pip install 'timedrun[ffcv]')")
+@pytest.mark.parametrize(("sizes", "page"), [([(900, 1100), *SIZES, (1200, 1400)], 1), ([(1700, 1700)], 2)])
+def test_the_file_is_that_of_ffcvs_own_writer(tmp_path, sizes, page):
     from ffcv.fields import IntField, RGBImageField
     from ffcv.writer import DatasetWriter
 
-    images = small_stores.given([(900, 1100), *SIZES, (1000, 1000), (1200, 900), (5, 5)])  # three pages
+    images = small_stores.given([*sizes, (5, 5)])  # two pages
     small_stores.make_store(tmp_path, StoreConfig(format="beton", size=0, jpeg_share=0.0), {"train": images})
     reference = tmp_path / "reference.beton"
-    writer = DatasetWriter(str(reference), {"image": RGBImageField("raw"), "label": IntField()}, num_workers=1)
+    fields = {"image": RGBImageField("raw"), "label": IntField()}
+    writer = DatasetWriter(str(reference), fields, page_size=page * beton.PAGE, num_workers=1)
     writer.from_indexed_dataset([(np.asarray(small_stores.decoded(image)), image.label) for image in images])
     assert reference.stat().st_size > 2 * beton.PAGE
     assert reference.read_bytes() == (tmp_path / "train.beton").read_bytes()
