@@ -120,6 +120,8 @@ class CommandRun:
                 self._overrun = self._overrun and not log.stopped
                 if self.side.to_end and self._evaluations and not (process.returncode or self._ending):
                     self._stop_clock(log)
+                if log.started and not log.stopped:
+                    log.end(keys.BLOCK_STOP, first_epoch_num=self._evaluations + 1)
                 reason = self._reason(process.returncode, started=log.started)
             except OSError as error:
                 reason = f"{error.strerror or error} ({error.filename or self.paths.side})"

@@ -99,6 +99,7 @@ def test_a_run_without_a_time_says_why(
     monkeypatch.setattr(command_run, "END_SECONDS", 0.3)
     run(tmp_path / "set", script, **settings)
     assert words in reason(tmp_path / "set")
+    assert "pairs" not in {finding.rule for finding in check(tmp_path / "set" / "result_0.txt").findings}
 
 
 def test_a_command_is_not_blocked_while_its_lines_are_logged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
