@@ -15,7 +15,7 @@ from image_classification.preparation.inspection import CORRUPT, first_lines, in
 from image_classification.preparation.source_notes import source_notes
 from image_classification.preparation.sources import Source, of_index, open_source
 from image_classification.stores import image_folder
-from image_classification.stores.beton import require_ffcv
+from image_classification.stores.beton import loading_ffcv
 from image_classification.stores.manifest import (
     MANIFEST,
     ImageManifest,
@@ -87,7 +87,8 @@ def _make_store(
     if folder is None:
         raise UsageError("--images needs --data-folder, the folder of the new store; nothing was prepared.")
     if config.data.store.format == "beton":
-        require_ffcv()
+        with loading_ffcv():
+            import ffcv.writer  # noqa: F401  # it writes the file, after all images have been read
     built = build_store(
         partial(open_source, images, to_standard_error),
         folder,

@@ -58,12 +58,6 @@ def loading_ffcv() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def require_ffcv() -> None:
-    """Raise DataError if ffcv, which writes the file, does not load."""
-    with loading_ffcv():
-        import ffcv.writer  # noqa: F401
-
-
 def beton_name(split: str) -> str:
     return f"{split}.beton"
 

@@ -1,6 +1,7 @@
 """`timedrun prepare` for images: build, check, and refuse conflicting options."""
 
 import re
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -104,6 +105,14 @@ def test_options_that_do_not_go_together_are_refused(tmp_path, original):
         with pytest.raises(kind, match=words):
             prepare(config, folder, decode=False, workers=1, **options)
     assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_beton_store_without_ffcv_is_refused_before_anything_is_made(tmp_path, original, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ffcv.writer", None)
+    monkeypatch.setitem(sys.modules, "ffcv", None)
+    with pytest.raises(DataError, match=r"ffcv does not load .*pip install 'timedrun\[ffcv\]'"):
+        prepare(config_of(StoreConfig(format="beton")), tmp_path / "store", decode=False, workers=1, images=original)
+    assert not (tmp_path / "store").exists()
 
 
 def test_the_command_refuses_images_for_a_benchmark_of_text(capsys):
