@@ -8,8 +8,6 @@ import pytest
 
 from image_classification import cifar10
 from image_classification.loaders.pillow import decode
-from image_classification.preparation.sources import read_labels
-from image_classification.preparation.tar_listing import list_tar
 from image_classification.stores.manifest import ImageManifest
 from judging.ground.atomic_file import StoredFile, check_size
 from judging.ground.errors import DataError
@@ -38,8 +36,6 @@ READERS: dict[str, Callable[[Path], object]] = {
     "vocabulary": read_vocabulary,
     "byte pairs": lambda path: BytePairs(path, path),
     "image": lambda path: decode(path.read_bytes(), path.name),
-    "tar of images": lambda path: list_tar(path, path.parent, print),
-    "labels": read_labels,
     "CIFAR-10": lambda path: cifar10.require(path.parent),
     "store": lambda path: check_size(path.parent, path.name, StoredFile(bytes=9, sha256="")),
     "weights": load_safetensors,
