@@ -1,5 +1,8 @@
 """What of the Dockerfile and of scripts/build_image.sh can be held to without a container engine."""
 
+from __future__ import annotations
+
+import fnmatch
 import json
 import os
 import re
@@ -34,24 +37,67 @@ def stage(name: str) -> list[tuple[str, str]]:
     return found[start : next(number for number in [*starts, len(found)] if number > start)]
 
 
-def test_what_git_tracks_is_in_the_context_of_a_build_and_what_is_copied_too():
-    _, everything, *patterns = (ROOT / ".dockerignore").read_text().splitlines()
-    sent = {pattern[1:] for pattern in patterns if pattern.startswith("!")}  # what is left out of it are caches
-    assert everything == "*"
-    copied = [shlex.split(rest)[:-1] for rest in of_kind("COPY") if not rest.startswith("--from=ffcv")]
-    assert {source.partition("/")[0] for sources in copied for source in sources} <= {".", *sent}
-    tracked = subprocess.run(["git", "-C", ROOT, "ls-files"], capture_output=True, text=True, timeout=60).stdout
-    left_out = {name.partition("/")[0] for name in tracked.splitlines()} - sent
-    assert left_out <= {".ci", ".gitignore", "results"}
+def context() -> list[Path]:
+    """The files that .dockerignore lets into a build: the last pattern that matches a path or a folder above it decides
+    (Docker's documentation, "Build context", .dockerignore files)."""
+    patterns = [line for line in (ROOT / ".dockerignore").read_text().splitlines() if line and line[0] != "#"]
+    rules = [(line.removeprefix("!"), line.startswith("!")) for line in patterns]
+
+    def matches(path: str, pattern: str) -> bool:
+        above = ["/".join(path.split("/")[:depth]) for depth in range(1, path.count("/") + 2)]
+        if pattern.startswith("**/"):
+            return any(fnmatch.fnmatchcase(part, pattern[3:]) for part in path.split("/"))
+        return any(fnmatch.fnmatchcase(one, pattern) and one.count("/") == pattern.count("/") for one in above)
+
+    def kept(path: str) -> bool:
+        decided = [keep for pattern, keep in rules if matches(path, pattern)]
+        return decided[-1] if decided else True
+
+    paths: list[Path] = []
+    for folder, folders, names in os.walk(ROOT):
+        here = Path(folder).relative_to(ROOT)
+        if here.parts[:1] == (".venv",) or here.parts[:1] == (".git",):
+            assert not kept(here.as_posix())
+            folders.clear()
+            continue
+        paths += [ROOT / here / name for name in names if kept((here / name).as_posix())]
+    return paths
 
 
-def test_hadolint_finds_nothing():
+def test_both_shapes_come_from_one_argument_whose_default_is_a_dated_nvidia_image() -> None:
+    before_from = [rest for word, rest in instructions()[: [w for w, _ in instructions()].index("FROM")]]
+    assert len(before_from) == 1
+    assert re.fullmatch(r"BASE=nvcr\.io/nvidia/pytorch:\d\d\.\d\d-py3", before_from[0])
+    assert [rest.split()[0] for rest in of_kind("FROM")] == ["${BASE}", "${BASE}", "runtime", "runtime"]
+
+
+def test_every_file_that_is_copied_exists_in_the_context() -> None:
+    sent = {path.relative_to(ROOT).as_posix() for path in context()}
+    for arguments in of_kind("COPY"):
+        words = shlex.split(arguments)
+        if words[0].startswith("--from="):
+            assert words[0] == "--from=ffcv" and any(rest.endswith("AS ffcv") for rest in of_kind("FROM"))
+            continue
+        for source in words[:-1]:
+            assert source == "." or source in sent, source
+
+
+def test_what_git_tracks_of_the_source_is_in_the_context() -> None:
+    tracked = subprocess.run(["git", "-C", ROOT, "ls-files"], capture_output=True, text=True, timeout=60)
+    if tracked.returncode != 0 or not tracked.stdout:
+        pytest.skip("not a git tree")
+    sent = {path.relative_to(ROOT).as_posix() for path in context()}
+    left_out = {name for name in tracked.stdout.splitlines() if (ROOT / name).exists()} - sent
+    assert {name for name in left_out if not name.startswith(("results/", ".ci/")) and name != ".gitignore"} == set()
+
+
+def test_hadolint_finds_nothing() -> None:
     done = subprocess.run(["hadolint", ROOT / "Dockerfile"], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stdout
 
 
 @pytest.mark.parametrize("target", ["runtime", "test"])
-def test_the_image_does_not_run_as_root_and_its_user_is_a_number(target):
+def test_the_image_does_not_run_as_root_and_its_user_is_a_number(target: str) -> None:
     found = stage(target)
     assert [rest for word, rest in found if word == "USER"][-1] == "${USER_ID}"  # Kubernetes believes numbers only
     (number,) = [rest.split("=")[1] for word, rest in found if word == "ARG" and rest.startswith("USER_ID=")]
@@ -60,7 +106,18 @@ def test_the_image_does_not_run_as_root_and_its_user_is_a_number(target):
     assert "RUN" not in after and "COPY" not in after
 
 
-def test_signals_reach_the_command_and_any_command_can_be_given():
+def test_the_default_is_the_runtime_image_and_only_the_test_image_has_development_tools() -> None:
+    assert instructions()[-1] == ("FROM", "runtime")
+    (extras,) = [rest for word, rest in stage("runtime") if rest.startswith("EXTRAS=")]
+    assert "dev" not in extras.partition("=")[2].split(",")
+    assert not [rest for word, rest in stage("runtime") if word == "RUN" and re.search(r"\bgit\b", rest)]
+    (added,) = [rest for word, rest in stage("test") if word == "RUN"]
+    assert ".[dev]" in added and re.search(r"\bgit\b", added)
+    kept = re.search(r"--constraint (\S+)", added)
+    assert kept and any(f"/tmp/constraints {kept[1]}" in rest for _, rest in stage("runtime"))
+
+
+def test_signals_reach_the_command_and_any_command_can_be_given() -> None:
     (entry,) = of_kind("ENTRYPOINT")
     words = json.loads(entry)
     done = subprocess.run([*words, "sh", "-c", 'echo "$PPID:$1"', "sh", "two  words"], capture_output=True, text=True)
@@ -68,7 +125,7 @@ def test_signals_reach_the_command_and_any_command_can_be_given():
     assert json.loads(of_kind("CMD")[0]) == ["timedrun", "--help"]
 
 
-def test_what_the_base_is_built_of_is_pinned_and_compared_after_the_installation():
+def test_what_the_base_is_built_of_is_pinned_and_compared_after_the_installation() -> None:
     (run,) = [rest for rest in of_kind("RUN") if "--constraint /tmp/constraints" in rest]
     kept = re.search(r"kept='([^']+)'", run)
     assert kept
@@ -80,7 +137,7 @@ def test_what_the_base_is_built_of_is_pinned_and_compared_after_the_installation
     assert "sha256sum --check" in after and "exit 1" in after
 
 
-def test_nothing_of_a_machine_or_a_person_is_written_into_the_image():
+def test_nothing_of_a_machine_or_a_person_is_written_into_the_image() -> None:
     for text in (TEXT, (ROOT / "scripts/build_image.sh").read_text()):
         assert not re.search(r"(?i)(password|passwd=|token|secret|api_key|BEGIN [A-Z ]*PRIVATE)", text)
         assert set(re.findall(r"https?://([^/\s]+)", text)) <= {"download.pytorch.org"}
@@ -126,7 +183,7 @@ def build(
         ({"buildah": True}, "buildah"),
     ],
 )
-def test_the_first_engine_that_works_builds(tmp_path, engines, chosen):
+def test_the_first_engine_that_works_builds(tmp_path: Path, engines: dict[str, bool], chosen: str) -> None:
     done, said = build(tmp_path, engines, "--build-arg", "BASE=a base")
     assert done.returncode == 0, done.stderr
     assert said[:2] == [chosen, "build"] and said[-3:] == ["--build-arg", "BASE=a base", "."]
@@ -136,15 +193,19 @@ def test_the_first_engine_that_works_builds(tmp_path, engines, chosen):
     assert {"DIRTY=true", "DIRTY=false"} & set(said)
 
 
-@pytest.mark.parametrize("arguments", [["-t", "a:b"], ["-ta:b"], ["--tag", "a:b"], ["--tag=a:b"], []])
-def test_an_image_of_another_target_or_tag_does_not_take_the_default_one(tmp_path, arguments):
+@pytest.mark.parametrize("arguments", [["-t", "a:b"], ["-ta:b"], ["--tag", "a:b"], ["--tag=a:b"]])
+def test_an_image_that_is_given_a_tag_does_not_take_the_default_one(tmp_path: Path, arguments: list[str]) -> None:
     done, said = build(tmp_path, {"docker": True}, *arguments, "--target", "test")
     assert done.returncode == 0, done.stderr
     assert said[-len(arguments) - 3 :] == [*arguments, "--target", "test", "."]
     assert not [word for word in said if word.startswith("timedrun:")]
 
 
-def test_without_an_engine_that_works_it_says_so(tmp_path):
+def test_a_target_without_a_tag_cannot_replace_the_default_image(tmp_path: Path) -> None:
+    assert "--tag" not in build(tmp_path, {"docker": True}, "--target", "test")[1]
+
+
+def test_without_an_engine_that_works_it_says_so(tmp_path: Path) -> None:
     done, said = build(tmp_path, {"docker": False})
     assert done.returncode == 1 and not said
     assert "no working docker, podman or buildah" in done.stderr and "nothing was built" in done.stderr
