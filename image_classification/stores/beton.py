@@ -30,7 +30,7 @@ FFCV = (
     "ffcv, which is compiled on installation: apt-get install g++ pkg-config libopencv-dev libturbojpeg0-dev (Debian's"
     " names), then pip install 'timedrun[ffcv]'."
 )
-"""What to install where it is missing."""
+"""Text on the package to install where it is missing."""
 
 
 class BetonImages(ResizedImages):

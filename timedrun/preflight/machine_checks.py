@@ -1,4 +1,4 @@
-"""What of this machine keeps a run from starting, or makes its times doubtful; found without torch."""
+"""Checks of what on this machine keeps a run from starting, or makes its times doubtful, without torch."""
 
 import os
 import shutil

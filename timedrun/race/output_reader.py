@@ -48,13 +48,13 @@ TWO_VALUES: Final = (
 )
 TOGETHER: Final = 0.1
 """Lines from several ranks arrive within this share of the time since the evaluation before."""
-FRACTIONS: Final = re.compile(r"(?i)acc|top.?[15]|f1|iou|dice|precision|recall|auc")
+FRACTIONS: Final = re.compile(r"(?i)(?<![a-z])(?:acc(?:uracy)?|top.?[15]|f1|m?iou|dice|precision|recall|auc)(?![a-z])")
 """Metrics that are at most 1, or 100 %."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class OutputSettings:
-    """What is read of the output of a command."""
+    """Settings of what is read of the output of a command."""
 
     quality: str
     """Evaluations: a regular expression with `{}` for the value and maybe `{step}`, or with groups `quality` and
@@ -151,14 +151,14 @@ class OutputReader:
         if self._in_traceback:  # it shows lines of the source
             return
         if self._unreadable and self._unreadable.search(line):
-            yield Reading("refused", text=self.side.hint)
+            yield Reading("refused", text=self.side.hint, at=at)
         if self._before_start and (match := self._before_start.search(raw)):
             self._is_before = not match.groupdict().get("inside")
             if not self._is_before:
                 yield from self.flush(ended=True)
         if self._armed_by and self._armed_by.search(line):
             self._armed = True
-        reading = next(self._evaluations(line, at), None)
+        reading = self._evaluation(line, at)
         told = self._told_again(reading, line) if reading and reading.kind == "quality" else None
         if told is None:
             yield from self.flush()
@@ -200,37 +200,35 @@ class OutputReader:
         if held:
             yield held
 
-    def _evaluations(self, line: str, at: float) -> Iterator[Reading]:
-        """Yield what `--quality` reads of a line, one reading at most."""
+    def _evaluation(self, line: str, at: float) -> Reading | None:
+        """Return what `--quality` reads of a line, None if it is nothing."""
         side = self.side
         if side.quality == MLLOG:
             _, mark, text = line.partition(MARK)
             values = _object(text) if mark else {}
             key = values.get("key")
             if key in (keys.RUN_START, keys.RUN_STOP):
-                yield Reading("start" if key == keys.RUN_START else "stop", at=at)
-            elif key == keys.EVAL_ACCURACY:
-                yield from _json_number(values.get("value"), None, line, at)
-        elif side.quality.startswith(JSON):
+                return Reading("start" if key == keys.RUN_START else "stop", at=at)
+            return _json_number(values.get("value"), None, line, at) if key == keys.EVAL_ACCURACY else None
+        if side.quality.startswith(JSON):
             values = _object(line)
-            yield from _json_number(values.get(side.quality.removeprefix(JSON)), values.get("step"), line, at)
-        elif self._armed and self._quality and (match := self._match(line)):
-            try:
-                value = whole(match, "quality" if match.re is self._diverging else self._group)
-                step = whole(match, "step") if match.groupdict().get("step") else None
-                of = whole(match, "of") if match.groupdict().get("of") else None
-            except Part as part:
-                words = f"--quality {part} in the line {_shown(line)}; {self._better(part)}"
-                yield Reading("refused", text=words, at=at)
-                return
-            if value is None:
-                if text := match[self._group]:  # unlike a line with the step alone
-                    yield Reading("text", text=f"--quality reads {text!r}, which is no number", at=at)
-                return
-            self._armed = not side.after
-            if of is not None:  # a count of so many is exact in both units
-                value = (1 if side.target <= 1 else 100) * value / of if of else math.nan
-            yield Reading("quality", value, _step(step), at=at)
+            return _json_number(values.get(side.quality.removeprefix(JSON)), values.get("step"), line, at)
+        if not self._armed or (match := self._match(line)) is None:
+            return None
+        groups = match.groupdict()
+        try:
+            value = whole(match, "quality" if match.re is self._diverging else self._group)
+            step, of = (whole(match, name) if groups.get(name) else None for name in ("step", "of"))
+        except Part as part:
+            words = f"--quality {part} in the line {_shown(line)}; {self._better(part)}"
+            return Reading("refused", text=words, at=at)
+        if value is None:
+            text = match[self._group]  # None in a line with the step alone
+            return Reading("text", text=f"--quality reads {text!r}, which is no number", at=at) if text else None
+        self._armed = not side.after
+        if of is not None:  # a count of so many is exact in both units
+            value = (1 if side.target <= 1 else 100) * value / of if of else math.nan
+        return Reading("quality", value, _step(step), at=at)
 
     def _match(self, line: str) -> re.Match[str] | None:
         """Match a line with an evaluation, also one that is not finite where the group is for digits only."""
@@ -352,14 +350,15 @@ def _with_group(pattern: re.Pattern[str], group: str | int, new: str) -> str:
     return text[:begin] + (new if PLACE.search(new) else f"(?P<quality>{new})") + text[end:]
 
 
-def _json_number(value: Any, step: Any, line: str, at: float) -> Iterator[Reading]:
-    """Yield the evaluation that a value of JSON is, also a number in quotes."""
+def _json_number(value: Any, step: Any, line: str, at: float) -> Reading | None:
+    """Return the evaluation that a value of JSON is, also a number in quotes."""
     if isinstance(value, str) and not NUMBER.fullmatch(value):
         kind: Literal["refused", "text"] = "refused" if BEGINS.match(value) else "text"
         words = f"--quality reads {value!r}, which is no number of JSON, in the line {_shown(line)}; print one"
-        yield Reading(kind, text=words, at=at)
-    elif isinstance(value, str | int | float) and not isinstance(value, bool):
-        yield Reading("quality", float(value), _step(step if type(step) is int else None), at=at)
+        return Reading(kind, text=words, at=at)
+    if not isinstance(value, str | int | float) or isinstance(value, bool):
+        return None
+    return Reading("quality", float(value), _step(step if type(step) is int else None), at=at)
 
 
 def _object(text: str) -> dict[str, Any]:

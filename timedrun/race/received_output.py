@@ -26,7 +26,7 @@ class Chunk(NamedTuple):
 
 
 class FollowedFile:
-    """What is written to a file from now on, or to a new file.
+    """Follower of what is written to a file from now on, or to a new file.
 
     Args:
         pattern: its name, with wildcards where the command makes it up.

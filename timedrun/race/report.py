@@ -150,13 +150,13 @@ class Report:
             attempts = [self._attempts(side) for side in sides]
             pairs = partial(compare_sets, slow, fast, paired=True, confidence=self.confidence, attempts=attempts)
             if ratio := self.guarded(name, pairs):
-                self.ratios[comparison] = resolved(replace(ratio, **names))  # type: ignore[arg-type]
+                self.ratios[comparison] = self.resolved(replace(ratio, **names))  # type: ignore[arg-type]
         if self.race.control:
             first = next(iter(self.race.sides))
             again, runs = pairs_of(self.sets[self.race.control], self.sets[first])
             if len(runs) > 1 and (ratio := self.guarded("control", partial(compare_sets, again, runs, paired=True))):
                 names = {"slow": self.race.sides[first], "fast": self.race.sides[self.race.control]}
-                self.control = replace(ratio, **names)  # type: ignore[arg-type]
+                self.control = self.resolved(replace(ratio, **names))  # type: ignore[arg-type]
 
     @property
     def confidence(self) -> float:
@@ -400,19 +400,27 @@ class Report:
             *[", ".join(self.per_sample(comparison)) if comparison else "-"] * bool(self.predicted),
         ]
 
+    def resolved(self, ratio: Ratio) -> Ratio:
+        """Return a ratio with the resolution of the clock of commands in its interval, if their runs are short."""
+        shortest = 60 * min(ratio.minutes_slow or math.inf, ratio.minutes_fast or math.inf)
+        if self.race.benchmark != COMMANDS or shortest >= SHORT or ratio.low is None or ratio.high is None:
+            return ratio
+        factor = 1 + RESOLUTION / shortest
+        return replace(ratio, low=ratio.low / factor, high=ratio.high * factor, p=None)
+
     def doubts(self, side: str) -> list[str]:
         """Return lines on what the times of a side do not show: seeds without effect, a cache, and a coarse clock."""
         label, runs, lines = self.race.sides[side], self.sets[side], list[str]()
         curves = {tuple(point.value for point in run.quality) for run in runs}
         if len(curves) == 1 < len({run.seed for run in runs}) and (len(runs) > 2 or len(min(curves)) > 1):
-            what = "the seed changes none"
+            what = "the seed changes none of them"
             if self.race.benchmark == COMMANDS:
                 command = side_in(side_file(self.folder, side))
                 files = source_copies.copies_in(paths_of(self.folder, self.race.of_side(side, "finished")[0]).side)
-                what = f"{command.seed_variable} {'changes none' if command.names_seed(files) else 'is not read'}"
-            lines.append(
-                f"seeds       {label}: every run has the same qualities: {what}; the interval is the machine's alone"
-            )
+                what = f"{command.seed_variable} changes none of them"
+                if not command.names_seed(files):
+                    what = f"{command.seed_variable} is not read; the interval is the machine's alone"
+            lines.append(f"seeds       {label}: every run has the same qualities: {what}")
         times = [time for run in runs if (time := seconds(run)) is not None]
         if len(times) >= FEW and not min(times[1:]) / FAR <= times[0] <= max(times[1:]) * FAR:
             ratio = times[0] / median(times[1:])
@@ -515,15 +523,6 @@ class Report:
         folders = [f"{side} ({label})" for side, label in self.race.sides.items() if side != label]
         lines += [printable(f"folders     {', '.join(folders)}")] if folders else []
         return [*lines, f"logs        {self.folder}/<folder>/result_N.txt; all numbers are in race.json"]
-
-
-def resolved(ratio: Ratio) -> Ratio:
-    """Return the ratio of a race with the resolution of the clock in its interval, if its runs are short."""
-    shortest = 60 * min(ratio.minutes_slow or math.inf, ratio.minutes_fast or math.inf)
-    if shortest >= SHORT or ratio.low is None or ratio.high is None:
-        return ratio
-    factor = 1 + RESOLUTION / shortest
-    return replace(ratio, low=ratio.low / factor, high=ratio.high * factor, p=None)
 
 
 def seconds(run: RunSummary) -> float | None:

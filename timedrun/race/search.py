@@ -41,7 +41,7 @@ minutes. Raises UsageError for values that make no run."""
 
 
 class Result(NamedTuple):
-    """How one run ended, after how long, and the distance of its best quality to the target that it missed."""
+    """End of one run: whether and when it reached the target, or how near to the target its best quality came."""
 
     reached: bool
     seconds: float
@@ -49,7 +49,7 @@ class Result(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What the runs of a setting show; the least is the best."""
+    """Outcome of the runs of a setting; the least is the best."""
 
     seconds: float
     """Expected time to a success, infinite without one."""

@@ -118,7 +118,7 @@ class Ratio(Interval):
 
     @property
     def where_reached(self) -> str:
-        """What the ratio is of if a run missed the target, else empty."""
+        """Clause on the runs that the ratio is of if one missed the target, else empty."""
         if not self.attempts or not self.misses:
             return ""
         if not self.paired:
@@ -275,8 +275,8 @@ def decompose(
 
 def spread_of(ratio: Ratio) -> float | None:
     """Return the standard deviation of the logarithms of the pairs' ratios, from which the interval of `ratio` was
-    computed; None if it has none."""
-    if not ratio.paired or ratio.bounds is None:
+    computed; None if it has none, or one that the clock has widened, whose `p` is None."""
+    if not ratio.paired or ratio.bounds is None or ratio.p is None:
         return None
     low, high = ratio.bounds
     reach = math.log(high / low) / 2

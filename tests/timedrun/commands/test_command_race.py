@@ -218,6 +218,24 @@ def test_one_command_is_run_and_its_end_is_the_exit_code(
     assert "timedrun run command --report run" in capsys.readouterr().err
 
 
+def test_a_race_ends_after_a_first_run_without_an_evaluation_and_shows_its_output(
+    train: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    read = ["--quality", "accuracy {}", "--target", "0.9", "--runs", "3", "--results"]
+    assert main(["race", "command", "echo acc 0.95", "echo accuracy 0.95", *read, "wrong"]) == 1
+    said = capsys.readouterr()
+    assert "neither the command nor its source names SEED" in said.err and "5 runs are left out" in said.err
+    assert "last lines:\n    acc 0.95\n" in said.err and "lines that look like a quality:\n    acc 0.95\n" in said.err
+    assert "left out    echo accuracy 0.95, runs 0, 1, 2: the first run of echo acc 0.95 had no eval" in said.out
+    sides = ["sleep 0.1; echo accuracy 0.95 $SEED", "echo no data; exit 2", "sleep 0.2; echo accuracy 0.95 $SEED"]
+    assert main(["race", "command", *sides, *read, "race"]) == 1
+    said = capsys.readouterr()
+    assert "names SEED" in said.err and "2 runs are left out: the first run of echo no data; exit 2 had" in said.err
+    turns = json.loads(Path("race/race.json").read_text())["race"]["turns"]
+    ends = {side: [turn["status"] for turn in turns if turn["side"] == side] for side in "abc"}
+    assert ends == {"a": ["finished"] * 3, "b": ["failed", "left out", "left out"], "c": ["finished"] * 3}
+
+
 def test_commands_are_swept_over_budgets_to_their_end(train: str, capsys: pytest.CaptureFixture[str]) -> None:
     Path("train.py").write_text(SWEPT)
     train = shlex.join([sys.executable, "train.py"])

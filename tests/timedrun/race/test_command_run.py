@@ -225,6 +225,13 @@ def test_a_file_that_the_command_writes_is_followed_in_place_of_its_output(tmp_p
     assert read(tmp_path / "more" / "result_0.txt").final_quality == 0.3
 
 
+def test_one_warning_comes_while_a_run_prints_no_evaluation(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(command_run, "WARN_LINES", 3)
+    run(tmp_path / "set", "for i in 1 2 3 4 5 6 7; do echo val $i; done; echo loss:0.5")
+    (warning,) = [line for line in capsys.readouterr().err.splitlines() if "so far" in line]
+    assert "has a quality as --quality 'loss:([0-9.]+)' reads it so far, in 3 lines" in warning
+
+
 def test_how_late_the_lines_of_the_clock_were_read_is_logged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     delays = iter([0.25, 0.05, None])
     monkeypatch.setattr(received_output.SchedulerDelays, "since_last", lambda delays_of: next(delays))

@@ -154,6 +154,8 @@ def test_the_source_in_a_traceback_is_not_read() -> None:
         ("accuracy {}", {"target": 94}, 0.939, "a fraction? Give --target 0.94"),
         ("accuracy {}", {"target": 0.94}, 0.939, ""),
         ("reward {}", {"target": 5}, 0.5, ""),
+        ("val_acc {}", {"target": 50}, 0.5, "a fraction?"),
+        ("accumulated {}", {"target": 5}, 0.5, ""),
         ("loss {}", {"target": 0.5, "lower": True}, 7.0, ""),
     ],
 )

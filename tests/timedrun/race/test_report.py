@@ -3,18 +3,20 @@
 import json
 from argparse import Namespace
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 
 from judging.ground.errors import ExitCode, TimedrunError, UsageError
+from judging.ground.result_files import write_json
 from judging.pages import plot
 from tests.judging.conftest import log_loads
 from timedrun.commands.report import report
 from timedrun.race import race_file
-from timedrun.race.race_file import Comparison, Race, Tuned
+from timedrun.race.command_side import CommandSide
+from timedrun.race.race_file import COMMANDS, Comparison, Race, Tuned, side_file
 from timedrun.race.report import Report
 
 WriteRun = Callable[..., Path]
@@ -138,6 +140,46 @@ def test_a_side_that_misses_more_is_never_just_faster(
     _, text = made(race, tmp_path)
     assert "expected    config b: unbounded, 0 of 8 reached" in text
     assert "to a success is unbounded; there is no time to compare" in text
+
+
+@pytest.mark.parametrize(
+    ("benchmark", "source", "words"),
+    [
+        (COMMANDS, "", "SEED is not read; the interval is the machine's alone"),
+        (COMMANDS, "SEED", "SEED changes none of them"),
+        ("toy", "", "the seed changes none of them"),
+    ],
+)
+def test_what_times_do_not_show_is_told(tmp_path, plan, write_run, benchmark, source, words):
+    race = plan(runs=5)
+    race.benchmark = benchmark
+    times = {"a": [0.42, 0.012, 0.013, 0.012, 0.011], "b": [0.42, 0.010, 0.011, 0.010, 0.010]}
+    for side in times:
+        command = CommandSide(name=side, command="train", quality="acc {}", target=0.5)
+        (tmp_path / "sides").mkdir(exist_ok=True)
+        write_json(side_file(tmp_path, side), asdict(command))
+        (tmp_path / side / "run_0" / "source").mkdir(parents=True)
+        (tmp_path / side / "run_0" / "source" / "train.py").write_text(source)
+    for place, turn in enumerate(race.turns):
+        write_run(tmp_path / turn.side, turn.number, times[turn.side][turn.number], start=10.0 * place + 1, quality=0.6)
+        turn.status = "finished"
+    report, text = made(race, tmp_path)
+    assert f"seeds       config a: every run has the same qualities: {words}\n" in text
+    assert "first run   config a: 0.42 s, 35 times the others (0.011 to 0.013 s)" in text
+    assert ("short       config b: a run of 10 ms" in text) is (benchmark == COMMANDS)
+    (ratio,) = report.ratios.values()
+    assert ratio.verdict == ("no difference shown" if benchmark == COMMANDS else "faster")
+    assert "pairs would show" not in text  # no number of pairs shows what the clock does not resolve
+    race.turns[0].status = "failed"  # the other four are alike
+    for number in range(1, 5):
+        (tmp_path / "a" / f"result_{number}.txt").unlink()
+        write_run(tmp_path / "a", number, 40.0 + number, start=100.0 * number)
+    _, text = made(race, tmp_path)
+    assert (
+        "config a: every run has" not in text
+        and "first run   config a" not in text
+        and "short       config a" not in text
+    )
 
 
 def test_a_side_without_a_finished_run_is_named_with_its_reason(race: Race, tmp_path: Path) -> None:
