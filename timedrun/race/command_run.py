@@ -243,13 +243,13 @@ class CommandRun:
         warned = False
         try:
             with (self.paths.side / OUTPUT).open("wb") as output:
-                for line in self._lines_of(process, output):
-                    for reading in reader.read(line, self._now) if line else reader.flush():
+                for line, at in self._lines_of(process, output):
+                    for reading in reader.read(line, at) if line else reader.flush():
                         self._take(log, reading)
                     if self._followed and len(self._followed.names) > 1:
                         names = " and ".join(self._followed.names[:2])
                         words = f"--log {self.side.log!r} names several files that were written to, {names}; name one"
-                        self._take(log, Reading("refused", text=words, at=self._now))
+                        self._take(log, Reading("refused", text=words, at=at))
                     if line.strip():
                         shown = ESCAPES.sub("", line).strip()[:MOST_COLUMNS]
                         self._lines += 1
@@ -291,26 +291,25 @@ class CommandRun:
             if lines:
                 stdio.message("\n".join([f"{self.label}: {what}:", *(printable(f"    {line}") for line in lines)]))
 
-    def _lines_of(self, process: subprocess.Popen[bytes], output: BinaryIO) -> Iterator[str]:
-        """Yield the lines that are read, each at the time `_now`, until the process has ended and its pipe is empty,
-        and "" while there are none. What is printed, or written to the file that is followed, is copied to `output`. A
-        carriage return ends a line as well: progress bars write it."""
+    def _lines_of(self, process: subprocess.Popen[bytes], output: BinaryIO) -> Iterator[tuple[str, float]]:
+        """Yield the lines that are read, with the times of their arrival, until the process has ended and its pipe is
+        empty, and "" while there are none; `_now` is then the time of the end. What is printed, or written to the file
+        that is followed, is copied to `output`. A carriage return ends a line as well: progress bars write it."""
         assert process.stdout
         received = ReceivedOutput(process.stdout, self._followed, self._monotonic)
-        rests, closed, exited = {False: b"", True: b""}, math.inf, math.inf
+        rests, closed, exited = {False: (b"", self._began), True: (b"", self._began)}, math.inf, math.inf
 
-        def lines(chunk: Chunk) -> Iterator[str]:
-            self._now = chunk.at
+        def lines(chunk: Chunk) -> Iterator[tuple[str, float]]:
             self._lateness = dict([*self._lateness.items(), (chunk.at, chunk.late)][-2:])
             output.write(chunk.data)
-            *whole, rest = re.split(rb"[\r\n]+", rests[chunk.followed] + chunk.data)
+            *whole, rest = re.split(rb"[\r\n]+", rests[chunk.followed][0] + chunk.data)
             if len(rest) > LONGEST_LINE:
                 whole, rest = [*whole, rest], b""
-            rests[chunk.followed] = rest
+            rests[chunk.followed] = rest, chunk.at
             for line in filter(None, whole):
                 if self._monotonic() > min(self._deadline, exited + DRAIN_SECONDS):
                     break
-                yield from self._read_of(line, chunk.followed)
+                yield from self._read_of(line, chunk.at, chunk.followed)
 
         try:
             while math.inf in (closed, exited):
@@ -329,7 +328,7 @@ class CommandRun:
                 if (chunk := received.next()) is None:
                     if now > last:
                         break
-                    yield ""
+                    yield "", now
                     continue
                 if chunk.at > last:  # what arrived before is logged, however long that takes
                     break
@@ -337,29 +336,28 @@ class CommandRun:
                 yield from lines(chunk)
             for chunk in received.close() if self._followed else ():
                 yield from lines(chunk)
-            for followed, rest in rests.items():
-                yield from self._read_of(rest, followed)
+            for followed, (rest, at) in rests.items():
+                yield from self._read_of(rest, at, followed)
         finally:
             received.close()
         # Not that of what a process left behind printed; the end of the pipe is exact, if it is that of the process.
         self._now = closed if exited - REST_SECONDS < closed < exited else exited
 
-    def _read_of(self, line: bytes, followed: bool) -> Iterator[str]:
+    def _read_of(self, line: bytes, at: float, followed: bool) -> Iterator[tuple[str, float]]:
         """Yield a line if it is of what is read; one of the output beside a file that is followed is only shown."""
         text = line.decode(errors="replace")
         if self._followed and not followed:
             self._last.append(ESCAPES.sub("", text).strip()[:MOST_COLUMNS])
         elif text:
-            yield text
+            yield text, at
 
     def _start_clock(self, log: RunLog) -> None:
         """Log the start of the clock, which was at `_started`."""
         assert self._started is not None
-        now, self._now = self._now, self._started
+        self._now = self._started
         log.end(keys.INIT_STOP)
         log.start(keys.RUN_START)
         log.start(keys.BLOCK_START, first_epoch_num=1, epoch_count=1)
-        self._now = max(now, self._started)
 
     def _take(self, log: RunLog, reading: Reading) -> None:
         """Log what a line says."""

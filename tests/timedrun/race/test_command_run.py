@@ -225,6 +225,29 @@ def test_a_file_that_the_command_writes_is_followed_in_place_of_its_output(tmp_p
     assert read(tmp_path / "more" / "result_0.txt").final_quality == 0.3
 
 
+def test_each_line_has_the_time_at_which_it_arrived_however_late_an_evaluation_is_logged(tmp_path, monkeypatch):
+    began = time.monotonic()
+    arrived = [(0.1, b"warm\n"), (0.2, b"loss:0.7\n"), (0.4, b"loss:0.5\nstop\n"), (0.5, b"")]
+
+    class Received:
+        def __init__(self, *_: object) -> None:
+            self.chunks = iter([received_output.Chunk(began + at, data) for at, data in arrived])
+
+        def next(self) -> received_output.Chunk | None:
+            return next(self.chunks, None)
+
+        def close(self) -> None:
+            pass
+
+    monkeypatch.setattr(command_run, "ReceivedOutput", Received)
+    run(tmp_path / "set", "true", start="warm", stop="stop")
+    log = read(tmp_path / "set" / "result_0.txt")
+    start = log.first(keys.RUN_START)
+    assert log.minutes == pytest.approx(0.3 / 60, abs=0.002 / 60) and start
+    evaluated = [event.time_ms - start.time_ms for event in log.all(keys.EVAL_ACCURACY)]
+    assert evaluated == pytest.approx([100, 300], abs=2)
+
+
 def test_one_warning_comes_while_a_run_prints_no_evaluation(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(command_run, "WARN_LINES", 3)
     run(tmp_path / "set", "for i in 1 2 3 4 5 6 7; do echo val $i; done; echo loss:0.5")
