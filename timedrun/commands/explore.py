@@ -9,14 +9,14 @@ from typing import Any
 from judging.ground import stdio
 from judging.ground.errors import ExitCode, TimedrunError
 from judging.ground.log_archives import unpacked
-from judging.ground.race_labels import RACE_FILE
+from judging.ground.race_labels import RACE_FILE, is_swept
 from judging.ground.result_files import write_output
 from judging.pages.explorer.explored_sets import explored_sets
 from judging.pages.explorer.page import as_page
 from judging.pages.explorer.questions import questions
 from judging.scoring.cost import prices_of
 from timedrun.race.race_file import planned
-from timedrun.race.sweep_curves import curves_of
+from timedrun.race.sweep_curves import curves_at
 
 
 def explore(arguments: argparse.Namespace) -> ExitCode:
@@ -38,18 +38,23 @@ def explore(arguments: argparse.Namespace) -> ExitCode:
 
 
 def sweeps_at(paths: Sequence[Path], sets: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the answers of the sweeps at `paths`, those in archives of logs included. A schedule that cannot be read
-    is named on standard error and has none."""
+    """Return the answers of the sweeps at `paths`, those in archives of logs and those whose lengths are passed singly
+    included. A schedule that cannot be read is named on standard error and has none."""
     sweeps = []
     with unpacked(paths) as places:
-        for file in sorted({file for path in (*places.paths, *places.archives) for file in path.rglob(RACE_FILE)}):
-            name = places.shown(file.parent)
+        folders = {file.parent for path in (*places.paths, *places.archives) for file in path.rglob(RACE_FILE)}
+        lengths = [path.absolute() for path in places.paths if is_swept(path)]
+        for folder in sorted(folders | {length.parent for length in lengths}):
+            name = places.shown(folder)
             try:
-                race = planned(file.parent)
+                race = planned(folder)
+                swept = race is not None and race.budgets
+                parts = [length for length in lengths if length.parent == folder]
+                curves = curves_at([folder] if folder in folders else parts) if swept else []
             except TimedrunError as error:
                 stdio.message(f"timedrun explore: {error} If {name} is a sweep, its answers are not on the page.")
                 continue
-            if race is not None and race.budgets:
+            if curves:
                 stdio.stage(f"timedrun explore: answers of {name}", terminal_only=False)
-                sweeps.append(questions(name, curves_of(race, file.parent), sets))
+                sweeps.append(questions(name, curves, sets))
     return [sweep for sweep in sweeps if sweep is not None]

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from judging.comparison.tradeoff import Comparison, Curve, compare_curves, with_energy
+from judging.comparison.tradeoff import Comparison, Curve, compare_curves, ended, with_energy
 from judging.ground.config_values import flatten
 from judging.ground.errors import UsageError
 from judging.ground.race_labels import label_of
@@ -23,27 +23,36 @@ Budgets = dict[str, dict[float, dict[int, RunSummary]]]
 
 def curves_at(paths: Iterable[Path]) -> list[Curve]:
     """Return the curves of all runs at `paths`, those of one label as one curve; the first one of a sweep, its
-    baseline, comes first. Raises UsageError if a path holds no runs, or two runs of a curve and budget have one seed.
+    baseline, comes first. A folder of sweeps, and the lengths of a sweep passed singly, are read as those sweeps.
+    Raises UsageError if a path holds no runs, or two runs of a curve and budget have one seed.
     """
     budgets_of: Budgets = {}
-    races: list[Race] = []
-    for path in paths:
-        race = planned(path)
-        if race is not None and race.budgets:
-            _add_race(budgets_of, race, path)
-            races.append(race)
-            continue
-        for (_, system, _), runs in distinct_sets_at([path]):
-            folder = runs[0].path.parent
-            label = label_of(folder) or runs[0].config_name or system
-            _add(budgets_of, label, 1.0, runs)
-    return _curves(budgets_of, races)
+    races: dict[Path, Race | None] = {}
+    swept: dict[tuple[Path, str], list[RunSummary]] = {}
+    for (_, system, _), runs in distinct_sets_at(paths):
+        folder = runs[0].path.absolute().parent
+        if folder.parent not in races:
+            races[folder.parent] = planned(folder.parent)
+        race = races[folder.parent]
+        if race is not None and folder.name in race.budgets:
+            swept[folder.parent, folder.name] = runs
+        else:
+            _add(budgets_of, label_of(folder) or runs[0].config_name or system, 1.0, runs)
+    sweeps = {folder: race for folder, race in races.items() if race is not None}
+    for folder, race in sweeps.items():
+        for side, budget in race.budgets.items():
+            finished = {paths_of(folder, turn).log for turn in race.of_side(side, "finished")}
+            runs = [run for run in swept.get((folder, side), ()) if run.path.absolute() in finished]
+            _add(budgets_of, budget.curve, budget.ratio, runs)
+    return _curves(budgets_of, sweeps.values())
 
 
 def curves_of(race: Race, folder: Path) -> list[Curve]:
     """Return the curves of the finished runs of a sweep."""
     budgets_of: Budgets = {}
-    _add_race(budgets_of, race, folder)
+    for side, budget in race.budgets.items():
+        runs = [summarize(read(paths_of(folder, turn).log)) for turn in race.of_side(side, "finished")]
+        _add(budgets_of, budget.curve, budget.ratio, runs)
     return _curves(budgets_of, [race])
 
 
@@ -53,13 +62,6 @@ def _curves(budgets_of: Budgets, races: Iterable[Race]) -> list[Curve]:
     return with_energy(curves)
 
 
-def _add_race(budgets: Budgets, race: Race, folder: Path) -> None:
-    for side, budget in race.budgets.items():
-        runs = [summarize(read(paths_of(folder, turn).log)) for turn in race.of_side(side, "finished")]
-        if runs:
-            _add(budgets, budget.curve, budget.ratio, runs)
-
-
 def _add(budgets: Budgets, label: str, ratio: float, runs: Iterable[RunSummary]) -> None:
     by_seed = budgets.setdefault(label, {}).setdefault(ratio, {})
     for run in runs:
@@ -67,7 +69,7 @@ def _add(budgets: Budgets, label: str, ratio: float, runs: Iterable[RunSummary])
         if seed in by_seed:
             both = f"{run.path} and {by_seed[seed].path}"
             raise UsageError(f"{both} are runs of {label} at budget {ratio:g} with seed {seed}; pass one.")
-        if run.minutes is not None and run.minutes > 0 and run.final_quality is not None:
+        if ended(run):
             by_seed[seed] = run
     if not by_seed:
         del budgets[label][ratio]

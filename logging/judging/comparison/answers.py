@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from judging.comparison.tradeoff import LEAST_SEEDS, Curve, direction, minutes_to, quality_at, runs_of
+from judging.comparison.interpolation import bounds_of_time, error_at, minutes_to, quality_at
+from judging.comparison.tradeoff import LEAST_SEEDS, Curve, direction, runs_of
 from judging.ground.errors import UsageError
 from judging.scoring.interval import Interval
 from judging.scoring.power import energy_text
@@ -56,7 +57,8 @@ class Budget:
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """Answer for one curve. Between its measured points it is interpolated, seed by seed; beyond them there is none."""
+    """Answer for one curve. Between its measured points it is interpolated, seed by seed, with the error of that in the
+    intervals; beyond them there is none."""
 
     label: str
     seeds: int
@@ -87,19 +89,21 @@ def at_quality(curves: Sequence[Curve], quality: float) -> list[Answer]:
     of_curves = [
         {seed: minutes_to(curve.points(seed, sign), sign * quality) for seed in seeds(curve)} for curve in curves
     ]
+    errors = [_errors_of_time(curve, sign, sign * quality) for curve in curves]
     answers = []
-    for curve, times in zip(curves, of_curves, strict=True):
+    for curve, times, (early, late) in zip(curves, of_curves, errors, strict=True):
         measured = all(0 < time < math.inf for time in times.values())
-        minutes = geometric([*times.values()]) if measured else None
+        minutes = geometric([*times.values()], early, late) if measured else None
         bounded = not measured and all(time < math.inf for time in times.values())
         shared = [seed for seed in times if seed in of_curves[0]] if measured and curve is not curves[0] else []
         logs = [math.log(of_curves[0][seed] / times[seed]) for seed in shared if 0 < of_curves[0][seed] < math.inf]
+        sooner = Interval.of(logs, LEAST_SEEDS) if logs and len(logs) == len(shared) else None
         answers.append(
             Answer(
                 label=curve.label,
                 seeds=len(times),
                 minutes=minutes,
-                sooner=Interval.of(logs, LEAST_SEEDS).mapped(math.exp) if logs and len(logs) == len(shared) else None,
+                sooner=sooner and sooner.widened(errors[0][0] + late, errors[0][1] + early).mapped(math.exp),
                 at_most=max(curve.mean_points(sign)[0][0], *times.values()) if bounded else None,
                 why="" if measured else _beyond(curve, times, sign),
                 usd=_usd(curve, minutes.value if minutes else None),
@@ -129,8 +133,12 @@ def at_budget(curves: Sequence[Curve], budget: Budget) -> list[Answer]:
         }
         for curve, amount in zip(curves, bought, strict=True)
     ]
+    errors = [
+        0.0 if amount is None else error_at(curve.mean_points(sign, budget.is_energy), amount)
+        for curve, amount in zip(curves, bought, strict=True)
+    ]
     answers = []
-    for curve, amount, of_seed in zip(curves, bought, of_curves, strict=True):
+    for curve, amount, of_seed, error in zip(curves, bought, of_curves, errors, strict=True):
         values = [value for value in of_seed.values() if value is not None]
         measured = len(values) == len(of_seed)
         base = of_curves[0] if curve is not curves[0] else {}
@@ -145,8 +153,12 @@ def at_budget(curves: Sequence[Curve], budget: Budget) -> list[Answer]:
                 label=curve.label,
                 seeds=len(of_seed),
                 minutes=None if minutes is None else Interval(minutes),
-                quality=Interval.of([sign * value for value in values], LEAST_SEEDS) if measured else None,
-                better=Interval.of(gains, LEAST_SEEDS) if gains and len(gains) == len(pairs) else None,
+                quality=Interval.of([sign * value for value in values], LEAST_SEEDS).widened(error)
+                if measured
+                else None,
+                better=Interval.of(gains, LEAST_SEEDS).widened(error + errors[0])
+                if gains and len(gains) == len(pairs)
+                else None,
                 why="" if measured else _unmeasured(curve, amount, sign, budget.is_energy),
                 usd=_usd(curve, minutes),
                 joules=joules,
@@ -163,9 +175,20 @@ def seeds(curve: Curve) -> list[int]:
     return sorted(set.intersection(*of_lengths)) or sorted(set.union(*of_lengths))
 
 
-def geometric(times: Sequence[float]) -> Interval:
-    """Return the geometric mean of `times` with its interval."""
-    return Interval.of([math.log(time) for time in times], LEAST_SEEDS).mapped(math.exp)
+def geometric(times: Sequence[float], early: float = 0.0, late: float = 0.0) -> Interval:
+    """Return the geometric mean of `times` with its interval, whose bounds are `early` and `late` further apart in the
+    logarithm of time."""
+    return Interval.of([math.log(time) for time in times], LEAST_SEEDS).widened(early, late).mapped(math.exp)
+
+
+def _errors_of_time(curve: Curve, sign: float, quality: float) -> tuple[float, float]:
+    """Return how much earlier and later than interpolated, in the logarithm of time, a curve may have `quality`."""
+    points = curve.mean_points(sign)
+    minutes = minutes_to(points, quality)
+    if not 0 < minutes < math.inf:
+        return 0.0, 0.0
+    early, late = bounds_of_time(points, quality, quality)
+    return math.log(minutes / early), math.log(late / minutes)
 
 
 def _usd(curve: Curve, minutes: float | None) -> float | None:

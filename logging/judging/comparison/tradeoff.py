@@ -2,19 +2,20 @@
 
 One budget proves nothing: a method that is ahead at one length of the schedule may be behind at another, and a slower
 method has to pay for its time. So each point is compared with the baseline's curve at the same time, and at the same
-quality, interpolated between measured points only.
+quality, interpolated between measured points only. The interval of a difference is that of the seeds plus the error
+that the interpolation may have.
 """
 
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Final
 
+from judging.comparison.interpolation import Points, bounds_of_time, error_at, minutes_to, quality_at
 from judging.ground.errors import UsageError
 from judging.scoring.cost import Cost
 from judging.scoring.interval import Interval
@@ -24,9 +25,6 @@ from mlevents.summary import RunSummary
 
 LEAST_SEEDS: Final = 3
 """Seeds for an interval and a verdict."""
-
-Points = Sequence[tuple[float, float]]
-"""(minutes, quality), in the order of time."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +69,8 @@ class Gain:
     minutes: float
     quality_at_equal_time: Interval | None = None
     """None if the baseline was not measured at such a time with these seeds."""
+    interpolation_error: float = 0.0
+    """Part of half the interval: how far the baseline's quality may lie from the interpolated one."""
     speed_up: Interval | None = None
     """Baseline's time / the point's at equal quality; 0 or infinite where the baseline was not measured."""
     reach: tuple[float, float] | None = None
@@ -86,10 +86,12 @@ class Gain:
     extrapolated: bool = False
     """True if the time was extrapolated from a profile of other hardware."""
     beyond: str = ""
-    """Outside the baseline's times: "strictly better" than its shortest run, in time and quality, with each seed;
-    "strictly worse" than its longest; else "not comparable"."""
+    """Verdict where `quality_at_equal_time` gives none. If a seed is outside the baseline's times: "strictly better"
+    than its shortest run, in time and quality, with each seed; "strictly worse" than its longest; "better" or "worse"
+    by the seeds outside against that run and the others against the curve; else "not comparable". If the error of the
+    interpolation hides what the seeds show: the time at which a run of the baseline would show it."""
     needs: float | None = None
-    """Length of the baseline that would take about this time, outside its times."""
+    """Length of the baseline that would take about this time, where the verdict, or half the interval, lacks it."""
 
     @property
     def length(self) -> str:
@@ -99,7 +101,7 @@ class Gain:
     @property
     def verdict(self) -> str:
         """Return "better", "worse", "no difference shown", "too few seeds", or `beyond`."""
-        if self.quality_at_equal_time is None:
+        if self.beyond or self.quality_at_equal_time is None:
             return self.beyond or "not comparable"
         if self.quality_at_equal_time.bounds is None:
             return f"too few seeds ({self.seeds} < {LEAST_SEEDS})"
@@ -126,7 +128,13 @@ class Comparison:
             only = next(iter(words.values()))
             return only if len(words) == 1 or only.split()[-1] not in ("better", "worse") else f"{only} at each budget"
         crossing = "; the curves cross" if {"better", "worse"} <= {*words.values()} else ""
-        return ", ".join(f"{word} at {ratio}" for ratio, word in words.items()) + crossing
+        at = (f"at {ratio} {word}" if "measure" in word else f"{word} at {ratio}" for ratio, word in words.items())
+        return ", ".join(at) + crossing
+
+
+def ended(run: RunSummary) -> bool:
+    """Return True for a run with a time and a quality. No run of a sweep has to reach a target."""
+    return run.minutes is not None and run.minutes > 0 and run.final_quality is not None
 
 
 def runs_of(curves: Iterable[Curve]) -> list[RunSummary]:
@@ -177,18 +185,26 @@ def _gain(curve: Curve, ratio: float, baseline: Curve | None, sign: float, best:
     values = _values(runs.values(), sign)
     minutes, quality = _middle(values)
     equal_time = speed_up = reach = needs = None
-    beyond = ""
+    beyond, error = "", 0.0
     if baseline is not None:
         mean_points = baseline.mean_points(sign)
         reach = (mean_points[0][0] / minutes, mean_points[-1][0] / minutes)
-        pairs = [
-            (own, quality_at(baseline.points(seed, sign), time)) for seed, (time, own) in zip(runs, values, strict=True)
-        ]
-        if pairs and all(other is not None for _, other in pairs):
-            equal_time = Interval.of([own - other for own, other in pairs if other is not None], LEAST_SEEDS)
-            speed_up = _speed_up(mean_points, minutes, equal_time)
+        error = error_at(mean_points, minutes)
+        of_seeds = [(time, own, baseline.points(seed, sign)) for seed, (time, own) in zip(runs, values, strict=True)]
+        others = [quality_at(points, time) for time, _, points in of_seeds]
+        differences = [own - other for (_, own), other in zip(values, others, strict=True) if other is not None]
+        verdict = "no difference shown"
+        if len(differences) == len(values):
+            by_seeds = Interval.of(differences, LEAST_SEEDS)
+            equal_time = by_seeds.widened(error)
+            speed_up = _speed_up(mean_points, minutes, by_seeds)
+            verdict = equal_time.verdict_against(0, "better", "worse")
+            if verdict != by_seeds.verdict_against(0, "better", "worse"):
+                beyond = f"measure the baseline at {minutes:.3g} minutes"
         else:
-            beyond, needs = _beyond(baseline, dict(zip(runs, values, strict=True)), minutes, sign)
+            beyond = _beyond(of_seeds, others, error)
+        if equal_time is None or beyond or (verdict == "no difference shown" and 4 * error > equal_time.width):
+            needs = _length_at(baseline, sign, minutes)
     return Gain(
         ratio=ratio,
         seeds=len(runs),
@@ -196,6 +212,7 @@ def _gain(curve: Curve, ratio: float, baseline: Curve | None, sign: float, best:
         quality_deviation=stdev(own for _, own in values) if len(values) > 1 else None,
         minutes=minutes,
         quality_at_equal_time=equal_time,
+        interpolation_error=error,
         speed_up=speed_up,
         reach=reach,
         frontier=(minutes, quality) in best,
@@ -208,21 +225,32 @@ def _gain(curve: Curve, ratio: float, baseline: Curve | None, sign: float, best:
     )
 
 
-def _beyond(
-    baseline: Curve, points: Mapping[int, tuple[float, float]], minutes: float, sign: float
-) -> tuple[str, float | None]:
-    """Return the verdict on points, by seed, outside the baseline's times, and the length that would take `minutes`."""
-    curves = [(own, baseline.points(seed, sign)) for seed, own in points.items()]
-    verdict = "not comparable"
-    if all(curve for _, curve in curves):
-        if all(time < curve[0][0] and quality > curve[0][1] for (time, quality), curve in curves):
-            verdict = "strictly better"
-        if all(time > curve[-1][0] and quality < curve[-1][1] for (time, quality), curve in curves):
-            verdict = "strictly worse"
-    ends = sorted((_middle(_values(runs.values(), sign))[0], ratio) for ratio, runs in baseline.budgets.items())
-    end, ratio = ends[0] if minutes < ends[0][0] else ends[-1]
-    outside = minutes < ends[0][0] or minutes > ends[-1][0]
-    return verdict, ratio * minutes / end if outside else None
+def _beyond(of_seeds: Sequence[tuple[float, float, Points]], others: Sequence[float | None], error: float) -> str:
+    """Return the verdict on points (time, quality) of which at least one is outside the baseline's of its seed. The
+    baseline is at most as good before its shortest run as in it, and at least as good after its longest."""
+    if not all(points for _, _, points in of_seeds):
+        return "not comparable"
+    early = [time < points[0][0] for time, _, points in of_seeds]
+    outside = [other is None for other in others]
+    if any(early) == any(out and not before for out, before in zip(outside, early, strict=True)):
+        return "not comparable"
+    bounds = [
+        own - (points[0 if before else -1][1] if other is None else other)
+        for (_, own, points), other, before in zip(of_seeds, others, early, strict=True)
+    ]
+    difference, wanted = Interval.of(bounds, LEAST_SEEDS).widened(error), "better" if any(early) else "worse"
+    if difference.bounds is None:
+        return f"too few seeds ({len(bounds)} < {LEAST_SEEDS})"
+    if difference.verdict_against(0, "better", "worse") != wanted:
+        return "not comparable"
+    return f"strictly {wanted}" if all(outside) and len({bound > 0 for bound in bounds}) == 1 else wanted
+
+
+def _length_at(baseline: Curve, sign: float, minutes: float) -> float:
+    """Return the length of the baseline that would take about `minutes`, from the measured one nearest in time."""
+    lengths = ((_middle(_values(runs.values(), sign))[0] / minutes, ratio) for ratio, runs in baseline.budgets.items())
+    times, ratio = min(lengths, key=lambda length: abs(math.log(length[0])))
+    return ratio / times
 
 
 def _values(
@@ -237,32 +265,14 @@ def _middle(values: Points) -> tuple[float, float]:
 
 def _speed_up(points: Points, minutes: float, difference: Interval) -> Interval | None:
     """Return how much sooner than the baseline a point has its quality: the baseline's own quality at that time plus
-    the difference is read off its mean curve, for the mean and both bounds."""
+    the difference by the seeds is read off its mean curve, for the mean and both bounds."""
     own = quality_at(points, minutes)
-    return None if own is None else difference.mapped(lambda more: minutes_to(points, own + more) / minutes)
-
-
-def quality_at(points: Points, minutes: float) -> float | None:
-    """Return the quality of a curve at a time, linear in the logarithm of time between its points; None outside."""
-    place = bisect_left([time for time, _ in points], minutes)
-    if place < len(points) and points[place][0] == minutes:
-        return points[place][1]
-    if place in (0, len(points)):
+    if own is None:
         return None
-    (begin, low), (end, high) = points[place - 1], points[place]
-    return low + (high - low) * math.log(minutes / begin) / math.log(end / begin)
-
-
-def minutes_to(points: Points, quality: float) -> float:
-    """Return the time at which a curve first has a quality: 0 if its first point is better already, infinity if none
-    is as good."""
-    if quality <= points[0][1]:
-        return points[0][0] if quality == points[0][1] else 0.0
-    for (begin, low), (end, high) in zip(points, points[1:], strict=False):
-        if low <= quality <= high:
-            share = (quality - low) / (high - low) if high > low else 0.0
-            return float(begin * (end / begin) ** share)
-    return math.inf
+    value = minutes_to(points, own + difference.value) / minutes
+    if difference.bounds is None:
+        return Interval(value)
+    return Interval(value, *(time / minutes for time in bounds_of_time(points, *(own + d for d in difference.bounds))))
 
 
 def frontier(points: Iterable[tuple[float, float]]) -> set[tuple[float, float]]:

@@ -18,6 +18,14 @@ def letters(count: int) -> list[str]:
     return [*ascii_lowercase, *(str(number) for number in range(27, count + 1))][:count]
 
 
+def is_swept(side: Path) -> bool:
+    """Return True if the folder `side` holds the runs of one length of a sweep by the race.json next to it."""
+    try:
+        return side.name in json.loads(read_text(side.absolute().parent / RACE_FILE))["race"]["budgets"]
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
+        return False
+
+
 def labels_in(race: Path) -> dict[str, str]:
     """Return the labels in the race.json of the folder `race` by the folder of their side; empty if there is none.
     A side that is no folder of the race is left out."""

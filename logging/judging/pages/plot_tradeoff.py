@@ -1,12 +1,14 @@
 """Figure of trade-off curves: quality against time, and the gain of each curve over the baseline."""
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from judging.comparison.tradeoff import Comparison, Gain
+from judging.comparison.tradeoff import LEAST_SEEDS, Comparison, Gain
 from judging.pages.plot import COLOURS, GREY, MAX_NAME_LENGTH, PlotError, _save, _style
 from judging.pages.score_table import NOTICE
+from mlevents.student_t import quantile
 from mlevents.terminal_escape import shortened
 
 BETTER: Final = COLOURS[2]
@@ -16,9 +18,9 @@ MARKERS: Final = "osD^v<>"  # a marker for each length of the schedules
 
 
 def plot_tradeoff(comparisons: Sequence[Comparison], out: Path) -> None:
-    """Plot quality over time with the deviation over the seeds, all curves in colour if there are colours enough, else
-    the first one and those on the frontier, and beside it each curve's difference of quality from the first at equal
-    time, with its 95 % interval.
+    """Plot quality over time, all curves in colour if there are colours enough, else the first one and those on the
+    frontier, and beside it each curve's difference of quality from the first at equal time, both with their 95 %
+    intervals.
 
     Raises PlotError if matplotlib is missing or the format of `out` is not supported.
     """
@@ -53,7 +55,7 @@ def _draw_curves(axes: Any, curves: Sequence[Comparison]) -> None:
         axes.errorbar(
             [gain.minutes * scale for gain in points],
             [gain.quality for gain in points],
-            yerr=[gain.quality_deviation or 0.0 for gain in points],
+            yerr=[_margin(gain) for gain in points],
             color=colour,
             linewidth=1.8 if shown else 0.8,
             linestyle="--" if curve.extrapolated else "-",
@@ -80,12 +82,19 @@ def _draw_curves(axes: Any, curves: Sequence[Comparison]) -> None:
         cost.xaxis.set_major_formatter(FuncFormatter(lambda usd, _: f"{usd:.3g}"))
         cost.tick_params(labelsize=8)
         cost.xaxis.set_minor_formatter(NullFormatter())
-    axes.set_ylabel("final quality, mean and deviation over the seeds", fontsize=9)
+    axes.set_ylabel("final quality, mean and 95 % interval over the seeds", fontsize=9)
     axes.set_title("Quality against time (unverified)", fontsize=11, loc="left")
     handles, labels = axes.get_legend_handles_labels()
     below = {"loc": "upper left", "bbox_to_anchor": (0, -0.5 / axes.figure.get_figheight() - 0.04)}
     axes.legend(handles[::-1], labels[::-1], fontsize=7.5, frameon=False, **below)
     _style(axes, "both")
+
+
+def _margin(gain: Gain) -> float:
+    """Return half the 95 % interval of a point's mean quality, 0 with too few seeds for one."""
+    if gain.quality_deviation is None or gain.seeds < LEAST_SEEDS:
+        return 0.0
+    return quantile(gain.seeds - 1) * gain.quality_deviation / math.sqrt(gain.seeds)
 
 
 def _draw_gains(axes: Any, curves: Sequence[Comparison]) -> None:

@@ -29,7 +29,8 @@ def captions(curves: Sequence[Comparison]) -> list[str]:
         f"Quality and time (unverified), against the curve of {shortened(curves[0].label, LONGEST_LABEL)}.",
         "Each point is the mean over its seeds; *: no other point is as good in less time.",
         "At equal time: difference of quality, positive if better; same quality: how many times sooner.",
-        f"Each interval is of 95 %: of {points} points without a difference {points / 20:.2g} show one on average.",
+        "Each interval holds the error of the interpolation between the baseline's lengths.",
+        f"It is of 95 %: of {points} points without a difference {points / 20:.2g} show one on average.",
         *([f"~: {EXTRAPOLATED}."] if any(curve.extrapolated for curve in curves) else []),
     ]
 
@@ -110,8 +111,8 @@ def verdicts(curves: Sequence[Comparison]) -> list[str]:
         option = "--baseline-ratios" if curves[0].gains[0].unit else "--budgets"
         whole = option == "--budgets" and min(needed) >= 1  # a command may take no fraction
         lengths = dict.fromkeys(f"{round(length) if whole else length:g}" for length in needed)
-        wanted = f"a sweep with {option} {(',' if option == '--budgets' else ' ').join(lengths)} compares"
-        lines.append(stdio.fitted(printable(f"outside the times of {curves[0].label}: {wanted}"), 4))
+        wanted = f"{option} {(',' if option == '--budgets' else ' ').join(lengths)}"
+        lines.append(stdio.fitted(printable(f"next: a sweep of {curves[0].label} with {wanted}, to compare there"), 4))
     return [*lines, *grouped("warning:", {curve.label: curve.warnings for curve in curves[1:]})]
 
 

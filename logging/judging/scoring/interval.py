@@ -37,6 +37,18 @@ class Interval:
         """Return the interval of a rising or a falling function of the estimate."""
         return Interval(function(self.value), *sorted(map(function, self.bounds or ())))
 
+    @property
+    def width(self) -> float:
+        """Upper less lower bound; infinite without bounds."""
+        return math.inf if self.low is None or self.high is None else self.high - self.low
+
+    def widened(self, below: float, above: float | None = None) -> "Interval":
+        """Return the interval, if there is one, with the lower bound `below` lower and the upper one `above` higher, by
+        default as much."""
+        if self.low is None or self.high is None:
+            return self
+        return Interval(self.value, self.low - below, self.high + (below if above is None else above))
+
     def verdict_against(self, equal: float, above: str, below: str) -> str:
         """Return `above` or `below` if the interval is on that side of `equal`, else "no difference shown"."""
         low, high = self.bounds or (equal, equal)

@@ -1,7 +1,6 @@
 """Curves of quality over time: interpolated, their frontier, and extrapolated to another machine by a profile."""
 
 import json
-import math
 from pathlib import Path
 
 import pytest
@@ -10,33 +9,16 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from judging.comparison.extrapolation import over_schedule
-from judging.comparison.tradeoff import LEAST_SEEDS, direction, frontier, minutes_to, quality_at
+from judging.comparison.tradeoff import LEAST_SEEDS, direction, frontier
 from judging.ground.errors import UsageError
 from judging.scoring.interval import Interval
 from mlevents import keys
 from tests.judging.conftest import WriteSet
 
-CURVE = [(1.0, 0.5), (4.0, 0.7), (16.0, 0.8)]
 
-
-def test_between_points_the_quality_is_linear_in_the_logarithm_of_time():
-    assert quality_at(CURVE, 2.0) == pytest.approx(0.6)  # halfway from 1 to 4
-    assert quality_at(CURVE, 4.0) == 0.7
-    assert quality_at(CURVE, 8.0) == pytest.approx(0.75)
-    assert quality_at(CURVE, 0.9) is None and quality_at(CURVE, 17.0) is None
-    assert minutes_to(CURVE, 0.4) == 0.0 and math.isinf(minutes_to(CURVE, 0.81))
-    assert minutes_to(CURVE, 0.8) == 16.0
-    falling = [(1.0, 0.5), (4.0, 0.7), (16.0, 0.6)]
-    assert minutes_to(falling, 0.6) == pytest.approx(2.0), "the first time counts"
-    assert minutes_to([(1.0, 0.9), (2.0, 0.8)], 0.9) == 1.0
+def test_no_runs_are_no_curve():
     with pytest.raises(UsageError, match="there is no curve"):
         direction([])
-
-
-@given(st.floats(1.0, 16.0))
-def test_the_time_to_a_quality_is_the_inverse_of_the_quality_at_a_time(minutes):
-    quality = quality_at(CURVE, minutes)
-    assert quality is not None and minutes_to(CURVE, quality) == pytest.approx(minutes)
 
 
 @given(st.lists(st.tuples(st.floats(0.1, 100), st.floats(0, 1)), min_size=1, max_size=12))

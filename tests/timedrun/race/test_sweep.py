@@ -1,6 +1,7 @@
 """A sweep's plan, sides and refusals, and what its report says of methods with and without an effect."""
 
 import json
+import shutil
 from argparse import Namespace
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -98,7 +99,7 @@ def test_the_report_has_curves_verdicts_and_warnings(sweep: Callable[..., Race],
     report.make(lambda paths: [], "for a sweep", "no matplotlib")
     text = "\n".join(report.table(120))
     assert "pays: better at each budget" in text and " * " in text and not report.failed
-    assert "to 0.695: pays 27.2 s" in text and "; 1.41x [1.39, 1.44] sooner" in text.splitlines()[-1]
+    assert "to 0.695: pays 27.2 s" in text and "; 1.4x [1.2, 1.6] sooner" in text.splitlines()[-1]
     written = json.loads((tmp_path / "race.json").read_text())["tradeoff"]
     assert written["baseline"] == "baseline" and [one["label"] for one in written["curves"]] == ["baseline", "pays"]
     gain = written["curves"][1]["gains"][1]
@@ -139,18 +140,51 @@ def test_a_point_beyond_the_baselines_times_is_strictly_better_or_says_which_len
     assert curves == {"dominates": "strictly better", "quick": "not comparable", "slow": "strictly worse"}
     assert cli.main(["tradeoff", str(tmp_path)]) == 0
     printed = capsys.readouterr().out
-    assert "outside the times of baseline: a sweep with --baseline-ratios 0.25 4 compares" in printed
+    assert "next: a sweep of baseline with --baseline-ratios 0.25 4, to compare there" in printed
     assert cli.main(["tradeoff", str(tmp_path), "--quality", "0.65", "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert answer["best"] == "dominates" and answer["answer"].startswith(
-        "to 0.65: dominates at most 10.0 s; baseline 28"
+        "to 0.65: dominates at most 10.0 s; baseline 27"
     )
 
 
 def test_two_runs_of_one_seed_are_refused(sweep: Callable[..., Race], tmp_path: Path) -> None:
     sweep()
+    shutil.copytree(tmp_path, tmp_path / "again", ignore=shutil.ignore_patterns("again"))
+    assert len(curves_at([tmp_path, tmp_path])) == 1, "copies of a log are one run"
+    with (tmp_path / "again" / "baseline_x0.5" / "result_0.txt").open("a") as log:
+        log.write("another run\n")
     with pytest.raises(UsageError, match="are runs of baseline at budget 0.5 with seed 0; pass one"):
-        curves_at([tmp_path, tmp_path])
+        curves_at([tmp_path])
+
+
+def test_a_folder_of_sweeps_and_the_lengths_of_a_sweep_are_read_as_the_sweep(
+    sweep: Callable[..., Race], tmp_path: Path
+) -> None:
+    race = sweep(pays=runs(better=0.05))
+    next(turn for turn in race.turns if turn.side == "pays_x1").status = "failed"
+    race.save(tmp_path)
+    whole = compare_curves(curves_at([tmp_path]))
+    shutil.copytree(tmp_path, tmp_path.parent / f"{tmp_path.name}_folder" / "sweep")
+    assert compare_curves(curves_at([tmp_path.parent / f"{tmp_path.name}_folder"])) == whole
+    sides = [tmp_path / side for side in ("pays_x1", "pays_x0.5", *(f"baseline_x{r:g}" for r in (2, 0.5, 1)))]
+    assert compare_curves(curves_at(sides)) == whole and [gain.seeds for gain in whole[1].gains] == [4, 3]
+    (alone,) = curves_at([tmp_path / "pays_x0.5"])
+    assert (alone.label, [*alone.budgets]) == ("pays", [0.5])
+
+
+def test_seeds_on_both_sides_of_the_baselines_shortest_run_are_each_compared(
+    sweep: Callable[..., Race], tmp_path: Path
+) -> None:
+    """Two seeds are inside the baseline's times; the others, in less time, against its shortest run."""
+    inside = ((19.0, 0.7), (20.5, 0.69), (19.5, 0.71), (21.0, 0.7))
+    sweep(
+        ahead={0.5: inside},
+        behind={2.0: [(79.0, 0.7), (81.0, 0.71), (82.0, 0.7), (79.5, 0.69)]},
+        slower={0.5: [(time, quality - 0.1) for time, quality in inside]},
+    )
+    verdicts = {curve.label: curve.verdict for curve in compare_curves(curves_at([tmp_path]))[1:]}
+    assert verdicts == {"ahead": "better", "behind": "worse", "slower": "not comparable"}
 
 
 def test_each_benchmark_stretches_its_schedule_and_evaluates_at_the_end() -> None:

@@ -46,7 +46,7 @@ function csv() {
 const pairs = (...rows) => el("dl", {}, ...rows.filter(([, value]) => value !== "" && value !== null).flatMap(([name, value]) =>
   [el("dt", { textContent: name }), el("dd", {}, value)]));
 function commands(row, lines) {
-  const file = quoted(path(row)), found = [`timedrun score --json ${file}`];
+  const file = quoted(path(row)), found = [`timedrun ${row.kind === "set" && row.swept ? "tradeoff" : "score"} --json ${file}`];
   if (row.archive) found.unshift(`tar -xf ${quoted(row.archive)} -C ${quoted(row.archive.replace(/[^/]*$/, "") || ".")}`);
   if (lines.length) found.push(`sed -n '${lines.map(([, line]) => `${line}p`).join(";")}' ${file}`);
   // The time that samples a second leave out.
@@ -62,12 +62,12 @@ function openCard(row) {
     el("h2", { id: "card-title", textContent: row.kind === "run" ? `${row.name}: ${row.file}` : row.name }),
     el("div", { className: "buttons" }, close, base),
     pairs(
-      [row.kind === "run" ? "Time to train" : row.score ? "Score" : "Median time, no score", row.minutes === null ? "none" : `${time(row.minutes)} = ${+row.minutes.toFixed(6)} min (${data.unverified})`],
+      [row.kind === "run" ? "Time to train" : row.what, row.minutes === null ? "none" : `${time(row.minutes)} = ${+row.minutes.toFixed(6)} min${within(row.ends?.minutes, time)} (${data.unverified})`],
       [row.kind === "run" ? "Target missed" : "No score, because", row.reason], ["Cost", row.cost === null ? "" : `${money(row.cost)} at ${row.priced}${row.offer && `, ${row.offer}`}`],
-      ["Quality", row.quality === null ? "" : `${row.metric} ${number(row.quality)}${row.target === null ? "" : `, target ${number(row.target)}`}`],
+      ["Quality", row.quality === null ? "" : `${row.metric} ${number(row.quality)}${within(row.ends?.quality, number)}${row.target === null ? "" : `, target ${number(row.target)}`}`],
       ["Training", row.rate === null ? "" : `${number(row.samples)} ${row.unit} at ${number(row.rate)} a second`], ["Seed", row.seed ?? ""],
       ["Other clocks", [row.speedrun && `speedrun, training alone: ${time(row.speedrun)}, no MLPerf time`, row.steps && `${number(row.steps)} optimizer steps`].filter(Boolean).join("; ")],
-      ["Scaled by", row.scaled ? `${+row.scaled.toFixed(6)}, the factor of scaling.json` : ""], ["Runs at target", row.kind === "set" ? `${row.reached} of ${row.runs.length}` : ""], ["Benchmark", row.benchmark], ["Dataset", row.dataset],
+      ["Scaled by", row.scaled ? `${+row.scaled.toFixed(6)}, the factor of scaling.json` : ""], [row.swept ? "Runs that ended" : "Runs at target", row.kind === "set" ? `${row.reached} of ${row.runs.length}` : ""], ["Benchmark", row.benchmark], ["Dataset", row.dataset],
       ["Config", row.config], ["Methods", row.methods.join(", ")], ["System", row.system], ["Submitter", row.submitter], ["Round", row.round], ["Division", row.division],
       ["Hardware", row.accelerators ? `${row.accelerators} x ${row.hardware}` : row.hardware], ["Software", row.software], ["Described in", row.described && el("code", { textContent: row.described })], ["Set", row.set ? link(row.set) : ""],
       ["Link", el("a", { href: `#${row.id}`, textContent: `#${row.id}` })],

@@ -3,27 +3,33 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 import signal
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
+from judging.comparison.answers import geometric
+from judging.comparison.expected_time import Attempts, expected_time
+from judging.comparison.tradeoff import LEAST_SEEDS, ended
 from judging.ground.cores import usable_cores
 from judging.ground.errors import TimedrunError, UsageError
 from judging.ground.log_archives import Unpacked, unpacked
+from judging.ground.race_labels import is_swept
 from judging.ground.result_files import read_json, require_log
 from judging.ground.stdio import progress
 from judging.scoring.clocks import optimizer_steps
 from judging.scoring.cost import Price, cost
 from judging.scoring.decomposition import EPOCHS, SAMPLES, STEPS, run_parts
+from judging.scoring.interval import Interval
 from judging.scoring.power import shared_energy
 from judging.scoring.recorded_run import recorded_run_of
 from judging.scoring.score import Score, log_folders, score_folder
@@ -89,9 +95,14 @@ def _sets_of(found: tuple[Path, tuple[Path, list[Path]]], prices: Prices, places
         members = [summaries[name] for name in score.files]
         rules, _ = rules_of(score.benchmark, score.ruleset, members)
         energy, joules = shared_energy(members)
-        runs = [_run(run, events[run.path], rules, score.ruleset) | {"joules": joules.get(run.path)} for run in members]
+        swept = is_swept(folder)
+        failures = [None if swept and ended(run) else failure(run, score.ruleset) for run in members]
+        runs = [
+            _run(run, events[run.path], rules, failed) | {"joules": joules.get(run.path)}
+            for run, failed in zip(members, failures, strict=True)
+        ]
         methods = sorted({method for run in members for method in events[run.path].methods})
-        values = _set(score, members, runs, rules, places)
+        values = _set(score, members, runs, rules, places) | _middle(score, runs, swept)
         values |= {"methods": methods, "folder": places.shown(folder), "archive": places.archive_of(folder)}
         values["round"] = re.sub(r"[.]0$", "", f"v{rules_name}") if (rules_name := round_of_path(folder)) else ""
         matching = (p for glob, p in prices if any(fnmatchcase(values[n], glob) for n in ("system", "hardware")))
@@ -125,7 +136,7 @@ class _Events:
         return cls(record.started, record.stopped, seed, samples, record.all(keys.EVAL_ACCURACY), methods)
 
 
-def _run(run: RunSummary, events: _Events, rules: BenchmarkRules | None, ruleset: str | None) -> dict[str, Any]:
+def _run(run: RunSummary, events: _Events, rules: BenchmarkRules | None, failed: str | None) -> dict[str, Any]:
     known = run.final_quality is not None
     final = [e for e in events.evaluations if known and quality_of(e, rules) == run.final_quality]
     parts = run_parts(run, rules)
@@ -133,7 +144,6 @@ def _run(run: RunSummary, events: _Events, rules: BenchmarkRules | None, ruleset
     named = [events.run_start, events.run_stop, final[-1] if final else None, events.seed]
     if parts and unit == SAMPLES:
         named += [events.samples.get(counted) for counted in parts.amounts]
-    failed = failure(run, ruleset)
     return {
         "id": run.sha256[:ID_LENGTH],
         "file": printable(run.path.name),
@@ -157,13 +167,9 @@ def _set(
     rules: BenchmarkRules | None,
     places: Unpacked,
 ) -> dict[str, Any]:
-    """Return a set's values. Its time is the score, else the median of its runs that reached the target."""
+    """Return a set's values without its time and quality."""
     description = recorded_run_of(members[0].path).system
     system, accelerators, hardware = _hardware(description)
-    done = [run for run in runs if run["failure"] is None]
-    minutes = score.score_minutes
-    if minutes is None and done:
-        minutes = median(run["minutes"] for run in done)
     parts = score.parts
     content = "".join(sorted(run.sha256 for run in members))
     texts = {
@@ -174,7 +180,6 @@ def _set(
         "dataset": score.dataset,
         "config": score.label or score.config_name,
         "hardware": hardware,
-        "reason": score.reason or "",
         "metric": rules.metric if rules else "quality",
         "software": _text(system.get("framework")),
         "described": places.shown(description) if system else "",
@@ -182,20 +187,44 @@ def _set(
     return {name: printable(text) for name, text in texts.items()} | {
         "id": hashlib.sha256(content.encode()).hexdigest()[:ID_LENGTH],
         "demonstration": score.demonstration,
-        "minutes": minutes,
-        "score": score.score_minutes is not None,
         "scaled": score.scaling_factor,
         "target": score.target,
         "higher": rules is None or rules.direction == ">=",
-        "quality": score.quality,
         "samples": parts.samples if parts else None,
         "unit": parts.unit if parts else None,
         "training": parts.samples / parts.samples_per_second / 60 if parts else None,
         "speedrun": score.speedrun_minutes,
         "steps": score.steps,
         "accelerators": accelerators,
-        "reached": len(done),
+        "reached": sum(run["failure"] is None for run in runs),
         "runs": runs,
+    }
+
+
+def _middle(score: Score, runs: Sequence[dict[str, Any]], swept: bool) -> dict[str, Any]:
+    """Return a set's time and quality with their intervals, and what the time is: of a length of a sweep the geometric
+    mean of all runs; else the score; else the expected time to a success, to which runs that missed the target add."""
+    qualities = [run["quality"] for run in runs if run["quality"] is not None]
+    quality = Interval.of(qualities, LEAST_SEEDS) if qualities else None
+    done = [run["minutes"] for run in runs if run["failure"] is None]
+    missed = [math.nan if run["minutes"] is None else run["minutes"] for run in runs if run["failure"] is not None]
+    minutes: Interval | None = None
+    if swept:
+        what, minutes = "Mean time of all runs", geometric(done) if done else None
+    elif score.score_minutes is not None:
+        what, minutes = "Score", Interval(score.score_minutes, *(() if score.scaling_factor else score.interval or ()))
+        quality = quality and replace(quality, value=score.quality or quality.value)
+    else:
+        what, expected = "Expected time, no score", expected_time(Attempts(done, missed))
+        if expected.mean is not None:
+            minutes = Interval(expected.mean, expected.low, expected.high)
+    known = {name: of for name, of in (("minutes", minutes), ("quality", quality)) if of}
+    return {
+        **{name: known[name].value if name in known else None for name in ("minutes", "quality")},
+        "ends": {name: of.bounds for name, of in known.items() if of.bounds and of.bounds[0] > 0},
+        "what": what,
+        "swept": swept,
+        "reason": "" if swept else printable(score.reason or ""),
     }
 
 

@@ -28,6 +28,10 @@ function specification(element, x, y, scale) {
     width: element.clientWidth - 96, height: element.clientHeight - 54, autosize: "none",
     padding: { left: 80, right: 16, top: 8, bottom: 46 }, background: "transparent",
     layer: [
+      {
+        data: { name: "ends" }, mark: { type: "rule", opacity: 0.45 },
+        encoding: { ...encoding, x2: { field: "x2" }, y2: { field: "y2" }, stroke: { field: "stroke", type: "nominal", scale: null, legend: null } },
+      },
       { data: { name: "frontier" }, mark: { type: "line", interpolate: "step-after", color: frontierColour(), strokeWidth: 2 }, encoding },
       {
         data: { name: "points" }, mark: { type: "point", strokeWidth: 1.5, opacity: 0.85 },
@@ -87,7 +91,13 @@ function plot(name, x, task, rows) {
     if (row === base) Object.assign(one, { size: 150, shape: "diamond", stroke: getComputedStyle(document.body).color });
     return one;
   });
-  views[name].ready.then(view => view.data("points", points).data("frontier", best.map(place)).run());
+  // 95 % intervals of a set's time, or of its cost in proportion, and of its quality
+  const ends = able.filter(row => row.ends).flatMap(row => {
+    const at = place(row), stroke = colour(row), times = x === "joules" ? null : row.ends.minutes, values = y === "quality" ? row.ends.quality : null;
+    const [low, high] = (times || []).map(end => at.x * end / row.minutes);
+    return [...times ? [{ x: low, x2: high, y: at.y, y2: at.y, stroke }] : [], ...values ? [{ x: at.x, x2: at.x, y: values[0], y2: values[1], stroke }] : []];
+  });
+  views[name].ready.then(view => view.data("points", points).data("ends", ends).data("frontier", best.map(place)).run());
   return points.length;
 }
 function showTip(event, row) {
@@ -106,6 +116,7 @@ function drawLegend() {
   const marks = { circle: "M7 3a4 4 0 1 0 .01 0z", line: "M0 6h14v2H0z", diamond: "M7 0l6 7-6 7-6-7z", cross: "M6 2h2v4h4v2H8v4H6V8H2V6h4z" };
   const rows = chosen.colours[1].length ? chosen.colours[1] : [[palette()[0], "circle", selects.level.value]];
   const all = [...rows, [frontierColour(), "line", "frontier: no other is both faster and better"]];
+  if (chosen.rows.some(row => row.ends && Object.keys(row.ends).length)) all.push([OTHER, "line", "95 % interval over a set's runs"]);
   if (chosen.rows.includes(baseline())) all.push(["currentColor", "diamond", "baseline"]);
   if (chosen.rows.some(row => row.failed)) all.push(["currentColor", "cross", "target missed"]);
   $("legend").replaceChildren(...all.map(([fill, mark, text]) => {

@@ -22,7 +22,7 @@ const MEASURES = {
 
 const sets = data.sets.map(one => derived({ ...one, kind: "set" }));
 const runs = data.sets.flatMap((one, i) => one.runs.map(run => {
-  const { runs: _, score: __, ...shared } = one;
+  const { runs: _, ends: __, ...shared } = one;
   return derived({ ...shared, ...run, kind: "run", set: sets[i], reason: run.failure || "" });
 }));
 const cards = new Map([...sets, ...runs].map(row => [row.id, row]));
@@ -47,6 +47,7 @@ function el(tag, properties = {}, ...children) {
 const number = value => value === null || value === undefined ? "" :
   value.toLocaleString("en", Math.abs(value) < 1000 ? { maximumSignificantDigits: 5 } : { maximumFractionDigits: 0 });
 const time = minutes => minutes === null ? "" : minutes < 1 ? `${(minutes * 60).toFixed(2)} s` : `${minutes.toFixed(3)} min`;
+const within = (ends, format) => ends ? ` [${ends.map(format).join(", ")}]` : "";
 const money = cost => cost === null ? "" : `$${cost < 0.1 ? cost.toPrecision(2) : cost.toFixed(2)}`;
 const times = ratio => `${ratio.toPrecision(ratio < 1 ? 3 : 4)}x`;
 const palette = () => PALETTES[DARK.matches];

@@ -49,7 +49,7 @@ def swept_page(tmp_path: Path, write_run: WriteRun, monkeypatch: pytest.MonkeyPa
             budgets[side] = Budget(curve=config, ratio=ratio)
             for seed in range(3):
                 small: dict[str, Any] = {keys.DATASET: "digits", keys.CONFIG_NAME: side, keys.SEED: seed}
-                small |= {"qualities": (quality + seed / 1000,), keys.QUALITY_TARGET: 0.5}
+                small |= {"qualities": (quality + seed / 1000,), keys.QUALITY_TARGET: 0.65}
                 log = write_run(sweep / side, seed, minutes=factor * minutes * (1 + seed / 100), **small)
                 log_loads(log, {"cpu_joules": 100 * factor * minutes})
                 turns.append(Turn(side=side, number=seed, seed=seed, status="finished"))
