@@ -22,7 +22,9 @@ def time_words(ratio: Ratio) -> str:
     words = f"{ratio.fast} is {ratio.text()} as fast as {ratio.slow}"
     if ratio.misses:
         return f"{words}{ratio.where_reached}, {ratio.misses}: {ratio.verdict}; {ratio.by_expected}"
-    words, spread = f"{words}, {ratio.verdict}", spread_of(ratio)
+    shown = ratio.verdict in ("faster", "slower") and ratio.p_sign is not None
+    sign = f" (sign test p = {ratio.p_sign:.2g})" if shown else ""
+    words, spread = f"{words}, {ratio.verdict}{sign}", spread_of(ratio)
     if ratio.verdict != "no difference shown" or not spread:
         return words
     pairs = pairs_needed(ratio.value, spread)

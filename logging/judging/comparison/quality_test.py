@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from judging.comparison.compare import pairs_of
 from judging.scoring.interval import Interval
+from judging.scoring.sign_test import sign_p, unseen
 from judging.scoring.target_test import upper_tail
 from mlevents import keys
 from mlevents.run_status import reached, rules_of, target
@@ -26,7 +27,8 @@ class Quality:
     not show that it is. It is that of the one-sided Student's t test of non-inferiority on paired differences (Wellek,
     Testing Statistical Hypotheses of Equivalence and Noninferiority, 2010, chapter 5); with a margin of 0, no worse is
     shown only of what is better, and equal sets have p < 0.05 in 5 % of races. It is None, for the reason `untested`,
-    without a test. `at_target` says that the runs ended at their first evaluation at the target, so that these
+    without a test. `p_sign` is that of the sign test, of the median difference and without Student's assumption of
+    normal ones. `at_target` says that the runs ended at their first evaluation at the target, so that these
     qualities were selected: runs that reached it are then what counts.
     """
 
@@ -36,6 +38,7 @@ class Quality:
     margin: float = 0.0
     difference: Interval | None = None
     p: float | None = None
+    p_sign: float | None = None
     untested: str = ""
 
     @property
@@ -57,7 +60,9 @@ class Quality:
         than = f" by {self.margin:g} or more" if self.margin else ""
         p = self.p if self.no_worse is not False else 1 - self.p
         constant = self.difference is not None and self.difference.low == self.difference.high
-        shown = f"{self.difference.value:+.4g} in every pair" if self.difference and constant else f"p = {p:.2g}"
+        shown = f"{self.difference.value:+.4g} in every pair" if self.difference and constant else f"t test p = {p:.2g}"
+        if self.p_sign is not None and self.no_worse is not False and not constant:
+            shown += f", sign test p = {self.p_sign:.2g}; {unseen(min(self.runs))}"
         words = {True: "no worse", False: "worse", None: "not shown to be no worse"}
         return f"quality {words[self.no_worse]}{than} ({shown})"
 
@@ -102,7 +107,10 @@ def compare_quality(
     )
     if rules is None or untested:
         return replace(quality, untested=untested)
-    return replace(quality, difference=Interval.of(gains), p=p_worse(gains, margin, rules.direction == ">="))
+    sign = 1 if rules.direction == ">=" else -1
+    better = sum(sign * gain > -margin for gain in gains)
+    p = p_worse(gains, margin, sign > 0)
+    return replace(quality, difference=Interval.of(gains), p=p, p_sign=sign_p(better, len(gains)))
 
 
 def p_worse(gains: Sequence[float], margin: float, higher_is_better: bool) -> float:

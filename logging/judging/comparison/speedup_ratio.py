@@ -1,6 +1,7 @@
 """Speed-up ratio of two sets of times with its 95 % confidence interval, and the pairs that a difference needs."""
 
 import math
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import fmean, geometric_mean, median, variance
@@ -10,6 +11,7 @@ from judging.comparison.expected_time import ExpectedTime
 from judging.ground.errors import TimedrunError
 from judging.scoring.decomposition import Decomposition, RunParts, TimeParts, decomposition, shared_unit, time_parts
 from judging.scoring.interval import Interval
+from judging.scoring.sign_test import sign_p
 from judging.scoring.target_test import POWER, power, runs_needed
 from mlevents.student_t import quantile, tail
 
@@ -45,9 +47,10 @@ class Ratio(Interval):
     """Speed-up of the fast set: slow time / fast time, in geometric means and in medians.
 
     The bounds of the ratio of geometric means hold with `confidence`; None if a set has one run only. `p` is the
-    two-sided p-value of a ratio of 1. `ratio_of_scores` is that of MLPerf's olympic means, if both sets have one.
-    Qualities are geometric means of the final ones. `differences` were allowed by the caller. `disturbances` name the
-    runs beside which the machine was loaded, and `undisturbed` is the ratio without them, if runs are left.
+    two-sided p-value of a ratio of 1 by Student's t, which assumes logarithms of times near to normal; `p_sign` is that
+    of pairs by the sign test, which does not. `ratio_of_scores` is that of MLPerf's olympic means, if both sets have
+    one. Qualities are geometric means of the final ones. `differences` were allowed by the caller. `disturbances` name
+    the runs beside which the machine was loaded, and `undisturbed` is the ratio without them, if runs are left.
     `decomposition` is that of the `value`, `decomposition_of_scores` that of `ratio_of_scores`, if the logs allow it.
     `minutes_slow` and `minutes_fast` are the geometric mean times of sets of logs, and `slow_digest` is that of the
     slow set's config.
@@ -62,6 +65,7 @@ class Ratio(Interval):
     runs_fast: int
     paired: bool
     p: float | None = None
+    p_sign: float | None = None
     confidence: float = 0.95
     slow: str = "the first set"
     fast: str = "the second set"
@@ -167,7 +171,8 @@ class Ratio(Interval):
     def basis(self) -> str:
         """Number of pairs or runs."""
         if self.paired:
-            return f"{self.runs_slow} interleaved pair{'s' * (self.runs_slow != 1)}"
+            sign = f", sign test p = {self.p_sign:.2g}" if self.p_sign is not None else ""
+            return f"{self.runs_slow} interleaved pair{'s' * (self.runs_slow != 1)}{sign}"
         return f"{self.runs_slow} and {self.runs_fast} runs"
 
     @property
@@ -232,6 +237,7 @@ def compare(slow: Sequence[float], fast: Sequence[float], *, paired: bool, confi
                 raise NotComparable(f"run {index} of the {name} set has no time to compare ({time!r}).")
     a, b = [math.log(time) for time in slow], [math.log(time) for time in fast]
     middle = fmean(a) - fmean(b)
+    faster, slower = sum(map(operator.gt, a, b)), sum(map(operator.lt, a, b))
     low = high = p = None
     if min(len(a), len(b)) > 1:
         error, degrees = _paired_error(a, b) if paired else _welch_error(a, b)
@@ -243,6 +249,7 @@ def compare(slow: Sequence[float], fast: Sequence[float], *, paired: bool, confi
         low=low,
         high=high,
         p=p,
+        p_sign=min(1.0, 2 * sign_p(max(faster, slower), faster + slower)) if paired else None,
         confidence=confidence,
         ratio_of_medians=median(slow) / median(fast),
         runs_slow=len(slow),

@@ -8,6 +8,7 @@ from statistics import NormalDist, fmean, stdev
 from typing import Final
 
 from judging.ground.errors import TimedrunError
+from judging.scoring.sign_test import sign_p
 from mlevents import keys
 from mlevents.rounds import BenchmarkRules
 from mlevents.student_t import quantile, tail
@@ -64,7 +65,7 @@ def target_test(values: Sequence[float], target: float, higher_is_better: bool) 
         deviation=deviation,
         reached=reached,
         p_t=upper_tail(effect * math.sqrt(runs), runs - 1),
-        p_sign=sum(math.comb(runs, k) for k in range(reached, runs + 1)) / 2**runs,
+        p_sign=sign_p(reached, runs),
         runs_needed=runs_needed(effect),
     )
 
