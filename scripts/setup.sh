@@ -4,12 +4,15 @@
 set -euo pipefail
 if [ -n "${TIMEDRUN_INSTALLED:-}" ]; then exit 0; fi
 unset CDPATH; cd "$(dirname "$0")/.."
-extras="train,digits,vision,language,report,explorer${1:+,$1}"
+extras="train,digits,vision,language,hugging-face,lightning,report,explorer${1:+,$1}"
 stamp=".venv/installed${1:+_$1}"
 if [ -f "$stamp" ] && [ "$stamp" -nt pyproject.toml ] && [ "$stamp" -nt constraints.txt ]; then exit 0; fi
 "${PYTHON:-python3}" -m venv .venv
 .venv/bin/python -m pip install --quiet --constraint constraints.txt torch
 .venv/bin/python -m pip install --quiet --constraint constraints.txt --editable ".[$extras]"
-.venv/bin/python -c 'import torchvision' 2>/dev/null || echo "scripts/setup.sh: torchvision is of another torch;" \
-    "timm and Trainers cannot be imported, nothing else needs it; '.venv/bin/timedrun doctor' says how to mend it" >&2
+.venv/bin/python -c 'import torchvision' 2>/dev/null || {
+    .venv/bin/python -m pip uninstall --quiet --yes torchvision
+    echo "scripts/setup.sh: torchvision is left out: it is of another torch, and beside it neither transformers nor" \
+        "Lightning can be imported; timm and some tests need it: '.venv/bin/timedrun doctor' says how to mend it" >&2
+}
 touch "$stamp"
