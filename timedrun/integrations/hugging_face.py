@@ -40,9 +40,7 @@ class _Steps(TrainerCallback):
     def __init__(self, speed: Stack) -> None:
         self._speed = speed
 
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **given: Any
-    ) -> None:
+    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: Any, **given: Any) -> None:
         self._speed.require_in(given["optimizer"])
         self._speed.require_reach(1 - 1 / state.max_steps, state.max_steps)
         if args.load_best_model_at_end and state.best_model_checkpoint:  # of the run that is resumed
@@ -133,9 +131,7 @@ class MLPerfCallback(TrainerCallback):
         self._run.start()
         self._training = True
 
-    def _before_evaluation(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **given: Any
-    ) -> None:
+    def _before_evaluation(self, args: Any, state: TrainerState, control: TrainerControl, **given: Any) -> None:
         if control.should_evaluate:
             self._require_metric()
             self._run.evaluating(**self._progress(state))
@@ -143,9 +139,7 @@ class MLPerfCallback(TrainerCallback):
 
     on_step_end = on_epoch_end = _before_evaluation
 
-    def on_evaluate(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **given: Any
-    ) -> TrainerControl:
+    def on_evaluate(self, args: Any, state: TrainerState, control: TrainerControl, **given: Any) -> TrainerControl:
         metrics = given["metrics"]
         if not self._training or not state.global_step:
             return control

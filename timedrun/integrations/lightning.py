@@ -70,20 +70,22 @@ class MethodsCallback(Callback):
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._require_state(trainer)
         self._optimizer_steps, self._begun = trainer.global_step, False
-        batches, size = trainer.num_training_batches, self._accumulation.get_accumulate_grad_batches
-        epochs = range(trainer.max_epochs or 0) if batches < math.inf else ()
-        ends = [
-            sum(math.ceil(batches / size(each)) for each in epochs),
-            trainer.max_steps,
-            math.inf if self._timers else 0,
-        ]
-        if not (steps := min((end for end in ends if end > 0), default=0)):
+        batches, most = trainer.num_training_batches, trainer.max_steps
+        epochs = range(trainer.max_epochs or 0) if batches < math.inf else range(0)
+        ends = [(math.inf, 1.0) for _ in self._timers]  # steps, and the share that is done before the last of them
+        ends += [(most, 1 - 1 / most)] if most > 0 else []
+        if epochs:
+            sizes = [self._accumulation.get_accumulate_grad_batches(epoch) for epoch in epochs]
+            last = (batches - 1) % sizes[-1] + 1  # batches of the last step
+            ends.append((sum(math.ceil(batches / size) for size in sizes), 1 - last / (batches * len(epochs))))
+        if not ends:
             raise ValueError(
                 "nothing of known length ends this fit, so its progress is unknown; no step was taken; give the Trainer"
                 " max_steps, max_time, or max_epochs and a loader with a length"
             )
         if not trainer.fast_dev_run:  # type: ignore[attr-defined]  # a trial of the loop
-            self._speed.require_reach(1 - 1 / steps, steps)
+            steps, reach = min(ends)
+            self._speed.require_reach(reach, steps)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if not trainer.fast_dev_run:  # type: ignore[attr-defined]
