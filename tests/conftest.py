@@ -148,3 +148,10 @@ def torchvision() -> Iterator[ModuleType]:
         module = importlib.import_module("torchvision")
     yield module
     del library
+
+
+@pytest.fixture(scope="session")
+def trainers(request) -> None:
+    """Let transformers and Lightning import, which need no torchvision and fail beside one that does."""
+    if importlib.util.find_spec("torchvision") is not None:
+        request.getfixturevalue("torchvision")

@@ -34,6 +34,25 @@ def run(house: Path, *arguments: str) -> tuple[int, str, list[str]]:
     return done.returncode, done.stderr, told.read_text().splitlines() if told.exists() else []
 
 
+PYTHON = """#!/bin/sh
+case "$*" in
+    "-m venv .venv") mkdir -p .venv/bin && cp "$0" .venv/bin/python;;
+    *"import torchvision"*) exit "$LOADS";;
+    *) echo "$@" >> told;;
+esac
+"""
+
+
+@pytest.mark.parametrize("loads", [True, False])
+def test_a_torchvision_that_does_not_load_is_left_out_and_said(loads, house):
+    (house / "bin/python").write_text(PYTHON)
+    environment = {"PATH": f"{house}/bin:/usr/bin:/bin", "PYTHON": "python", "LOADS": str(int(not loads))}
+    command = ["bash", "scripts/setup.sh"]
+    done = subprocess.run(command, cwd=house, env=environment, capture_output=True, text=True, timeout=60, check=True)
+    assert ("pip uninstall --quiet --yes torchvision" in (house / "told").read_text()) is not loads
+    assert ("torchvision is left out" in done.stderr) is not loads and (house / ".venv/installed").exists()
+
+
 def test_the_demo_races_digits_and_the_small_bert_on_two_threads(house):
     code, _, told = run(house, "--runs", "2")
     assert code == 0
