@@ -10,9 +10,6 @@ if [ -f "$stamp" ] && [ "$stamp" -nt pyproject.toml ] && [ "$stamp" -nt constrai
 "${PYTHON:-python3}" -m venv .venv
 .venv/bin/python -m pip install --quiet --constraint constraints.txt torch
 .venv/bin/python -m pip install --quiet --constraint constraints.txt --editable ".[$extras]"
-.venv/bin/python -c 'import torchvision' 2>/dev/null || {
-    .venv/bin/python -m pip uninstall --quiet --yes torchvision
-    echo "scripts/setup.sh: torchvision is left out: it is of another torch, and beside it neither transformers nor" \
-        "Lightning can be imported; timm and some tests need it: '.venv/bin/timedrun doctor' says how to mend it" >&2
-}
+.venv/bin/python -c 'import torchvision' 2>/dev/null || { .venv/bin/python -m pip uninstall --quiet --yes torchvision
+    echo "scripts/setup.sh: torchvision is left out, as it does not load; '.venv/bin/timedrun doctor' says more" >&2; }
 touch "$stamp"

@@ -35,13 +35,12 @@ class MethodsCallback(Callback):
     """Call `speed` around each optimizer step, evaluate in `speed.evaluation` and save its state in checkpoints.
 
     The module applies `speed.model` to its network and passes each training batch to `speed.batch` itself. A step ends
-    with a batch in which an optimizer stepped; progress is that of the limit that is nearest: `max_epochs`, `max_steps`
-    or `max_time`. Methods that repeat a step's passes (`backward`) need a MethodsModule with automatic optimization and
-    without gradient accumulation; its `training_step` then runs again, batch included.
+    with a batch in which an optimizer stepped; progress is that of the nearest limit: epochs, `max_steps`, `max_time`.
+    Methods that repeat a step's passes (`backward`) need a MethodsModule, whose `training_step` runs again.
 
-    `fit` raises ValueError for methods that it cannot call once a step and if it has no such limit, TrainingLoopError,
-    as an evaluation does, for a checkpoint without the methods' state, NoEffect for a method that its steps cannot
-    reach, before the first one, or that changed nothing, after the last.
+    `fit` raises ValueError for methods that it cannot call once a step and without a limit of known length; as each
+    evaluation does, TrainingLoopError for a checkpoint without the methods' state; NoEffect for a method that its steps
+    cannot reach, before the first one, or that changed nothing, after the last.
     """
 
     def __init__(self, speed: Stack) -> None:

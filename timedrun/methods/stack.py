@@ -328,5 +328,4 @@ def _within(hooks: Hooks, compute: Compute, model: nn.Module, at: Position) -> C
     return lambda reduced: hooks.backward(compute, model, at)
 
 
-stack = Stack
-"""Name of a call that reads as one: `stack(BlurPool(), EMA())`."""
+stack = Stack  # `stack(BlurPool(), EMA())` reads as a call

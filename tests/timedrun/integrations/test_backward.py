@@ -38,8 +38,6 @@ class Twice(Method, name="twice", hooks=TwiceHooks):
 
 
 class Noting(Stack):
-    """Methods whose steps are noted, each with its progress."""
-
     def before_step(self, model: nn.Module, step: int, progress: float) -> None:
         PLACED.append((step, pytest.approx(progress)))
         super().before_step(model, step, progress)
@@ -111,15 +109,15 @@ def test_transformers_trainer_says_which_method_changes_nothing(method, words, p
 
 @pytest.mark.parametrize("method", [EMA(half_life=2, update_interval=1), SWA(start=0.3, end=0.6)])
 def test_transformers_best_checkpoint_comes_back_with_the_methods_state_or_is_refused(method, tmp_path):
-    saved = {"eval_strategy": "steps", "eval_steps": 1, "save_steps": 1, "load_best_model_at_end": True}
-    largest = {"metric_for_best_model": "loss", "greater_is_better": True, "logging_strategy": "no"}  # the first
-    trainer, model = transformers_trainer(stack(method), tmp_path, **saved, **largest)
+    given = {"eval_strategy": "steps", "eval_steps": 1, "save_steps": 1, "load_best_model_at_end": True}
+    given |= {"metric_for_best_model": "loss", "greater_is_better": True}  # the first
+    trainer, model = transformers_trainer(stack(method), tmp_path, **given)
     trainer.train()
     assert trainer.state.best_metric == trainer.evaluate()["eval_loss"] == pytest.approx(-0.1)
     assert model.w.item() == pytest.approx(-0.1)
     for lacking in (1, 3):  # the best one, and the one to resume
         (tmp_path / f"checkpoint-{lacking}/methods.pt").unlink()
-        again, model = transformers_trainer(stack(method), tmp_path, **saved, **largest)
+        again, model = transformers_trainer(stack(method), tmp_path, **given)
         with pytest.raises(TrainingLoopError, match=f"checkpoint-{lacking} has no methods.pt"):
             again.train(resume_from_checkpoint=True)
         assert model.passes == 0
@@ -168,22 +166,14 @@ def fitted(speed: Stack, base: str = "MethodsModule", manual: Any = (), resume: 
     return trainer
 
 
-def test_lightning_repeats_a_step_of_a_methods_module_and_refuses_others():
+def test_lightning_repeats_a_step_of_a_methods_module_and_says_which_method_changes_nothing():
     net = fitted(stack(Twice())).lightning_module.net
     assert net.passes == 6 and CALLS == ["backward", "gradients"] * 3
     assert net.w.item() == pytest.approx(-0.3)
-    with pytest.raises(ValueError, match=r"twice acts on `backward`.*derive Module from MethodsModule"):
-        fitted(stack(Twice()), "LightningModule")
-    with pytest.raises(ValueError, match="accumulate no gradients"):
-        fitted(stack(Twice()), accumulate_grad_batches=2)
-
-
-@pytest.mark.parametrize(("method", "words"), [UNREACHED[:2], IDLE[:2]])
-def test_lightning_says_which_method_changes_nothing(method, words):
-    with pytest.raises(NoEffect, match=words):
-        fitted(stack(method), "LightningModule")
-    trial = fitted(stack(method), fast_dev_run=True)  # of the loop, too short for methods to act
-    assert trial.lightning_module.net.passes == 1
+    with pytest.raises(NoEffect, match=IDLE[1]):
+        fitted(stack(IDLE[0]), "LightningModule")
+    for method in (UNREACHED[0], IDLE[0]):  # a trial of the loop is too short for methods to act
+        assert fitted(stack(method), "LightningModule", fast_dev_run=True).lightning_module.net.passes == 1
 
 
 BOTH, SECOND = {"manual": ((0, 1),) * 3}, {"manual": ((), (0,), ())}  # as of a GAN; in the second batch of an epoch
@@ -215,6 +205,9 @@ def test_lightnings_own_steps_are_counted_and_progress_is_that_of_its_nearest_li
     ("given", "method", "words"),
     [
         (BOTH, methods.GradientClipping(), "acts on `gradients`.*train by one optimizer"),
+        ({}, *UNREACHED[:2]),
+        ({"base": "LightningModule"}, Twice(), "acts on `backward`.*derive Module from MethodsModule"),
+        ({"accumulate_grad_batches": 2}, Twice(), "acts on `backward`.*accumulate no gradients"),
         (SECOND, Twice(), "acts on `backward`.*optimize automatically"),
         ({"schedule": {1: 3}}, Twice(), "acts on `backward`.*accumulate no gradients"),
         ({"max_epochs": -1}, LabelSmoothing(), "nothing of known length ends this fit"),
