@@ -36,10 +36,8 @@ def run(house: Path, *arguments: str) -> tuple[int, str, list[str]]:
 
 PYTHON = """#!/bin/sh
 echo "$@" >> told
-case "$*" in
-    "-m venv .venv") mkdir -p .venv/bin && cp "$0" .venv/bin/python;;
-    *"import torchvision"*) exit "$FAILS";;
-esac
+mkdir -p .venv/bin; cp -n "$0" .venv/bin/python
+case "$*" in *"import torchvision"*) exit "$FAILS";; esac
 """
 
 
