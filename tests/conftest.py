@@ -133,7 +133,7 @@ def _unpacked(archives: Path, folder: Path) -> dict[str, Path]:
 def torchvision() -> Iterator[ModuleType]:
     """torchvision, also beside a CPU build of torch, for which its wheel has no operators: two are then declared."""
     if importlib.util.find_spec("torchvision") is None:
-        pytest.skip("torchvision is not installed")
+        pytest.skip("torchvision is not installed; `pip install --no-deps torchvision` is enough for the tests")
     library = None
     try:
         module = importlib.import_module("torchvision")
