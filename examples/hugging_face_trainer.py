@@ -60,7 +60,6 @@ def main() -> float:
         trainer(folder, STEPS // 2).train()  # stops half-way, as after a crash
         resumed = trainer(folder, STEPS)
         resumed.train(resume_from_checkpoint=True)  # weights, optimizer and the methods' state
-        resumed.speed.verify()
         print(*resumed.speed.report, sep="\n")
         loss: float = resumed.evaluate()["eval_loss"]  # of the averaged weights
         with resumed.speed.evaluation(resumed.model):

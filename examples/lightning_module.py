@@ -66,7 +66,6 @@ def main() -> float:
         fit(5)[0].save_checkpoint(f"{folder}/half.ckpt")  # training weights and the methods' state
         trainer, module = fit(10, f"{folder}/half.ckpt")
     speed = module.speed
-    speed.verify()
     print(*speed.report, sep="\n")
     accuracy = trainer.callback_metrics["accuracy"].item()
     with speed.evaluation(module):

@@ -131,7 +131,9 @@ def _unpacked(archives: Path, folder: Path) -> dict[str, Path]:
 
 @pytest.fixture(scope="session")
 def torchvision() -> Iterator[ModuleType]:
-    """torchvision, also beside a CPU build of torch, for which its wheel has no operators: two are then declared."""
+    """torchvision, also beside a CPU build of torch, for which its wheel has no operators: two are then declared.
+    scripts/setup.sh has such a one in a folder of its own."""
+    sys.path.append(str(Path(__file__).parents[1] / ".venv" / "torchvision"))
     if importlib.util.find_spec("torchvision") is None:
         pytest.skip("torchvision is not installed")
     library = None
@@ -148,3 +150,10 @@ def torchvision() -> Iterator[ModuleType]:
         module = importlib.import_module("torchvision")
     yield module
     del library
+
+
+@pytest.fixture(scope="session")
+def trainers(request) -> None:
+    """Let transformers and Lightning import, which need no torchvision and fail beside one that does."""
+    if importlib.util.find_spec("torchvision") is not None:
+        request.getfixturevalue("torchvision")

@@ -34,6 +34,22 @@ def run(house: Path, *arguments: str) -> tuple[int, str, list[str]]:
     return done.returncode, done.stderr, told.read_text().splitlines() if told.exists() else []
 
 
+PYTHON = """#!/bin/sh
+echo "$@" >> told
+mkdir -p .venv/bin; cp -n "$0" .venv/bin/python
+case "$*" in *"import torchvision"*) exit "$FAILS";; esac
+"""
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_torchvision_that_does_not_load_is_left_out_and_said(fails, house):
+    (house / "bin/python").write_text(PYTHON)
+    variables = {"PATH": f"{house}/bin:/usr/bin:/bin", "PYTHON": "python", "FAILS": str(int(fails))}
+    done = subprocess.run(["bash", "scripts/setup.sh"], cwd=house, env=variables, capture_output=True, text=True)
+    assert ("pip --quiet uninstall --yes torchvision" in (house / "told").read_text()) is fails
+    assert ("torchvision is left out" in done.stderr) is fails and done.returncode == 0
+
+
 def test_the_demo_races_digits_and_the_small_bert_on_two_threads(house):
     code, _, told = run(house, "--runs", "2")
     assert code == 0

@@ -47,7 +47,8 @@ def doctor(arguments: argparse.Namespace) -> ExitCode:
     packages = extras() | {name: installed(name) or f"not installed: {why}" for name, why in OTHER_PACKAGES.items()}
     time.sleep(max(0.0, MEASURED_SECONDS - (time.monotonic() - before.seconds)))
     warnings += machine_checks.load_problems(before, 0)
-    warnings += [PAIR] if any(MISMATCH in text for text in packages.values()) else []
+    unlike = installed("torchvision") is None and "+" in (installed("torch") or "")  # PyPI's torch has no local version
+    warnings += [PAIR] if unlike or any(MISMATCH in text for text in packages.values()) else []
     if arguments.json:
         print(json.dumps({"machine": facts, "packages": packages, "warnings": warnings}, indent=2))
         return ExitCode.OK

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import Final
 
 PAIR: Final = (
-    "torchvision was built for another torch than the installed one: `pip install --force-reinstall torch torchvision"
+    "torchvision fits only the torch that it was built for: `pip install --force-reinstall torch torchvision"
     " --index-url https://download.pytorch.org/whl/cpu` (or cu130, ...) takes both from one index; where nothing needs"
     " it, `pip uninstall torchvision` is enough."
 )

@@ -20,8 +20,18 @@ with fitting_torchvision():
     from transformers.trainer_utils import EvalLoopOutput, get_last_checkpoint
 
 STATE_FILE = "methods.pt"
-PLACES = ("before_step", "batch", "gradients", "after_step", "evaluation")
+PLACES = ("before_step", "batch_dict", "gradients", "after_step", "evaluation")
 """Places of methods that a Trainer calls in any case."""
+
+
+def saved_state(checkpoint: str) -> dict[str, Any]:
+    """Return the methods' state in a checkpoint. Raises TrainingLoopError if it has none."""
+    if not (file := Path(checkpoint, STATE_FILE)).is_file():
+        raise TrainingLoopError(
+            f"the checkpoint {checkpoint} has no {STATE_FILE}, the methods' state at its weights, and was not used;"
+            " take one that MethodsTrainer saved, or, if it is the best of a training, no load_best_model_at_end"
+        )
+    return dict(torch.load(file, map_location="cpu", weights_only=True))
 
 
 class _Steps(TrainerCallback):
@@ -30,14 +40,15 @@ class _Steps(TrainerCallback):
     def __init__(self, speed: Stack) -> None:
         self._speed = speed
 
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **given: Any
-    ) -> None:
+    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: Any, **given: Any) -> None:
         self._speed.require_in(given["optimizer"])
         self._speed.require_reach(1 - 1 / state.max_steps, state.max_steps)
+        if args.load_best_model_at_end and state.best_model_checkpoint:  # of the run that is resumed
+            saved_state(state.best_model_checkpoint)
 
-    def on_train_end(self, *states: Any, **given: Any) -> None:
-        self._speed.verify()
+    def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **given: Any) -> None:
+        if not (args.load_best_model_at_end and state.best_model_checkpoint):
+            self._speed.verify()
 
     def on_pre_optimizer_step(self, *states: Any, **given: Any) -> None:
         self._speed.gradients(given["model"])
@@ -46,22 +57,26 @@ class _Steps(TrainerCallback):
         self._speed.after_step(given["model"])
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **given: Any) -> None:
-        if state.is_world_process_zero:
+        if args.should_save:
             folder = Path(args.output_dir or ".", f"checkpoint-{state.global_step}")
             torch.save(self._speed.state_dict(), folder / STATE_FILE)
 
 
 class MethodsTrainer(Trainer):
     """Trainer that passes training batches through `speed`, whose `model` was already applied, and evaluates in
-    `speed.evaluation`. Checkpoints hold the training weights and, in methods.pt, the methods' state for a resumption.
+    `speed.evaluation`. Checkpoints hold the training weights and, in methods.pt, the methods' state, which comes back
+    with them: when a training is resumed, and of the best one at its end.
 
-    Raises ValueError for methods that repeat a step's passes (`backward`) if gradients are accumulated: the Trainer
-    runs each of its batches on its own. `train` raises NoEffect for a method that its steps cannot reach, before the
-    first one, or that changed nothing, after the last.
+    Raises ValueError for methods that need tensors, not a dict, and for those that repeat a step's passes (`backward`)
+    if gradients are accumulated: the Trainer runs each of its batches on its own. `train` raises TrainingLoopError for
+    a checkpoint without methods.pt, and NoEffect for a method that its steps cannot reach, before the first one, or
+    that changed nothing, after the last.
     """
 
     def __init__(self, speed: Stack, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        if getattr(self, "model_init", None) is not None:
+            raise ValueError("`train` takes a new model of model_init, without the methods; pass `speed.model(model)`")
         speed.require_places((*PLACES, "backward") if self.args.gradient_accumulation_steps == 1 else PLACES)
         assert isinstance(self.model, nn.Module)
         self.speed, self._network = speed, self.model
@@ -90,8 +105,13 @@ class MethodsTrainer(Trainer):
         if folder is True:
             folder = get_last_checkpoint(self.args.output_dir or ".")  # type: ignore[no-untyped-call]
         if folder:
-            self.speed.load_state_dict(torch.load(Path(folder) / STATE_FILE, map_location="cpu", weights_only=True))
+            self.speed.load_state_dict(saved_state(str(folder)))
         return super().train(resume_from_checkpoint, *args, **kwargs)
+
+    def _load_best_model(self) -> None:
+        self.speed.verify()  # before the state is that of an earlier step
+        self.speed.load_state_dict(saved_state(str(self.state.best_model_checkpoint)))
+        super()._load_best_model()
 
 
 class MLPerfCallback(TrainerCallback):
@@ -111,9 +131,7 @@ class MLPerfCallback(TrainerCallback):
         self._run.start()
         self._training = True
 
-    def _before_evaluation(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **given: Any
-    ) -> None:
+    def _before_evaluation(self, args: Any, state: TrainerState, control: TrainerControl, **given: Any) -> None:
         if control.should_evaluate:
             self._require_metric()
             self._run.evaluating(**self._progress(state))
@@ -121,9 +139,7 @@ class MLPerfCallback(TrainerCallback):
 
     on_step_end = on_epoch_end = _before_evaluation
 
-    def on_evaluate(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **given: Any
-    ) -> TrainerControl:
+    def on_evaluate(self, args: Any, state: TrainerState, control: TrainerControl, **given: Any) -> TrainerControl:
         metrics = given["metrics"]
         if not self._training or not state.global_step:
             return control

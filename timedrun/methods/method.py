@@ -202,6 +202,11 @@ class Method:
         """Return the optimizer steps after which the method first has an effect."""
         return 1
 
+    @property
+    def needs_tensors(self) -> str:
+        """Return what the method does that a model does not allow that takes a dict by keyword; "" if nothing."""
+        return "changes targets" if self.stage in (Stage.TARGETS, Stage.MIXING) else ""
+
     def model(self, model: nn.Module) -> tuple[nn.Module, str]:
         """Change the model before the optimizer is built; return it and a description of the change ("": none).
 

@@ -30,6 +30,7 @@ class NoOpModel(Method, name="no_op_model", stage=Stage.WEIGHTS):
     """
 
     profiling: ClassVar[bool] = True
+    needs_tensors = "leaves a model that takes inputs alone"
 
     def model(self, model: nn.Module) -> tuple[nn.Module, str]:
         heads = [layer for layer in model.modules() if isinstance(layer, nn.Linear)]

@@ -49,12 +49,6 @@ class _ProgressiveResizingHooks(Hooks):
         super().__init__(method)
         self.batches: dict[int, int] = {}  # width in pixels -> batches resized to it
 
-    def input_size(self, size: int, progress: float) -> int:
-        if self._method.where == "batch":
-            return size
-        self._whole = size
-        return self._method.sizes(size, [progress])[0]
-
     def batch(self, inputs: Tensor, targets: Tensor, at: Position, classes: int) -> tuple[Tensor, Tensor]:
         require_images(self._method.name, inputs)
         method, width = self._method, inputs.shape[3]
@@ -75,6 +69,12 @@ class _ProgressiveResizingHooks(Hooks):
             return None
         done = "loaded at" if self._method.where == "loader" else "resized to"
         return f"{sum(self.batches.values())} batches {done} {min(self.batches)}..{max(self.batches)} px"
+
+
+class _LoaderHooks(_ProgressiveResizingHooks):
+    def input_size(self, size: int, progress: float) -> int:
+        self._whole = size
+        return self._method.sizes(size, [progress])[0]
 
 
 class ProgressiveResizing(Method, name="progressive_resizing", stage=Stage.SIZE, hooks=_ProgressiveResizingHooks):
@@ -99,6 +99,9 @@ class ProgressiveResizing(Method, name="progressive_resizing", stage=Stage.SIZE,
         self.require("start", self.start > 0, "above 0: an image of 0 px cannot be trained on")
         self.require("delay", self.delay + self.finetune <= 1, f"at most the rest of the run before {self.finetune}")
         self.require("increment", self.increment >= 1, "1 px or more")
+
+    def hooks(self) -> Hooks:
+        return _LoaderHooks(self) if self.where == "loader" else super().hooks()
 
     def model(self, model: nn.Module) -> tuple[nn.Module, str]:
         require_any_size(self.name, model)

@@ -75,8 +75,16 @@ class Stack:
         return model
 
     def require_places(self, places: Collection[str]) -> None:
-        """Raise ValueError if a method acts at a place other than `places`, those that the training loop calls."""
-        for place in set(PLACES).difference(places):
+        """Raise ValueError if a method acts at a place other than `places`, those that the training loop calls, or if
+        it needs tensors in a loop that calls "batch_dict" in place of "batch"."""
+        by_dict = "batch_dict" in places
+        for method in self.methods:
+            if by_dict and (needed := method.needs_tensors):
+                raise ValueError(
+                    f"{method.name} {needed}, but this training loop passes a dict to its model; remove it from the"
+                    " methods, or write a loop of your own that calls `batch`"
+                )
+        for place in set(PLACES).difference(places, ["batch"] * by_dict):
             if acting := ", ".join(self.acting_at(place)):
                 raise ValueError(
                     f"{acting} acts on `{place}`, which this training loop does not call; remove it from the methods"
@@ -100,9 +108,10 @@ class Stack:
                     f"{progress:.3g}; have it act earlier, or count progress by steps, or train longer"
                 )
 
-    def require_in(self, optimizer: torch.optim.Optimizer) -> None:
-        """Raise ValueError unless `optimizer` has the trainable parameters that surgery created."""
-        held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+    def require_in(self, *optimizers: torch.optim.Optimizer) -> None:
+        """Raise ValueError unless the optimizers have the trainable parameters that surgery created."""
+        groups = [group for optimizer in optimizers for group in optimizer.param_groups]
+        held = {id(parameter) for group in groups for parameter in group["params"]}
         if lacking := [name for name, new in self._new.items() if new.requires_grad and id(new) not in held]:
             raise ValueError(
                 f"the optimizer lacks {len(lacking)} parameters that the methods created, for example {lacking[0]}: it "
@@ -319,6 +328,4 @@ def _within(hooks: Hooks, compute: Compute, model: nn.Module, at: Position) -> C
     return lambda reduced: hooks.backward(compute, model, at)
 
 
-def stack(*methods: Method, seed: int = 0, rank: int = 0, places: Collection[str] | None = None) -> Stack:
-    """Return a Stack of the methods; arguments and errors are its own."""
-    return Stack(*methods, seed=seed, rank=rank, places=places)
+stack = Stack  # `stack(BlurPool(), EMA())` reads as a call

@@ -78,6 +78,7 @@ class TTA(Method, name="tta", stage=Stage.WEIGHTS, hooks=_TTAHooks):
     """
 
     clashes: ClassVar[dict[str, str]] = {"no_op_model": "leave no image to evaluate"}
+    needs_tensors = "calls the model with images alone"
     shift: int = 1
     """Pixels by which images are moved up and left, and down and right."""
 

@@ -17,8 +17,8 @@ from timedrun.training.loss import LOSSES
 from timedrun.training.optim import build_optimizer
 from timedrun.training.schedule import Schedule
 
-PLAIN_LOOP = ("input_size", "before_step", "batch", "backward", "gradients", "after_step", "evaluation")
-"""Calls of the loop in docs/own_model.md, and input_size: the recipes resize batches, which any loop lets them."""
+PLAIN_LOOP = ("before_step", "batch", "backward", "gradients", "after_step", "evaluation")
+"""Calls of the loop in docs/own_model.md."""
 
 
 class Training(NamedTuple):

@@ -43,6 +43,10 @@ def test_an_extra_that_cannot_be_imported_is_named_with_its_error(tmp_path, monk
     error = "not usable: RuntimeError: operator torchvision::nms does not exist"
     assert values["packages"]["[vision]"] == f"pytest {pytest.__version__}, {error}"
     assert any("takes both from one index" in warning for warning in values["warnings"])
+    versions = {"torch": "2.13.0+cpu"}  # without torchvision: PyPI's would not fit
+    monkeypatch.setattr(doctor, "installed", versions.get)
+    monkeypatch.setattr(doctor, "extras", dict)
+    assert main(["doctor", "--json"]) == 0 and "takes both from one index" in capsys.readouterr().out
     with pytest.raises(ImportError, match="takes both from one index"), fitting_torchvision():
         exec(raised)
     with pytest.raises(RuntimeError, match="another"), fitting_torchvision():

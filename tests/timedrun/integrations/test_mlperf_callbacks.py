@@ -1,7 +1,6 @@
 """MLPerf logs of the Trainers of transformers and Lightning, each on three evaluations of one weight."""
 
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -17,9 +16,7 @@ from mlevents.record import RunRecord, read
 QUALITIES = [0.1, 0.6, 0.9]
 
 
-@pytest.fixture(autouse=True)
-def fitting(torchvision: ModuleType) -> None:
-    """Let both libraries import."""
+pytestmark = pytest.mark.usefixtures("trainers")
 
 
 @pytest.fixture

@@ -158,11 +158,15 @@ def test_an_empty_stack_changes_nothing_and_is_content() -> None:
 
 
 def test_methods_that_clash_or_act_where_the_loop_has_no_place_are_refused() -> None:
+    by_dict, tensors = ("batch_dict", "evaluation"), (LabelSmoothing, methods.MixUp, methods.CutMix, methods.TTA)
+    stack(ProgressiveResizing(), EMA(), places=(*by_dict, "after_step"))
     for given, places, words in (
         ((EMA(), methods.LogBias(), EMA(half_life=3)), None, "more than once: ema"),
         ((EMA(), _Twice()), None, "twice and ema both do something"),
         ((_Twice(), EMA()), None, "twice and ema both do something"),
         ((_Twice(),), ("gradients", "batch"), "twice acts on `backward`, which this training loop does not call"),
+        *(((method(),), (*by_dict, "batch"), "but this training loop passes a dict") for method in tensors),
+        ((ProgressiveResizing(where="loader"),), by_dict, "acts on `input_size`"),
     ):
         with pytest.raises(ValueError, match=words):
             stack(*given, places=places)

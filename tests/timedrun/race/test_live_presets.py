@@ -4,7 +4,6 @@ import contextlib
 import io
 import re
 from collections.abc import Callable
-from types import ModuleType
 
 import pytest
 import torch
@@ -15,9 +14,7 @@ from tests.timedrun.race.test_presets import readings
 LOSSES = [4.0, 3.0, 3.0, 2.0, 1.0, 0.5]  # a plateau among them
 
 
-@pytest.fixture(autouse=True)
-def importable(torchvision: ModuleType) -> None:
-    """Let both libraries import."""
+pytestmark = pytest.mark.usefixtures("trainers")
 
 
 def read(preset: str, train: Callable[[], object]) -> list[str | float]:
