@@ -8,7 +8,7 @@ extras="train,digits,vision,language,hugging-face,lightning,report,explorer${1:+
 stamp=".venv/installed${1:+_$1}"
 if [ -f "$stamp" ] && [ "$stamp" -nt pyproject.toml ] && [ "$stamp" -nt constraints.txt ]; then exit 0; fi
 "${PYTHON:-python3}" -m venv .venv
-pip install --constraint constraints.txt torch && pip install --constraint constraints.txt --editable ".[$extras]"
+pip install --constraint constraints.txt torch; pip install --constraint constraints.txt --editable ".[$extras]"
 .venv/bin/python -c 'import torchvision' 2>/dev/null || { pip uninstall --yes torchvision  # the tests alone see another one
     [ "${1:-}" != dev ] || pip install --no-deps --constraint constraints.txt --upgrade --target .venv/torchvision torchvision
     echo "scripts/setup.sh: torchvision is left out, as it does not load; '.venv/bin/timedrun doctor' says more" >&2; }
