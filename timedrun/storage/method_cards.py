@@ -7,9 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from judging.ground.errors import UsageError
 from timedrun.storage.benchmark_folders import ROOT
-from timedrun.storage.method_sources import installed, require_source
 
 METHODS: Final = ROOT / "timedrun" / "methods"
 CARDS: Final = METHODS / "cards"
@@ -101,26 +99,9 @@ def stages() -> dict[str, str]:
             if isinstance(node, ast.ClassDef):
                 name = {word.arg: word.value for word in node.keywords}.get("name")
                 if isinstance(name, ast.Constant):
-                    names[name.value] = _stage_of(node, order[0])
+                    stage = {word.arg: word.value for word in node.keywords}.get("stage")
+                    names[name.value] = stage.attr if isinstance(stage, ast.Attribute) else order[0]
     return dict(sorted(names.items(), key=lambda pair: (order.index(pair[1]), pair[0])))
-
-
-def installed_rows() -> list[dict[str, str]]:
-    """Return name, stage and summary of each method behind an entry point, from its source."""
-    rows = []
-    for name, reference in installed().items():
-        try:
-            *_, node = require_source(reference)
-            stage, text = _stage_of(node, "MODEL"), (ast.get_docstring(node) or "").partition("\n")[0]
-        except UsageError as error:
-            stage, text = "?", str(error)
-        rows.append({"method": name, "stage": stage.lower(), "summary": f"{reference}: {text}"})
-    return rows
-
-
-def _stage_of(node: ast.ClassDef, default: str) -> str:
-    stage = {word.arg: word.value for word in node.keywords}.get("stage")
-    return stage.attr if isinstance(stage, ast.Attribute) else default
 
 
 def _stages_of(tree: ast.Module, name: str) -> list[str]:
