@@ -148,9 +148,7 @@ printf '%s\\n' {name} "$@" > "$SAID"
 """
 
 
-def build(
-    folder: Path, engines: dict[str, bool], *arguments: str
-) -> tuple[subprocess.CompletedProcess[str], list[str]]:
+def build(folder, engines, *arguments):
     """scripts/build_image.sh with made-up engines on the path, working or not, and what the chosen one was told."""
     tools = folder / "bin"
     tools.mkdir()

@@ -13,26 +13,17 @@ from hypothesis import strategies as st
 
 from judging.ground.errors import DataError
 from language_model.gpt import warm_up
-from language_model.gpt.batches import TokenBatches, open_batches, sequence_starts
+from language_model.gpt.batches import open_batches, sequence_starts
 from language_model.gpt.configs import shakespeare_baseline
 from language_model.gpt.datasets import data_digest, declared, facts, open_store, preflight, synthetic
-from language_model.gpt.settings import GptDataConfig, Sampling
-from language_model.gpt.tokens import TokenStore
+from language_model.gpt.settings import GptDataConfig
 from timedrun.distributed.process_group import ProcessGroup
 
 CPU = torch.device("cpu")
 BOTH = pytest.mark.parametrize("sampling", ["windows", "blocks"])
 
 
-def opened(
-    store: TokenStore,
-    sampling: Sampling = "windows",
-    *,
-    rank: int = 0,
-    world_size: int = 1,
-    length: int = 16,
-    eval_sequences: int = 0,
-) -> TokenBatches:
+def opened(store, sampling="windows", *, rank=0, world_size=1, length=16, eval_sequences=0):
     base, data = shakespeare_baseline(), GptDataConfig(sampling=sampling, eval_batch=6, eval_sequences=eval_sequences)
     config = replace(base, seed=7, model=replace(base.model, context=length), data=data)
     return open_batches(config, store.folder, ProcessGroup(rank, world_size, rank, CPU))

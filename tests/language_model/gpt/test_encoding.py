@@ -80,8 +80,7 @@ def test_files_are_read_whole_in_any_pieces(tmp_path, piece_bytes, monkeypatch):
 
 @pytest.mark.parametrize("piece_bytes", [1, 4, 1000])
 @pytest.mark.parametrize(
-    "data, offset",
-    [(b"abc\xffdef", 3), ("é".encode() * 3 + b"\xc3", 6), (b"a\xe6\xbc", 1), (b"\xef\xbb\xbfa\xff", 4)],
+    "data, offset", [(b"abc\xffdef", 3), ("é".encode() * 3 + b"\xc3", 6), (b"a\xe6\xbc", 1), (b"\xef\xbb\xbfa\xff", 4)]
 )
 def test_a_byte_that_is_not_utf8_is_named_with_its_offset(tmp_path, data, offset, piece_bytes, monkeypatch):
     monkeypatch.setattr(module, "PIECE_BYTES", piece_bytes)

@@ -120,12 +120,7 @@ def test_a_check_of_every_token_finds_another_encoding(folder):
         ("train_000003", slice(300, 400), False, ["fineweb_train_000003.bin repeats fineweb_train_000002.bin: each"]),
         ("train_000003", slice(400, 501), False, "val_000000.bin of the validation split has the tokens of fineweb_tr"),
         ("train_000006", slice(0, 0), False, "train_000006.bin has a header and no token"),
-        (
-            "train_000006",
-            slice(1, 9),
-            False,
-            ["fineweb_train_*.bin: shards between 2 and 6 are missing"],
-        ),
+        ("train_000006", slice(1, 9), False, ["fineweb_train_*.bin: shards between 2 and 6 are missing"]),
         ("val_000002", slice(1, 9), False, ["fineweb_val_*.bin: shards between 0 and 2 are missing;"]),
     ],
 )

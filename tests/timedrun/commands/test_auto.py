@@ -25,9 +25,7 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Steps of timedrun's BERT take half the time, unpadding and the last layer's subset save a fifth each, bf16 half;
     compiling is slower; micro-batches change the loss."""
 
-    def measured(
-        benchmark: str, configs: Mapping[str, RunConfig], plan: StepPlan, **_: object
-    ) -> tuple[dict[str, StepTimes], dict[str, str]]:
+    def measured(benchmark, configs, plan, **_):
         found = {}
         for name, config in configs.items():
             on = flatten(plain(config))

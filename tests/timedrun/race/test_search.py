@@ -167,9 +167,7 @@ def test_the_setting_whose_repetitions_are_best_is_chosen_and_not_the_luckiest_r
     assert search.best("a", seconds=230) == ("a_1", Outcome(10.0, 0.0, 1, 1))
 
 
-def test_of_many_settings_that_are_a_matter_of_luck_the_one_as_given_stays_unless_another_is_better(
-    planted,
-):
+def test_of_many_settings_that_are_a_matter_of_luck_the_one_as_given_stays_unless_another_is_better(planted):
     """Single runs differ by a factor of 1.5 by their seed, the settings by less: three luckiest would be chosen at
     random. The side as given is the best there is."""
     trials = planted(minutes=60.0)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from image_classification.configs import ImageRunConfig, cifar10_resnet8_baseline, digits_baseline
+from image_classification.configs import cifar10_resnet8_baseline, digits_baseline
 from judging.comparison import answers
 from judging.comparison.tradeoff import compare_curves
 from judging.ground.errors import UsageError
@@ -21,7 +21,6 @@ from mlevents.record import read
 from mlevents.summary import summarize
 from tests.judging.conftest import log_loads
 from timedrun import cli
-from timedrun.analysis.profiled_run import StepPlan
 from timedrun.analysis.step_times import StepTimes
 from timedrun.commands import sweep as commands
 from timedrun.commands.report import report
@@ -178,9 +177,7 @@ def test_the_sides_are_each_config_at_each_length_once():
 def steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Steps of 10 ms and evaluations of 1 s; a config with a rate of 9 fails."""
 
-    def measured(
-        benchmark: str, configs: dict[str, ImageRunConfig], plan: StepPlan, **_: object
-    ) -> tuple[dict[str, StepTimes], dict[str, str]]:
+    def measured(benchmark, configs, plan, **_):
         ((name, config),) = configs.items()
         if config.optimizer.peak_lr == 9:
             return {}, {name: "ValueError: planted"}

@@ -38,12 +38,7 @@ def parameters() -> list[nn.Parameter]:
     return [nn.Parameter(torch.from_numpy(value)) for value in gradients(99)]
 
 
-def take_steps(
-    params: list[nn.Parameter],
-    optimizer: Optimizer,
-    steps: Iterable[int] = range(8),
-    gradients_of: Callable[[int], Arrays] = gradients,
-) -> None:
+def take_steps(params, optimizer, steps=range(8), gradients_of=gradients):
     """Steps at the initial rates times FACTORS; parameter 1 gets its first gradient at step 2."""
     for step in steps:
         for index, (param, gradient) in enumerate(zip(params, gradients_of(step), strict=True)):

@@ -4,7 +4,6 @@ import json
 import statistics
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -24,16 +23,7 @@ MakeRuns = Callable[..., list[RecordedRun]]
 def make_runs(tmp_path: Path, write_run: Callable[..., Path]) -> MakeRuns:
     """Writes results of so many minutes and such courses, on one machine or another."""
 
-    def make(
-        name: str,
-        minutes: Sequence[float],
-        courses: Sequence[Course],
-        *,
-        processor: str = "one",
-        data: str = "d1",
-        threads: int | None = 1,
-        **logged: Any,
-    ) -> list[RecordedRun]:
+    def make(name, minutes, courses, *, processor="one", data="d1", threads=1, **logged):
         folder = tmp_path / name
         for number, (time, course) in enumerate(zip(minutes, courses, strict=True)):
             write_run(folder, number, minutes=time, qualities=course, **logged)
