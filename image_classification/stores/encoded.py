@@ -11,13 +11,7 @@ from typing import TYPE_CHECKING
 
 from image_classification.stores import image_folder
 from image_classification.stores.manifest import MANIFEST, Format, StoreConfig, read_manifest, require_split
-from image_classification.stores.sample_index import (
-    ROW,
-    IndexedImages,
-    SampleIndex,
-    index_files,
-    write_index,
-)
+from image_classification.stores.sample_index import ROW, IndexedImages, SampleIndex, index_files, write_index
 from image_classification.stores.store_format import EncodedImage, SourceImage, SourceItem, StoreFormat
 from judging.ground.atomic_file import check_size
 from judging.ground.errors import DataError

@@ -13,11 +13,7 @@ from mlevents.event import ENDS, STARTS, Event, Finding, Level, is_number, short
 from mlevents.record import spans
 from mlevents.summary import SUBMISSION
 
-PAIRS: Final = {
-    keys.BLOCK_START: keys.BLOCK_STOP,
-    keys.EPOCH_START: keys.EPOCH_STOP,
-    keys.EVAL_START: keys.EVAL_STOP,
-}
+PAIRS: Final = {keys.BLOCK_START: keys.BLOCK_STOP, keys.EPOCH_START: keys.EPOCH_STOP, keys.EVAL_START: keys.EVAL_STOP}
 NUMBERED: Final = (  # key, and the metadata that numbers it
     (keys.EPOCH_START, keys.EPOCH_NUM),
     (keys.EPOCH_STOP, keys.EPOCH_NUM),

@@ -125,8 +125,7 @@ DLRMV4: Final = BenchmarkRules(
         once(keys.OPT_GRADIENT_CLIP_NORM, equal(1.0)),
         named("opt_sparse_name", "RowWiseAdagrad"),
         once(
-            "opt_sparse_base_learning_rate",
-            related(keys.OPT_BASE_LR, (keys.OPT_BASE_LR,), lambda v, dense: v == dense),
+            "opt_sparse_base_learning_rate", related(keys.OPT_BASE_LR, (keys.OPT_BASE_LR,), lambda v, dense: v == dense)
         ),
         once(keys.OPT_LR_WARMUP_STEPS, equal(24_000)),
         once("opt_learning_rate_warmup_start_lr", equal(0.0)),

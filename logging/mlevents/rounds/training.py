@@ -137,7 +137,7 @@ V2_1: Final = next_round(
         replace(
             BERT,
             closed_keys=replaced(BERT.closed_keys, RequiredKey(key="opt_epsilon", alternative=keys.OPT_LAMB_EPSILON)),
-        ),
+        )
     ],
     defects=(defects.BERT_EPSILON_RENAMED,),
     last_month="2022-10",
