@@ -92,18 +92,12 @@ def _card(path: Path) -> MethodCard:
 
 def stages() -> dict[str, str]:
     """Return the stage of every Method by the method's name, in the order of the stages, from the source."""
-    order = _stages_of(ast.parse((METHODS / "method.py").read_text(encoding="utf-8")), "Stage")
-    names: dict[Any, str] = {}
-    for path in sorted(METHODS.glob("*.py")):
-        for node in ast.parse(path.read_text(encoding="utf-8")).body:
-            if isinstance(node, ast.ClassDef):
-                name = {word.arg: word.value for word in node.keywords}.get("name")
-                if isinstance(name, ast.Constant):
-                    stage = {word.arg: word.value for word in node.keywords}.get("stage")
-                    names[name.value] = stage.attr if isinstance(stage, ast.Attribute) else order[0]
-    return dict(sorted(names.items(), key=lambda pair: (order.index(pair[1]), pair[0])))
-
-
-def _stages_of(tree: ast.Module, name: str) -> list[str]:
-    (stage,) = (node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == name)
-    return [line.targets[0].id for line in stage.body if isinstance(line, ast.Assign)]  # type: ignore[attr-defined]
+    nodes = [node for path in METHODS.glob("*.py") for node in ast.parse(path.read_text(encoding="utf-8")).body]
+    classes = {node.name: node for node in nodes if isinstance(node, ast.ClassDef)}
+    order = [ast.unparse(line.targets[0]) for line in classes["Stage"].body if isinstance(line, ast.Assign)]
+    found: dict[str, str] = {}
+    for node in classes.values():
+        words: dict[Any, Any] = {word.arg: word.value for word in node.keywords}
+        if isinstance(words.get("name"), ast.Constant):
+            found[words["name"].value] = words["stage"].attr if "stage" in words else order[0]
+    return dict(sorted(found.items(), key=lambda pair: (order.index(pair[1]), pair[0])))

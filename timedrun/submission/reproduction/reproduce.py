@@ -139,11 +139,7 @@ def reproduce(path: Path, claims: Sequence[Claim] | None = None) -> Reproduction
     else:
         inside = [(package, score([package.folder])) for package in opened]
         figures = [figure for package, scores in inside for figure in compared(scores, package.claims)]
-        alone = [
-            file
-            for file in result_files(path)
-            if not any(opened_package.folder in file.parents for opened_package in opened)
-        ]
+        alone = [file for file in result_files(path) if not {found.folder for found in opened} & {*file.parents}]
         figures += compared(score(alone), ()) if alone else []
     return Reproduction(
         figures=tuple(figures), files=tuple(change for package in opened for change in changed_files(package))
