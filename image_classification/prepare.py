@@ -147,9 +147,7 @@ def _image_facts(
         if empty := [name for name, count in zip(classes, known.per_class, strict=True) if not count]:
             notes += image_folder.counted(empty, f"classes have no image in {split}")
     if left_out := kinds.get(CORRUPT):
-        notes.append(
-            f"{left_out:,} images were left out as corrupt; they are listed under findings in {folder / MANIFEST}"
-        )
+        notes.append(f"{left_out:,} images were left out as corrupt; listed under findings in {folder / MANIFEST}")
     for note in notes:
         to_standard_error(note)
     return values | ({"notes": notes} if notes else {})

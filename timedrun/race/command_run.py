@@ -432,9 +432,7 @@ class CommandRun:
         assert self._started is not None
         at_target = self._quality is not None and self.side.reached(self._quality)
         if at_target and self._now - self._started < SHORTEST:
-            log.close(
-                reason=f"the clock started and stopped within {1000 * SHORTEST:g} ms, too short for a log's times"
-            )
+            log.close(reason=f"the clock started and stopped within {1000 * SHORTEST:g} ms, too short for a log")
         elif at_target:
             log.end(keys.RUN_STOP, status=keys.SUCCESS, epoch_num=self._evaluations)
         else:

@@ -44,9 +44,7 @@ def own_methods(values: Mapping[str, Any]) -> dict[str, str | None]:
     """Return the methods `module:Class` of a dumped config, each with the digest of its source, if it is recorded."""
     listed = values.get("methods") if isinstance(values, dict) else None
     entries = [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
-    return {
-        entry["method"]: entry.get(SHA256) for entry in entries if REFERENCE.fullmatch(str(entry.get("method", "")))
-    }
+    return {one["method"]: one.get(SHA256) for one in entries if REFERENCE.fullmatch(str(one.get("method", "")))}
 
 
 def changes_naming(values: Mapping[str, Any]) -> str:

@@ -91,12 +91,8 @@ def check_tree(folder: Path, summaries: Mapping[Path, RunSummary], ruleset: str 
     findings = [*check_files(listing), *_top(listing), *_systems(listing, described, sets)]
     for name, system in described.items():
         asked = [known[result_set.benchmark] for result_set in sets if result_set.system == name]
-        each = [known_rules for known_rules in asked if known_rules is not None] or [
-            rules or next(iter(RULESETS.values()))
-        ]
-        findings += dict.fromkeys(
-            finding for rules_of_set in each for finding in description_findings(system, rules_of_set)
-        )
+        each = [known for known in asked if known is not None] or [rules or next(iter(RULESETS.values()))]
+        findings += dict.fromkeys(finding for known in each for finding in description_findings(system, known))
     findings += _system_folders(listing, described)
     systems = frozenset({result_set.system for result_set in sets} | set(described))
     for result_set in sets:

@@ -187,9 +187,7 @@ def _figures(own: Score, claim: Claim, others: Iterable[Score], absent: ClaimSta
     if claim.minutes is not None or not claim.scored:
         figures.append(_score_figure(own, claim))
     if claim.quality is not None:
-        figures.append(
-            _figure(own, claim, "quality", own.quality, claim.quality, "none of its runs reached the target")
-        )
+        figures.append(_figure(own, claim, "quality", own.quality, claim.quality, "no run reached the target"))
     if claim.ratio_to is not None:
         named = (own.submitter, claim.ratio_to) if "/" not in claim.ratio_to else tuple(claim.ratio_to.split("/", 1))
         base = next((other for other in others if (other.submitter, other.system) == named), None)
