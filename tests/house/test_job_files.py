@@ -90,7 +90,6 @@ def test_what_the_kubernetes_job_mounts_is_there_and_where_its_command_looks():
     mounts = {mount["mountPath"]: volumes[mount["name"]] for mount in container["volumeMounts"]}
     assert len(mounts) == len(volumes)
     assert mounts["/dev/shm"]["emptyDir"]["medium"] == "Memory"
-    arguments = parsed(
-        container["args"][:2] + [word for word in container["args"] if "folder" in word or "results" in word]
-    )
+    given = container["args"]
+    arguments = parsed(given[:2] + [word for word in given if "folder" in word or "results" in word])
     assert {str(arguments.data_folder), arguments.results} | {"/dev/shm"} == set(mounts)

@@ -105,12 +105,7 @@ def test_a_check_of_every_token_finds_another_encoding(folder):
 @pytest.mark.parametrize(
     ("name", "tokens", "whole", "words"),
     [
-        (
-            "val_000001",
-            slice(300, 400),
-            False,
-            "val_000001.bin of the validation split has the tokens of fineweb_train_",
-        ),
+        ("val_000001", slice(300, 400), False, "000001.bin of the validation split has the tokens of fineweb_train_"),
         ("val_000001", slice(0, 300), False, "of the validation split has the tokens of fineweb_train_000001"),
         ("val_000001", slice(0, 256), False, "of the validation split has the tokens of fineweb_train_000001"),
         ("val_000001", slice(40, 300), True, "of the validation split has the tokens of fineweb_train_000001"),

@@ -80,11 +80,7 @@ def test_lines_start_and_stop_the_clock_and_the_last_quality_counts(tmp_path):
         ("echo end; echo loss:0.5", {"stop": "end"}, "none stands before the line that stops the clock"),
         ("echo loss:5%", {"quality": r"loss:(\S+)"}, "--quality reads '5%', which is no plain number"),
         ("echo loss:0.5.; echo end", {"quality": "loss:([0-9.]+)", "stop": "never"}, "has the pattern --stop 'never'"),
-        (
-            "echo loss:0.5; echo loss:nan; echo end",
-            {"quality": r"loss:(\S+)", "stop": "end"},
-            "is nan: the training diverged",
-        ),
+        ("echo loss:0.5; echo loss:nan; echo end", {"quality": r"loss:(\S+)", "stop": "end"}, "the training diverged"),
         ("echo loss:0.5; echo loss:nan; echo end", {"stop": "end"}, "is nan: the training diverged"),
         ("""echo '{"loss": NaN}'""", {"quality": "json:loss"}, "is nan: the training diverged"),
         ("kill -KILL $$", {}, "ended by SIGKILL"),

@@ -32,9 +32,8 @@ DIGITS = {"dataset": "digits", "quality_target": 0.95, "qualities": (0.5, 0.96),
 
 
 def test_mlcommons_checkers_take_a_package_of_two_systems(tmp_path, make_set, packaged, caplog):
-    report = packaged(
-        *(make_set(tmp_path / name, platform=f"1xCPU-{name}") for name in ("baseline", "methods")), check=True
-    )
+    sets = (make_set(tmp_path / name, platform=f"1xCPU-{name}") for name in ("baseline", "methods"))
+    report = packaged(*sets, check=True)
     assert report.official.verdict == "pass", report.official.messages
     assert report.official.tool == "package_checker" and report.ruleset == "2.0.0"
     with caplog.at_level("INFO"):
