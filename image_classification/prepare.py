@@ -15,15 +15,9 @@ from image_classification.preparation.inspection import CORRUPT, first_lines, in
 from image_classification.preparation.source_notes import source_notes
 from image_classification.preparation.sources import Source, of_index, open_source
 from image_classification.stores import image_folder
+from image_classification.stores import manifest as store_manifest
 from image_classification.stores.beton import loading_ffcv
-from image_classification.stores.manifest import (
-    MANIFEST,
-    ImageManifest,
-    SplitCounts,
-    read_manifest,
-    store_problems,
-    verify,
-)
+from image_classification.stores.manifest import MANIFEST, ImageManifest, read_manifest, store_problems, verify
 from judging.ground.errors import DataError, UsageError
 from timedrun.storage.worker_pool import TaskProgress, results, to_standard_error
 
@@ -126,7 +120,7 @@ def _image_facts(
     config: ImageRunConfig,
     folder: Path,
     classes: Sequence[str],
-    splits: Mapping[str, SplitCounts],
+    splits: Mapping[str, store_manifest.SplitCounts],
     kinds: Mapping[str, int],
     notes: Sequence[str],
 ) -> dict[str, Any]:

@@ -23,14 +23,8 @@ from image_classification.preparation.shard_writer import (
 )
 from image_classification.preparation.source_notes import source_notes
 from image_classification.preparation.sources import Source
-from image_classification.stores.manifest import (
-    MANIFEST,
-    ImageManifest,
-    SplitCounts,
-    StoreConfig,
-    count_split,
-    read_manifest,
-)
+from image_classification.stores import manifest as store_manifest
+from image_classification.stores.manifest import MANIFEST, ImageManifest, StoreConfig, count_split, read_manifest
 from image_classification.stores.store_format import FinishedShard, SourceItem
 from judging.ground.atomic_file import StoredFile, write_file
 from judging.ground.errors import DataError
@@ -185,7 +179,7 @@ class _Build:
             raise DataError(_about_broken(sorted(broken), self.out))
 
     def finish(self) -> ImageManifest:
-        counts: dict[str, SplitCounts] = {}
+        counts: dict[str, store_manifest.SplitCounts] = {}
         files: dict[str, StoredFile] = {}
         findings: dict[str, set[str]] = {}
         if self.present is not None:
