@@ -10,17 +10,10 @@ from pathlib import Path
 
 import numpy as np
 
+from image_classification.preparation import shard_writer
 from image_classification.preparation.formats import FORMATS, source_split, splits_of
 from image_classification.preparation.inspection import first_lines
-from image_classification.preparation.shard_writer import (
-    RECORDS,
-    RULES,
-    ShardTask,
-    ShardWriter,
-    load_shard,
-    shard_file,
-    unwritable,
-)
+from image_classification.preparation.shard_writer import RECORDS, RULES, ShardTask, load_shard, shard_file, unwritable
 from image_classification.preparation.source_notes import source_notes
 from image_classification.preparation.sources import Source
 from image_classification.stores import manifest as store_manifest
@@ -162,7 +155,7 @@ class _Build:
         broken: dict[str, None] = {}  # an image is inspected once for each split that it is in
         for task, outcome in results(
             tasks,
-            ShardWriter,
+            shard_writer.ShardWriter,
             (self.out, self.settings, self.skip_broken),
             workers=workers,
             name=lambda task: task.name,

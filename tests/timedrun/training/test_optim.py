@@ -13,15 +13,8 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from timedrun.config import OptimizerConfig
-from timedrun.training.optim import (
-    DecoupledAdamW,
-    DecoupledSGD,
-    Lamb,
-    Muon,
-    build_optimizer,
-    hidden_matrices,
-    newton_schulz,
-)
+from timedrun.training import optim
+from timedrun.training.optim import DecoupledAdamW, DecoupledSGD, Lamb, Muon, build_optimizer, newton_schulz
 from timedrun.training.schedule import Schedule
 
 SHAPES = [(4, 3), (5,), (2, 3, 3, 3), (6, 2)]
@@ -422,6 +415,6 @@ def test_muon_takes_a_matrix_of_two_layers_once_and_none_of_an_embedding_or_of_o
     head, again, table = nn.Linear(8, 8), nn.Linear(8, 8), nn.Embedding(8, 8)
     again.weight, head.weight = tied.weight, table.weight
     model = nn.Sequential(table, first, tied, head, again, nn.Conv2d(8, 1, 3), nn.Linear(1, 8), last)
-    hidden = hidden_matrices(model)
+    hidden = optim.hidden_matrices(model)
     assert [id(weight) for weight in hidden] == [id(tied.weight)]
     build_optimizer(OptimizerConfig(kind="muon", peak_lr=0.1), model)
