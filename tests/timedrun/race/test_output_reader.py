@@ -67,7 +67,6 @@ def test_a_line_says_what_it_says(quality, line, expected):
         ("loss:{}", "loss:1,234.5", "decimal point"),
         ("loss:{}", "loss:0,95", "decimal point"),
         ("loss:{}", "loss:0.95D+01", "of '0.95D+01'"),
-        ("loss:{}", "loss:0.95D+01", "of '0.95D+01'"),
         ("loss:{}", "loss:1.234,5", "decimal point"),
         ("loss:(\\S+)", "loss:2.5%", "write --quality 'loss:{}%', and --target in percent"),
         ("loss:{}", "loss: 2.5", ""),

@@ -135,10 +135,7 @@ MUON = [own(3.111), quality(0.0998), STOP, START, own(2.592), quality(0.9402), S
 OUTPUTS: dict[str, tuple[str, list[Reading]]] = {
     "modded-nanogpt": (
         MODDED_NANOGPT,
-        [
-            *(own(0), quality(10.8301, 0), START),
-            *(own(17.306), quality(4.4962, 250), own(98.406), quality(3.2779, 1555)),
-        ],
+        [own(0), quality(10.8301, 0), START, own(17.306), quality(4.4962, 250), own(98.406), quality(3.2779, 1555)],
     ),
     "nanochat": (NANOCHAT, [quality(3.301984, 0), START, own(0), own(15), quality(1.163207, 250), own(450)]),
     "airbench": (AIRBENCH, [*WARM_UP, *LAST]),
