@@ -109,12 +109,7 @@ def digits_methods() -> ImageRunConfig:
             newton_schulz_iterations=2,
         ),
         evaluation=EvaluationConfig(target=DIGITS_TARGET, first=2),
-        methods=(
-            BlurPool(),
-            ChannelsLast(),
-            LabelSmoothing(smoothing=0.3),
-            EMA(half_life=6, update_interval=1),
-        ),
+        methods=(BlurPool(), ChannelsLast(), LabelSmoothing(smoothing=0.3), EMA(half_life=6, update_interval=1)),
     )
 
 

@@ -15,15 +15,9 @@ from image_classification.preparation.inspection import CORRUPT, first_lines, in
 from image_classification.preparation.source_notes import source_notes
 from image_classification.preparation.sources import Source, of_index, open_source
 from image_classification.stores import image_folder
+from image_classification.stores import manifest as store_manifest
 from image_classification.stores.beton import loading_ffcv
-from image_classification.stores.manifest import (
-    MANIFEST,
-    ImageManifest,
-    SplitCounts,
-    read_manifest,
-    store_problems,
-    verify,
-)
+from image_classification.stores.manifest import MANIFEST, ImageManifest, read_manifest, store_problems, verify
 from judging.ground.errors import DataError, UsageError
 from timedrun.storage.worker_pool import TaskProgress, results, to_standard_error
 
@@ -126,7 +120,7 @@ def _image_facts(
     config: ImageRunConfig,
     folder: Path,
     classes: Sequence[str],
-    splits: Mapping[str, SplitCounts],
+    splits: Mapping[str, store_manifest.SplitCounts],
     kinds: Mapping[str, int],
     notes: Sequence[str],
 ) -> dict[str, Any]:
@@ -147,9 +141,7 @@ def _image_facts(
         if empty := [name for name, count in zip(classes, known.per_class, strict=True) if not count]:
             notes += image_folder.counted(empty, f"classes have no image in {split}")
     if left_out := kinds.get(CORRUPT):
-        notes.append(
-            f"{left_out:,} images were left out as corrupt; they are listed under findings in {folder / MANIFEST}"
-        )
+        notes.append(f"{left_out:,} images were left out as corrupt; listed under findings in {folder / MANIFEST}")
     for note in notes:
         to_standard_error(note)
     return values | ({"notes": notes} if notes else {})

@@ -138,10 +138,7 @@ class ImageRunConfig(RunConfig):
             loss=recipe.loss,
             model=replace(self.model, initialisation=recipe.initialisation),
             data=replace(
-                self.data,
-                train_size=recipe.train_size,
-                eval_resize=recipe.eval_resize,
-                eval_size=recipe.eval_size,
+                self.data, train_size=recipe.train_size, eval_resize=recipe.eval_resize, eval_size=recipe.eval_size
             ),
             schedule=recipe.schedule,
             optimizer=recipe.optimizer,

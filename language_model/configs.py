@@ -276,10 +276,7 @@ def wikipedia_small_baseline() -> BertRunConfig:
 def wikipedia_small_methods() -> BertRunConfig:
     """The baseline computed without padding, on masked positions only, with fused operations."""
     return replace(
-        wikipedia_small_baseline(),
-        name="wikipedia_small_methods",
-        implementation="timedrun",
-        speed=CPU_SPEED_UPS,
+        wikipedia_small_baseline(), name="wikipedia_small_methods", implementation="timedrun", speed=CPU_SPEED_UPS
     )
 
 

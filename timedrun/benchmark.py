@@ -70,9 +70,7 @@ class BenchmarkSpec:
         if self.rules.unit not in ("epoch", "samples"):
             raise ValueError(f"a run counts epochs or samples, but the rules of {self.rules.name} count {self.unit}")
         if unknown := self.supports - EVERYTHING:
-            raise ValueError(
-                f"supports has {', '.join(sorted(unknown))}; the settings are: {', '.join(sorted(EVERYTHING))}"
-            )
+            raise ValueError(f"supports has {', '.join(sorted(unknown))}; known: {', '.join(sorted(EVERYTHING))}")
 
     @property
     def rules(self) -> BenchmarkRules:
@@ -198,9 +196,7 @@ class Benchmark:
         """Return the Plan of the benchmark's `run_info.plan`; raise UsageError if it has none."""
         function = self.hook("run_info", "plan")
         if function is None:
-            raise UsageError(
-                f"{self.name}.run_info has no plan(config, ranks, data_folder), so no dry run was made; add it."
-            )
+            raise UsageError(f"{self.name}.run_info has no plan(config, ranks, data_folder); add it for a dry run.")
         return function(config, ranks, data_folder)
 
 

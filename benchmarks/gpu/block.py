@@ -59,11 +59,6 @@ class LossGradients(NamedTuple):
         return values
 
 
-def attention_weights(name: str) -> bool:
-    """Return True for the name of a weight whose gradient passes through attention, the first to show a wrong mask."""
-    return name.endswith(("query.weight", "key.weight", "value.weight", "qkv.weight"))
-
-
 class Block:
     """Results of the script: checks, and measured values.
 
@@ -128,7 +123,8 @@ class Block:
         passed = distances_of["loss apart"] <= BF16 and distances_of["largest"] <= largest
         compared: dict[str, Callable[[str], bool]] = {"median": lambda _: True}
         if attention:
-            compared["median of attention's"] = attention_weights
+            names = ("query.weight", "key.weight", "value.weight", "qkv.weight")  # the first to show a wrong mask
+            compared["median of attention's"] = lambda name: name.endswith(names)
         for kind, chosen in compared.items():
             own, theirs = (
                 statistics.median(value for name, value in of.items() if chosen(name)) for of in (distances, usual)

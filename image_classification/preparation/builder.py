@@ -10,27 +10,14 @@ from pathlib import Path
 
 import numpy as np
 
+from image_classification.preparation import shard_writer
 from image_classification.preparation.formats import FORMATS, source_split, splits_of
 from image_classification.preparation.inspection import first_lines
-from image_classification.preparation.shard_writer import (
-    RECORDS,
-    RULES,
-    ShardTask,
-    ShardWriter,
-    load_shard,
-    shard_file,
-    unwritable,
-)
+from image_classification.preparation.shard_writer import RECORDS, RULES, ShardTask, load_shard, shard_file, unwritable
 from image_classification.preparation.source_notes import source_notes
 from image_classification.preparation.sources import Source
-from image_classification.stores.manifest import (
-    MANIFEST,
-    ImageManifest,
-    SplitCounts,
-    StoreConfig,
-    count_split,
-    read_manifest,
-)
+from image_classification.stores import manifest as store_manifest
+from image_classification.stores.manifest import MANIFEST, ImageManifest, StoreConfig, count_split, read_manifest
 from image_classification.stores.store_format import FinishedShard, SourceItem
 from judging.ground.atomic_file import StoredFile, write_file
 from judging.ground.errors import DataError
@@ -168,7 +155,7 @@ class _Build:
         broken: dict[str, None] = {}  # an image is inspected once for each split that it is in
         for task, outcome in results(
             tasks,
-            ShardWriter,
+            shard_writer.ShardWriter,
             (self.out, self.settings, self.skip_broken),
             workers=workers,
             name=lambda task: task.name,
@@ -185,7 +172,7 @@ class _Build:
             raise DataError(_about_broken(sorted(broken), self.out))
 
     def finish(self) -> ImageManifest:
-        counts: dict[str, SplitCounts] = {}
+        counts: dict[str, store_manifest.SplitCounts] = {}
         files: dict[str, StoredFile] = {}
         findings: dict[str, set[str]] = {}
         if self.present is not None:

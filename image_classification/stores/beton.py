@@ -58,10 +58,6 @@ def loading_ffcv() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def beton_name(split: str) -> str:
-    return f"{split}.beton"
-
-
 def is_jpeg(position: int, share: float) -> bool:
     """Return True if the image at that position of its split is stored as JPEG: random, but always the same."""
     return bool(random_uniform(SHARE_SEED, 0, np.array([position]), stream="beton_jpeg", count=1)[0, 0] < share)
@@ -116,7 +112,7 @@ def finish_file(folder: Path, split: str, shards: Sequence[FinishedShard]) -> Ma
     from ffcv.writer import DatasetWriter
 
     index = index_of_shards(shards, COLUMNS)
-    path = folder / beton_name(split)
+    path = folder / f"{split}.beton"
     draft = path.with_name(path.name + DRAFT)
     try:
         page = max(PAGE, 1 << int(index.rows["bytes"].max(initial=1) - 1).bit_length())

@@ -10,15 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from image_classification.stores import image_folder
-from image_classification.stores.manifest import MANIFEST, Format, StoreConfig, read_manifest, require_split
-from image_classification.stores.sample_index import (
-    ROW,
-    IndexedImages,
-    SampleIndex,
-    index_files,
-    write_index,
-)
-from image_classification.stores.store_format import EncodedImage, SourceImage, SourceItem, StoreFormat
+from image_classification.stores.manifest import MANIFEST, Format, read_manifest, require_split
+from image_classification.stores.sample_index import ROW, IndexedImages, SampleIndex, index_files, write_index
+from image_classification.stores.store_format import SourceItem, StoreFormat
 from judging.ground.atomic_file import check_size
 from judging.ground.errors import DataError
 
@@ -131,15 +125,15 @@ def open_shards(folder: Path, split: str, format_name: Format) -> tuple[SampleIn
     return index, [folder / name for name in names]
 
 
-def encode_file(image: SourceImage, settings: StoreConfig, split: str) -> EncodedImage:
-    width, height = image.decoded.size
-    return image.data, (height, width)
-
-
 def _close(handles: dict[int, int]) -> None:
     for handle in handles.values():
         os.close(handle)
     handles.clear()
 
 
-FORMAT = StoreFormat(encode=encode_file, finish=partial(write_index, columns=COLUMNS), columns=COLUMNS, suffix=SUFFIX)
+FORMAT = StoreFormat(
+    encode=lambda image, settings, split: (image.data, image.decoded.size[::-1]),
+    finish=partial(write_index, columns=COLUMNS),
+    columns=COLUMNS,
+    suffix=SUFFIX,
+)

@@ -21,6 +21,7 @@ from timedrun.training.prefetch import StepBatches, to_device
 from timedrun.training.sampling import Indices
 
 TokenSequence = Tokens | ShardedTokens | TokenRange
+_epoch_order = lru_cache(maxsize=2)(sample_order.epoch_order)  # a batch may span the end of an epoch
 
 
 @dataclass(frozen=True)
@@ -129,8 +130,3 @@ def document_starts(tokens: TokenSequence, blocks: Indices, length: int, end_of_
     separators = tokens[blocks[:, None] + np.arange(length)] == end_of_text
     starts = blocks + separators.argmax(axis=1)  # 0 without one
     return np.where(starts + length < len(tokens), starts, blocks)
-
-
-@lru_cache(maxsize=2)  # a batch may span the end of an epoch
-def _epoch_order(count: int, seed: int, epoch: int) -> Indices:
-    return sample_order.epoch_order(count, seed, epoch)

@@ -73,9 +73,7 @@ class GptRunConfig(RunConfig):
         if self.methods and not gpt2 and any(isinstance(method, ALiBi) for method in self.methods):
             problems.append("method alibi needs --model.implementation gpt2; leave it out.")
         if self.clip_norm and any(isinstance(method, GradientClipping) for method in self.methods):
-            problems.append(
-                "clip_norm would clip what gradient_clipping left; add --clip-norm 0 or leave the method out."
-            )
+            problems.append("clip_norm would clip what gradient_clipping left; add --clip-norm 0 or leave it out.")
         if self.sharding == "full":
             problems += self._unsharded()
         if self.data.eval_sequences < 0:
@@ -92,9 +90,7 @@ class GptRunConfig(RunConfig):
                 f" within the schedule of {self.schedule.steps:,} steps."
             )
         if model.attention_window == model.context and not warmup:
-            problems.append(
-                "model.attention_window is the context, so it has no effect; set --model.attention-window 0."
-            )
+            problems.append("model.attention_window is the context, without effect; set --model.attention-window 0.")
         whole = torch.zeros(1, model.context, dtype=torch.uint8)
         try:
             methods = stack(*self.methods)

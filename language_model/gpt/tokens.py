@@ -160,16 +160,12 @@ def prepare_tokens(
     """
     names: dict[Split, str] = {split: f"{split}.tokens" for split in SPLITS}
     if taken := [name for name in (MANIFEST, *names.values()) if (out / name).exists()]:
-        raise UsageError(
-            f"{out} already has {', '.join(taken)}; nothing was changed. Choose another folder or delete it."
-        )
+        raise UsageError(f"{out} already has {', '.join(taken)}; nothing was changed. Choose another or delete it.")
     # First reading: the alphabet and where the validation split begins need the whole text.
     scanned = [_scan(path) for path in paths]
     sources = tuple(source for source, _ in scanned)
     if len({source.sha256 for source in sources}) < len(sources):
-        raise DataError(
-            f"{', '.join(map(str, paths))}: two are equal, so one may be validated on; list each text once."
-        )
+        raise DataError(f"{', '.join(map(str, paths))}: two are equal, so one may be validated on; list each once.")
     coder: Encoding
     if encoder is None and merges is None:
         coder = Characters("".join(set(alphabet).union(*(characters for _, characters in scanned))))

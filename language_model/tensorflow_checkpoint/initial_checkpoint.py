@@ -71,7 +71,8 @@ def load_initial_checkpoint(path: Path, architecture: BertArchitecture) -> dict[
     if not is_safetensors(file):
         return read_mlperf_checkpoint(file, architecture)
     stored = load_safetensors(file)
-    tensors = {_current(name): tensor for name, tensor in stored.items()}
+    renamed = (("LayerNorm.gamma", "LayerNorm.weight"), ("LayerNorm.beta", "LayerNorm.bias"))  # since files of 2018
+    tensors = {name.replace(*renamed[0]).replace(*renamed[1]): tensor for name, tensor in stored.items()}
     if len(tensors) < len(stored):
         raise DataError(f"{file}: holds layer norms under old names (gamma, beta) and under new ones; remove one.")
     try:
@@ -168,8 +169,3 @@ def self_check(accuracy: float) -> None:
 
 def _index(prefix: Path) -> Path:
     return prefix.with_name(prefix.name + ".index")
-
-
-def _current(name: str) -> str:
-    """Return today's name for a layer norm tensor in transformers files of 2018 and 2019."""
-    return name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")

@@ -135,9 +135,7 @@ class Corpus:
                 finally:
                     self._raw = None
             if not filled:
-                raise DataError(
-                    f"{file} contains no document with a sentence; nothing was prepared; leave the file out"
-                )
+                raise DataError(f"{file} contains no document with a sentence; nothing was prepared; leave it out")
             self._read_before += file.stat().st_size
 
 
@@ -205,9 +203,7 @@ def _wikipedia(file: Path, header: bytes, offset: int, lines: Iterator[bytes]) -
         offset += len(line)
         line = next(lines, None)
     if body is not None:
-        raise DataError(
-            f"{name} has no </doc>: {file} is truncated there; nothing was prepared; copy or extract it again"
-        )
+        raise DataError(f"{name} has no </doc>: {file} is truncated there; nothing was prepared; extract it again")
 
 
 def _title(opening: str) -> str:

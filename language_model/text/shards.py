@@ -185,10 +185,7 @@ def settings_key(settings: TextSettings, vocabulary: Vocabulary) -> str:
     values = {
         "rules": RULES,
         "vocabulary": vocabulary.sha256,
-        "pairs": {
-            "max_length": settings.max_length,
-            "short_sequence_probability": settings.short_sequence_probability,
-        },
+        "pairs": {"max_length": settings.max_length, "short_sequence_probability": settings.short_sequence_probability},
         "masks": {"max_predictions": settings.max_predictions, "masked_fraction": settings.masked_fraction},
         "duplicates": settings.duplicates,
         "seed": settings.seed,

@@ -209,6 +209,4 @@ def _check_index(path: Path, index: NDArray[Any], split: Split, manifest: Manife
         raise DataError(f"{path} contradicts {MANIFEST}; nothing was read; prepare the text again")
     limit = int(manifest.settings["max_length"])
     if len(index) and int(index[:, 0].max()) > limit:
-        raise DataError(
-            f"{path} has a sequence of {int(index[:, 0].max())} tokens, longer than {limit}; nothing was read"
-        )
+        raise DataError(f"{path} has a sequence of {int(index[:, 0].max())} tokens, longer than {limit}; nothing read")

@@ -14,20 +14,11 @@ from numpy.typing import NDArray
 from judging.ground.atomic_file import StoredFile, write_file
 from judging.ground.errors import DataError
 from judging.ground.folder_lock import locked
+from language_model.text import store as text_store
 from language_model.text.corpus_split import Corpora
 from language_model.text.settings import TextSettings
 from language_model.text.shards import Part, PartBuilder, PartContent, load_part, part_path, settings_key, start_making
-from language_model.text.store import (
-    MANIFEST,
-    SKIPPED,
-    SPLITS,
-    VERSION,
-    VOCABULARY,
-    Manifest,
-    Split,
-    SplitFacts,
-    read_manifest,
-)
+from language_model.text.store import MANIFEST, SKIPPED, SPLITS, VERSION, VOCABULARY, Manifest, Split, read_manifest
 from language_model.text.store_writer import write_split
 from language_model.text.vocabulary import Vocabulary
 from timedrun.storage.store_files import WORK
@@ -141,7 +132,7 @@ def _assembled(
 ) -> Manifest:
     """Write the files of the store from the finished shards, and its manifest last."""
     files: dict[str, StoredFile] = {}
-    facts: dict[Split, SplitFacts] = {}
+    facts: dict[Split, text_store.SplitFacts] = {}
     names: list[str] = []
     for split in SPLITS:
         if not digests[split]:

@@ -53,9 +53,7 @@ def prepared(
     another Python's text gets its own store.
     """
     settings = TextSettings(
-        max_length=longest,
-        max_predictions=evaluation_predictions(longest),
-        short_sequence_probability=short_sequences,
+        max_length=longest, max_predictions=evaluation_predictions(longest), short_sequence_probability=short_sequences
     )
     text = "\0".join("\n".join((name, *sentences)) for name, sentences in documents().items())
     rules = f"{VERSION}:{RULES}:{EVALUATION_SHARE}:{WORDPIECES}:{settings}" + ":tuning" * tuning

@@ -11,16 +11,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
-from mlevents import keys
-from mlevents.evaluations import (
-    PROGRESS,
-    Checkpoint,
-    checkpoints,
-    evaluated_offline,
-    first_passing,
-    progress_of,
-    quality_of,
-)
+from mlevents import evaluations, keys
+from mlevents.evaluations import PROGRESS, Checkpoint, checkpoints, first_passing, progress_of, quality_of
 from mlevents.event import MARK, MARK_BYTES, Event, Finding, LogReader, is_number
 from mlevents.rounds import BENCHMARK_DATASET, RULESETS, BenchmarkRules, own_rules
 
@@ -157,7 +149,7 @@ class RunRecord:
     def _stopped_at(self) -> Checkpoint | None:
         """The checkpoint that ended a run evaluated after the clock, by default the last one; None for other runs."""
         rules = self.rules
-        if rules is None or not evaluated_offline(self.timed, self.stopped, rules):
+        if rules is None or not evaluations.evaluated_offline(self.timed, self.stopped, rules):
             return None
         evaluated = checkpoints(self.timed, rules)
         return first_passing(evaluated, rules) or next(reversed(evaluated), None)

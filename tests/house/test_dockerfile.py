@@ -1,7 +1,5 @@
 """What of the Dockerfile and of scripts/build_image.sh can be held to without a container engine."""
 
-from __future__ import annotations
-
 import fnmatch
 import json
 import os
@@ -64,14 +62,14 @@ def context() -> list[Path]:
     return paths
 
 
-def test_both_shapes_come_from_one_argument_whose_default_is_a_dated_nvidia_image() -> None:
+def test_both_shapes_come_from_one_argument_whose_default_is_a_dated_nvidia_image():
     before_from = [rest for word, rest in instructions()[: [w for w, _ in instructions()].index("FROM")]]
     assert len(before_from) == 1
     assert re.fullmatch(r"BASE=nvcr\.io/nvidia/pytorch:\d\d\.\d\d-py3", before_from[0])
     assert [rest.split()[0] for rest in of_kind("FROM")] == ["${BASE}", "${BASE}", "runtime", "runtime"]
 
 
-def test_every_file_that_is_copied_exists_in_the_context() -> None:
+def test_every_file_that_is_copied_exists_in_the_context():
     sent = {path.relative_to(ROOT).as_posix() for path in context()}
     for arguments in of_kind("COPY"):
         words = shlex.split(arguments)
@@ -82,7 +80,7 @@ def test_every_file_that_is_copied_exists_in_the_context() -> None:
             assert source == "." or source in sent, source
 
 
-def test_what_git_tracks_of_the_source_is_in_the_context() -> None:
+def test_what_git_tracks_of_the_source_is_in_the_context():
     tracked = subprocess.run(["git", "-C", ROOT, "ls-files"], capture_output=True, text=True, timeout=60)
     if tracked.returncode != 0 or not tracked.stdout:
         pytest.skip("not a git tree")
@@ -91,13 +89,13 @@ def test_what_git_tracks_of_the_source_is_in_the_context() -> None:
     assert {name for name in left_out if not name.startswith(("results/", ".ci/")) and name != ".gitignore"} == set()
 
 
-def test_hadolint_finds_nothing() -> None:
+def test_hadolint_finds_nothing():
     done = subprocess.run(["hadolint", ROOT / "Dockerfile"], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stdout
 
 
 @pytest.mark.parametrize("target", ["runtime", "test"])
-def test_the_image_does_not_run_as_root_and_its_user_is_a_number(target: str) -> None:
+def test_the_image_does_not_run_as_root_and_its_user_is_a_number(target):
     found = stage(target)
     assert [rest for word, rest in found if word == "USER"][-1] == "${USER_ID}"  # Kubernetes believes numbers only
     (number,) = [rest.split("=")[1] for word, rest in found if word == "ARG" and rest.startswith("USER_ID=")]
@@ -106,7 +104,7 @@ def test_the_image_does_not_run_as_root_and_its_user_is_a_number(target: str) ->
     assert "RUN" not in after and "COPY" not in after
 
 
-def test_the_default_is_the_runtime_image_and_only_the_test_image_has_development_tools() -> None:
+def test_the_default_is_the_runtime_image_and_only_the_test_image_has_development_tools():
     assert instructions()[-1] == ("FROM", "runtime")
     (extras,) = [rest for word, rest in stage("runtime") if rest.startswith("EXTRAS=")]
     assert "dev" not in extras.partition("=")[2].split(",")
@@ -117,7 +115,7 @@ def test_the_default_is_the_runtime_image_and_only_the_test_image_has_developmen
     assert kept and any(f"/tmp/constraints {kept[1]}" in rest for _, rest in stage("runtime"))
 
 
-def test_signals_reach_the_command_and_any_command_can_be_given() -> None:
+def test_signals_reach_the_command_and_any_command_can_be_given():
     (entry,) = of_kind("ENTRYPOINT")
     words = json.loads(entry)
     done = subprocess.run([*words, "sh", "-c", 'echo "$PPID:$1"', "sh", "two  words"], capture_output=True, text=True)
@@ -125,7 +123,7 @@ def test_signals_reach_the_command_and_any_command_can_be_given() -> None:
     assert json.loads(of_kind("CMD")[0]) == ["timedrun", "--help"]
 
 
-def test_what_the_base_is_built_of_is_pinned_and_compared_after_the_installation() -> None:
+def test_what_the_base_is_built_of_is_pinned_and_compared_after_the_installation():
     (run,) = [rest for rest in of_kind("RUN") if "--constraint /tmp/constraints" in rest]
     kept = re.search(r"kept='([^']+)'", run)
     assert kept
@@ -137,7 +135,7 @@ def test_what_the_base_is_built_of_is_pinned_and_compared_after_the_installation
     assert "sha256sum --check" in after and "exit 1" in after
 
 
-def test_nothing_of_a_machine_or_a_person_is_written_into_the_image() -> None:
+def test_nothing_of_a_machine_or_a_person_is_written_into_the_image():
     for text in (TEXT, (ROOT / "scripts/build_image.sh").read_text()):
         assert not re.search(r"(?i)(password|passwd=|token|secret|api_key|BEGIN [A-Z ]*PRIVATE)", text)
         assert set(re.findall(r"https?://([^/\s]+)", text)) <= {"download.pytorch.org"}
@@ -150,9 +148,7 @@ printf '%s\\n' {name} "$@" > "$SAID"
 """
 
 
-def build(
-    folder: Path, engines: dict[str, bool], *arguments: str
-) -> tuple[subprocess.CompletedProcess[str], list[str]]:
+def build(folder, engines, *arguments):
     """scripts/build_image.sh with made-up engines on the path, working or not, and what the chosen one was told."""
     tools = folder / "bin"
     tools.mkdir()
@@ -183,7 +179,7 @@ def build(
         ({"buildah": True}, "buildah"),
     ],
 )
-def test_the_first_engine_that_works_builds(tmp_path: Path, engines: dict[str, bool], chosen: str) -> None:
+def test_the_first_engine_that_works_builds(tmp_path, engines, chosen):
     done, said = build(tmp_path, engines, "--build-arg", "BASE=a base")
     assert done.returncode == 0, done.stderr
     assert said[:2] == [chosen, "build"] and said[-3:] == ["--build-arg", "BASE=a base", "."]
@@ -194,18 +190,18 @@ def test_the_first_engine_that_works_builds(tmp_path: Path, engines: dict[str, b
 
 
 @pytest.mark.parametrize("arguments", [["-t", "a:b"], ["-ta:b"], ["--tag", "a:b"], ["--tag=a:b"]])
-def test_an_image_that_is_given_a_tag_does_not_take_the_default_one(tmp_path: Path, arguments: list[str]) -> None:
+def test_an_image_that_is_given_a_tag_does_not_take_the_default_one(tmp_path, arguments):
     done, said = build(tmp_path, {"docker": True}, *arguments, "--target", "test")
     assert done.returncode == 0, done.stderr
     assert said[-len(arguments) - 3 :] == [*arguments, "--target", "test", "."]
     assert not [word for word in said if word.startswith("timedrun:")]
 
 
-def test_a_target_without_a_tag_cannot_replace_the_default_image(tmp_path: Path) -> None:
+def test_a_target_without_a_tag_cannot_replace_the_default_image(tmp_path):
     assert "--tag" not in build(tmp_path, {"docker": True}, "--target", "test")[1]
 
 
-def test_without_an_engine_that_works_it_says_so(tmp_path: Path) -> None:
+def test_without_an_engine_that_works_it_says_so(tmp_path):
     done, said = build(tmp_path, {"docker": False})
     assert done.returncode == 1 and not said
     assert "no working docker, podman or buildah" in done.stderr and "nothing was built" in done.stderr

@@ -1,7 +1,5 @@
 """The job files for SLURM and Kubernetes start the ranks of one run, by commands that `run` accepts."""
 
-from __future__ import annotations
-
 import argparse
 import shlex
 import subprocess
@@ -32,7 +30,7 @@ def srun_line(text: str) -> list[str]:
     return shlex.split(line)
 
 
-def test_the_sbatch_file_is_a_short_bash_script_that_stops_at_the_first_error() -> None:
+def test_the_sbatch_file_is_a_short_bash_script_that_stops_at_the_first_error():
     lines = SBATCH.read_text().splitlines()
     assert lines[0] == "#!/usr/bin/env bash"
     assert len(lines) <= 15
@@ -40,7 +38,7 @@ def test_the_sbatch_file_is_a_short_bash_script_that_stops_at_the_first_error() 
     subprocess.run(["bash", "-n", str(SBATCH)], check=True, timeout=20)
 
 
-def test_the_sbatch_files_tasks_are_nodes_of_the_run_that_its_command_starts() -> None:
+def test_the_sbatch_files_tasks_are_nodes_of_the_run_that_its_command_starts():
     words = srun_line(SBATCH.read_text())
     script, *rest = words[len(["exec", "srun", *options(words)]) :]
     assert (ROOT / script).stat().st_mode & 0o111 and rest == ["$@"]
@@ -62,7 +60,7 @@ def documents() -> dict[str, Any]:
     return {one["kind"]: one for one in yaml.safe_load_all(KUBERNETES.read_text())}
 
 
-def test_the_pods_of_the_kubernetes_job_are_the_nodes_of_one_run_that_is_never_begun_again() -> None:
+def test_the_pods_of_the_kubernetes_job_are_the_nodes_of_one_run_that_is_never_begun_again():
     found = documents()
     job, service = found["Job"], found["Service"]
     spec, pod = job["spec"], job["spec"]["template"]["spec"]
@@ -85,14 +83,13 @@ def test_the_pods_of_the_kubernetes_job_are_the_nodes_of_one_run_that_is_never_b
     assert (mine.rank, mine.world_size) == (arguments.ranks, 2 * arguments.ranks)
 
 
-def test_what_the_kubernetes_job_mounts_is_there_and_where_its_command_looks() -> None:
+def test_what_the_kubernetes_job_mounts_is_there_and_where_its_command_looks():
     pod = documents()["Job"]["spec"]["template"]["spec"]
     (container,) = pod["containers"]
     volumes = {volume["name"]: volume for volume in pod["volumes"]}
     mounts = {mount["mountPath"]: volumes[mount["name"]] for mount in container["volumeMounts"]}
     assert len(mounts) == len(volumes)
     assert mounts["/dev/shm"]["emptyDir"]["medium"] == "Memory"
-    arguments = parsed(
-        container["args"][:2] + [word for word in container["args"] if "folder" in word or "results" in word]
-    )
+    given = container["args"]
+    arguments = parsed(given[:2] + [word for word in given if "folder" in word or "results" in word])
     assert {str(arguments.data_folder), arguments.results} | {"/dev/shm"} == set(mounts)

@@ -45,18 +45,18 @@ def write_run() -> WriteRun:
     blocks of `samples`, which samples_count counts."""
 
     def write(
-        folder: Path,
-        number: int,
+        folder,
+        number,
         *,
-        minutes: float = 10.0,
-        qualities: Sequence[float] = (0.3, 0.6, 0.761),
-        status: str = "success",
-        benchmark: str = "resnet",
-        platform: str = "1xCPU-baseline",
-        start: float | None = None,
-        samples: int = 0,
-        **logged: Any,
-    ) -> Path:
+        minutes=10.0,
+        qualities=(0.3, 0.6, 0.761),
+        status="success",
+        benchmark="resnet",
+        platform="1xCPU-baseline",
+        start=None,
+        samples=0,
+        **logged,
+    ):
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"result_{number}.txt"
         begin = 1.8e9 + number * 1e5 if start is None else start

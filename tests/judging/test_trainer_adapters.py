@@ -61,9 +61,7 @@ def adapters(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     return names
 
 
-def a_run(
-    path: Path, benchmark: str, round_: str, division: str, optimizer: str | None = None
-) -> tuple[MLPerfRun, int]:
+def a_run(path, benchmark, round_, division, optimizer=None):
     """Return a run and the steps between its evaluations."""
     settings = settings_of(benchmark, round_, division, optimizer)
     run = MLPerfRun(benchmark, ruleset(f"{round_}.0"), path, settings)

@@ -25,11 +25,7 @@ from mlevents.rounds import ruleset
 from tests.mlevents.rounds import rule_files
 from tests.mlevents.rounds.synthetic_logs import log_of
 
-CASES = [
-    ("bert", "2.1", keys.OPEN, None),
-    ("resnet", "4.0", keys.CLOSED, "lars"),
-    ("llama31_8b", "6.1", keys.CLOSED, "adamw"),
-]
+CASES = [("bert", "2.1", "open", None), ("resnet", "4.0", "closed", "lars"), ("llama31_8b", "6.1", "closed", "adamw")]
 
 
 def settings_of(benchmark: str, round_: str, division: str, optimizer: str | None = None) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Fixtures of the language model's tests: transformers, a tiny BERT with lively weights, batches of given lengths."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -62,9 +62,7 @@ def lively() -> Callable[[BertArchitecture], dict[str, Tensor]]:
 def make_batch() -> BatchMaker:
     """Return a function for batches of the same random sequences, padded or not, then `filler` rows."""
 
-    def make(
-        architecture: BertArchitecture, lengths: Sequence[int], *, padded: bool, filler: int = 0, seed: int = 0
-    ) -> MaskedBatch:
+    def make(architecture, lengths, *, padded, filler=0, seed=0):
         random, sizes = np.random.default_rng(seed), np.array(lengths)
         counts, starts = np.maximum(1, sizes // 5), np.cumsum(sizes) - sizes
         places = [np.sort(random.permutation(size)[:count]) for size, count in zip(sizes, counts, strict=True)]

@@ -7,7 +7,6 @@ import threading
 from contextlib import closing
 from dataclasses import replace
 from itertools import islice
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,13 +15,7 @@ import torch
 from judging.ground.errors import DataError
 from language_model.batches import TextBatches, open_batches
 from language_model.collator import MaskedBatch
-from language_model.configs import (
-    CPU_SPEED_UPS,
-    BertRunConfig,
-    topics_baseline,
-    topics_mixed_baseline,
-    wikipedia_baseline,
-)
+from language_model.configs import CPU_SPEED_UPS, topics_baseline, topics_mixed_baseline, wikipedia_baseline
 from language_model.datasets import CHECKPOINT, data_digest, facts, preflight, resolve, synthetic
 from language_model.encoder import Bert, build_bert
 from language_model.text import topics_store
@@ -35,16 +28,7 @@ from timedrun.config import dump
 from timedrun.distributed.process_group import ProcessGroup
 
 
-def opened(
-    config: BertRunConfig,
-    store: Path,
-    rank: int = 0,
-    world_size: int = 1,
-    *,
-    padded: bool = False,
-    balance: bool = False,
-    micro_batch: int = 100,
-) -> TextBatches:
+def opened(config, store, rank=0, world_size=1, *, padded=False, balance=False, micro_batch=100):
     speed = replace(CPU_SPEED_UPS, unpadding=not padded, balance_lengths=balance)
     used = replace(config, implementation="timedrun", micro_batch=micro_batch, speed=speed)
     return open_batches(used, store, ProcessGroup(rank, world_size, rank, torch.device("cpu")))

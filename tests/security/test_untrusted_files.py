@@ -134,9 +134,8 @@ def write_table(folder: Path, made: image_manifest.ImageManifest, content: bytes
 
 
 OUTSIDE = [("offset", (1 << 64) - 10), ("offset", 1 << 63), ("offset", 1 << 40), ("bytes", (1 << 32) - 1)]
-SIZES = [
-    (name, size) for name in ("height", "width", "original_height", "original_width") for size in (0, (1 << 32) - 1)
-]
+SIDES = ("height", "width", "original_height", "original_width")
+SIZES = [(side, size) for side in SIDES for size in (0, (1 << 32) - 1)]
 
 
 @pytest.mark.parametrize("kind", ["raw", "jpeg", pytest.param("beton", marks=NEEDS_FFCV)])

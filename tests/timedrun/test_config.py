@@ -10,13 +10,8 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import assume, given
 
-from image_classification.configs import (
-    ImageRunConfig,
-    digits_baseline,
-    imagenet_baseline,
-    imagenet_methods,
-    synthetic_smoke,
-)
+from image_classification import configs
+from image_classification.configs import ImageRunConfig, digits_baseline, imagenet_methods, synthetic_smoke
 from judging.ground.errors import TimedrunError, UsageError
 from language_model.gpt.configs import GptRunConfig
 from timedrun.benchmark import Benchmark, find
@@ -111,7 +106,7 @@ def test_a_change_of_any_setting_but_the_seed_changes_the_digest_and_equal_setti
 
 
 def test_the_imagenet_configs_have_the_numbers_of_the_mlperf_submissions():
-    baseline, methods = imagenet_baseline(), imagenet_methods()
+    baseline, methods = configs.imagenet_baseline(), imagenet_methods()
     for config in (baseline, methods):
         optimizer, schedule = config.optimizer, config.schedule
         assert (optimizer.kind, optimizer.peak_lr, optimizer.momentum) == ("decoupled_sgd", 2.048, 0.875)

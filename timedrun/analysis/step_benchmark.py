@@ -113,18 +113,16 @@ def measure_steps(
 ) -> tuple[list[StepRow], dict[str, str]]:
     """Measure steps of `configs`, (label, config) each, in turns on their own data; return the rows, and by label the
     reasons of those that failed."""
-    numbered = {f"{number}: {label}": config for number, (label, config) in enumerate(configs)}
-    times, failed = step_times(
-        benchmark.name, numbered, plan, data_folder=data_folder, threads=threads, counted=counted
-    )
+    named = {f"{number}: {label}": config for number, (label, config) in enumerate(configs)}
+    times, failed = step_times(benchmark.name, named, plan, data_folder=data_folder, threads=threads, counted=counted)
     tokens: Callable[[RunConfig, Path | None], float] | None = benchmark.hook("datasets", "tokens_per_sample")
-    first = next(iter(numbered))
+    first = next(iter(named))
     rows = []
-    for name, config in numbered.items():
+    for name, config in named.items():
         if name not in times:
             continue
         compared = name != first and first in times
-        ratio = rate_ratio(numbered[first], times[first], config, times[name]) if compared else None
+        ratio = rate_ratio(named[first], times[first], config, times[name]) if compared else None
         length = tokens(config, data_folder) if tokens else None
         device = choose_device(config.device)
         on_gpu = device.type == "cuda"

@@ -12,6 +12,7 @@ from mlevents.terminal_escape import printable
 from timedrun.benchmark import find
 from timedrun.storage import method_cards
 from timedrun.storage.benchmark_folders import config_docstrings, nearby, spec_texts
+from timedrun.storage.method_sources import installed
 
 
 def list(arguments: argparse.Namespace) -> ExitCode:
@@ -50,7 +51,10 @@ def _list_methods(as_json: bool) -> ExitCode:
         for name, stage in stages.items()
         if name in cards
     ]
-    rows += method_cards.installed_rows()
+    rows += [
+        {"method": name, "stage": "own", "summary": f"{reference}, described by `timedrun show method {name}`"}
+        for name, reference in installed().items()
+    ]
     if as_json:
         print(json.dumps(rows, indent=2))
         return ExitCode.OK

@@ -21,6 +21,7 @@ from timedrun.commands.warm_runs import WarmParent
 from timedrun.config import dump
 from timedrun.config_choice import changes_of
 from timedrun.distributed.launch_env import LaunchEnv, module_command
+from timedrun.methods.reference import class_of
 from timedrun.preflight import checks, machine_checks
 from timedrun.provenance.system_answers import read_answers
 from timedrun.race.race_file import ALONE, COMMANDS, CONTROL, PROFILES, Comparison, Race, Turn, paths_of, side_file
@@ -28,7 +29,7 @@ from timedrun.race.schedule import schedule
 from timedrun.race.sides import Side, ablation, sides_of
 from timedrun.race.tuning_report import TuningReport
 from timedrun.run.worker import LaunchOptions
-from timedrun.storage.method_sources import changes_naming, own_methods, require_source
+from timedrun.storage.method_sources import changes_naming, own_methods
 from timedrun.training import number_formats
 
 OPTIONS = ("ranks", "threads", "data_folder", "checkpoint_minutes", "restarts", "emulated_precision", "answers")
@@ -72,7 +73,7 @@ def race_of_configs(
         find(planned.benchmark, working_directory=arguments.benchmark is not None)
         for side in planned.sides:
             for reference, sha256 in own_methods(read_json(side_file(folder, side))).items():
-                require_source(reference, sha256)
+                class_of(reference, sha256)
     for name, value in planned.options.items():
         if name != "data_folder" or value is not None:
             setattr(arguments, name, value)

@@ -1,6 +1,6 @@
 """Whole card of a method: its data, and what the code says of it."""
 
-import ast
+import inspect
 import json
 import sys
 from dataclasses import MISSING, Field, fields
@@ -44,8 +44,10 @@ def own_rows(reference: str) -> list[tuple[str, str]]:
     Raises UsageError as `class_of`."""
     method_sources.name_by_user(reference)
     kind = class_of(reference)
-    files, sha256s, node = method_sources.require_source(reference)
-    title, _, rest = (ast.get_docstring(node) or "").partition("\n")  # a dataclass without one has its signature
+    files, sha256 = method_sources.require_source(reference)
+    text = inspect.cleandoc(kind.__doc__ or "")
+    text = "" if text.startswith(f"{kind.__name__}(") else text  # of a dataclass without one
+    title, _, rest = text.partition("\n")
     hooks = kind._hooks
     typed = [
         f"{field.name}: {field.type if isinstance(field.type, str) else field.type.__name__}"
@@ -62,7 +64,7 @@ def own_rows(reference: str) -> list[tuple[str, str]]:
         ("settings", ", ".join(typed) or "none"),
         ("clashes", "; ".join(f"{other}: {why}" for other, why in kind.clashes.items())),
         ("source", method_sources.named_files(files)),
-        ("sha256", method_sources.digest_of(sha256s)),
+        ("sha256", sha256),
     ]
     return [(subject, text) for subject, text in facts if text]
 

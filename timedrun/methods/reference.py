@@ -1,54 +1,16 @@
 """References to methods in configs: a name in REGISTRY, or `module:Class`, whose source file has a digest."""
 
-import hashlib
 import importlib
-import os
 import sys
-from collections.abc import Mapping
-from importlib.abc import MetaPathFinder
-from importlib.machinery import ModuleSpec, SourceFileLoader
-from importlib.util import spec_from_file_location
 from pathlib import Path
-from types import CodeType
 from typing import Any
 
 from judging.ground.errors import UsageError, nearest
 from timedrun.methods import REGISTRY, Method
 from timedrun.storage import method_sources
-from timedrun.storage.benchmark_folders import put_here_last
 
 _known: dict[str, tuple[type[Method], str]] = {}
 """Classes that this process uses, with the digest of their source when it was imported: a later edit is not in them."""
-
-
-class VerifiedSource(SourceFileLoader):
-    """Loader of a module from a source of known digest. Bytecode beside the source, which may be that of other code, is
-    not read.
-
-    Raises ImportError if the source is another one by now.
-    """
-
-    def __init__(self, module: str, path: Path, sha256: str) -> None:
-        super().__init__(module, str(path))
-        self.sha256 = sha256
-
-    def get_code(self, module: str) -> CodeType:
-        raw = self.get_data(self.path)
-        if hashlib.sha256(raw).hexdigest() != self.sha256:
-            raise ImportError("it was changed while it was imported")
-        code: CodeType = self.source_to_code(raw, self.path)
-        return code
-
-
-class VerifiedSources(MetaPathFinder):
-    """Finder of modules in `files` of the digests `sha256s`, both by module."""
-
-    def __init__(self, files: Mapping[str, Path], sha256s: Mapping[str, str]) -> None:
-        self.loaders = {name: VerifiedSource(name, path, sha256s[name]) for name, path in files.items()}
-
-    def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
-        loader = self.loaders.get(name)
-        return spec_from_file_location(name, loader.path, loader=loader) if loader else None
 
 
 def reference_of(kind: type[Method]) -> str:
@@ -68,7 +30,7 @@ def recorded(method: Method) -> dict[str, Any]:
         if file is None:
             raise UsageError(f"{reference} has no source file, so no run can record it; define it in a module.")
         sources = method_sources.source_files(kind.__module__, Path(file))
-        _known[reference] = kind, method_sources.digest_of(method_sources.digests_of(sources))
+        _known[reference] = kind, method_sources.digest_of(sources)
     return {"method": reference, method_sources.SHA256: _known[reference][1]}
 
 
@@ -100,31 +62,18 @@ def class_of(name: str, sha256: str | None = None) -> type[Method]:
         )
     if reference in _known and sha256 in (None, _known[reference][1]):
         return _known[reference][0]
-    files, sha256s, _ = method_sources.require_source(reference, sha256)
+    files, sha256 = method_sources.require_source(reference, sha256)
     module, _, attribute = reference.partition(":")
     path = files[module]
-    if reference in method_sources.named_by_user():
-        put_here_last()
-    sources = VerifiedSources(files, sha256s)
-    sys.meta_path.insert(0, sources)
     try:
-        imported = importlib.import_module(module)
-        kind = getattr(imported, attribute)
+        kind = getattr(importlib.import_module(module), attribute)
     except Exception as error:
         raise UsageError(f"{path} cannot be imported ({type(error).__name__}: {error}); nothing was run.") from error
-    finally:
-        sys.meta_path.remove(sources)
-    origin = getattr(imported.__spec__, "origin", None)
-    if os.path.realpath(origin or "") != os.path.realpath(path):
-        raise UsageError(
-            f"{reference} was imported from {origin}, not from {path}, whose SHA-256 would be recorded; nothing was"
-            " run. Rename one of the two modules."
-        )
     if not isinstance(kind, type) or not issubclass(kind, Method):
         raise UsageError(f"{reference} in {path} is not a timedrun.methods.Method; nothing was run.")
     if REGISTRY.get(kind.name) is kind:
         raise UsageError(f"{reference} is timedrun's own method; write '{kind.name}'.")
     if kind.name in REGISTRY:
         raise UsageError(f"{reference} calls itself '{kind.name}', as a method of timedrun; leave out name=... there.")
-    _known[reference] = kind, method_sources.digest_of(sha256s)
+    _known[reference] = kind, sha256
     return kind

@@ -10,7 +10,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from mlevents.package_checker.system_description import KEYS
 from timedrun.provenance import hardware
 
 SUBMITTER: Final = "unaffiliated"
@@ -51,27 +50,21 @@ def name_of(config: str) -> str:
     return f"{max(1, len(devices))}x{kind}-{config}"
 
 
-def describe(name: str) -> dict[str, str | dict[str, str]]:
+def describe(name: str) -> hardware.Description:
     """Return `systems/<system>.json`, as `timedrun.provenance.system.describe` does; what the command has computed with
     is not known, so framework and accelerators are those of the machine."""
     devices = gpus()
-    return {
-        **dict.fromkeys(KEYS, ""),
-        "submitter": SUBMITTER,
-        "division": "open",
-        "status": STATUS,
-        "system_name": name,
-        "number_of_nodes": "1",
-        "framework": "of the command, see environment.txt",
-        "other_software_stack": {},
-        "operating_system": hardware.operating_system(),
-        **hardware.processor(),
-        **hardware.memory(),
-        **hardware.storage(),
-        **hardware.network(1),
-        "accelerators_per_node": str(len(devices)),
-        "accelerator_model_name": devices[0] if devices else hardware.NOT_APPLICABLE,
-    }
+    return hardware.machine(
+        1,
+        submitter=SUBMITTER,
+        division="open",
+        status=STATUS,
+        system_name=name,
+        framework="of the command, see environment.txt",
+        other_software_stack={},
+        accelerators_per_node=str(len(devices)),
+        accelerator_model_name=devices[0] if devices else hardware.NOT_APPLICABLE,
+    )
 
 
 def environment(pythons: Collection[Python], directory: Path) -> str:

@@ -12,8 +12,10 @@ from typing import Any
 import psutil
 
 from judging.ground.cores import usable_cores
+from mlevents.package_checker.system_description import KEYS
 
 NOT_APPLICABLE = "N/A"
+Description = dict[str, str | dict[str, str]]
 
 _CPUS = Path("/sys/devices/system/cpu")
 _MEMORY_CONTROLLERS = Path("/sys/devices/system/edac/mc")
@@ -22,6 +24,13 @@ _CACHE_KINDS = {"Data": "d", "Instruction": "i"}
 
 def gib(size: float) -> str:
     return f"{size / 2**30:.0f} GiB"
+
+
+def machine(nodes: int, **known: str | dict[str, str]) -> Description:
+    """Return a system description of `nodes` machines like this one, in MLPerf's keys and order, with what is `known`
+    beside; "" for what cannot be detected."""
+    parts = {"number_of_nodes": str(nodes), "operating_system": operating_system()} | processor() | memory() | storage()
+    return {**dict.fromkeys(KEYS, ""), **parts, **network(nodes), **known}
 
 
 def processor() -> dict[str, str]:

@@ -12,9 +12,7 @@ import torch
 from judging.ground.cores import usable_cores
 from mlevents.package_checker.system_description import KEYS
 from timedrun.provenance import hardware
-from timedrun.provenance.hardware import NOT_APPLICABLE, gib
-
-Description = dict[str, str | dict[str, str]]
+from timedrun.provenance.hardware import NOT_APPLICABLE, Description, gib
 
 
 def describe(
@@ -45,19 +43,16 @@ def describe(
     if nodes < 1 or ranks < 1 or ranks % nodes:
         raise ValueError(f"{ranks} ranks do not divide evenly over {nodes} nodes.")
     none = {key: NOT_APPLICABLE for key in KEYS if key.startswith("accelerator_")} | {"accelerators_per_node": "0"}
-    return {
-        **dict.fromkeys(KEYS, ""),
-        "submitter": submitter,
-        "division": division,
-        "status": status,
-        "system_name": system_name,
-        "number_of_nodes": str(nodes),
-        "framework": f"PyTorch {torch.__version__}",
-        "other_software_stack": _software(),
-        "operating_system": hardware.operating_system(),
-        **(hardware.processor() | hardware.memory() | hardware.storage() | hardware.network(nodes)),
+    return hardware.machine(
+        nodes,
+        submitter=submitter,
+        division=division,
+        status=status,
+        system_name=system_name,
+        framework=f"PyTorch {torch.__version__}",
+        other_software_stack=_software(),
         **(hardware.accelerator(ranks // nodes) if device.startswith("cuda") else none),
-    }
+    )
 
 
 def environment() -> str:

@@ -110,9 +110,7 @@ def _add(repository: Path, side: Revision, place: Path, shared: Sequence[str]) -
         inside = Path(os.path.relpath(repository / name, repository))
         source, link = (repository / inside).resolve(), place / inside
         if ".." in inside.parts:
-            raise PreflightError(
-                [f"--share {name}: it lies outside of {repository}; a command can name it where it is"]
-            )
+            raise PreflightError([f"--share {name}: it is outside of {repository}; a command can name it where it is"])
         if not source.exists():
             raise PreflightError([f"--share {name}: {source} does not exist"])
         pairs = [(source, link)]

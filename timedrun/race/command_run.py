@@ -256,7 +256,8 @@ class CommandRun:
                         self._last.append(shown)
                         if not self._evaluations and LIKELY.search(shown):
                             self._likely.append(shown)
-                    if not (warned or self._evaluations) and self._overdue:
+                    overdue = self._lines >= WARN_LINES or self._monotonic() - self._began > WARN_SECONDS
+                    if overdue and not (warned or self._evaluations):
                         warned = True
                         stdio.message(f"{self.label}: {self._missing(log.started)} so far, in {self._lines:,} lines")
                         self._show_output()
@@ -267,10 +268,6 @@ class CommandRun:
         finally:
             kill(process, signal.SIGKILL)
             process.wait()
-
-    @property
-    def _overdue(self) -> bool:
-        return self._lines >= WARN_LINES or self._monotonic() - self._began > WARN_SECONDS
 
     def _missing(self, started: bool) -> str:
         """Return what of the output was not read, and how to read it."""
@@ -435,9 +432,7 @@ class CommandRun:
         assert self._started is not None
         at_target = self._quality is not None and self.side.reached(self._quality)
         if at_target and self._now - self._started < SHORTEST:
-            log.close(
-                reason=f"the clock started and stopped within {1000 * SHORTEST:g} ms, too short for a log's times"
-            )
+            log.close(reason=f"the clock started and stopped within {1000 * SHORTEST:g} ms, too short for a log")
         elif at_target:
             log.end(keys.RUN_STOP, status=keys.SUCCESS, epoch_num=self._evaluations)
         else:

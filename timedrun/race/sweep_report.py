@@ -41,9 +41,7 @@ class SweepReport(Report):
     def required(self, logs: list[CheckResult]) -> list[CheckResult]:
         """Return the results of checks without the rules that a sweep's runs need not keep."""
         kept = [[finding for finding in log.findings if finding.rule not in ABOUT_THE_TARGET] for log in logs]
-        return [
-            replace(log, findings=findings, strict=verdict(findings)) for log, findings in zip(logs, kept, strict=True)
-        ]
+        return [replace(log, findings=found, strict=verdict(found)) for log, found in zip(logs, kept, strict=True)]
 
     def plot(self) -> None:
         if self.found:

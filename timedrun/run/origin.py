@@ -18,7 +18,7 @@ from timedrun.benchmark import Benchmark
 from timedrun.config import RunConfig, dump
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.provenance import source, system
-from timedrun.provenance.hardware import default_threads
+from timedrun.provenance.hardware import Description, default_threads
 from timedrun.storage.benchmark_folders import ROOT
 from timedrun.storage.method_sources import own_methods
 
@@ -113,7 +113,7 @@ def write(
     write_json(paths.provenance, started | {"command": command, "data": None, "final_state": None})
 
 
-def describe(settings: RunConfig, ranks: ProcessGroup, platform: str) -> system.Description:
+def describe(settings: RunConfig, ranks: ProcessGroup, platform: str) -> Description:
     """Describe the system of `ranks` under the name `platform`."""
     submission = settings.submission
     return system.describe(

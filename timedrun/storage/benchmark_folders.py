@@ -19,7 +19,6 @@ SHARED: Final = {
 }
 """Timedrun's own benchmarks that train by the modules of another, by the name in configs: that package, and its
 BenchmarkSpec and its module of configs that are theirs."""
-_added: set[str] = set()
 
 
 def nearby() -> dict[str, Path]:
@@ -84,19 +83,8 @@ def put_shipped_first(top: str) -> None:
 def put_here_last() -> None:
     """Let modules of the working directory, of which the user named one, be found after all others."""
     here = os.path.realpath(os.getcwd())
-    if not on_path(Path(here)):
+    if here not in map(os.path.realpath, sys.path):
         sys.path.append(here)
-        _added.add(here)
-
-
-def added_by_us(path: Path, top: str) -> bool:
-    """Return True if `path`, the source of module `top` or below it, is found only because of `put_here_last`, a link
-    there to a file elsewhere, too."""
-    return any(str(path).startswith((f"{folder}/{top}.", f"{folder}/{top}/")) for folder in _added)
-
-
-def on_path(folder: Path) -> bool:
-    return any(os.path.realpath(entry) == os.path.realpath(folder) for entry in sys.path)
 
 
 def installed() -> list[EntryPoint]:

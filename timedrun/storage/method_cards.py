@@ -7,9 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from judging.ground.errors import UsageError
 from timedrun.storage.benchmark_folders import ROOT
-from timedrun.storage.method_sources import installed, require_source
 
 METHODS: Final = ROOT / "timedrun" / "methods"
 CARDS: Final = METHODS / "cards"
@@ -94,35 +92,12 @@ def _card(path: Path) -> MethodCard:
 
 def stages() -> dict[str, str]:
     """Return the stage of every Method by the method's name, in the order of the stages, from the source."""
-    order = _stages_of(ast.parse((METHODS / "method.py").read_text(encoding="utf-8")), "Stage")
-    names: dict[Any, str] = {}
-    for path in sorted(METHODS.glob("*.py")):
-        for node in ast.parse(path.read_text(encoding="utf-8")).body:
-            if isinstance(node, ast.ClassDef):
-                name = {word.arg: word.value for word in node.keywords}.get("name")
-                if isinstance(name, ast.Constant):
-                    names[name.value] = _stage_of(node, order[0])
-    return dict(sorted(names.items(), key=lambda pair: (order.index(pair[1]), pair[0])))
-
-
-def installed_rows() -> list[dict[str, str]]:
-    """Return name, stage and summary of each method behind an entry point, from its source."""
-    rows = []
-    for name, reference in installed().items():
-        try:
-            *_, node = require_source(reference)
-            stage, text = _stage_of(node, "MODEL"), (ast.get_docstring(node) or "").partition("\n")[0]
-        except UsageError as error:
-            stage, text = "?", str(error)
-        rows.append({"method": name, "stage": stage.lower(), "summary": f"{reference}: {text}"})
-    return rows
-
-
-def _stage_of(node: ast.ClassDef, default: str) -> str:
-    stage = {word.arg: word.value for word in node.keywords}.get("stage")
-    return stage.attr if isinstance(stage, ast.Attribute) else default
-
-
-def _stages_of(tree: ast.Module, name: str) -> list[str]:
-    (stage,) = (node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == name)
-    return [line.targets[0].id for line in stage.body if isinstance(line, ast.Assign)]  # type: ignore[attr-defined]
+    nodes = [node for path in METHODS.glob("*.py") for node in ast.parse(path.read_text(encoding="utf-8")).body]
+    classes = {node.name: node for node in nodes if isinstance(node, ast.ClassDef)}
+    order = [ast.unparse(line.targets[0]) for line in classes["Stage"].body if isinstance(line, ast.Assign)]
+    found: dict[str, str] = {}
+    for node in classes.values():
+        words: dict[Any, Any] = {word.arg: word.value for word in node.keywords}
+        if isinstance(words.get("name"), ast.Constant):
+            found[words["name"].value] = words["stage"].attr if "stage" in words else order[0]
+    return dict(sorted(found.items(), key=lambda pair: (order.index(pair[1]), pair[0])))

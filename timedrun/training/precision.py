@@ -43,9 +43,7 @@ class Precision:
 
     def __init__(self, name: Literal["fp32", "bf16", "fp16"], device: torch.device) -> None:
         if name == "fp16" and device.type not in ("cuda", "meta"):
-            raise UsageError(
-                "precision fp16 needs a CUDA device for its loss scale; use --precision bf16 or fp32 here."
-            )
+            raise UsageError("fp16 needs a CUDA device for its loss scale; use --precision bf16 or fp32 here.")
         self.dtype = AUTOCAST[name]
         self.device = device
         self.scaler = torch.amp.GradScaler(device.type, enabled=name == "fp16")

@@ -56,9 +56,7 @@ class Schedule:
         _check_kind(self.kind, self.milestones, cooldown=self.cooldown_epochs)
         numbers = (self.epochs, self.warmup_epochs, self.scale, self.cooldown_epochs, *self.milestones)
         if any(number < 0 or not math.isfinite(number) for number in numbers):
-            raise ValueError(
-                "epochs, warmup_epochs, scale, milestones and cooldown_epochs must be finite and 0 or more"
-            )
+            raise ValueError("epochs, warmup_epochs, scale, milestones and cooldown_epochs must be finite, 0 or more")
         if self.epochs_scaled < 1:
             raise ValueError(
                 f"a schedule of {self.epochs} epochs at scale {self.scale} is shorter than one epoch; raise either"

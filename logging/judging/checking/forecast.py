@@ -17,15 +17,9 @@ from judging.ground.errors import UsageError
 from judging.scoring.target_test import runs_needed
 from mlevents.checks.convergence import UNITS, converged_at, differing_settings
 from mlevents.event import short
-from mlevents.rounds import Ruleset
+from mlevents.rounds import Ruleset, convergence_points
 from mlevents.rounds import ruleset as ruleset_named
-from mlevents.rounds.convergence_points import (
-    SIGNIFICANCE,
-    ConvergencePoint,
-    point_at,
-    pruned_points,
-    rounds_with_points,
-)
+from mlevents.rounds.convergence_points import ConvergencePoint, point_at, pruned_points, rounds_with_points
 from mlevents.run_status import failure
 from mlevents.summary import RunSummary
 
@@ -129,7 +123,7 @@ def runs_to_tell(difference: float, deviation: float) -> int | None:
     number in 95 % of cases; None above `MOST_RUNS`."""
     if deviation == 0:
         return 2 if difference else None
-    return runs_needed(abs(difference) / deviation, SIGNIFICANCE, POWER)
+    return runs_needed(abs(difference) / deviation, convergence_points.SIGNIFICANCE, POWER)
 
 
 def _rules(benchmark: str, rules: Ruleset | None) -> Ruleset:

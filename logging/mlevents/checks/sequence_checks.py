@@ -13,11 +13,7 @@ from mlevents.event import ENDS, STARTS, Event, Finding, Level, is_number, short
 from mlevents.record import spans
 from mlevents.summary import SUBMISSION
 
-PAIRS: Final = {
-    keys.BLOCK_START: keys.BLOCK_STOP,
-    keys.EPOCH_START: keys.EPOCH_STOP,
-    keys.EVAL_START: keys.EVAL_STOP,
-}
+PAIRS: Final = {keys.BLOCK_START: keys.BLOCK_STOP, keys.EPOCH_START: keys.EPOCH_STOP, keys.EVAL_START: keys.EVAL_STOP}
 NUMBERED: Final = (  # key, and the metadata that numbers it
     (keys.EPOCH_START, keys.EPOCH_NUM),
     (keys.EPOCH_STOP, keys.EPOCH_NUM),
@@ -195,11 +191,6 @@ def nesting(run: CheckedRun) -> Iterator[Finding]:
         yield run.finding("warning", "nesting", message, event)
 
 
-def _remainder(event: Event, run: CheckedRun, interval: float) -> float:
-    """Return how far an evaluation is from the nearest whole number of intervals."""
-    return math.remainder(progress_of(event, run.benchmark) or 0.0, interval)
-
-
 def evaluation_interval(run: CheckedRun) -> Iterator[Finding]:
     """Report intervals between evaluations: closed runs must keep the benchmark's, open ones their own."""
     batch = run.record.value(keys.GLOBAL_BATCH_SIZE)
@@ -221,11 +212,9 @@ def evaluation_interval(run: CheckedRun) -> Iterator[Finding]:
     if closed:
         # Evaluations follow whole batches, and batches without padding differ in their samples.
         near = max(slack, ROUNDING * (asked or 0.0))
-        off = [
-            (step, event)
-            for step, event in steps
-            if asked and abs(step - asked) > near and (none_skipped or abs(_remainder(event, run, asked)) > near)
-        ]
+        off = [(step, event) for step, event in steps if asked and abs(step - asked) > near]
+        if asked and not none_skipped:  # evaluations between the whole numbers of intervals
+            off = [one for one in off if abs(math.remainder(progress_of(one[1], run.benchmark) or 0.0, asked)) > near]
         if off:
             longer = [(step, event) for step, event in off if none_skipped and asked and step > asked]
             step, event = (longer or off)[0]

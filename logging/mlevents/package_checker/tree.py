@@ -12,16 +12,10 @@ from mlevents import keys
 from mlevents.checks.convergence import SCALING
 from mlevents.checks.log_check import usual_ruleset
 from mlevents.event import Finding, Level, short
+from mlevents.package_checker import result_folders
 from mlevents.package_checker.files import Listing, check_files, check_manifest, list_folder
 from mlevents.package_checker.log_agreement import check_copies, check_logs
-from mlevents.package_checker.result_folders import (
-    POWER,
-    ResultSet,
-    check_power_folder,
-    check_results,
-    is_result,
-    sets_in,
-)
+from mlevents.package_checker.result_folders import POWER, ResultSet, check_results, is_result, sets_in
 from mlevents.package_checker.source import check_documents, check_manifest_source, check_source
 from mlevents.package_checker.system_description import SystemDescription, description_findings, read_description
 from mlevents.package_checker.throughput import check_throughput
@@ -91,12 +85,8 @@ def check_tree(folder: Path, summaries: Mapping[Path, RunSummary], ruleset: str 
     findings = [*check_files(listing), *_top(listing), *_systems(listing, described, sets)]
     for name, system in described.items():
         asked = [known[result_set.benchmark] for result_set in sets if result_set.system == name]
-        each = [known_rules for known_rules in asked if known_rules is not None] or [
-            rules or next(iter(RULESETS.values()))
-        ]
-        findings += dict.fromkeys(
-            finding for rules_of_set in each for finding in description_findings(system, rules_of_set)
-        )
+        each = [known for known in asked if known is not None] or [rules or next(iter(RULESETS.values()))]
+        findings += dict.fromkeys(finding for known in each for finding in description_findings(system, known))
     findings += _system_folders(listing, described)
     systems = frozenset({result_set.system for result_set in sets} | set(described))
     for result_set in sets:
@@ -272,6 +262,6 @@ def _tool_files(
             yield check_private_id(listing, entry.place)
         elif entry.name == POWER and entry.kind == "folder":
             names = [file.name.removesuffix(".txt") for file in results.files]
-            yield from check_power_folder(listing, results.place, names)
+            yield from result_folders.check_power_folder(listing, results.place, names)
         else:
             yield _unknown(listing, entry.place, "results are files result_N.txt")

@@ -124,10 +124,6 @@ SSD_COCO: Final = BenchmarkRules(
 )
 
 
-def _maskrcnn_rate(rate: float, batch: float) -> bool:
-    return is_whole(rate / 0.02) or (batch < 16 and is_whole(0.02 / rate))
-
-
 _BOX_AND_MASK: Final = (parts(BBOX=within(), SEGM=within()),)
 
 MASKRCNN: Final = BenchmarkRules(
@@ -145,7 +141,9 @@ MASKRCNN: Final = BenchmarkRules(
         once(
             keys.OPT_BASE_LR,
             related(
-                "a whole multiple of 0.02, or 0.02 / k below a batch of 16", (keys.GLOBAL_BATCH_SIZE,), _maskrcnn_rate
+                "a whole multiple of 0.02, or 0.02 / k below a batch of 16",
+                (keys.GLOBAL_BATCH_SIZE,),
+                lambda rate, batch: is_whole(rate / 0.02) or (batch < 16 and is_whole(0.02 / rate)),
             ),
         ),
         once(keys.OPT_LR_WARMUP_STEPS, NOT_NEGATIVE),

@@ -10,19 +10,11 @@ from dataclasses import replace
 from typing import Final
 
 from mlevents import keys
+from mlevents.rounds import ruleset
 from mlevents.rounds.constraint import WHOLE, Constraint, equal, related, within
 from mlevents.rounds.image_benchmarks import POSITIVE
 from mlevents.rounds.language_benchmarks import COSINE
-from mlevents.rounds.ruleset import (
-    BenchmarkRules,
-    EvaluationInterval,
-    EvaluationPoints,
-    RequiredKey,
-    evaluation,
-    named,
-    once,
-    once_each,
-)
+from mlevents.rounds.ruleset import BenchmarkRules, EvaluationInterval, RequiredKey, evaluation, named, once, once_each
 
 BATCH: Final = (keys.GLOBAL_BATCH_SIZE,)
 
@@ -45,7 +37,7 @@ FREE_ADAMW: Final = once_each(
 )
 
 
-def log_perplexity(target: float, points: EvaluationPoints | None = None) -> RequiredKey:
+def log_perplexity(target: float, points: ruleset.EvaluationPoints | None = None) -> RequiredKey:
     """Return the rule that one evaluation of a language model, by samples, is at or below `target`."""
     return evaluation(within(above=0.0, most=target), progress=keys.SAMPLES_COUNT, points=points)
 
@@ -221,7 +213,7 @@ DEEPSEEKV3_671B: Final = BenchmarkRules(
 )
 
 # From 6.1 on, closed (training_policies pull request 587).
-FIRST_EVALUATION_671B: Final = EvaluationPoints(
+FIRST_EVALUATION_671B: Final = ruleset.EvaluationPoints(
     words="the first one at global_batch_size * FLOOR(42 + 24576 / global_batch_size)",
     first=lambda batch: batch * math.floor(42 + 24576 / batch),
 )
@@ -289,7 +281,7 @@ QWEN35_397B_GRPO: Final = BenchmarkRules(
             within(above=0.69),
             progress=keys.SAMPLES_COUNT,
             value=SHARE,
-            points=EvaluationPoints(
+            points=ruleset.EvaluationPoints(
                 words="the first one after CEIL(2.5 + 3840 / global_batch_size) steps, then after every step",
                 first=lambda batch: batch * math.ceil(2.5 + 3840 / batch),
                 every=lambda batch: batch,

@@ -9,19 +9,11 @@ import math
 from typing import Final
 
 from mlevents import keys
+from mlevents.rounds import ruleset
 from mlevents.rounds.constraint import equal, related, within
 from mlevents.rounds.image_benchmarks import NOT_NEGATIVE, OPEN_KEYS, POSITIVE, WEIGHTS
 from mlevents.rounds.pretraining_benchmarks import COUNT, SHARE
-from mlevents.rounds.ruleset import (
-    BenchmarkRules,
-    EvaluationInterval,
-    EvaluationPoints,
-    RequiredKey,
-    evaluation,
-    named,
-    once,
-    once_each,
-)
+from mlevents.rounds.ruleset import BenchmarkRules, EvaluationInterval, RequiredKey, evaluation, named, once, once_each
 
 DLRM: Final = BenchmarkRules(
     name="dlrm",
@@ -125,8 +117,7 @@ DLRMV4: Final = BenchmarkRules(
         once(keys.OPT_GRADIENT_CLIP_NORM, equal(1.0)),
         named("opt_sparse_name", "RowWiseAdagrad"),
         once(
-            "opt_sparse_base_learning_rate",
-            related(keys.OPT_BASE_LR, (keys.OPT_BASE_LR,), lambda v, dense: v == dense),
+            "opt_sparse_base_learning_rate", related(keys.OPT_BASE_LR, (keys.OPT_BASE_LR,), lambda v, dense: v == dense)
         ),
         once(keys.OPT_LR_WARMUP_STEPS, equal(24_000)),
         once("opt_learning_rate_warmup_start_lr", equal(0.0)),
@@ -135,7 +126,7 @@ DLRMV4: Final = BenchmarkRules(
             within(least=0.75),
             progress=keys.SAMPLES_COUNT,
             value=SHARE,
-            points=EvaluationPoints(
+            points=ruleset.EvaluationPoints(
                 words="every 0.1 % of the training samples in whole batches, the first where the reference converges",
                 first=_first_v4,
                 every=_interval_v4,

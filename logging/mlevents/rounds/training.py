@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Final
 
 from mlevents import keys
+from mlevents.rounds import ruleset
 from mlevents.rounds import upstream_defects as defects
 from mlevents.rounds.constraint import WHOLE, equal, multiple_of, related, within
 from mlevents.rounds.image_benchmarks import (
@@ -33,16 +34,7 @@ from mlevents.rounds.pretraining_benchmarks import (
     log_perplexity,
 )
 from mlevents.rounds.recommendation_benchmarks import DLRM, DLRM_DCNV2, DLRMV4, GNN, MINIGO
-from mlevents.rounds.ruleset import (
-    BenchmarkRules,
-    EvaluationInterval,
-    RequiredKey,
-    Ruleset,
-    named,
-    next_round,
-    once,
-    replaced,
-)
+from mlevents.rounds.ruleset import BenchmarkRules, RequiredKey, Ruleset, named, next_round, once, replaced
 
 # v2.0, the reference round for ResNet. Source of names and occurrences, here and below: training_X.Y.0/*.yaml of the
 # compliance checker in mlperf-logging 4.1.68. The system description's status has other words than the log's.
@@ -137,7 +129,7 @@ V2_1: Final = next_round(
         replace(
             BERT,
             closed_keys=replaced(BERT.closed_keys, RequiredKey(key="opt_epsilon", alternative=keys.OPT_LAMB_EPSILON)),
-        ),
+        )
     ],
     defects=(defects.BERT_EPSILON_RENAMED,),
     last_month="2022-10",
@@ -281,7 +273,7 @@ V5_1: Final = next_round(
         # training_policies pull request 563: more often, without the first FLOOR(0.0026 * batch + 12) evaluations.
         replace(
             _405B,
-            evaluation_interval=EvaluationInterval(constant=18_432, whole_batches=True),
+            evaluation_interval=ruleset.EvaluationInterval(constant=18_432, whole_batches=True),
             closed_keys=replaced(_405B.closed_keys, DECAY_405B),
         ),
     ],

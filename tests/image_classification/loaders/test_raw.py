@@ -1,11 +1,9 @@
 """The loader of raw stores: the crops of the sampling law, the reference's evaluation images, on either path."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from io import BytesIO
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -54,9 +52,7 @@ def loaded(loader: RawLoader, parts: list[list[int]], epoch: int, size: int) -> 
         loader.close()
 
 
-def crops_resized(
-    folder: Path, part: list[int], epoch: int, resize: Callable[[NDArray[np.uint8]], Any]
-) -> NDArray[np.int64]:
+def crops_resized(folder, part, epoch, resize):
     """The law's crops of the stored images, each resized by `resize`."""
     images = RawImages(folder, "train")
     boxes, flips = train_crops(SEED, epoch, np.array(part), images.original_sizes[part], flip="random")

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from image_classification.loaders import crop_kernel, ffcv_loader
-from image_classification.loaders.loader import LoadedBatch, Loader
+from image_classification.loaders.loader import LoadedBatch
 from image_classification.loaders.registry import LOADERS
 from image_classification.settings import LoaderName
 from image_classification.stores.manifest import FORMAT_SETTINGS, MANIFEST, Format, StoreConfig
@@ -31,9 +31,7 @@ def problems(loader: LoaderName, store: StoreConfig, folder: Path | None, *, eva
     return LOADERS[loader].problems(replace(FOLDER, store=store, eval_size=eval_size), folder)
 
 
-def opened(
-    loader: LoaderName, store: StoreConfig, folder: Path, *, train: bool = True, seed: int = 1, workers: int = 0
-) -> Loader:
+def opened(loader, store, folder, *, train=True, seed=1, workers=0):
     config = replace(FOLDER, store=store, workers=workers)
     return LOADERS[loader].open(config, folder, CPU, train=train, seed=seed)
 

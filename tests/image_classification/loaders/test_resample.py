@@ -21,9 +21,7 @@ def by_pillow(image: Pixels, box: tuple[int, int, int, int], size: int, flip: bo
     return made[:, ::-1] if flip else made
 
 
-def drawn(
-    seed: int, count: int, height: int, width: int, *, black_and_white: bool = False
-) -> tuple[Pixels, NDArray[np.int64], NDArray[np.bool_]]:
+def drawn(seed, count, height, width, *, black_and_white=False):
     """Noise, the hardest image to resize, with boxes and flips."""
     generator = np.random.default_rng(seed)
     images = generator.integers(0, 256, (count, height, width, 3), dtype=np.uint8)
@@ -34,9 +32,7 @@ def drawn(
     return images, np.column_stack([corners, tall, wide]), generator.random(count) < 0.5
 
 
-def resampled(
-    images: Pixels, boxes: NDArray[np.int64], flips: NDArray[np.bool_], size: int, dtype: torch.dtype | None = None
-) -> Pixels:
+def resampled(images, boxes, flips, size, dtype=None):
     made = resample(torch.from_numpy(images), torch.from_numpy(boxes), torch.from_numpy(flips), size, dtype=dtype)
     assert made.shape == (len(images), 3, size, size)
     assert made.dtype == torch.uint8

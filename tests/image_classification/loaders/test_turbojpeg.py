@@ -59,9 +59,7 @@ def test_divided_training_crops_are_the_references_to_half_a_pixel_of_the_result
     ramp = np.zeros((height, width, 3), dtype=np.uint8)
     ramp[:, :, 0] = np.linspace(0, 255, width).round()
     ramp[:, :, 1] = np.linspace(0, 255, height).round()[:, None]
-    files = {
-        f"train/a/{number:02d}.jpg": encoded(Image.fromarray(ramp), quality=98, subsampling=0) for number in range(40)
-    }
+    files = {f"train/a/{n:02d}.jpg": encoded(Image.fromarray(ramp), quality=98, subsampling=0) for n in range(40)}
     folder, size, samples = make_folder(tmp_path, files), 32, np.arange(40)
     boxes, _ = train_crops(0, 1, samples, np.full((40, 2), (height, width)), flip="random")
     divisors = [divisor_of(min(box[2:]), size) for box in boxes.tolist()]

@@ -1,6 +1,5 @@
 """Stores of each format built from the samples with few images per shard, complete or interrupted."""
 
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from unittest.mock import patch
@@ -8,7 +7,7 @@ from unittest.mock import patch
 import pytest
 
 from image_classification.preparation import builder, shard_writer
-from image_classification.preparation.builder import Built, build_store
+from image_classification.preparation.builder import build_store
 from image_classification.preparation.formats import effective_settings
 from image_classification.preparation.sources import open_source
 from image_classification.stores.manifest import StoreConfig
@@ -26,15 +25,7 @@ def silent(_: str) -> None:
     """Discard progress lines."""
 
 
-def build(
-    images: Path,
-    out: Path,
-    settings: StoreConfig,
-    *,
-    workers: int = 1,
-    skip_broken: bool = False,
-    report: Callable[[str], None] = silent,
-) -> Built:
+def build(images, out, settings, *, workers=1, skip_broken=False, report=silent):
     """Build a store with 8 images per shard."""
     with patch.object(builder, "SHARD_IMAGES", 8):
         return build_store(

@@ -145,7 +145,7 @@ def test_omitted_images_are_reported_by_every_later_preparation(tmp_path, images
     store = tmp_path / "store"
     for path in (images / "train").rglob("*_5.JPEG"):
         path.write_bytes(b"no image")
-    told = f"3 images were left out as corrupt; they are listed under findings in {store / MANIFEST}"
+    told = f"3 images were left out as corrupt; listed under findings in {store / MANIFEST}"
     for options in ({"images": images, "skip_broken": True}, {"images": images}, {}):
         found = prepare(RAW, store, decode=False, workers=1, **options)
         assert (found["found corrupt"], found["notes"][-1]) == (3, told)

@@ -1,10 +1,9 @@
 """Small images and stores for tests, made without preparation."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from io import BytesIO
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from image_classification.stores import beton, encoded, raw
-from image_classification.stores.manifest import MANIFEST, ImageManifest, StoreConfig, count_split
+from image_classification.stores.manifest import MANIFEST, ImageManifest, count_split
 from image_classification.stores.store_format import FinishedShard, SourceImage, SourceItem
 from judging.ground.atomic_file import StoredFile, write_file
 
@@ -62,9 +61,7 @@ def given(sizes: Sequence[tuple[int, int]], split: str = "train") -> list[Given]
     ]
 
 
-def make_store(
-    folder: Path, settings: StoreConfig, splits: Mapping[str, Sequence[Given]], per_shard: int = 3
-) -> ImageManifest:
+def make_store(folder, settings, splits, per_shard=3):
     """A store in `folder`."""
     store_format = FORMATS[settings.format]
     files: dict[str, StoredFile] = {}

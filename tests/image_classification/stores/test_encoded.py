@@ -4,6 +4,7 @@ import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from operator import attrgetter
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +23,8 @@ SIZES = [(1, 9), (9, 1), (5, 7), (16, 16), (3, 2), (8, 31), (2, 2)]
 @pytest.fixture(params=["folder", "jpeg"])
 def images(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, list[Given]]:
     """A folder, or a store in shards, of the same training images; and these, in the order of the folder's index."""
-    files = sorted([*given(SIZES), Given("train/wasp/p.png", 2, encoded(smooth(4, 6), "PNG", "L"))], key=by_name)
+    files = [*given(SIZES), Given("train/wasp/p.png", 2, encoded(smooth(4, 6), "PNG", "L"))]
+    files.sort(key=attrgetter("name"))
     evaluation = [Given("val/ant/0.jpg", 0, encoded(smooth(4, 4)))]
     if request.param == "jpeg":
         make_store(tmp_path, StoreConfig(format="jpeg"), {"train": files, "evaluation": evaluation})
@@ -33,10 +35,6 @@ def images(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, list[G
             path.write_bytes(file.data)
         image_folder.write_index(image_folder.make_index(tmp_path, []), tmp_path)
     return tmp_path, files
-
-
-def by_name(image: Given) -> str:
-    return image.name
 
 
 def same(opened: EncodedImages, files: list[Given]) -> bool:

@@ -8,14 +8,8 @@ from typing import Any
 import pytest
 
 from judging.ground.config_values import digest_of
-from judging.scoring.recorded_run import (
-    RecordedRun,
-    differences,
-    provenance_of,
-    recorded_ranks,
-    recorded_runs,
-    recorded_threads,
-)
+from judging.scoring import recorded_run
+from judging.scoring.recorded_run import RecordedRun, differences, provenance_of, recorded_runs, recorded_threads
 from mlevents import keys
 from mlevents.record import read
 from mlevents.summary import summarize
@@ -75,7 +69,7 @@ def test_a_set_in_a_race_and_its_package_is_found_once(results):
     assert list(recorded_runs(race)) == ["set"]
     assert [run.number for run in recorded_runs(results)["set"]] == [0, 1]
     assert problem(first(results)) == ""
-    assert recorded_ranks(provenance_of(first(results))) == 2
+    assert recorded_run.recorded_ranks(provenance_of(first(results))) == 2
 
 
 def test_the_files_of_a_packaged_run_are_found(results):

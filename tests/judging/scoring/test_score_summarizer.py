@@ -66,14 +66,7 @@ class Package:
         self.root, self._write_run, self._random = root, write_run, random.Random(7)
         (root / "systems").mkdir(parents=True)
 
-    def add(
-        self,
-        system: str,
-        benchmark: str = "resnet",
-        runs: int = 5,
-        changes: dict[int, dict[str, object]] | None = None,
-        **all_runs: object,
-    ) -> Path:
+    def add(self, system, benchmark="resnet", runs=5, changes=None, **all_runs):
         """The folder of a new set; `changes` to its runs by number."""
         description = SYSTEM | {"system_name": system, "division": all_runs.get("submission_division", "open")}
         (self.root / "systems" / f"{system}.json").write_text(json.dumps(description))

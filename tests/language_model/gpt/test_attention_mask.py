@@ -25,7 +25,7 @@ def expected(window: int | None, documents: bool) -> torch.Tensor:
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
 @pytest.mark.parametrize("window", [None, 1, 3])
 @pytest.mark.parametrize("documents", [False, True])
-def test_a_mask_allows_earlier_places_of_the_window_and_the_document(window: int | None, documents: bool) -> None:
+def test_a_mask_allows_earlier_places_of_the_window_and_the_document(window, documents):
     given = None if window is None else torch.tensor(window)
     mask = attention_mask(TOKENS, window=given, end_of_text=9 if documents else None)
     assert isinstance(mask, torch.Tensor)
@@ -43,7 +43,7 @@ def test_a_mask_allows_earlier_places_of_the_window_and_the_document(window: int
     torch.testing.assert_close(flex_attention(query, key, value, block_mask=block), by_hand.float())
 
 
-def test_the_window_grows_in_multiples_to_its_final_size() -> None:
+def test_the_window_grows_in_multiples_to_its_final_size():
     grown = [window_at(step, warmup_steps=100, final=250) for step in range(120)]
     assert grown[0] == 64 and grown[100:] == [250] * 20
     assert set(grown) == {64, 128, 192, 250}

@@ -28,7 +28,7 @@ def gradients(parameters: list[torch.Tensor], step: int) -> None:
 
 
 @pytest.mark.parametrize("nesterov", [True, False])
-def test_hidden_matrices_take_muons_step_and_the_rest_torchs_adamw(nesterov: bool) -> None:
+def test_hidden_matrices_take_muons_step_and_the_rest_torchs_adamw(nesterov):
     ours, theirs = decoder(), decoder()
     optimizer = build_gpt_optimizer(replace(MUON, nesterov=nesterov), ours, adam_beta1=0.8, adam_every=2, bf16=True)
     hidden = theirs.hidden_matrices()
@@ -52,13 +52,13 @@ def test_hidden_matrices_take_muons_step_and_the_rest_torchs_adamw(nesterov: boo
         torch.testing.assert_close(mine, other, msg=name)
 
 
-def test_other_kinds_are_timedruns_own_over_all_parameters() -> None:
+def test_other_kinds_are_timedruns_own_over_all_parameters():
     optimizer = build_gpt_optimizer(shakespeare_baseline().optimizer, model := decoder(), adam_beta1=0.1)
     assert type(optimizer) is torch.optim.AdamW
     assert optimizer.param_groups[0]["betas"] == (0.9, 0.99)
     assert sum(len(group["params"]) for group in optimizer.param_groups) == len(list(model.parameters()))
 
 
-def test_muon_for_a_model_without_known_hidden_matrices_is_refused() -> None:
+def test_muon_for_a_model_without_known_hidden_matrices_is_refused():
     with pytest.raises(UsageError, match=r"--model\.implementation modern"):
         build_gpt_optimizer(MUON, nn.Linear(2, 2), adam_beta1=0.9)

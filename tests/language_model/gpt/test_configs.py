@@ -2,7 +2,6 @@
 
 import inspect
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,7 +27,7 @@ ALL = [
 
 
 @pytest.mark.parametrize("function", ALL)
-def test_every_config_has_its_functions_name_and_its_schedules_length(function: Callable[[], GptRunConfig]) -> None:
+def test_every_config_has_its_functions_name_and_its_schedules_length(function):
     config = function()
     assert config.name == function.__name__
     assert config.notes
@@ -38,7 +37,7 @@ def test_every_config_has_its_functions_name_and_its_schedules_length(function: 
     assert config.evaluation.every % config.global_batch == 0
 
 
-def test_the_baseline_sees_734_billion_tokens_at_mosaicmls_rates() -> None:
+def test_the_baseline_sees_734_billion_tokens_at_mosaicmls_rates():
     config = configs.openwebtext_baseline()
     assert config.total_samples * config.model.context == 7_340_032_000
     assert math.exp(config.evaluation.target) == pytest.approx(24.11, abs=0.005)
@@ -50,7 +49,7 @@ def test_the_baseline_sees_734_billion_tokens_at_mosaicmls_rates() -> None:
     assert [BatchPlan.of(config.global_batch, config.micro_batch, ranks).local for ranks in (1, 8)] == [512, 64]
 
 
-def test_the_methods_config_is_the_baseline_and_two_methods() -> None:
+def test_the_methods_config_is_the_baseline_and_two_methods():
     baseline, methods = configs.openwebtext_baseline(), configs.openwebtext_methods()
     assert [method.name for method in methods.methods] == ["alibi", "sequence_length_warmup"]
     warmup = methods.methods[1]
@@ -62,7 +61,7 @@ def test_the_methods_config_is_the_baseline_and_two_methods() -> None:
         assert getattr(methods, field) == getattr(baseline, field)
 
 
-def test_shakespeare_has_nanogpts_settings_for_a_cpu_at_twice_the_rate() -> None:
+def test_shakespeare_has_nanogpts_settings_for_a_cpu_at_twice_the_rate():
     config = configs.shakespeare_baseline()
     model, optimizer, schedule = config.model, config.optimizer, config.schedule
     assert (model.layers, model.hidden, model.heads, model.context, model.dropout) == (4, 128, 4, 64, 0.0)
@@ -72,7 +71,7 @@ def test_shakespeare_has_nanogpts_settings_for_a_cpu_at_twice_the_rate() -> None
     assert config.total_samples == 2_000 * 12
 
 
-def test_contradicting_settings_and_settings_without_effect_are_reported() -> None:
+def test_contradicting_settings_and_settings_without_effect_are_reported():
     gpt2, modern = configs.shakespeare_baseline(), configs.shakespeare_modern()
     assert not any(function().problems() for function in ALL)
     assert not replace(gpt2, methods=(GradientClipping(),), clip_norm=0.0).problems()
@@ -88,7 +87,7 @@ def test_contradicting_settings_and_settings_without_effect_are_reported() -> No
         assert any(words in problem for problem in config.problems()), words
 
 
-def test_a_recorded_config_from_before_gpt_was_a_benchmark_of_its_own_is_loaded() -> None:
+def test_a_recorded_config_from_before_gpt_was_a_benchmark_of_its_own_is_loaded():
     path = Path(__file__).parent / "old_config.json"  # of results/gpt_shakespeare, which an image does not hold
     old = read_config(find("gpt"), path)
     assert isinstance(old, GptRunConfig)
@@ -97,7 +96,7 @@ def test_a_recorded_config_from_before_gpt_was_a_benchmark_of_its_own_is_loaded(
 
 
 @pytest.mark.parametrize(("tokens", "rules"), [(10_485_760, []), (1_048_576, ["dataset-size"])])
-def test_a_loss_on_fewer_tokens_of_fineweb_is_no_result(tokens: int, rules: list[str], tmp_path: Path) -> None:
+def test_a_loss_on_fewer_tokens_of_fineweb_is_no_result(tokens, rules, tmp_path):
     config = FINEWEB.config("methods")
     assert isinstance(config, GptRunConfig)
     config = replace(config, data=replace(config.data, eval_tokens=tokens))
@@ -108,6 +107,6 @@ def test_a_loss_on_fewer_tokens_of_fineweb_is_no_result(tokens: int, rules: list
     assert not report.demonstration
 
 
-def test_finewebs_small_configs_are_demonstrations_on_other_text() -> None:
+def test_finewebs_small_configs_are_demonstrations_on_other_text():
     for name in ("small_baseline", "small_methods"):
         assert FINEWEB.config(name).dataset != FINEWEB.spec.dataset

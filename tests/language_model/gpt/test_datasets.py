@@ -1,11 +1,9 @@
 """Batches are pure functions of the step, and evaluation predicts every token once."""
 
 import sys
-from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from itertools import islice
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,26 +13,17 @@ from hypothesis import strategies as st
 
 from judging.ground.errors import DataError
 from language_model.gpt import warm_up
-from language_model.gpt.batches import TokenBatches, open_batches, sequence_starts
-from language_model.gpt.configs import GptRunConfig, shakespeare_baseline
+from language_model.gpt.batches import open_batches, sequence_starts
+from language_model.gpt.configs import shakespeare_baseline
 from language_model.gpt.datasets import data_digest, declared, facts, open_store, preflight, synthetic
-from language_model.gpt.settings import GptDataConfig, Sampling
-from language_model.gpt.tokens import TokenStore
+from language_model.gpt.settings import GptDataConfig
 from timedrun.distributed.process_group import ProcessGroup
 
 CPU = torch.device("cpu")
 BOTH = pytest.mark.parametrize("sampling", ["windows", "blocks"])
 
 
-def opened(
-    store: TokenStore,
-    sampling: Sampling = "windows",
-    *,
-    rank: int = 0,
-    world_size: int = 1,
-    length: int = 16,
-    eval_sequences: int = 0,
-) -> TokenBatches:
+def opened(store, sampling="windows", *, rank=0, world_size=1, length=16, eval_sequences=0):
     base, data = shakespeare_baseline(), GptDataConfig(sampling=sampling, eval_batch=6, eval_sequences=eval_sequences)
     config = replace(base, seed=7, model=replace(base.model, context=length), data=data)
     return open_batches(config, store.folder, ProcessGroup(rank, world_size, rank, CPU))
@@ -43,9 +32,7 @@ def opened(
 @BOTH
 @given(samples=st.lists(st.integers(0, 10**7), min_size=1, max_size=20), tokens=st.integers(2, 500), data=st.data())
 @settings(max_examples=40)
-def test_sequences_and_their_targets_lie_within_the_split(
-    sampling: Sampling, samples: list[int], tokens: int, data: st.DataObject
-) -> None:
+def test_sequences_and_their_targets_lie_within_the_split(sampling, samples, tokens, data):
     length = data.draw(st.integers(1, tokens - 1))
     numbers = np.array(samples)
     starts = sequence_starts(numbers, tokens=tokens, length=length, sampling=sampling, seed=3)
@@ -54,7 +41,7 @@ def test_sequences_and_their_targets_lie_within_the_split(
     assert alone[0] == starts[-1]  # independent of the other samples
 
 
-def test_blocks_are_each_seen_once_an_epoch_in_a_new_order_and_windows_start_uniformly() -> None:
+def test_blocks_are_each_seen_once_an_epoch_in_a_new_order_and_windows_start_uniformly():
     starts = sequence_starts(np.arange(30), tokens=101, length=10, sampling="blocks", seed=1)
     epochs = starts.reshape(3, 10).tolist()
     assert all(sorted(epoch) == list(range(0, 100, 10)) for epoch in epochs)
@@ -68,7 +55,7 @@ def test_blocks_are_each_seen_once_an_epoch_in_a_new_order_and_windows_start_uni
 
 
 @BOTH
-def test_a_batch_depends_on_its_step_alone_and_targets_are_successors(store: TokenStore, sampling: Sampling) -> None:
+def test_a_batch_depends_on_its_step_alone_and_targets_are_successors(store, sampling):
     *_, batch, following = islice(opened(store, sampling).train(), 5)
     assert torch.equal(batch.inputs, next(opened(store, sampling).train(3)).inputs)
     assert batch.inputs.shape == batch.targets.shape == (12, 16)
@@ -81,7 +68,7 @@ def test_a_batch_depends_on_its_step_alone_and_targets_are_successors(store: Tok
 
 @BOTH
 @pytest.mark.parametrize("world_size", [2, 3])
-def test_ranks_divide_the_global_batch(store: TokenStore, sampling: Sampling, world_size: int) -> None:
+def test_ranks_divide_the_global_batch(store, sampling, world_size):
     whole = next(opened(store, sampling).train(9))
     parts = [next(opened(store, sampling, rank=rank, world_size=world_size).train(9)) for rank in range(world_size)]
     assert torch.equal(torch.cat([part.inputs for part in parts]), whole.inputs)
@@ -90,7 +77,7 @@ def test_ranks_divide_the_global_batch(store: TokenStore, sampling: Sampling, wo
 
 @pytest.mark.parametrize("world_size", [1, 2, 3])
 @pytest.mark.parametrize("length", [1, 16, 10_000])
-def test_evaluation_predicts_every_token_but_the_first_once(store: TokenStore, world_size: int, length: int) -> None:
+def test_evaluation_predicts_every_token_but_the_first_once(store, world_size, length):
     inputs, targets = [], []
     for rank in range(world_size):
         for batch in opened(store, rank=rank, world_size=world_size, length=length).evaluation():
@@ -102,9 +89,7 @@ def test_evaluation_predicts_every_token_but_the_first_once(store: TokenStore, w
 
 
 @pytest.mark.parametrize(("world_size", "most"), [(1, 2), (2, 2), (4, 1)])
-def test_an_evaluation_and_its_warm_up_take_at_most_the_micro_batch_at_once(
-    store: TokenStore, small: Callable[..., GptRunConfig], world_size: int, most: int
-) -> None:
+def test_an_evaluation_and_its_warm_up_take_at_most_the_micro_batch_at_once(store, small, world_size, most):
     config = small(micro_batch=2, data=GptDataConfig(eval_batch=7), warm_up_steps=1)
     ranks = ProcessGroup(0, world_size, 0, CPU)
     sizes = [len(batch.inputs) for batch in open_batches(config, store.folder, ranks).evaluation()]
@@ -116,7 +101,7 @@ def test_an_evaluation_and_its_warm_up_take_at_most_the_micro_batch_at_once(
 
 @pytest.mark.parametrize("world_size", [1, 3])
 @pytest.mark.parametrize("count", [1, 5, 400])
-def test_evaluation_sequences_lie_evenly_over_the_split(store: TokenStore, count: int, world_size: int) -> None:
+def test_evaluation_sequences_lie_evenly_over_the_split(store, count, world_size):
     rows = []
     for rank in range(world_size):
         batches = opened(store, rank=rank, world_size=world_size, eval_sequences=count)
@@ -130,7 +115,7 @@ def test_evaluation_sequences_lie_evenly_over_the_split(store: TokenStore, count
         facts(store.folder, 5_000, GptDataConfig(eval_sequences=count))
 
 
-def test_facts_and_digest_match_batches_and_manifest(store: TokenStore, small: Callable[..., GptRunConfig]) -> None:
+def test_facts_and_digest_match_batches_and_manifest(store, small):
     known = facts(store.folder, 16)
     batches = list(opened(store).evaluation())
     assert known.eval_samples == sum(len(batch.inputs) for batch in batches)
@@ -142,7 +127,7 @@ def test_facts_and_digest_match_batches_and_manifest(store: TokenStore, small: C
     assert data_digest(small(), store.folder)["sha256"] == store.manifest.digest
 
 
-def test_preflight_reports_unusable_data(store: TokenStore, tmp_path: Path, small: Callable[..., GptRunConfig]) -> None:
+def test_preflight_reports_unusable_data(store, tmp_path, small):
     size = store.manifest.vocabulary
     assert preflight(small(), store.folder, 1) == []
     assert "--data-folder" in preflight(small(), None, 1)[0]
@@ -154,17 +139,13 @@ def test_preflight_reports_unusable_data(store: TokenStore, tmp_path: Path, smal
         facts(tmp_path / "none", 16)
 
 
-def test_preflight_names_the_package_of_a_model_that_is_not_installed(
-    monkeypatch: pytest.MonkeyPatch, store: TokenStore, small: Callable[..., GptRunConfig]
-) -> None:
+def test_preflight_names_the_package_of_a_model_that_is_not_installed(monkeypatch, store, small):
     monkeypatch.setitem(sys.modules, "transformers", None)
     assert preflight(small(), store.folder, 1) == []
     assert "timedrun[language]" in preflight(small({"implementation": "gpt2"}), store.folder, 1)[0]
 
 
-def test_a_tuning_split_is_the_end_of_the_training_tokens(
-    store: TokenStore, small: Callable[..., GptRunConfig]
-) -> None:
+def test_a_tuning_split_is_the_end_of_the_training_tokens(store, small):
     whole, data = np.asarray(store.tokens("train")), GptDataConfig(split="tuning")
     opened = open_store(store.folder, data)
     train, validation = (opened.tokens(split) for split in ("train", "validation"))
@@ -179,7 +160,7 @@ def test_a_tuning_split_is_the_end_of_the_training_tokens(
     assert predicted.tolist() == validation[np.arange(1, held_out)].tolist()
 
 
-def test_random_tokens_stand_in_for_any_text(tmp_path: Path) -> None:
+def test_random_tokens_stand_in_for_any_text(tmp_path):
     config = shakespeare_baseline()
     assert synthetic(config, tmp_path) == config
     known = facts(tmp_path, config.model.context, config.data)

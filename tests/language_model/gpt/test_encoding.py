@@ -1,7 +1,6 @@
 """Encoding: round trips, independence of piece boundaries, equality with transformers' GPT-2."""
 
 import string
-from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -15,7 +14,7 @@ from tests.language_model.gpt import decoding
 TRICKY = st.text(alphabet=string.ascii_letters[:4] + " \n\t'sé漢1.\x1c\u00a0", max_size=60)
 
 
-def test_characters_are_numbered_in_order() -> None:
+def test_characters_are_numbered_in_order():
     encoding = Characters("banana\n!")
     assert encoding.alphabet == "\n!abn"
     assert encoding.encode("nab!").tolist() == [4, 2, 3, 1]
@@ -23,14 +22,14 @@ def test_characters_are_numbered_in_order() -> None:
     assert encoding.vocabulary == 5
 
 
-def test_a_character_outside_the_alphabet_is_named_and_more_than_fit_16_bits_are_refused() -> None:
+def test_a_character_outside_the_alphabet_is_named_and_more_than_fit_16_bits_are_refused():
     with pytest.raises(DataError, match="'yz'"):
         Characters("abc").encode("azby")
     with pytest.raises(DataError, match="66,000 different characters"):
         Characters("".join(map(chr, range(0x10000, 0x10000 + 66_000))))
 
 
-def test_byte_pairs_give_back_any_text_with_end_of_text_as_text(byte_pairs: tuple[Path, Path], text: str) -> None:
+def test_byte_pairs_give_back_any_text_with_end_of_text_as_text(byte_pairs, text):
     encoding = BytePairs(*byte_pairs)
     for sample in (text, " leading and trailing ", "日本 \U0001f600\r\n\x00<|endoftext|>"):
         tokens = encoding.encode(sample)
@@ -41,7 +40,7 @@ def test_byte_pairs_give_back_any_text_with_end_of_text_as_text(byte_pairs: tupl
 
 @given(text=TRICKY, cuts=st.lists(st.integers(0, 60), max_size=6))
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_tokens_do_not_depend_on_piece_boundaries(byte_pairs: tuple[Path, Path], text: str, cuts: list[int]) -> None:
+def test_tokens_do_not_depend_on_piece_boundaries(byte_pairs, text, cuts):
     encoding = BytePairs(*byte_pairs)
     bounds = sorted({0, len(text), *(cut for cut in cuts if cut < len(text))})
     pieces = [text[a:b] for a, b in zip(bounds, bounds[1:], strict=False)]
@@ -49,7 +48,7 @@ def test_tokens_do_not_depend_on_piece_boundaries(byte_pairs: tuple[Path, Path],
     assert tokens == encoding.encode(text).tolist()
 
 
-def test_gpt2s_tokens_are_those_of_transformers(gpt2_files: tuple[Path, Path], text: str) -> None:
+def test_gpt2s_tokens_are_those_of_transformers(gpt2_files, text):
     pytest.importorskip("tokenizers")
     from language_model.model import import_transformers
 
@@ -61,7 +60,7 @@ def test_gpt2s_tokens_are_those_of_transformers(gpt2_files: tuple[Path, Path], t
         assert decoding.byte_pairs(gpt2_files, encoding.encode(sample)) == sample
 
 
-def test_a_missing_or_broken_encoding_is_named(tmp_path: Path, byte_pairs: tuple[Path, Path]) -> None:
+def test_a_missing_or_broken_encoding_is_named(tmp_path, byte_pairs):
     with pytest.raises(DataError, match=r"none\.json does not exist"):
         BytePairs(tmp_path / "none.json", byte_pairs[1])
     broken = tmp_path / "encoder.json"
@@ -71,7 +70,7 @@ def test_a_missing_or_broken_encoding_is_named(tmp_path: Path, byte_pairs: tuple
 
 
 @pytest.mark.parametrize("piece_bytes", [1, 3, 1000])
-def test_files_are_read_whole_in_any_pieces(tmp_path: Path, piece_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_are_read_whole_in_any_pieces(tmp_path, piece_bytes, monkeypatch):
     monkeypatch.setattr(module, "PIECE_BYTES", piece_bytes)
     path = tmp_path / "text.txt"
     for mark in ("", "\ufeff"):  # a byte-order mark is none of the text; one within it is
@@ -81,12 +80,9 @@ def test_files_are_read_whole_in_any_pieces(tmp_path: Path, piece_bytes: int, mo
 
 @pytest.mark.parametrize("piece_bytes", [1, 4, 1000])
 @pytest.mark.parametrize(
-    "data, offset",
-    [(b"abc\xffdef", 3), ("é".encode() * 3 + b"\xc3", 6), (b"a\xe6\xbc", 1), (b"\xef\xbb\xbfa\xff", 4)],
+    "data, offset", [(b"abc\xffdef", 3), ("é".encode() * 3 + b"\xc3", 6), (b"a\xe6\xbc", 1), (b"\xef\xbb\xbfa\xff", 4)]
 )
-def test_a_byte_that_is_not_utf8_is_named_with_its_offset(
-    tmp_path: Path, data: bytes, offset: int, piece_bytes: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_byte_that_is_not_utf8_is_named_with_its_offset(tmp_path, data, offset, piece_bytes, monkeypatch):
     monkeypatch.setattr(module, "PIECE_BYTES", piece_bytes)
     path = tmp_path / "text.txt"
     path.write_bytes(data)

@@ -91,7 +91,7 @@ def llama(config: GptConfig, weights: Mapping[str, Tensor]) -> nn.Module:
 
 
 @pytest.mark.parametrize("changes", SETTINGS)
-def test_logits_loss_and_gradients_are_those_of_transformers_llama(changes: dict[str, Any]) -> None:
+def test_logits_loss_and_gradients_are_those_of_transformers_llama(changes):
     config = GptConfig(**{**vars(SMALL), **changes})
     own = build_model(config, 3)
     assert isinstance(own, Decoder)
@@ -113,7 +113,7 @@ def test_logits_loss_and_gradients_are_those_of_transformers_llama(changes: dict
         torch.testing.assert_close(parameter.grad, gradients[transformers_name(name)], atol=1e-4, rtol=1e-4, msg=name)
 
 
-def test_llama3_keeps_fast_rates_and_divides_slow_ones_by_8() -> None:
+def test_llama3_keeps_fast_rates_and_divides_slow_ones_by_8():
     plain, scaled = (rotary_angles(2, 128, 500_000.0, scaling=kind) for kind in ("none", "llama3"))
     rates, slower = (torch.atan2(sine[1].double(), cosine[1].double()) for cosine, sine in (plain, scaled))
     turns = 8192 * rates / (2 * torch.pi)

@@ -43,7 +43,7 @@ def dry_run(config: RunConfig, plan: Plan, path: Path) -> Path:
     return path
 
 
-def test_its_log_passes_mlcommons_checker_and_the_strict_checks_of_v6_1_with_its_configs_values(tmp_path: Path) -> None:
+def test_its_log_passes_mlcommons_checker_and_the_strict_checks_of_v6_1_with_its_configs_values(tmp_path):
     path = dry_run(CONFIG, planned(CONFIG, 2), tmp_path / "result_0.txt")
     verdict = mlcommons.check_log(path, "6.1.0")
     assert (verdict.verdict, verdict.messages) == ("pass", ())
@@ -65,7 +65,7 @@ def test_its_log_passes_mlcommons_checker_and_the_strict_checks_of_v6_1_with_its
         assert log.value(key) == pytest.approx(value), key
 
 
-def test_logs_of_the_sharded_full_size_pass_too(tmp_path: Path) -> None:
+def test_logs_of_the_sharded_full_size_pass_too(tmp_path):
     path = dry_run(c4_full(), planned(c4_full(), 8), tmp_path / "result_0.txt")
     report = check(path, BENCHMARK.spec.ruleset)
     assert (report.passed, report.demonstration) == (True, False)
@@ -73,7 +73,7 @@ def test_logs_of_the_sharded_full_size_pass_too(tmp_path: Path) -> None:
     assert (log.value("sharding"), log.value(keys.LOWEST_NUMERICAL_PRECISION_IN_COMM)) == ("full", "bfloat16")
 
 
-def test_a_real_run_of_a_smaller_model_logs_what_its_dry_run_does(tmp_path: Path) -> None:
+def test_a_real_run_of_a_smaller_model_logs_what_its_dry_run_does(tmp_path):
     config = replace(
         CONFIG,
         model=replace(CONFIG.model, context=16),
@@ -93,25 +93,25 @@ def test_a_real_run_of_a_smaller_model_logs_what_its_dry_run_does(tmp_path: Path
     assert real.value(keys.EVAL_SAMPLES) == dry.value(keys.EVAL_SAMPLES) == 8
 
 
-def test_a_dry_run_ends_long_before_the_longest_run(tmp_path: Path) -> None:
+def test_a_dry_run_ends_long_before_the_longest_run(tmp_path):
     plan = BENCHMARK.plan(CONFIG, ALONE, None)
     log = record.read(dry_run(CONFIG, plan, tmp_path / "result_0.txt"))
     assert (plan.total, len(log.quality), log.status) == (2_400_000, 200, keys.SUCCESS)
 
 
-def test_an_open_log_fails_by_the_defect_of_todays_rule_file_alone(tmp_path: Path) -> None:
+def test_an_open_log_fails_by_the_defect_of_todays_rule_file_alone(tmp_path):
     config = replace(CONFIG, submission=SubmissionConfig(division="open"))
     verdict = mlcommons.check_log(dry_run(config, planned(CONFIG, 2), tmp_path / "result_0.txt"), "6.1.0")
     assert (verdict.verdict, verdict.own_round) == ("fail", "pass")
 
 
-def test_the_full_size_has_the_published_number_of_parameters() -> None:
+def test_the_full_size_has_the_published_number_of_parameters():
     with torch.device("meta"):
         model = Decoder(LLAMA31_8B)
     assert sum(parameter.numel() for parameter in model.parameters()) == PARAMETERS
 
 
-def test_a_run_of_the_full_size_is_refused_as_long_as_stores_have_16_bits_for_a_token() -> None:
+def test_a_run_of_the_full_size_is_refused_as_long_as_stores_have_16_bits_for_a_token():
     assert any("no run can start" in problem for problem in preflight(c4_full(), None, 8))
     assert not any("no run can start" in problem for problem in preflight(topics_closed(), None, 8))
 
@@ -121,7 +121,7 @@ def memory(config: GptRunConfig, ranks: int) -> StepMemory:
     return estimate(build_step, config, ranks, config.micro_batch)
 
 
-def test_sharding_divides_what_a_rank_stores_by_the_ranks() -> None:
+def test_sharding_divides_what_a_rank_stores_by_the_ranks():
     with torch.device("meta"):
         count = sum(parameter.numel() for parameter in Decoder(SHALLOW.model).parameters())
     whole, parts = memory(replace(SHALLOW, sharding="none"), 8), memory(SHALLOW, 8)
@@ -133,7 +133,7 @@ def test_sharding_divides_what_a_rank_stores_by_the_ranks() -> None:
     assert memory(SHALLOW, 1).gathered == 0
 
 
-def test_activations_are_those_that_a_count_by_hand_finds() -> None:
+def test_activations_are_those_that_a_count_by_hand_finds():
     one = replace(SHALLOW, model=replace(LLAMA31_8B, layers=1))
     block = memory(SHALLOW, 8).activations - memory(one, 8).activations
     tokens, hidden, keys, inner = 8192, 4096, 1024, 14_336
@@ -143,7 +143,7 @@ def test_activations_are_those_that_a_count_by_hand_finds() -> None:
     assert least < block < 1.5 * least
 
 
-def test_preflight_says_the_memory_of_a_rank_and_the_time_at_a_throughput() -> None:
+def test_preflight_says_the_memory_of_a_rank_and_the_time_at_a_throughput():
     config = c4_full()
     finding = memory_finding(BENCHMARK, SHALLOW, 8, 8 * 2**30)
     assert finding.level == "warning"

@@ -15,7 +15,7 @@ def made(**settings: Any) -> Gpt2 | Decoder:
     return build_model(GptConfig(**{**SMALL, **settings}), 1).eval()
 
 
-def test_gpt2_125m_has_124439808_parameters() -> None:
+def test_gpt2_125m_has_124439808_parameters():
     with torch.device("meta"):
         model = Gpt2(GPT2_125M)
     assert sum(parameter.numel() for parameter in model.parameters()) == 124_439_808
@@ -23,7 +23,7 @@ def test_gpt2_125m_has_124439808_parameters() -> None:
 
 
 @pytest.mark.parametrize("implementation", ["gpt2", "modern"])
-def test_weights_depend_on_the_seed_alone(implementation: str) -> None:
+def test_weights_depend_on_the_seed_alone(implementation):
     first = made(implementation=implementation).state_dict()
     torch.rand(5)
     second = made(implementation=implementation).state_dict()
@@ -32,7 +32,7 @@ def test_weights_depend_on_the_seed_alone(implementation: str) -> None:
     assert not all(torch.equal(first[name], other[name]) for name in first)
 
 
-def test_gpt2_with_eager_attention_and_with_sdpa_is_one_model() -> None:
+def test_gpt2_with_eager_attention_and_with_sdpa_is_one_model():
     tokens = torch.randint(40, (2, 12))
     eager, sdpa = made(implementation="gpt2", attention="eager"), made(implementation="gpt2", attention="sdpa")
     assert isinstance(eager, Gpt2) and isinstance(sdpa, Gpt2)
@@ -40,21 +40,21 @@ def test_gpt2_with_eager_attention_and_with_sdpa_is_one_model() -> None:
     torch.testing.assert_close(eager(tokens), sdpa(tokens))
 
 
-def test_losses_of_gpt2_are_those_that_transformers_computes() -> None:
+def test_losses_of_gpt2_are_those_that_transformers_computes():
     model, tokens = made(implementation="gpt2"), torch.randint(40, (2, 12))
     assert isinstance(model, Gpt2)
     expected = model.gpt2(tokens, labels=tokens).loss  # shifts by itself
     torch.testing.assert_close(token_losses(model(tokens)[:, :-1], tokens[:, 1:]) / 22, expected)
 
 
-def test_zero_projections_make_every_block_the_identity_at_the_start() -> None:
+def test_zero_projections_make_every_block_the_identity_at_the_start():
     model, tokens = made(implementation="modern"), torch.randint(40, (2, 12))
     assert isinstance(model, Decoder)
     torch.testing.assert_close(model(tokens), model.head(model.norm(model.embedding(tokens))))
     assert len(model.hidden_matrices()) == 12
 
 
-def test_sequences_longer_than_the_context_are_refused() -> None:
+def test_sequences_longer_than_the_context_are_refused():
     with pytest.raises(ValueError, match="13 tokens exceed the model's context of 12"):
         made(implementation="modern")(torch.zeros(1, 13, dtype=torch.int64))
 
@@ -77,6 +77,6 @@ def test_sequences_longer_than_the_context_are_refused() -> None:
         ({"document_attention": True, "dropout": 0.1}, "take no dropout"),
     ],
 )
-def test_settings_that_no_model_can_have_are_refused(values: dict[str, Any], words: str) -> None:
+def test_settings_that_no_model_can_have_are_refused(values, words):
     with pytest.raises(ValueError, match=words):
         GptConfig(**{**SMALL, "implementation": "modern", **values})

@@ -20,7 +20,7 @@ from timedrun.cli import main
 CONFIG = shakespeare_baseline()
 
 
-def test_prepare_builds_characters_and_checks_every_byte(text: str, tmp_path: Path) -> None:
+def test_prepare_builds_characters_and_checks_every_byte(text, tmp_path):
     (tmp_path / "text.txt").write_bytes(text.encode())
     store = tmp_path / "store"
     found = prepare(CONFIG, store, decode=False, workers=1, text=[tmp_path / "text.txt"])
@@ -33,14 +33,14 @@ def test_prepare_builds_characters_and_checks_every_byte(text: str, tmp_path: Pa
         prepare(CONFIG, store, decode=True, workers=1)
 
 
-def test_help_topics_need_no_text_and_have_one_vocabulary_on_every_python(tmp_path: Path) -> None:
+def test_help_topics_need_no_text_and_have_one_vocabulary_on_every_python(tmp_path):
     config = replace(CONFIG, dataset="topics")
     found = prepare(config, tmp_path / "store", decode=False, workers=1)
     assert found["vocabulary"] == 128 and found["train_tokens"] > 200_000
     assert prepare(config, tmp_path / "store", decode=True, workers=1) == found
 
 
-def test_a_missing_folder_and_a_vocabulary_without_text_are_refused(tmp_path: Path) -> None:
+def test_a_missing_folder_and_a_vocabulary_without_text_are_refused(tmp_path):
     with pytest.raises(UsageError, match="--data-folder"):
         prepare(CONFIG, None, decode=False, workers=1, text=[tmp_path])
     with pytest.raises(UsageError, match="need --text"):
@@ -50,9 +50,7 @@ def test_a_missing_folder_and_a_vocabulary_without_text_are_refused(tmp_path: Pa
 @pytest.mark.parametrize(
     ("benchmark", "option"), [("language_model.gpt", "--evaluation-text"), ("language_model", "--merges")]
 )
-def test_options_of_the_other_benchmark_are_refused(
-    benchmark: str, option: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_options_of_the_other_benchmark_are_refused(benchmark, option, tmp_path, capsys):
     folder = ["--data-folder", str(tmp_path), "--text", str(tmp_path)]
     assert main(["prepare", benchmark, "baseline", *folder, option, str(tmp_path)]) == ExitCode.USAGE
     assert option in capsys.readouterr().err
@@ -74,9 +72,7 @@ def texts(tmp_path: Path) -> tuple[Path, Path]:
     return tmp_path / "train.txt", tmp_path / "evaluation.txt"
 
 
-def test_documents_become_shards_with_the_token_before_each(
-    texts: tuple[Path, Path], byte_pairs_like_gpt2: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_documents_become_shards_with_the_token_before_each(texts, byte_pairs_like_gpt2, tmp_path, monkeypatch):
     monkeypatch.setattr(preparation, "SHARD_TOKENS", 250)
     monkeypatch.setattr(preparation, "DOCUMENTS", 7)
     encoder, merges = byte_pairs_like_gpt2
@@ -98,9 +94,7 @@ def test_documents_become_shards_with_the_token_before_each(
         prepare(shards(), folder, decode=False, workers=1, text=texts[:1], **options)  # type: ignore[arg-type]
 
 
-def test_a_smaller_vocabulary_has_the_first_merges_and_the_same_numbers(
-    texts: tuple[Path, Path], byte_pairs_like_gpt2: tuple[Path, Path], tmp_path: Path, text: str
-) -> None:
+def test_a_smaller_vocabulary_has_the_first_merges_and_the_same_numbers(texts, byte_pairs_like_gpt2, tmp_path, text):
     encoder, merges = byte_pairs_like_gpt2
     prepare(shards(280), tmp_path / "out", decode=False, workers=1, text=texts, vocabulary=encoder, merges=merges)
     store = ShardStore(tmp_path / "out")
@@ -114,7 +108,7 @@ def test_a_smaller_vocabulary_has_the_first_merges_and_the_same_numbers(
     assert len(tokens) > len(BytePairs(encoder, merges).encode(text))
 
 
-def test_unusable_options_are_refused(texts: tuple[Path, Path], byte_pairs: tuple[Path, Path], tmp_path: Path) -> None:
+def test_unusable_options_are_refused(texts, byte_pairs, tmp_path):
     out = tmp_path / "out"
     encoder, merges = byte_pairs
     for size, files in ((331, {}), (256, {"vocabulary": encoder, "merges": merges})):

@@ -1,10 +1,8 @@
 """Sharded runs of two ranks have the losses of one, are resumed exactly, and refuse what needs whole weights."""
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -15,7 +13,6 @@ from language_model.gpt.build import build
 from language_model.gpt.configs import MUON, GptRunConfig
 from language_model.gpt.datasets import facts
 from language_model.gpt.run_info import run_info
-from language_model.gpt.tokens import TokenStore
 from tests.one_rank import CPU, recorded_losses, stopped, trained
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.methods import EMA, SWA, SequenceLengthWarmup
@@ -37,9 +34,7 @@ def on_rank(rank: int, config: GptRunConfig, store: Path, folder: Path) -> None:
 
 
 @pytest.mark.processes
-def test_two_sharded_ranks_have_the_losses_of_one_and_are_resumed_exactly(
-    small: Callable[..., GptRunConfig], store: TokenStore, tmp_path: Path, step_losses: list[float]
-) -> None:
+def test_two_sharded_ranks_have_the_losses_of_one_and_are_resumed_exactly(small, store, tmp_path, step_losses):
     config = small(LLAMA, micro_batch=1, warm_up_steps=1)
     schedule, optimizer = replace(config.schedule, steps=4), replace(config.optimizer, peak_lr=3e-3)
     config = replace(config, schedule=schedule, optimizer=optimizer)
@@ -53,7 +48,7 @@ def test_two_sharded_ranks_have_the_losses_of_one_and_are_resumed_exactly(
     assert all(losses[4:] == losses[:4] for losses in ranks)
 
 
-def test_a_sharded_runs_log_says_it_compares_no_replicas(small: Callable[..., GptRunConfig], store: TokenStore) -> None:
+def test_a_sharded_runs_log_says_it_compares_no_replicas(small, store):
     config, known = small(precision="bf16", sharding="full"), facts(store.folder, 16)
     logged = []
     for count in (1, 2):
@@ -73,9 +68,7 @@ def test_a_sharded_runs_log_says_it_compares_no_replicas(small: Callable[..., Gp
         ({"compile": True}, "--no-compile"),
     ],
 )
-def test_settings_that_need_whole_weights_are_refused_and_a_method_of_batches_is_not(
-    small: Callable[..., GptRunConfig], changes: dict[str, Any], words: str
-) -> None:
+def test_settings_that_need_whole_weights_are_refused_and_a_method_of_batches_is_not(small, changes, words):
     warmup = SequenceLengthWarmup(steps=12, duration=0.5, min_length=4, max_length=16, step_size=4)
     assert not small(methods=(warmup,), sharding="full").problems()
     config = small(**changes)

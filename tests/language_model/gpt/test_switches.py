@@ -55,7 +55,7 @@ def losses(model: Decoder, tokens: Tensor) -> Tensor:
     return torch.nn.functional.cross_entropy(logits.mT, tokens[:, 1:], reduction="none")
 
 
-def test_with_gpt2s_switches_loss_and_gradients_are_those_of_transformers() -> None:
+def test_with_gpt2s_switches_loss_and_gradients_are_those_of_transformers():
     theirs = build_model(GptConfig(implementation="gpt2", dropout=0.0, **SIZE), 2)
     assert isinstance(theirs, Gpt2)
     with torch.no_grad():
@@ -81,13 +81,13 @@ def test_with_gpt2s_switches_loss_and_gradients_are_those_of_transformers() -> N
         (fineweb_configs.fineweb_small_methods(), fineweb_configs.fineweb_small_baseline()),
     ],
 )
-def test_methods_and_baseline_are_one_model_but_for_the_switches(methods: Any, baseline: Any) -> None:
+def test_methods_and_baseline_are_one_model_but_for_the_switches(methods, baseline):
     changed = {name for name in vars(baseline.model) if getattr(methods.model, name) != getattr(baseline.model, name)}
     assert changed <= {name for switch in SWITCHES.values() for name in switch}
 
 
 @ALONE
-def test_a_switch_computes_its_formula(switch: str) -> None:
+def test_a_switch_computes_its_formula(switch):
     model, tokens = made(**SWITCHES[switch]), drawn()[:, :12]
     config = replace(BASELINE, **SWITCHES[switch])
     expected = [plain_logits(model.state_dict(), row, config) for row in tokens]
@@ -95,7 +95,7 @@ def test_a_switch_computes_its_formula(switch: str) -> None:
 
 
 @ALONE
-def test_no_switch_lets_a_token_see_a_later_one(switch: str) -> None:
+def test_no_switch_lets_a_token_see_a_later_one(switch):
     model, tokens = made(**SWITCHES[switch]), drawn()
     before = losses(model, tokens)
     for place, value in ((8, 39), (9, 3), (12, 39), (12, 5)):  # documents begin, end, or only a token changes
@@ -106,7 +106,7 @@ def test_no_switch_lets_a_token_see_a_later_one(switch: str) -> None:
         assert not torch.equal(before[:, place - 1], after[:, place - 1])
 
 
-def test_a_table_of_bigrams_begins_without_an_effect() -> None:
+def test_a_table_of_bigrams_begins_without_an_effect():
     plain, fresh = (build_model(replace(BASELINE, bigram_rows=rows), 0) for rows in (0, 17))
     assert isinstance(fresh, Decoder) and fresh.bigrams is not None and not fresh.bigrams.weight.any()
     with torch.no_grad():
@@ -115,7 +115,7 @@ def test_a_table_of_bigrams_begins_without_an_effect() -> None:
     assert torch.equal(plain(drawn()[:, :12]), fresh(drawn()[:, :12]))
 
 
-def test_value_embeddings_begin_with_half_of_each() -> None:
+def test_value_embeddings_begin_with_half_of_each():
     fresh = build_model(replace(BASELINE, value_embeddings=2), 0)
     assert isinstance(fresh, Decoder) and fresh.value_mixture is not None
     assert fresh.value_mixture.tolist() == [0.5] * 8

@@ -1,7 +1,6 @@
 """Token shards: bytes as others write them, several as one sequence, and errors that name the damage."""
 
 import struct
-from collections.abc import Callable
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -14,11 +13,9 @@ from judging.ground.errors import DataError
 from judging.ground.token_shard import read_shard, write_shard
 from language_model.gpt import datasets
 from language_model.gpt.batches import document_starts, open_batches
-from language_model.gpt.configs import GptRunConfig
 from language_model.gpt.encoding import Tokens
 from language_model.gpt.settings import GptDataConfig
 from language_model.gpt.token_shards import ShardStore
-from language_model.gpt.tokens import TokenStore
 from timedrun.distributed.process_group import ProcessGroup
 
 ALONE = ProcessGroup(0, 1, 0, torch.device("cpu"))
@@ -43,7 +40,7 @@ def folder(tmp_path: Path, drawn: Tokens) -> Path:
     return tmp_path
 
 
-def test_shards_of_others_are_read_as_they_are_and_in_order(folder: Path) -> None:
+def test_shards_of_others_are_read_as_they_are_and_in_order(folder):
     store = ShardStore(folder)
     expected = np.concatenate(
         [np.frombuffer((folder / f"fineweb_train_00000{number}.bin").read_bytes()[1024:], "<u2") for number in (1, 2)]
@@ -57,7 +54,7 @@ def test_shards_of_others_are_read_as_they_are_and_in_order(folder: Path) -> Non
     store.verify()
 
 
-def test_written_shards_have_the_bytes_that_others_read(tmp_path: Path) -> None:
+def test_written_shards_have_the_bytes_that_others_read(tmp_path):
     write_shard(tmp_path / "x_val_000000.bin", np.array([50_256, 7, 65_535], dtype=np.uint16))
     assert (tmp_path / "x_val_000000.bin").read_bytes() == header() + b"\x50\xc4\x07\x00\xff\xff"
     write_shard(tmp_path / "y_val_000000.bin", np.array([1], dtype=np.uint16), 8192)
@@ -78,14 +75,14 @@ def test_written_shards_have_the_bytes_that_others_read(tmp_path: Path) -> None:
         (header(tokens=-3), "names -3 tokens"),
     ],
 )
-def test_a_damaged_shard_is_named_with_its_fault(folder: Path, content: bytes, words: str) -> None:
+def test_a_damaged_shard_is_named_with_its_fault(folder, content, words):
     path = folder / "fineweb_train_000002.bin"
     path.write_bytes(content)
     with pytest.raises(DataError, match=rf"fineweb_train_000002\.bin.*{words}"):
         ShardStore(folder)
 
 
-def test_a_missing_split_and_shards_of_two_encodings_are_refused(folder: Path) -> None:
+def test_a_missing_split_and_shards_of_two_encodings_are_refused(folder):
     write_shard(folder / "small_train_000001.bin", np.arange(9, dtype=np.uint16), 300)
     with pytest.raises(DataError, match=r"different vocabularies \(.* 50,257, small_train_000001\.bin 300\)"):
         ShardStore(folder)
@@ -95,7 +92,7 @@ def test_a_missing_split_and_shards_of_two_encodings_are_refused(folder: Path) -
         datasets.open_store(folder)
 
 
-def test_a_check_of_every_token_finds_another_encoding(folder: Path) -> None:
+def test_a_check_of_every_token_finds_another_encoding(folder):
     path = folder / "fineweb_val_000000.bin"
     write_shard(path, np.array([1, 50_257, 50_256], dtype=np.uint16))
     with pytest.raises(DataError, match=r"val_000000\.bin has a token outside the vocabulary of 50,257"):
@@ -108,12 +105,7 @@ def test_a_check_of_every_token_finds_another_encoding(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "tokens", "whole", "words"),
     [
-        (
-            "val_000001",
-            slice(300, 400),
-            False,
-            "val_000001.bin of the validation split has the tokens of fineweb_train_",
-        ),
+        ("val_000001", slice(300, 400), False, "000001.bin of the validation split has the tokens of fineweb_train_"),
         ("val_000001", slice(0, 300), False, "of the validation split has the tokens of fineweb_train_000001"),
         ("val_000001", slice(0, 256), False, "of the validation split has the tokens of fineweb_train_000001"),
         ("val_000001", slice(40, 300), True, "of the validation split has the tokens of fineweb_train_000001"),
@@ -123,12 +115,7 @@ def test_a_check_of_every_token_finds_another_encoding(folder: Path) -> None:
         ("train_000003", slice(300, 400), False, ["fineweb_train_000003.bin repeats fineweb_train_000002.bin: each"]),
         ("train_000003", slice(400, 501), False, "val_000000.bin of the validation split has the tokens of fineweb_tr"),
         ("train_000006", slice(0, 0), False, "train_000006.bin has a header and no token"),
-        (
-            "train_000006",
-            slice(1, 9),
-            False,
-            ["fineweb_train_*.bin: shards between 2 and 6 are missing"],
-        ),
+        ("train_000006", slice(1, 9), False, ["fineweb_train_*.bin: shards between 2 and 6 are missing"]),
         ("val_000002", slice(1, 9), False, ["fineweb_val_*.bin: shards between 0 and 2 are missing;"]),
     ],
 )
@@ -142,7 +129,7 @@ def test_shards_that_repeat_others_or_are_missing_or_empty_are_named(folder, dra
         assert [note[: len(start)] for note, start in zip(notes, words, strict=True)] == words
 
 
-def test_the_identity_covers_every_byte_and_the_digest_before_the_clock_only_headers(folder: Path) -> None:
+def test_the_identity_covers_every_byte_and_the_digest_before_the_clock_only_headers(folder):
     before = ShardStore(folder)
     path = folder / "fineweb_train_000002.bin"
     content = bytearray(path.read_bytes())
@@ -155,7 +142,7 @@ def test_the_identity_covers_every_byte_and_the_digest_before_the_clock_only_hea
     assert ShardStore(folder).digest != digest
 
 
-def test_evaluation_predicts_the_prefix_of_a_longer_split(folder: Path, small: Callable[..., GptRunConfig]) -> None:
+def test_evaluation_predicts_the_prefix_of_a_longer_split(folder, small):
     config = small({"vocabulary": 50_257}, data=GptDataConfig(eval_tokens=70, eval_batch=2))
     tokens = ShardStore(folder).tokens("validation")[np.arange(101)].tolist()
     batches = list(open_batches(config, folder, ALONE).evaluation())
@@ -169,9 +156,7 @@ def test_evaluation_predicts_the_prefix_of_a_longer_split(folder: Path, small: C
     assert replace(config, data=replace(config.data, eval_sequences=2)).problems()
 
 
-def test_samples_begin_at_the_first_document_of_their_block_and_text_without_documents_is_refused(
-    folder: Path, small: Callable[..., GptRunConfig], store: TokenStore
-) -> None:
+def test_samples_begin_at_the_first_document_of_their_block_and_text_without_documents_is_refused(folder, small, store):
     train = ShardStore(folder).tokens("train")
     whole = train[np.arange(400)].tolist()
     blocks = np.arange(24) * 16

@@ -24,7 +24,7 @@ def folder(source: Path, tmp_path: Path) -> Path:
     return tmp_path / "store"
 
 
-def test_the_first_nine_tenths_are_for_training_and_nothing_is_lost(folder: Path, text: str) -> None:
+def test_the_first_nine_tenths_are_for_training_and_nothing_is_lost(folder, text):
     store = TokenStore(folder)
     alphabet = store.manifest.alphabet
     cut = int(len(text) * 0.9)
@@ -34,7 +34,7 @@ def test_the_first_nine_tenths_are_for_training_and_nothing_is_lost(folder: Path
     store.verify()
 
 
-def test_several_files_follow_one_another_in_the_order_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_files_follow_one_another_in_the_order_given(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "VALIDATION_FRACTION", 0.5)
     for name, content in (("b", "bbbb"), ("a", "aaaa"), ("c", "cc")):
         (tmp_path / name).write_text(content)
@@ -45,9 +45,7 @@ def test_several_files_follow_one_another_in_the_order_given(tmp_path: Path, mon
     assert [source.name for source in manifest.sources] == ["b", "a", "c"]
 
 
-def test_byte_pair_documents_end_with_the_token_for_it(
-    tmp_path: Path, byte_pairs: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_byte_pair_documents_end_with_the_token_for_it(tmp_path, byte_pairs, monkeypatch):
     monkeypatch.setattr(module, "VALIDATION_FRACTION", 0.2)
     (tmp_path / "one").write_text("the cat's dog\n")
     (tmp_path / "two").write_text("sat on the mat.")
@@ -61,7 +59,7 @@ def test_byte_pair_documents_end_with_the_token_for_it(
             prepare_tokens([tmp_path / "one"], tmp_path / "other", **files)
 
 
-def test_a_missing_or_resized_file_is_named(folder: Path) -> None:
+def test_a_missing_or_resized_file_is_named(folder):
     path = folder / "validation.tokens"
     whole = path.read_bytes()
     for content, words in ((whole[:-1], "truncated"), (whole + b"\0\0", "too long")):
@@ -74,7 +72,7 @@ def test_a_missing_or_resized_file_is_named(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("change", [{"vocabulary": 3}, {"train": None}, {"extra": 1}, {"format": "other"}, None])
-def test_an_edited_manifest_is_refused_and_a_missing_one_named(folder: Path, change: dict[str, object] | None) -> None:
+def test_an_edited_manifest_is_refused_and_a_missing_one_named(folder, change):
     path = folder / MANIFEST
     path.write_text("{" if change is None else json.dumps({**json.loads(path.read_text()), **change}))
     with pytest.raises(DataError, match=r"tokens\.json: damaged or edited"):
@@ -84,7 +82,7 @@ def test_an_edited_manifest_is_refused_and_a_missing_one_named(folder: Path, cha
         TokenStore(folder)
 
 
-def test_a_text_that_is_not_utf8_or_too_short_leaves_nothing_behind(tmp_path: Path, source: Path) -> None:
+def test_a_text_that_is_not_utf8_or_too_short_leaves_nothing_behind(tmp_path, source):
     (tmp_path / "bad.txt").write_bytes(b"good so far\xff")
     with pytest.raises(DataError, match=r"bad\.txt: byte 11 is not UTF-8"):
         prepare_tokens([source, tmp_path / "bad.txt"], tmp_path / "out")
@@ -99,14 +97,14 @@ def test_a_text_that_is_not_utf8_or_too_short_leaves_nothing_behind(tmp_path: Pa
     assert list((tmp_path / "out").iterdir()) == []
 
 
-def test_an_existing_store_is_never_overwritten(tmp_path: Path, source: Path, folder: Path) -> None:
+def test_an_existing_store_is_never_overwritten(tmp_path, source, folder):
     before = (folder / "train.tokens").read_bytes()
     with pytest.raises(UsageError, match=r"already has tokens\.json, train\.tokens, validation\.tokens"):
         prepare_tokens([source], folder)
     assert (folder / "train.tokens").read_bytes() == before
 
 
-def test_a_failed_preparation_leaves_no_store(tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_preparation_leaves_no_store(tmp_path, source, monkeypatch):
     def fail(*arguments: object) -> object:
         raise OSError("no space left")
 

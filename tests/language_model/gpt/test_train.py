@@ -4,7 +4,6 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -41,25 +40,21 @@ def losses_of(store: TokenStore, losses_on: Losses) -> Losses:
     return partial(losses_on, folder=store.folder)
 
 
-def test_the_losses_of_a_run_are_the_same_with_and_without_warm_up(small: Small, losses_of: Losses) -> None:
+def test_the_losses_of_a_run_are_the_same_with_and_without_warm_up(small, losses_of):
     without = losses_of(small({"dropout": 0.1}, warm_up_steps=0))
     assert len(without) == 12
     assert without == losses_of(small({"dropout": 0.1}, warm_up_steps=3))
 
 
 @pytest.mark.parametrize("implementation", ["gpt2", "modern"])
-def test_a_run_starts_at_the_loss_of_random_guessing_and_learns(
-    small: Small, losses_of: Losses, store: TokenStore, implementation: str
-) -> None:
+def test_a_run_starts_at_the_loss_of_random_guessing_and_learns(small, losses_of, store, implementation):
     losses = losses_of(small({"implementation": implementation}))
     assert losses[0] == pytest.approx(math.log(store.manifest.vocabulary), abs=0.1)
     assert losses[-1] < losses[0] - 0.3
 
 
 @pytest.mark.parametrize("implementation", ["gpt2", "modern"])
-def test_a_resumed_run_has_the_losses_of_an_uninterrupted_one(
-    small: Small, losses_of: Losses, store: TokenStore, tmp_path: Path, implementation: str
-) -> None:
+def test_a_resumed_run_has_the_losses_of_an_uninterrupted_one(small, losses_of, store, tmp_path, implementation):
     warmup = SequenceLengthWarmup(steps=12, duration=0.5, min_length=4, max_length=16, step_size=4)
     optimizer = small().optimizer if implementation == "gpt2" else shakespeare_modern().optimizer
     model = {"implementation": implementation, "dropout": 0.1}
@@ -71,8 +66,8 @@ def test_a_resumed_run_has_the_losses_of_an_uninterrupted_one(
 
 
 def test_the_window_of_attention_grows_with_the_steps_and_a_resumed_run_has_the_same(
-    small: Small, losses_of: Losses, store: TokenStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    small, losses_of, store, tmp_path, monkeypatch
+):
     windows: list[int] = []
     original: Callable[..., Any] = attention_mask.attention_mask
 
@@ -93,12 +88,12 @@ def test_the_window_of_attention_grows_with_the_steps_and_a_resumed_run_has_the_
     assert losses_of(config, resume_from=state) == whole[5:]
 
 
-def test_accumulation_gives_the_losses_of_the_whole_batch(small: Small, losses_of: Losses) -> None:
+def test_accumulation_gives_the_losses_of_the_whole_batch(small, losses_of):
     whole = losses_of(small())
     assert losses_of(small(micro_batch=3)) == pytest.approx(whole, rel=1e-5)
 
 
-def test_gradients_are_clipped_together(small: Small, losses_of: Losses, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gradients_are_clipped_together(small, losses_of, monkeypatch):
     norms: list[float] = []
     original: Callable[..., Any] = torch.optim.AdamW.step
 
@@ -117,7 +112,7 @@ def test_gradients_are_clipped_together(small: Small, losses_of: Losses, monkeyp
     assert min(norms) > 0.1
 
 
-def test_alibi_and_sequence_length_warmup_act(small: Small, store: TokenStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_alibi_and_sequence_length_warmup_act(small, store, monkeypatch):
     warmup = SequenceLengthWarmup(steps=12, duration=0.5, min_length=2, max_length=8, step_size=2)
     shapes: list[tuple[int, int]] = []
 
@@ -136,7 +131,7 @@ def test_alibi_and_sequence_length_warmup_act(small: Small, store: TokenStore, m
     assert shapes[:2] == [(8, 2), (8, 2)] and shapes[-4:] == [(2, 8)] * 4
 
 
-def test_warm_up_covers_every_shape_of_the_run_and_an_evaluation(small: Small) -> None:
+def test_warm_up_covers_every_shape_of_the_run_and_an_evaluation(small):
     warmup = SequenceLengthWarmup(steps=12, duration=0.5, min_length=2, max_length=8, step_size=2)
     config = small(methods=(warmup,), warm_up_steps=1)
     training = list(warm_up.train_batches(config, ALONE, FOUR))
@@ -146,7 +141,7 @@ def test_warm_up_covers_every_shape_of_the_run_and_an_evaluation(small: Small) -
 
 
 @pytest.mark.parametrize("world_size", [1, 2, 3])
-def test_the_validation_loss_is_the_mean_over_all_tokens(small: Small, store: TokenStore, world_size: int) -> None:
+def test_the_validation_loss_is_the_mean_over_all_tokens(small, store, world_size):
     known = facts(store.folder, 16)
     table = torch.nn.Embedding(known.vocabulary, known.vocabulary)
 
@@ -174,9 +169,7 @@ def test_the_validation_loss_is_the_mean_over_all_tokens(small: Small, store: To
     assert value == pytest.approx(-logs.gather(1, tokens[1:, None]).mean().item(), rel=1e-5)
 
 
-def test_run_start_is_on_disk_before_a_token_is_read(
-    small: Small, store: TokenStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_run_start_is_on_disk_before_a_token_is_read(small, store, tmp_path, monkeypatch):
     path = tmp_path / "result_0.txt"
 
     def refuse(*arguments: Any) -> None:
@@ -189,7 +182,7 @@ def test_run_start_is_on_disk_before_a_token_is_read(
     assert record.read(path).status == keys.ABORTED
 
 
-def test_a_loss_at_or_below_the_target_ends_the_run(small: Small, store: TokenStore, tmp_path: Path) -> None:
+def test_a_loss_at_or_below_the_target_ends_the_run(small, store, tmp_path):
     config = small(
         {"layers": 2, "hidden": 32},
         optimizer=shakespeare_modern().optimizer,

@@ -2,8 +2,7 @@
 something to read that shares no code with it."""
 
 import struct
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import cramjam
@@ -75,9 +74,7 @@ def block(items: Sequence[tuple[bytes, bytes]], restart_interval: int) -> bytes:
     return bytes(content) + struct.pack(f"<{len(restarts) + 1}I", *restarts, len(restarts))
 
 
-def table(
-    items: Sequence[tuple[bytes, bytes]], block_entries: int = 4, restart_interval: int = 3, compression: int = 0
-) -> bytes:
+def table(items, block_entries=4, restart_interval=3, compression=0):
     """A LevelDB table of the sorted `items`, so many a block."""
     file = bytearray()
 
@@ -99,13 +96,7 @@ def table(
     return bytes(file) + handles.ljust(40, b"\0") + MAGIC
 
 
-def write_bundle(
-    prefix: Path,
-    tensors: Mapping[str, npt.NDArray[Any]],
-    shards: int = 1,
-    changed: Mapping[bytes, bytes] | None = None,
-    **layout: int,
-) -> None:
+def write_bundle(prefix, tensors, shards=1, changed=None, **layout):
     """The checkpoint PREFIX of `tensors`, dealt out to `shards` files in turn; `changed` replaces index entries."""
     files = [bytearray() for _ in range(shards)]
     items = {b"": header(shards)}

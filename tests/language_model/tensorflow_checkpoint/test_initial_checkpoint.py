@@ -139,16 +139,13 @@ def test_everything_that_does_not_fit_is_named_in_one_error_before_any_is_read(t
 
 def test_every_way_to_name_a_checkpoint_finds_it(prefix, original, tmp_path, monkeypatch):
     index = prefix.with_name(prefix.name + ".index")
-    assert (
-        initial_checkpoint.find(prefix) == initial_checkpoint.find(index) == initial_checkpoint.find(tmp_path) == prefix
-    )
+    assert {initial_checkpoint.find(path) for path in (prefix, index, tmp_path)} == {prefix}
     (tmp_path / "hf").mkdir()
     file = tmp_path / "hf" / "model.safetensors"
     safetensors.save_file({name: tensor.clone() for name, tensor in original.state_dict().items()}, file)
     assert initial_checkpoint.find(file) == initial_checkpoint.find(tmp_path / "hf") == file
     from_tensorflow, from_safetensors = (
-        initial_checkpoint.load_initial_checkpoint(tmp_path, TINY),
-        initial_checkpoint.load_initial_checkpoint(file, TINY),
+        initial_checkpoint.load_initial_checkpoint(at, TINY) for at in (tmp_path, file)
     )
     assert all(torch.equal(from_tensorflow[name], tensor) for name, tensor in from_safetensors.items())
     monkeypatch.setattr(initial_checkpoint, "MLPERF_INDEX_MD5", hashlib.md5(index.read_bytes()).hexdigest())
@@ -156,16 +153,12 @@ def test_every_way_to_name_a_checkpoint_finds_it(prefix, original, tmp_path, mon
         "checkpoint_parameters": sum(math.prod(shape) for shape in shapes(TINY).values()),
         "checkpoint_sha256": initial_checkpoint.weights_sha256(from_safetensors),
     }
-    assert initial_checkpoint.describe(prefix, from_tensorflow) == {
-        **same,
-        "checkpoint": "tensorflow",
-        "checkpoint_is_mlperfs": True,
-    }
-    assert initial_checkpoint.describe(file, from_safetensors) == {
-        **same,
-        "checkpoint": "safetensors",
-        "checkpoint_is_mlperfs": False,
-    }
+    for at, weights, kind, mlperfs in (
+        (prefix, from_tensorflow, "tensorflow", True),
+        (file, from_safetensors, "safetensors", False),
+    ):
+        expected = same | {"checkpoint": kind, "checkpoint_is_mlperfs": mlperfs}
+        assert initial_checkpoint.describe(at, weights) == expected
 
 
 def test_where_there_is_no_checkpoint_or_several_it_is_said_what_was_looked_for(prefix, tmp_path):
@@ -205,11 +198,7 @@ NORM = "bert.embeddings.LayerNorm"
 @pytest.mark.parametrize(
     ("name", "change", "message"),
     [
-        (
-            "cls.predictions.decoder.weight",
-            lambda tensor: tensor + 1,
-            "decoder.weight differs from bert.embeddings.word",
-        ),
+        ("cls.predictions.decoder.weight", lambda tensor: tensor + 1, "weight differs from bert.embeddings.word"),
         (f"{NORM}.bias", lambda tensor: tensor.half(), f"must be float32: {NORM}.bias is"),
         (f"{NORM}.beta", lambda tensor: torch.zeros(TINY.hidden), "under old names .* and under new ones"),
         ("bert.extra", lambda tensor: torch.zeros(1), "unexpected: bert.extra"),

@@ -43,9 +43,7 @@ def part(content: Rows, split: str, vocabulary: int) -> PartContent:
     return PartContent(np.array(index, dtype="<u2"), joined(0, kind), masked, labels, 0, 1)
 
 
-def write_store(
-    folder: Path, train: Rows, evaluation: Rows, vocabulary: int, max_length: int = 64
-) -> text_store.Manifest:
+def write_store(folder, train, evaluation, vocabulary, max_length=64):
     files: dict[str, StoredFile] = {}
     facts: dict[str, text_store.SplitFacts] = {}
     for split, content in (("train", train), ("evaluation", evaluation)):

@@ -199,9 +199,8 @@ def test_one_run_that_missed_the_target_may_be_dropped_with_its_settings_and_two
 
     (finding,) = missed(2)
     assert (finding.level, finding.rule) == ("warning", "run-dropped")
-    assert finding.message == (
-        "result_2.txt ended at 0.7, but its target is 0.759; a score may drop it as the slowest run"
-    )
+    said = "result_2.txt ended at 0.7, but its target is 0.759; a score may drop it as the slowest run"
+    assert finding.message == said
     assert [finding.rule for finding in missed(2, 1)] == ["one-configuration"]
     assert "result_2.txt ended at 0.7589999, but its target is 0.759;" in missed(2, quality=0.7589999)[0].message
     assert "run-dropped" not in {finding.rule for count in (1, 2) for finding in missed(0, count=count)}  # no score

@@ -9,14 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mlperf_logging.system_desc_checker import system_desc_checker
 
-from mlevents.package_checker.system_description import (
-    COUNT_KEYS,
-    KEYS,
-    OPTIONAL_KEYS,
-    TEXT_KEYS,
-    description_findings,
-    read_description,
-)
+from mlevents.package_checker import system_description
+from mlevents.package_checker.system_description import KEYS, TEXT_KEYS, description_findings, read_description
 from mlevents.rounds import MLPERF_RULESETS, ruleset
 from tests.mlevents.package_checker.package_mutations import DESCRIPTION, SYSTEM, description
 
@@ -62,7 +56,7 @@ def test_a_number_is_an_error_exactly_where_their_checker_breaks_off(tmp_path):
 
 
 def test_a_count_is_a_whole_number(tmp_path):
-    for key in COUNT_KEYS:
+    for key in system_description.COUNT_KEYS:
         for value, wrong in {"1 node": 1, "": 1, "-1": 1, "1.5": 1, "4": 0, " 4 ": 0}.items():
             path = write(tmp_path, description(**{key: value}))
             assert (("error", "system-count", line_of(key)) in found(path)) == bool(wrong), (key, value)
@@ -75,7 +69,7 @@ def test_a_missing_answer_is_a_warning_since_such_were_published(tmp_path, value
 
 
 def test_what_the_rules_let_stay_empty_may_and_one_of_the_two_counts(tmp_path):
-    empty = description(**dict.fromkeys(OPTIONAL_KEYS, ""))
+    empty = description(**dict.fromkeys(system_description.OPTIONAL_KEYS, ""))
     assert found(write(tmp_path, {**empty, "host_processor_vcpu_count": "128"})) == []
     assert [rule for _, rule, _ in found(write(tmp_path, empty))] == ["system-answers"]
     assert found(write(tmp_path, {**empty, "status": "preview"})) == []

@@ -4,7 +4,6 @@ import copy
 import functools
 import math
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -68,9 +67,7 @@ def stated_in(entries: list[dict[str, Any]]) -> list[Any]:
     return [*near, *sorted(set(re.findall(r"'([^'\[\]]+)'", text)))]
 
 
-def mutations(
-    records: list[Record], rule: RequiredKey, entries: list[dict[str, Any]]
-) -> Iterator[tuple[str, list[Record]]]:
+def mutations(records, rule, entries):
     key = keys.EVAL_ACCURACY if rule.joined else rule.key
     at = [index for index, record in enumerate(records) if record["key"] == key]
     if not at:  # what need not be logged is still checked where it is

@@ -21,9 +21,7 @@ Write = Callable[..., Path]
 def report(write: Write, make_records: Callable[..., list[dict[str, Any]]]) -> Callable[..., CheckReport]:
     """report(benchmark, rules, name, **changes): the check of a log that records `rules` for `benchmark`."""
 
-    def checked(
-        benchmark: str = "wine", rules: object = None, name: str = "result_0.txt", seed: int = 1, **changes: Any
-    ):
+    def checked(benchmark="wine", rules=None, name="result_0.txt", seed=1, **changes):
         records = make_records(seed=seed)
         for record in records:
             if record["key"] in ("submission_benchmark", *changes):

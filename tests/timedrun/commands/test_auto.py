@@ -25,9 +25,7 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Steps of timedrun's BERT take half the time, unpadding and the last layer's subset save a fifth each, bf16 half;
     compiling is slower; micro-batches change the loss."""
 
-    def measured(
-        benchmark: str, configs: Mapping[str, RunConfig], plan: StepPlan, **_: object
-    ) -> tuple[dict[str, StepTimes], dict[str, str]]:
+    def measured(benchmark, configs, plan, **_):
         found = {}
         for name, config in configs.items():
             on = flatten(plain(config))
@@ -121,19 +119,10 @@ def test_level_2_starts_from_the_recipe_for_the_budget(tmp_path, capsys, monkeyp
     config = read_config(find("image_classification"), out)
     assert config.name == "imagenet_medium_auto" and config.methods == RECIPES["medium"].methods
     assert flatten(plain(config))["schedule.scale"] == pytest.approx(100 / RECIPES["medium"].schedule.epochs)
-    given = [
-        "--global-batch",
-        "512",
-        "--optimizer.peak-lr",
-        "0.123",
-        "--loss",
-        "cross_entropy",
-        "--schedule.scale",
-        "0.5",
-    ]
-    assert cli.main([*words, *given, "--evaluation.target", "0.7", "--out", str(out.with_name("own.json"))]) == 0
+    own = ["--global-batch", "512", "--optimizer.peak-lr", "0.12", "--loss", "cross_entropy", "--schedule.scale", "0.5"]
+    assert cli.main([*words, *own, "--evaluation.target", "0.7", "--out", str(out.with_name("own.json"))]) == 0
     own = flatten(plain(read_config(find("image_classification"), out.with_name("own.json"))))
-    assert [own["global_batch"], own["optimizer.peak_lr"], own["evaluation.target"]] == [512, 0.123, 0.7]
+    assert [own["global_batch"], own["optimizer.peak_lr"], own["evaluation.target"]] == [512, 0.12, 0.7]
     assert own["recipe"] == "mild" and own["loss"] == "cross_entropy"
     assert own["schedule.scale"] == pytest.approx(45 / RECIPES["mild"].schedule.epochs)
     assert cli.main(["auto", "image_classification", "-O2", "--out", str(tmp_path / "none.json")]) == 2
@@ -145,12 +134,7 @@ def test_level_2_starts_from_the_recipe_for_the_budget(tmp_path, capsys, monkeyp
 @pytest.mark.parametrize(
     ("words", "budget", "name", "stretched"),
     [
-        (
-            ("image_classification", "resnet8_baseline", "--data", "cifar10"),
-            6,
-            "cifar10_methods",
-            ("schedule.scale", 1.2),
-        ),
+        (("image_classification", "cifar10_resnet8_baseline"), 6, "cifar10_methods", ("schedule.scale", 1.2)),
         (("language_model", "baseline", "--data", "topics"), 400, "topics_methods", ("schedule.steps", 400)),
         (("language_model.gpt", "shakespeare_baseline"), 0, "shakespeare_modern", ("schedule.steps", 400)),
         (("language_model.fineweb", "fineweb_small_baseline"), 375, "fineweb_small_methods", ("schedule.steps", 375)),

@@ -47,7 +47,7 @@ def train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return shlex.join([sys.executable, str(tmp_path / "train.py")])
 
 
-def test_two_commands_are_raced_and_the_faster_one_is_named(train: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_two_commands_are_raced_and_the_faster_one_is_named(train, capsys):
     words = [f"{train} 4", f"{train} 1", *READ, "--runs", "3", "--results", "race", "--control", "2"]
     assert main(["race", "command", *words, "--keep-if", "time < 0.9x and quality"]) == 0
     printed = capsys.readouterr().out
@@ -85,9 +85,7 @@ def test_two_commands_are_raced_and_the_faster_one_is_named(train: str, capsys: 
 
 
 @pytest.mark.parametrize(("factors", "code"), [(("x", "1"), 4), (("1", "x"), 1)])
-def test_a_failed_run_of_the_second_side_discards_it_and_one_of_the_first_decides_nothing(
-    factors: tuple[str, str], code: int, train: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_failed_run_of_the_second_side_discards_it_and_one_of_the_first_decides_nothing(factors, code, train, capsys):
     sides = [f"{train} {factor}" for factor in factors]
     words = ["--runs", "2", "--results", "race", "--keep-if", "time < 2x"]
     assert main(["race", "command", *sides, *READ, *words]) == code
@@ -95,7 +93,7 @@ def test_a_failed_run_of_the_second_side_discards_it_and_one_of_the_first_decide
     assert "0 of 1, 1 failed" in printed and "exit code 1" in printed and "had no evaluation" in printed
 
 
-def test_a_second_side_that_misses_the_target_or_is_worse_at_one_length_is_discarded(train: str) -> None:
+def test_a_second_side_that_misses_the_target_or_is_worse_at_one_length_is_discarded(train):
     def side(*accuracies: float) -> str:
         return "; ".join(f"echo accuracy {accuracy}$SEED" for accuracy in accuracies) + "; echo end"
 
@@ -114,7 +112,7 @@ def test_a_second_side_that_misses_the_target_or_is_worse_at_one_length_is_disca
     assert (decisions, codes) == (["discard", "discard", "keep"], [1, 1, 0])
 
 
-def test_commits_are_raced_and_what_differs_is_told(train: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_commits_are_raced_and_what_differs_is_told(train, capsys):
     git = ["git", "-c", "user.name=A", "-c", "user.email=a@example.org"]
     for words, factor in ((["init", "--quiet", "-b", "main"], 4), (["checkout", "--quiet", "-b", "fast"], 1)):
         subprocess.run([*git, *words], check=True)
@@ -134,7 +132,7 @@ def test_commits_are_raced_and_what_differs_is_told(train: str, capsys: pytest.C
     assert main([*refused, "--", "sh", "train.sh"]) == 1 and not Path("new").exists()
 
 
-def test_the_same_commit_twice_is_a_control_at_that_commit(train: str) -> None:
+def test_the_same_commit_twice_is_a_control_at_that_commit(train):
     for words in (["init", "--quiet", "-b", "main"], ["add", "train.sh"], ["commit", "--quiet", "-m", "One"]):
         Path("train.sh").write_text(f"exec {train} 1\n")
         subprocess.run(["git", "-c", "user.name=A", "-c", "user.email=a@example.org", *words], check=True)
@@ -144,7 +142,7 @@ def test_the_same_commit_twice_is_a_control_at_that_commit(train: str) -> None:
     assert list(json.loads(Path("race/race.json").read_text())["runs_seconds"]) == ["main", "main (again)"]
 
 
-def test_a_race_ends_when_it_is_decided(train: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_race_ends_when_it_is_decided(train, capsys):
     words = [f"{train} 4", f"{train} 1", *READ, "--runs", "9", "--until-decided", "--results", "race"]
     assert main(["race", "command", *words]) == 0
     report = json.loads(Path("race/race.json").read_text())
@@ -160,9 +158,7 @@ def test_a_race_ends_when_it_is_decided(train: str, capsys: pytest.CaptureFixtur
 
 
 @pytest.mark.processes
-def test_a_race_that_sigterm_ends_keeps_what_has_finished_and_goes_on_with_the_same_source(
-    train: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_race_that_sigterm_ends_keeps_what_has_finished_and_goes_on_with_the_same_source(train, capsys):
     Path("train.py").write_text(SCRIPT)
     train = f"{sys.executable} train.py"
     kill = f"test -e once || {{ touch once; kill -TERM $PPID; sleep 60; }}; {train} 1"
@@ -181,9 +177,7 @@ def test_a_race_that_sigterm_ends_keeps_what_has_finished_and_goes_on_with_the_s
     assert [len(times) for times in report["runs_seconds"].values()] == [2, 2]
 
 
-def test_sigterm_between_two_runs_ends_with_the_report_of_what_has_finished(
-    train: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_sigterm_between_two_runs_ends_with_the_report_of_what_has_finished(train, monkeypatch, capsys):
     def end(planned: Race, folder: Path, last: Turn) -> None:
         if last.status == "finished":
             os.kill(os.getpid(), signal.SIGTERM)
@@ -206,9 +200,7 @@ def test_sigterm_between_two_runs_ends_with_the_report_of_what_has_finished(
         ("kill -TERM $PPID; sleep 60", 143, "interrupted by SIGTERM"),
     ],
 )
-def test_one_command_is_run_and_its_end_is_the_exit_code(
-    command: str, code: int, words: str, train: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_one_command_is_run_and_its_end_is_the_exit_code(command, code, words, train, capsys):
     line = command.replace("{train}", train)
     read = ["--quality", "val_loss:([0-9.]+)", *READ[2:]]
     assert main(["run", "command", line, *read, "--results", "run"]) == code
@@ -218,9 +210,7 @@ def test_one_command_is_run_and_its_end_is_the_exit_code(
     assert "timedrun run command --report run" in capsys.readouterr().err
 
 
-def test_a_race_ends_after_a_first_run_without_an_evaluation_and_shows_its_output(
-    train: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_race_ends_after_a_first_run_without_an_evaluation_and_shows_its_output(train, capsys):
     read = ["--quality", "accuracy {}", "--target", "0.9", "--runs", "3", "--results"]
     assert main(["race", "command", "echo acc 0.95", "echo accuracy 0.95", *read, "wrong"]) == 1
     said = capsys.readouterr()
@@ -236,7 +226,7 @@ def test_a_race_ends_after_a_first_run_without_an_evaluation_and_shows_its_outpu
     assert ends == {"a": ["finished"] * 3, "b": ["failed", "left out", "left out"], "c": ["finished"] * 3}
 
 
-def test_commands_are_swept_over_budgets_to_their_end(train: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_commands_are_swept_over_budgets_to_their_end(train, capsys):
     Path("train.py").write_text(SWEPT)
     train = shlex.join([sys.executable, "train.py"])
     sides = f"sides = [{{command = '{train} {{budget}} 1', label = 'base'}}, '{train} {{budget}} 4']\nruns = 2\n"
@@ -260,14 +250,14 @@ def test_commands_are_swept_over_budgets_to_their_end(train: str, capsys: pytest
     assert main(["sweep", "command", "--report", "sweep"]) == 0
 
 
-def test_a_file_holds_a_race_and_the_command_line_comes_first(train: str) -> None:
+def test_a_file_holds_a_race_and_the_command_line_comes_first(train):
     sides = f"sides = ['{train} 1', {{command = '{train} 0.5', label = 'half'}}]\nruns = 5\n"
     Path("race.toml").write_text(sides + "metric = 'loss'\nquality = 'val_loss:(.*)'\ntarget = 1.1\nlower = true\n")
     given = parsed("race", ["race.toml", "--runs", "2"])
     assert (given.runs, given.metric, given.target, given.labels[1]) == (2, "loss", 1.1, "half")
 
 
-def test_long_commands_that_begin_alike_are_labelled_by_how_they_end() -> None:
+def test_long_commands_that_begin_alike_are_labelled_by_how_they_end():
     commands = [f"train.sh {'long_' * 10}{name}.toml" for name in ("sgd", "muon")]
     labels = [label for label, _ in sides_of(parsed("race", [*READ, *commands]))[0].values()]
     assert [f"{label[:5]}{label[-9:]}" for label in labels] == ["a: lo_sgd.toml", "b: lomuon.toml"]
@@ -293,9 +283,7 @@ def packaged(raced: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
     return Path("race/package/unaffiliated")
 
 
-def test_commands_are_packaged_with_their_source_checked_scored_and_recomputed(
-    packaged: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_commands_are_packaged_with_their_source_checked_scored_and_recomputed(packaged, capsys):
     capsys.readouterr()
     assert main(["tradeoff", "race", "--json"]) == 0
     assert len(json.loads(capsys.readouterr().out)["curves"]) == 2  # the package has copies of the runs
@@ -314,16 +302,14 @@ def test_commands_are_packaged_with_their_source_checked_scored_and_recomputed(
     assert main(["check", "--no-official", str(packaged)]) == 1
 
 
-def test_a_package_repeats_its_commands_by_its_script(packaged: Path) -> None:
+def test_a_package_repeats_its_commands_by_its_script(packaged):
     system = next((packaged / "benchmarks/command/implementations").glob("*-b"))
     subprocess.run(["bash", str(system / "run_and_time.sh"), "again"], check=True, env=os.environ)
     assert [read(Path(f"again/a/result_{number}.txt")).seed for number in range(3)] == [1, 2, 3]
     assert not [*(packaged.rglob("__pycache__"))]
 
 
-def test_a_recorded_command_runs_only_where_the_user_says_and_only_with_its_source(
-    packaged: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_recorded_command_runs_only_where_the_user_says_and_only_with_its_source(packaged, capsys):
     again = ["reproduce", str(packaged), "--run", "--runs", "1", "--results"]
     assert main([*again, "first"]) == 1
     said = " ".join(capsys.readouterr().out.split())
@@ -339,7 +325,7 @@ def test_a_recorded_command_runs_only_where_the_user_says_and_only_with_its_sour
     assert main(["reproduce", str(packaged), "--commands", "work"]) == 2
 
 
-def test_a_set_whose_source_was_changed_is_not_packaged(packaged: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_set_whose_source_was_changed_is_not_packaged(packaged, capsys):
     (copy := Path("race/a/run_1/source/model.py")).write_text("")
     assert main(["package", "race/a", "--out", "edited"]) == 1
     assert "race/a/run_1/source: not what the run recorded" in capsys.readouterr().err
@@ -355,7 +341,7 @@ def test_a_set_whose_source_was_changed_is_not_packaged(packaged: Path, capsys: 
 
 
 @pytest.mark.parametrize("verb", ["run", "race", "sweep"])
-def test_commands_end_at_their_target_where_a_file_says_so(verb: str, train: str) -> None:
+def test_commands_end_at_their_target_where_a_file_says_so(verb, train):
     sides = {"run": ["echo loss:0.5; sleep 60"], "race": ["echo loss:0.5; sleep 60"] * 2}
     swept = sides.get(verb, ["echo loss:{budget}; sleep 60"])
     Path("file.toml").write_text(
@@ -368,7 +354,7 @@ def test_commands_end_at_their_target_where_a_file_says_so(verb: str, train: str
 
 
 @pytest.mark.parametrize(("words", "lower"), [([], False), (["--lower"], True)])
-def test_a_file_says_that_higher_is_better_whatever_the_preset_says(words: list[str], lower: bool, train: str) -> None:
+def test_a_file_says_that_higher_is_better_whatever_the_preset_says(words, lower, train):
     Path("race.toml").write_text("sides = ['a', 'b']\npreset = 'modded-nanogpt'\nlower = false\n")
     assert parsed("race", ["race.toml", *words]).lower is lower
 
@@ -398,9 +384,7 @@ def test_a_file_says_that_higher_is_better_whatever_the_preset_says(words: list[
         (["race", "command", "a", "b", "--preset", "airbanch"], "Did you mean airbench?"),
     ],
 )
-def test_what_is_no_race_run_or_sweep_is_refused_before_the_first_run(
-    words: list[str], said: str, train: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_no_race_run_or_sweep_is_refused_before_the_first_run(words, said, train, capsys):
     Path("wrong.toml").write_text("qualty = 'x'\n")
     Path("side.toml").write_text("sides = [{label = 'x'}]\n")
     assert main(words if "command" in words else ["race", "command", *words]) == 2
@@ -409,6 +393,6 @@ def test_what_is_no_race_run_or_sweep_is_refused_before_the_first_run(
 
 
 @pytest.mark.parametrize("budgets", ["1,1", "0", "x"])
-def test_budgets_are_different_numbers_above_zero(budgets: str) -> None:
+def test_budgets_are_different_numbers_above_zero(budgets):
     with pytest.raises(SystemExit, match="2"):
         main(["sweep", "command", "a {budget}", *READ, "--budgets", budgets])

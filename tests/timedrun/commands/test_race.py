@@ -5,7 +5,6 @@ import re
 import signal
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +17,7 @@ from timedrun.race.race_file import Race
 
 @pytest.mark.processes
 @pytest.mark.timeout(240)
-def test_a_race_makes_checked_logs_a_package_and_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_race_makes_checked_logs_a_package_and_a_table(tmp_path, capsys):
     command = [sys.executable, "-m", "timedrun", "race", "image_classification", "smoke", "--data", "synthetic"]
     command += ["--threads", "1", "--results", str(tmp_path / "race")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=230)
@@ -48,9 +47,7 @@ def test_a_race_makes_checked_logs_a_package_and_a_table(tmp_path: Path, capsys:
 
 @pytest.mark.processes
 @pytest.mark.timeout(120)
-def test_an_interrupted_race_reports_the_finished_runs_and_is_continued(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_interrupted_race_reports_the_finished_runs_and_is_continued(tmp_path, monkeypatch, capsys):
     outcomes = [None, (75, "", signal.SIGTERM), None]
     monkeypatch.setenv("TIMEDRUN_DATA", str(tmp_path))
 
@@ -82,7 +79,7 @@ def test_an_interrupted_race_reports_the_finished_runs_and_is_continued(
     assert len(written["steps"]["synthetic_smoke"]) == 2 and written["package"].startswith("skipped: MLPerf")
 
 
-def test_faults_of_any_side_are_found_before_the_first_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_faults_of_any_side_are_found_before_the_first_run(tmp_path, capsys):
     command = ["race", "image_classification", "baseline", "methods", "--data", "digits", "--results"]
     overrides = ["--a.seed", "-1", "--b.evaluation.target", "99"]
     assert main([*command, str(tmp_path / "race"), *overrides]) == 1
@@ -105,9 +102,7 @@ def test_faults_of_any_side_are_found_before_the_first_run(tmp_path: Path, capsy
     ],
     ids=lambda words: words[0],
 )
-def test_a_known_race_refuses_each_option_that_its_plan_does_not_have(
-    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_known_race_refuses_each_option_that_its_plan_does_not_have(words, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(race, "conduct", lambda *_: 0)
     monkeypatch.setenv("TIMEDRUN_DATA", "/elsewhere")
     plan = {"threads": 1, "data_folder": "/here"}

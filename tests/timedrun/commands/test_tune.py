@@ -58,9 +58,7 @@ def trained(clock: None, monkeypatch: pytest.MonkeyPatch, write_run: Callable[..
     return settings
 
 
-def test_configs_are_tuned_on_a_split_of_their_own_and_become_files_of_a_race(
-    tmp_path: Path, trained: list[dict[str, Any]], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_configs_are_tuned_on_a_split_of_their_own_and_become_files_of_a_race(tmp_path, trained, capsys):
     folder = tmp_path / "tune"
     ranges = ["--a.optimizer.peak-lr", "0.2..0.4", "--b.optimizer.momentum", "0.5..0.9"]
     assert main([*DIGITS, "--target", "0.97", "--results", str(folder), "--json", *ranges]) == 0
@@ -90,9 +88,7 @@ def test_configs_are_tuned_on_a_split_of_their_own_and_become_files_of_a_race(
     assert f"next: timedrun race image_classification {folder}/digits_baseline_tuned.json" in capsys.readouterr().out
 
 
-def test_a_race_says_how_long_each_side_was_tuned_and_what_was_changed_since(
-    tmp_path: Path, trained: list[dict[str, Any]], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_race_says_how_long_each_side_was_tuned_and_what_was_changed_since(tmp_path, trained, capsys):
     assert main([*DIGITS, "--results", str(tmp_path / "tune")]) == 0
     tuned = str(tmp_path / "tune" / "digits_methods_tuned.json")
     capsys.readouterr()
@@ -112,9 +108,7 @@ def test_a_race_says_how_long_each_side_was_tuned_and_what_was_changed_since(
     assert same.tuned and not same.tuned.changed
 
 
-def test_what_cannot_be_tuned_is_refused_before_a_run(
-    tmp_path: Path, trained: list[dict[str, Any]], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_cannot_be_tuned_is_refused_before_a_run(tmp_path, trained, capsys, monkeypatch):
     for words, said in (
         ([*DIGITS, "--optimizer.peak-rl", "0.1..1"], "no setting of digits_baseline above 0. Did you mean"),
         (["tune", "image_classification", "smoke", "--data", "synthetic"], "source synthetic has no tuning split"),
@@ -128,9 +122,7 @@ def test_what_cannot_be_tuned_is_refused_before_a_run(
     assert "pip install 'timedrun[tune]'" in capsys.readouterr().err and not trained
 
 
-def test_commands_are_tuned_by_the_ranges_in_them_and_raced_as_chosen(
-    tmp_path: Path, clock: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_commands_are_tuned_by_the_ranges_in_them_and_raced_as_chosen(tmp_path, clock, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     words = ["echo {lr:0.1..10} {lr}; echo acc 0.$TIMEDRUN_SPLIT", "echo 🎯 {n:3000000..9000000}; echo acc 0.9"]
     read_as = ["--quality", "acc (.*)", "--target", "0.8", "--minutes", "0.1", "--results"]
@@ -155,7 +147,7 @@ def test_commands_are_tuned_by_the_ranges_in_them_and_raced_as_chosen(
     )
 
 
-def test_a_benchmark_without_a_tuning_split_says_so(toy_config: Callable[..., Any]) -> None:
+def test_a_benchmark_without_a_tuning_split_says_so(toy_config):
     with pytest.raises(UsageError, match="benchmark toy has no tuning split"):
         toy_config().for_tuning()
     config = digits_baseline()
@@ -165,8 +157,8 @@ def test_a_benchmark_without_a_tuning_split_says_so(toy_config: Callable[..., An
 
 
 def test_the_page_on_a_tuning_shows_what_was_given_and_chosen_after_the_minutes_so_far(
-    tmp_path: Path, trained: list[dict[str, Any]], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, trained, capsys, monkeypatch
+):
     folder = tmp_path / "tune"
     main([*DIGITS, "--target", "0.97", "--results", str(folder)])
     monkeypatch.setitem(sys.modules, "optuna", None)  # who reads it need not have it

@@ -1,11 +1,9 @@
 """System description, software environment and state of the source tree."""
 
-import getpass
 import hashlib
 import importlib.metadata
 import json
 import os
-import socket
 import subprocess
 import sys
 import types
@@ -100,7 +98,7 @@ def test_memory_modules_are_counted_where_the_kernel_has_them(tmp_path, monkeypa
     assert hardware.memory()["host_memory_configuration"] == ""
 
 
-def test_environment_lists_every_distribution_and_gives_nothing_away(monkeypatch):
+def test_environment_lists_every_distribution(monkeypatch):
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")  # instructions that were forbidden are part of it
     text = system.environment()
     assert "ONEDNN_MAX_CPU_ISA=AVX2" in text.splitlines()
@@ -109,19 +107,6 @@ def test_environment_lists_every_distribution_and_gives_nothing_away(monkeypatch
     assert listed == sorted(listed, key=lambda line: line.partition("==")[0].lower())
     names = {line.partition("==")[0].lower() for line in listed}
     assert {d.metadata["Name"].lower() for d in importlib.metadata.distributions()} == names
-    for secret in (str(Path.home()), str(Path(__file__).parents[3]), "://", "file:", " @ "):
-        assert secret not in text.replace(hardware.processor()["host_processor_model_name"], "")  # "Xeon @ 2.50GHz"
-    words = set(text.replace("=", " ").replace(",", " ").split())
-    ordinary = {"linux", "python", "debian", "ubuntu", "timedrun"}  # the image's user has the package's name
-    assert not words & {socket.gethostname(), getpass.getuser()} - ordinary
-
-
-def test_a_version_that_is_a_path_is_not_printed(monkeypatch):
-    odd = types.SimpleNamespace(metadata={"Name": "local-tool", "Version": "file:///home/someone/tool"})
-    nameless = types.SimpleNamespace(metadata={"Name": None, "Version": "1"})
-    monkeypatch.setattr(importlib.metadata, "distributions", lambda: [odd, nameless])
-    monkeypatch.setattr(system, "distributions", system.distributions.__wrapped__)  # which remembers none
-    assert system.environment().splitlines()[-1] == "local-tool==unknown"
 
 
 def _git(folder: Path, *arguments: str) -> str:

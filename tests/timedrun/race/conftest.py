@@ -18,15 +18,7 @@ def write_run(write_log: Callable[..., Path]) -> Callable[..., Path]:
     """Writes result_<number>.txt of a run of `seconds` that reached its target, with the seed `number`; `ends` is False
     if it was killed."""
 
-    def write(
-        folder: Path,
-        number: int,
-        seconds: float = 60.0,
-        *,
-        start: float = 0.0,
-        ends: bool = True,
-        quality: float | None = None,
-    ) -> Path:
+    def write(folder, number, seconds=60.0, *, start=0.0, ends=True, quality=None):
         qualities = [0.5 + number / 100 if quality is None else quality]
         begin = 1.7e9 + (start or number * 1000)
         logged = {keys.SEED: number, keys.DATASET: "toy", keys.QUALITY_TARGET: 0.5}

@@ -30,7 +30,7 @@ def repository(tmp_path: Path) -> Path:
     return folder
 
 
-def test_each_side_has_its_commit_built_and_the_shared_data_and_no_folder_stays(repository: Path) -> None:
+def test_each_side_has_its_commit_built_and_the_shared_data_and_no_folder_stays(repository):
     sides = dict(zip("ab", revisions(repository, ["main", "faster"]), strict=True))
     with checked_out(repository, sides, build="cp train.py built.py", shared=["data"]) as places:
         assert [(places[name] / "built.py").read_text() for name in "ab"] == ["print(1)\n", "print(2)\n"]
@@ -39,7 +39,7 @@ def test_each_side_has_its_commit_built_and_the_shared_data_and_no_folder_stays(
     assert len(git(repository, "worktree", "list").splitlines()) == 1 and not (repository / "built.py").exists()
 
 
-def test_of_a_folder_that_the_commit_has_in_part_what_is_untracked_is_shared(repository: Path) -> None:
+def test_of_a_folder_that_the_commit_has_in_part_what_is_untracked_is_shared(repository):
     (repository / "data" / "prepare.py").touch()
     git(repository, "add", "data/prepare.py"), git(repository, "commit", "--quiet", "-m", "Part")
     (repository / "data" / "more").mkdir()
@@ -85,7 +85,7 @@ def test_a_missing_file_is_traced_to_the_option_that_brings_it(repository, line,
     assert found.startswith(told) and bool(found) == bool(told)
 
 
-def test_only_what_is_in_the_repository_is_shared(repository: Path) -> None:
+def test_only_what_is_in_the_repository_is_shared(repository):
     sides = dict(zip("a", revisions(repository, ["main"]), strict=True))
     with checked_out(repository, sides, shared=[str(repository / "data")]) as places:
         assert (places["a"] / "data" / "tokens").read_text() == "0"
@@ -93,12 +93,12 @@ def test_only_what_is_in_the_repository_is_shared(repository: Path) -> None:
         pass
 
 
-def test_what_differs_is_told(repository: Path) -> None:
+def test_what_differs_is_told(repository):
     lines = differences(repository, *revisions(repository, ["main", "faster"]))
     assert "Print two" in lines[1] and lines[-1] == "files that differ: 2; of what is installed: requirements.txt"
 
 
-def test_changes_that_no_side_has_are_refused_unless_the_tree_itself_is_one(repository: Path) -> None:
+def test_changes_that_no_side_has_are_refused_unless_the_tree_itself_is_one(repository):
     (repository / "train.py").write_text("print(3)\n")
     with pytest.raises(UsageError, match=r"1 files: train.py.*commit them, or name --at worktree"):
         revisions(repository, ["main", "faster"])
@@ -109,12 +109,12 @@ def test_changes_that_no_side_has_are_refused_unless_the_tree_itself_is_one(repo
 
 
 @pytest.mark.parametrize(("name", "words"), [("mian", "branches: faster, main"), ("--all", "no such commit")])
-def test_an_unknown_commit_is_named_with_the_branches(repository: Path, name: str, words: str) -> None:
+def test_an_unknown_commit_is_named_with_the_branches(repository, name, words):
     with pytest.raises(UsageError, match=words):
         revisions(repository, [name])
 
 
-def test_no_repository_a_failed_build_and_missing_data_are_refused(repository: Path, tmp_path: Path) -> None:
+def test_no_repository_a_failed_build_and_missing_data_are_refused(repository, tmp_path):
     with pytest.raises(UsageError, match="no repository of git"):
         revisions(tmp_path, ["main"])
     sides = dict(zip("a", revisions(repository, ["main"]), strict=True))
@@ -129,5 +129,5 @@ def test_no_repository_a_failed_build_and_missing_data_are_refused(repository: P
     [("uv.lock", True), ("pyproject.toml", True), ("docs/requirements-dev.txt", True), ("my.pyproject.toml", False)]
     + [("results/.lock", False), ("results/.ledger.jsonl.lock", False), ("methods/cards/mixup.toml", False)],
 )
-def test_files_that_fix_what_is_installed_are_known_by_their_names(name: str, fixes: bool) -> None:
+def test_files_that_fix_what_is_installed_are_known_by_their_names(name, fixes):
     assert bool(LOCKED.search(name)) == fixes

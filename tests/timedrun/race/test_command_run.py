@@ -38,7 +38,7 @@ def reason(folder: Path) -> str:
     return str(stopped.metadata["reason"])
 
 
-def test_a_run_is_a_log_with_command_seed_environment_and_both_times(tmp_path: Path) -> None:
+def test_a_run_is_a_log_with_command_seed_environment_and_both_times(tmp_path):
     script = "echo loss:3.5; sleep 0.3; echo loss:0.9 took $SEED ms; sleep 0.2; echo loss:0.1"
     assert run(tmp_path / "set", script, reported=r"took (?P<ms>\d+) ms") == (0, 0)
     log = read(tmp_path / "set" / "result_0.txt")
@@ -52,7 +52,7 @@ def test_a_run_is_a_log_with_command_seed_environment_and_both_times(tmp_path: P
     assert [str(finding) for finding in findings if finding.level == "error" or "evaluation" in finding.rule] == []
 
 
-def test_lines_start_and_stop_the_clock_and_the_last_quality_counts(tmp_path: Path) -> None:
+def test_lines_start_and_stop_the_clock_and_the_last_quality_counts(tmp_path):
     script = "sleep 0.2; echo warm; sleep 0.1; echo loss:0.5; sleep 0.1; echo loss:0.7; echo stop"
     run(tmp_path / "set", script, start="warm", stop="stop")
     log = read(tmp_path / "set" / "result_0.txt")
@@ -80,11 +80,7 @@ def test_lines_start_and_stop_the_clock_and_the_last_quality_counts(tmp_path: Pa
         ("echo end; echo loss:0.5", {"stop": "end"}, "none stands before the line that stops the clock"),
         ("echo loss:5%", {"quality": r"loss:(\S+)"}, "--quality reads '5%', which is no plain number"),
         ("echo loss:0.5.; echo end", {"quality": "loss:([0-9.]+)", "stop": "never"}, "has the pattern --stop 'never'"),
-        (
-            "echo loss:0.5; echo loss:nan; echo end",
-            {"quality": r"loss:(\S+)", "stop": "end"},
-            "is nan: the training diverged",
-        ),
+        ("echo loss:0.5; echo loss:nan; echo end", {"quality": r"loss:(\S+)", "stop": "end"}, "the training diverged"),
         ("echo loss:0.5; echo loss:nan; echo end", {"stop": "end"}, "is nan: the training diverged"),
         ("""echo '{"loss": NaN}'""", {"quality": "json:loss"}, "is nan: the training diverged"),
         ("kill -KILL $$", {}, "ended by SIGKILL"),
@@ -93,16 +89,14 @@ def test_lines_start_and_stop_the_clock_and_the_last_quality_counts(tmp_path: Pa
         ("printf 'loss:4\\rloss:3'", {}, "target not reached"),
     ],
 )
-def test_a_run_without_a_time_says_why(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, settings: dict[str, object], words: str
-) -> None:
+def test_a_run_without_a_time_says_why(tmp_path, monkeypatch, script, settings, words):
     monkeypatch.setattr(command_run, "END_SECONDS", 0.3)
     run(tmp_path / "set", script, **settings)
     assert words in reason(tmp_path / "set")
     assert "pairs" not in {finding.rule for finding in check(tmp_path / "set" / "result_0.txt").findings}
 
 
-def test_a_command_is_not_blocked_while_its_lines_are_logged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_command_is_not_blocked_while_its_lines_are_logged(tmp_path, monkeypatch):
     take = CommandRun._take
 
     def slow(self: CommandRun, log: RunLog, reading: Reading) -> None:
@@ -117,9 +111,7 @@ def test_a_command_is_not_blocked_while_its_lines_are_logged(tmp_path: Path, mon
     assert run(tmp_path / "set", f'{sys.executable} -c "{text}"; touch {tmp_path}/printed') == (0, 0)
 
 
-def test_what_a_command_printed_is_logged_after_its_end_however_long_that_takes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_command_printed_is_logged_after_its_end_however_long_that_takes(tmp_path, monkeypatch):
     monkeypatch.setattr(command_run, "REST_SECONDS", 0.01)
     take = CommandRun._take
 
@@ -137,16 +129,14 @@ def test_what_a_command_printed_is_logged_after_its_end_however_long_that_takes(
     assert run(tmp_path / "after", f"echo loss:0.5; {flood}") == (0, 0)
 
 
-def test_a_flood_of_evaluations_does_not_outlive_the_end_that_was_asked_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_flood_of_evaluations_does_not_outlive_the_end_that_was_asked_for(tmp_path, monkeypatch):
     monkeypatch.setattr(command_run, "END_SECONDS", 0.2)
     began = time.monotonic()
     run(tmp_path / "set", "yes loss:3", minutes=0.01)
     assert time.monotonic() - began < 20 and "ran past" in reason(tmp_path / "set")
 
 
-def test_processes_that_a_command_leaves_are_ended_and_not_waited_for(tmp_path: Path) -> None:
+def test_processes_that_a_command_leaves_are_ended_and_not_waited_for(tmp_path):
     began = time.monotonic()
     run(tmp_path / "set", f"sleep 60 & echo $! > {tmp_path}/left; echo loss:0.5")
     assert time.monotonic() - began < 20
@@ -158,7 +148,7 @@ def test_processes_that_a_command_leaves_are_ended_and_not_waited_for(tmp_path: 
 
 
 @pytest.mark.parametrize("session", ["", "setsid "])
-def test_what_a_left_process_prints_is_neither_waited_for_nor_read(tmp_path: Path, session: str) -> None:
+def test_what_a_left_process_prints_is_neither_waited_for_nor_read(tmp_path, session):
     began, threads = time.monotonic(), threading.active_count()
     printing = "i=0; while [ $i -lt 900 ]; do i=$((i+1)); sleep 0.01; echo loss:3; done; echo loss:0.5"
     left = f"({session}sh -c '{printing}' &)"
@@ -169,12 +159,12 @@ def test_what_a_left_process_prints_is_neither_waited_for_nor_read(tmp_path: Pat
     assert all(point.value > 1 for point in log.quality)
 
 
-def test_the_last_line_of_a_command_needs_no_end(tmp_path: Path) -> None:
+def test_the_last_line_of_a_command_needs_no_end(tmp_path):
     assert run(tmp_path / "set", "(setsid sleep 3 &); printf loss:0.5") == (0, 0)
     assert read(tmp_path / "set" / "result_0.txt").final_quality == 0.5
 
 
-def test_a_clock_to_the_end_is_that_of_the_process_and_not_of_what_it_leaves(tmp_path: Path) -> None:
+def test_a_clock_to_the_end_is_that_of_the_process_and_not_of_what_it_leaves(tmp_path):
     assert run(tmp_path / "set", "echo loss:0.5; sleep 0.3; echo loss:3; sleep 60 &", to_end=True) == (0, 0)
     log = read(tmp_path / "set" / "result_0.txt")
     assert reason(tmp_path / "set") == "target not reached" and log.final_quality == 3
@@ -187,9 +177,7 @@ def test_a_clock_to_the_end_is_that_of_the_process_and_not_of_what_it_leaves(tmp
     ("settings", "status"),
     [({}, keys.SUCCESS), ({"to_end": True}, keys.SUCCESS), ({"stop": "end"}, keys.SUCCESS), ({"target": 0.1}, None)],
 )
-def test_a_command_that_is_to_end_at_its_target_is_ended_there(
-    tmp_path: Path, settings: dict[str, object], status: str | None
-) -> None:
+def test_a_command_that_is_to_end_at_its_target_is_ended_there(tmp_path, settings, status):
     command = "echo loss:3; echo loss:0.5" + ("; sleep 60; echo end" if status else "")
     assert run(tmp_path / "set", command, stop_at_target=True, **settings) == (0, 0)
     log = read(tmp_path / "set" / "result_0.txt")
@@ -200,9 +188,7 @@ def test_a_command_that_is_to_end_at_its_target_is_ended_there(
     assert status is None or all(finding.level != "error" for finding in check(log.path).findings)
 
 
-def test_the_whole_group_of_a_command_that_is_ended_has_the_grace_and_not_more(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_whole_group_of_a_command_that_is_ended_has_the_grace_and_not_more(tmp_path, monkeypatch):
     monkeypatch.setattr(command_run, "REST_SECONDS", 0.05)
     saving = f"(trap 'sleep 0.3; touch {tmp_path}/saved; exit' TERM; echo loss:0.5; while :; do sleep 0.02; done); :"
     assert run(tmp_path / "set", saving, stop_at_target=True) == (0, 0)
@@ -213,7 +199,7 @@ def test_the_whole_group_of_a_command_that_is_ended_has_the_grace_and_not_more(
     assert time.monotonic() - began < 20
 
 
-def test_a_file_that_the_command_writes_is_followed_in_place_of_its_output(tmp_path: Path) -> None:
+def test_a_file_that_the_command_writes_is_followed_in_place_of_its_output(tmp_path):
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "old.log").write_text("loss:0.1\n")
     script = "echo loss:0.2; sleep 0.2; (echo loss:3; sleep 0.2; printf loss:0.5) > out/$SEED.log; sleep 0.2; echo bye"
@@ -255,7 +241,7 @@ def test_one_warning_comes_while_a_run_prints_no_evaluation(tmp_path, monkeypatc
     assert "has a quality as --quality 'loss:([0-9.]+)' reads it so far, in 3 lines" in warning
 
 
-def test_how_late_the_lines_of_the_clock_were_read_is_logged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_how_late_the_lines_of_the_clock_were_read_is_logged(tmp_path, monkeypatch):
     delays = iter([0.25, 0.05, None])
     monkeypatch.setattr(received_output.SchedulerDelays, "since_last", lambda delays_of: next(delays))
     run(tmp_path / "set", "sleep 0.1; echo go; sleep 0.2; echo loss:0.5", start="go")
@@ -263,7 +249,7 @@ def test_how_late_the_lines_of_the_clock_were_read_is_logged(tmp_path: Path, mon
     assert "the clock's start or stop was read 250 ms late" in late
 
 
-def test_a_signal_is_passed_on_and_the_run_is_interrupted(tmp_path: Path) -> None:
+def test_a_signal_is_passed_on_and_the_run_is_interrupted(tmp_path):
     timer = threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT))
     timer.start()
     code, interrupted = run(tmp_path / "set", "echo loss:2; sleep 60")
@@ -271,7 +257,7 @@ def test_a_signal_is_passed_on_and_the_run_is_interrupted(tmp_path: Path) -> Non
     assert interrupted and code == -signal.SIGINT and reason(tmp_path / "set") == "interrupted by SIGINT"
 
 
-def test_a_directory_that_is_missing_is_named(tmp_path: Path) -> None:
+def test_a_directory_that_is_missing_is_named(tmp_path):
     with pytest.raises(TimedrunError, match="No such file.*nowhere"):
         run(tmp_path / "set", "echo", directory="nowhere")
 
@@ -313,6 +299,6 @@ def test_several_pythons_are_all_described_and_none_is_taken_for_that_of_the_com
     assert text.count("installed distributions:\n  ") == 2 and "\n  own==1.0\n" in text and "\n  pytest==" in text
 
 
-def test_a_config_has_what_is_read_of_the_output(tmp_path: Path) -> None:
+def test_a_config_has_what_is_read_of_the_output(tmp_path):
     run(tmp_path / "set", "echo loss:0.5")
     assert json.loads((tmp_path / "set/run_0/config.json").read_text())["quality"] == "loss:([0-9.]+)"

@@ -46,11 +46,11 @@ def here(tmp_path: Path) -> Path:
         (f"python train.py {'a' * 300}", TRAIN),
     ],
 )
-def test_what_a_command_names_and_what_that_imports_is_its_source(command: str, names: set[str], here: Path) -> None:
+def test_what_a_command_names_and_what_that_imports_is_its_source(command, names, here):
     assert source_of(command, here) == {name: FILES[name].encode() for name in sorted(names)}
 
 
-def test_a_script_elsewhere_has_a_folder_of_its_own_and_large_files_are_data(here: Path) -> None:
+def test_a_script_elsewhere_has_a_folder_of_its_own_and_large_files_are_data(here):
     (here / "below").mkdir()
     command = f"python ../train.py; sh {shlex.quote(str(here / 'run.sh'))}"
     found = source_of(command, here / "below")

@@ -32,9 +32,7 @@ def quality(no_worse: bool | None) -> Quality:
         ("time < 0.98x and quality", None, False, "discard"),
     ],
 )
-def test_a_side_is_kept_only_if_every_condition_is_shown(
-    condition: str, ratio: object, held: bool | None, decision: str
-) -> None:
+def test_a_side_is_kept_only_if_every_condition_is_shown(condition, ratio, held, decision):
     assert KeepIf.parsed(condition).decide(ratio, quality(held)) == decision  # type: ignore[arg-type]
 
 
@@ -51,18 +49,17 @@ def test_a_side_is_kept_only_if_every_condition_is_shown(
         "quality and quality within 1",
     ],
 )
-def test_what_is_no_condition_is_refused(text: str) -> None:
+def test_what_is_no_condition_is_refused(text):
     with pytest.raises(UsageError, match="nothing was run"):
         KeepIf.parsed(text)
 
 
-def test_a_difference_that_was_not_shown_names_the_pairs_that_would() -> None:
-    assert "the second set is 2.05x" in time_words(FASTER) and time_words(FASTER).endswith(
-        "faster (sign test p = 0.12)"
-    )
+def test_a_difference_that_was_not_shown_names_the_pairs_that_would():
+    shown = time_words(FASTER)
+    assert "the second set is 2.05x" in shown and shown.endswith("faster (sign test p = 0.12)")
     assert "no difference shown: about" in time_words(EQUAL) and "pairs would show this one" in time_words(EQUAL)
 
 
-def test_a_control_that_differs_is_a_warning_and_any_other_gives_the_floor() -> None:
+def test_a_control_that_differs_is_a_warning_and_any_other_gives_the_floor():
     assert "WARNING" in control_words(FASTER, 4) and "WARNING" not in control_words(EQUAL, 4)
     assert "cannot be seen with 16 pairs here" in control_words(EQUAL, 16)

@@ -135,10 +135,7 @@ MUON = [own(3.111), quality(0.0998), STOP, START, own(2.592), quality(0.9402), S
 OUTPUTS: dict[str, tuple[str, list[Reading]]] = {
     "modded-nanogpt": (
         MODDED_NANOGPT,
-        [
-            *(own(0), quality(10.8301, 0), START),
-            *(own(17.306), quality(4.4962, 250), own(98.406), quality(3.2779, 1555)),
-        ],
+        [own(0), quality(10.8301, 0), START, own(17.306), quality(4.4962, 250), own(98.406), quality(3.2779, 1555)],
     ),
     "nanochat": (NANOCHAT, [quality(3.301984, 0), START, own(0), own(15), quality(1.163207, 250), own(450)]),
     "airbench": (AIRBENCH, [*WARM_UP, *LAST]),
@@ -167,7 +164,7 @@ def readings(words: list[str], output: str) -> Iterator[Reading]:
 
 
 @pytest.mark.parametrize("script", OUTPUTS)
-def test_a_preset_reads_the_output_of_its_script(script: str) -> None:
+def test_a_preset_reads_the_output_of_its_script(script):
     output, expected = OUTPUTS[script]
     found = list(readings(["--preset", script.partition(" ")[0]], output))
     assert [reading.kind for reading in found] == [reading.kind for reading in expected]
@@ -175,11 +172,11 @@ def test_a_preset_reads_the_output_of_its_script(script: str) -> None:
     assert [reading.step for reading in found] == [reading.step for reading in expected]
 
 
-def test_every_preset_has_an_output_here() -> None:
+def test_every_preset_has_an_output_here():
     assert presets().keys() == {script.partition(" ")[0] for script in OUTPUTS}
 
 
-def test_an_option_beside_a_preset_counts_and_a_quality_brings_its_own_direction() -> None:
+def test_an_option_beside_a_preset_counts_and_a_quality_brings_its_own_direction():
     given = parsed("race", ["--preset", "modded-nanogpt"])
     assert (given.lower, given.metric) == (True, "val_loss")
     given = parsed("run", ["--preset", "modded-nanogpt", "--metric", "loss", "--start", ""])
@@ -188,7 +185,7 @@ def test_an_option_beside_a_preset_counts_and_a_quality_brings_its_own_direction
     assert (given.quality, given.lower, given.metric) == ("acc=(.*)", None, None) and "val_loss" in given.start
 
 
-def test_an_unknown_preset_is_answered_with_the_near_one() -> None:
+def test_an_unknown_preset_is_answered_with_the_near_one():
     with pytest.raises(
         UsageError, match=r"no preset 'modded_nanogpt'. Did you mean modded-nanogpt\? Presets: modded-nanogpt, "
     ):

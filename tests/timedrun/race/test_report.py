@@ -28,7 +28,7 @@ def made(race: Race, folder: Path) -> tuple[Report, str]:
     return report, "\n".join([*report.table(None), *report.details(folder)])
 
 
-def test_the_table_leads_with_the_paired_ratio_and_its_verdict(race: Race, tmp_path: Path) -> None:
+def test_the_table_leads_with_the_paired_ratio_and_its_verdict(race, tmp_path):
     report, text = made(race, tmp_path)
     row = next(line for line in text.splitlines() if line.startswith("config a"))
     assert row.split("  ")[1].strip() == "2.03x [1.90, 2.17]" and "faster" in row and row.endswith("2.00x")
@@ -41,7 +41,7 @@ def test_the_table_leads_with_the_paired_ratio_and_its_verdict(race: Race, tmp_p
     assert "range" not in report.table(80)[1]  # fits a small terminal
 
 
-def test_the_energy_of_each_side_is_stated_or_why_it_is_not_known(race: Race, tmp_path: Path) -> None:
+def test_the_energy_of_each_side_is_stated_or_why_it_is_not_known(race, tmp_path):
     for side, joules in (("a", 120.0), ("b", 40.0)):
         for log in (tmp_path / side).glob("result_*.txt"):
             log_loads(log, {"cpu_joules": joules})
@@ -53,7 +53,7 @@ def test_the_energy_of_each_side_is_stated_or_why_it_is_not_known(race: Race, tm
     assert "energy      not measured: cpu_joules: OSError: none" in made(race, tmp_path)[1]
 
 
-def test_too_few_pairs_have_no_interval_and_a_failed_run_no_partner(race: Race, tmp_path: Path) -> None:
+def test_too_few_pairs_have_no_interval_and_a_failed_run_no_partner(race, tmp_path):
     race.turns[1].status, race.turns[1].why = "failed", "exit code 1"
     report, text = made(race, tmp_path)
     assert "too few pairs (2 < 3) where both reach; misses more" in text and "1.98x [" not in text
@@ -63,12 +63,12 @@ def test_too_few_pairs_have_no_interval_and_a_failed_run_no_partner(race: Race, 
     assert report.failed
 
 
-def test_a_side_whose_runs_took_no_time_has_a_row(race: Race, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_side_whose_runs_took_no_time_has_a_row(race, tmp_path, monkeypatch):
     monkeypatch.setattr("timedrun.race.report.seconds", lambda run: 0.0)
     assert "0 s - 0 s" in made(race, tmp_path)[1]
 
 
-def test_failing_steps_are_lines_of_the_report(race: Race, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failing_steps_are_lines_of_the_report(race, tmp_path, monkeypatch):
     def fail(*_: object, **__: object) -> None:
         raise TimedrunError("the disk is full")
 
@@ -82,14 +82,14 @@ def test_failing_steps_are_lines_of_the_report(race: Race, tmp_path: Path, monke
     assert len(json.loads((tmp_path / "race.json").read_text())["problems"]) == 3
 
 
-def test_a_side_in_a_format_that_the_cpu_emulates_is_named(race: Race, tmp_path: Path) -> None:
+def test_a_side_in_a_format_that_the_cpu_emulates_is_named(race, tmp_path):
     race.emulated = {"a": "bf16 emulated, 30.0 times fp32's time"}
     race.save(tmp_path)
     _, text = made(race_file.load(tmp_path), tmp_path)
     assert "emulated    config a: bf16 emulated, 30.0 times fp32's time; its ratios hold on such CPUs only" in text
 
 
-def test_the_intervals_of_an_ablation_hold_all_at_once(race: Race, tmp_path: Path) -> None:
+def test_the_intervals_of_an_ablation_hold_all_at_once(race, tmp_path):
     _, alone = made(race, tmp_path)
     race.ablation = True
     race.comparisons = [replace(race.comparisons[0], row=f"m{number}, left out") for number in range(5)]
@@ -100,8 +100,8 @@ def test_the_intervals_of_an_ablation_hold_all_at_once(race: Race, tmp_path: Pat
 
 @pytest.mark.parametrize(("until_decided", "header"), [(False, "97.5 %"), (True, "98.69 %")])
 def test_the_intervals_of_three_sides_hold_at_once_and_state_their_confidence(
-    tmp_path: Path, plan: Callable[..., Race], write_run: WriteRun, until_decided: bool, header: str
-) -> None:
+    tmp_path, plan, write_run, until_decided, header
+):
     race = plan(("a", "b", "c"), runs=6)
     race.until_decided = until_decided
     for place, turn in enumerate(race.turns):
@@ -114,9 +114,7 @@ def test_the_intervals_of_three_sides_hold_at_once_and_state_their_confidence(
 
 
 @pytest.mark.parametrize("failed", [False, True])
-def test_a_side_that_misses_more_is_never_just_faster(
-    tmp_path: Path, plan: Callable[..., Race], write_run: WriteRun, failed: bool
-) -> None:
+def test_a_side_that_misses_more_is_never_just_faster(tmp_path, plan, write_run, failed):
     race = plan(runs=8)
     race.until_decided, race.keep_if = True, "time < 0.9x"
     for place, turn in enumerate(race.turns):
@@ -175,14 +173,12 @@ def test_what_times_do_not_show_is_told(tmp_path, plan, write_run, benchmark, so
         (tmp_path / "a" / f"result_{number}.txt").unlink()
         write_run(tmp_path / "a", number, 40.0 + number, start=100.0 * number)
     _, text = made(race, tmp_path)
-    assert (
-        "config a: every run has" not in text
-        and "first run   config a" not in text
-        and "short       config a" not in text
-    )
+    assert not [
+        words for words in ("config a: every run", "first run   config a", "short       config a") if words in text
+    ]
 
 
-def test_a_side_without_a_finished_run_is_named_with_its_reason(race: Race, tmp_path: Path) -> None:
+def test_a_side_without_a_finished_run_is_named_with_its_reason(race, tmp_path):
     for turn in race.turns:
         if turn.side == "b":
             turn.status, turn.why = "failed", f"exit code {turn.number + 3}"
@@ -191,7 +187,7 @@ def test_a_side_without_a_finished_run_is_named_with_its_reason(race: Race, tmp_
     assert f"problem     {words}" in text and "--unpaired" not in text
 
 
-def test_an_ablation_says_beside_what_was_measured_what_amdahls_law_predicted(race: Race, tmp_path: Path) -> None:
+def test_an_ablation_says_beside_what_was_measured_what_amdahls_law_predicted(race, tmp_path):
     def profile(config: str, backward: float) -> dict[str, object]:
         at = {"progress": 0.5, "seconds_per_step": 1 + backward, "parts": {"forward": 1.0, "backward": backward}}
         return {"config": config, "positions": [at], "evaluation_seconds": 0.0, "schedule": {"steps": 10}}
@@ -217,7 +213,7 @@ def test_an_ablation_says_beside_what_was_measured_what_amdahls_law_predicted(ra
     assert len(Report(race, tmp_path).predicted) == 2, "another batch is not a method"
 
 
-def test_a_race_stopped_within_a_round_says_so_and_names_disturbed_runs(race: Race, tmp_path: Path) -> None:
+def test_a_race_stopped_within_a_round_says_so_and_names_disturbed_runs(race, tmp_path):
     race.turns[-1].session = 1
     report, _ = made(race, tmp_path)
     report.sets["b"][1] = replace(report.sets["b"][1], disturbances=("other processes used 61%", "x 7%"))
@@ -254,7 +250,7 @@ def page(tmp_path: Path, race: Race) -> str:
     return (tmp_path / "report.html").read_text()
 
 
-def test_the_page_has_table_figures_settings_and_every_log(page: str) -> None:
+def test_the_page_has_table_figures_settings_and_every_log(page):
     assert "faster" in page and "Result not verified by MLCommons Association." in page
     assert '<td>optimizer.peak_lr</td><td class="number">0.1</td><td class="number">0.2</td>' in page
     for number in range(3):
@@ -263,19 +259,19 @@ def test_the_page_has_table_figures_settings_and_every_log(page: str) -> None:
     assert [image["alt"] for image in images] == ["Quality over time"]
 
 
-def test_the_page_loads_nothing_and_runs_nothing_out_of_a_log(page: str) -> None:
+def test_the_page_loads_nothing_and_runs_nothing_out_of_a_log(page):
     assert not {"script", "link", "iframe"} & {tag for tag, _ in elements(page)}
     sources = [attributes.get("src") or attributes.get("href") or "" for _, attributes in elements(page)]
     assert all(source.startswith("data:") for source in sources if source)
     assert "&lt;script&gt;" in page
 
 
-def test_a_folder_without_logs_is_refused(tmp_path: Path) -> None:
+def test_a_folder_without_logs_is_refused(tmp_path):
     with pytest.raises(UsageError, match="nothing was written"):
         report(Namespace(path=str(tmp_path), out=None, json=True))
 
 
-def test_the_tuning_of_each_side_is_stated_and_what_makes_it_unequal(race: Race, tmp_path: Path) -> None:
+def test_the_tuning_of_each_side_is_stated_and_what_makes_it_unequal(race, tmp_path):
     assert "tuning      not recorded of any side" in made(race, tmp_path)[1]
     fields = {"trials": 40, "settings": 30, "space": {"lr": "0.1..1"}, "target": 0.9, "seed": 1, "ledger": "", "of": ""}
     first, second = (Tuned(minutes=minutes, split="toy_tuning", **fields) for minutes in (40.0, 39.5))  # type: ignore[arg-type]

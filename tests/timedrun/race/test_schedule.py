@@ -24,7 +24,7 @@ def named(*texts: str, overrides: str = "") -> list[Side]:
     return sides_of(IMAGES, texts, "digits", overrides.split())
 
 
-def test_a_config_against_itself_is_two_sides_with_equal_settings(tmp_path: Path) -> None:
+def test_a_config_against_itself_is_two_sides_with_equal_settings(tmp_path):
     sides = named("methods", "digits_methods")
     assert [side.label for side in sides] == ["digits_methods", "digits_methods (again)"]
     assert [side.config.name for side in sides] == ["digits_methods", "digits_methods_2"]
@@ -36,7 +36,7 @@ def test_a_config_against_itself_is_two_sides_with_equal_settings(tmp_path: Path
     assert [side.label for side in named(str(file), str(other))] == [str(file), str(other)]
 
 
-def test_overrides_are_for_all_sides_or_for_that_of_a_letter() -> None:
+def test_overrides_are_for_all_sides_or_for_that_of_a_letter():
     sides = named(
         "baseline", "methods-blurpool", overrides="--optimizer.peak-lr 0.3 --b.methods.ema.half-life 4 --a.seed 9"
     )
@@ -50,7 +50,7 @@ def test_overrides_are_for_all_sides_or_for_that_of_a_letter() -> None:
     assert [side.config.seed for side in many[-2:]] == [1, 5]
 
 
-def test_an_ablation_leaves_out_and_adds_each_method() -> None:
+def test_an_ablation_leaves_out_and_adds_each_method():
     (full,) = named("methods")
     names = [method.name for method in full.config.methods]
     sides, comparisons = ablation(full, None)
@@ -68,7 +68,7 @@ def test_an_ablation_leaves_out_and_adds_each_method() -> None:
     }
 
 
-def test_equal_sides_of_an_ablation_run_once_and_a_base_keeps_its_own_methods() -> None:
+def test_equal_sides_of_an_ablation_run_once_and_a_base_keeps_its_own_methods():
     (full,) = named("baseline+ema(half_life=8)-channels_last")  # two methods: either alone is the other left out
     sides, comparisons = ablation(full, None)
     assert len(sides) == 4 and len(comparisons) == 5
@@ -90,7 +90,7 @@ class Killed(BaseException):
     """Stands for SIGKILL: nothing after it runs."""
 
 
-def test_every_side_runs_once_a_round_and_none_is_always_first() -> None:
+def test_every_side_runs_once_a_round_and_none_is_always_first():
     turns = schedule(["a", "b", "c"], 3, 7)
     assert "".join(turn.side for turn in turns) == "abccbaabc"
     assert [turn.seed for turn in turns] == [7, 7, 7, 8, 8, 8, 9, 9, 9]
@@ -98,9 +98,7 @@ def test_every_side_runs_once_a_round_and_none_is_always_first() -> None:
     assert apart == {("a", 0): 1, ("a", 1): 2, ("a_2", 0): 3, ("a_2", 1): 4}
 
 
-def test_a_failed_run_is_noted_and_three_in_a_row_end_their_side(
-    tmp_path: Path, plan: Plan, write_run: WriteRun, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_failed_run_is_noted_and_three_in_a_row_end_their_side(tmp_path, plan, write_run, capsys):
     started: list[str] = []
 
     def start(turn: Turn, label: str) -> tuple[int, int]:
@@ -125,9 +123,7 @@ def test_a_failed_run_is_noted_and_three_in_a_row_end_their_side(
 
 
 @pytest.mark.parametrize(("at", "finished"), [("finished", 1), ("running", 0)])
-def test_a_signal_between_two_runs_ends_them_and_a_second_one_is_the_callers(
-    tmp_path: Path, plan: Plan, write_run: WriteRun, at: str, finished: int
-) -> None:
+def test_a_signal_between_two_runs_ends_them_and_a_second_one_is_the_callers(tmp_path, plan, write_run, at, finished):
     received: list[int] = []
 
     def start(turn: Turn, label: str) -> tuple[int, int]:
@@ -153,7 +149,7 @@ def test_a_signal_between_two_runs_ends_them_and_a_second_one_is_the_callers(
         signal.signal(signal.SIGTERM, before)
 
 
-def test_a_log_that_ended_counts_however_its_process_did(tmp_path: Path, plan: Plan, write_run: WriteRun) -> None:
+def test_a_log_that_ended_counts_however_its_process_did(tmp_path, plan, write_run):
     def start(turn: Turn, label: str) -> tuple[int, int]:
         write_run(tmp_path / turn.side, turn.number, ends=turn.number == 0)
         return -9, False
@@ -164,7 +160,7 @@ def test_a_log_that_ended_counts_however_its_process_did(tmp_path: Path, plan: P
 
 
 @pytest.mark.parametrize("ended", [True, False])
-def test_a_killed_race_goes_on_where_it_was(tmp_path: Path, plan: Plan, write_run: WriteRun, ended: bool) -> None:
+def test_a_killed_race_goes_on_where_it_was(tmp_path, plan, write_run, ended):
     started: list[tuple[str, int, int]] = []
 
     def start(turn: Turn, label: str) -> tuple[int, int]:
@@ -192,7 +188,7 @@ def test_a_killed_race_goes_on_where_it_was(tmp_path: Path, plan: Plan, write_ru
     assert [turn.session for turn in race.turns] == ([0] * 4 if ended else [0] * 3 + [1]) + [1] * 2
 
 
-def test_a_run_without_its_log_is_named_until_it_is_back(tmp_path: Path, plan: Plan, write_run: WriteRun) -> None:
+def test_a_run_without_its_log_is_named_until_it_is_back(tmp_path, plan, write_run):
     race = plan(runs=1)
     race.turns[0].status = "finished"
     settle(race, tmp_path)
@@ -202,7 +198,7 @@ def test_a_run_without_its_log_is_named_until_it_is_back(tmp_path: Path, plan: P
     assert (race.turns[0].status, race.turns[0].why) == ("finished", "")
 
 
-def test_a_race_that_runs_or_is_of_an_earlier_version_is_refused(tmp_path: Path, plan: Plan) -> None:
+def test_a_race_that_runs_or_is_of_an_earlier_version_is_refused(tmp_path, plan):
     plan().save(tmp_path)
     again = race_file.locked(tmp_path)
     with race_file.locked(tmp_path), pytest.raises(race_file.TimedrunError, match="still running"):

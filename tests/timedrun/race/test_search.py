@@ -81,7 +81,7 @@ def planted(tmp_path: Path, write_run: Callable[..., Path]) -> Planted:
     return lambda name="tuning", minutes=30.0: Trials(tmp_path / name, write_run, minutes)
 
 
-def test_a_planted_best_is_found_within_equal_time_of_each_side(planted: Planted) -> None:
+def test_a_planted_best_is_found_within_equal_time_of_each_side(planted):
     trials = planted()
     assert trials.run() == 0
     search, tuning = trials.search, trials.race.tuning
@@ -100,7 +100,7 @@ def test_a_planted_best_is_found_within_equal_time_of_each_side(planted: Planted
     assert {turn.seed for turn in turns if turn.side.startswith("a")} == {*range(5, 5 + len(search.runs("a")))}
 
 
-def test_an_interrupted_tuning_goes_on_with_the_trials_that_it_would_have_made(planted: Planted) -> None:
+def test_an_interrupted_tuning_goes_on_with_the_trials_that_it_would_have_made(planted):
     whole, stopped = planted("whole", 8.0), planted("stopped", 8.0)
     whole.run()
     assert stopped.run(runs=5) == signal.SIGTERM
@@ -116,9 +116,7 @@ def test_an_interrupted_tuning_goes_on_with_the_trials_that_it_would_have_made(p
     assert whole.race.tuning and stopped.race.tuning and whole.race.tuning.values == stopped.race.tuning.values
 
 
-def test_a_run_without_the_target_is_ranked_by_its_quality_behind_all_others_and_stopped_early(
-    planted: Planted, write_run: Callable[..., Path]
-) -> None:
+def test_a_run_without_the_target_is_ranked_by_its_quality_behind_all_others_and_stopped_early(planted, write_run):
     trials = planted(minutes=40.0)
     turns = [Turn(side=f"a_{place}", number=0, seed=1, status="finished", seconds=60.0) for place in range(4)]
     for turn, quality in zip(turns, (0.6, 0.3, 0.4, None), strict=True):
@@ -137,9 +135,7 @@ def test_a_run_without_the_target_is_ranked_by_its_quality_behind_all_others_and
     assert search._longest("a") == 3 * 80 / 60  # three times the median of 60, 80 and 4000
 
 
-def test_a_setting_is_ranked_by_its_expected_time_to_a_success_and_no_miss_is_averaged_as_a_time(
-    planted: Planted, write_run: Callable[..., Path]
-) -> None:
+def test_a_setting_is_ranked_by_its_expected_time_to_a_success_and_no_miss_is_averaged_as_a_time(planted, write_run):
     trials = planted(minutes=4.0)
     often, rarely = [(10.0, 0.6), *[(12.0, 0.6), (16.0, 0.4)] * 3], [(9.0, 0.6), *[(9.0, 0.4)] * 5, (9.0, 0.6)]
     for number, both in enumerate(zip(often, rarely, strict=True)):
@@ -153,9 +149,7 @@ def test_a_setting_is_ranked_by_its_expected_time_to_a_success_and_no_miss_is_av
     assert found.text == "28 s, 3 of 6 reached" and search.outcome("a_1").text == "31.5 s, 2 of 7 reached"
 
 
-def test_the_setting_whose_repetitions_are_best_is_chosen_and_not_the_luckiest_run(
-    planted: Planted, write_run: Callable[..., Path]
-) -> None:
+def test_the_setting_whose_repetitions_are_best_is_chosen_and_not_the_luckiest_run(planted, write_run):
     trials = planted(minutes=6.0)
     for side, seconds in (("a_0", 30), ("a_1", 10), ("a_2", 31), ("a_3", 99)):
         write_run(trials.folder / side, 0, seconds)
@@ -173,9 +167,7 @@ def test_the_setting_whose_repetitions_are_best_is_chosen_and_not_the_luckiest_r
     assert search.best("a", seconds=230) == ("a_1", Outcome(10.0, 0.0, 1, 1))
 
 
-def test_of_many_settings_that_are_a_matter_of_luck_the_one_as_given_stays_unless_another_is_better(
-    planted: Planted,
-) -> None:
+def test_of_many_settings_that_are_a_matter_of_luck_the_one_as_given_stays_unless_another_is_better(planted):
     """Single runs differ by a factor of 1.5 by their seed, the settings by less: three luckiest would be chosen at
     random. The side as given is the best there is."""
     trials = planted(minutes=60.0)
@@ -195,7 +187,7 @@ def test_of_many_settings_that_are_a_matter_of_luck_the_one_as_given_stays_unles
         assert search._tries(name) > 3
 
 
-def test_values_that_make_no_run_cost_no_time_and_a_space_of_them_is_refused(planted: Planted) -> None:
+def test_values_that_make_no_run_cost_no_time_and_a_space_of_them_is_refused(planted):
     trials = planted(minutes=3.0)
     trials.most = 0.4
     trials.run()
@@ -210,7 +202,7 @@ def test_values_that_make_no_run_cost_no_time_and_a_space_of_them_is_refused(pla
 
 
 @pytest.mark.parametrize("text", ["2..1", "0..1", "a..b"])
-def test_a_range_is_of_a_logarithmic_scale(text: str) -> None:
+def test_a_range_is_of_a_logarithmic_scale(text):
     if text == "a..b":
         assert Range.parsed(text) is None
     else:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from image_classification.configs import ImageRunConfig, cifar10_resnet8_baseline, digits_baseline
+from image_classification.configs import cifar10_resnet8_baseline, digits_baseline
 from judging.comparison import answers
 from judging.comparison.tradeoff import compare_curves
 from judging.ground.errors import UsageError
@@ -22,7 +22,6 @@ from mlevents.record import read
 from mlevents.summary import summarize
 from tests.judging.conftest import log_loads
 from timedrun import cli
-from timedrun.analysis.profiled_run import StepPlan
 from timedrun.analysis.step_times import StepTimes
 from timedrun.commands import sweep as commands
 from timedrun.commands.report import report
@@ -72,7 +71,7 @@ def sweep(tmp_path: Path, write_run: WriteRun) -> Callable[..., Race]:
     return write
 
 
-def test_a_method_is_better_where_it_pays_and_worse_where_not(sweep: Callable[..., Race], tmp_path: Path) -> None:
+def test_a_method_is_better_where_it_pays_and_worse_where_not(sweep, tmp_path):
     lucky = {r: [(s, q + (0.1 if seed == 1 else 0.0)) for seed, (s, q) in enumerate(runs()[r])] for r in (0.5, 1.0)}
     sweep(
         sleeps=runs(slower=1.5),
@@ -93,7 +92,7 @@ def test_a_method_is_better_where_it_pays_and_worse_where_not(sweep: Callable[..
     assert gain.speed_up is not None and gain.speed_up.value == pytest.approx(1 / 1.5, abs=0.03)
 
 
-def test_the_report_has_curves_verdicts_and_warnings(sweep: Callable[..., Race], tmp_path: Path) -> None:
+def test_the_report_has_curves_verdicts_and_warnings(sweep, tmp_path):
     race = sweep(pays=runs(better=0.05))
     report = SweepReport(race, tmp_path)
     report.make(lambda paths: [], "for a sweep", "no matplotlib")
@@ -106,9 +105,7 @@ def test_the_report_has_curves_verdicts_and_warnings(sweep: Callable[..., Race],
     assert gain["speed_up"]["high"] is None and gain["reach"][1] == pytest.approx(2.0)  # beyond the longest baseline
 
 
-def test_a_sweep_has_the_energy_of_each_point_and_answers_for_an_energy(
-    sweep: Callable[..., Race], tmp_path: Path
-) -> None:
+def test_a_sweep_has_the_energy_of_each_point_and_answers_for_an_energy(sweep, tmp_path):
     sweep(pays=runs(better=0.05))
     for log in tmp_path.glob("*/result_*.txt"):
         log_loads(log, {"gpu_joules": 100 * (summarize(read(log)).minutes or 0.0)})
@@ -123,7 +120,7 @@ def test_a_sweep_has_the_energy_of_each_point_and_answers_for_an_energy(
     assert "energy of GPUs" in "\n".join(tradeoff_table.report(compared(curves), None))
 
 
-def test_a_baseline_of_one_budget_is_warned_of(sweep: Callable[..., Race], tmp_path: Path) -> None:
+def test_a_baseline_of_one_budget_is_warned_of(sweep, tmp_path):
     race = sweep(pays=runs(better=0.05))
     for turn in race.turns:
         if turn.side in ("baseline_x0.5", "baseline_x2"):
@@ -132,9 +129,7 @@ def test_a_baseline_of_one_budget_is_warned_of(sweep: Callable[..., Race], tmp_p
     assert "warning: the baseline has one budget" in text and "not measured" in text
 
 
-def test_a_point_beyond_the_baselines_times_is_strictly_better_or_says_which_length_compares(
-    sweep: Callable[..., Race], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_point_beyond_the_baselines_times_is_strictly_better_or_says_which_length_compares(sweep, tmp_path, capsys):
     sweep(dominates={0.5: [(10.0, 0.9)] * 4}, quick={0.5: [(10.0, 0.5)] * 4}, slow={1.0: [(160.0, 0.6)] * 4})
     curves = {curve.label: curve.verdict for curve in compare_curves(curves_at([tmp_path]))[1:]}
     assert curves == {"dominates": "strictly better", "quick": "not comparable", "slow": "strictly worse"}
@@ -148,7 +143,7 @@ def test_a_point_beyond_the_baselines_times_is_strictly_better_or_says_which_len
     )
 
 
-def test_two_runs_of_one_seed_are_refused(sweep: Callable[..., Race], tmp_path: Path) -> None:
+def test_two_runs_of_one_seed_are_refused(sweep, tmp_path):
     sweep()
     shutil.copytree(tmp_path, tmp_path / "again", ignore=shutil.ignore_patterns("again"))
     assert len(curves_at([tmp_path, tmp_path])) == 1, "copies of a log are one run"
@@ -187,7 +182,7 @@ def test_seeds_on_both_sides_of_the_baselines_shortest_run_are_each_compared(
     assert verdicts == {"ahead": "better", "behind": "worse", "slower": "not comparable"}
 
 
-def test_each_benchmark_stretches_its_schedule_and_evaluates_at_the_end() -> None:
+def test_each_benchmark_stretches_its_schedule_and_evaluates_at_the_end():
     image = cifar10_resnet8_baseline().stretched(0.5)
     assert image.total_epochs == 4 and (image.evaluation.first, image.evaluation.every) == (4, 4)
     assert digits_baseline().stretched(2).total_epochs == 12  # not the 40 of max_epochs
@@ -198,7 +193,7 @@ def test_each_benchmark_stretches_its_schedule_and_evaluates_at_the_end() -> Non
     assert [getattr(method, "steps", None) for method in gpt.methods] == [None, 1400]
 
 
-def test_the_sides_are_each_config_at_each_length_once() -> None:
+def test_the_sides_are_each_config_at_each_length_once():
     config = cifar10_resnet8_baseline()
     base = Side(label="base", config=config)
     other = Side(label="other", config=replace(config, name="other", global_batch=50))
@@ -216,9 +211,7 @@ def test_the_sides_are_each_config_at_each_length_once() -> None:
 def steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Steps of 10 ms and evaluations of 1 s; a config with a rate of 9 fails."""
 
-    def measured(
-        benchmark: str, configs: dict[str, ImageRunConfig], plan: StepPlan, **_: object
-    ) -> tuple[dict[str, StepTimes], dict[str, str]]:
+    def measured(benchmark, configs, plan, **_):
         ((name, config),) = configs.items()
         if config.optimizer.peak_lr == 9:
             return {}, {name: "ValueError: planted"}
@@ -233,7 +226,7 @@ def plan(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, object]:
     return values
 
 
-def test_a_dry_run_prints_curves_lengths_and_runs(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_dry_run_prints_curves_lengths_and_runs(capsys, tmp_path):
     found = plan(capsys, "baseline", "baseline+ema(half_life=8)", "--ratios", "0.5", "1", "--baseline-ratios", "2")
     assert found["curves"] == {"digits_baseline": ["x0.5", "x1", "x2"], "baseline+ema(half_life=8)": ["x0.5", "x1"]}
     assert found["runs"] == 15 and found["failed"] == {}
@@ -241,14 +234,14 @@ def test_a_dry_run_prints_curves_lengths_and_runs(capsys: pytest.CaptureFixture[
     assert found["seconds"] == pytest.approx(3 * (epochs * 100 * 0.01 + 5 * 1.0))
 
 
-def test_a_dry_run_names_a_config_that_fails(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dry_run_names_a_config_that_fails(capsys):
     words = ["sweep", "image_classification", "baseline", "methods", "--b.optimizer.peak-lr", "9", "--dry-run"]
     assert cli.main(words) == 1
     said = capsys.readouterr()
     assert "methods optimizer.peak-lr 9 fails: ValueError: planted" in said.err and "12 runs, 3 of each" in said.out
 
 
-def test_an_ablation_has_the_bare_config_first(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_ablation_has_the_bare_config_first(capsys):
     found = plan(capsys, "methods", "--ablate", "--base", "baseline", "--ratios", "1", "--runs", "1")
     curves = found["curves"]
     assert isinstance(curves, dict)
@@ -266,14 +259,12 @@ def test_an_ablation_has_the_bare_config_first(capsys: pytest.CaptureFixture[str
         (["image_classification", "baseline", "--dry-run", "--resume", "here"], "leave out --resume"),
     ],
 )
-def test_what_is_no_sweep_is_refused(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_no_sweep_is_refused(words, message, capsys):
     assert cli.main(["sweep", *words]) == 2
     assert message in capsys.readouterr().err
 
 
-def test_every_curve_of_a_small_sweep_is_in_colour_and_in_the_legend(
-    sweep: Callable[..., Race], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_curve_of_a_small_sweep_is_in_colour_and_in_the_legend(sweep, tmp_path, monkeypatch):
     drawn: list[Any] = []
     monkeypatch.setattr(plot_tradeoff, "_save", lambda figure, out: drawn.append(figure))
     sweep(bad=runs(slower=1.5))
@@ -286,7 +277,7 @@ def test_every_curve_of_a_small_sweep_is_in_colour_and_in_the_legend(
     assert len(boxes) > 1 and not any(a.overlaps(b) for a, b in pairwise(boxes))
 
 
-def test_the_page_of_a_sweep_begins_with_the_verdict_and_a_table(sweep: Callable[..., Race], tmp_path: Path) -> None:
+def test_the_page_of_a_sweep_begins_with_the_verdict_and_a_table(sweep, tmp_path):
     sweep(pays=runs(better=0.05))
     report(Namespace(path=str(tmp_path), out=None, json=True))
     page = (tmp_path / "report.html").read_text()

@@ -13,15 +13,8 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from timedrun.config import OptimizerConfig
-from timedrun.training.optim import (
-    DecoupledAdamW,
-    DecoupledSGD,
-    Lamb,
-    Muon,
-    build_optimizer,
-    hidden_matrices,
-    newton_schulz,
-)
+from timedrun.training import optim
+from timedrun.training.optim import DecoupledAdamW, DecoupledSGD, Lamb, Muon, build_optimizer, newton_schulz
 from timedrun.training.schedule import Schedule
 
 SHAPES = [(4, 3), (5,), (2, 3, 3, 3), (6, 2)]
@@ -38,12 +31,7 @@ def parameters() -> list[nn.Parameter]:
     return [nn.Parameter(torch.from_numpy(value)) for value in gradients(99)]
 
 
-def take_steps(
-    params: list[nn.Parameter],
-    optimizer: Optimizer,
-    steps: Iterable[int] = range(8),
-    gradients_of: Callable[[int], Arrays] = gradients,
-) -> None:
+def take_steps(params, optimizer, steps=range(8), gradients_of=gradients):
     """Steps at the initial rates times FACTORS; parameter 1 gets its first gradient at step 2."""
     for step in steps:
         for index, (param, gradient) in enumerate(zip(params, gradients_of(step), strict=True)):
@@ -79,20 +67,20 @@ def reference_sgd(lr: float, momentum: float, dampening: float, nesterov: bool, 
     "momentum, dampening, nesterov, decay",
     [(0.875, 0.0, False, 5e-2), (0.9, 0.0, True, 1e-2), (0.9, 0.3, False, 0.0), (0.0, 0.0, False, 1e-1)],
 )
-def test_sgd_equals_a_loop_written_by_hand(momentum: float, dampening: float, nesterov: bool, decay: float) -> None:
+def test_sgd_equals_a_loop_written_by_hand(momentum, dampening, nesterov, decay):
     actual = run(lambda p: DecoupledSGD(p, 0.5, momentum, dampening, nesterov, decay))
     for expected, value in zip(reference_sgd(0.5, momentum, dampening, nesterov, decay), actual, strict=True):
         np.testing.assert_allclose(value, expected, rtol=1e-12, atol=1e-13)
 
 
-def test_adamw_equals_torch_with_decay_over_the_initial_rate() -> None:
+def test_adamw_equals_torch_with_decay_over_the_initial_rate():
     ours = run(lambda p: DecoupledAdamW(p, 1e-2, (0.9, 0.98), 1e-6, 1e-3))
     theirs = run(lambda p: torch.optim.AdamW(p, 1e-2, (0.9, 0.98), 1e-6, 1e-3 / 1e-2))
     for expected, actual in zip(theirs, ours, strict=True):
         np.testing.assert_allclose(actual, expected, rtol=1e-12)
 
 
-def test_the_fused_form_of_decoupled_adamw_takes_the_same_steps() -> None:
+def test_the_fused_form_of_decoupled_adamw_takes_the_same_steps():
     config = OptimizerConfig(kind="decoupled_adamw", peak_lr=1e-2, beta2=0.98, epsilon=1e-6, weight_decay=1e-3)
     models = [nn.ParameterList(parameters()) for _ in range(2)]
     for model, fused in zip(models, (False, True), strict=True):
@@ -104,7 +92,7 @@ def test_the_fused_form_of_decoupled_adamw_takes_the_same_steps() -> None:
 
 
 @pytest.mark.parametrize("kind", [DecoupledSGD, DecoupledAdamW])
-def test_a_rate_of_zero_changes_nothing_and_an_initial_rate_of_zero_decays_fully(kind: type[Optimizer]) -> None:
+def test_a_rate_of_zero_changes_nothing_and_an_initial_rate_of_zero_decays_fully(kind):
     weight = nn.Parameter(torch.ones(3))
     optimizer = kind([weight], lr=0.1, weight_decay=0.5)  # type: ignore[call-arg]
     optimizer.param_groups[0]["lr"] = 0.0
@@ -116,7 +104,7 @@ def test_a_rate_of_zero_changes_nothing_and_an_initial_rate_of_zero_decays_fully
     assert torch.equal(weight, torch.full((3,), 0.5))
 
 
-def test_groups_keep_their_own_peak_through_torch_schedulers() -> None:
+def test_groups_keep_their_own_peak_through_torch_schedulers():
     first, second = nn.Parameter(torch.ones(1)), nn.Parameter(torch.ones(1))
     optimizer = DecoupledSGD([{"params": [first]}, {"params": [second], "lr": 0.2}], lr=0.1, weight_decay=0.1)
     torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 0.5)
@@ -155,7 +143,7 @@ def reference_lamb(weights: Arrays) -> Arrays:
     return weights
 
 
-def test_lambs_steps_are_those_of_the_paper_also_from_weights_of_zero() -> None:
+def test_lambs_steps_are_those_of_the_paper_also_from_weights_of_zero():
     start = gradients(99)
     start[3][:] = 0
     params = [nn.Parameter(torch.from_numpy(value.copy())) for value in start]
@@ -176,7 +164,7 @@ MAKERS: dict[str, Callable[[list[nn.Parameter]], Optimizer]] = {
 
 
 @pytest.mark.parametrize("name", MAKERS)
-def test_resuming_from_a_saved_state_is_bit_identical(name: str) -> None:
+def test_resuming_from_a_saved_state_is_bit_identical(name):
     whole = parameters()
     take_steps(whole, MAKERS[name](whole))
     for interrupted in range(9):
@@ -191,7 +179,7 @@ def test_resuming_from_a_saved_state_is_bit_identical(name: str) -> None:
 
 
 @pytest.mark.parametrize("view", [False, True])
-def test_adamw_of_each_third_step_takes_the_sum_of_three_gradients(view: bool) -> None:
+def test_adamw_of_each_third_step_takes_the_sum_of_three_gradients(view):
     ours, theirs = parameters(), parameters()
     optimizer = Muon([{"params": ours, **EVERY_THIRD}], 0.1)
     adamw = torch.optim.AdamW(theirs, 0.1, (0.8, 0.95), 1e-8, weight_decay=0.0)
@@ -213,7 +201,7 @@ def test_adamw_of_each_third_step_takes_the_sum_of_three_gradients(view: bool) -
             torch.testing.assert_close(mine, other)
 
 
-def test_gradients_that_are_set_to_zero_in_place_cannot_wait() -> None:
+def test_gradients_that_are_set_to_zero_in_place_cannot_wait():
     params = parameters()
     optimizer = Muon([{"params": params, **EVERY_THIRD}], 0.1)
     for param in params:
@@ -225,7 +213,7 @@ def test_gradients_that_are_set_to_zero_in_place_cannot_wait() -> None:
 
 
 @pytest.mark.parametrize("shape", [(16, 4), (4, 16), (2, 5, 5)])
-def test_newton_schulz_in_bfloat16_is_that_in_float32_up_to_its_rounding(shape: tuple[int, ...]) -> None:
+def test_newton_schulz_in_bfloat16_is_that_in_float32_up_to_its_rounding(shape):
     matrices = torch.randn(shape, generator=torch.Generator().manual_seed(0))
     fine, coarse = newton_schulz(matrices), newton_schulz(matrices, bf16=True)
     assert coarse.dtype == torch.float32
@@ -233,7 +221,7 @@ def test_newton_schulz_in_bfloat16_is_that_in_float32_up_to_its_rounding(shape: 
 
 
 @pytest.mark.parametrize("shape", [(6, 6), (16, 4), (4, 16), (3, 8, 5)])
-def test_newton_schulz_keeps_the_singular_vectors_and_evens_out_the_values(shape: tuple[int, ...]) -> None:
+def test_newton_schulz_keeps_the_singular_vectors_and_evens_out_the_values(shape):
     matrix = torch.randn(shape, generator=torch.Generator().manual_seed(0))
     left, values, right = torch.linalg.svd(matrix, full_matrices=False)
     result = left.mT @ newton_schulz(matrix) @ right.mT
@@ -246,7 +234,7 @@ def test_newton_schulz_keeps_the_singular_vectors_and_evens_out_the_values(shape
     assert ((diagonal > 0.6) & (diagonal < 1.25)).all()
 
 
-def test_wide_matrices_lose_no_small_direction_through_their_gram_matrices() -> None:
+def test_wide_matrices_lose_no_small_direction_through_their_gram_matrices():
     generator = torch.Generator().manual_seed(3)
     left, right = (torch.linalg.qr(torch.randn(size, size, generator=generator))[0] for size in (8, 64))
     matrix = left @ torch.diag(10.0 ** -torch.arange(8.0)) @ right[:8]  # singular values from 1 to 1e-7
@@ -260,7 +248,7 @@ def test_wide_matrices_lose_no_small_direction_through_their_gram_matrices() -> 
 
 
 @pytest.mark.parametrize("nesterov", [True, False])
-def test_muon_moves_matrices_as_torchs_does_up_to_its_bfloat16(nesterov: bool) -> None:
+def test_muon_moves_matrices_as_torchs_does_up_to_its_bfloat16(nesterov):
     start = [torch.randn(shape, generator=torch.Generator().manual_seed(9)) for shape in ((24, 8), (8, 24), (16, 16))]
     ended = []
     for make in (
@@ -280,7 +268,7 @@ def test_muon_moves_matrices_as_torchs_does_up_to_its_bfloat16(nesterov: bool) -
 
 
 @pytest.mark.parametrize("shape", [(6, 4), (4, 6), (5, 2, 3)])
-def test_muon_with_neuron_beta2_divides_rows_by_their_running_root_mean_square(shape: tuple[int, ...]) -> None:
+def test_muon_with_neuron_beta2_divides_rows_by_their_running_root_mean_square(shape):
     plain, even = (nn.Parameter(torch.zeros(shape)) for _ in range(2))
     muon, normuon = Muon([plain], lr=0.1), Muon([even], lr=0.1, neuron_beta2=0.9)
     squares = np.zeros((shape[0], 1))
@@ -319,7 +307,7 @@ PLAIN_SGD = OptimizerConfig(kind="decoupled_sgd", peak_lr=0.1)
         (lambda: build_optimizer(PLAIN_SGD, nn.Linear(2, 2), fused=True), "decoupled_sgd has no fused form"),
     ],
 )
-def test_settings_that_mean_nothing_are_refused(build: Callable[[], Optimizer], words: str) -> None:
+def test_settings_that_mean_nothing_are_refused(build, words):
     with pytest.raises(ValueError, match=re.escape(words)):
         build()
 
@@ -331,7 +319,7 @@ def network() -> nn.Sequential:
 
 
 @pytest.mark.parametrize("kind", ["decoupled_sgd", "sgd", "decoupled_adamw", "adamw", "muon"])
-def test_every_configured_kind_trains_all_trainable_parameters_from_its_peak_rate(kind: Any) -> None:
+def test_every_configured_kind_trains_all_trainable_parameters_from_its_peak_rate(kind):
     model = network()
     model[0].weight.requires_grad_(False)
     config = OptimizerConfig(kind=kind, peak_lr=0.1, other_lr=0.2, weight_decay=1e-3)
@@ -346,12 +334,12 @@ def test_every_configured_kind_trains_all_trainable_parameters_from_its_peak_rat
     assert sum(not torch.equal(old, new) for old, new in zip(before, held, strict=True)) >= len(held) - 1
 
 
-def test_muon_takes_the_layers_between_first_and_last() -> None:
+def test_muon_takes_the_layers_between_first_and_last():
     hidden, *_ = build_optimizer(OptimizerConfig(kind="muon", peak_lr=0.1), network()).param_groups
     assert [tuple(weight.shape) for weight in hidden["params"]] == [(8, 4, 3, 3), (6, 8)]
 
 
-def test_a_sparse_gradient_is_refused_before_any_group_is_changed() -> None:
+def test_a_sparse_gradient_is_refused_before_any_group_is_changed():
     dense, sparse = (torch.nn.Parameter(torch.ones(2, 2)) for _ in range(2))
     dense.grad, sparse.grad = torch.ones(2, 2), torch.ones(2, 2).to_sparse()
     with pytest.raises(RuntimeError, match="nothing was changed"):
@@ -363,7 +351,7 @@ def test_a_sparse_gradient_is_refused_before_any_group_is_changed() -> None:
     ("kind", "asked"),
     [*((kind, True) for kind in ("sgd", "decoupled_sgd", "adamw", "decoupled_adamw", "muon")), ("lamb", False)],
 )
-def test_norms_and_biases_need_not_decay_and_nothing_changes_without_gradients(kind: Any, asked: bool) -> None:
+def test_norms_and_biases_need_not_decay_and_nothing_changes_without_gradients(kind, asked):
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Conv2d(4, 4, 3), nn.Flatten(), nn.Linear(4, 2))
     config = OptimizerConfig(kind=kind, peak_lr=0.1, other_lr=0.1, weight_decay=0.5, decay_norms_and_biases=not asked)
     optimizer = build_optimizer(config, model)
@@ -381,7 +369,7 @@ def test_norms_and_biases_need_not_decay_and_nothing_changes_without_gradients(k
 
 
 @pytest.mark.parametrize("nesterov", [True, False])
-def test_muon_of_the_cifar10_speed_runs(nesterov: bool) -> None:
+def test_muon_of_the_cifar10_speed_runs(nesterov):
     """Two steps by airbench94's rules (Jordan 2024): unit filters, own rates of the outer layers and of biases;
     its momentum is Nesterov's."""
     torch.manual_seed(0)
@@ -409,7 +397,7 @@ def test_muon_of_the_cifar10_speed_runs(nesterov: bool) -> None:
         torch.testing.assert_close(parameter.detach(), value, rtol=1e-5, atol=1e-6)
 
 
-def test_muon_with_a_rate_of_the_head_trains_a_number_and_a_matrix_of_zeros() -> None:
+def test_muon_with_a_rate_of_the_head_trains_a_number_and_a_matrix_of_zeros():
     model = network()
     model.factor = nn.Parameter(torch.ones(()))
     with torch.no_grad():
@@ -422,11 +410,11 @@ def test_muon_with_a_rate_of_the_head_trains_a_number_and_a_matrix_of_zeros() ->
     assert model.factor != 1 and all(parameter.isfinite().all() for parameter in model.parameters())
 
 
-def test_muon_takes_a_matrix_of_two_layers_once_and_none_of_an_embedding_or_of_one_row() -> None:
+def test_muon_takes_a_matrix_of_two_layers_once_and_none_of_an_embedding_or_of_one_row():
     first, tied, last = nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 2)
     head, again, table = nn.Linear(8, 8), nn.Linear(8, 8), nn.Embedding(8, 8)
     again.weight, head.weight = tied.weight, table.weight
     model = nn.Sequential(table, first, tied, head, again, nn.Conv2d(8, 1, 3), nn.Linear(1, 8), last)
-    hidden = hidden_matrices(model)
+    hidden = optim.hidden_matrices(model)
     assert [id(weight) for weight in hidden] == [id(tied.weight)]
     build_optimizer(OptimizerConfig(kind="muon", peak_lr=0.1), model)

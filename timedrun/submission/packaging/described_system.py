@@ -53,9 +53,7 @@ def agreed_description(path: Path, logged: dict[str, Any], contents: dict[Path, 
     ):
         accepted = (logged[log_key], STATUS_WORDS.get(str(logged[log_key]))) if key == "status" else (logged[log_key],)
         if description[key] not in accepted:
-            raise PackageError(
-                f"{path}: {key} is {description[key]!r}, but the logs say {log_key} {logged[log_key]!r}."
-            )
+            raise PackageError(f"{path}: {key} is {description[key]!r}, but logs say {log_key} {logged[log_key]!r}.")
     return {key: description[key] for key in KEYS}
 
 

@@ -276,9 +276,7 @@ def _notes(result: ResultFolder, source: Path) -> list[str]:
     commit = provenance(source)["commit"]
     commits = {recorded["commit"] for recorded in result.provenances if isinstance(recorded.get("commit"), str)}
     if others := sorted(commits - {str(commit)}):
-        notes.append(
-            f"{result.folder}: its runs record commit {', '.join(others)}, but the source is at commit {commit}."
-        )
+        notes.append(f"{result.folder}: runs record commit {', '.join(others)}, but the source is at commit {commit}.")
     places = {str(path.resolve()) for path in (result.folder, source, Path.home())} - {"/"}
     notes += [
         f"{file}: contains a path of this machine, which readers of the package will see."

@@ -85,9 +85,7 @@ def system_readme(result: ResultFolder, provenance: Mapping[str, Any]) -> str:
     """Return README.md of one system: how to repeat its runs."""
     kind = "demonstration" if result.score.demonstration else "results"
     config = printable(result.score.label or result.score.config_name or "unnamed").replace("`", "'")
-    code = (
-        f"The code of data preparation, model, initialisation, optimizer and evaluation is in\n`../{IMPLEMENTATION}/`."
-    )
+    code = f"Code of data preparation, model, initialisation, optimizer and evaluation is in\n`../{IMPLEMENTATION}/`."
     folder = "[FOLDER]" if result.is_command else "[DATA_FOLDER]"
     if result.is_command:
         names = ", ".join(f"`{name}`" for name in result.source) or "none: it names no script"

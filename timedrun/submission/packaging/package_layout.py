@@ -1,6 +1,5 @@
 """Write the files of a package, its source among them, in the layout of MLPerf's submission rules, and the manifest."""
 
-import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,7 +16,7 @@ from mlevents.mlcommons import OfficialVerdict
 from mlevents.package_checker.files import MANIFEST
 from mlevents.rounds import Ruleset
 from timedrun.provenance.source import git, provenance
-from timedrun.storage.benchmark_folders import nearby, package_places
+from timedrun.storage.benchmark_folders import nearby, package_places, put_here_last
 from timedrun.storage.method_sources import OWN_METHODS, digest_of, named_files, source_file, source_root
 from timedrun.storage.method_sources import source_files as source_files_of
 from timedrun.storage.source_copies import SOURCE
@@ -187,19 +186,15 @@ def method_files(result: ResultFolder, others: Mapping[str, Path]) -> dict[str, 
     for reference, sha256 in result.own_methods.items():
         module = reference.partition(":")[0]
         top, *below = module.split(".")
-        path = source_file(module, working_directory=True)
+        put_here_last()
+        path = source_file(module)
         if path is None:
             raise PackageError(
                 f"{result.folder}: its method {reference} is neither on the import path nor in the working directory,"
                 " so its source cannot be packaged. Package where the runs were made."
             )
-        if sha256 is None:
-            raise PackageError(
-                f"{result.folder}: its config has no SHA-256 of the source of {reference}, so nothing shows that {path}"
-                " is what ran. Run again."
-            )
         source = source_files_of(module, path)
-        if digest_of({name: hashlib.sha256(content(file)).hexdigest() for name, file in source.items()}) != sha256:
+        if digest_of(source, content) != sha256:
             raise PackageError(
                 f"{named_files(source)} was changed after the runs in {result.folder} (they recorded SHA-256 {sha256}),"
                 " so the package would hold other code. Restore it, or run again."

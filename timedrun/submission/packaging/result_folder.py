@@ -19,15 +19,10 @@ from mlevents.record import RunRecord, natural, read, result_files
 from mlevents.summary import SHARED, summarize
 from timedrun.benchmark import find
 from timedrun.storage.method_sources import own_methods
+from timedrun.submission.packaging import safe_files
 from timedrun.submission.packaging.command_files import recorded_source
 from timedrun.submission.packaging.described_system import agreed_description, differences, json_object
-from timedrun.submission.packaging.safe_files import (
-    PackageError,
-    content,
-    refuse_strange_entries,
-    require_plain,
-    safe_name,
-)
+from timedrun.submission.packaging.safe_files import PackageError, content, require_plain, safe_name
 
 NONE_RECORDED: Final = "none recorded"
 
@@ -124,7 +119,7 @@ def open_results(folder: Path, ruleset: str | None = None) -> ResultFolder:
         raise PackageError(f"{folder}: a symbolic link; pass the folder itself.")
     if not folder.is_dir():
         raise PackageError(f"{folder}: no such folder; pass a results folder of `timedrun run`.")
-    refuse_strange_entries(folder)
+    safe_files.refuse_strange_entries(folder)
     if (folder / "scaling.json").exists():
         raise PackageError(f"{folder}/scaling.json: scales the score, and only MLCommons' tools write it; remove it.")
     records = [_read(file) for file in _logs(folder)]

@@ -139,11 +139,7 @@ def reproduce(path: Path, claims: Sequence[Claim] | None = None) -> Reproduction
     else:
         inside = [(package, score([package.folder])) for package in opened]
         figures = [figure for package, scores in inside for figure in compared(scores, package.claims)]
-        alone = [
-            file
-            for file in result_files(path)
-            if not any(opened_package.folder in file.parents for opened_package in opened)
-        ]
+        alone = [file for file in result_files(path) if not {found.folder for found in opened} & {*file.parents}]
         figures += compared(score(alone), ()) if alone else []
     return Reproduction(
         figures=tuple(figures), files=tuple(change for package in opened for change in changed_files(package))
@@ -191,9 +187,7 @@ def _figures(own: Score, claim: Claim, others: Iterable[Score], absent: ClaimSta
     if claim.minutes is not None or not claim.scored:
         figures.append(_score_figure(own, claim))
     if claim.quality is not None:
-        figures.append(
-            _figure(own, claim, "quality", own.quality, claim.quality, "none of its runs reached the target")
-        )
+        figures.append(_figure(own, claim, "quality", own.quality, claim.quality, "no run reached the target"))
     if claim.ratio_to is not None:
         named = (own.submitter, claim.ratio_to) if "/" not in claim.ratio_to else tuple(claim.ratio_to.split("/", 1))
         base = next((other for other in others if (other.submitter, other.system) == named), None)

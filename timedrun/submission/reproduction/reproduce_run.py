@@ -158,9 +158,7 @@ def _reasons(differs: dict[str, dict[str, list[Any]]], given: Mapping[str, int])
             old = f"{name} not recorded" if then is None else f"{then} {name[:-1] if then == 1 else name}"
             option = f" (--{name} {given[name]})" if name in given else ""
             reasons.append(f"{old} then, {now} now{option}")
-    reasons += [
-        f"other {kind} ({listed(list(differs[kind]), 3)})" for kind in ("hardware", "versions") if differs[kind]
-    ]
+    reasons += [f"other {kind} ({listed([*differs[kind]], 3)})" for kind in ("hardware", "versions") if differs[kind]]
     return tuple(reasons)
 
 

@@ -180,7 +180,7 @@ def test_the_runs_are_repeated_from_the_unpacked_archive_alone(tmp_path, package
     assert len(places) == 4 and all(Path(place).resolve().is_relative_to(tmp_path / "alone") for place in places)
     assert not list((tmp_path / "alone").rglob("__pycache__")), "running it leaves the package as it is"
     first, second = (
-        [point.value for point in read(tmp_path / folder / "result_0.txt").quality] for folder in ("set", "again")
+        [point.value for point in read(tmp_path / name / "result_0.txt").quality] for name in ("set", "again")
     )
     assert first == second, "on the same machine the same seed gives the same quality"
 
@@ -203,9 +203,8 @@ def test_readme_and_description_name_all_that_differs_from_the_baseline(result_s
         config = read_json(path)
         optimizer = config["optimizer"] | {"kind": "adamw", "epsilon": 0.125}
         data = config["data"] | {"order": "random```"}
-        edit(
-            path, name="mine", notes="``` > spoofed", global_batch=777, methods=methods, optimizer=optimizer, data=data
-        )
+        changes = {"methods": methods, "optimizer": optimizer, "data": data}
+        edit(path, name="mine", notes="``` > spoofed", global_batch=777, **changes)
     report = packaged(result_set)
     described = read_json(implementation(report) / "1xCPU-baseline_timedrun.json")
     differs = described["differs_from_baseline"]

@@ -287,9 +287,8 @@ def test_the_published_results_and_ratios_are_reproduced(published):
 def test_a_log_that_ends_early_is_named_where_the_score_differs(round_folder):
     log = round_folder / "Example" / "results" / "slow" / "resnet" / "result_1.txt"
     log.write_text("".join(line for line in log.read_text().splitlines(True) if "run_stop" not in line))
-    reproduction = reproduce(
-        round_folder, [Claim(system="slow", benchmark="resnet", minutes=text) for text in ("12", "12.0")]
-    )
+    claims = [Claim(system="slow", benchmark="resnet", minutes=text) for text in ("12", "12.0")]
+    reproduction = reproduce(round_folder, claims)
     assert not reproduction.reproduced
     assert reproduction.text.count("slow resnet, score: result_1.txt has no time to train") == 1
 

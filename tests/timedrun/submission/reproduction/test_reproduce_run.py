@@ -4,7 +4,6 @@ import json
 import statistics
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -24,16 +23,7 @@ MakeRuns = Callable[..., list[RecordedRun]]
 def make_runs(tmp_path: Path, write_run: Callable[..., Path]) -> MakeRuns:
     """Writes results of so many minutes and such courses, on one machine or another."""
 
-    def make(
-        name: str,
-        minutes: Sequence[float],
-        courses: Sequence[Course],
-        *,
-        processor: str = "one",
-        data: str = "d1",
-        threads: int | None = 1,
-        **logged: Any,
-    ) -> list[RecordedRun]:
+    def make(name, minutes, courses, *, processor="one", data="d1", threads=1, **logged):
         folder = tmp_path / name
         for number, (time, course) in enumerate(zip(minutes, courses, strict=True)):
             write_run(folder, number, minutes=time, qualities=course, **logged)
@@ -41,9 +31,8 @@ def make_runs(tmp_path: Path, write_run: Callable[..., Path]) -> MakeRuns:
             side.mkdir()
             (side / "system.json").write_text(json.dumps({"host_processor_model_name": processor}))
             (side / "environment.txt").write_text("numpy==1\n")
-            (side / "provenance.json").write_text(
-                json.dumps({"ranks": 1, "threads": threads, "data": {"sha256": data}})
-            )
+            origin = {"ranks": 1, "threads": threads, "data": {"sha256": data}}
+            (side / "provenance.json").write_text(json.dumps(origin))
         return [recorded_run_of(folder / f"result_{number}.txt") for number in range(len(minutes))]
 
     return make
@@ -128,9 +117,7 @@ def test_a_target_that_is_not_reached_again_is_named_with_its_quality(make_runs)
     verdict = judged(old, new)
     assert not verdict.reproduced
     assert verdict.quality == "differs"
-    assert (
-        "run 1 did not reach its target now, but reached it originally (quality 0.70000, 0.76100)" in verdict.sentence
-    )
+    assert "1 did not reach its target now, but reached it originally (quality 0.70000, 0.76100)" in verdict.sentence
 
 
 def test_a_run_that_fails_is_named_and_the_others_are_judged(make_runs):
