@@ -73,6 +73,12 @@ def test_attention_keeps_its_dropout_and_what_is_off_stays_off(read):
     assert "; 1 of them with masks" in speed.report[0]
     kept = model.weights(torch.full((64, 1, 16, 16), 1 / 16))
     assert model.weights.p == 0.1 and 0.85 < float((kept > 0).float().mean()) < 0.95
+
+
+def test_a_dropout_layer_in_two_places_counts_as_the_two_that_it_becomes():
+    speed, shared = stack(GyroDropout()), nn.Dropout(0.1)
+    speed.model(nn.Sequential(shared, nn.Linear(2, 2), shared))
+    assert speed.report == ["gyro_dropout: 2 dropout layers"]
     with pytest.raises(NoEffect, match="found no nn.Dropout of a rate above 0 to replace; 1 of rate 0 stay off"):
         stack(GyroDropout()).model(nn.Sequential(nn.Dropout(0.0)))
 

@@ -1,15 +1,17 @@
 """Progressive resizing and sequence length warm-up: the published schedules, and what becomes of inputs."""
 
 import itertools
+from contextlib import nullcontext
 from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import nn
+from torch import Tensor, nn
 
 from timedrun.methods import ColOut, NoEffect, ProgressiveResizing, stack
 from timedrun.methods.method import Position
@@ -127,19 +129,38 @@ def test_sizes_grow_from_start_to_full(size, start, delay, finetune, increment):
     assert size - increment / 2 - 1 <= sizes[-1] <= size
 
 
-@pytest.mark.parametrize("method", [ProgressiveResizing(), ColOut()])
-def test_a_model_of_one_image_size_is_refused_before_training(method):
-    class PatchEmbed(nn.Conv2d):  # attributes of timm's
-        img_size = (224, 224)
-        strict_img_size = True
+class Embedding(nn.Conv2d):  # as timm's, torchvision's and transformers'
+    def forward(self, input: Tensor) -> Tensor:
+        assert input.shape[2:] == (32, 32), "wrong size"
+        return super().forward(input)
 
-    embed = PatchEmbed(3, 8, 16, 16)
-    for name, model in (("PatchEmbed", embed), ("0", nn.Sequential(embed))):
-        words = rf"{method.name} trains on images of other sizes, but {name} of the model takes \(224, 224\) px only"
-        with pytest.raises(ValueError, match=f"{words}.*dynamic_img_size=True"):
-            method.model(model)
-    PatchEmbed.strict_img_size = False
-    assert method.model(embed) == (embed, "")
+
+@pytest.mark.parametrize("method", [ProgressiveResizing(), ProgressiveResizing(where="loader"), ColOut()])
+@pytest.mark.parametrize("declared", [{"img_size": (32, 32)}, {"image_size": 32}])
+def test_a_model_of_one_image_size_is_refused_before_training(method, declared):
+    for kind, refused in ((Embedding, pytest.raises(ValueError, match="wrong size")), (nn.Conv2d, nullcontext())):
+        vars(embed := kind(3, 8, 16, 16)).update(declared)
+        with refused:
+            stack(method).model(nn.Sequential(embed))
+
+
+class Skip(nn.BatchNorm2d):
+    def forward(self, input: Tensor) -> Tensor:
+        return F.dropout(input) + F.interpolate(F.max_pool2d(super().forward(input), 2), scale_factor=2)
+
+
+@pytest.mark.parametrize(
+    ("methods", "size"),
+    [([ColOut()], 27), ([ColOut(p_row=0.125, p_col=0.125)], 0), ([ProgressiveResizing(start=0.55, increment=3)], 21)]
+    + [([ProgressiveResizing()], 0), ([ProgressiveResizing(), ColOut(p_row=0.125, p_col=0.125)], 17)],
+)
+def test_sizes_of_a_run_that_skip_connections_do_not_fit_are_refused_before_the_first_step(methods, size):
+    speed, images, random = stack(*methods), torch.ones(2, 3, 32, 32), torch.get_rng_state()
+    model = nn.Sequential(speed.model(Skip(3)))
+    speed.before_step(model, 0, 0.0)
+    with pytest.raises(ValueError, match=rf"not take \[3, {size}, {size}\] \(") if size else nullcontext():
+        speed.batch(images, images, 2)
+    assert torch.equal(torch.get_rng_state(), random) and not model[0].num_batches_tracked
 
 
 GPT_125M = SequenceLengthWarmup(steps=14_000, pacing="composer_2022")

@@ -3,16 +3,19 @@
 import copy
 import math
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.optim.optimizer import _global_optimizer_pre_hooks
 
 from image_classification.configs import cifar10_methods
 from timedrun.config import load, plain
 from timedrun.methods import LogBias, NoEffect, Whitening, linear_log_constant_bias, stack, whiten, whitening_weights
 from timedrun.training.loss import binary_cross_entropy
+from timedrun.training.optim import Muon
 
 
 def test_a_thousand_outputs_start_at_minus_6_9078_and_binary_cross_entropy_near_its_floor():
@@ -206,6 +209,38 @@ def test_the_bias_of_the_whitening_layer_trains_less_and_less_until_its_end():
         optimizer.zero_grad()
         moves.append(not torch.equal(before, model[0].bias))
     assert gradients == [pytest.approx(1), pytest.approx(1 / 3), None, None] and moves == [True, True, False, False]
+
+
+ADAM = {"rule": "adamw", "betas": (0.9, 0.99), "eps": 1e-8}
+
+
+@pytest.mark.parametrize("kind", [torch.optim.AdamW, torch.optim.RMSprop, partial(Muon, lr=0.1)])
+def test_the_steps_of_the_bias_fall_where_an_optimizer_divides_by_the_size_of_gradients(kind):
+    steps, gradients, waiting = [], torch.randn(4, 24), len(_global_optimizer_pre_hooks)
+    for end in (1.0, 0.5):
+        speed = stack(Whitening(bias_end=end))
+        model = speed.model(nn.Conv2d(3, 24, 2))
+        optimizer = kind([{"params": [model.bias], **ADAM}])
+        for step, gradient in enumerate(gradients):
+            speed.before_step(model, step, step / 8)
+            model.bias.grad, before = gradient.clone(), model.bias.detach().clone()
+            speed.gradients(model)
+            torch.optim.SGD([model.weight], 0.1).step()  # another's
+            optimizer.step()
+            speed.after_step(model)
+            steps.append(model.bias.detach() - before)
+    shares = torch.tensor([1, 0.75, 0.5, 0.25])[:, None]
+    torch.testing.assert_close(torch.stack(steps[4:]), torch.stack(steps[:4]) * shares, rtol=1e-3, atol=1e-5)
+    assert len(_global_optimizer_pre_hooks) == waiting
+
+
+def test_images_that_the_first_convolution_does_not_take_and_pixels_without_a_number_are_refused():
+    model, images = nn.ModuleList([nn.Conv2d(24, 48, 1), nn.Conv2d(3, 24, 2)]), torch.randn(40, 3, 8, 8)
+    with pytest.raises(ValueError, match=r"registered first, Conv2d\(24, 48"):
+        whiten(stack(Whitening()).model(model)[0], images)
+    images[3, 1, 2, 2] = torch.nan
+    with pytest.raises(ValueError, match="pixels that are no finite numbers"):
+        whiten(model[1], images)
 
 
 def test_a_frozen_bias_ends_the_backward_pass_at_the_outputs_of_the_layer():

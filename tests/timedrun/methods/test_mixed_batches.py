@@ -1,5 +1,7 @@
 """MixUp, CutMix and label smoothing: weights of inputs, targets and losses; CutOut and ColOut: the pixels left."""
 
+from unittest.mock import Mock
+
 import numpy as np
 import pytest
 import torch
@@ -7,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from timedrun.methods import ColOut, CutMix, CutOut, LabelSmoothing, Method, MixUp, ProgressiveResizing, stack
-from timedrun.methods.cutmix import clipped_box, cutmix, random_box
+from timedrun.methods.cutmix import cutmix, random_box
 from timedrun.methods.cutout import cutout
 from timedrun.methods.label_smoothing import smoothed
 from timedrun.methods.mixup import mixup
@@ -68,8 +70,8 @@ def test_the_box_is_the_partners_and_targets_follow_its_area():
     assert torch.equal(mixed[0, 0], expected) and torch.equal(mixed[0, 1], expected)
     torch.testing.assert_close(targets[0], torch.tensor([14 / 20, 6 / 20, 0]))
     torch.testing.assert_close(targets[2], torch.tensor([6 / 20, 0, 14 / 20]))
-    assert clipped_box(10, 20, (4, 6), (5, 9)) == (3, 7, 6, 12)
-    assert clipped_box(10, 20, (4, 6), (0, 19)) == (0, 2, 16, 20)  # at the border
+    for centre, box in (([5, 9], (3, 7, 5, 13)), ([0, 19], (0, 2, 15, 20))):  # inside, and at the border
+        assert random_box(Mock(randint=Mock(side_effect=centre)), 10, 20, 0.17) == box
 
 
 def test_boxes_have_the_sides_of_their_area_and_uniform_centres():

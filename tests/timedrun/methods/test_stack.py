@@ -353,10 +353,16 @@ def test_every_pair_trains_or_is_refused_by_name(first: str) -> None:
             make(a, b).steps(2, 3)  # past the delays of the examples
 
 
-def test_images_are_not_resized_beside_masks_of_their_size() -> None:
+def test_a_target_of_two_dimensions_is_no_mask_whatever_its_size() -> None:
     speed = methods.stack(methods.ProgressiveResizing())
     speed.before_step(nn.Conv2d(3, 3, 3), 0, 0.0)
     images = {"pixel_values": torch.ones(32, 3, 32, 32), "labels": torch.ones(32, 32)}  # soft, of 32 classes
-    assert speed.batch_dict(images)["pixel_values"].shape[-1] < 32
-    with pytest.raises(ValueError, match=r"\[32, 32\] to .* does not resize pixel_mask"):
-        speed.batch_dict({**images, "pixel_mask": torch.ones(32, 32, 32)})
+    resized = speed.batch_dict({**images, "pixel_mask": torch.ones(32, 32, 32)})
+    assert resized["pixel_mask"].shape[1:] < (32, 32) and resized["labels"] is images["labels"]
+
+
+@pytest.mark.parametrize("name", REGISTRY)
+def test_a_lazy_layer_without_weights_is_refused_by_every_method(name: str) -> None:
+    model = nn.Sequential(nn.LazyConv2d(24, 2), nn.LazyBatchNorm2d(affine=False), nn.Flatten(), nn.LazyLinear(4))
+    with pytest.raises(ValueError, match=r"have no 0.weight, .*1.running_mean.* run one batch through them"):
+        stack(example(name)).model(model)
