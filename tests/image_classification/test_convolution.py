@@ -25,8 +25,7 @@ def test_gradients_equal_those_of_torch(padding, order, shape, monkeypatch):
     monkeypatch.setattr(convolution, "CHUNK_BYTES", 5_000)  # several chunks, the last one smaller
     torch.manual_seed(0)
     layer = nn.Conv2d(16, 24, 3, padding=padding, bias=False)
-    images = torch.randn(shape)
-    images = images.contiguous(memory_format=order) if len(shape) == 4 else images
+    images = torch.randn(shape).clone(memory_format=order if len(shape) == 4 else torch.contiguous_format)
     expected = gradients(layer, images)
     assert unfold_weight_gradients(layer) == 1
     for gradient, wanted in zip(gradients(layer, images), expected, strict=True):

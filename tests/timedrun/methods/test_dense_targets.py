@@ -12,17 +12,16 @@ from timedrun.methods.method import Position
 
 PIXELS = torch.arange(2.0 * 24 * 40).view(2, 24, 40)
 """Images that name each of their pixels, and masks."""
-IMAGES = PIXELS[:, None]
+IMAGES, SOFT = PIXELS[:, None], torch.rand(24, 40)  # as large as a mask, and none: of 24 samples
+NAMES = ("randaugment", "augmix", "cutmix", "mixup", "label_smoothing")
 
 
 def passed(targets: Any, *methods: Method) -> Any:
     speed = stack(*methods)
     speed.before_step(nn.Identity(), 0, 0.0)
-    return (
-        speed.batch_dict({"pixel_values": IMAGES} | targets)
-        if type(targets) is dict
-        else speed.batch(IMAGES, targets, 9)
-    )
+    if type(targets) is dict:
+        return speed.batch_dict({"pixel_values": IMAGES} | targets)
+    return speed.batch(IMAGES, targets, 9)
 
 
 @pytest.mark.parametrize("methods", [[ColOut()], [ColOut(), ProgressiveResizing(start=0.55)], [CutOut()]])
@@ -31,9 +30,9 @@ def test_masks_and_maps_have_the_values_of_their_own_pixels(methods):
     seen = images != 0  # not cut out
     assert torch.equal(mask[:, None][seen], images[seen].long()) and torch.equal(maps[seen], images[seen])
     assert torch.equal(flag, mask > 900) and labels.tolist() == [0, 1]
-    fields = passed({"labels": PIXELS.long(), "masks": [PIXELS], "class": torch.arange(2), "texts": ["a"]}, *methods)
+    fields = passed({"labels": PIXELS.long(), "masks": [PIXELS], "soft": SOFT, "texts": ["a"]}, *methods)
     assert torch.equal(fields["labels"], mask) and torch.equal(fields["masks"][0], maps[:, 0])
-    assert torch.equal(fields["pixel_values"], images) and fields["class"].dim() == 1 and fields["texts"] == ["a"]
+    assert torch.equal(fields["pixel_values"], images) and fields["soft"] is SOFT and fields["texts"] == ["a"]
 
 
 def test_classes_are_never_mixed_where_images_are():
@@ -47,29 +46,25 @@ class _Crop(Hooks):
         return inputs[..., 1:], targets
 
 
-class Undeclared(Method, hooks=_Crop): ...
-
-
-class Wrong(Method, hooks=_Crop):
-    moves_pixels = False
-
-
-NAMES = ("randaugment", "augmix", "cutmix", "mixup", "label_smoothing")
+class Crop(Method, hooks=_Crop): ...
 
 
 @pytest.mark.parametrize("targets", [PIXELS.long(), (torch.arange(2), PIXELS), {"labels": PIXELS}, PIXELS[:, ::4, ::4]])
-@pytest.mark.parametrize("method", [Undeclared(), Wrong(), *(REGISTRY[name]() for name in NAMES)])
+@pytest.mark.parametrize("method", [Crop(), *(REGISTRY[name]() for name in NAMES)])
 def test_a_method_that_leaves_them_behind_is_refused(method, targets):
-    words = rf"{method.name} would move pixels of images \[2, 1, 24, .*without their|class indices|that change targets"
-    with pytest.raises(ValueError, match=words):
+    with pytest.raises(
+        ValueError, match=rf"{method.name} would move .*\[2, 1, 24, 40\] without|class indices|that change"
+    ):
         passed(targets, method)
 
 
-def test_an_own_method_can_move_them_and_maps_of_another_size_are_refused(monkeypatch):
+def test_an_own_method_can_move_them_and_where_images_shrink_maps_have_their_size(monkeypatch):
+    monkeypatch.setattr(Crop, "moves_pixels", False)  # wrongly
+    with pytest.raises(ValueError, match=r"Crop would move pixels of images \[2, 1, 24, 39\] without"):
+        passed(PIXELS, Crop())
     monkeypatch.setattr(_Crop, "move", lambda self, maps, at: maps[..., 1:], raising=False)
-    images, mask = passed(PIXELS, Undeclared())
-    assert torch.equal(mask, images[:, 0])
-    for method in (ColOut(), Undeclared()):
+    assert torch.equal(*passed(PIXELS[:, None], Crop()))
+    for method in (ColOut(), Crop()):
         with pytest.raises(ValueError, match=r"without their targets \[2, \d, \d\]"):
             passed(PIXELS[:, ::4, ::4], method)
 
