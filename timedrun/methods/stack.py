@@ -74,11 +74,11 @@ class Stack:
     def model(self, model: nn.Module) -> nn.Module:
         """Apply every method's surgery, in order. Call it before the optimizer is built, compilation and DDP.
 
-        Raises NoEffect if a method finds nothing to change.
+        Raises NoEffect if a method finds nothing to change, ValueError for lazy layers and models of one image size.
         """
         if lazy := [name for name, value in (*model.named_parameters(), *model.named_buffers()) if is_lazy(value)]:
             raise ValueError(
-                f"lazy layers have no {', '.join(lazy)} yet; nothing was changed; run one batch through them"
+                f"lazy layers have no {', '.join(lazy)} yet; nothing was changed; run a batch through them"
             )
         declared = (getattr(part, name, None) for part in model.modules() for name in ("img_size", "image_size"))
         size = next(filter(None, declared), None) if self._following else None

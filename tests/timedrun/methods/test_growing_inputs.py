@@ -135,11 +135,10 @@ class Skip(nn.Conv2d):
         return input + F.interpolate(F.max_pool2d(input, 2), scale_factor=2) * torch.rand(())
 
 
-EIGHTH, TIMM, HUGGING_FACE = ColOut(p_row=0.125, p_col=0.125), {"img_size": (32, 32)}, {"image_size": 32}
+EIGHTH, TIMM, BY_LOADER = ColOut(p_row=0.125, p_col=0.125), {"img_size": (32, 32)}, replace(MLPERF, where="loader")
 TRIED = [
     *(({}, [MLPERF], 0), ({}, [ProgressiveResizing(start=0.55, increment=3)], 21), ({}, [ColOut()], 27)),
-    *(({}, [EIGHTH], 0), ({}, [MLPERF, EIGHTH], 17)),
-    *((TIMM, [replace(MLPERF, where="loader")], 64), (HUGGING_FACE, [ColOut()], 64)),
+    *(({}, [EIGHTH], 0), ({}, [MLPERF, EIGHTH], 17), (TIMM, [BY_LOADER], 64), ({"image_size": 32}, [EIGHTH], 64)),
 ]
 
 
