@@ -60,7 +60,7 @@ class UnfoldedConv2d(nn.Conv2d):
 
     def forward(self, input: Tensor) -> Tensor:
         """Convolve in autocast's type."""
-        trains = torch.is_grad_enabled() and self.weight.requires_grad
+        trains = torch.is_grad_enabled() and self.weight.requires_grad and input.dim() == 4 and len(input)
         if not (trains and torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") == torch.bfloat16):
             return super().forward(input)
         if input.device.type != "cpu" or not unfolded_is_faster(input.shape[2], input.shape[3], self.in_channels):

@@ -39,15 +39,12 @@ def dropout_add_layer_norm(
     where the separate operations save four on a CPU; without, the same as they. With `compiled` it is one compiled
     kernel, unless it is being compiled with the model.
     """
+    p = p if training else 0.0
     if compiled and not torch.compiler.is_compiling():
         with torch.autocast(x.device.type, enabled=False):
-            joined: Tensor = region(_plain_dropout_add_layer_norm)(
-                x, residual, weight, bias, epsilon, p if training else 0.0
-            )
+            joined: Tensor = region(_plain_dropout_add_layer_norm)(x, residual, weight, bias, epsilon, p)
         return joined
-    output: Tensor = _DropoutAddLayerNorm.apply(  # type: ignore[no-untyped-call]
-        x, residual, weight, bias, epsilon, p if training else 0.0
-    )
+    output: Tensor = _DropoutAddLayerNorm.apply(x, residual, weight, bias, epsilon, p)  # type: ignore[no-untyped-call]
     return output
 
 
@@ -69,7 +66,7 @@ class _DropoutAddLayerNorm(torch.autograd.Function):
         keep = None
         if p:
             keep = torch.empty_like(x, dtype=torch.bool).bernoulli_(1 - p)
-            x = torch.where(keep, x, 0) * (1 / (1 - p))
+            x = torch.where(keep, x, 0) * (1 / ((1 - p) or 1))
         with torch.autocast(x.device.type, enabled=False):  # autocast would compute the norm in fp32
             total = x.to(residual.dtype) + residual
             scale, shift = weight.to(total.dtype), bias.to(total.dtype)
@@ -92,7 +89,7 @@ class _DropoutAddLayerNorm(torch.autograd.Function):
             d_weight = (rows * ((total - mean) * deviation).reshape(rows.shape)).sum(0)
         d_x = d_total.to(ctx.dtype)
         if keep is not None:
-            d_x = torch.where(keep, d_x, 0) * (1 / (1 - ctx.p))
+            d_x = torch.where(keep, d_x, 0) * (1 / ((1 - ctx.p) or 1))
         return d_x, d_total, d_weight.to(weight.dtype), d_bias.to(bias.dtype), None, None
 
 

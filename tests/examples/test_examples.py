@@ -43,7 +43,7 @@ def test_an_example_trains_with_its_methods(example, requires, expected, measure
         assert float(found) > bound if bound > 0 else float(found) < -bound
     assert re.search(measure, done.stdout)
     if example == "timm_model":
-        assert "progressive_resizing trains on images of other sizes, but patch_embed" in done.stdout
+        assert "progressive_resizing makes images of other sizes than [1, 32, 32], and the model" in done.stdout
     if example == "hugging_face_trainer":
         averaged, loaded = re.findall(r"(?:weights|loading) ([\d.]+)", done.stdout)
         assert averaged == loaded

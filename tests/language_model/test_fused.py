@@ -67,6 +67,9 @@ def test_dropout_drops_its_fraction_and_dropped_elements_have_no_gradient():
     kept = x.grad != 0
     assert abs(kept.double().mean() - 0.7) < 0.005  # sd 0.001
     torch.testing.assert_close(x.grad[kept], residual.grad[kept] / 0.7)
+    none = dropout_add_layer_norm(x, residual, weight, bias, 1e-12, 1.0, True)
+    torch.testing.assert_close(none, torch.nn.functional.layer_norm(residual, (400,), weight, bias, 1e-12))
+    assert not torch.autograd.grad(none.sin().sum(), x)[0].any()
 
 
 @pytest.fixture

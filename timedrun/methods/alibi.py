@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from timedrun.methods.method import Hooks, Method, Position
+from timedrun.methods.method import BatchHooks, Hooks, Method, Position
 
 MODELS = {
     "transformers.models.gpt2.modeling_gpt2": "GPT2Model",
@@ -139,20 +139,15 @@ def alibi(model: nn.Module, max_sequence_length: int = 0) -> int:
     return layers
 
 
-class _ALiBiHooks(Hooks):
+class _ALiBiHooks(BatchHooks):
     _method: ALiBi
-    saved = ("batches",)
-    batches = 0
+    change = "cut to {train_sequence_length_scaling:g} of their length"
 
     def batch(self, inputs: Tensor, targets: Tensor, at: Position, classes: int) -> tuple[Tensor, Tensor]:
         scaling = self._method.train_sequence_length_scaling
         inputs, targets = shortened(inputs, scaling), shortened(targets, scaling)
         self.batches += 1
         return inputs, targets
-
-    def effect(self) -> str | None:
-        scaling = self._method.train_sequence_length_scaling
-        return f"{self.batches} batches cut to {scaling:g} of their length" if self.batches else None
 
 
 class ALiBi(Method, name="alibi"):

@@ -54,6 +54,8 @@ class _ChannelsLastHooks(Hooks):
 class ChannelsLast(Method, name="channels_last", stage=Stage.FORMAT, hooks=_ChannelsLastHooks):
     """NHWC in memory, NCHW in every shape: what tensor cores read without a transpose."""
 
+    moves_pixels = False
+
     def model(self, model: nn.Module) -> tuple[nn.Module, str]:
         count = channels_last(model)
         refuse_crashes(model)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from timedrun.methods.method import Hooks, Method, Position, Stage, require_images
-from timedrun.methods.progressive_resizing import require_any_size
+from timedrun.methods.method import BatchHooks, Method, Position, Stage, require_images
 
 
 def kept(size: int, share: float, random: np.random.RandomState) -> Tensor:
@@ -16,38 +15,34 @@ def kept(size: int, share: float, random: np.random.RandomState) -> Tensor:
 
 
 def colout(images: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
-    """Return images [N, C, H, W] of `rows` and `columns` only, in the memory format that they have."""
+    """Return images or maps [N, ..., H, W] of `rows` and `columns` only, in the memory format that they have."""
     if images.is_contiguous(memory_format=torch.channels_last):
         return images.permute(0, 2, 3, 1)[:, rows[:, None], columns].permute(0, 3, 1, 2)
-    return images[:, :, rows[:, None], columns]
+    return images[..., rows[:, None], columns]
 
 
-class _ColOutHooks(Hooks):
+class _ColOutHooks(BatchHooks):
     _method: ColOut
-    saved = ("batches",)
-    batches = 0
+    change = "without {p_row:.0%} of the rows and {p_col:.0%} of the columns"
 
     def batch(self, inputs: Tensor, targets: Tensor, at: Position, classes: int) -> tuple[Tensor, Tensor]:
         method = self._method
         require_images(method.name, inputs)
-        random, height, width = at.random(method.name), inputs.shape[2], inputs.shape[3]
-        rows, columns = kept(height, method.p_row, random), kept(width, method.p_col, random)
-        if not len(rows) or not len(columns):
+        smaller, (height, width) = self.move(inputs, at), inputs.shape[2:]
+        if 0 in (left := smaller.shape[2:]):
             raise ValueError(
-                f"colout leaves {len(rows)} x {len(columns)} px of images of {height} x {width}; use larger images, or "
+                f"colout leaves {left[0]} x {left[1]} px of images of {height} x {width}; use larger images, or "
                 f"a smaller p_row than {method.p_row} and p_col than {method.p_col}"
             )
-        if len(rows) == height and len(columns) == width:
+        if left == (height, width):
             return inputs, targets
         self.batches += 1
-        rows, columns = (line.to(inputs.device, non_blocking=True) for line in (rows, columns))
-        return colout(inputs, rows, columns), targets
+        return smaller, targets
 
-    def effect(self) -> str | None:
-        method = self._method
-        if not self.batches:
-            return None
-        return f"{self.batches} batches without {method.p_row:.0%} of the rows and {method.p_col:.0%} of the columns"
+    def move(self, maps: Tensor, at: Position) -> Tensor:
+        method, random = self._method, at.random(self._method.name)
+        rows, columns = kept(maps.shape[-2], method.p_row, random), kept(maps.shape[-1], method.p_col, random)
+        return colout(maps, *(line.to(maps.device, non_blocking=True) for line in (rows, columns)))
 
 
 class ColOut(Method, name="colout", stage=Stage.REMOVAL, hooks=_ColOutHooks):
@@ -63,7 +58,3 @@ class ColOut(Method, name="colout", stage=Stage.REMOVAL, hooks=_ColOutHooks):
     def check(self) -> None:
         for field in ("p_row", "p_col"):
             self.require(field, 0 <= getattr(self, field) < 1, "the share left out, from 0 to below 1")
-
-    def model(self, model: nn.Module) -> tuple[nn.Module, str]:
-        require_any_size(self.name, model)
-        return model, ""

@@ -9,24 +9,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from timedrun.methods.method import Hooks, Method, Position, Stage, require_images
+from timedrun.methods.method import BatchHooks, Method, Position, Stage, require_images
 from timedrun.training.loss import dense_targets
 
 Box = tuple[int, int, int, int]
 """Top, bottom, left, right; the end is not inside."""
 
 
-def clipped_box(height: int, width: int, sides: tuple[int, int], centre: tuple[int, int]) -> Box:
-    """Return the part inside of an image of the box of `sides` around `centre`, each (vertical, horizontal)."""
-    (above, sideways), (y, x) = (sides[0] // 2, sides[1] // 2), centre
-    return max(y - above, 0), min(y + above, height), max(x - sideways, 0), min(x + sideways, width)
-
-
 def random_box(random: np.random.RandomState, height: int, width: int, area: float) -> Box:
     """Return a box with the share `area` of the image, centred on a random pixel; the part inside of the image."""
-    side = math.sqrt(area)
-    centre = int(random.randint(height)), int(random.randint(width))
-    return clipped_box(height, width, (int(height * side), int(width * side)), centre)
+    y, x = int(random.randint(height)), int(random.randint(width))
+    above, sideways = (int(side * math.sqrt(area)) // 2 for side in (height, width))
+    return max(y - above, 0), min(y + above, height), max(x - sideways, 0), min(x + sideways, width)
 
 
 def cutmix(images: Tensor, targets: Tensor, partners: Tensor, box: Box) -> tuple[Tensor, Tensor]:
@@ -38,10 +32,9 @@ def cutmix(images: Tensor, targets: Tensor, partners: Tensor, box: Box) -> tuple
     return mixed, targets.lerp(targets[partners], share)
 
 
-class _CutMixHooks(Hooks):
+class _CutMixHooks(BatchHooks):
     _method: CutMix
-    saved = ("batches",)
-    batches = 0
+    change = "with boxes of other images"
 
     def batch(self, inputs: Tensor, targets: Tensor, at: Position, classes: int) -> tuple[Tensor, Tensor]:
         require_images(self._method.name, inputs)
@@ -50,9 +43,6 @@ class _CutMixHooks(Hooks):
         partners = torch.from_numpy(random.permutation(len(inputs))).to(inputs.device, non_blocking=True)
         self.batches += len(inputs) > 1 and box[0] < box[1] and box[2] < box[3]
         return cutmix(inputs, dense_targets(targets, classes), partners, box)
-
-    def effect(self) -> str | None:
-        return f"{self.batches} batches with boxes of other images" if self.batches else None
 
 
 class CutMix(Method, name="cutmix", stage=Stage.MIXING, hooks=_CutMixHooks):

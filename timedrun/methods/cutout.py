@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from timedrun.methods.method import Hooks, Method, Position, Stage, require_images
+from timedrun.methods.method import BatchHooks, Method, Position, Stage, require_images
 
 
 def cutout(images: Tensor, centres: Tensor, length: int) -> Tensor:
@@ -23,10 +23,8 @@ def cutout(images: Tensor, centres: Tensor, length: int) -> Tensor:
     return images * ~holes  # masked_fill would lose the memory format
 
 
-class _CutOutHooks(Hooks):
+class _CutOutHooks(BatchHooks):
     _method: CutOut
-    saved = ("batches",)
-    batches = 0
 
     def batch(self, inputs: Tensor, targets: Tensor, at: Position, classes: int) -> tuple[Tensor, Tensor]:
         method = self._method
@@ -49,6 +47,7 @@ class CutOut(Method, name="cutout", stage=Stage.REMOVAL, hooks=_CutOutHooks):
     default; the paper cuts others out of each image: `per_sample`.
     """
 
+    moves_pixels = False
     num_holes: int = 1
     length: float = 0.5
     """Share of the shorter side."""

@@ -121,4 +121,5 @@ class GyroDropout(Method, name="gyro_dropout", hooks=_GyroDropoutHooks):
                     setattr(parent, name, GyroDropoutLayer(child.p, self.p, child.inplace).train(child.training))
         if not dropped:
             raise self.no_effect(f"found no nn.Dropout of a rate above 0 to replace{left}")
-        return model, f"{len(dropped)} dropout layers{left}"
+        made = sum(isinstance(layer, GyroDropoutLayer) for layer in model.modules())  # two of one in two places
+        return model, f"{made} dropout layers{left}"

@@ -4,7 +4,7 @@ They compute what Pillow's ImageOps, ImageEnhance and affine transforms do, for 
 torchvision has them with one strength for a whole call, which means one image at a time.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 import numpy as np
@@ -50,43 +50,40 @@ def solarize(images: Tensor, threshold: Tensor) -> Tensor:
     return images ^ inverted.byte().neg_()  # 255 where True
 
 
-def _affine(images: Tensor, rows: list[list[Tensor]]) -> Tensor:
-    """Sample images at a x + b y + c of each pixel, bilinear and black outside; `rows`: a, b, c [N], for x and y."""
+def _affine(images: Tensor, x: Sequence[Tensor | float] = (1, 0, 0), y: Sequence[Tensor | float] = (0, 1, 0)) -> Tensor:
+    """Sample images at a x + b y + c of each pixel, bilinear and black outside; a, b, c, also [N], for x and y."""
     height, width = images.shape[2:]
-    x = torch.arange(width, device=images.device) + 0.5
-    y = (torch.arange(height, device=images.device) + 0.5)[:, None]
-    at = [a.view(-1, 1, 1) * x + b.view(-1, 1, 1) * y + c.view(-1, 1, 1) for a, b, c in rows]
+    across = torch.arange(width, device=images.device) + 0.5
+    down = (torch.arange(height, device=images.device) + 0.5)[:, None]
+    rows = [[part.view(-1, 1, 1) if isinstance(part, Tensor) else part for part in row] for row in (x, y)]
+    at = torch.broadcast_tensors(*(a * across + b * down + c for a, b, c in rows))  # type: ignore[no-untyped-call]
     grid = torch.stack([at[0] * (2 / width) - 1, at[1] * (2 / height) - 1], dim=3)
     sampled = F.grid_sample(images.float(), grid, mode="bilinear", padding_mode="border", align_corners=False)
     inside = (at[0] >= 0) & (at[0] < width) & (at[1] >= 0) & (at[1] < height)
-    return (sampled * inside.unsqueeze(1)).round_().byte()
+    return sampled.mul_(inside.unsqueeze(1)).round_().byte()
 
 
 def rotate(images: Tensor, degrees: Tensor) -> Tensor:
     """Rotate counter-clockwise around the centre."""
     cos, sin = degrees.deg2rad().cos(), degrees.deg2rad().sin()
     x, y = images.shape[3] / 2, images.shape[2] / 2
-    return _affine(images, [[cos, -sin, x - cos * x + sin * y], [sin, cos, y - sin * x - cos * y]])
+    return _affine(images, (cos, -sin, x - cos * x + sin * y), (sin, cos, y - sin * x - cos * y))
 
 
 def shear_x(images: Tensor, strength: Tensor) -> Tensor:
-    unit, zero = torch.ones_like(strength), torch.zeros_like(strength)
-    return _affine(images, [[unit, strength, zero], [zero, unit, zero]])
+    return _affine(images, x=(1, strength, 0))
 
 
 def shear_y(images: Tensor, strength: Tensor) -> Tensor:
-    unit, zero = torch.ones_like(strength), torch.zeros_like(strength)
-    return _affine(images, [[unit, zero, zero], [strength, unit, zero]])
+    return _affine(images, y=(strength, 1, 0))
 
 
 def translate_x(images: Tensor, pixels: Tensor) -> Tensor:
-    unit, zero = torch.ones_like(pixels), torch.zeros_like(pixels)
-    return _affine(images, [[unit, zero, pixels], [zero, unit, zero]])
+    return _affine(images, x=(1, 0, pixels))
 
 
 def translate_y(images: Tensor, pixels: Tensor) -> Tensor:
-    unit, zero = torch.ones_like(pixels), torch.zeros_like(pixels)
-    return _affine(images, [[unit, zero, zero], [zero, unit, pixels]])
+    return _affine(images, y=(0, 1, pixels))
 
 
 def _gray(images: Tensor) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from timedrun.methods.method import Hooks, Method, Position, Stage
+from timedrun.methods.method import BatchHooks, Method, Position, Stage
 from timedrun.training.loss import dense_targets
 
 
@@ -13,10 +13,9 @@ def smoothed(targets: Tensor, smoothing: float, classes: int) -> Tensor:
     return dense_targets(targets, classes) * (1 - smoothing) + smoothing / classes
 
 
-class _LabelSmoothingHooks(Hooks):
+class _LabelSmoothingHooks(BatchHooks):
     _method: LabelSmoothing
-    saved = ("batches",)
-    batches = 0
+    change = "of targets smoothed by {smoothing}"
 
     def batch(self, inputs: Tensor, targets: Tensor, at: Position, classes: int) -> tuple[Tensor, Tensor]:
         if self._method.smoothing == 0:
@@ -24,13 +23,11 @@ class _LabelSmoothingHooks(Hooks):
         self.batches += 1
         return inputs, smoothed(targets, self._method.smoothing, classes)
 
-    def effect(self) -> str | None:
-        return f"{self.batches} batches of targets smoothed by {self._method.smoothing}" if self.batches else None
-
 
 class LabelSmoothing(Method, name="label_smoothing", stage=Stage.TARGETS, hooks=_LabelSmoothingHooks):
     """Training targets only; evaluation counts the true class (Szegedy 2015, arXiv 1512.00567)."""
 
+    moves_pixels = False
     smoothing: float = 0.1
 
     def check(self) -> None:

@@ -100,6 +100,8 @@ class LogBias(Method, name="log_bias", hooks=_LogBiasHooks):
     may be a hidden one, that batch chooses it: the last nn.Linear with as many outputs as there are classes.
     """
 
+    moves_pixels = False
+
     def model(self, model: nn.Module) -> tuple[nn.Module, str]:
         chosen = classifier(model)
         if chosen is None:

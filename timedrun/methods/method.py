@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Final, Literal, dataclass_transform, get_args,
 import numpy as np
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils._pytree import tree_leaves, tree_map
 
 from judging.ground.errors import TimedrunError
 from timedrun.distributed.process_group import DDPInner
@@ -108,6 +109,10 @@ class Hooks:
         """Change one training batch."""
         return inputs, targets
 
+    def move(self, maps: Tensor, at: Position) -> Tensor:
+        """Move `maps` [N, ..., H, W], targets for each pixel of the images, as `batch` moves these. Called after it."""
+        return maps
+
     def backward(self, compute: Compute, model: nn.Module, at: Position) -> Tensor:
         """Compute the gradients of one step by one or more calls of `compute`; return the loss to report."""
         return compute(True)
@@ -138,6 +143,18 @@ class Hooks:
         return None
 
 
+class BatchHooks(Hooks):
+    """Hooks that count the batches that they change."""
+
+    saved = ("batches",)
+    batches = 0
+    change: ClassVar[str] = ""
+    """What was done to them, with the fields of the method in braces."""
+
+    def effect(self) -> str | None:
+        return f"{self.batches} batches {self.change.format(**vars(self._method))}" if self.batches else None
+
+
 PLACES = (
     *("input_size", "augment", "before_step", "select", "batch"),
     *("backward", "gradients", "after_step", "evaluation"),
@@ -160,6 +177,9 @@ class Method:
     """For measuring times alone: no result of a run with this method counts."""
     acting: ClassVar[tuple[type, ...]] = ()
     """Layers and forward hooks that surgery adds; one has to be there after a step, with `acted`, if any, set."""
+    moves_pixels: ClassVar[bool] = True
+    """Its hooks at `input_size`, `augment` or `batch` move pixels. Targets for each pixel are refused unless the hooks
+    `move` them, too. False: every pixel stays where it is, whatever its value."""
     recompiles: ClassVar[bool] = False
     """Changes the graph of the model during training, so that torch.compile compiles it again on the clock."""
     _hooks: ClassVar[type[Hooks]] = Hooks
@@ -216,6 +236,17 @@ class Method:
 
     def hooks(self) -> Hooks:
         return self._hooks(self)
+
+
+def masks(targets: Any) -> list[Any]:
+    """Return the parts of `targets`, a tensor or a tuple, list or dict of them, that have values for each pixel of
+    images: those of three dimensions or more."""
+    return [part for part in tree_leaves(targets) if getattr(part, "ndim", 0) > 2]
+
+
+def moved(targets: Any, move: Callable[[Tensor], Tensor]) -> Any:
+    """Return `targets` with `move` of their parts that `masks` returns."""
+    return tree_map(lambda part: move(part) if masks(part) else part, targets)
 
 
 def left_out(layers: Iterable[nn.Module]) -> str:

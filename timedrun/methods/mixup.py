@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from timedrun.methods.method import Hooks, Method, Position, Stage
+from timedrun.methods.method import BatchHooks, Method, Position, Stage
 from timedrun.training.loss import dense_targets
 
 
@@ -25,10 +25,9 @@ def mixup(
     return inputs.lerp(inputs[partners], weight), targets.lerp(partner, weight)
 
 
-class _MixUpHooks(Hooks):
+class _MixUpHooks(BatchHooks):
     _method: MixUp
-    saved = ("batches",)
-    batches = 0
+    change = "each mixed with a permutation of itself"
 
     def batch(self, inputs: Tensor, targets: Tensor, at: Position, classes: int) -> tuple[Tensor, Tensor]:
         if not inputs.is_floating_point():
@@ -43,9 +42,6 @@ class _MixUpHooks(Hooks):
         dense = dense_targets(targets, classes)
         return mixup(inputs, dense, partners, min(share, 1 - share), hard_partner=method.hard_partner)
 
-    def effect(self) -> str | None:
-        return f"{self.batches} batches, each mixed with a permutation of itself" if self.batches else None
-
 
 class MixUp(Method, name="mixup", stage=Stage.MIXING, hooks=_MixUpHooks):
     """One weight min(l, 1 - l), l ~ Beta(`alpha`, `alpha`), and one permutation for each batch of a rank.
@@ -54,6 +50,7 @@ class MixUp(Method, name="mixup", stage=Stage.MIXING, hooks=_MixUpHooks):
     Composer's recipes smooth labels before the mixing and only those of the main image: `hard_partner`.
     """
 
+    moves_pixels = False
     alpha: float = 0.2
     hard_partner: bool = False
     """Mix in the partner's class without label smoothing, as in the published ResNet-50 recipes."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal
 
+import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from timedrun.methods.method import Hooks, Method, Position, Stage, require_images
 
@@ -26,18 +27,19 @@ def resize(inputs: Tensor, scale: float, interpolation: Interpolation) -> Tensor
     return F.interpolate(inputs, size=size, mode="bilinear", antialias=True, align_corners=False)
 
 
-def require_any_size(method: str, model: nn.Module) -> None:
-    """Raise ValueError if a part of `model` takes images of one size only, such as a timm ViT's patch embedding."""
-    for name, part in model.named_modules():
-        size = getattr(part, "img_size", None) if getattr(part, "strict_img_size", False) else None
-        if type(part).__module__ == "torchvision.models.vision_transformer":
-            size = getattr(part, "image_size", None)
-        if size:
-            raise ValueError(
-                f"{method} trains on images of other sizes, but {name or type(part).__name__} of the model takes "
-                f"{size} px only; remove it from the methods, or create the model for any size (timm: "
-                "dynamic_img_size=True)"
-            )
+def resize_maps(maps: Tensor, scale: float, interpolation: Interpolation = "nearest") -> Tensor:
+    """Scale `maps` [N, ..., H, W] as `resize` scales their images. Values that are no floating-point numbers, such as
+    those of classes, are never mixed: with "bilinear" they are the nearest pixel's."""
+    if interpolation == "bilinear" and maps.is_floating_point():
+        resized = resize(maps.flatten(0, -3)[None], scale, interpolation)
+        return resized.view(*maps.shape[:-2], *resized.shape[2:])
+    sides = [torch.arange(side, dtype=torch.float32, device=maps.device) for side in maps.shape[-2:]]
+    places = torch.stack(torch.meshgrid(*sides, indexing="ij"))[None]  # torch resizes no integers
+    picked = resize(places, scale, interpolation)
+    if interpolation == "bilinear":
+        picked = F.interpolate(places, size=picked.shape[2:], mode="nearest-exact")
+    rows, columns = picked[0].long()
+    return maps[..., rows, columns]
 
 
 class _ProgressiveResizingHooks(Hooks):
@@ -56,13 +58,17 @@ class _ProgressiveResizingHooks(Hooks):
             if width < self._whole:  # a loop that never asks for `input_size` leaves this at 0: reported as no effect
                 self.batches[width] = self.batches.get(width, 0) + 1
             return inputs, targets
-        nominal = method.width(width, at.progress)
-        if nominal >= width:
+        if (scale := method.width(width, at.progress) / width) == 1:
             return inputs, targets
-        small = resize(inputs, nominal / width, method.interpolation)
+        small = resize(inputs, scale, method.interpolation)
         side = small.shape[3]
         self.batches[side] = self.batches.get(side, 0) + 1
         return small, targets
+
+    def move(self, maps: Tensor, at: Position) -> Tensor:
+        method, width = self._method, maps.shape[-1]
+        scale = 1 if method.where == "loader" else method.width(width, at.progress) / width
+        return maps if scale == 1 else resize_maps(maps, scale, method.interpolation)
 
     def effect(self) -> str | None:
         if not self.batches:
@@ -102,10 +108,6 @@ class ProgressiveResizing(Method, name="progressive_resizing", stage=Stage.SIZE,
 
     def hooks(self) -> Hooks:
         return _LoaderHooks(self) if self.where == "loader" else super().hooks()
-
-    def model(self, model: nn.Module) -> tuple[nn.Module, str]:
-        require_any_size(self.name, model)
-        return model, ""
 
     def width(self, size: int, progress: float) -> int:
         """Return the nominal width at `progress`: round(s * size / increment) * increment, ties to even, at most

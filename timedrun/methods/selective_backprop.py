@@ -7,8 +7,10 @@ import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.utils._pytree import tree_map
 
-from timedrun.methods.method import Hooks, Losses, Method, Position, Stage
+from timedrun.methods.method import BatchHooks, Losses, Method, Position, Stage, moved
+from timedrun.methods.progressive_resizing import resize_maps
 
 
 def keep_probabilities(count: int, keep: float) -> NDArray[np.float64]:
@@ -18,10 +20,9 @@ def keep_probabilities(count: int, keep: float) -> NDArray[np.float64]:
     return weights / weights.sum()  # type: ignore[no-any-return]
 
 
-class _SelectiveBackpropHooks(Hooks):
+class _SelectiveBackpropHooks(BatchHooks):
     _method: SelectiveBackprop
-    saved = ("batches",)
-    batches = 0
+    change = "cut to {keep:g} of their samples"
 
     def select(self, inputs: Tensor, targets: Tensor, losses: Losses, at: Position) -> tuple[Tensor, Tensor]:
         method, count = self._method, len(inputs)
@@ -29,10 +30,11 @@ class _SelectiveBackpropHooks(Hooks):
         due = not method.interrupt or (at.step + 1) % method.interrupt
         if not method.start <= at.progress < method.end or not due or not 0 < kept < count:
             return inputs, targets
-        scored = inputs
+        scored, scored_targets = inputs, targets
         if method.scale != 1:
             scored = F.interpolate(inputs, scale_factor=method.scale, mode="bilinear", align_corners=False)
-        scores = losses(scored, targets)
+            scored_targets = moved(targets, lambda part: resize_maps(part, method.scale))
+        scores = losses(scored, scored_targets)
         if scores.numel() != count:
             raise ValueError(
                 f"selective_backprop needs one loss a sample, but `losses` returned {list(scores.shape)} for {count}"
@@ -42,10 +44,7 @@ class _SelectiveBackpropHooks(Hooks):
         drawn = at.random(method.name).choice(count, size=kept, replace=False, p=keep_probabilities(count, method.keep))
         chosen = order[torch.from_numpy(np.sort(drawn)).to(order.device, non_blocking=True)]
         self.batches += 1
-        return inputs[chosen], targets[chosen]
-
-    def effect(self) -> str | None:
-        return f"{self.batches} batches cut to {self._method.keep:g} of their samples" if self.batches else None
+        return inputs[chosen], tree_map(lambda part: part[chosen], targets)
 
 
 class SelectiveBackprop(Method, name="selective_backprop", stage=Stage.STEP, hooks=_SelectiveBackpropHooks):

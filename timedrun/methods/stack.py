@@ -1,6 +1,7 @@
 """Ordered methods applied to one model and one training run."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import copy
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -8,10 +9,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 from torch.utils.hooks import RemovableHandle
 
 from judging.ground.errors import TimedrunError
-from timedrun.methods.method import PLACES, Compute, Hooks, Losses, Method, NoEffect, Position, unwrapped
+from timedrun.methods.method import PLACES, Compute, Hooks, Losses, Method, NoEffect, Position, masks, moved, unwrapped
 from timedrun.training.sampling import Indices
 
 
@@ -48,6 +50,13 @@ class Stack:
             for place in PLACES
         }  # a place without methods costs nothing
         self.require_places(PLACES if places is None else places)
+        acting = {*self.acting_at("input_size"), *self.acting_at("augment"), *self.acting_at("batch")}
+        self._following = [name for name, hooks in self._hooks.items() if type(hooks).move is not Hooks.move]
+        """Methods that move targets with the pixels of images; `_alone`: that move the pixels alone."""
+        others = [method for method in self.methods if method.name in acting.difference(self._following)]
+        self._alone = [method.name for method in others if method.moves_pixels]
+        self._network: nn.Module | None = None
+        """The changed model, until a batch tries the sizes of images on it."""
         self._surgery: dict[str, str] = {}
         self._new: dict[str, Tensor] = {}
         self._unchanged: dict[str, tuple[Tensor, RemovableHandle]] | None = None
@@ -65,13 +74,23 @@ class Stack:
     def model(self, model: nn.Module) -> nn.Module:
         """Apply every method's surgery, in order. Call it before the optimizer is built, compilation and DDP.
 
-        Raises NoEffect if a method finds nothing to change.
+        Raises NoEffect if a method finds nothing to change, ValueError for lazy layers and models of one image size.
         """
+        if lazy := [name for name, value in (*model.named_parameters(), *model.named_buffers()) if is_lazy(value)]:
+            raise ValueError(
+                f"lazy layers have no {', '.join(lazy)} yet; nothing was changed; run a batch through them"
+            )
+        declared = (getattr(part, name, None) for part in model.modules() for name in ("img_size", "image_size"))
+        size = next(filter(None, declared), None) if self._following else None
+        if size and (stem := next((weight for weight in model.parameters() if weight.dim() == 4), None)) is not None:
+            channels, (height, width) = stem.shape[1], (size, size) if isinstance(size, int) else size
+            self._require_sizes(model, (channels, height, width), [(channels, 2 * height, 2 * width)])
         before = set(model.parameters())
         for method in self.methods:
             model, change = method.model(model)
             self._surgery[method.name] = change
         self._new = {name: parameter for name, parameter in model.named_parameters() if parameter not in before}
+        self._network = model
         return model
 
     def require_places(self, places: Collection[str]) -> None:
@@ -163,22 +182,65 @@ class Stack:
             inputs, targets = hooks.select(inputs, targets, losses, self.position)
         return inputs, targets
 
-    def batch(self, inputs: Tensor, targets: Tensor, classes: int) -> tuple[Tensor, Tensor]:
-        """Pass one training batch of `classes` classes through every method."""
+    def batch(self, inputs: Tensor, targets: Any, classes: int) -> tuple[Tensor, Any]:
+        """Pass one training batch of `classes` classes through every method. Targets are a tensor, or a tuple, list or
+        dict of them; those of three or more dimensions beside images, such as masks [N, H, W], move with the pixels, or
+        a method that moves pixels raises ValueError."""
         if not isinstance(inputs, Tensor):
             raise TypeError(f"batch takes tensors, not {type(inputs).__name__}; batch_dict takes a dict of them")
+        maps = inputs.dim() > 3 and masks(targets)
+        if maps and self._alone:
+            raise _left_behind(self._alone, inputs, maps[0])
         if self._at["batch"]:
             if self._stepped:
                 raise RuntimeError("`before_step` was not called for this step; call it before `batch`")
+            if self._following and self._network is not None and inputs.dim() == 4:
+                self._require_sizes(self._network, inputs.shape[1:], self._sizes(inputs.shape[1:]))
+            self._network, size = None, inputs.shape[-2:]
             for hooks in self._at["batch"]:
                 inputs, targets = hooks.batch(inputs, targets, self.position, classes)
+                targets = moved(targets, partial(hooks.move, at=self.position)) if maps else targets
+            for part in masks(targets) if maps and inputs.shape[-2:] != size else ():
+                if part.shape[-2:] != inputs.shape[-2:]:
+                    raise _left_behind(self.acting_at("batch"), inputs, part)
             self.position = replace(self.position, micro_batch=self.position.micro_batch + 1)
         return inputs, targets
+
+    def _sizes(self, shape: Sequence[int]) -> Iterator[Sequence[int]]:
+        """Yield [C, H, W] of what the methods make, in a run, of images of `shape`."""
+        for step in range(101):
+            images, at = torch.empty(2, *shape, device="meta"), replace(self.position, progress=step / 100)
+            for hooks in (method.hooks() for method in self.methods if method.name in self._following):
+                images, _ = hooks.batch(images, images, at, 0)
+            yield images.shape[1:]
+
+    def _require_sizes(self, network: nn.Module, shape: Sequence[int], sizes: Iterable[Sequence[int]]) -> None:
+        """Raise ValueError if `network` takes images of `shape`, but not of all `sizes`. A copy without values is tried
+        and, if it does not take `shape`, as one of several inputs, not judged."""
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            try:
+                sizes = dict.fromkeys(sizes)
+                values = {id(value): value.detach().to("meta") for value in (*network.parameters(), *network.buffers())}
+                network = copy.deepcopy(network, values)
+                images = torch.empty(2, *shape, dtype=next(network.parameters()).dtype, device="meta")
+                network(images)
+            except Exception:  # of any model
+                return
+            for size in sizes:
+                try:
+                    network(images.new_empty(2, *size))
+                except Exception as error:
+                    raise ValueError(
+                        f"{', '.join(self._following)} makes images of other sizes than {list(shape)}, and the model"
+                        f" does not take {list(size)} ({error}); no step was taken; remove it, set sizes that fit, or"
+                        " let the model take any (timm: dynamic_img_size=True, transformers: interpolate_pos_encoding)"
+                    ) from error
 
     def batch_dict(self, batch: Mapping[str, Any]) -> dict[str, Any]:
         """Pass a batch of a transformers model through every method: "pixel_values", or "input_ids" and every other
         field of their shape (attention_mask, labels, ...). Where these are cut, so is each dimension of their length in
-        other fields, as of a mask (B, 1, L, L); fields without one are kept.
+        other fields, as of a mask (B, 1, L, L); fields without one are kept. Beside "pixel_values", fields of three or
+        more dimensions move with the pixels, as the targets of `batch`.
 
         Raises ValueError if a method changes targets, or the number of rows that a kept field belongs to, or if it cuts
         off every label.
@@ -190,16 +252,10 @@ class Stack:
             raise TypeError(f"{key} must be a tensor, not {type(inputs).__name__}; let the collator return tensors")
         rows = torch.arange(len(inputs), device=inputs.device)
         if key == "pixel_values":
-            pixels, targets = self.batch(inputs, rows, 0)
-            changed, same = {key: pixels}, targets.dtype == rows.dtype
-            shapes = {name: getattr(field, "shape", ()) for name, field in batch.items() if name != key}
-            sizes = {name: shape[-2:] for name, shape in shapes.items() if len(shape) > 2}
-            maps = [name for name, size in sizes.items() if size == inputs.shape[-2:] != pixels.shape[-2:]]
-            if maps:
-                raise ValueError(
-                    f"the methods change images of {list(inputs.shape[-2:])} to {list(pixels.shape[-2:])}, but "
-                    f"batch_dict does not resize {', '.join(maps)}; remove the method, or resize before batch_dict"
-                )
+            maps = {name: field for name, field in batch.items() if name != key and masks(field)}
+            pixels, targets = self.batch(inputs, (rows, maps) if maps else rows, 0)
+            targets, maps = targets if maps else (targets, maps)
+            changed, same = {**maps, key: pixels}, targets.dtype == rows.dtype
         else:  # token methods cut and reshape: done to positions, one result serves every field
             positions = torch.arange(inputs.numel(), device=inputs.device).view(inputs.shape)
             chosen, _ = self.batch(positions, positions, 0)
@@ -307,6 +363,14 @@ class Stack:
             name: [change for change in (self._surgery.get(name), hooks.effect()) if change and name not in idle]
             for name, hooks in self._hooks.items()
         }
+
+
+def _left_behind(names: Collection[str], images: Tensor, targets: Any) -> ValueError:
+    return ValueError(
+        f"{', '.join(names)} would move pixels of images {list(images.shape)} without their targets"
+        f" {list(targets.shape)}; no step was taken; remove it from the methods, and move both in your loader; a method"
+        " of your own defines `Hooks.move`, or has `moves_pixels = False`"
+    )
 
 
 def _sizes(field: Any) -> Sequence[int]:

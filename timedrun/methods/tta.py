@@ -16,24 +16,35 @@ from timedrun.methods.method import Hooks, Method, Stage, require_images, unwrap
 def mean_over_views(model: Callable[[Tensor], Tensor], images: Tensor, shift: int = 1) -> Tensor:
     """Return the mean of `model`'s outputs [N, ...] over views of `images` [N, C, H, W]: each image and its mirror
     image with weight 1/4, both moved by `shift` pixels up and left, and down and right, with 1/8 (`shift` 0: with 1/2,
-    not moved). The edge that moves in is reflected."""
+    not moved). The edge that moves in is reflected. Outputs of each pixel [N, ..., H, W] are moved back, and each is
+    the mean over the views that have its pixel; those of another size raise ValueError."""
     outputs = _mean_of_mirrored(model, images)
     if not shift:
         return outputs
     channels_last = images.is_contiguous(memory_format=torch.channels_last)
     layout = torch.channels_last if channels_last else torch.contiguous_format  # another one would be compiled anew
     height, width = images.shape[2:]
+    total, dense = torch.ones_like(outputs), outputs.shape[2:].numel() > 1
     padded = F.pad(images, (shift,) * 4, mode="reflect")
     for start in (0, 2 * shift):
         moved = padded[:, :, start : start + height, start : start + width].contiguous(memory_format=layout)
-        outputs = outputs + 0.5 * _mean_of_mirrored(model, moved)
-    return outputs / 2
+        mean, back = _mean_of_mirrored(model, moved), (start - shift, shift - start) * 2 if dense else ()
+        outputs, total = outputs + F.pad(0.5 * mean, back), total + F.pad(torch.full_like(mean, 0.5), back)
+    return outputs / total
 
 
 def _mean_of_mirrored(model: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
     outputs, mirrored = model(images), model(images.flip(-1))
-    if not isinstance(outputs, Tensor):
-        raise TypeError(f"tta averages a tensor of outputs, and the model returns {type(outputs).__name__}; remove it")
+    if not isinstance(outputs, Tensor) or not outputs.is_floating_point():
+        returned = getattr(outputs, "dtype", type(outputs).__name__)
+        raise TypeError(f"tta averages a tensor of floating-point outputs, and the model returns {returned}; remove it")
+    if outputs.shape[2:].numel() > 1:
+        if outputs.shape[-2:] != images.shape[-2:]:
+            raise ValueError(
+                f"tta cannot move outputs {list(outputs.shape)} of images {list(images.shape)} back: they are neither "
+                "[N, classes] nor maps of the images' height and width; remove it"
+            )
+        mirrored = mirrored.flip(-1)
     return 0.5 * outputs + 0.5 * mirrored
 
 

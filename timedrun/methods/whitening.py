@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import field
-from typing import ClassVar
+from functools import partial
+from typing import Any, ClassVar
 
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
 
 from timedrun.methods.channels_last import refuse_crashes
 from timedrun.methods.method import LATER, Hooks, Method, NoEffect, Position, unwrapped
@@ -37,6 +40,8 @@ def whitening_weights(images: Tensor, kernel_size: int = 2, eps: float = 5e-4) -
     for chunk in torch.split(images, _CHUNK):
         columns = F.unfold(chunk.float(), kernel_size).transpose(1, 2).reshape(-1, dimensions)
         moment += (columns.T @ columns).double()
+    if not moment.isfinite().all():
+        raise ValueError("whitening found pixels that are no finite numbers; no step was taken; mend the images")
     eigenvalues, eigenvectors = torch.linalg.eigh(moment / patches)
     filters = (eigenvectors / (eigenvalues.clamp(min=0) + eps).sqrt()).T.flip(0)
     filters = filters.reshape(dimensions, channels, kernel_size, kernel_size).float()
@@ -49,15 +54,20 @@ def whiten(convolution: nn.Conv2d, images: Tensor, eps: float = 5e-4) -> None:
 
     Raises ValueError if the layer's shape does not fit 2 * C * k * k filters.
     """
-    if mismatch := _mismatch(convolution):
+    if mismatch := _mismatch(convolution, images.shape[1]):
         raise ValueError(f"{mismatch}; nothing was changed")
     convolution.weight.copy_(whitening_weights(images, convolution.kernel_size[0], eps))
     convolution.weight.requires_grad_(False)
 
 
-def _mismatch(convolution: nn.Conv2d) -> str:
+def _mismatch(convolution: nn.Conv2d, image_channels: int = 0) -> str:
     """Return the reason for which `convolution` cannot hold whitening weights; empty: it can."""
     side, channels = convolution.kernel_size[0], convolution.in_channels
+    if image_channels not in (0, channels):
+        return (
+            f"whitening takes images, of {image_channels} channels here, and the convolution that is registered first, "
+            f"{convolution}, has other inputs; register the one of the images before it, or remove whitening"
+        )
     whole = convolution.groups == 1 and convolution.dilation == (1, 1)
     if convolution.kernel_size != (side, side) or not whole or "weight" not in convolution._parameters:
         return "whitening needs a convolution with a square kernel, one group, and no dilation or parametrization"
@@ -82,6 +92,7 @@ class _WhiteningHooks(Hooks):
     saved = ("whitened",)
     whitened = 0
     """Images whose patches the weights whiten; 0 before the first batch."""
+    _after: tuple[Callable[[], object], ...] = ()  # calls after the step
 
     def before_step(self, model: nn.Module, at: Position) -> None:
         self._convolution = None if self.whitened else first_convolution(model)
@@ -95,12 +106,28 @@ class _WhiteningHooks(Hooks):
         return inputs, targets
 
     def gradients(self, model: nn.Module, at: Position) -> None:
+        self.after_step(model, at.step)  # of an optimizer step that was not taken
         convolution, end = first_convolution(model), self._method.bias_end
         if end < 1 and convolution and convolution.bias is not None and convolution.bias.grad is not None:
             if at.progress < end:
-                convolution.bias.grad.mul_(1 - at.progress / end)
+                convolution.bias.grad.mul_(share := 1 - at.progress / end)
+                shorten = partial(self._shorten, convolution.bias, share)
+                self._after = (register_optimizer_step_pre_hook(shorten).remove,)
             else:
                 convolution.bias.grad = None  # neither momentum nor decay moves it
+
+    def _shorten(self, bias: Tensor, share: float, optimizer: Optimizer, *given: Any) -> None:
+        """Have an optimizer that divides by the size of gradients, as Adam, take `share` of its step for the bias."""
+        group = next((group for group in optimizer.param_groups if any(bias is held for held in group["params"])), None)
+        if group and ("dampening" not in group or group.get("rule") == "adamw"):  # else SGD, as of torch, or of Muon
+            bias.grad.div_(share)  # type: ignore[union-attr]
+            before = bias.detach().clone()
+            self._after += (lambda: bias.detach().lerp_(before, 1 - share),)
+
+    def after_step(self, model: nn.Module, step: int) -> None:
+        for call in self._after:
+            call()
+        self._after = ()
 
     def effect(self) -> str | None:
         return f"first convolution whitens the patches of {self.whitened} images" if self.whitened else None
@@ -113,13 +140,14 @@ class Whitening(Method, name="whitening", hooks=_WhiteningHooks):
     The layer needs 2 * C * k * k output channels; a bias that it has trains until `bias_end`.
     """
 
+    moves_pixels = False
     clashes: ClassVar[dict[str, str]] = {"weight_standardization": "both set the weights of the first convolution"}
     eps: float = 5e-4
     """Added to the eigenvalues: the larger, the less are rare patterns amplified."""
     bias_end: float = field(default=1.0, metadata=LATER)
     """Elapsed fraction of the run up to which the layer's bias trains, by a gradient that falls to 0 linearly, as
-    airbench94's rate of it does within 3 of 8 epochs; 1: to the end, by its whole gradient; 0: it is frozen, too, and
-    the backward pass ends at the layer's outputs."""
+    airbench94's rate of it does within 3 of 8 epochs, or by a step that does where the optimizer divides by the size of
+    gradients, as Adam; 1: to the end, by its whole gradient; 0: it is frozen, and the backward pass ends there."""
 
     def check(self) -> None:
         self.require("bias_end", 0 <= self.bias_end <= 1, "from 0 to 1")

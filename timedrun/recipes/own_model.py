@@ -98,7 +98,7 @@ def _require_fit(chosen: Recipe, methods: Collection[Method], model: nn.Module) 
     tried, failed = copy.deepcopy(model), {}
     for method in methods:
         try:
-            tried, _ = method.model(tried)
+            tried = stack(method).model(tried)
         except (NoEffect, ValueError) as error:
             failed[method.name] = f"    {method.name}: {error}"
     if failed:

@@ -13,6 +13,8 @@ def dense_targets(targets: Tensor, classes: int) -> Tensor:
 
     Raises ValueError for any other shape or type.
     """
+    if not isinstance(targets, Tensor):
+        raise ValueError("methods that change targets need one tensor of classes, not others beside it; remove them")
     if targets.is_floating_point() and targets.dim() == 2 and targets.shape[1] == classes:
         return targets
     if not classes:

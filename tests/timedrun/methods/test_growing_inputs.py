@@ -1,15 +1,17 @@
 """Progressive resizing and sequence length warm-up: the published schedules, and what becomes of inputs."""
 
 import itertools
+from contextlib import nullcontext
 from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import nn
+from torch import Tensor, nn
 
 from timedrun.methods import ColOut, NoEffect, ProgressiveResizing, stack
 from timedrun.methods.method import Position
@@ -127,19 +129,29 @@ def test_sizes_grow_from_start_to_full(size, start, delay, finetune, increment):
     assert size - increment / 2 - 1 <= sizes[-1] <= size
 
 
-@pytest.mark.parametrize("method", [ProgressiveResizing(), ColOut()])
-def test_a_model_of_one_image_size_is_refused_before_training(method):
-    class PatchEmbed(nn.Conv2d):  # attributes of timm's
-        img_size = (224, 224)
-        strict_img_size = True
+class Skip(nn.Conv2d):
+    def forward(self, input: Tensor) -> Tensor:
+        assert input.shape[2:] == (32, 32) or not {"image_size", "img_size"}.intersection(vars(self))
+        return input + F.interpolate(F.max_pool2d(input, 2), scale_factor=2) * torch.rand(())
 
-    embed = PatchEmbed(3, 8, 16, 16)
-    for name, model in (("PatchEmbed", embed), ("0", nn.Sequential(embed))):
-        words = rf"{method.name} trains on images of other sizes, but {name} of the model takes \(224, 224\) px only"
-        with pytest.raises(ValueError, match=f"{words}.*dynamic_img_size=True"):
-            method.model(model)
-    PatchEmbed.strict_img_size = False
-    assert method.model(embed) == (embed, "")
+
+EIGHTH, TIMM, BY_LOADER = ColOut(p_row=0.125, p_col=0.125), {"img_size": (32, 32)}, replace(MLPERF, where="loader")
+TRIED = [
+    *(({}, [MLPERF], 0), ({}, [ProgressiveResizing(start=0.55, increment=3)], 21), ({}, [ColOut()], 27)),
+    *(({}, [EIGHTH], 0), ({}, [MLPERF, EIGHTH], 17), (TIMM, [BY_LOADER], 64), ({"image_size": 32}, [EIGHTH], 64)),
+]
+
+
+@pytest.mark.parametrize(("declared", "methods", "size"), TRIED)
+def test_image_sizes_of_a_run_that_the_model_does_not_take_are_refused(declared, methods, size):
+    speed, images, layer = stack(*methods), torch.ones(2, 3, 32, 32), Skip(3, 3, 1)
+    vars(layer).update(declared)
+    random = torch.get_rng_state()
+    with pytest.raises(ValueError, match=rf"not take \[3, {size}, {size}\] \(") if size else nullcontext():
+        model = nn.Sequential(speed.model(layer))  # refuses what declares its one size
+        speed.before_step(model, 0, 0.0)
+        speed.batch(images, images, 2)
+    assert torch.equal(torch.get_rng_state(), random)
 
 
 GPT_125M = SequenceLengthWarmup(steps=14_000, pacing="composer_2022")

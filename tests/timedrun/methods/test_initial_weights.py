@@ -3,16 +3,19 @@
 import copy
 import math
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.optim.optimizer import _global_optimizer_pre_hooks
 
 from image_classification.configs import cifar10_methods
 from timedrun.config import load, plain
 from timedrun.methods import LogBias, NoEffect, Whitening, linear_log_constant_bias, stack, whiten, whitening_weights
 from timedrun.training.loss import binary_cross_entropy
+from timedrun.training.optim import Muon
 
 
 def test_a_thousand_outputs_start_at_minus_6_9078_and_binary_cross_entropy_near_its_floor():
@@ -149,6 +152,10 @@ def test_shapes_that_do_not_fit_are_refused_unchanged():
     assert torch.equal(layer.weight, before) and layer.weight.requires_grad
     with pytest.raises(ValueError, match="at least 12 patches"):
         whitening_weights(torch.randn(1, 3, 3, 3), 2)
+    with pytest.raises(ValueError, match=r"registered first, Conv2d\(24, 48"):
+        whiten(nn.Conv2d(24, 48, 1), correlated_images())
+    with pytest.raises(ValueError, match="pixels that are no finite numbers"):
+        whitening_weights(torch.randn(9, 3, 5, 5).index_fill(0, torch.tensor(3), torch.nan))
     layer = nn.Conv2d(3, 24, 2)
     whiten(layer, correlated_images())
     assert torch.equal(layer.weight, whitening_weights(correlated_images(), 2, 5e-4)) and not layer.weight.requires_grad
@@ -191,21 +198,30 @@ def test_all_ranks_take_rank_0s_weights(monkeypatch):
     assert torch.equal(model[0].weight, of_rank_0)
 
 
-def test_the_bias_of_the_whitening_layer_trains_less_and_less_until_its_end():
-    speed = stack(Whitening(bias_end=0.375))
-    model = speed.model(nn.Sequential(nn.Conv2d(3, 24, 2), nn.ReLU(), nn.Conv2d(24, 2, 2)))
-    optimizer = torch.optim.SGD(model.parameters(), 1.0, momentum=0.5, weight_decay=0.1)
-    moves, gradients = [], []
-    for step, progress in enumerate((0.0, 0.25, 0.375, 0.9)):
-        speed.before_step(model, step, progress)
-        model(torch.randn(4, 3, 8, 8)).sum().backward()
-        before, whole = model[0].bias.detach().clone(), model[0].bias.grad.clone()
-        speed.gradients(model)
-        gradients.append(None if model[0].bias.grad is None else (model[0].bias.grad.norm() / whole.norm()).item())
-        optimizer.step()
-        optimizer.zero_grad()
-        moves.append(not torch.equal(before, model[0].bias))
-    assert gradients == [pytest.approx(1), pytest.approx(1 / 3), None, None] and moves == [True, True, False, False]
+@pytest.mark.parametrize(
+    "kind", [partial(torch.optim.SGD, momentum=0.5), torch.optim.AdamW, torch.optim.RMSprop, partial(Muon, lr=0.1)]
+)
+def test_the_bias_of_the_whitening_layer_trains_less_and_less_until_its_end(kind):
+    """By gradients, or by the steps of optimizers that divide by the size of gradients."""
+    moves, seen, gradients, waiting = [], [], torch.randn(5, 24), len(_global_optimizer_pre_hooks)
+    for end in (1.0, 0.5):
+        speed = stack(Whitening(bias_end=end))
+        model = speed.model(nn.Conv2d(3, 24, 2))
+        optimizer = kind([{"params": [model.bias], "rule": "adamw", "betas": (0.9, 0.99), "eps": 1e-8}])
+        for step, gradient in enumerate(gradients):
+            speed.before_step(model, step, step / 8)
+            model.bias.grad, before = gradient.clone(), model.bias.detach().clone()
+            speed.gradients(model)
+            seen.append(model.bias.grad is not None and (model.bias.grad.norm() / gradient.norm()).item())
+            torch.optim.SGD([model.weight], 0.1).step()  # another's
+            optimizer.step()
+            speed.after_step(model)
+            moves.append(model.bias.detach() - before)
+    assert seen == [1] * 5 + [pytest.approx(share) for share in (1, 0.75, 0.5, 0.25)] + [False]
+    assert not moves[9].any() and len(_global_optimizer_pre_hooks) == waiting
+    expected = torch.stack(moves[:4]) * torch.tensor([1, 0.75, 0.5, 0.25])[:, None]
+    if "momentum" not in getattr(kind, "keywords", {}):
+        torch.testing.assert_close(torch.stack(moves[5:9]), expected, rtol=1e-3, atol=1e-5)
 
 
 def test_a_frozen_bias_ends_the_backward_pass_at_the_outputs_of_the_layer():

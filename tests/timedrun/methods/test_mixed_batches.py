@@ -7,7 +7,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from timedrun.methods import ColOut, CutMix, CutOut, LabelSmoothing, Method, MixUp, ProgressiveResizing, stack
-from timedrun.methods.cutmix import clipped_box, cutmix, random_box
+from timedrun.methods.channels_last import is_channels_last
+from timedrun.methods.cutmix import cutmix, random_box
 from timedrun.methods.cutout import cutout
 from timedrun.methods.label_smoothing import smoothed
 from timedrun.methods.mixup import mixup
@@ -68,8 +69,8 @@ def test_the_box_is_the_partners_and_targets_follow_its_area():
     assert torch.equal(mixed[0, 0], expected) and torch.equal(mixed[0, 1], expected)
     torch.testing.assert_close(targets[0], torch.tensor([14 / 20, 6 / 20, 0]))
     torch.testing.assert_close(targets[2], torch.tensor([6 / 20, 0, 14 / 20]))
-    assert clipped_box(10, 20, (4, 6), (5, 9)) == (3, 7, 6, 12)
-    assert clipped_box(10, 20, (4, 6), (0, 19)) == (0, 2, 16, 20)  # at the border
+    for seed, box in ((1, (3, 7, 7, 15)), (11, (7, 10, 12, 20))):  # around (5, 11), and (9, 16) at the border
+        assert random_box(np.random.RandomState(seed), 10, 20, 0.17) == box
 
 
 def test_boxes_have_the_sides_of_their_area_and_uniform_centres():
@@ -152,10 +153,7 @@ def test_rows_and_columns_stay_in_order_and_are_those_of_every_image():
         rows = [row for row in range(20) if torch.isin(smaller[0, 0], images[0, 0, row]).any()]
         columns = [column for column in range(40) if torch.isin(smaller[0, 0], images[0, 0, :, column]).any()]
         assert torch.equal(smaller, images[:, :, rows][:, :, :, columns])
-        for memory_format in (torch.contiguous_format, torch.channels_last):
-            assert smaller.is_contiguous(memory_format=memory_format) == given.is_contiguous(
-                memory_format=memory_format
-            )
+        assert is_channels_last(smaller) == is_channels_last(given) == (given is not images)
 
 
 @pytest.mark.parametrize(("progress", "size"), [(0.0, 98), (1.0, 167)])

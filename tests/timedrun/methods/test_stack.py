@@ -229,13 +229,10 @@ def test_fields_of_any_shape_and_kind_are_cut_along_the_tokens_and_the_others_ke
         speed.batch_dict({"input_ids": tokens.tolist()})
 
 
-def test_images_in_a_dict_are_resized_and_changed_targets_refused() -> None:
+def test_changed_targets_and_unknown_fields_of_a_dict_are_refused() -> None:
     batch = {"pixel_values": torch.zeros(2, 3, 8, 8), "labels": torch.tensor([0, 1])}
-    speed, smoothing = stack(ProgressiveResizing(start=0.5, delay=0.5)), stack(LabelSmoothing())
-    speed.enter(0, 0.0)
+    smoothing = stack(LabelSmoothing())
     smoothing.enter(0, 0.0)
-    resized = speed.batch_dict(batch)
-    assert resized["pixel_values"].shape == (2, 3, 4, 4) and resized["labels"] is batch["labels"]
     with pytest.raises(ValueError, match="change targets"):
         smoothing.batch_dict(batch)
     with pytest.raises(TypeError, match="batch_dict takes a dict"):
@@ -353,10 +350,8 @@ def test_every_pair_trains_or_is_refused_by_name(first: str) -> None:
             make(a, b).steps(2, 3)  # past the delays of the examples
 
 
-def test_images_are_not_resized_beside_masks_of_their_size() -> None:
-    speed = methods.stack(methods.ProgressiveResizing())
-    speed.before_step(nn.Conv2d(3, 3, 3), 0, 0.0)
-    images = {"pixel_values": torch.ones(32, 3, 32, 32), "labels": torch.ones(32, 32)}  # soft, of 32 classes
-    assert speed.batch_dict(images)["pixel_values"].shape[-1] < 32
-    with pytest.raises(ValueError, match=r"\[32, 32\] to .* does not resize pixel_mask"):
-        speed.batch_dict({**images, "pixel_mask": torch.ones(32, 32, 32)})
+@pytest.mark.parametrize("name", REGISTRY)
+def test_a_lazy_layer_without_weights_is_refused_by_every_method(name: str) -> None:
+    model = nn.Sequential(nn.LazyConv2d(24, 2), nn.LazyBatchNorm2d(affine=False), nn.Flatten(), nn.LazyLinear(4))
+    with pytest.raises(ValueError, match=r"have no 0.weight, .*1.running_mean.* run a batch through them"):
+        stack(example(name)).model(model)

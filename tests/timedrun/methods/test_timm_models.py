@@ -21,8 +21,6 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "stochastic_depth": {"kind": "block", "rate": 0.9},
 }
 """Settings that act on one step of a small model, at 0.9 of a run."""
-OTHERS = ("colout", "progressive_resizing", "no_op_model")
-"""Methods whose `model` changes no model, and one for profiling."""
 SAME_OUTPUT = ("channels_last", "layer_freezing", "whitening")
 
 
@@ -58,7 +56,7 @@ def outcomes(name: str) -> Iterator[tuple[str, str]]:
             nn.init.constant_(parameter, 0.5)
     expected = one_step(copy.deepcopy(plain), size)
     for method_name, kind in REGISTRY.items():
-        if kind.model is Method.model or method_name in OTHERS:
+        if kind.model is Method.model or kind.profiling:
             continue
         method = kind(**SETTINGS.get(method_name, {}))
         try:

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from timedrun.methods import TTA, NoEffect, mean_over_views, stack
@@ -78,3 +79,20 @@ def test_calls_and_outputs_of_another_kind_are_refused():
             model(input=torch.ones(1, 3, 4, 4))
         with pytest.raises(TypeError, match="the model returns dict"):
             model(torch.ones(1, 3, 4, 4))
+    images = torch.rand(2, 3, 6, 6)
+    with pytest.raises(ValueError, match=r"tta cannot move outputs \[2, 3, 3, 3\] of images"):
+        mean_over_views(lambda views: views[..., ::2, ::2], images)
+    with pytest.raises(TypeError, match=r"returns torch\.int64"):
+        mean_over_views(lambda views: views.argmax(1), images)
+    assert mean_over_views(nn.AdaptiveAvgPool2d(1), images).shape == (2, 3, 1, 1)  # classes, not flattened
+
+
+@pytest.mark.parametrize("shift", [0, 1, 2])
+@pytest.mark.parametrize("channels", [(), (2,)])
+def test_outputs_of_each_pixel_are_moved_back_and_averaged_over_the_views_that_have_it(shift, channels):
+    places, images = torch.rand(*channels, 7, 9), torch.rand(3, 1, 7, 9)
+    model = lambda views: (views if channels else views[:, 0]) + places  # noqa: E731  # knows where a pixel is
+    around = F.pad((places + places.flip(-1)) / 2, (shift,) * 4, value=torch.nan)
+    moved = [around[..., start : start + 7, start : start + 9] for start in (shift, shift, 0, 2 * shift)]
+    expected = (images if channels else images[:, 0]) + torch.stack(moved).nanmean(0)
+    torch.testing.assert_close(mean_over_views(model, images, shift), expected)
