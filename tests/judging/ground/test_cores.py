@@ -1,4 +1,4 @@
-"""Cores that a process may use: of its affinity, within the quotas of its control groups."""
+"""Cores and memory that a process may use: within the quotas and limits of its control groups."""
 
 import pytest
 
@@ -39,3 +39,24 @@ def test_the_smallest_quota_of_the_groups_of_a_process_counts(tmp_path, monkeypa
     monkeypatch.setattr(cores, "OWN_GROUPS", tmp_path / "own")
     monkeypatch.setattr(cores.os, "sched_getaffinity", lambda process: range(16))
     assert cores.usable_cores() == usable
+
+
+@pytest.mark.parametrize(
+    ("own", "limits", "usable"),
+    [
+        ("0::/", {"memory.max": "max"}, 1000),
+        ("0::/", {"memory.max": "300"}, 300),
+        (NESTED, {"a.slice/memory.max": "200", "a.slice/b.scope/memory.max": "300", "c/memory.max": "1"}, 200),
+        ("7:memory:/docker/f00", {"memory/memory.limit_in_bytes": "400", "cpu/memory.limit_in_bytes": "1"}, 400),
+        ("7:memory:/a\n6:cpu:/b", {"memory/a/memory.limit_in_bytes": "500", "memory/b/memory.limit_in_bytes": "1"}, 500),
+        ("7:memory:/", {"memory/memory.limit_in_bytes": "9223372036854771712"}, 1000),
+    ],
+)
+def test_the_smallest_memory_limit_of_the_groups_of_a_process_counts(tmp_path, monkeypatch, own, limits, usable):
+    for path, limit in limits.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(f"{limit}\n")
+    (tmp_path / "own").write_text(own)
+    monkeypatch.setattr(cores, "GROUPS", tmp_path)
+    monkeypatch.setattr(cores, "OWN_GROUPS", tmp_path / "own")
+    assert cores.usable_memory(1000) == usable

@@ -81,6 +81,18 @@ def test_gradients_and_activations_are_those_of_a_real_step(build_step, config, 
     assert memory.gradients + memory.activations == pytest.approx(real, rel=tolerance)
 
 
+@pytest.mark.parametrize(
+    ("build_step", "config"), [(build_bert, BERT), (build_images, replace(cifar10_methods(), precision="fp32"))]
+)
+def test_an_evaluation_takes_what_a_real_one_does(build_step, config, tmp_path):
+    model, loss_of, _ = build_step(config)
+    model.eval()
+    with torch.inference_mode():
+        real = allocated(lambda: loss_of(64), tmp_path / "trace.json")
+    memory = estimate(build_step, config, 1, 64, cuda=False, training=False)
+    assert memory.activations == pytest.approx(real, rel=0.1) and memory.gradients == 0
+
+
 def test_an_evaluation_of_gpt_takes_less_than_the_estimated_step(tmp_path):
     model = replace(shakespeare_modern().model, logit_softcap=15.0, vocabulary=512)
     config = replace(shakespeare_modern(), model=model, micro_batch=4)
