@@ -302,6 +302,13 @@ def test_a_restart_by_torchrun_resumes_its_run_and_no_rank_outlives_a_killed_tor
     assert not list(tmp_path.glob("result_[1-9].txt"))
 
 
+@pytest.mark.processes
+def test_sigterm_to_the_first_process_of_a_container_ends_it_before_torch_is_imported():
+    raised = "cli.announce = lambda *_: signal.raise_signal(signal.SIGTERM)"
+    script = f"import os, signal; os.getpid = lambda: 1; from timedrun import cli; {raised}; cli.main(['doctor'])"
+    assert timedrun(program=("-c", script)).returncode == ExitCode.TERMINATED
+
+
 def test_a_taken_result_and_wrong_settings_come_at_once(tmp_path, capsys):
     (tmp_path / "result_3.txt").write_text("precious")
     words = (*SMOKE, "--global-batch", 63, "--ranks", 2, "--evaluation.target", 76, "--number", 3)

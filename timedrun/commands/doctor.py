@@ -64,7 +64,7 @@ def machine(results: Path) -> dict[str, str]:
     limit, obstacle = usable_memory(memory.total), page_cache.obstacle()
     limited = f", of which this process may use {limit / 2**30:.3g} GiB" if limit < memory.total else ""
     problems = machine_checks.result_problems(ResultPaths(results, next_number(results)), False)
-    existing = next(folder for folder in (results.absolute(), *results.absolute().parents) if folder.is_dir())
+    existing = machine_checks.existing(results)
     return {
         "python": f"{platform.python_version()} ({sys.executable})",
         "torch": f"{version}, {default_threads()} threads" if (version := installed("torch")) else "not installed",

@@ -13,7 +13,7 @@ from judging.checking.verdicts import worst_first
 from judging.ground import result_files, stdio
 from judging.ground.config_values import flatten
 from judging.ground.cores import usable_memory
-from judging.ground.errors import ExitCode, TimedrunError, UsageError
+from judging.ground.errors import ExitCode, TimedrunError, UsageError, describe
 from mlevents import keys
 from mlevents.event import Finding, Level
 from mlevents.mlcommons import CheckStatus
@@ -123,7 +123,7 @@ def examine(
             findings += findings_of("note", "length", length_notes(benchmark, config, plan, rules, throughput))
         findings += [*schedule, *(finding for finding in dry_run.findings if not is_explained(finding, schedule))]
     except (TimedrunError, ArithmeticError, ValueError, RuntimeError, OSError) as error:
-        findings += findings_of("error", "dry-run", [f"no dry run of this config is possible: {error}"])
+        findings += findings_of("error", "dry-run", [f"no dry run of this config is possible: {(describe(error) or (0, error))[1]}"])
     findings += data_findings(benchmark, config, ranks, data_folder, missing)
     findings += machine_findings(config, folder, runs)
     if memory is not None and dry_run is not None:

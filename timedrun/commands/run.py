@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from judging.ground import ledger, result_files, stdio
-from judging.ground.errors import ExitCode, UsageError
+from judging.ground.errors import ExitCode, PreflightError, UsageError
 from judging.pages.table import Table
 from judging.scoring.clocks import start_up
 from mlevents.machine_load import disturbances
@@ -75,6 +75,8 @@ def run(arguments: argparse.Namespace, rest: list[str], argv: list[str]) -> Exit
         return run_several(config, folder, argv, arguments.runs, as_json=arguments.json)
     if not starts_ranks and env.kind != "none":
         os.environ.update(env.variables())
+        if problems := checks.compiling_problems(config):
+            raise PreflightError(problems)
         run_rank(benchmark, config, options, after=print_own_verdict if env.rank == 0 else lambda: None)
     if seed_given and arguments.number is None and not resume and (problem := repeated_seed(config, folder)):
         raise UsageError(problem)

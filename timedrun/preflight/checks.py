@@ -15,8 +15,8 @@ from timedrun.config import RunConfig, plain
 from timedrun.distributed.launch_env import LaunchEnv
 from timedrun.distributed.process_group import ProcessGroup, choose_device, require_warm_up_for_ddp
 from timedrun.methods import EMA, NoEffect, stack
-from timedrun.preflight import dry_run
-from timedrun.preflight.machine_checks import result_problems
+from timedrun.preflight import dry_run, machine_checks
+from timedrun.preflight.machine_checks import result_problems, temporary_problems
 from timedrun.preflight.plan import Plan
 from timedrun.run import checkpoint_manager
 from timedrun.run.result_set import other_config, other_rules
@@ -36,6 +36,8 @@ def check(benchmark: Benchmark, config: RunConfig, options: LaunchOptions, place
 
     place: the launch environment of the first rank on this machine.
     """
+    if problems := temporary_problems():  # which the checks below need
+        raise PreflightError(problems)
     bytes_of_checkpoints, total, idle, unplanned = 0, 0, list[str](), list[str]()
     try:
         if plan := plan_of(benchmark, config, options, place):
@@ -148,7 +150,13 @@ def device_problems(config: RunConfig, ranks: int, *, emulation: bool = False) -
             f"this CPU has no instructions for {config.precision}: a small matrix product takes {slower}; set"
             " --precision fp32, --device cuda for a run on another machine, or --emulated-precision to accept it."
         )
-    return failures
+    return failures + compiling_problems(config)
+
+
+def compiling_problems(config: RunConfig) -> list[str]:
+    """Return what keeps torch.compile from working here, if `config` uses it."""
+    cuda = config.device != "cpu" and torch.cuda.is_available()
+    return machine_checks.compiling_problems(cuda) if config.compile else []
 
 
 def data_problems(benchmark: Benchmark, config: RunConfig, ranks: int, data_folder: Path | None) -> list[str]:

@@ -10,6 +10,12 @@ from enum import IntEnum
 from mlevents.terminal_escape import printable, printable_lines
 
 
+NO_TEMPORARY = (
+    "no folder for temporary files is usable, so nothing was started: set TMPDIR to one that this process may write to"
+    " (in a container, --tmpfs /tmp:exec)."
+)
+
+
 class ExitCode(IntEnum):
     """Exit status of a `timedrun` command."""
 
@@ -82,6 +88,8 @@ def describe(error: BaseException) -> tuple[ExitCode, str] | None:
         case SyntaxError():  # of a benchmark or a method
             where = f"{error.filename}, line {error.lineno}"
             return ExitCode.ERROR, printable(f"{where}: {error.msg}: {(error.text or '').strip()}")
+        case FileNotFoundError() if "temporary directory" in str(error):  # of tempfile
+            return ExitCode.ERROR, NO_TEMPORARY
         case OSError():
             return ExitCode.ERROR, printable(f"{error.filename or _origin(error)}: {error.strerror or error}.")
     return None
