@@ -19,6 +19,7 @@ import timedrun as package
 from judging.ground.errors import ExitCode
 from mlevents import keys, record
 from mlevents.record import RunRecord
+from mlevents.runlog import RunLog
 from tests.forked_python import environment_of
 from tests.timedrun.distributed.launched_ranks import alive, until
 from timedrun import cli
@@ -300,6 +301,21 @@ def test_a_restart_by_torchrun_resumes_its_run_and_no_rank_outlives_a_killed_tor
         process.kill()
         until(lambda: not any(map(alive, ranks)), 5)
     assert not list(tmp_path.glob("result_[1-9].txt"))
+    assert "run aborted; resume with --resume" in (tmp_path / "run_0" / "interrupted_1.txt").read_text()
+
+
+@pytest.mark.parametrize(("status", "results"), [(keys.SUCCESS, 1), (keys.ABORTED, 2)])
+def test_a_restart_by_torchrun_is_not_spent_on_a_run_that_cannot_be_resumed(
+    status, results, tmp_path, monkeypatch, capsys
+):
+    log = RunLog(tmp_path / "result_0.txt")
+    if status == keys.SUCCESS:
+        log.start(keys.RUN_START)
+        log.end(keys.RUN_STOP, status=status)
+    log.close(reason="rank 1 died before the clock started")
+    monkeypatch.setattr("timedrun.commands.run.status_files.agent_number", lambda: 0)
+    code, *_ = answer(capsys, "run", *SMOKE, "--results", tmp_path)
+    assert (code, len(list(tmp_path.glob("result_*.txt")))) == (0, results)
 
 
 @pytest.mark.processes

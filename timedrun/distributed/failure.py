@@ -14,7 +14,9 @@ from timedrun.distributed.config_consistency import ConfigMismatch, format_ranks
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.distributed.stall_detector import WAITING, ThreadActivity, in_module
 
-ABORTED: Final = "run aborted; resume with --resume"
+ABORTED: Final = "; run aborted"
+RESUME: Final = "; resume with --resume"
+"""Ends of the reason of a lost rank; the second where there is a checkpoint to resume from."""
 
 
 class ReplicaDivergence(TimedrunError):
@@ -100,4 +102,4 @@ def _hung(ranks: list[int], reason: str, running: dict[int, RankStatus], step: i
         # This rank's step took the gradients of all: theirs is not lower.
         parts.append(f"rank {rank} hung after step {max(status.step, step)}{where}: {reason}")
     parts += [f"and {len(ranks) - 4} more ranks"] if len(ranks) > 4 else []
-    return RunFailure("; ".join([*parts, ABORTED]), ExitCode.RANK_LOST)
+    return RunFailure("; ".join(parts) + ABORTED, ExitCode.RANK_LOST)

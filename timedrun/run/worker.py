@@ -108,6 +108,8 @@ def execute(benchmark: Benchmark, settings: RunConfig, options: LaunchOptions) -
             watch=watch,
             load=LoadCounters(ranks.device),
         )
+        ends = settings.submission.division == keys.CLOSED
+        watch.resumable = lambda: not ends and run.outcome is not Outcome.REACHED and run.state.can_resume
         try:
             with run:
                 benchmark.train(settings, run)
