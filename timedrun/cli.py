@@ -94,7 +94,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             try:
                 return int(function(arguments, *extra))
             except SystemExit as ended:  # of tyro, which knows the config's settings and not the verb's options
-                for sentence in near_options(verb, rest) if ended.code == ExitCode.USAGE else ():
+                for sentence in near_options(verb, getattr(ended, "__notes__", ()) if ended.code else ()):
                     stdio.message(f"timedrun {verb}: {sentence}")
                 raise
 

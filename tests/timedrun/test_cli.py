@@ -356,6 +356,14 @@ def test_a_mistake_on_the_command_line_exits_2_and_says_what_was_meant(arguments
     assert words in re.sub(r"\s+", " ", errors + out)
 
 
+def test_a_setting_beside_a_mistake_is_not_called_unknown(capsys):
+    words = ["--no-compile", "--dataset", "x", "--precision=fp32", "--ranksz", "2", "--schedule.epochs", "many"]
+    code, _, errors = answer(capsys, "run", *SMOKE, *words)
+    assert (
+        code == 2 and errors.count("has no option") == 1 and "has no option --ranksz. Did you mean --ranks?" in errors
+    )
+
+
 def test_list_and_show_print_json(capsys):
     def printed(*words: str) -> Any:
         return json.loads(answer(capsys, *words, "--json")[1])

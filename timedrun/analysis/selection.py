@@ -137,7 +137,7 @@ class Selector(Generic[Settings]):
                 continue
             self.shown(f"{change}, alone")
             times, failed = self.measured({GIVEN: self.given, change: settings}, True)
-            if failed and self._too_late(failed):
+            if failed and (self.expired() or UNTRIED in failed.values()):
                 continue
             if GIVEN in times:
                 self.losses = times[GIVEN].losses
@@ -203,14 +203,13 @@ class Selector(Generic[Settings]):
             if not failed:
                 evidence.within = speed_up(times["rest"], times["combined"])
             without, combined = (self._problem(name, times, failed) for name in ("rest", "combined"))
-            if not (without and combined or failed and self._too_late(failed)):  # else neither is shown to be the better one
+            if not (
+                without and combined or failed and self._too_late(failed)
+            ):  # else neither is shown to be the better one
                 if without or combined:
                     return f"with the others, it {combined}" if combined else ""
                 return _gain_problem(speed_up(times["rest"], times["combined"]))
         return self._alone_problem(evidence) if evidence.alone else UNTRIED
-
-    def _too_late(self, failed: Mapping[str, str]) -> bool:
-        return self.expired() or UNTRIED in failed.values()
 
     def _loss_difference(self, times: StepTimes) -> float:
         pairs = zip(self.losses, times.losses, strict=True)

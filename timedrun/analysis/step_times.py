@@ -23,10 +23,7 @@ from timedrun.benchmark import Benchmark, find
 from timedrun.config import RunConfig
 from timedrun.run.origin import set_threads
 
-
 UNTRIED: Final = "not measured before the time was over"
-QUIET: Final = "ignore:resource_tracker:UserWarning"
-"""Filter of the tracker's warning of semaphores that a killed child left, which the tracker removes."""
 
 
 @dataclass(frozen=True)
@@ -90,8 +87,8 @@ def step_times(
     Returns the times by name, and the reasons of those that failed.
     """
     plan = replace(plan, timed=False, traced=False, gated=True)
-    if QUIET not in sys.warnoptions:  # which the tracker gets
-        sys.warnoptions.append(QUIET)
+    # For multiprocessing's tracker, which removes the semaphores that a killed child left.
+    sys.warnoptions[:] = dict.fromkeys([*sys.warnoptions, "ignore:resource_tracker:UserWarning"])
     context, shuffled = multiprocessing.get_context("forkserver"), random.Random(1)
     context.set_forkserver_preload([__name__, f"{benchmark}.train"])  # imports take longer than steps
     deadline = time.monotonic() + seconds

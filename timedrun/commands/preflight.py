@@ -116,6 +116,7 @@ def examine(
         plan = benchmark.plan(config, planned, data_folder)
         missing = plan.missing
         epochs = plan.total if spec.unit == "epoch" else None
+        findings += findings_of("warning", "batch", left_out(config, plan) if epochs else ())
         findings += findings_of("note", "methods", method_hints(config.methods, epochs, config.dataset))
         schedule = schedule_findings(config, plan, rules, spec.mlperf_benchmark)
         dry_run = dry_run_report.report(benchmark, config, plan, rules, runs, planned, answers)
@@ -123,7 +124,9 @@ def examine(
             findings += findings_of("note", "length", length_notes(benchmark, config, plan, rules, throughput))
         findings += [*schedule, *(finding for finding in dry_run.findings if not is_explained(finding, schedule))]
     except (TimedrunError, ArithmeticError, ValueError, RuntimeError, OSError) as error:
-        findings += findings_of("error", "dry-run", [f"no dry run of this config is possible: {(describe(error) or (0, error))[1]}"])
+        findings += findings_of(
+            "error", "dry-run", [f"no dry run of this config is possible: {(describe(error) or (0, error))[1]}"]
+        )
     findings += data_findings(benchmark, config, ranks, data_folder, missing)
     findings += machine_findings(config, folder, runs)
     if memory is not None and dry_run is not None:
@@ -269,6 +272,15 @@ def length_notes(benchmark: Benchmark, config: RunConfig, plan: Plan, rules: Rul
         hours = samples / throughput / 3600
         notes.append(f"{name}: {samples:,.0f} samples{tokens}; {hours:,.2f} h at {throughput:g} per second{rate}")
     return notes
+
+
+def left_out(config: RunConfig, plan: Plan) -> list[str]:
+    """Return a warning if the batches of an epoch leave out more than a tenth of the training samples."""
+    samples = plan.run_info["train_samples"]
+    steps = config.epoch_steps(samples)
+    rest = samples - steps * config.global_batch
+    said = f"an epoch of {steps} x {config.global_batch:,} leaves out {rest:,} of {samples:,} samples"
+    return [f"{said}; use a smaller --global-batch"] * (rest > samples / 10)
 
 
 def schedule_findings(config: RunConfig, plan: Plan, rules: Ruleset, benchmark: str) -> list[Finding]:

@@ -13,10 +13,7 @@ from timedrun.distributed.collectives_check import WrongCollective
 from timedrun.distributed.config_consistency import ConfigMismatch, format_ranks
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.distributed.stall_detector import WAITING, ThreadActivity, in_module
-
-ABORTED: Final = "; run aborted"
-RESUME: Final = "; resume with --resume"
-"""Ends of the reason of a lost rank; the second where there is a checkpoint to resume from."""
+from timedrun.distributed.status_files import ABORTED
 
 
 class ReplicaDivergence(TimedrunError):

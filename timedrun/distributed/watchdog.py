@@ -15,11 +15,12 @@ import torch
 
 from judging.ground.atomic_file import replace_text
 from judging.ground.errors import ExitCode, UsageError
-from timedrun.distributed.failure import ABORTED, RESUME, RankStatus, RunFailure, failure_of, find_stalled, is_symptom
+from timedrun.distributed.failure import RankStatus, RunFailure, failure_of, find_stalled, is_symptom
 from timedrun.distributed.heartbeat_channel import Connection, connect
 from timedrun.distributed.launch_env import STATUS_FILES
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.distributed.stall_detector import ActivityProbe, ThreadActivity
+from timedrun.distributed.status_files import ABORTED, RESUME
 
 STUCK: Final = "TIMEDRUN_STUCK_SECONDS"
 """Variable that overrides STUCK_SECONDS."""

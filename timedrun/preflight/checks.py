@@ -1,7 +1,11 @@
 """Find every problem that can be found before a run starts, and report all of them at once."""
 
 import math
+import mmap
 import os
+import shutil
+import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,8 +19,8 @@ from timedrun.config import RunConfig, plain
 from timedrun.distributed.launch_env import LaunchEnv
 from timedrun.distributed.process_group import ProcessGroup, choose_device, require_warm_up_for_ddp
 from timedrun.methods import EMA, NoEffect, stack
-from timedrun.preflight import dry_run, machine_checks
-from timedrun.preflight.machine_checks import result_problems, temporary_problems
+from timedrun.preflight import dry_run
+from timedrun.preflight.machine_checks import existing, result_problems
 from timedrun.preflight.plan import Plan
 from timedrun.run import checkpoint_manager
 from timedrun.run.result_set import other_config, other_rules
@@ -36,8 +40,7 @@ def check(benchmark: Benchmark, config: RunConfig, options: LaunchOptions, place
 
     place: the launch environment of the first rank on this machine.
     """
-    if problems := temporary_problems():  # which the checks below need
-        raise PreflightError(problems)
+    tempfile.gettempdir()  # raises an error that names TMPDIR, before the checks that need it
     bytes_of_checkpoints, total, idle, unplanned = 0, 0, list[str](), list[str]()
     try:
         if plan := plan_of(benchmark, config, options, place):
@@ -154,9 +157,25 @@ def device_problems(config: RunConfig, ranks: int, *, emulation: bool = False) -
 
 
 def compiling_problems(config: RunConfig) -> list[str]:
-    """Return what keeps torch.compile from working here, if `config` uses it."""
-    cuda = config.device != "cpu" and torch.cuda.is_available()
-    return machine_checks.compiling_problems(cuda) if config.compile else []
+    """Return what keeps torch.compile, if `config` uses it, from building kernels or from loading them: no compiler, or
+    a folder from which nothing may be executed."""
+    problems, cuda = list[str](), config.device != "cpu" and torch.cuda.is_available()
+    compiler = os.environ.get("CXX", "clang++" if sys.platform == "darwin" else "g++")  # as torch does
+    if config.compile and not cuda and shutil.which(compiler) is None:  # on a GPU it builds with Triton
+        problems = [f"torch.compile needs a C++ compiler, and {compiler} is not found: install it, or name one in CXX"]
+    for variable in ("TORCHINDUCTOR_CACHE_DIR", *["TRITON_CACHE_DIR"] * cuda) if config.compile else ():
+        folder = existing(Path(os.environ.get(variable) or tempfile.gettempdir()))
+        try:
+            with tempfile.TemporaryFile(dir=folder) as file:
+                file.truncate(mmap.PAGESIZE)
+                mmap.mmap(file.fileno(), mmap.PAGESIZE, mmap.MAP_PRIVATE, mmap.PROT_READ | mmap.PROT_EXEC).close()
+        except OSError as error:
+            mount = next(path for path in (folder, *folder.absolute().parents) if path.is_mount())
+            noexec = isinstance(error, PermissionError) and os.access(folder, os.W_OK)
+            why = f"noexec (with docker, use --tmpfs {mount}:exec)" if noexec else f"not writable ({error.strerror})"
+            lost = "so torch.compile cannot load what it builds there: set"
+            problems.append(f"{folder} is {why}, {lost} {variable} or TMPDIR to another folder")
+    return [f"{problem}, or set --no-compile." for problem in dict.fromkeys(problems)]
 
 
 def data_problems(benchmark: Benchmark, config: RunConfig, ranks: int, data_folder: Path | None) -> list[str]:

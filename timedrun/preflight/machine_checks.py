@@ -1,15 +1,12 @@
 """Checks of what on this machine keeps a run from starting, or makes its times doubtful, without torch."""
 
-import mmap
 import os
 import shutil
-import sys
 import tempfile
 import time
 from pathlib import Path
 
 from judging.ground.cores import usable_cores
-from judging.ground.errors import NO_TEMPORARY
 from judging.ground.result_files import ResultPaths
 from mlevents.machine_load import SHORTEST
 from mlevents.record import result_files
@@ -45,9 +42,11 @@ def result_problems(
         tempfile.TemporaryFile(dir=parent).close()  # os.access grants root every folder, even on a read-only mount
     except OSError as error:
         owner, own = parent.stat().st_uid, os.geteuid()
-        other = f": it belongs to uid {owner}, and this process has {own}" if owner != own else ""
-        container = f", or in a container docker's --user {owner}" if owner != own else ""
-        return [f"{parent} is not writable ({error.strerror}){other}; choose another --results folder{container}."]
+        said = f"{parent} is not writable ({error.strerror}"
+        if owner == own:
+            return [f"{said}); choose another --results folder."]
+        uids = f"it belongs to uid {owner}, this process to {own}); choose another --results folder"
+        return [f"{said}: {uids}, or in a container docker's --user {owner}."]
     free, needed = shutil.disk_usage(parent).free, LEAST_FREE_BYTES * runs + checkpoints
     if free < needed:
         several = "a run needs" if runs == 1 else f"{runs} runs need"
@@ -60,42 +59,6 @@ def result_problems(
 def existing(folder: Path) -> Path:
     """Return `folder`, or the nearest one around it that exists."""
     return next(path for path in (folder, *folder.absolute().parents) if path.exists())
-
-
-def compiling_problems(cuda: bool) -> list[str]:
-    """Return what keeps torch.compile from building its kernels or from loading them: no compiler, or a folder on a
-    file system from which nothing may be executed."""
-    problems, default = [], "clang++" if sys.platform == "darwin" else "g++"
-    compiler = os.environ.get("CXX", default)
-    if not cuda and shutil.which(compiler) is None:  # on a GPU it builds with Triton
-        problems.append(
-            f"torch.compile builds with a C++ compiler, and {compiler} is not found; install g++, name another one in"
-            " CXX, or set --no-compile."
-        )
-    for variable in ("TORCHINDUCTOR_CACHE_DIR", *["TRITON_CACHE_DIR"] * cuda):  # torch's names and defaults
-        folder = existing(Path(os.environ.get(variable) or tempfile.gettempdir()))
-        try:
-            with tempfile.TemporaryFile(dir=folder) as file:
-                file.truncate(mmap.PAGESIZE)
-                mmap.mmap(file.fileno(), mmap.PAGESIZE, mmap.MAP_PRIVATE, mmap.PROT_READ | mmap.PROT_EXEC).close()
-        except OSError as error:
-            noexec = isinstance(error, PermissionError) and os.access(folder, os.W_OK)
-            mount = next(path for path in (folder, *folder.absolute().parents) if path.is_mount())
-            why = f"noexec (with docker, use --tmpfs {mount}:exec)" if noexec else f"not writable ({error.strerror})"
-            problems.append(
-                f"{folder} is {why}, so torch.compile cannot load what it builds there; set {variable} or TMPDIR to"
-                " another folder, or set --no-compile."
-            )
-    return list(dict.fromkeys(problems))
-
-
-def temporary_problems() -> list[str]:
-    """Return a message if no folder for temporary files is usable."""
-    try:
-        tempfile.gettempdir()
-    except FileNotFoundError:
-        return [NO_TEMPORARY]
-    return []
 
 
 def set_problems(folder: Path, runs: int) -> list[str]:

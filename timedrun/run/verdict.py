@@ -7,8 +7,8 @@ from judging.ground.result_files import ResultPaths
 from mlevents import keys, record
 from mlevents.event import is_number
 from mlevents.record import RunRecord
-from timedrun.distributed.failure import ABORTED, RESUME
 from timedrun.distributed.launcher import End
+from timedrun.distributed.status_files import ABORTED, RESUME
 from timedrun.run.blocks import Outcome
 
 

@@ -24,7 +24,7 @@ def usable_cores() -> int:
 def usable_memory(total: int) -> int:
     """Return the bytes that this process may use of `total`: at most the smallest limit of its control groups and of
     those around them."""
-    return min([total, *(limit for limit, in _limits("memory"))])
+    return min([total, *(limit for (limit,) in _limits("memory"))])
 
 
 def _limits(kind: str) -> Iterator[list[int]]:

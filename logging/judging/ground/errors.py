@@ -10,12 +10,6 @@ from enum import IntEnum
 from mlevents.terminal_escape import printable, printable_lines
 
 
-NO_TEMPORARY = (
-    "no folder for temporary files is usable, so nothing was started: set TMPDIR to one that this process may write to"
-    " (in a container, --tmpfs /tmp:exec)."
-)
-
-
 class ExitCode(IntEnum):
     """Exit status of a `timedrun` command."""
 
@@ -89,7 +83,7 @@ def describe(error: BaseException) -> tuple[ExitCode, str] | None:
             where = f"{error.filename}, line {error.lineno}"
             return ExitCode.ERROR, printable(f"{where}: {error.msg}: {(error.text or '').strip()}")
         case FileNotFoundError() if "temporary directory" in str(error):  # of tempfile
-            return ExitCode.ERROR, NO_TEMPORARY
+            return ExitCode.ERROR, "no temporary folder is usable: set TMPDIR to one that this process may write to."
         case OSError():
             return ExitCode.ERROR, printable(f"{error.filename or _origin(error)}: {error.strerror or error}.")
     return None

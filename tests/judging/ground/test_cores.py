@@ -48,7 +48,11 @@ def test_the_smallest_quota_of_the_groups_of_a_process_counts(tmp_path, monkeypa
         ("0::/", {"memory.max": "300"}, 300),
         (NESTED, {"a.slice/memory.max": "200", "a.slice/b.scope/memory.max": "300", "c/memory.max": "1"}, 200),
         ("7:memory:/docker/f00", {"memory/memory.limit_in_bytes": "400", "cpu/memory.limit_in_bytes": "1"}, 400),
-        ("7:memory:/a\n6:cpu:/b", {"memory/a/memory.limit_in_bytes": "500", "memory/b/memory.limit_in_bytes": "1"}, 500),
+        (
+            "7:memory:/a\n6:cpu:/b",
+            {"memory/a/memory.limit_in_bytes": "500", "memory/b/memory.limit_in_bytes": "1"},
+            500,
+        ),
         ("7:memory:/", {"memory/memory.limit_in_bytes": "9223372036854771712"}, 1000),
     ],
 )

@@ -12,11 +12,11 @@ import torch.distributed as dist
 
 from judging.ground.errors import DataError, ExitCode, NonFiniteLoss, UsageError
 from tests.timedrun.distributed.thread_ranks import CPU
-from timedrun.distributed.failure import ABORTED, RESUME
 from timedrun.distributed.heartbeat_channel import Connection
 from timedrun.distributed.launch_env import STATUS_FILES
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.distributed.stall_detector import ThreadActivity
+from timedrun.distributed.status_files import ABORTED, RESUME
 from timedrun.distributed.watchdog import STUCK, Watchdog
 
 pytestmark = pytest.mark.timeout(60)

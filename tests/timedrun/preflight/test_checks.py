@@ -7,12 +7,13 @@ from collections import namedtuple
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 import torch
 
 from image_classification.configs import synthetic_smoke
-from judging.ground.errors import NO_TEMPORARY, PreflightError
+from judging.ground.errors import PreflightError
 from judging.ground.result_files import ResultPaths, next_number
 from timedrun.benchmark import find
 from timedrun.cli import main
@@ -25,6 +26,7 @@ from timedrun.preflight.hints import method_hints
 from timedrun.run.worker import LaunchOptions
 from timedrun.training import number_formats
 
+NO_TEMPORARY = "No usable temporary directory found in ['/tmp']"
 Usage = namedtuple("Usage", "total used free")
 
 
@@ -51,51 +53,43 @@ def test_a_read_only_results_folder_is_found_even_by_root(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("given", "error", "words"),
+    ("name", "value", "words"),
     [
-        ({"CXX": "no-such-compiler"}, None, "no-such-compiler is not found; install g++, name another one in CXX"),
-        ({"PATH": ""}, None, "g++ is not found"),
-        ({"TORCHINDUCTOR_CACHE_DIR": "PLACE/new"}, PermissionError(1, "noexec"), "PLACE is noexec (with docker, use"),
-        ({"TORCHINDUCTOR_CACHE_DIR": ""}, PermissionError(1, "noexec"), "set TORCHINDUCTOR_CACHE_DIR or TMPDIR to"),
-        ({}, None, ""),
+        ("CXX", "no-such-compiler", "no-such-compiler is not found: install it, or name one in CXX"),
+        ("TORCHINDUCTOR_CACHE_DIR", "{}/new", "{} is noexec (with docker, use"),
+        ("TORCHINDUCTOR_CACHE_DIR", "", "set TORCHINDUCTOR_CACHE_DIR or TMPDIR to another folder"),
+        ("CXX", "sh", ""),  # any program
     ],
 )
-def test_a_compiled_run_needs_a_compiler_and_a_folder_to_load_from(given, error, words, tmp_path, monkeypatch):
-    def mapped(*arguments: object) -> None:
-        raise error
+def test_a_compiled_run_needs_a_compiler_and_a_folder_to_load_from(name, value, words, tmp_path, monkeypatch):
+    def mapped(*_: object) -> None:
+        raise PermissionError(1, "noexec")
 
-    for name, value in ({"CXX": "sh"} | given).items():  # any program; without CXX
-        monkeypatch.setenv(name, value.replace("PLACE", str(tmp_path)))
-    if "PATH" in given:
-        monkeypatch.delenv("CXX")
-    if error:
-        monkeypatch.setattr(machine_checks.mmap, "mmap", mapped)
+    monkeypatch.setenv("CXX", "sh")
+    monkeypatch.setenv(name, value.format(tmp_path))
+    monkeypatch.setattr(checks.mmap, "mmap", mapped if name != "CXX" else MagicMock())
     config = replace(synthetic_smoke(), compile=True, device="cpu")
-    found = failures(config, tmp_path)
-    assert [words.replace("PLACE", str(tmp_path)) in one for one in found] == [True] * bool(words)
+    assert [words.format(tmp_path) in one for one in failures(config, tmp_path)] == [True] * bool(words)
     assert failures(replace(config, compile=False), tmp_path) == []
 
 
-def test_without_a_folder_for_temporary_files_the_run_names_tmpdir(tmp_path, monkeypatch, capsys):
-    def unusable() -> str:
-        raise FileNotFoundError(2, "No usable temporary directory found in ['/tmp']")
-
-    monkeypatch.setattr(machine_checks.tempfile, "gettempdir", unusable)
-    assert failures(synthetic_smoke(), tmp_path) == [NO_TEMPORARY] and "TMPDIR" in NO_TEMPORARY
-    assert main(["profile", "image_classification", "smoke", "--data", "synthetic"]) == 1
-    assert capsys.readouterr().err.splitlines()[-1] == f"timedrun profile: {NO_TEMPORARY}"
+@pytest.mark.parametrize("words", [["run", "smoke", "--results", "new"], ["profile", "smoke", "--synthetic"]])
+def test_without_a_folder_for_temporary_files_a_line_names_tmpdir(words, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("tempfile._get_default_tempdir", MagicMock(side_effect=FileNotFoundError(2, NO_TEMPORARY)))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    assert main([words[0], "image_classification", words[1], "--data", "synthetic", *words[2:]]) == 1
+    assert "no temporary folder is usable: set TMPDIR" in capsys.readouterr().err.splitlines()[-1]
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_results_folder_of_another_user_names_both_and_dockers_option(tmp_path, monkeypatch):
-    def refused(**_: object) -> None:
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr(machine_checks.tempfile, "TemporaryFile", refused)
+    monkeypatch.setattr(machine_checks.tempfile, "TemporaryFile", MagicMock(side_effect=PermissionError(13, "denied")))
     monkeypatch.setattr(machine_checks.os, "geteuid", lambda: 12345)
     (failure,) = failures(synthetic_smoke(), tmp_path / "results")
-    owner = tmp_path.stat().st_uid
-    advice = f"choose another --results folder, or in a container docker's --user {owner}."
-    assert f"it belongs to uid {owner}, and this process has 12345; {advice}" in failure
+    uid = tmp_path.stat().st_uid
+    assert f"belongs to uid {uid}, this process to 12345); choose another --results folder, or in a" in failure
+    assert f"docker's --user {uid}." in failure
 
 
 def test_a_results_folder_that_is_a_file_or_without_rights_is_named(tmp_path):

@@ -219,6 +219,14 @@ def test_notes_point_out_methods_that_meet_and_a_regularizer_in_a_short_run():
     assert "methods" in found(report, "note")
 
 
+@pytest.mark.parametrize(("batch", "warned"), [(480, {"batch"}), (64, set())])
+@pytest.mark.usefixtures("strict_only")
+def test_an_epoch_whose_batches_leave_out_many_samples_is_named(batch, warned):
+    report = examined("digits_baseline", global_batch=batch)
+    assert found(report, "warning") & {"batch"} == warned
+    assert ("an epoch of 1 x 480 leaves out 417 of 897 samples" in words(report, "batch")) == bool(warned)
+
+
 def test_memory_names_the_largest_micro_batch_that_fits_and_warns_of_a_larger_one():
     benchmark = find("image_classification")
     config = replace(benchmark.config("methods", "digits"), global_batch=1024, micro_batch=1024)
