@@ -203,9 +203,8 @@ class Selector(Generic[Settings]):
             if not failed:
                 evidence.within = speed_up(times["rest"], times["combined"])
             without, combined = (self._problem(name, times, failed) for name in ("rest", "combined"))
-            if not (
-                without and combined or failed and self._too_late(failed)
-            ):  # else neither is shown to be the better one
+            late = failed and (self.expired() or UNTRIED in failed.values())
+            if not (without and combined or late):  # else neither is shown to be the better one
                 if without or combined:
                     return f"with the others, it {combined}" if combined else ""
                 return _gain_problem(speed_up(times["rest"], times["combined"]))

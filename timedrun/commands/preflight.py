@@ -124,9 +124,8 @@ def examine(
             findings += findings_of("note", "length", length_notes(benchmark, config, plan, rules, throughput))
         findings += [*schedule, *(finding for finding in dry_run.findings if not is_explained(finding, schedule))]
     except (TimedrunError, ArithmeticError, ValueError, RuntimeError, OSError) as error:
-        findings += findings_of(
-            "error", "dry-run", [f"no dry run of this config is possible: {(describe(error) or (0, error))[1]}"]
-        )
+        _, why = describe(error) or (0, error)
+        findings += findings_of("error", "dry-run", [f"no dry run of this config is possible: {why}"])
     findings += data_findings(benchmark, config, ranks, data_folder, missing)
     findings += machine_findings(config, folder, runs)
     if memory is not None and dry_run is not None:
@@ -277,10 +276,9 @@ def length_notes(benchmark: Benchmark, config: RunConfig, plan: Plan, rules: Rul
 def left_out(config: RunConfig, plan: Plan) -> list[str]:
     """Return a warning if the batches of an epoch leave out more than a tenth of the training samples."""
     samples = plan.run_info["train_samples"]
-    steps = config.epoch_steps(samples)
-    rest = samples - steps * config.global_batch
-    said = f"an epoch of {steps} x {config.global_batch:,} leaves out {rest:,} of {samples:,} samples"
-    return [f"{said}; use a smaller --global-batch"] * (rest > samples / 10)
+    used = config.epoch_steps(samples) * config.global_batch
+    said = f"an epoch leaves out {samples - used:,} of {samples:,} samples; use a smaller --global-batch"
+    return [said] * (used < 0.9 * samples)
 
 
 def schedule_findings(config: RunConfig, plan: Plan, rules: Ruleset, benchmark: str) -> list[Finding]:

@@ -76,8 +76,8 @@ class Watchdog:
         self.step = 0
         self.failure: RunFailure | None = None
         """Reason why the run ends, once known."""
-        self.resumable: Callable[[], bool] = lambda: False
-        """Returns True if the run can be resumed from a checkpoint. Called from the watchdog's thread."""
+        self.resumable: Callable[[], object] = lambda: False
+        """Returns what is true if the run can be resumed from a checkpoint. Called from the watchdog's thread."""
         self._status_folder = Path(environment[STATUS_FILES]) if environment.get(STATUS_FILES) else None
         self._clock = clock
         self._changed = threading.Condition()
@@ -166,9 +166,8 @@ class Watchdog:
             self._send_heartbeat(own)
         if self.failure is None and not own.left:
             found = self._find_failure()
-            if found and found.message.endswith(ABORTED) and self.resumable():
-                found = found._replace(message=found.message + RESUME)
-            self.failure = found
+            advice = RESUME if found and found.message.endswith(ABORTED) and self.resumable() else ""
+            self.failure = found and found._replace(message=found.message + advice)
         if self.failure is None:
             return own.left and all(link.ended or self._status[rank].left for rank, link in self._connections.items())
         if not self._deadline:

@@ -173,8 +173,8 @@ def compiling_problems(config: RunConfig) -> list[str]:
             mount = next(path for path in (folder, *folder.absolute().parents) if path.is_mount())
             noexec = isinstance(error, PermissionError) and os.access(folder, os.W_OK)
             why = f"noexec (with docker, use --tmpfs {mount}:exec)" if noexec else f"not writable ({error.strerror})"
-            lost = "so torch.compile cannot load what it builds there: set"
-            problems.append(f"{folder} is {why}, {lost} {variable} or TMPDIR to another folder")
+            lost = f"so torch.compile cannot load what it builds: set {variable} or TMPDIR to another folder"
+            problems.append(f"{folder} is {why}, {lost}")
     return [f"{problem}, or set --no-compile." for problem in dict.fromkeys(problems)]
 
 

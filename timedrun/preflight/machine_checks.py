@@ -42,11 +42,9 @@ def result_problems(
         tempfile.TemporaryFile(dir=parent).close()  # os.access grants root every folder, even on a read-only mount
     except OSError as error:
         owner, own = parent.stat().st_uid, os.geteuid()
-        said = f"{parent} is not writable ({error.strerror}"
-        if owner == own:
-            return [f"{said}); choose another --results folder."]
-        uids = f"it belongs to uid {owner}, this process to {own}); choose another --results folder"
-        return [f"{said}: {uids}, or in a container docker's --user {owner}."]
+        uids = f": it belongs to uid {owner}, this process to {own}" if owner != own else ""
+        user = f", or in a container docker's --user {owner}" if uids else ""
+        return [f"{parent} is not writable ({error.strerror}){uids}; choose another --results folder{user}."]
     free, needed = shutil.disk_usage(parent).free, LEAST_FREE_BYTES * runs + checkpoints
     if free < needed:
         several = "a run needs" if runs == 1 else f"{runs} runs need"

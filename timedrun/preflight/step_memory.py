@@ -65,16 +65,9 @@ class StepMemory:
         return sum(getattr(self, part.name) for part in fields(self) if part.name != "micro")
 
     def __str__(self) -> str:
-        parts = {
-            "model": self.model,
-            "its copy for the warm-up": self.copy,
-            "gradients": self.gradients,
-            "optimizer": self.optimizer,
-            "averages": self.averages,
-            "activations": self.activations,
-            "layers gathered": self.gathered,
-        }
-        shown = ", ".join(f"{name} {size / GIB:.1f}" for name, size in parts.items() if size)
+        words = {"copy": "its copy for the warm-up", "gathered": "layers gathered"}
+        parts = {part.name: getattr(self, part.name) for part in fields(self) if part.name != "micro"}
+        shown = ", ".join(f"{words.get(name, name)} {size / GIB:.1f}" for name, size in parts.items() if size)
         return f"{self.total / GIB:.1f} GiB ({shown})"
 
 
@@ -135,11 +128,7 @@ def largest(build_step: BuildStep, config: RunConfig, ranks: int, limit: int) ->
     None. Raises UsageError unless the ranks divide the global batch."""
     local = BatchPlan.of(config.global_batch, 0, ranks).local
     sizes = [size for size in range(1, local + 1) if local % size == 0]
-
-    @cache
-    def needed(size: int) -> StepMemory:
-        return estimate(build_step, config, ranks, size)
-
+    needed = cache(lambda size: estimate(build_step, config, ranks, size))
     fitting = bisect_right(sizes, limit, key=lambda size: needed(size).total)  # memory grows with the micro-batch
     return needed(sizes[fitting - 1]) if fitting else None
 

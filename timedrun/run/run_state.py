@@ -63,11 +63,6 @@ class RunState:
         self._monotonic = monotonic
         self._begun = monotonic()
 
-    @property
-    def can_resume(self) -> bool:
-        """True if all ranks have a checkpoint of this run."""
-        return self.is_resumed or self.checkpoints.newest is not None
-
     def restore(self) -> None:
         """Load the checkpoint of a resumed run into the tracked state, once."""
         saved, self._saved = self._saved, None

@@ -108,8 +108,9 @@ def execute(benchmark: Benchmark, settings: RunConfig, options: LaunchOptions) -
             watch=watch,
             load=LoadCounters(ranks.device),
         )
-        ends = settings.submission.division == keys.CLOSED
-        watch.resumable = lambda: not ends and run.outcome is not Outcome.REACHED and run.state.can_resume
+        if settings.submission.division != keys.CLOSED:
+            saved = run.state.checkpoints
+            watch.resumable = lambda: (options.resume or saved.newest) and run.outcome is not Outcome.REACHED
         try:
             with run:
                 benchmark.train(settings, run)

@@ -22,8 +22,7 @@ def usable_cores() -> int:
 
 
 def usable_memory(total: int) -> int:
-    """Return the bytes that this process may use of `total`: at most the smallest limit of its control groups and of
-    those around them."""
+    """Return how much of `total` bytes this process may use: at most the limits of its control groups, likewise."""
     return min([total, *(limit for (limit,) in _limits("memory"))])
 
 

@@ -88,7 +88,7 @@ def test_a_results_folder_of_another_user_names_both_and_dockers_option(tmp_path
     monkeypatch.setattr(machine_checks.os, "geteuid", lambda: 12345)
     (failure,) = failures(synthetic_smoke(), tmp_path / "results")
     uid = tmp_path.stat().st_uid
-    assert f"belongs to uid {uid}, this process to 12345); choose another --results folder, or in a" in failure
+    assert f"belongs to uid {uid}, this process to 12345; choose another --results folder, or in a" in failure
     assert f"docker's --user {uid}." in failure
 
 
