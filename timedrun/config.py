@@ -286,9 +286,9 @@ def override(config: Config, arguments: Sequence[str], *, prog: str = "") -> Con
             everything, args=words, prog=prog or None, description=about, config=(tyro.conf.SuppressFixed,)
         )
     except SystemExit as ended:
-        for word in (word.partition("=")[0] for word in arguments if word.startswith("--")):
-            if re.sub(r"(--|\.)no-", r"\1", word.replace("_", "-")) not in known:
-                ended.add_note(word)
+        options = (word.partition("=")[0] for word in arguments if word.startswith("--"))
+        unknown = (word for word in options if re.sub(r"(--|\.)no-", r"\1", word).replace("_", "-") not in known)
+        ended.__notes__ = [*unknown]
         raise
     chosen = tuple(getattr(parsed.methods, name) for name, *_ in groups)
     changed: Config = replace(parsed.config, methods=chosen)

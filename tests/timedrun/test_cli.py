@@ -305,9 +305,7 @@ def test_a_restart_by_torchrun_resumes_its_run_and_no_rank_outlives_a_killed_tor
 
 
 @pytest.mark.parametrize(("status", "results"), [(keys.SUCCESS, 1), (keys.ABORTED, 2)])
-def test_a_restart_by_torchrun_is_not_spent_on_a_run_that_cannot_be_resumed(
-    status, results, tmp_path, monkeypatch, capsys
-):
+def test_a_restart_by_torchrun_is_not_spent_on_a_refusal(status, results, tmp_path, monkeypatch, capsys):
     log = RunLog(tmp_path / "result_0.txt")
     if status == keys.SUCCESS:
         log.start(keys.RUN_START)

@@ -87,8 +87,8 @@ def step_times(
     Returns the times by name, and the reasons of those that failed.
     """
     plan = replace(plan, timed=False, traced=False, gated=True)
-    # For multiprocessing's tracker, which removes the semaphores that a killed child left.
-    sys.warnoptions[:] = dict.fromkeys([*sys.warnoptions, "ignore:resource_tracker:UserWarning"])
+    quiet = "ignore:resource_tracker:UserWarning"  # of semaphores of a killed child, which the tracker removes
+    sys.warnoptions += [quiet] * (quiet not in sys.warnoptions)
     context, shuffled = multiprocessing.get_context("forkserver"), random.Random(1)
     context.set_forkserver_preload([__name__, f"{benchmark}.train"])  # imports take longer than steps
     deadline = time.monotonic() + seconds

@@ -64,7 +64,6 @@ def machine(results: Path) -> dict[str, str]:
     limit, obstacle = usable_memory(memory.total), page_cache.obstacle()
     limited = f", of which this process may use {limit / 2**30:.3g} GiB" if limit < memory.total else ""
     problems = machine_checks.result_problems(ResultPaths(results, next_number(results)), False)
-    existing = machine_checks.existing(results)
     return {
         "python": f"{platform.python_version()} ({sys.executable})",
         "torch": f"{version}, {default_threads()} threads" if (version := installed("torch")) else "not installed",
@@ -75,7 +74,8 @@ def machine(results: Path) -> dict[str, str]:
         **devices(),
         "clock": CLOCK_SOURCE.read_text().strip() if CLOCK_SOURCE.is_file() else "unknown",
         "page cache": f"cannot be cleared: {obstacle}" if obstacle else "can be cleared",
-        "results": " ".join(problems) or f"{results} is writable, {gib(shutil.disk_usage(existing).free)} free",
+        "results": " ".join(problems)
+        or f"{results} is writable, {gib(shutil.disk_usage(machine_checks.existing(results)).free)} free",
         "mlcommons": f"mlperf-logging {installed('mlperf-logging') or 'missing'}",
     }
 

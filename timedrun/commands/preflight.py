@@ -116,7 +116,10 @@ def examine(
         plan = benchmark.plan(config, planned, data_folder)
         missing = plan.missing
         epochs = plan.total if spec.unit == "epoch" else None
-        findings += findings_of("warning", "batch", left_out(config, plan) if epochs else ())
+        samples = plan.run_info["train_samples"]
+        unused = samples - config.epoch_steps(samples) * config.global_batch if epochs else 0
+        said = f"an epoch leaves out {unused:,} of {samples:,} samples; use a smaller --global-batch"
+        findings += findings_of("warning", "batch", [said] * (unused > samples / 10))
         findings += findings_of("note", "methods", method_hints(config.methods, epochs, config.dataset))
         schedule = schedule_findings(config, plan, rules, spec.mlperf_benchmark)
         dry_run = dry_run_report.report(benchmark, config, plan, rules, runs, planned, answers)
@@ -199,16 +202,13 @@ def machine_findings(config: RunConfig, folder: Path, runs: int) -> list[Finding
 
 def device_memory(gib: float) -> int:
     """Return `gib` in bytes; 0: the memory of this machine's first GPU, or without one what this process may use."""
-    if gib:
-        return int(gib * step_memory.GIB)
-    if not torch.cuda.is_available():
-        return usable_memory(psutil.virtual_memory().total)
+    if gib or not torch.cuda.is_available():
+        return int(gib * step_memory.GIB) or usable_memory(psutil.virtual_memory().total)
     return int(torch.cuda.get_device_properties(0).total_memory)
 
 
 def memory_findings(benchmark: Benchmark, config: RunConfig, ranks: int, memory: int) -> list[Finding]:
-    """Return the estimates of the memory of a step and of an evaluation, warnings if they do not fit in `memory`
-    bytes."""
+    """Return estimates of the memory of a step and of an evaluation, warnings if it does not fit in `memory` bytes."""
     build_step = benchmark.hook("warm_up", "build_step")
     if build_step is None:
         return findings_of("note", "memory", [f"{benchmark.name} has no warm_up.build_step(config)"])
@@ -273,14 +273,6 @@ def length_notes(benchmark: Benchmark, config: RunConfig, plan: Plan, rules: Rul
     return notes
 
 
-def left_out(config: RunConfig, plan: Plan) -> list[str]:
-    """Return a warning if the batches of an epoch leave out more than a tenth of the training samples."""
-    samples = plan.run_info["train_samples"]
-    used = config.epoch_steps(samples) * config.global_batch
-    said = f"an epoch leaves out {samples - used:,} of {samples:,} samples; use a smaller --global-batch"
-    return [said] * (used < 0.9 * samples)
-
-
 def schedule_findings(config: RunConfig, plan: Plan, rules: Ruleset, benchmark: str) -> list[Finding]:
     """Return the faults of the evaluation schedule, and the limits of the division that only a run can check."""
     every, first, findings = config.evaluation.every, config.evaluation.first, list[Finding]()
@@ -310,12 +302,10 @@ def is_explained(finding: Finding, schedule: Iterable[Finding]) -> bool:
 
 def as_text(report: PreflightReport) -> str:
     kind = " (demonstration, not a submission)" if report.demonstration else ""
-    if report.strict == "not run":
-        verdicts = "no dry run"
-    else:
-        by = f" by {report.checker}" if report.checker else ""
-        official = "not applicable" if report.ruleset == BEYOND_MLPERF else f"{report.official}{by}"
-        verdicts = f"dry run of {report.runs} runs: strict {report.strict}, official {official}"
+    by = f" by {report.checker}" if report.checker else ""
+    official = "not applicable" if report.ruleset == BEYOND_MLPERF else f"{report.official}{by}"
+    verdicts = f"dry run of {report.runs} runs: strict {report.strict}, official {official}"
+    verdicts = "no dry run" if report.strict == "not run" else verdicts
     lines = [f"{report.path}: {verdicts}, ruleset {report.ruleset}{kind}"]
     for finding in report.findings:
         change = f": {finding.change}" if finding.change else ""

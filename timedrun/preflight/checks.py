@@ -159,10 +159,11 @@ def device_problems(config: RunConfig, ranks: int, *, emulation: bool = False) -
 def compiling_problems(config: RunConfig) -> list[str]:
     """Return what keeps torch.compile, if `config` uses it, from building kernels or from loading them: no compiler, or
     a folder from which nothing may be executed."""
-    problems, cuda = list[str](), config.device != "cpu" and torch.cuda.is_available()
+    cuda = config.device != "cpu" and torch.cuda.is_available()
     compiler = os.environ.get("CXX", "clang++" if sys.platform == "darwin" else "g++")  # as torch does
-    if config.compile and not cuda and shutil.which(compiler) is None:  # on a GPU it builds with Triton
-        problems = [f"torch.compile needs a C++ compiler, and {compiler} is not found: install it, or name one in CXX"]
+    needed = config.compile and not cuda  # on a GPU it builds with Triton
+    lacks = f"torch.compile needs a C++ compiler, and {compiler} is not found: install it, or name one in CXX"
+    problems = [lacks] if needed and shutil.which(compiler) is None else []
     for variable in ("TORCHINDUCTOR_CACHE_DIR", *["TRITON_CACHE_DIR"] * cuda) if config.compile else ():
         folder = existing(Path(os.environ.get(variable) or tempfile.gettempdir()))
         try:
@@ -170,11 +171,10 @@ def compiling_problems(config: RunConfig) -> list[str]:
                 file.truncate(mmap.PAGESIZE)
                 mmap.mmap(file.fileno(), mmap.PAGESIZE, mmap.MAP_PRIVATE, mmap.PROT_READ | mmap.PROT_EXEC).close()
         except OSError as error:
-            mount = next(path for path in (folder, *folder.absolute().parents) if path.is_mount())
             noexec = isinstance(error, PermissionError) and os.access(folder, os.W_OK)
-            why = f"noexec (with docker, use --tmpfs {mount}:exec)" if noexec else f"not writable ({error.strerror})"
-            lost = f"so torch.compile cannot load what it builds: set {variable} or TMPDIR to another folder"
-            problems.append(f"{folder} is {why}, {lost}")
+            why = "noexec (with docker, use --tmpfs /tmp:exec)" if noexec else f"not writable ({error.strerror})"
+            remedy = f"set {variable} or TMPDIR to another folder"
+            problems.append(f"{folder} is {why}, so torch.compile cannot load what it builds: {remedy}")
     return [f"{problem}, or set --no-compile." for problem in dict.fromkeys(problems)]
 
 

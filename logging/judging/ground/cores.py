@@ -27,7 +27,6 @@ def usable_memory(total: int) -> int:
 
 
 def _limits(kind: str) -> Iterator[list[int]]:
-    """Yield the numbers of each limit of `kind`."""
     listed = OWN_GROUPS.read_text().splitlines() if OWN_GROUPS.is_file() else []
     groups = (line.split(":", 2)[1:] for line in listed)
     paths = {"", *(path for kinds, path in groups if not kinds or kind in kinds.split(","))}

@@ -8,6 +8,14 @@ FIRST, SECOND = ("cpu.cfs_quota_us", "cpu.cfs_period_us"), ("cpu.max",)
 NESTED = "0::/a.slice/b.scope"
 
 
+def simulate(folder, monkeypatch, own, files):
+    for path, text in {"own": own, **files}.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text(f"{text}\n" * bool(text))
+    monkeypatch.setattr(cores, "GROUPS", folder)
+    monkeypatch.setattr(cores, "OWN_GROUPS", folder / "own")
+
+
 @pytest.mark.parametrize(
     ("own", "limits", "usable"),
     [
@@ -29,14 +37,12 @@ NESTED = "0::/a.slice/b.scope"
     ],
 )
 def test_the_smallest_quota_of_the_groups_of_a_process_counts(tmp_path, monkeypatch, own, limits, usable):
+    files = {}
     for folder, limit in limits.items():
-        (tmp_path / folder).mkdir(parents=True, exist_ok=True)
         names = FIRST if folder.startswith("cpu") else SECOND
-        for name, text in zip(names, limit.split() if names == FIRST else [limit], strict=True):
-            (tmp_path / folder / name).write_text(f"{text}\n")
-    (tmp_path / "own").write_text(own)
-    monkeypatch.setattr(cores, "GROUPS", tmp_path)
-    monkeypatch.setattr(cores, "OWN_GROUPS", tmp_path / "own")
+        texts = limit.split() if names == FIRST else [limit]
+        files |= {f"{folder}/{name}".lstrip("/"): text for name, text in zip(names, texts, strict=True)}
+    simulate(tmp_path, monkeypatch, own, files)
     monkeypatch.setattr(cores.os, "sched_getaffinity", lambda process: range(16))
     assert cores.usable_cores() == usable
 
@@ -57,10 +63,5 @@ def test_the_smallest_quota_of_the_groups_of_a_process_counts(tmp_path, monkeypa
     ],
 )
 def test_the_smallest_memory_limit_of_the_groups_of_a_process_counts(tmp_path, monkeypatch, own, limits, usable):
-    for path, limit in limits.items():
-        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / path).write_text(f"{limit}\n")
-    (tmp_path / "own").write_text(own)
-    monkeypatch.setattr(cores, "GROUPS", tmp_path)
-    monkeypatch.setattr(cores, "OWN_GROUPS", tmp_path / "own")
+    simulate(tmp_path, monkeypatch, own, limits)
     assert cores.usable_memory(1000) == usable

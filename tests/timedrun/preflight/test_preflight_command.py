@@ -245,8 +245,7 @@ def test_memory_names_the_largest_micro_batch_that_fits_and_warns_of_a_larger_on
 
 
 def test_memory_counts_an_evaluation_whose_batch_is_larger_than_a_steps():
-    benchmark = find("image_classification")
-    config = benchmark.config("mild", "imagenet")
+    benchmark, config = find("image_classification"), find("image_classification").config("mild", "imagenet")
     step, evaluation = memory_findings(benchmark, config, 1, 20 << 30)
     assert step.level == "note" and evaluation.level == "warning"
     assert "in batches of 2048 takes an estimated 19.9 GiB" in evaluation.message
