@@ -162,7 +162,7 @@ def compiling_problems(config: RunConfig) -> list[str]:
     cuda = config.device != "cpu" and torch.cuda.is_available()
     compiler = os.environ.get("CXX", "clang++" if sys.platform == "darwin" else "g++")  # as torch does
     needed = config.compile and not cuda  # on a GPU it builds with Triton
-    lacks = f"torch.compile needs a C++ compiler, and {compiler} is not found: install it, or name one in CXX"
+    lacks = f"torch.compile needs a C++ compiler, and {compiler} is not found: install it, name one in CXX"
     problems = [lacks] if needed and shutil.which(compiler) is None else []
     for variable in ("TORCHINDUCTOR_CACHE_DIR", *["TRITON_CACHE_DIR"] * cuda) if config.compile else ():
         folder = existing(Path(os.environ.get(variable) or tempfile.gettempdir()))

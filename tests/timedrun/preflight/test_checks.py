@@ -55,7 +55,7 @@ def test_a_read_only_results_folder_is_found_even_by_root(tmp_path):
 @pytest.mark.parametrize(
     ("name", "value", "words"),
     [
-        ("CXX", "no-such-compiler", "no-such-compiler is not found: install it, or name one in CXX"),
+        ("CXX", "no-such-compiler", "no-such-compiler is not found: install it, name one in CXX"),
         ("TORCHINDUCTOR_CACHE_DIR", "{}/new", "{} is noexec (with docker, use"),
         ("TORCHINDUCTOR_CACHE_DIR", "", "set TORCHINDUCTOR_CACHE_DIR or TMPDIR to another folder"),
         ("CXX", "sh", ""),  # any program
