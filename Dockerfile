@@ -78,7 +78,7 @@ RUN chmod -R a+rX,go-w . \
     && ln -s /results runs \
     && rm -rf /tmp/* ~/.cache
 
-# Caches in /tmp, the only place besides /results that must be writable (docker run --read-only --tmpfs /tmp).
+# Caches in /tmp, the only place besides /results that must be writable (docker run --read-only --tmpfs /tmp:exec).
 ENV MPLCONFIGDIR=/tmp/matplotlib \
     NUMBA_CACHE_DIR=/tmp/numba \
     PYTHONDONTWRITEBYTECODE=1 \

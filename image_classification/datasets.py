@@ -118,7 +118,8 @@ def preflight(config: ImageRunConfig, folder: Path | None, ranks: int) -> list[s
         return problems + [str(error)] * (not any(message in str(error) for message in problems))
     if known.classes != model.classes:
         problems.append(
-            f"the data has {known.classes} classes, but the model has {model.classes}; set --model.classes."
+            f"the data has {known.classes} classes, but the model has {model.classes}; set --model.classes"
+            f" {known.classes}."
         )
     if not known.channels == model.channels == len(data.mean) == len(data.std):
         problems.append(

@@ -94,12 +94,12 @@ def _noise(ranks: ProcessGroup, count: int, channels: int, size: int) -> tuple[T
 
 
 def build_step(config: ImageRunConfig) -> tuple[nn.Module, Callable[[int], Tensor], Sequence[nn.Module]]:
-    """Return the model of a run, a function of a number of images of full size that returns their loss, and no layers:
-    ranks do not shard the model."""
+    """Return the model of a run, a function of a number of images of full size, in evaluation mode of that of an
+    evaluation, that returns their loss, and no layers: ranks do not shard the model."""
     model, loss_function = stack(*config.methods).model(build_model(config.model, config.seed)), LOSSES[config.loss]
 
     def loss(count: int) -> Tensor:
-        size = config.data.train_size
+        size = config.data.train_size if model.training else config.data.eval_size
         images = torch.zeros(count, len(config.data.mean), size, size)
         total: Tensor = loss_function(model(images), torch.zeros(count, dtype=torch.int64))
         return total

@@ -5,6 +5,7 @@ import gc
 import importlib
 import os
 import re
+import signal
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Sequence
@@ -47,6 +48,8 @@ PREPARE_LONG: Final = ("run", "race", "tune", "sweep", "preflight", "reproduce",
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a verb and return its exit code (see `ExitCode`)."""
     stdio.open_closed()
+    if os.getpid() == 1:  # of a container, whose first process gets no default action: until a run handles it
+        signal.signal(signal.SIGTERM, lambda number, frame: os._exit(ExitCode.TERMINATED))
     # torch's modules would be collected for half a second when the process ends. Not with Triton: its bindings report
     # each object that is not collected.
     atexit.register(lambda: None if "triton" in sys.modules else gc.freeze())
@@ -91,7 +94,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             try:
                 return int(function(arguments, *extra))
             except SystemExit as ended:  # of tyro, which knows the config's settings and not the verb's options
-                for sentence in near_options(verb, rest) if ended.code == ExitCode.USAGE else ():
+                for sentence in near_options(verb, getattr(ended, "__notes__", ()) if ended.code else ()):
                     stdio.message(f"timedrun {verb}: {sentence}")
                 raise
 

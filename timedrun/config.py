@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, make_dataclass, replace
 from typing import Annotated, Any, Literal, Self, TypeVar, get_args, get_origin
@@ -249,16 +250,17 @@ def override(config: Config, arguments: Sequence[str], *, prog: str = "") -> Con
     """Return `config` with command-line overrides such as `--optimizer.peak-lr 8.5 --methods.ema.half-life 50`.
 
     Raises:
-        SystemExit: 2, from tyro, which prints the unknown option and the nearest valid one.
+        SystemExit: 2, from tyro, which prints the unknown option and the nearest valid one; its notes are the options
+            that are no settings.
     """
     if not arguments:
         return config
     if len(arguments) == 2 and arguments[0] == "--seed" and arguments[1].isdecimal() and isinstance(config, RunConfig):
         return replace(config, seed=int(arguments[1]))  # as in each run of a race: tyro takes a fifth of a second
-    flags = {f"--{name}".replace("_", "-") for name, value in flatten(plain(config)).items() if isinstance(value, bool)}
+    known = {f"--{name}".replace("_", "-"): value for name, value in flatten(plain(config)).items()}
     words: list[str] = []
     for word in arguments:  # "--compile false", as `show` prints it, is tyro's "--no-compile"
-        if word in ("true", "false") and words and words[-1].replace("_", "-") in flags:
+        if word in ("true", "false") and words and isinstance(known.get(words[-1].replace("_", "-")), bool):
             head, dot, name = words[-1][2:].rpartition(".")
             words[-1] = words[-1] if word == "true" else f"--{head}{dot}no-{name}"
         else:
@@ -279,9 +281,15 @@ def override(config: Config, arguments: Sequence[str], *, prog: str = "") -> Con
         frozen=True,
     )
     about = f"Settings of {config.name}; `timedrun {' '.join(prog.split()[1:2])} --help` lists the other options."
-    parsed: Any = tyro.cli(
-        everything, args=words, prog=prog or None, description=about, config=(tyro.conf.SuppressFixed,)
-    )
+    try:
+        parsed: Any = tyro.cli(
+            everything, args=words, prog=prog or None, description=about, config=(tyro.conf.SuppressFixed,)
+        )
+    except SystemExit as ended:
+        options = (word.partition("=")[0] for word in arguments if word.startswith("--"))
+        unknown = (word for word in options if re.sub(r"(--|\.)no-", r"\1", word).replace("_", "-") not in known)
+        ended.__notes__ = [*unknown]
+        raise
     chosen = tuple(getattr(parsed.methods, name) for name, *_ in groups)
     changed: Config = replace(parsed.config, methods=chosen)
     return changed

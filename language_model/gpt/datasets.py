@@ -174,6 +174,8 @@ def preflight(config: GptRunConfig, folder: Path | None, ranks: int) -> list[str
             f"the training split has {known.train_tokens:,} tokens, fewer than one sequence of {context} and its last"
             " target; use more text or a smaller --model.context."
         )
+    elif config.global_batch > known.train_samples:
+        problems.append(f"global batch {config.global_batch} exceeds the {known.train_samples:,} training samples.")
     return problems
 
 

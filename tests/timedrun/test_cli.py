@@ -19,6 +19,7 @@ import timedrun as package
 from judging.ground.errors import ExitCode
 from mlevents import keys, record
 from mlevents.record import RunRecord
+from mlevents.runlog import RunLog
 from tests.forked_python import environment_of
 from tests.timedrun.distributed.launched_ranks import alive, until
 from timedrun import cli
@@ -300,6 +301,26 @@ def test_a_restart_by_torchrun_resumes_its_run_and_no_rank_outlives_a_killed_tor
         process.kill()
         until(lambda: not any(map(alive, ranks)), 5)
     assert not list(tmp_path.glob("result_[1-9].txt"))
+    assert "run aborted; resume with --resume" in (tmp_path / "run_0" / "interrupted_1.txt").read_text()
+
+
+@pytest.mark.parametrize(("status", "results"), [(keys.SUCCESS, 1), (keys.ABORTED, 2)])
+def test_a_restart_by_torchrun_is_not_spent_on_a_refusal(status, results, tmp_path, monkeypatch, capsys):
+    log = RunLog(tmp_path / "result_0.txt")
+    if status == keys.SUCCESS:
+        log.start(keys.RUN_START)
+        log.end(keys.RUN_STOP, status=status)
+    log.close(reason="rank 1 died before the clock started")
+    monkeypatch.setattr("timedrun.commands.run.status_files.agent_number", lambda: 0)
+    code, *_ = answer(capsys, "run", *SMOKE, "--results", tmp_path)
+    assert (code, len(list(tmp_path.glob("result_*.txt")))) == (0, results)
+
+
+@pytest.mark.processes
+def test_sigterm_to_the_first_process_of_a_container_ends_it_before_torch_is_imported():
+    raised = "cli.announce = lambda *_: signal.raise_signal(signal.SIGTERM)"
+    script = f"import os, signal; os.getpid = lambda: 1; from timedrun import cli; {raised}; cli.main(['doctor'])"
+    assert timedrun(program=("-c", script)).returncode == ExitCode.TERMINATED
 
 
 def test_a_taken_result_and_wrong_settings_come_at_once(tmp_path, capsys):
@@ -331,6 +352,14 @@ def test_a_mistake_on_the_command_line_exits_2_and_says_what_was_meant(arguments
     code, out, errors = answer(capsys, *arguments)
     assert code == 2
     assert words in re.sub(r"\s+", " ", errors + out)
+
+
+def test_a_setting_beside_a_mistake_is_not_called_unknown(capsys):
+    words = ["--no-compile", "--dataset", "x", "--precision=fp32", "--ranksz", "2", "--schedule.epochs", "many"]
+    code, _, errors = answer(capsys, "run", *SMOKE, *words)
+    assert (
+        code == 2 and errors.count("has no option") == 1 and "has no option --ranksz. Did you mean --ranks?" in errors
+    )
 
 
 def test_list_and_show_print_json(capsys):

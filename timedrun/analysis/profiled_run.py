@@ -113,7 +113,7 @@ class _Calls(StragglerDetector):
 
 class ProfiledRun(TimedRun):
     """A run whose blocks and epochs are the steps of `plan`. It begins as a resumed run would, in the middle of the
-    schedule, at each position from the state after warm-up; it ends with one evaluation.
+    schedule, at each position from the state after warm-up; it ends with one evaluation if the plan has it.
 
     gate: called before the warm-up and before each chunk of a gated plan.
     """
@@ -164,9 +164,10 @@ class ProfiledRun(TimedRun):
         self._built = False
 
     def warm_up(self, *steps: Any, **batches: Any) -> None:
-        """Wait for this config's turn, then warm up."""
+        """Wait for this config's turn, then warm up; evaluation batches, which may need more memory than a step, only
+        for a plan with an evaluation."""
         self._wait_once()
-        super().warm_up(*steps, **batches)
+        super().warm_up(*steps, **batches if self.plan.evaluate else {**batches, "evaluate": ()})
 
     def _wait_once(self) -> None:
         """Call `gate` when the model is built, before it computes: others build meanwhile."""
@@ -270,6 +271,7 @@ class ProfiledRun(TimedRun):
         self.found.append(PositionTimes(middle, first))
         if len(self.found) == len(self.plan.positions):
             self._initial = {}  # as large as model and optimizer, beside those of other configs on the device
+        self.progress.start(time.monotonic() - self.progress.began, position.samples)
         self.progress.stage(f"steps at {middle:.0%} of the schedule")
         self._prepare(self._modes[0])
         self._begun = stamp(self.ranks.device, self._monotonic)

@@ -6,10 +6,9 @@ from typing import Any, Final, Generic, TypeVar
 
 from judging.ground.errors import TimedrunError
 from judging.scoring.interval import Interval, as_values
-from timedrun.analysis.step_times import StepTimes, speed_up
+from timedrun.analysis.step_times import UNTRIED, StepTimes, speed_up
 
 Settings = TypeVar("Settings")
-UNTRIED: Final = "not measured before the time was over"
 GIVEN: Final = "given"
 CHOSEN: Final = "chosen"
 
@@ -47,12 +46,17 @@ class Selection(Generic[Settings]):
         return [name for name, value in self.evidence.items() if value.kept]
 
     @property
+    def unmeasured(self) -> list[str]:
+        return [name for name, value in self.evidence.items() if value.reason == UNTRIED]
+
+    @property
     def sentences(self) -> list[str]:
         return [f"{change}: {verdict(evidence)}" for change, evidence in self.evidence.items()]
 
     def as_values(self) -> dict[str, Any]:
         return {
             "kept": self.kept,
+            "unmeasured": self.unmeasured,
             "speed_up": self.speed_up and as_values(self.speed_up),
             "loss_difference": self.loss,
             "seconds_per_step": {name: times.seconds for name, times in self.times.items()},
@@ -133,7 +137,7 @@ class Selector(Generic[Settings]):
                 continue
             self.shown(f"{change}, alone")
             times, failed = self.measured({GIVEN: self.given, change: settings}, True)
-            if failed and self.expired():
+            if failed and (self.expired() or UNTRIED in failed.values()):
                 continue
             if GIVEN in times:
                 self.losses = times[GIVEN].losses
@@ -163,9 +167,9 @@ class Selector(Generic[Settings]):
             tried = [other for other in combined if other != rival]
             try:
                 self.changed([*tried, change])
-            except (ValueError, TimedrunError) as error:
+            except (ValueError, TimedrunError):
                 if evidence.alone:
-                    evidence.reason = f"it does not go with {', '.join(tried)}: {error}"
+                    evidence.reason = f"it does not go with {', '.join(tried)}"
                 continue
             if rival:
                 self.evidence[rival].reason = f"{change} is faster"
@@ -199,7 +203,8 @@ class Selector(Generic[Settings]):
             if not failed:
                 evidence.within = speed_up(times["rest"], times["combined"])
             without, combined = (self._problem(name, times, failed) for name in ("rest", "combined"))
-            if not (without and combined or failed and self.expired()):  # else neither is shown to be the better one
+            late = failed and (self.expired() or UNTRIED in failed.values())
+            if not (without and combined or late):  # else neither is shown to be the better one
                 if without or combined:
                     return f"with the others, it {combined}" if combined else ""
                 return _gain_problem(speed_up(times["rest"], times["combined"]))

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Final
 
 import torch
 
@@ -21,6 +22,8 @@ from timedrun.analysis.profiled_run import StepPlan, profiled
 from timedrun.benchmark import Benchmark, find
 from timedrun.config import RunConfig
 from timedrun.run.origin import set_threads
+
+UNTRIED: Final = "not measured before the time was over"
 
 
 @dataclass(frozen=True)
@@ -78,12 +81,14 @@ def step_times(
 
     Args:
         threads: CPU threads of each; 0: torch's choice.
-        seconds: time for all; configs that are not done then fail.
+        seconds: time for all; configs that are not done then fail as UNTRIED.
         counted: steps at each position whose floating-point operations are counted, after all others, eagerly.
 
     Returns the times by name, and the reasons of those that failed.
     """
     plan = replace(plan, timed=False, traced=False, gated=True)
+    quiet = "ignore:resource_tracker:UserWarning"  # of semaphores of a killed child, which the tracker removes
+    sys.warnoptions += [quiet] * (quiet not in sys.warnoptions)
     context, shuffled = multiprocessing.get_context("forkserver"), random.Random(1)
     context.set_forkserver_preload([__name__, f"{benchmark}.train"])  # imports take longer than steps
     deadline = time.monotonic() + seconds
@@ -97,7 +102,7 @@ def step_times(
             if built:
                 connection.send(None)
             if not connection.poll(None if math.isinf(deadline) else max(0.0, deadline - time.monotonic())):
-                failed[name] = f"not done within {seconds:.0f} s"
+                failed[name] = UNTRIED
                 child.kill()
                 del running[name]
                 return

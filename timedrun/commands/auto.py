@@ -16,7 +16,7 @@ from judging.ground.errors import ExitCode, TimedrunError, UsageError
 from judging.ground.result_files import write_json
 from judging.pages.table import Table
 from timedrun.analysis.profiled_run import StepPlan
-from timedrun.analysis.selection import CHOSEN, GIVEN, UNTRIED, Selection, Selector, verdict
+from timedrun.analysis.selection import CHOSEN, GIVEN, Selection, Selector, verdict
 from timedrun.analysis.step_times import StepTimes, step_times
 from timedrun.benchmark import Benchmark
 from timedrun.commands.profile import require_file, require_runnable
@@ -81,12 +81,13 @@ def auto(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
     )
     try:
         done = selector.run()
-        if not selector.losses and UNTRIED in [evidence.reason for evidence in done.evidence.values()]:
-            raise ValueError("no change was measured before the time was over")
     except ValueError as error:
-        words = f"timedrun auto: {error}; {out} was not written; give more --minutes or fewer --try."
-        raise TimedrunError(words) from None
+        raise TimedrunError(f"{error}; {out} was not written.") from None
     stdio.stage("")
+    late = f"not measured before the time was over: {', '.join(done.unmeasured)}; give more --minutes or fewer --try"
+    if done.unmeasured and not selector.losses:
+        stdio.message(f"timedrun auto: {late}; {out} was not written.")
+        return ExitCode.INCONCLUSIVE
     notes = f"timedrun auto -O{arguments.level} from {given}: {'; '.join(done.sentences)}. {config.notes}"
     chosen = replace(done.settings, name=f"{config.name}_auto", notes=notes)
     settings = dump(chosen)
@@ -99,7 +100,9 @@ def auto(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
         word = shlex.quote(f"{out}{changes_naming(settings)}")
         print(f"{out}: run it with `timedrun run {benchmark.name} {word}`")
         print(f"chosen in {duration(time.monotonic() - started)}")
-    return ExitCode.OK
+    if done.unmeasured:
+        stdio.message(f"timedrun auto: {late}")
+    return ExitCode.INCONCLUSIVE if done.unmeasured else ExitCode.OK
 
 
 def changed(benchmark: Benchmark, config: RunConfig, changes: Sequence[str], given: argparse.Namespace) -> RunConfig:
@@ -125,7 +128,7 @@ def show(config: RunConfig, selection: Selection[RunConfig]) -> None:
     Table(["change", "", "step, with it over without it [95 %]"], rows).show()
     print()
     if selection.speed_up is None:
-        print(f"no change pays: {config.name} stays as it is")
+        print(f"no change {'that was measured ' if selection.unmeasured else ''}pays: {config.name} stays as it is")
         return
     given, chosen = (selection.times[name].seconds * 1e3 for name in (GIVEN, CHOSEN))
     print(f"{config.name}: {given:.2f} ms per step; chosen: {chosen:.2f} ms: {selection.speed_up.text()}")

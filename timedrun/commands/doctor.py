@@ -19,7 +19,7 @@ import psutil
 
 import timedrun
 from judging.ground import stdio
-from judging.ground.cores import usable_cores
+from judging.ground.cores import usable_cores, usable_memory
 from judging.ground.errors import ExitCode
 from judging.ground.result_files import ResultPaths, next_number
 from judging.pages.table import Table
@@ -62,20 +62,21 @@ def doctor(arguments: argparse.Namespace) -> ExitCode:
 def machine(results: Path) -> dict[str, str]:
     """Return the facts of software, processor, memory, devices, clock, page cache and results folder."""
     memory, usable, load = psutil.virtual_memory(), usable_cores(), os.getloadavg()[0]
-    obstacle = page_cache.obstacle()
+    limit, obstacle = usable_memory(memory.total), page_cache.obstacle()
+    limited = f", of which this process may use {limit / 2**30:.3g} GiB" if limit < memory.total else ""
     problems = machine_checks.result_problems(ResultPaths(results, next_number(results)), False)
-    existing = next(folder for folder in (results.absolute(), *results.absolute().parents) if folder.is_dir())
     return {
         "python": f"{platform.python_version()} ({sys.executable})",
         "torch": f"{version}, {default_threads()} threads" if (version := installed("torch")) else "not installed",
         "processor": processor()["host_processor_model_name"] or "unknown",
         "instructions": instructions(),
         "cores": f"{usable} usable of {os.cpu_count()}, load {load:.1f} in the last minute",
-        "memory": f"{gib(memory.available)} available of {gib(memory.total)}",
+        "memory": f"{gib(memory.available)} available of {gib(memory.total)}{limited}",
         **devices(),
         "clock": CLOCK_SOURCE.read_text().strip() if CLOCK_SOURCE.is_file() else "unknown",
         "page cache": f"cannot be cleared: {obstacle}" if obstacle else "can be cleared",
-        "results": " ".join(problems) or f"{results} is writable, {gib(shutil.disk_usage(existing).free)} free",
+        "results": " ".join(problems)
+        or f"{results} is writable, {gib(shutil.disk_usage(machine_checks.existing(results)).free)} free",
         "mlcommons": f"mlperf-logging {installed('mlperf-logging') or 'missing'}",
     }
 

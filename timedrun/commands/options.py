@@ -376,7 +376,7 @@ def add_profile(parser: ArgumentParser) -> None:
     parser.add_argument("--steps", type=positive, default=20, help=steps)
     skip = "steps before them, more than the loader prefetches (default 5)"
     parser.add_argument("--skip", type=positive, default=5, help=skip)
-    parser.add_argument("--evaluation", action=BooleanOptionalAction, default=True, help="time one evaluation")
+    parser.add_argument("--evaluation", action=BooleanOptionalAction, default=False, help="also time one evaluation")
     turns = "measure whole steps of all configs in turns: throughput, MFU, memory, speed-up over the first config"
     parser.add_argument("--interleaved", action="store_true", help=turns)
     _add_path(parser, "--trace", "write torch.profiler's Chrome trace of some steps in the middle to FILE")

@@ -6,11 +6,14 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import psutil
 import torch
 
 from judging.checking.verdicts import worst_first
 from judging.ground import result_files, stdio
-from judging.ground.errors import ExitCode, TimedrunError, UsageError
+from judging.ground.config_values import flatten
+from judging.ground.cores import usable_memory
+from judging.ground.errors import ExitCode, TimedrunError, UsageError, describe
 from mlevents import keys
 from mlevents.event import Finding, Level
 from mlevents.mlcommons import CheckStatus
@@ -20,7 +23,7 @@ from mlevents.rounds.own_rules import BEYOND_MLPERF, in_force
 from mlevents.terminal_escape import printable
 from timedrun.benchmark import Benchmark
 from timedrun.commands.run import settings_of
-from timedrun.config import RunConfig
+from timedrun.config import RunConfig, plain
 from timedrun.distributed.process_group import ProcessGroup, choose_device
 from timedrun.distributed.process_times import CpuReading
 from timedrun.preflight import checks, dry_run_report, machine_checks, step_memory
@@ -113,6 +116,10 @@ def examine(
         plan = benchmark.plan(config, planned, data_folder)
         missing = plan.missing
         epochs = plan.total if spec.unit == "epoch" else None
+        samples = plan.run_info["train_samples"]
+        unused = samples - config.epoch_steps(samples) * config.global_batch if epochs else 0
+        said = f"an epoch leaves out {unused:,} of {samples:,} samples; use a smaller --global-batch"
+        findings += findings_of("warning", "batch", [said] * (unused > samples / 10))
         findings += findings_of("note", "methods", method_hints(config.methods, epochs, config.dataset))
         schedule = schedule_findings(config, plan, rules, spec.mlperf_benchmark)
         dry_run = dry_run_report.report(benchmark, config, plan, rules, runs, planned, answers)
@@ -120,11 +127,12 @@ def examine(
             findings += findings_of("note", "length", length_notes(benchmark, config, plan, rules, throughput))
         findings += [*schedule, *(finding for finding in dry_run.findings if not is_explained(finding, schedule))]
     except (TimedrunError, ArithmeticError, ValueError, RuntimeError, OSError) as error:
-        findings += findings_of("error", "dry-run", [f"no dry run of this config is possible: {error}"])
+        _, why = describe(error) or (0, error)
+        findings += findings_of("error", "dry-run", [f"no dry run of this config is possible: {why}"])
     findings += data_findings(benchmark, config, ranks, data_folder, missing)
     findings += machine_findings(config, folder, runs)
     if memory is not None and dry_run is not None:
-        findings.append(memory_finding(benchmark, config, planned.world_size, memory))
+        findings += memory_findings(benchmark, config, planned.world_size, memory)
     findings += findings_of("warning", "load", machine_checks.load_problems(before, threads, ranks))
     if dry_run is not None and not any(finding.rule == "system-answers" for finding in findings):
         findings += answer_findings(dry_run, answers)
@@ -193,19 +201,17 @@ def machine_findings(config: RunConfig, folder: Path, runs: int) -> list[Finding
 
 
 def device_memory(gib: float) -> int:
-    """Return `gib` in bytes; 0: the memory of this machine's first GPU. Raises UsageError if it has none."""
-    if gib:
-        return int(gib * step_memory.GIB)
-    if not torch.cuda.is_available():
-        raise UsageError("--memory: torch sees no CUDA device; give the memory of a GPU in GiB, as in --memory 80.")
+    """Return `gib` in bytes; 0: the memory of this machine's first GPU, or without one what this process may use."""
+    if gib or not torch.cuda.is_available():
+        return int(gib * step_memory.GIB) or usable_memory(psutil.virtual_memory().total)
     return int(torch.cuda.get_device_properties(0).total_memory)
 
 
-def memory_finding(benchmark: Benchmark, config: RunConfig, ranks: int, memory: int) -> Finding:
-    """Return the estimate of the memory of a step, a warning if it does not fit in `memory` bytes."""
+def memory_findings(benchmark: Benchmark, config: RunConfig, ranks: int, memory: int) -> list[Finding]:
+    """Return estimates of the memory of a step and of an evaluation, warnings if it does not fit in `memory` bytes."""
     build_step = benchmark.hook("warm_up", "build_step")
     if build_step is None:
-        return Finding(level="note", rule="memory", message=f"{benchmark.name} has no warm_up.build_step(config)")
+        return findings_of("note", "memory", [f"{benchmark.name} has no warm_up.build_step(config)"])
     room = step_memory.room(memory)
     planned = step_memory.estimate(build_step, config, ranks, config.micro_batch)
     best = step_memory.largest(build_step, config, ranks, room)
@@ -213,8 +219,15 @@ def memory_finding(benchmark: Benchmark, config: RunConfig, ranks: int, memory: 
     advice = "no micro-batch fits" if best is None else f"the largest that fits is --micro-batch {best.micro}"
     if best is not None and "micro_batch" not in benchmark.spec.supports:
         advice = f"--global-batch {best.micro * ranks} fits"
-    said = f"in forward passes of {planned.micro}, a step takes an estimated {planned} of the GPU's {size}; {advice}"
-    return Finding(level="note" if planned.total <= room else "warning", rule="memory", message=said)
+    said = f"in forward passes of {planned.micro}, a step takes an estimated {planned} of {size}; {advice}"
+    findings = findings_of("note" if planned.total <= room else "warning", "memory", [said])
+    if isinstance(batch := flatten(plain(config)).get("data.eval_batch"), int):
+        held = step_memory.estimate(build_step, config, ranks, max(1, batch // ranks), training=False)
+        said = f"an evaluation in batches of {batch} takes an estimated {held} of {size}"
+        fitting = int(held.micro * (room - held.total + held.activations) / held.activations) * ranks
+        advice = f"; about --data.eval-batch {fitting} fits" if held.total > room and fitting > 0 else ""
+        findings += findings_of("note" if held.total <= room else "warning", "memory", [said + advice])
+    return findings
 
 
 def answer_findings(dry_run: DryRunReport, answers: Answers | None) -> list[Finding]:
@@ -289,12 +302,10 @@ def is_explained(finding: Finding, schedule: Iterable[Finding]) -> bool:
 
 def as_text(report: PreflightReport) -> str:
     kind = " (demonstration, not a submission)" if report.demonstration else ""
-    if report.strict == "not run":
-        verdicts = "no dry run"
-    else:
-        by = f" by {report.checker}" if report.checker else ""
-        official = "not applicable" if report.ruleset == BEYOND_MLPERF else f"{report.official}{by}"
-        verdicts = f"dry run of {report.runs} runs: strict {report.strict}, official {official}"
+    by = f" by {report.checker}" if report.checker else ""
+    official = "not applicable" if report.ruleset == BEYOND_MLPERF else f"{report.official}{by}"
+    verdicts = f"dry run of {report.runs} runs: strict {report.strict}, official {official}"
+    verdicts = "no dry run" if report.strict == "not run" else verdicts
     lines = [f"{report.path}: {verdicts}, ruleset {report.ruleset}{kind}"]
     for finding in report.findings:
         change = f": {finding.change}" if finding.change else ""

@@ -3,11 +3,13 @@
 import argparse
 import inspect
 import json
+import re
 
 from judging.ground import stdio
 from judging.ground.errors import ExitCode, UsageError
 from mlevents.terminal_escape import printable
 from timedrun.commands.run import settings_of
+from timedrun.preflight.checks import data_problems
 
 _IMAGE_OPTIONS = ("images", "skip_broken")
 _TEXT_OPTIONS = ("text", "evaluation_text", "vocabulary", "merges")
@@ -33,5 +35,7 @@ def prepare(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
             print(printable(f"  {key}: {'; '.join(value) if isinstance(value, list) else value}"))
         places = {"--data": arguments.data, "--data-folder": arguments.data_folder}
         where = [word for option, value in places.items() if value for word in (option, value)]
-        stdio.next_command("preflight", benchmark.name, arguments.config, *where, *rest)
+        problems = " ".join(data_problems(benchmark, config, 1, arguments.data_folder))
+        needed = " ".join(re.findall(r"set (--[\w.-]+ \d+)", problems)).split()  # settings that fit the data
+        stdio.next_command("preflight", benchmark.name, arguments.config, *where, *rest, *needed)
     return ExitCode.OK

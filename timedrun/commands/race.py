@@ -119,7 +119,7 @@ def profile_methods(arguments: argparse.Namespace, folder: Path, planned: Race, 
     files = [side_file(folder, side) for side in (planned.comparisons[0].slow, *alone)]
     settings = [read_json(file) for file in files]
     configs = [f"{file}{changes_naming(of)}" for file, of in zip(files, settings, strict=True)]
-    options = ["--positions", "3", "--steps", "10", "--skip", "3", "--threads", str(arguments.threads), "--json"]
+    options = f"--evaluation --positions 3 --steps 10 --skip 3 --json --threads {arguments.threads}".split()
     options += ["--data-folder", str(arguments.data_folder)] if arguments.data_folder else []
     options += ["--emulated-precision"] if arguments.emulated_precision else []
     command = module_command("timedrun", "profile", planned.benchmark, *configs, "--out", str(folder / PROFILES))

@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from judging.ground import ledger, result_files, stdio
-from judging.ground.errors import ExitCode, UsageError
+from judging.ground.errors import ExitCode, PreflightError, UsageError
 from judging.pages.table import Table
 from judging.scoring.clocks import start_up
+from mlevents import keys
 from mlevents.machine_load import disturbances
+from mlevents.record import read
 from mlevents.summary import summarize
 from mlevents.terminal_escape import printable
 from timedrun.benchmark import Benchmark, find
@@ -38,6 +40,11 @@ def run(arguments: argparse.Namespace, rest: list[str], argv: list[str]) -> Exit
     benchmark, config = settings_of(arguments, rest)
     folder = Path(arguments.results or Path("runs") / benchmark.name / config.name)
     restarted = status_files.agent_number()  # torchrun's restart must not take a number of its own
+    if restarted is not None and (earlier := result_files.ResultPaths(folder, restarted)).log.is_file():
+        log = read(earlier.log)
+        if log.status == keys.SUCCESS:  # a rank was lost after it: no restart changes that
+            return print_verdict(earlier, verdict_of(earlier), as_json=arguments.json) if not env.rank else ExitCode.OK
+        restarted = restarted if log.started else None  # there is nothing to resume
     resume = arguments.resume or restarted is not None
     number = restarted if restarted is not None else arguments.number
     if number is None:
@@ -75,6 +82,8 @@ def run(arguments: argparse.Namespace, rest: list[str], argv: list[str]) -> Exit
         return run_several(config, folder, argv, arguments.runs, as_json=arguments.json)
     if not starts_ranks and env.kind != "none":
         os.environ.update(env.variables())
+        if problems := checks.compiling_problems(config):
+            raise PreflightError(problems)
         run_rank(benchmark, config, options, after=print_own_verdict if env.rank == 0 else lambda: None)
     if seed_given and arguments.number is None and not resume and (problem := repeated_seed(config, folder)):
         raise UsageError(problem)

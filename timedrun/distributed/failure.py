@@ -13,8 +13,7 @@ from timedrun.distributed.collectives_check import WrongCollective
 from timedrun.distributed.config_consistency import ConfigMismatch, format_ranks
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.distributed.stall_detector import WAITING, ThreadActivity, in_module
-
-ABORTED: Final = "run aborted; resume with --resume"
+from timedrun.distributed.status_files import ABORTED
 
 
 class ReplicaDivergence(TimedrunError):
@@ -100,4 +99,4 @@ def _hung(ranks: list[int], reason: str, running: dict[int, RankStatus], step: i
         # This rank's step took the gradients of all: theirs is not lower.
         parts.append(f"rank {rank} hung after step {max(status.step, step)}{where}: {reason}")
     parts += [f"and {len(ranks) - 4} more ranks"] if len(ranks) > 4 else []
-    return RunFailure("; ".join([*parts, ABORTED]), ExitCode.RANK_LOST)
+    return RunFailure("; ".join(parts) + ABORTED, ExitCode.RANK_LOST)

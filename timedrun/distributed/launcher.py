@@ -229,7 +229,8 @@ class Launcher:
             self._lose(rank, how)
 
     def _lose(self, rank: RankProcess, how: str) -> None:
-        step = self._status.read(rank.rank, "json").get("step")
+        reports = (self._status.read(number, "json") for number in self._rank_numbers)
+        step = max((each["step"] for each in reports if each), default=None)  # as on the watchdogs: steps are shared
         lost = f"rank {rank.rank} {how} ({'no step reported' if step is None else f'last step {step}'})"
         with contextlib.suppress(OSError):
             replace_text(self._status.path(rank.rank, "lost"), lost)  # for the other ranks of this node

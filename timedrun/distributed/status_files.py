@@ -12,6 +12,9 @@ from typing import Any, Final, cast
 from judging.ground.errors import ExitCode, TimedrunError
 from timedrun.distributed.launch_env import AGENT_STORE, STATUS_FILES
 
+ABORTED: Final = "; run aborted"
+RESUME: Final = "; resume with --resume"
+"""Ends of the reason of a lost rank; the second where there is a checkpoint to resume from."""
 NUMBER_KEY: Final = "timedrun/result_number"
 """Key in the store of torchrun's agent, which outlives the ranks that it restarts."""
 

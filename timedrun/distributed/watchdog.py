@@ -15,11 +15,12 @@ import torch
 
 from judging.ground.atomic_file import replace_text
 from judging.ground.errors import ExitCode, UsageError
-from timedrun.distributed.failure import ABORTED, RankStatus, RunFailure, failure_of, find_stalled, is_symptom
+from timedrun.distributed.failure import RankStatus, RunFailure, failure_of, find_stalled, is_symptom
 from timedrun.distributed.heartbeat_channel import Connection, connect
 from timedrun.distributed.launch_env import STATUS_FILES
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.distributed.stall_detector import ActivityProbe, ThreadActivity
+from timedrun.distributed.status_files import ABORTED, RESUME
 
 STUCK: Final = "TIMEDRUN_STUCK_SECONDS"
 """Variable that overrides STUCK_SECONDS."""
@@ -75,6 +76,8 @@ class Watchdog:
         self.step = 0
         self.failure: RunFailure | None = None
         """Reason why the run ends, once known."""
+        self.resumable: Callable[[], object] = lambda: False
+        """Returns what is true if the run can be resumed from a checkpoint. Called from the watchdog's thread."""
         self._status_folder = Path(environment[STATUS_FILES]) if environment.get(STATUS_FILES) else None
         self._clock = clock
         self._changed = threading.Condition()
@@ -162,7 +165,9 @@ class Watchdog:
             self._next_heartbeat = self._awake + HEARTBEAT_INTERVAL
             self._send_heartbeat(own)
         if self.failure is None and not own.left:
-            self.failure = self._find_failure()
+            found = self._find_failure()
+            advice = RESUME if found and found.message.endswith(ABORTED) and self.resumable() else ""
+            self.failure = found and found._replace(message=found.message + advice)
         if self.failure is None:
             return own.left and all(link.ended or self._status[rank].left for rank, link in self._connections.items())
         if not self._deadline:
@@ -235,7 +240,7 @@ class Watchdog:
             other = status[rank]
             if other.left or other.failure:
                 continue
-            last = f"(last step {max(other.step, self.step)}); {ABORTED}"
+            last = f"(last step {max(other.step, self.step)}){ABORTED}"
             silent = self._awake - other.heard
             if connection.ended:
                 # The launcher, if it runs on this node, reports the cause a moment later.

@@ -1,7 +1,11 @@
 """Find every problem that can be found before a run starts, and report all of them at once."""
 
 import math
+import mmap
 import os
+import shutil
+import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,7 +20,7 @@ from timedrun.distributed.launch_env import LaunchEnv
 from timedrun.distributed.process_group import ProcessGroup, choose_device, require_warm_up_for_ddp
 from timedrun.methods import EMA, NoEffect, stack
 from timedrun.preflight import dry_run
-from timedrun.preflight.machine_checks import result_problems
+from timedrun.preflight.machine_checks import existing, result_problems
 from timedrun.preflight.plan import Plan
 from timedrun.run import checkpoint_manager
 from timedrun.run.result_set import other_config, other_rules
@@ -36,6 +40,7 @@ def check(benchmark: Benchmark, config: RunConfig, options: LaunchOptions, place
 
     place: the launch environment of the first rank on this machine.
     """
+    tempfile.gettempdir()  # raises an error that names TMPDIR, before the checks that need it
     bytes_of_checkpoints, total, idle, unplanned = 0, 0, list[str](), list[str]()
     try:
         if plan := plan_of(benchmark, config, options, place):
@@ -148,7 +153,29 @@ def device_problems(config: RunConfig, ranks: int, *, emulation: bool = False) -
             f"this CPU has no instructions for {config.precision}: a small matrix product takes {slower}; set"
             " --precision fp32, --device cuda for a run on another machine, or --emulated-precision to accept it."
         )
-    return failures
+    return failures + compiling_problems(config)
+
+
+def compiling_problems(config: RunConfig) -> list[str]:
+    """Return what keeps torch.compile, if `config` uses it, from building kernels or from loading them: no compiler, or
+    a folder from which nothing may be executed."""
+    cuda = config.device != "cpu" and torch.cuda.is_available()
+    compiler = os.environ.get("CXX", "clang++" if sys.platform == "darwin" else "g++")  # as torch does
+    needed = config.compile and not cuda  # on a GPU it builds with Triton
+    lacks = f"torch.compile needs a C++ compiler, and {compiler} is not found: install it, name one in CXX"
+    problems = [lacks] if needed and shutil.which(compiler) is None else []
+    for variable in ("TORCHINDUCTOR_CACHE_DIR", *["TRITON_CACHE_DIR"] * cuda) if config.compile else ():
+        folder = existing(Path(os.environ.get(variable) or tempfile.gettempdir()))
+        try:
+            with tempfile.TemporaryFile(dir=folder) as file:
+                file.truncate(mmap.PAGESIZE)
+                mmap.mmap(file.fileno(), mmap.PAGESIZE, mmap.MAP_PRIVATE, mmap.PROT_READ | mmap.PROT_EXEC).close()
+        except OSError as error:
+            noexec = isinstance(error, PermissionError) and os.access(folder, os.W_OK)
+            why = "noexec (with docker, use --tmpfs /tmp:exec)" if noexec else f"not writable ({error.strerror})"
+            remedy = f"set {variable} or TMPDIR to another folder"
+            problems.append(f"{folder} is {why}, so torch.compile cannot load what it builds: {remedy}")
+    return [f"{problem}, or set --no-compile." for problem in dict.fromkeys(problems)]
 
 
 def data_problems(benchmark: Benchmark, config: RunConfig, ranks: int, data_folder: Path | None) -> list[str]:

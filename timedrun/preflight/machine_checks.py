@@ -35,15 +35,16 @@ def result_problems(
     if writes_log and not resume and (paths.log.exists() or paths.side.exists()):
         taken = paths.log if paths.log.exists() else paths.side
         return [f"{taken} exists; a result is never overwritten. Choose another --number or --results folder."]
-    parent = paths.folder
-    while not parent.exists():
-        parent = parent.parent
+    parent = existing(paths.folder)
     if not parent.is_dir():
         return [f"{parent} is a file, so {paths.folder} cannot be created; choose another --results folder."]
     try:
         tempfile.TemporaryFile(dir=parent).close()  # os.access grants root every folder, even on a read-only mount
     except OSError as error:
-        return [f"{parent} is not writable ({error.strerror}); choose another --results folder."]
+        owner, own = parent.stat().st_uid, os.geteuid()
+        uids = f": it belongs to uid {owner}, this process to {own}" if owner != own else ""
+        user = f", or in a container docker's --user {owner}" if uids else ""
+        return [f"{parent} is not writable ({error.strerror}){uids}; choose another --results folder{user}."]
     free, needed = shutil.disk_usage(parent).free, LEAST_FREE_BYTES * runs + checkpoints
     if free < needed:
         several = "a run needs" if runs == 1 else f"{runs} runs need"
@@ -51,6 +52,11 @@ def result_problems(
         room = f"{parent} has {free / 2**20:.0f} MiB free, but {several} {needed / 2**20:.0f} MiB{for_them}"
         return [f"{room}; free some space or choose another --results folder."]
     return []
+
+
+def existing(folder: Path) -> Path:
+    """Return `folder`, or the nearest one around it that exists."""
+    return next(path for path in (folder, *folder.absolute().parents) if path.exists())
 
 
 def set_problems(folder: Path, runs: int) -> list[str]:

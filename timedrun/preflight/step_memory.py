@@ -65,20 +65,15 @@ class StepMemory:
         return sum(getattr(self, part.name) for part in fields(self) if part.name != "micro")
 
     def __str__(self) -> str:
-        parts = {
-            "model": self.model,
-            "its copy for the warm-up": self.copy,
-            "gradients": self.gradients,
-            "optimizer": self.optimizer,
-            "averages": self.averages,
-            "activations": self.activations,
-            "layers gathered": self.gathered,
-        }
-        shown = ", ".join(f"{name} {size / GIB:.1f}" for name, size in parts.items() if size)
+        words = {"copy": "its copy for the warm-up", "gathered": "layers gathered"}
+        parts = {part.name: getattr(self, part.name) for part in fields(self) if part.name != "micro"}
+        shown = ", ".join(f"{words.get(name, name)} {size / GIB:.1f}" for name, size in parts.items() if size)
         return f"{self.total / GIB:.1f} GiB ({shown})"
 
 
-def estimate(build_step: BuildStep, config: RunConfig, ranks: int, micro: int, *, cuda: bool = True) -> StepMemory:
+def estimate(
+    build_step: BuildStep, config: RunConfig, ranks: int, micro: int, *, cuda: bool = True, training: bool = True
+) -> StepMemory:
     """Estimate the memory of a step of `ranks` ranks in forward passes of `micro` samples.
 
     All that operators return is counted as long as it lives, at the sizes that they would have without torch.compile,
@@ -86,9 +81,10 @@ def estimate(build_step: BuildStep, config: RunConfig, ranks: int, micro: int, *
     its part of all parameters, gradients and moments; of the layers one is at work and the next is being gathered, with
     the gradients of one; the rest stays whole. Raises UsageError if the ranks do not divide the global batch.
 
-    cuda: with the types of autocast on CUDA.
+    cuda: with the types of autocast on CUDA. training: False for an evaluation of `micro` samples, without gradients.
     """
-    plan = BatchPlan.of(config.global_batch, micro, ranks)
+    plan = BatchPlan.of(config.global_batch, micro if training else 0, ranks)
+    count, passes = (plan.micro, min(2, plan.accumulation)) if training else (micro, 1)
     dtype = AUTOCAST[config.precision]
     with torch.device("meta"):
         model, loss_of, layers = build_step(config)
@@ -101,22 +97,25 @@ def estimate(build_step: BuildStep, config: RunConfig, ranks: int, micro: int, *
     gathered = parameters - sum(sizes) + 3 * max(sizes) if layers else 0
     if layers and dtype:
         gathered = gathered * dtype.itemsize // torch.float32.itemsize
-    with FakeTensorMode(), _LiveBytes() as live, _CudaTypes() if cuda else nullcontext():
+    model.train(training)
+    types = _CudaTypes() if cuda else nullcontext()
+    with FakeTensorMode(), _LiveBytes() as live, types, torch.set_grad_enabled(training):
         _make_fake(model, dtype if layers else None)  # gathered in that type, so that autocast saves no copies
         before = live.now
-        for _ in range(min(2, plan.accumulation)):  # the second finds the gradients of the first
+        for _ in range(passes):  # the second finds the gradients of the first
             with torch.autocast("cpu", dtype) if dtype else nullcontext():
-                loss = loss_of(plan.micro)
-            torch.autograd.backward(loss)
+                loss = loss_of(count)
+            if training:
+                torch.autograd.backward(loss)
             del loss
         gradients = _bytes(*(parameter.grad for parameter in model.parameters() if parameter.grad is not None))
         peak = live.peak - before
     averages = sum(isinstance(method, EMA | SWA) for method in config.methods)
     return StepMemory(
-        micro=plan.micro,
+        micro=count,
         model=held,
         copy=held if config.warm_up_steps else 0,
-        gradients=trained // share if layers else gradients,
+        gradients=trained // share if layers and training else gradients,
         optimizer=trained * OPTIMIZER_COPIES[config.optimizer.kind] // share,
         averages=averages * held,
         activations=max(0, peak - gradients),
@@ -129,11 +128,7 @@ def largest(build_step: BuildStep, config: RunConfig, ranks: int, limit: int) ->
     None. Raises UsageError unless the ranks divide the global batch."""
     local = BatchPlan.of(config.global_batch, 0, ranks).local
     sizes = [size for size in range(1, local + 1) if local % size == 0]
-
-    @cache
-    def needed(size: int) -> StepMemory:
-        return estimate(build_step, config, ranks, size)
-
+    needed = cache(lambda size: estimate(build_step, config, ranks, size))
     fitting = bisect_right(sizes, limit, key=lambda size: needed(size).total)  # memory grows with the micro-batch
     return needed(sizes[fitting - 1]) if fitting else None
 

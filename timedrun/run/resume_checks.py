@@ -42,11 +42,12 @@ def require_resumable(
     Args:
         origin, system: of this process (`origin.at_start`, `system.describe`).
     """
-    reasons = ended(settings, paths) or changed(settings, paths, origin=origin, system=system)
-    if reasons:
+    over = ended(settings, paths)
+    if reasons := over or changed(settings, paths, origin=origin, system=system):
+        advice = "" if over else " resume it as it was started, or"
         raise TimedrunError(
-            f"{paths.log}: the run cannot be resumed: {'; '.join(reasons)}. Nothing was changed; resume it as it was"
-            " started, or start it again under another number."
+            f"{paths.log}: the run cannot be resumed: {'; '.join(reasons)}. Nothing was changed;{advice} start another"
+            " run under another number."
         )
 
 

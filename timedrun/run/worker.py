@@ -108,6 +108,9 @@ def execute(benchmark: Benchmark, settings: RunConfig, options: LaunchOptions) -
             watch=watch,
             load=LoadCounters(ranks.device),
         )
+        if settings.submission.division != keys.CLOSED:
+            saved = run.state.checkpoints
+            watch.resumable = lambda: (options.resume or saved.newest) and run.outcome is not Outcome.REACHED
         try:
             with run:
                 benchmark.train(settings, run)

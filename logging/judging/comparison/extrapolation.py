@@ -90,7 +90,7 @@ class Rates:
                 "; ".join(cattrs.transform_error(error)) if isinstance(error, cattrs.BaseValidationError) else error
             )
             raise UsageError(
-                f"{path} is not a profile with an evaluation, as `timedrun profile --json` prints: {listed}."
+                f"{path} is not a profile with an evaluation (`timedrun profile --evaluation --json`): {listed}."
             ) from None
         seconds = [rates.evaluation_seconds, *(at.seconds_per_step for at in rates.positions)]
         fractions = all(0 <= at.progress <= 1 for at in rates.positions) and rates.positions

@@ -82,6 +82,8 @@ def describe(error: BaseException) -> tuple[ExitCode, str] | None:
         case SyntaxError():  # of a benchmark or a method
             where = f"{error.filename}, line {error.lineno}"
             return ExitCode.ERROR, printable(f"{where}: {error.msg}: {(error.text or '').strip()}")
+        case FileNotFoundError() if "temporary directory" in str(error):  # of tempfile
+            return ExitCode.ERROR, "no temporary folder is usable: set TMPDIR to one that this process may write to."
         case OSError():
             return ExitCode.ERROR, printable(f"{error.filename or _origin(error)}: {error.strerror or error}.")
     return None

@@ -121,6 +121,12 @@ def test_the_command_refuses_images_for_a_benchmark_of_text(capsys):
     assert "not prepared from images; leave out --images, --skip-broken" in said
 
 
+def test_the_next_command_has_the_setting_that_the_data_need(tmp_path, images, capsys):
+    words = ["prepare", "image_classification", "baseline", "--data", "imagenet", "--images", str(images)]
+    assert main([*words, "--data-folder", str(tmp_path / "store"), "--seed", "3"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].endswith(f"store --seed 3 --model.classes {len(CLASSES)}")
+
+
 def test_other_and_empty_classes_are_reported(tmp_path, images, capsys):
     (images / "train" / "n09999999").mkdir()
     (images / "train" / "n09999999" / "a.AVIF").write_bytes(b"unread")

@@ -1,4 +1,4 @@
-"""Cores that a process may use: of its affinity, within the quotas of its control groups."""
+"""Cores and memory that a process may use: within the quotas and limits of its control groups."""
 
 import pytest
 
@@ -6,6 +6,14 @@ from judging.ground import cores
 
 FIRST, SECOND = ("cpu.cfs_quota_us", "cpu.cfs_period_us"), ("cpu.max",)
 NESTED = "0::/a.slice/b.scope"
+
+
+def simulate(folder, monkeypatch, own, files):
+    for path, text in {"own": own, **files}.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text(f"{text}\n" * bool(text))
+    monkeypatch.setattr(cores, "GROUPS", folder)
+    monkeypatch.setattr(cores, "OWN_GROUPS", folder / "own")
 
 
 @pytest.mark.parametrize(
@@ -29,13 +37,31 @@ NESTED = "0::/a.slice/b.scope"
     ],
 )
 def test_the_smallest_quota_of_the_groups_of_a_process_counts(tmp_path, monkeypatch, own, limits, usable):
+    files = {}
     for folder, limit in limits.items():
-        (tmp_path / folder).mkdir(parents=True, exist_ok=True)
         names = FIRST if folder.startswith("cpu") else SECOND
-        for name, text in zip(names, limit.split() if names == FIRST else [limit], strict=True):
-            (tmp_path / folder / name).write_text(f"{text}\n")
-    (tmp_path / "own").write_text(own)
-    monkeypatch.setattr(cores, "GROUPS", tmp_path)
-    monkeypatch.setattr(cores, "OWN_GROUPS", tmp_path / "own")
+        texts = limit.split() if names == FIRST else [limit]
+        files |= {f"{folder}/{name}".lstrip("/"): text for name, text in zip(names, texts, strict=True)}
+    simulate(tmp_path, monkeypatch, own, files)
     monkeypatch.setattr(cores.os, "sched_getaffinity", lambda process: range(16))
     assert cores.usable_cores() == usable
+
+
+@pytest.mark.parametrize(
+    ("own", "limits", "usable"),
+    [
+        ("0::/", {"memory.max": "max"}, 1000),
+        ("0::/", {"memory.max": "300"}, 300),
+        (NESTED, {"a.slice/memory.max": "200", "a.slice/b.scope/memory.max": "300", "c/memory.max": "1"}, 200),
+        ("7:memory:/docker/f00", {"memory/memory.limit_in_bytes": "400", "cpu/memory.limit_in_bytes": "1"}, 400),
+        (
+            "7:memory:/a\n6:cpu:/b",
+            {"memory/a/memory.limit_in_bytes": "500", "memory/b/memory.limit_in_bytes": "1"},
+            500,
+        ),
+        ("7:memory:/", {"memory/memory.limit_in_bytes": "9223372036854771712"}, 1000),
+    ],
+)
+def test_the_smallest_memory_limit_of_the_groups_of_a_process_counts(tmp_path, monkeypatch, own, limits, usable):
+    simulate(tmp_path, monkeypatch, own, limits)
+    assert cores.usable_memory(1000) == usable

@@ -133,6 +133,7 @@ def test_preflight_reports_unusable_data(store, tmp_path, small):
     assert "--data-folder" in preflight(small(), None, 1)[0]
     assert "does not exist" in preflight(small(), tmp_path / "none", 1)[0]
     assert "no tokens.json" in preflight(small(), tmp_path, 1)[0]
+    assert "exceeds the" in preflight(replace(small(), global_batch=10**7), store.folder, 1)[0]
     found = preflight(small({"context": 10**6, "vocabulary": size - 1}), store.folder, 1)
     assert f"--model.vocabulary {size}" in found[0] and "--model.context" in found[1]
     with pytest.raises(DataError, match="does not exist"):

@@ -19,7 +19,7 @@ from mlevents.rounds import RULESETS
 from mlevents.runlog import RunLog
 from tests.one_rank import ALONE, CPU, trained
 from timedrun.benchmark import find
-from timedrun.commands.preflight import length_notes, memory_finding
+from timedrun.commands.preflight import length_notes, memory_findings
 from timedrun.config import RunConfig, SubmissionConfig
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.preflight.dry_run import SimulatedClock, write_log
@@ -145,7 +145,7 @@ def test_activations_are_those_that_a_count_by_hand_finds():
 
 def test_preflight_says_the_memory_of_a_rank_and_the_time_at_a_throughput():
     config = c4_full()
-    finding = memory_finding(BENCHMARK, SHALLOW, 8, 8 * 2**30)
+    finding, *_ = memory_findings(BENCHMARK, SHALLOW, 8, 8 * 2**30)
     assert finding.level == "warning"
     assert "layers gathered" in finding.message and "no micro-batch fits" in finding.message
     plan = BENCHMARK.plan(config, ProcessGroup(0, 8, 0, CPU), None)

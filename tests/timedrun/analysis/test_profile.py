@@ -1,6 +1,9 @@
 """Parts of a step add up to it; a planted slow part is found where it is slow, and bounds what a method can gain."""
 
+import io
+import re
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -96,6 +99,14 @@ def test_steps_around_each_position_are_trained_and_no_others_from_the_initial_w
     assert [len(at.plain) for at in run.found] == [2, 2, 2] and all(len(c) == 2 for at in run.found for c in at.plain)
     begins = toy.first_weights[0::9]
     assert begins == 3 * begins[:1] and toy.first_weights[1] != begins[0]
+
+
+def test_the_progress_of_a_position_shows_the_rate_of_its_steps(config, monkeypatch):
+    toy, shown = Toy(config, IN_SAMPLES), io.StringIO()
+    monkeypatch.setattr(time, "monotonic", toy.clock)
+    toy.run.progress = Progress("toy", shown=True, stream=shown)
+    toy.train(400)
+    assert set(re.findall(r"(\S+) samples/s", shown.getvalue())) == {"1"}  # 4 in 6.5 s
 
 
 def test_a_schedule_shorter_than_the_steps_is_repeated(config):

@@ -41,6 +41,7 @@ def test_a_config_that_failed_is_named_below_the_others(capsys):
 def test_a_profile_as_json_with_its_trace(tmp_path, capsys):
     trace = tmp_path / "trace.json"
     options = ["--positions", "2", "--steps", "5", "--skip", "1", "--trace", str(trace), "--json", "--synthetic"]
+    options += ["--evaluation"]
     assert main([*SMOKE, *options, "--out", str(tmp_path / "profile.json")]) == ExitCode.OK
     values = json.loads(capsys.readouterr().out)
     assert values == json.loads((tmp_path / "profile.json").read_text()) and values["synthetic_data"]
@@ -54,10 +55,12 @@ def test_a_profile_as_json_with_its_trace(tmp_path, capsys):
     assert {"forward", "backward", "optimizer"} <= names
 
 
-def test_a_short_last_batch_of_each_epoch_is_a_step_of_the_schedule(capsys):
+def test_a_short_last_batch_of_each_epoch_is_a_step_of_the_schedule_and_nothing_is_evaluated(capsys, monkeypatch):
+    monkeypatch.setattr("image_classification.train.count_correct", None)  # in the warm-up neither
     words = ["image_classification", "baseline", "--data", "digits", "--data.no-drop-last", "--global-batch", "500"]
     assert main(["profile", *words, "--positions", "2", "--steps", "1", "--skip", "1", "--json"]) == ExitCode.OK
-    assert json.loads(capsys.readouterr().out)["schedule"]["steps"] == 40 * 2
+    values = json.loads(capsys.readouterr().out)
+    assert values["schedule"]["steps"] == 40 * 2 and values["evaluation_seconds"] is None
 
 
 def test_what_cannot_run_is_refused_before_anything_is_measured(tmp_path, capsys, monkeypatch):

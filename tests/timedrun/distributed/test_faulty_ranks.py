@@ -26,15 +26,15 @@ Ends = dict[str, Future[Ended]]
 LOST = ExitCode.RANK_LOST
 NOT_REACHED = ExitCode.TARGET_NOT_REACHED
 CASES = {  # fault: epochs of the run, reason in the log, exit codes; those that mostly wait come first
-    "stop": (400, r"no heartbeat from rank 1 for 15 s \(last step 12\); run aborted; resume with --resume", [LOST, -9]),
+    "stop": (400, r"no heartbeat from rank 1 for 15 s \(last step 12\); run aborted", [LOST, -9]),
     "hang": (
         100,
         r"rank 1 hung after step 12 at .*faulty_rank.py:\d+ \(inject\):"
-        r" idle for \d+ s while rank 0 waits for it; run aborted; resume with --resume",
+        r" idle for \d+ s while rank 0 waits for it; run aborted",
         [LOST, LOST],
     ),
     # A death is noticed at once, maybe before rank 0 has counted the step.
-    "kill": (400, r"rank 1 died: killed, crashed or out of memory \(last step 1[12]\); run aborted; .*", [LOST, -9]),
+    "kill": (400, r"rank 1 died: killed, crashed or out of memory \(last step 1[12]\); run aborted", [LOST, -9]),
     "nan": (400, "NonFiniteLoss: rank 1, step 1[2-9]: .*", [ExitCode.ERROR, ExitCode.ERROR]),
     "raise": (400, "rank 1, step 12: RuntimeError: raised on purpose", [ExitCode.ERROR, ExitCode.ERROR]),
     "slow": (10, "target not reached", [NOT_REACHED, NOT_REACHED]),

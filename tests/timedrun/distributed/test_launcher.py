@@ -167,8 +167,8 @@ ENDS: dict[str, tuple[str, End, dict[str, Any]]] = {
         },
     ),
     "a rank is suspended and another exits because of it": (
-        "all_started(); at(7); suspend() if rank == 1 else time.sleep(0.5); os._exit(4)",
-        End((4, -9), lost=f"rank 1 {SUSPENDED} (last step 7)"),
+        "all_started(); at(9 - 2 * rank); suspend() if rank == 1 else time.sleep(0.5); os._exit(4)",
+        End((4, -9), lost=f"rank 1 {SUSPENDED} (last step 9)"),  # as the log's reason has it
         {"log_seconds": 30.0},
     ),
     "a rank is suspended before the log is open": (

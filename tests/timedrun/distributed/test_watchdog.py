@@ -16,11 +16,11 @@ from timedrun.distributed.heartbeat_channel import Connection
 from timedrun.distributed.launch_env import STATUS_FILES
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.distributed.stall_detector import ThreadActivity
+from timedrun.distributed.status_files import ABORTED, RESUME
 from timedrun.distributed.watchdog import STUCK, Watchdog
 
 pytestmark = pytest.mark.timeout(60)
 CUT = dist.DistError("[pair.cc:1] Connection closed by peer [10.0.0.7]:4711. GLHF")
-ABORTED = "; run aborted; resume with --resume"
 
 
 def tcp_pair() -> tuple[Connection, Connection]:
@@ -73,16 +73,18 @@ class Run:
         return future
 
 
-@pytest.mark.parametrize("dead", [0, 1])
-def test_a_closed_connection_is_a_death_and_ends_blocked_ranks_after_their_grace(dead):
+@pytest.mark.parametrize(("dead", "advice"), [(0, ""), (1, ""), (0, RESUME), (1, RESUME)])
+def test_a_closed_connection_is_a_death_and_ends_blocked_ranks_after_their_grace(dead, advice):
     run = Run(3)
+    for watchdog in run.watchdogs:
+        watchdog.resumable = lambda: bool(advice)
     run.watchdogs[dead].at(7)
     run.advance(2)
     run.die(dead)
     run.advance(1)
     assert run.ended == {}
     run.advance(4)
-    message = f"rank {dead} died: killed, crashed or out of memory (last step 7){ABORTED}"
+    message = f"rank {dead} died: killed, crashed or out of memory (last step 7){ABORTED}{advice}"
     assert run.ended == dict.fromkeys({0, 1, 2} - {dead}, (message, ExitCode.RANK_LOST))
 
 

@@ -7,6 +7,7 @@ from collections import namedtuple
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 import torch
@@ -15,6 +16,7 @@ from image_classification.configs import synthetic_smoke
 from judging.ground.errors import PreflightError
 from judging.ground.result_files import ResultPaths, next_number
 from timedrun.benchmark import find
+from timedrun.cli import main
 from timedrun.config import RunConfig
 from timedrun.distributed.launch_env import LaunchEnv
 from timedrun.distributed.process_times import CpuReading
@@ -24,6 +26,7 @@ from timedrun.preflight.hints import method_hints
 from timedrun.run.worker import LaunchOptions
 from timedrun.training import number_formats
 
+NO_TEMPORARY = "No usable temporary directory found in ['/tmp']"
 Usage = namedtuple("Usage", "total used free")
 
 
@@ -49,14 +52,47 @@ def test_a_read_only_results_folder_is_found_even_by_root(tmp_path):
         subprocess.run(["umount", tmp_path], check=True)
 
 
-def test_a_results_folder_that_is_a_file_or_without_rights_is_named(tmp_path):
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("CXX", "no-such-compiler", "no-such-compiler is not found: install it, name one in CXX"),
+        ("TORCHINDUCTOR_CACHE_DIR", "{}/new", "{} is noexec (with docker, use"),
+        ("TORCHINDUCTOR_CACHE_DIR", "", "set TORCHINDUCTOR_CACHE_DIR or TMPDIR to another folder"),
+        ("CXX", "sh", ""),  # any program
+    ],
+)
+def test_a_compiled_run_needs_a_compiler_and_a_folder_to_load_from(name, value, words, tmp_path, monkeypatch):
+    def mapped(*_: object) -> None:
+        raise PermissionError(1, "noexec")
+
+    monkeypatch.setenv("CXX", "sh")
+    monkeypatch.setenv(name, value.format(tmp_path))
+    monkeypatch.setattr(checks.mmap, "mmap", mapped if name != "CXX" else MagicMock())
+    config = replace(synthetic_smoke(), compile=True, device="cpu")
+    assert [words.format(tmp_path) in one for one in failures(config, tmp_path)] == [True] * bool(words)
+    assert failures(replace(config, compile=False), tmp_path) == []
+
+
+@pytest.mark.parametrize("words", [["run", "smoke", "--results", "new"], ["profile", "smoke", "--synthetic"]])
+def test_without_a_folder_for_temporary_files_a_line_names_tmpdir(words, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("tempfile._get_default_tempdir", MagicMock(side_effect=FileNotFoundError(2, NO_TEMPORARY)))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    assert main([words[0], "image_classification", words[1], "--data", "synthetic", *words[2:]]) == 1
+    assert "no temporary folder is usable: set TMPDIR" in capsys.readouterr().err.splitlines()[-1]
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_results_folder_that_is_a_file_or_another_users_is_named(tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     (failure,) = failures(synthetic_smoke(), tmp_path / "file" / "results")
     assert "file is a file" in failure
-    if os.geteuid() != 0:  # root may write to every folder
-        tmp_path.chmod(0o500)
-        (failure,) = failures(synthetic_smoke(), tmp_path / "results")
-        assert "is not writable (Permission denied)" in failure
+    monkeypatch.setattr(machine_checks.tempfile, "TemporaryFile", MagicMock(side_effect=PermissionError(13, "denied")))
+    monkeypatch.setattr(machine_checks.os, "geteuid", lambda: 12345)
+    (failure,) = failures(synthetic_smoke(), tmp_path / "results")
+    uid = tmp_path.stat().st_uid
+    assert f"(denied): it belongs to uid {uid}, this process to 12345; choose another --results folder" in failure
+    assert f"docker's --user {uid}." in failure
 
 
 def test_checkpoints_of_a_node_need_room_once(tmp_path, monkeypatch):

@@ -11,7 +11,8 @@ import torch
 from judging.ground.errors import ExitCode, UsageError
 from timedrun.benchmark import find
 from timedrun.cli import main
-from timedrun.commands.preflight import PreflightReport, as_text, device_memory, examine, memory_finding, ranks_of
+from timedrun.commands.doctor import machine
+from timedrun.commands.preflight import PreflightReport, as_text, device_memory, examine, memory_findings, ranks_of
 from timedrun.config import RunConfig
 from timedrun.methods import LabelSmoothing, MixUp
 from timedrun.preflight import dry_run_report, machine_checks
@@ -218,24 +219,44 @@ def test_notes_point_out_methods_that_meet_and_a_regularizer_in_a_short_run():
     assert "methods" in found(report, "note")
 
 
+@pytest.mark.parametrize(("batch", "warned"), [(480, {"batch"}), (64, set())])
+@pytest.mark.usefixtures("strict_only")
+def test_an_epoch_whose_batches_leave_out_many_samples_is_named(batch, warned):
+    report = examined("digits_baseline", global_batch=batch)
+    assert found(report, "warning") & {"batch"} == warned
+    assert ("an epoch leaves out 417 of 897 samples" in words(report, "batch")) == bool(warned)
+
+
 def test_memory_names_the_largest_micro_batch_that_fits_and_warns_of_a_larger_one():
     benchmark = find("image_classification")
     config = replace(benchmark.config("methods", "digits"), global_batch=1024, micro_batch=1024)
-    finding = memory_finding(benchmark, config, 1, device_memory(80))
+    finding, _ = memory_findings(benchmark, config, 1, device_memory(80))
     assert finding.level == "note" and finding.message.endswith(
-        "GPU's 80.0 GiB; the largest that fits is --micro-batch 1024"
+        "of 80.0 GiB; the largest that fits is --micro-batch 1024"
     )
-    small = memory_finding(benchmark, config, 1, device_memory(2.11))  # 2 GiB and 5 % are no tensor's
+    small, _ = memory_findings(benchmark, config, 1, device_memory(2.11))  # 2 GiB and 5 % are no tensor's
     assert small.level == "warning" and "in forward passes of 1024, a step takes an estimated" in small.message
     fitting = int(small.message.rpartition(" ")[2])
     assert 0 < fitting < 1024
     whole = replace(benchmark, spec=replace(benchmark.spec, supports=frozenset({"ranks"})))
     ranks = replace(config, micro_batch=0), 2
-    assert memory_finding(whole, *ranks, device_memory(80)).message.endswith("GiB; --global-batch 1024 fits")
-    assert memory_finding(benchmark, config, 1, device_memory(1)).message.endswith("no micro-batch fits")
+    assert memory_findings(whole, *ranks, device_memory(80))[0].message.endswith("GiB; --global-batch 1024 fits")
+    assert memory_findings(benchmark, config, 1, device_memory(1))[0].message.endswith("no micro-batch fits")
+
+
+def test_memory_counts_an_evaluation_whose_batch_is_larger_than_a_steps():
+    benchmark, config = find("image_classification"), find("image_classification").config("mild", "imagenet")
+    step, evaluation = memory_findings(benchmark, config, 1, 20 << 30)
+    assert step.level == "note" and evaluation.level == "warning"
+    assert "in batches of 2048 takes an estimated 19.9 GiB" in evaluation.message
+    fitting = int(evaluation.message.split()[-2])
+    config = replace(config, data=replace(config.data, eval_batch=fitting))
+    assert 1500 < fitting < 2048 and memory_findings(benchmark, config, 1, 20 << 30)[1].level == "note"
 
 
 @without_cuda
-def test_memory_of_this_machine_needs_a_gpu(capsys):
-    assert main(["preflight", "image_classification", "methods", "--data", "digits", "--memory"]) != ExitCode.OK
-    assert "give the memory of a GPU in GiB, as in --memory 80" in capsys.readouterr().err
+def test_memory_of_this_machine_is_what_a_container_may_use(tmp_path, monkeypatch):
+    (tmp_path / "memory.max").write_text(f"{3 << 30}\n")
+    monkeypatch.setattr("judging.ground.cores.GROUPS", tmp_path)
+    assert device_memory(0) == 3 << 30
+    assert "may use 3 GiB" in machine(tmp_path)["memory"]

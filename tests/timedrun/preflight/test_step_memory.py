@@ -13,15 +13,12 @@ from image_classification.configs import cifar10_methods, digits_methods
 from image_classification.warm_up import build_step as build_images
 from language_model.configs import CPU_SPEED_UPS, topics_baseline
 from language_model.encoder import Bert
-from language_model.gpt.batches import TokenBatch
 from language_model.gpt.configs import shakespeare_modern
-from language_model.gpt.model import NextTokenLoss
-from language_model.gpt.train import sum_losses
 from language_model.gpt.warm_up import build_step as build_gpt
 from language_model.warm_up import build_step as build_bert
 from timedrun.config import RunConfig
 from timedrun.preflight.step_memory import GIB, BuildStep, estimate, largest, room
-from timedrun.training.precision import AUTOCAST, Precision
+from timedrun.training.precision import AUTOCAST
 
 BERT = replace(
     topics_baseline(),
@@ -81,17 +78,21 @@ def test_gradients_and_activations_are_those_of_a_real_step(build_step, config, 
     assert memory.gradients + memory.activations == pytest.approx(real, rel=tolerance)
 
 
-def test_an_evaluation_of_gpt_takes_less_than_the_estimated_step(tmp_path):
-    model = replace(shakespeare_modern().model, logit_softcap=15.0, vocabulary=512)
-    config = replace(shakespeare_modern(), model=model, micro_batch=4)
-    whole, *_ = build_gpt(config)
-    tokens = torch.zeros(config.evaluation_batch(1), config.model.context, dtype=torch.int64)
-    batch = TokenBatch(tokens, tokens, len(tokens))
-    evaluated = allocated(
-        lambda: sum_losses(NextTokenLoss(whole), batch, Precision("fp32", tokens.device)), tmp_path / "trace.json"
-    )
-    step = estimate(build_gpt, config, 1, config.micro_batch, cuda=False)
-    assert 4 * tokens.numel() * 512 < evaluated < step.gradients + step.activations
+@pytest.mark.parametrize(
+    ("build_step", "config"),
+    [
+        (build_bert, BERT),
+        (build_gpt, shakespeare_modern()),
+        (build_images, replace(cifar10_methods(), precision="fp32")),
+    ],
+)
+def test_an_evaluation_takes_what_a_real_one_does(build_step, config, tmp_path):
+    model, loss_of, _ = build_step(config)
+    model.eval()
+    with torch.inference_mode():
+        real = allocated(lambda: loss_of(64), tmp_path / "trace.json")
+    memory = estimate(build_step, config, 1, 64, cuda=False, training=False)
+    assert memory.activations == pytest.approx(real, rel=0.1) and memory.gradients == 0
 
 
 def test_state_that_outlives_a_step_is_counted_by_its_kind():

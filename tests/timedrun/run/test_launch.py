@@ -54,6 +54,12 @@ def result(folder: Path, log: str | None = None, ranks: tuple[int, ...] = (), nu
         ("budget spent", KILLED, None, ExitCode.TARGET_NOT_REACHED, ["budget spent"]),
         ("stopped by signal", KILLED, None, ExitCode.STOPPED_RESUMABLE, ["stopped by signal", "--resume"]),
         ("DataError: gone", KILLED, None, ExitCode.RANK_LOST, [KILLED.lost, "the log has: DataError: gone"]),
+        (KILLED.lost, KILLED, 10, ExitCode.RANK_LOST, [f"run aborted: {KILLED.lost}; {RESUME}"]),
+        (
+            "no heartbeat from rank 0 (last step 12); run aborted; resume with --resume",
+            *(KILLED, 10, ExitCode.RANK_LOST),
+            [f"{KILLED.lost}; the log has: no heartbeat from rank 0 (last step 12); {RESUME}"],
+        ),
         ("", KILLED, 10, ExitCode.RANK_LOST, [KILLED.lost, "no run_stop", RESUME]),
         ("", SECOND, None, ExitCode.INTERRUPTED, ["a signal", "no run_stop"]),
         (ABORTED, SECOND, 10, ExitCode.INTERRUPTED, [f"run aborted: {ABORTED}; {RESUME}"]),

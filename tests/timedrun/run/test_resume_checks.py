@@ -153,7 +153,8 @@ def test_a_run_that_never_started_or_whose_files_are_gone_is_refused(paths, sett
     with pytest.raises(TimedrunError, match="its log does not exist"):
         require(settings, paths)
     RunLog(paths.log).close(reason="the data are missing")
-    with pytest.raises(TimedrunError, match="its clock had not started"):
+    again = "its clock had not started. Nothing was changed; start another run under another number"
+    with pytest.raises(TimedrunError, match=again):
         require(settings, paths)
     paths.log.unlink()
     started(paths, settings)

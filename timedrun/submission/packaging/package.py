@@ -1,6 +1,7 @@
 """Build a package of result sets in MLPerf's layout, with source, scripts and manifest, atomically."""
 
 import os
+import shlex
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -189,7 +190,8 @@ def _open_all(sets: Sequence[Path], submitter: str, ruleset: str | None) -> tupl
         where = result.folder
         if result.submitter != submitter:
             both = f"submission_org is {result.submitter}, but the package's is {submitter}"
-            raise PackageError(f"{where}: the logs' {both}.")
+            remedy = "leave out --submitter, or run again with --submission.organization"
+            raise PackageError(f"{where}: the logs' {both}; nothing was packaged: {remedy} {shlex.quote(submitter)}.")
         if result.score.demonstration != first.score.demonstration:
             raise PackageError(
                 f"{result.folder} is on {result.score.dataset}, {first.folder} on {first.score.dataset}: only one of "

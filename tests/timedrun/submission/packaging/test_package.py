@@ -209,7 +209,7 @@ def test_sets_that_do_not_belong_together_are_refused(tmp_path, make_set, packag
     ):
         with pytest.raises(PackageError, match=match):
             packaged(*sets)
-    with pytest.raises(PackageError, match="submission_org is Example, but the package's is Other"):
+    with pytest.raises(PackageError, match="is Example, .* is Other; .*run again with --submission.organization Other"):
         packaged(baseline, submitter="Other")
     assert not (tmp_path / "out").exists()
 
