@@ -54,12 +54,13 @@ def start(count: int, connection: socket.socket, gate: socket.socket) -> Rank:
     for child in {*children} - {ended}:
         with contextlib.suppress(ProcessLookupError, ChildProcessError):
             os.kill(child, signal.SIGKILL)
-            os.waitpid(child, 0)
+            other = os.waitpid(child, 0)[1]
+            if status == 0 and other not in (0, signal.SIGKILL):  # it had ended before: the cause
+                ended, status = child, other
     reports.close()
     code = os.waitstatus_to_exitcode(status)
-    how = f"exit code {code}" if code >= 0 else f"signal {-code}"
-    text = f"rank {children.index(ended)} ended without a result ({how})"
-    report = {"kind": "error", "stage": "training", "text": text}
+    how = f"ended without a result ({f'exit code {code}' if code >= 0 else f'signal {-code}'})"
+    report = {"kind": "error", "stage": "training", "text": f"rank {children.index(ended)} {how}"}
     if code == 0:  # it reported an error; that of another can be a consequence
         with contextlib.suppress(EOFError):
             report = channel.receive(read)[0]

@@ -133,7 +133,8 @@ def _unpacked(archives: Path, folder: Path) -> dict[str, Path]:
 def torchvision() -> Iterator[ModuleType]:
     """torchvision, also beside a CPU build of torch, for which its wheel has no operators: two are then declared.
     scripts/setup.sh has such a one in a folder of its own."""
-    sys.path.append(str(Path(__file__).parents[1] / ".venv" / "torchvision"))
+    patch = pytest.MonkeyPatch()
+    patch.setattr(sys, "path", [*sys.path, str(Path(__file__).parents[1] / ".venv" / "torchvision")])
     if importlib.util.find_spec("torchvision") is None:
         pytest.skip("torchvision is not installed")
     library = None
@@ -148,6 +149,7 @@ def torchvision() -> Iterator[ModuleType]:
         for operator in ("nms", "qnms"):
             library.define(f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
         module = importlib.import_module("torchvision")
+    patch.undo()  # it is no distribution of the environment
     yield module
     del library
 

@@ -242,8 +242,8 @@ def test_commands_are_swept_over_budgets_to_their_end(train, capsys):
             assert 60 * gain["minutes"] >= 0.005 * factor * gain["ratio"] + 0.1
     assert main(["tradeoff", "sweep", "--baseline", "base", "--out", "figure.png"]) == 0
     printed = capsys.readouterr().out
-    rows = [line.removeprefix("base").split() for line in printed.splitlines() if "baseline" in line]
-    assert "outside the times of base: a sweep with --budgets" in printed
+    rows = [line.removeprefix("base").split() for line in printed.splitlines() if line.rstrip().endswith("baseline")]
+    assert "next: a sweep of base with --budgets" in printed
     assert [row[0] for row in rows] == ["10", "40"] and Path("figure.png").is_file()
     assert main(["explore", "sweep", "--out", "page.html"]) == 0
     assert '"config":"base 40"' in Path("page.html").read_text()
