@@ -17,6 +17,8 @@ HOUSES = {
     "tests": ("tests",),
 }
 """Folders of each house."""
+OTHER_KINDS = ("toml", "js", "css", "html", "sh")
+EVERYWHERE = [folder for folders in HOUSES.values() for folder in folders] + ["scripts"]
 
 
 class Graph(NamedTuple):
@@ -35,9 +37,10 @@ def sources(folder: str) -> Iterator[Path]:
     return (path for path in (ROOT / folder).rglob("*.py") if ".venv" not in path.parts)
 
 
-def lines(folders: Iterable[str]) -> int:
-    """Return the number of lines of the Python files in `folders`."""
-    return sum(len(path.read_text().splitlines()) for folder in folders for path in sources(folder))
+def lines(folders: Iterable[str], kinds: Iterable[str] = ("py",)) -> int:
+    """Return the number of lines of the files in `folders` whose names end with `kinds`."""
+    files = (path for folder in folders for kind in kinds for path in (ROOT / folder).rglob(f"*.{kind}"))
+    return sum(len(path.read_text().splitlines()) for path in files if ".venv" not in path.parts)
 
 
 def product_modules() -> dict[str, Path]:
@@ -112,7 +115,8 @@ def verbs_and_options() -> tuple[int, int]:
     (verbs,) = (action for action in parser()._actions if isinstance(action, argparse._SubParsersAction))
     ignored = {"-h", "--help", "--json"}
     parsers = [*verbs.choices.values(), *map(command_parser, VERBS)]
-    options = [action for verb in parsers for action in verb._actions if not ignored & {*action.option_strings}]
+    named = [{*action.option_strings} for verb in parsers for action in verb._actions if action.option_strings]
+    options = [names for names in named if not ignored & names]
     return len(verbs.choices), len(options)
 
 
@@ -121,6 +125,7 @@ def main() -> None:
         print(f"{house:9}{lines(folders):7} lines")
         for folder in folders[: len(folders) if len(folders) > 1 else 0]:
             print(f"  {folder:22}{lines([folder]):7}")
+    print(f"{', '.join(OTHER_KINDS)}: {lines(EVERYWHERE, OTHER_KINDS)} lines")
     for package in ("mlevents", "judging", "referee", "timedrun", "image_classification", "language_model"):
         graph = graph_of(package)
         print(", ".join(f"{name} {value}" for name, value in ({"package": package} | graph._asdict()).items()))
