@@ -203,7 +203,7 @@ def _set(
 
 def _middle(score: Score, runs: Sequence[dict[str, Any]], swept: bool) -> dict[str, Any]:
     """Return a set's time and quality with their intervals, and what the time is: of a length of a sweep the geometric
-    mean of all runs; else the score; else the expected time to a success, to which runs that missed the target add."""
+    mean of all runs; else the score, the mean, or the expected time to a success if runs missed the target."""
     qualities = [run["quality"] for run in runs if run["quality"] is not None]
     quality = Interval.of(qualities, LEAST_SEEDS) if qualities else None
     done = [run["minutes"] for run in runs if run["failure"] is None]
@@ -214,6 +214,8 @@ def _middle(score: Score, runs: Sequence[dict[str, Any]], swept: bool) -> dict[s
     elif score.score_minutes is not None:
         what, minutes = "Score", Interval(score.score_minutes, *(() if score.scaling_factor else score.interval or ()))
         quality = quality and replace(quality, value=score.quality or quality.value)
+    elif not missed:
+        what, minutes = "Mean time, no score", Interval.of(done, LEAST_SEEDS)
     else:
         what, expected = "Expected time, no score", expected_time(Attempts(done, missed))
         if expected.mean is not None:
