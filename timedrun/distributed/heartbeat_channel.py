@@ -6,6 +6,7 @@ Plain sockets and not a TCPStore: a store's client waits without limit for a ser
 
 import json
 import os
+import resource
 import secrets
 import socket
 import time
@@ -18,6 +19,8 @@ from timedrun.distributed.launch_env import LOOPBACK
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.distributed.rendezvous import listen
 
+SPARE_FILES: Final = 1024
+"""Open files that rank 0 may need beside its connections."""
 HELLO_SECONDS: Final = 5.0
 """Time that a new connection has to send the secret; a rank sends it at once."""
 
@@ -85,6 +88,9 @@ def _hello(secret: str, rank: int) -> bytes:
 
 
 def _accept(listener: socket.socket, secret: str, world_size: int, timeout_seconds: float) -> dict[int, Connection]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < world_size + SPARE_FILES:  # usually 1,024, for programs that call select()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (world_size + SPARE_FILES, hard))
     hellos = {_hello(secret, rank): rank for rank in range(1, world_size)}
     connections: dict[int, Connection] = {}
     deadline = time.monotonic() + timeout_seconds

@@ -34,6 +34,8 @@ BUSY_SECONDS: Final = 1200.0
 """Limit for a rank that works while others wait in a collective: a compilation, or an evaluation of its own."""
 POLL_SECONDS: Final = 0.1
 """Limit of a wait for messages, after which the thread sees what the training thread reports."""
+RANKS_A_SECOND: Final = 10_000
+"""Ranks that rank 0 checks in a second at most: each look is at all, and heartbeats would wake it for each."""
 STILL_INTERVALS: Final = 3
 """Heartbeat intervals without a step after which a rank's activity is sampled."""
 SYMPTOM_SECONDS: Final = 5.0
@@ -188,7 +190,7 @@ class Watchdog:
             torch.cuda.set_device(self.ranks.device)  # else this thread would open a context on the first GPU
         with self._selector:
             while not self.tick(POLL_SECONDS):
-                pass
+                time.sleep(len(self._connections) / RANKS_A_SECOND)
 
     def _receive(self, seconds: float) -> None:
         for ready, _ in self._selector.select(seconds):

@@ -183,6 +183,15 @@ def test_the_status_file_has_the_last_step_and_the_failure(tmp_path):
     assert json.loads((tmp_path / "rank_0.json").read_text())["words"] == "ValueError: no"
 
 
+def test_rank_0_of_many_looks_at_all_of_them_seldom_enough_to_leave_the_core_to_the_training(monkeypatch):
+    watchdog, slept, looks = Run(1).watchdogs[0], [], iter([False, False, True])
+    monkeypatch.setattr(watchdog, "_connections", dict.fromkeys(range(1, 4096)))
+    monkeypatch.setattr(watchdog, "tick", lambda seconds: next(looks))
+    monkeypatch.setattr("timedrun.distributed.watchdog.time.sleep", slept.append)
+    watchdog._run()
+    assert slept == [pytest.approx(0.41, abs=0.01)] * 2
+
+
 @pytest.mark.parametrize("text", ["soon", "0", "nan", "inf"])
 def test_an_invalid_number_of_seconds_is_refused(text):
     with pytest.raises(UsageError, match="TIMEDRUN_STUCK_SECONDS"):

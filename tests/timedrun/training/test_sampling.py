@@ -77,6 +77,17 @@ def test_an_epoch_over_ranks_holds_every_sample_once(name, count, seed, world_si
     assert all(len(part) == share for step in parts[: count // batch] for part in step)
 
 
+@pytest.mark.parametrize(("count", "batch"), [(1_281_167, 65_536), (1_281_167, 6_000), (50_000, 4_096)])
+def test_4096_ranks_share_every_step_of_an_epoch(count, batch):
+    world_size = 4_096
+    first, *_, last = steps(count, 1, 0, batch, drop_last=False)
+    for step in (first, last):
+        parts = [rank_part(step, rank, world_size) for rank in range(world_size)]
+        assert np.array_equal(np.concatenate(parts), step)
+        assert max(map(len, parts)) - min(map(len, parts)) <= 1
+    assert sum(len(evaluation_part(count, rank, world_size)) for rank in range(world_size)) == count
+
+
 @given(blocks=st.integers(1, 40), block=st.integers(1, 9), window=st.integers(1, 12), rest=st.integers(0, 8))
 def test_quasi_random_order_has_one_window_of_blocks_open(blocks, block, window, rest):
     count = blocks * block + min(rest, block - 1)
