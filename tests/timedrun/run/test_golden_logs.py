@@ -17,7 +17,7 @@ from judging.ground.result_files import ResultPaths
 from mlevents import keys
 from mlevents.record import read
 from mlevents.rounds import RULESETS
-from tests.judging.test_trainer_log import CASES, settings_of
+from tests.mlevents.test_trainer_run import CASES, settings_of
 from tests.timedrun.run.killed_run import IN_SAMPLES, resume, train
 from timedrun import mlperf_run
 from timedrun.config import EvaluationConfig, SubmissionConfig

@@ -25,14 +25,15 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, Final, Self
 
-from judging.ground.errors import TrainingLoopError, UsageError, nearest
 from mlevents import keys
 from mlevents.checks.log_check import check_record
+from mlevents.errors import TrainingLoopError, UsageError, nearest
 from mlevents.event import Finding, is_number
 from mlevents.record import read
 from mlevents.rounds import RULESETS, BenchmarkRules, RequiredKey, Ruleset
 from mlevents.rounds.ruleset import LEAST, highest
-from mlevents.runlog import ResultFileExists, RunLog, Scalar, require_loggable
+from mlevents.runlog import ResultFileExists, RunLog, require_loggable
+from mlevents.runlog.protocol import Protocol
 
 COURSE: Final = frozenset(
     {
@@ -99,9 +100,7 @@ class MLPerfRun:
         self._required = {rule.key for rule in _keys_of(self.benchmark, rules, settings)}
         interval = self.benchmark.evaluation_interval
         self._interval = interval.at(settings[keys.GLOBAL_BATCH_SIZE]) if interval else 1
-        self._at = 0.0
-        self._block: dict[str, Scalar] | None = None
-        self._evaluating = False
+        self._at = self._begun = 0.0
         self._evaluations = 0
         self._impossible = ""
         self._told: set[str] = set()
@@ -110,16 +109,11 @@ class MLPerfRun:
         self._closed = threading.Event()
         wall = time.time() - monotonic()  # a wall clock that is set during the run does not change its time
         self._log = RunLog(self.path, clock=lambda: wall + monotonic())
-        self._log.event(keys.CACHE_CLEAR, settings.get(keys.CACHE_CLEAR, False))
-        self._log.start(keys.INIT_START)
-        self._log.event(keys.SUBMISSION_BENCHMARK, self.benchmark.name)
-        self._log.event(keys.RULESET, rules.name)
-        for key in sorted(settings, key=lambda key: FIRST.index(key) if key in FIRST else len(FIRST)):
-            if key == keys.WEIGHTS_INITIALIZATION:
-                for tensor in settings[key]:
-                    self._log.event(key, tensor=tensor)
-            elif key != keys.CACHE_CLEAR:
-                self._log.event(key, settings[key])
+        self._protocol = Protocol(self._log, self.benchmark.progress)
+        names = sorted(settings, key=lambda key: FIRST.index(key) if key in FIRST else len(FIRST))
+        logged = {key: settings[key] for key in names if key != keys.CACHE_CLEAR}
+        logged = {keys.SUBMISSION_BENCHMARK: self.benchmark.name, keys.RULESET: rules.name, **logged}
+        self._protocol.begin(logged, cleared=settings.get(keys.CACHE_CLEAR, False))
 
     @property
     def ended(self) -> bool:
@@ -127,21 +121,22 @@ class MLPerfRun:
 
     def start(self) -> None:
         """Start the clock, and the first block of training. Before it, no training data may have been read."""
-        self._log.end(keys.INIT_STOP)
-        self._log.start(keys.RUN_START)
+        self._protocol.end(keys.INIT_STOP)
+        self._protocol.start(keys.RUN_START)
         self._start_block()
 
     def block(self, **progress: float) -> None:
         """End a block of training and start the next, where no evaluation is between; `progress` as `evaluated`'s."""
-        self._stop_block(progress)
+        self._advance(progress)
+        self._stop_block()
         self._start_block()
 
     def evaluating(self, **progress: float) -> None:
         """Log the start of an evaluation, which ends the block of training; `progress` as `evaluated`'s."""
         if not self.ended:
-            self._stop_block(progress)
-            self._log.start(keys.EVAL_START, **self._position())
-            self._evaluating = True
+            self._advance(progress)
+            self._stop_block()
+            self._protocol.start(keys.EVAL_START, **self._protocol.at(self._at))
 
     def evaluated(self, value: float | Mapping[str, float], **progress: float) -> bool:
         """Log a quality and return True if it reaches the target, which ends the run; after that nothing is logged.
@@ -156,9 +151,8 @@ class MLPerfRun:
         """
         if self.ended:
             return self.reached
-        if not self._evaluating:
+        if not self._protocol.is_open(keys.EVAL_START):
             self.evaluating(**progress)
-        self._evaluating = False
         parts = {name: float(part) for name, part in value.items()} if isinstance(value, Mapping) else None
         if (parts is not None and set(parts)) != (bool(self.benchmark.parts) and set(self.benchmark.parts)):
             wanted = f"a mapping of {', '.join(self.benchmark.parts)}" if self.benchmark.parts else "one number"
@@ -166,11 +160,12 @@ class MLPerfRun:
                 f"the quality of {self.benchmark.name} is {wanted}, not {value!r}; it is not logged"
             )
         quality = parts if parts is not None else float(value)  # type: ignore[arg-type]  # not a mapping
-        self._log_quality(quality)
-        self._log.end(keys.EVAL_STOP, **self._position())
+        names = {"averaged_validation_loss"} & self._required
+        apart = not self.benchmark.parts_in_one_event
+        self._protocol.stop_evaluation(quality, self._at, names, apart=apart)
         self.reached = self._possible(quality) and self.benchmark.reached(quality, self.target)
         if self.reached:
-            self._log.end(keys.RUN_STOP, status=keys.SUCCESS, **self._position())
+            self._protocol.succeed(self._at)
         self._tell()
         if not self.reached:
             self._start_block()
@@ -206,9 +201,9 @@ class MLPerfRun:
             reason = f"the clock was never started; {reason}"
         if self._impossible:
             reason += f"; {self._impossible}"
-        if self._block is not None and not self.ended:
+        if self._protocol.is_open(keys.BLOCK_START):
             with suppress(OSError):  # which the end of the log says
-                self._stop_block(None)
+                self._stop_block()
         self._log.close(reason=reason)
         self._closed.set()
         self._leave_signals()
@@ -270,6 +265,8 @@ class MLPerfRun:
 
     def _advance(self, progress: Mapping[str, float]) -> None:
         unit = self.benchmark.unit
+        if not self._protocol.is_open(keys.BLOCK_START):
+            raise TrainingLoopError("no block of training is open: call start() first; nothing was logged")
         if list(progress) != [unit]:
             given = ", ".join(progress) or "nothing"
             raise TrainingLoopError(f"progress of {self.benchmark.name} is counted in {unit}=, not {given}")
@@ -277,41 +274,14 @@ class MLPerfRun:
             raise TrainingLoopError(f"{unit}={progress[unit]:g} is no progress: the block began at {self._at:g}")
         self._at = float(progress[unit])
 
-    def _position(self) -> dict[str, Scalar]:
-        return {self.benchmark.progress: int(self._at) if self._at == int(self._at) else self._at}
-
     def _start_block(self) -> None:
-        name = self.benchmark.progress
-        if name != keys.EPOCH_NUM:
-            self._block = {name: self._position()[name]}
-        else:
-            first = self._at + 1 if self.benchmark.unit == "epoch" else int(self._at)
-            self._block = {
-                keys.FIRST_EPOCH_NUM: int(first) if first == int(first) else first,
-                keys.EPOCH_COUNT: self._interval,
-            }
-        self._log.start(keys.BLOCK_START, **self._block)
+        self._begun = self._at
+        first = self._at + 1 if self.benchmark.unit == "epoch" else int(self._at)
+        self._protocol.start_block(first, self._interval, self._at)
 
-    def _stop_block(self, progress: Mapping[str, float] | None) -> None:
-        if self._block is None:
-            raise TrainingLoopError("no block of training is open: call start() first; nothing was logged")
-        begun, name = self._at, self.benchmark.progress
-        if progress is not None:
-            self._advance(progress)
-        end = self._position()
-        if name == keys.EPOCH_NUM:
-            at = self._block[keys.FIRST_EPOCH_NUM] if self.benchmark.unit == "epoch" else end[name]
-            end = {keys.FIRST_EPOCH_NUM: at, keys.EPOCH_COUNT: self._at - begun}
-        self._log.end(keys.BLOCK_STOP, **end)
-        self._block = None
-
-    def _log_quality(self, quality: float | dict[str, float]) -> None:
-        if isinstance(quality, dict) and not self.benchmark.parts_in_one_event:
-            for name, part in quality.items():
-                self._log.event(keys.EVAL_ACCURACY, part, **{keys.METRIC: name}, **self._position())
-            return
-        for key in (keys.EVAL_ACCURACY, *({"averaged_validation_loss"} & self._required)):
-            self._log.event(key, quality, **self._position())
+    def _stop_block(self) -> None:
+        first = None if self.benchmark.unit == "epoch" else self._at
+        self._protocol.stop_block(self._at, first=first, count=self._at - self._begun)
 
     def _tell(self) -> None:
         """Warn of what the strict checks find wrong with the evaluations so far."""
@@ -398,12 +368,11 @@ def _quality(run: MLPerfRun, share: float) -> float | dict[str, float]:
 
 def _round_named(name: str) -> Ruleset:
     """Return the rules of the round "6.1", "v6.1" or "6.1.0"."""
-    known = {alias: rules for rules in RULESETS.values() for alias in (rules.name, rules.name.removesuffix(".0"))}
-    try:
-        return known[name.removeprefix("v")]
-    except KeyError:
+    number = name.removeprefix("v")
+    if (rules := RULESETS.get(number) or RULESETS.get(f"{number}.0")) is None:
         rounds = ", ".join(rules.name.removesuffix(".0") for rules in RULESETS.values() if rules.benchmarks)
-        raise UsageError(f"there are no rules of a round {name!r}; known: {rounds}; no log was begun") from None
+        raise UsageError(f"there are no rules of a round {name!r}; known: {rounds}; no log was begun")
+    return rules
 
 
 def _benchmark_of(name: str, rules: Ruleset) -> BenchmarkRules:

@@ -16,7 +16,7 @@ from typing import Any, Final, Self, TypeAlias
 
 from mlevents import keys
 from mlevents.event import ENDS, MARK, STARTS
-from mlevents.log_rollback import NotResumable, Rollback, roll_back
+from mlevents.runlog.log_rollback import NotResumable, Rollback, roll_back
 
 Scalar: TypeAlias = "str | int | float | bool | None | Sequence[Scalar] | Mapping[str, Scalar]"
 
@@ -31,6 +31,7 @@ DEEPEST: Final = 16  # levels of nested lists and dicts in a value; a cycle alwa
 LONGEST_REASON: Final = 400  # characters
 FALLOC_FL_KEEP_SIZE: Final = 0x01  # linux/falloc.h: reserve blocks beyond the end, keep the size
 UNSUPPORTED: Final = frozenset({errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL, errno.ENODEV})
+OWN: Final = (__file__, str(Path(__file__).with_name("protocol.py")))  # files whose callers log an event
 CLOSING_SECONDS: Final = 5.0  # how long close() waits for a thread that hangs in a write
 
 __all__ = ["EventOrderError", "NotResumable", "ResultFileExists", "ResultFileGone", "RunLog", "Scalar", "Rollback"]
@@ -294,7 +295,7 @@ class RunLog:
 
     def _caller(self) -> dict[str, Scalar]:
         frame: FrameType | None = sys._getframe(1)
-        while frame is not None and frame.f_code.co_filename == __file__:
+        while frame is not None and frame.f_code.co_filename in OWN:
             frame = frame.f_back
         if frame is None:
             return {"file": "", "lineno": 0}
