@@ -153,13 +153,13 @@ class MLPerfRun:
             return self.reached
         if not self._protocol.is_open(keys.EVAL_START):
             self.evaluating(**progress)
-        parts = {name: float(part) for name, part in value.items()} if isinstance(value, Mapping) else None
-        if (parts is not None and set(parts)) != (bool(self.benchmark.parts) and set(self.benchmark.parts)):
-            wanted = f"a mapping of {', '.join(self.benchmark.parts)}" if self.benchmark.parts else "one number"
+        parts = self.benchmark.parts
+        if (isinstance(value, Mapping) and set(value)) != (bool(parts) and set(parts)):
+            wanted = f"a mapping of {', '.join(parts)}" if parts else "one number"
             raise TrainingLoopError(
                 f"the quality of {self.benchmark.name} is {wanted}, not {value!r}; it is not logged"
             )
-        quality = parts if parts is not None else float(value)  # type: ignore[arg-type]  # not a mapping
+        quality = {name: float(part) for name, part in value.items()} if isinstance(value, Mapping) else float(value)
         names = {"averaged_validation_loss"} & self._required
         apart = not self.benchmark.parts_in_one_event
         self._protocol.stop_evaluation(quality, self._at, names, apart=apart)
@@ -178,11 +178,9 @@ class MLPerfRun:
             most = highest(rules.target, rules.direction)
             if not 0 <= value <= most or math.isinf(value):
                 percent = f"; it looks like percent: give {value / 100:g}" if most < value <= 100 else ""
-                told, self._impossible = (
-                    self._impossible,
-                    f"{name} is {value:g}, not a number from 0 to {most:g}{percent}",
-                )
-                if not told and self.path is not None:
+                is_first = not self._impossible
+                self._impossible = f"{name} is {value:g}, not a number from 0 to {most:g}{percent}"
+                if is_first and self.path is not None:
                     said = f"{self.path}: {self._impossible}; it does not count as reaching the target"
                     warnings.warn(said, stacklevel=3)
                 return False
@@ -213,16 +211,13 @@ class MLPerfRun:
             for number in ENDED_BY:
                 if signal.getsignal(number) is signal.SIG_DFL:
                     self._handlers[number] = signal.signal(number, self._die)
-            reader, writer = os.pipe2(os.O_CLOEXEC)
-            os.set_blocking(writer, False)
-            other = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-            if other == -1:
-                self._wakeup = writer
+            if (other := signal.set_wakeup_fd(-1)) == -1:
+                reader, self._wakeup = os.pipe2(os.O_CLOEXEC)
+                os.set_blocking(self._wakeup, False)
+                signal.set_wakeup_fd(self._wakeup, warn_on_full_buffer=False)
                 threading.Thread(target=self._watch, args=(reader,), daemon=True).start()
             else:  # of an event loop, which is in Python
                 signal.set_wakeup_fd(other)
-                for descriptor in (reader, writer):
-                    os.close(descriptor)
             _entered.append(self)
         return self
 
@@ -357,13 +352,11 @@ def _evaluation_points(benchmark: BenchmarkRules, rules: Ruleset, settings: Mapp
 
 def _quality(run: MLPerfRun, share: float) -> float | dict[str, float]:
     """Return the quality at `share` of the target; above 1 it reaches the target, in either direction."""
-    rules = run.benchmark
+    shares, rules = {">=": share, "<=": 1 / share}, run.benchmark
     if rules.parts:
-        return {
-            name: part.target * (share if part.direction == ">=" else 1 / share) for name, part in rules.parts.items()
-        }
-    highest = max(run.target, 1.0) if rules.direction == ">=" else math.inf  # no share exceeds 1
-    return min(run.target * (share if rules.direction == ">=" else 1 / share), highest)
+        return {name: part.target * shares[part.direction] for name, part in rules.parts.items()}
+    most = max(run.target, 1.0) if rules.direction == ">=" else math.inf  # no share exceeds 1
+    return min(run.target * shares[rules.direction], most)
 
 
 def _round_named(name: str) -> Ruleset:

@@ -13,29 +13,35 @@ from typing import Any
 import pytest
 import torch
 
+from judging.ground.errors import TrainingLoopError
 from judging.ground.result_files import ResultPaths
 from mlevents import keys
+from mlevents.checks.log_check import check
 from mlevents.record import read
 from mlevents.rounds import RULESETS
 from tests.mlevents.test_trainer_run import CASES, settings_of
+from tests.timedrun.conftest import SPEC
 from tests.timedrun.run.killed_run import IN_SAMPLES, resume, train
 from timedrun import mlperf_run
 from timedrun.config import EvaluationConfig, SubmissionConfig
 from timedrun.preflight.dry_run import SimulatedClock
 from timedrun.race import command_run
 from timedrun.race.command_side import CommandSide
+from timedrun.run.blocks import Outcome
 
 MEASURED = {keys.MACHINE_LOAD, keys.READ_LATE, keys.LEDGER_ENTRY, keys.SUBMISSION_PLATFORM, keys.CONFIG_DIGEST}
 LEFT_OUT = {"file", "lineno", "gap_seconds", "clock_compared", "unknown"}
 """Metadata that are measured or name a line of the source."""
 STEPS = 3
-LLAMA = replace(IN_SAMPLES, mlperf_benchmark="llama31_8b", ruleset="6.1.0")
+EVERY_10 = {"evaluation": EvaluationConfig(target=0.9, every=10, first=10)}
 
 
 def assert_golden(writer: str, name: str, path: Path, *, since: str = keys.INIT_STOP) -> None:
-    """Compare a log from its first event `since` on with `name` in the writer's file."""
+    """Compare a log from its first event `since` on, and the strict errors, with `name` in the writer's file."""
     events = [json.loads(line.split(" ", 1)[1]) for line in path.read_text().splitlines()]
-    said = []
+    report = check(path)
+    wrong = {finding.rule for finding in report.findings if finding.level == "error"} - {"clock-order"}  # of times
+    said = [f"{report.ruleset}: {', '.join(sorted(wrong))}"]
     for event in events[[event["key"] for event in events].index(since) :]:
         about = {name: value for name, value in event["metadata"].items() if name not in LEFT_OUT}
         value = None if event["key"] in MEASURED else event["value"]
@@ -63,35 +69,45 @@ def train_to_end(run: Any, clock: SimulatedClock, total: int, qualities: dict[in
 
 
 @pytest.mark.parametrize(
-    ("name", "config", "options", "total", "qualities", "error"),
+    ("name", "config", "options", "total", "qualities", "end"),
     [
-        ("reached", {}, {}, 6, {2: 0.5, 4: 0.95}, None),
-        ("missed", {"clear_cache": True}, {"clear_cache": lambda: (True, "")}, 3, {2: 0.5, 3: 0.6}, None),
-        ("samples", {"evaluation": EvaluationConfig(target=0.9, every=8, first=6)}, {"spec": IN_SAMPLES}, 24,
-         {8: 0.1, 16: 0.95}, None),
-        ("samples_count", {"evaluation": EvaluationConfig(target=0.9, every=8, first=6)}, {"spec": LLAMA}, 8, {8: 0.5},
-         None),
-        ("budget", {"budget_minutes": 4 / 60}, {}, 4, {2: 0.1, 4: 0.2}, None),
-        ("closed_stopped", {"submission": SubmissionConfig(division="closed")}, {}, 2, {}, None),
+        ("reached", {}, {}, 6, {2: 0.5, 4: 0.95}, Outcome.REACHED),
+        ("missed", {"clear_cache": True}, {"clear_cache": lambda: (True, "")}, 3, {2: 0.5, 3: 0.6},
+         Outcome.NOT_REACHED),
+        ("samples", EVERY_10, {"spec": IN_SAMPLES}, 40, {12: 0.1, 20: 0.2, 32: 0.95}, Outcome.REACHED),
+        ("budget", {"budget_minutes": 4 / 60}, {}, 4, {2: 0.1, 4: 0.2}, Outcome.BUDGET_SPENT),
+        ("closed_stopped", {"submission": SubmissionConfig(division="closed")}, {}, 2, {}, Outcome.STOPPED_CLOSED),
         ("failed", {}, {}, 4, {2: 0.1}, ZeroDivisionError),
-        ("no_number", {}, {}, 4, {2: float("nan")}, Exception),
+        ("no_number", {}, {}, 4, {2: float("nan")}, TrainingLoopError),
         ("no_data", {}, {}, 0, {}, ValueError),
     ],
 )  # fmt: skip
-def test_timed_run(name, config, options, total, qualities, error, timed, toy_config, clock, tmp_path):
+def test_timed_run(name, config, options, total, qualities, end, timed, toy_config, clock, tmp_path):
     run = timed(toy_config(**config), **options | {"check_every": 1})
-    with pytest.raises(error) if error else nullcontext():
+    with nullcontext() if isinstance(end, Outcome) else pytest.raises(end):
         train_to_end(run, clock, total, qualities, fails_in=8 * (name == "failed"), stops={2} & {total})
-    since = keys.CACHE_CLEAR if name in ("reached", "samples_count") else keys.INIT_STOP
+    assert run.outcome is (end if isinstance(end, Outcome) else None)
+    since = keys.CACHE_CLEAR if name == "reached" else keys.INIT_STOP
     assert_golden("timed_run", name, tmp_path / "result_0.txt", since=since)
 
 
-def test_timed_run_that_is_stopped_and_resumed(timed, tmp_path, clock):
-    run = timed(checkpoints=tmp_path / "checkpoint", check_every=1)
-    train_to_end(run, clock, 4, {2: 0.5}, stops={8})
-    assert_golden("timed_run", "stopped", tmp_path / "result_0.txt")
-    train_to_end(resume(timed, tmp_path, clock=clock, check_every=1), clock, 4, {4: 0.95})
-    assert_golden("timed_run", "resumed", tmp_path / "result_0.txt")
+@pytest.mark.parametrize(
+    ("name", "config", "spec", "total", "stop", "qualities"),
+    [
+        ("epochs", {}, SPEC, 4, 8, {2: 0.5, 4: 0.95}),
+        ("samples", EVERY_10, replace(IN_SAMPLES, mlperf_benchmark="llama31_8b", ruleset="6.1.0"), 40, 1,
+         {12: 2.5, 20: 0.85}),
+    ],
+)  # fmt: skip
+def test_timed_run_that_is_stopped_and_resumed(
+    name, config, spec, total, stop, qualities, timed, toy_config, tmp_path, clock
+):
+    of: dict[str, Any] = {"config": toy_config(**config), "spec": spec, "check_every": 1}
+    run = timed(checkpoints=tmp_path / "checkpoint", **of)
+    train_to_end(run, clock, total, qualities, stops={stop})
+    assert_golden("timed_run", f"{name}_stopped", tmp_path / "result_0.txt")
+    train_to_end(resume(timed, tmp_path, clock=clock, **of), clock, total, qualities)
+    assert_golden("timed_run", f"{name}_resumed", tmp_path / "result_0.txt")
 
 
 def own_run(folder: Path, benchmark: str, round_: str, division: str = keys.OPEN, *of: Any, **more: Any) -> Any:
