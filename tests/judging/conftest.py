@@ -4,6 +4,7 @@ import functools
 import json
 import shutil
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import replace
 from importlib import import_module
 from importlib.util import find_spec
@@ -73,7 +74,7 @@ def write_run() -> WriteRun:
             keys.EVAL_SAMPLES: 10_000 if benchmark == keys.BERT else 50_000,
             keys.CONFIG_NAME: "imagenet_baseline",
         } | logged
-        with RunLog(path, clock=lambda: now[0], durable=False) as log:
+        with closing(RunLog(path, clock=lambda: now[0], durable=False)) as log:
             log.event(keys.CACHE_CLEAR, True)
             log.start(keys.INIT_START)
             for key, value in facts.items():

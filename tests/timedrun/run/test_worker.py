@@ -7,7 +7,7 @@ import re
 import signal
 import sys
 from collections import Counter
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -123,7 +123,7 @@ def test_a_run_is_resumed_only_as_what_it_recorded_itself(tmp_path, toy_config, 
     monkeypatch.setattr(source, "provenance", lambda root: dict(state))
     settings, ranks = toy_config(), Alike(0, 2, 0, torch.device("cpu"))
     options = LaunchOptions(paths=ResultPaths(tmp_path, 0))
-    with claim(settings, options, ranks, "2xCPU") as log:
+    with closing(claim(settings, options, ranks, "2xCPU")) as log:
         info: RunInfo = {"train_samples": 1, "eval_samples": 1, "hyperparameters": {}}
         submission = submission_of(find("image_classification").spec, settings, "2xCPU")
         Protocol(log).describe(submission | settings_of(settings, info))
