@@ -98,8 +98,8 @@ class TimedRun:
                 done, reason = False, "not requested"
                 if self.config.clear_cache:
                     done, reason = page_cache.clear_on_every_node(self.ranks, self._clear_cache)
-                submission = submission_of(self.spec, self.config, self.platform)
-                self.protocol.begin(submission, cleared=done, reason=reason)
+                settings = submission_of(self.spec, self.config, self.platform)
+                self.protocol.begin(settings, cleared=done, reason=reason)
         except BaseException as error:
             self.__exit__(type(error), error, error.__traceback__)
             raise

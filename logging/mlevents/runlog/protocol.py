@@ -41,7 +41,7 @@ class Protocol:
 
     def start(self, key: str, **about: Scalar) -> None:
         """Log the start of an interval."""
-        if key in self._open or not self._open.issuperset({WITHIN.get(key, key)} - {key}):
+        if key in self._open or WITHIN.get(key) not in {None, *self._open}:
             raise TrainingLoopError(f"{key} is out of order; nothing was logged")
         self.log.start(key, **about)
         self._open.add(key)
