@@ -28,7 +28,7 @@ from typing import Any, Final, Self
 from mlevents import keys
 from mlevents.checks.log_check import check_record
 from mlevents.errors import TrainingLoopError, UsageError, nearest
-from mlevents.event import Finding, is_number
+from mlevents.event import ENDS, STARTS, Finding, is_number
 from mlevents.record import read
 from mlevents.rounds import RULESETS, BenchmarkRules, RequiredKey, Ruleset
 from mlevents.rounds.ruleset import LEAST, highest
@@ -36,13 +36,8 @@ from mlevents.runlog import ResultFileExists, RunLog, require_loggable
 from mlevents.runlog.protocol import Protocol
 
 COURSE: Final = frozenset(
-    {
-        *(keys.INIT_START, keys.INIT_STOP, keys.RUN_START, keys.RUN_STOP, keys.SUBMISSION_BENCHMARK),
-        *(keys.BLOCK_START, keys.BLOCK_STOP, keys.EPOCH_START, keys.EPOCH_STOP),
-        *(keys.EVAL_START, keys.EVAL_STOP, keys.EVAL_ACCURACY),
-        *("aggregated_eval_accuracy", "averaged_validation_loss"),
-    }
-)
+    {keys.SUBMISSION_BENCHMARK, keys.EVAL_ACCURACY, "aggregated_eval_accuracy", "averaged_validation_loss"}
+).union(STARTS, ENDS)
 """Keys that a run logs itself; a trainer gives every other one."""
 ALWAYS: Final = (keys.SUBMISSION_DIVISION, keys.SEED, keys.GLOBAL_BATCH_SIZE)
 """Settings asked for even where the round does not: runs are told apart, and evaluations placed, by them."""
@@ -66,6 +61,7 @@ FIRST: Final = (
 )
 TOLD: Final = frozenset({"evaluation-interval", "evaluation-points", "single-evaluation", "epoch-numbering"})
 """Strict checks whose findings are told during the run."""
+MISSED: Final = "the target was not reached"
 ENDED_BY: Final = (signal.SIGTERM, signal.SIGHUP)
 GRACE_SECONDS: Final = 5.0
 """From a signal to the end of a process whose main thread is not in Python, as in a collective whose peer is gone."""
@@ -193,7 +189,7 @@ class MLPerfRun:
         counts = {"steps": steps, "samples": samples, "tokens": tokens, "epoch": round(epoch, 6)}
         return {self.benchmark.unit: counts[self.benchmark.unit]}
 
-    def close(self, reason: str = "the target was not reached") -> None:
+    def close(self, reason: str = MISSED) -> None:
         """Close the log; a run that has not ended is aborted for `reason`."""
         if not self._log.started:
             reason = f"the clock was never started; {reason}"
@@ -218,16 +214,13 @@ class MLPerfRun:
                 threading.Thread(target=self._watch, args=(reader,), daemon=True).start()
             else:  # of an event loop, which is in Python
                 signal.set_wakeup_fd(other)
-            _entered.append(self)
+            os.register_at_fork(after_in_child=self._leave_signals)  # they are the parent's
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if kind is None:
-            self.close()
-        else:
-            self.close(f"{kind.__name__}: {error}".rstrip(": "))
+        self.close(MISSED if kind is None else f"{kind.__name__}: {error}".rstrip(": "))
 
     def _die(self, number: int, frame: FrameType | None) -> None:
         """Abort the run and die of the signal."""
@@ -255,8 +248,6 @@ class MLPerfRun:
             signal.set_wakeup_fd(-1)
             os.close(self._wakeup)
             self._wakeup = -1
-        if self in _entered:
-            _entered.remove(self)
 
     def _advance(self, progress: Mapping[str, float]) -> None:
         unit = self.benchmark.unit
@@ -288,17 +279,6 @@ class MLPerfRun:
             if finding.rule in TOLD and finding.rule not in self._told:
                 self._told.add(finding.rule)
                 warnings.warn(f"{self.path}: {finding.rule}: {finding.message}", stacklevel=3)
-
-
-_entered: list[MLPerfRun] = []  # runs whose signals this process handles
-
-
-def _leave_signals_to_the_parent() -> None:
-    for run in tuple(_entered):
-        run._leave_signals()
-
-
-os.register_at_fork(after_in_child=_leave_signals_to_the_parent)
 
 
 def mlperf_run(benchmark: str, *, round: str, out: str | os.PathLike[str], **settings: Any) -> MLPerfRun:
@@ -456,10 +436,8 @@ def _meaning(rule: RequiredKey) -> str:
 
 def _refusals(rule: RequiredKey, settings: Mapping[str, Any]) -> Iterator[str]:
     value = settings[rule.key]
-    if rule.vocabulary and value not in rule.vocabulary:
+    if rule.vocabulary and value not in rule.vocabulary or rule.filled and value in ("", None):
         yield f"{rule.key} is {value!r}, not {_meaning(rule)}"
-    elif rule.filled and value in ("", None):
-        yield f"{rule.key} is empty: {_meaning(rule)}"
     for constraint in rule.value:
         if not constraint.holds(value, settings.get):
             yield f"{rule.key} is {value!r}; it must be {constraint.words}"
