@@ -42,7 +42,7 @@ class Protocol:
     def start(self, key: str, **about: Scalar) -> None:
         """Log the start of an interval."""
         if key in self._open or WITHIN.get(key) not in {None, *self._open}:
-            raise TrainingLoopError(f"{key} is out of order; nothing was logged")
+            raise TrainingLoopError(f"{key} is out of order: open are {sorted(self._open)}; nothing was logged")
         self.log.start(key, **about)
         self._open.add(key)
 
@@ -54,7 +54,7 @@ class Protocol:
         """Log the end of an interval."""
         start = key.removesuffix("stop") + "start"
         if start not in self._open:
-            raise TrainingLoopError(f"{key} has no {start} before it; nothing was logged")
+            raise TrainingLoopError(f"{key} is out of order: open are {sorted(self._open)}; nothing was logged")
         self.log.end(key, **about)
         self._open.remove(start)
 

@@ -4,8 +4,8 @@ RECORD_GOLDEN=1 records them again: only where a log is meant to change."""
 
 import json
 import os
-import warnings
-from contextlib import nullcontext
+from collections.abc import Callable
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -133,55 +133,35 @@ PARTS = {
 }
 
 
+@pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("benchmark", PARTS)
 def test_mlperf_run_whose_quality_has_parts(benchmark, tmp_path):
     round_, qualities = PARTS[benchmark]
     unit = RULESETS[f"{round_}.0"].benchmarks[benchmark].unit
-    with warnings.catch_warnings(), own_run(tmp_path, benchmark, round_) as run:
-        warnings.simplefilter("ignore")
+    with own_run(tmp_path, benchmark, round_) as run:
         run.start()
         assert not run.evaluated(dict.fromkeys(qualities, 0.1), **{unit: 512_000})
         assert run.evaluated(qualities, **{unit: 1_024_000})
     assert_golden("mlperf_run", benchmark, tmp_path / "result_0.txt")
 
 
-def in_evaluation(run: Any) -> None:
-    run.start()
-    run.evaluating(epoch=1)
-    raise ZeroDivisionError("in the evaluation")
+ABORTED: dict[str, Callable[[Any], object]] = {
+    "in_evaluation": lambda run: (run.start(), run.evaluating(epoch=1), 1 / 0),
+    "in_training": lambda run: (run.start(), run.evaluated(0.5, epoch=0.5), 1 / 0),
+    "without_start": lambda run: run.close(),
+    "without_evaluation": lambda run: run.start(),
+    "impossible": lambda run: (run.start(), run.evaluated(79.2, epoch=4)),
+}
 
 
-def in_training(run: Any) -> None:
-    run.start()
-    run.evaluated(0.5, epoch=0.5)
-    raise ZeroDivisionError("in step 7")
-
-
-def without_start(run: Any) -> None:
-    run.close()
-
-
-def without_evaluation(run: Any) -> None:
-    run.start()
-
-
-def impossible(run: Any) -> None:
-    run.start()
-    run.evaluated(79.2, epoch=4)
-
-
-@pytest.mark.parametrize("end", [in_evaluation, in_training, without_start, without_evaluation, impossible])
-def test_mlperf_run_that_is_aborted(end, tmp_path):
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", ABORTED)
+def test_mlperf_run_that_is_aborted(name, tmp_path):
     own = {"dataset": "digits", "train_samples": 1437, "eval_samples": 360, "quality_target": 0.97}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            with own_run(tmp_path, keys.RESNET, "4.0", **own) as run:
-                end(run)
-        except ZeroDivisionError:
-            pass
-    start = keys.SUBMISSION_BENCHMARK if end is without_start else keys.QUALITY_TARGET
-    assert_golden("mlperf_run", end.__name__, tmp_path / "result_0.txt", since=start)
+    with suppress(ZeroDivisionError), own_run(tmp_path, keys.RESNET, "4.0", **own) as run:
+        ABORTED[name](run)
+    since = keys.SUBMISSION_BENCHMARK if name == "without_start" else keys.QUALITY_TARGET
+    assert_golden("mlperf_run", name, tmp_path / "result_0.txt", since=since)
 
 
 @pytest.mark.parametrize(
