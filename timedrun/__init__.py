@@ -3,16 +3,16 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from judging.trainer_log import mlperf_preflight as mlperf_preflight
-    from judging.trainer_log import mlperf_run as mlperf_run
+    from mlevents.runlog.trainer_run import mlperf_preflight as mlperf_preflight
+    from mlevents.runlog.trainer_run import mlperf_run as mlperf_run
 
 
 def __getattr__(name: str) -> Any:
     """Return `mlperf_run`, `mlperf_preflight` or `__version__`, the installed version; read on first access."""
     if name in ("mlperf_run", "mlperf_preflight"):
-        from judging import trainer_log
+        from mlevents.runlog import trainer_run
 
-        return getattr(trainer_log, name)
+        return getattr(trainer_run, name)
     if name != "__version__":
         raise AttributeError(f"module 'timedrun' has no attribute {name!r}")
     from importlib.metadata import PackageNotFoundError, version

@@ -7,7 +7,7 @@ from tests.house import structure
 LINES = {"judge": 16_324, "referee": 3_049, "trainer": 39_367, "tests": 42_914}
 ROOMS = {
     "mlevents": structure.Graph(17, 10, 47, 0),
-    "judging": structure.Graph(7, 5, 10, 0),
+    "judging": structure.Graph(6, 5, 9, 0),
     "referee": structure.Graph(21, 6, 36, 0),
     "timedrun": structure.Graph(20, 9, 73, 0),
     "image_classification": structure.Graph(19, 8, 50, 0),

@@ -4,6 +4,7 @@ import functools
 import json
 import shutil
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import replace
 from importlib import import_module
 from importlib.util import find_spec
@@ -16,6 +17,7 @@ from mlevents import keys
 from mlevents.package_checker.system_description import unanswered
 from mlevents.record import read, result_files
 from mlevents.runlog import RunLog
+from mlevents.runlog.protocol import Protocol
 from mlevents.summary import RunSummary, summarize
 from timedrun.cli import main
 
@@ -73,26 +75,20 @@ def write_run() -> WriteRun:
             keys.EVAL_SAMPLES: 10_000 if benchmark == keys.BERT else 50_000,
             keys.CONFIG_NAME: "imagenet_baseline",
         } | logged
-        with RunLog(path, clock=lambda: now[0], durable=False) as log:
-            log.event(keys.CACHE_CLEAR, True)
-            log.start(keys.INIT_START)
-            for key, value in facts.items():
-                if value is not None:
-                    log.event(key, value)
-            log.end(keys.INIT_STOP)
+        with closing(RunLog(path, clock=lambda: now[0], durable=False)) as log:
+            protocol = Protocol(log, keys.SAMPLES_COUNT if samples else keys.EPOCH_NUM)
+            protocol.begin({key: value for key, value in facts.items() if value is not None}, cleared=True)
+            protocol.end(keys.INIT_STOP)
             now[0] = begin
-            log.start(keys.RUN_START)
+            protocol.start(keys.RUN_START)
             for epoch, quality in enumerate(qualities, start=1):
-                at = {"samples_count": samples * epoch} if samples else {"epoch_num": epoch}
-                block = {"samples_count": samples * (epoch - 1)} if samples else {"first_epoch_num": epoch}
-                log.start(keys.BLOCK_START, **block, **({} if samples else {"epoch_count": 1}))
+                protocol.start_block(epoch, 1, samples * (epoch - 1))
                 # Evaluating takes the last tenth of every block.
                 now[0] = begin + minutes * 60 * (epoch - 0.1) / len(qualities)
-                log.start(keys.EVAL_START, **at)
+                protocol.start(keys.EVAL_START, **protocol.at((samples or 1) * epoch))
                 now[0] = begin + minutes * 60 * epoch / len(qualities)
-                log.event(keys.EVAL_ACCURACY, quality, **at)
-                log.end(keys.EVAL_STOP, **at)
-                log.end(keys.BLOCK_STOP, **(at if samples else block))
+                protocol.stop_evaluation(quality, (samples or 1) * epoch)
+                protocol.stop_block(samples * epoch)
             log.end(keys.RUN_STOP, status=status)
         return path
 

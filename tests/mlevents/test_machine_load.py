@@ -1,6 +1,7 @@
 """Load of the machine beside a run: shares from counters, and which of them disturb."""
 
 from collections.abc import Mapping
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -77,7 +78,7 @@ def test_waits_that_others_cannot_have_caused_and_unknown_counters_disturb_nothi
     ],
 )
 def test_the_check_warns_of_a_run_that_was_disturbed_and_takes_any_content(tmp_path, value, warned):
-    with RunLog(tmp_path / "result_0.txt", durable=False) as log:
+    with closing(RunLog(tmp_path / "result_0.txt", durable=False)) as log:
         for _ in range(2):
             log.event(keys.MACHINE_LOAD, value)
     report = check(tmp_path / "result_0.txt")

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -41,7 +42,7 @@ def test_each_event_is_one_write_and_clock_events_reach_the_disk(tmp_path, monke
 def test_no_line_lies_across_a_page_of_the_file_where_a_kill_could_cut_it_and_all_tools_read_on(tmp_path):
     path = tmp_path / "result_0.txt"
     draw, sent = random.Random(5), []
-    with RunLog(path) as log:
+    with closing(RunLog(path)) as log:
         log.start(keys.RUN_START)
         for number in range(500):
             sent.append("x" * draw.choice((1, 50, 200, 400, 700)))

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from judging.ground.errors import TrainingLoopError, nearest
-from judging.trainer_log import MLPerfRun
+from mlevents.runlog.trainer_run import MLPerfRun
 from timedrun.integrations import fitting_torchvision
 from timedrun.methods import Stack
 

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from judging.ground.errors import TrainingLoopError, nearest
-from judging.trainer_log import MLPerfRun
+from mlevents.runlog.trainer_run import MLPerfRun
 from timedrun.integrations import fitting_torchvision
 from timedrun.methods import Stack
 

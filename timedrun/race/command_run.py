@@ -23,6 +23,7 @@ from judging.ground.result_files import CONFIG, ResultPaths, hold, write_json
 from mlevents import keys
 from mlevents.rounds.own_rules import as_recorded
 from mlevents.runlog import RunLog, Scalar
+from mlevents.runlog.protocol import Protocol
 from mlevents.terminal_escape import printable
 from timedrun.distributed.stop_signals import handled
 from timedrun.provenance import command_system, source
@@ -111,6 +112,7 @@ class CommandRun:
         with self._signals():
             self.paths.side.mkdir(parents=True)
             log = RunLog(self.paths.log, clock=lambda: self._wall + self._now)
+            self._protocol = Protocol(log)
             reason = "the harness failed"
             try:
                 self._log_settings(log)
@@ -120,8 +122,8 @@ class CommandRun:
                 self._overrun = self._overrun and not log.stopped
                 if self.side.to_end and self._evaluations and not (process.returncode or self._ending):
                     self._stop_clock(log)
-                if log.started and not log.stopped:
-                    log.end(keys.BLOCK_STOP, first_epoch_num=self._evaluations + 1)
+                if self._protocol.is_open(keys.BLOCK_START):
+                    self._protocol.stop_block()
                 reason = self._reason(process.returncode, started=log.started)
             except OSError as error:
                 reason = f"{error.strerror or error} ({error.filename or self.paths.side})"
@@ -166,8 +168,6 @@ class CommandRun:
         hold(paths)
         self._now = self._monotonic()
         log.event(keys.LEDGER_ENTRY, entry)
-        log.event(keys.CACHE_CLEAR, False, reason="not requested")
-        log.start(keys.INIT_START)
         settings: dict[str, Scalar] = {
             keys.SUBMISSION_BENCHMARK: side.benchmark,
             keys.BENCHMARK_RULES: as_recorded(side.rules(self.runs)),
@@ -183,8 +183,7 @@ class CommandRun:
             keys.CONFIG_DIGEST: digest,
             keys.CONFIG_FILENAME: CONFIG,
         }
-        for key, value in settings.items():
-            log.event(key, value)
+        self._protocol.begin(settings, reason="not requested")
 
     def _start(self, log: RunLog) -> subprocess.Popen[bytes]:
         """Start the process, and its clock unless a line does."""
@@ -352,9 +351,9 @@ class CommandRun:
         """Log the start of the clock, which was at `_started`."""
         assert self._started is not None
         self._now = self._started
-        log.end(keys.INIT_STOP)
-        log.start(keys.RUN_START)
-        log.start(keys.BLOCK_START, first_epoch_num=1, epoch_count=1)
+        self._protocol.end(keys.INIT_STOP)
+        self._protocol.start(keys.RUN_START)
+        self._protocol.start_block(1, 1)
 
     def _take(self, log: RunLog, reading: Reading) -> None:
         """Log what a line says."""
@@ -398,11 +397,9 @@ class CommandRun:
                 return
         self._evaluations += 1
         number = self._evaluations
-        step: dict[str, Scalar] = {} if reading.step is None else {keys.STEP: reading.step}
-        log.end(keys.BLOCK_STOP, first_epoch_num=number)
-        log.start(keys.EVAL_START, epoch_num=number)
-        log.event(keys.EVAL_ACCURACY, reading.value, epoch_num=number, **step)
-        log.end(keys.EVAL_STOP, epoch_num=number)
+        self._protocol.stop_block()
+        self._protocol.start(keys.EVAL_START, epoch_num=number)
+        self._protocol.stop_evaluation(reading.value, number, step=reading.step)
         log_load(log, [self._load.block()], epoch_num=number)
         stdio.message(f"{self.label}: evaluation {number}: {self.side.metric} {reading.value:g}")
         reached = self.side.reached(reading.value)
@@ -414,12 +411,12 @@ class CommandRun:
         elif reached and not self.side.waits_for_stop:
             self._log_end(log)
         else:
-            log.start(keys.BLOCK_START, first_epoch_num=number + 1, epoch_count=1)
+            self._protocol.start_block(number + 1, 1)
 
     def _stop_clock(self, log: RunLog) -> None:
         """Log the end of the run and of its block, where a line or the process's end stops the clock."""
         if not log.stopped:
-            log.end(keys.BLOCK_STOP, first_epoch_num=self._evaluations + 1)
+            self._protocol.stop_block()
             self._log_end(log)
 
     def _log_end(self, log: RunLog) -> None:
@@ -434,7 +431,7 @@ class CommandRun:
         if at_target and self._now - self._started < SHORTEST:
             log.close(reason=f"the clock started and stopped within {1000 * SHORTEST:g} ms, too short for a log")
         elif at_target:
-            log.end(keys.RUN_STOP, status=keys.SUCCESS, epoch_num=self._evaluations)
+            self._protocol.succeed(self._evaluations)
         else:
             self._unread = self._unread or "none stands before the line that stops the clock"
             missed = self._evaluations and not self._diverged

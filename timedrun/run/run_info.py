@@ -10,7 +10,7 @@ from judging.ground.errors import TrainingLoopError
 from judging.ground.result_files import CONFIG
 from mlevents import keys
 from mlevents.rounds.own_rules import as_recorded
-from mlevents.runlog import RunLog, Scalar
+from mlevents.runlog import Scalar
 from timedrun.benchmark import BenchmarkSpec
 from timedrun.config import OptimizerConfig, RunConfig, digest
 from timedrun.methods import GradientClipping
@@ -28,25 +28,26 @@ class RunInfo(TypedDict):
     """MLPerf's names of the model's tensors, which rounds up to v2.1 require in the closed division."""
 
 
-def log_submission(log: RunLog, spec: BenchmarkSpec, config: RunConfig, platform: str) -> None:
-    """Log benchmark, submitter, division and platform."""
+def submission_of(spec: BenchmarkSpec, config: RunConfig, platform: str) -> dict[str, Scalar]:
+    """Return benchmark, submitter, division and platform, by the log's keys."""
     submission = config.submission
-    log.event(keys.SUBMISSION_BENCHMARK, spec.mlperf_benchmark)
-    if spec.own_rules is not None:
-        log.event(keys.BENCHMARK_RULES, as_recorded(spec.own_rules))
-    log.event(keys.SUBMISSION_DIVISION, submission.division)
-    log.event(keys.SUBMISSION_ORG, submission.organization)
-    log.event(keys.SUBMISSION_PLATFORM, platform)
-    log.event(keys.SUBMISSION_STATUS, submission.status)
+    return {
+        keys.SUBMISSION_BENCHMARK: spec.mlperf_benchmark,
+        **({keys.BENCHMARK_RULES: as_recorded(spec.own_rules)} if spec.own_rules is not None else {}),
+        keys.SUBMISSION_DIVISION: submission.division,
+        keys.SUBMISSION_ORG: submission.organization,
+        keys.SUBMISSION_PLATFORM: platform,
+        keys.SUBMISSION_STATUS: submission.status,
+    }
 
 
-def log_settings(log: RunLog, config: RunConfig, info: RunInfo) -> None:
-    """Log `config` and `info`. The ranks are data parallel, so every other parallelism is 1. Raise
-    TrainingLoopError if `info` lacks a size, or a hyperparameter is not a value of JSON."""
+def settings_of(config: RunConfig, info: RunInfo) -> dict[str, Scalar]:
+    """Return `config` and `info` by the log's keys. The ranks are data parallel, so every other parallelism is 1. Raise
+    TrainingLoopError if `info` lacks a size."""
     if missing := [key for key in (keys.TRAIN_SAMPLES, keys.EVAL_SAMPLES) if key not in info]:
         raise TrainingLoopError(f"the run info has no {' and no '.join(missing)}; add it in run_info.py")
     clips = [clip.threshold for clip in config.methods if isinstance(clip, GradientClipping) and clip.by == "norm"]
-    for key, value in {
+    return {
         keys.SEED: config.seed,
         keys.GLOBAL_BATCH_SIZE: config.global_batch,
         keys.DATASET: config.dataset,
@@ -62,15 +63,9 @@ def log_settings(log: RunLog, config: RunConfig, info: RunInfo) -> None:
         keys.EVAL_SAMPLES: info["eval_samples"],
         **info.get("hyperparameters", {}),
         **({keys.OPT_GRADIENT_CLIP_NORM: clips[0]} if clips else {}),
-    }.items():
-        try:
-            log.event(key, value)
-        except (TypeError, ValueError) as error:
-            raise TrainingLoopError(f"a setting or hyperparameter of the run info: {error}") from error
-    for tensor in info.get("initialized_tensors", ()):
-        log.event(keys.WEIGHTS_INITIALIZATION, tensor=tensor)
-    for method in info.get("methods", ()):
-        log.event(keys.METHOD, method)
+        keys.WEIGHTS_INITIALIZATION: info.get("initialized_tensors", ()),
+        keys.METHOD: info.get("methods", ()),
+    }
 
 
 def optimizer_info(config: OptimizerConfig, optimizer: Optimizer) -> dict[str, Scalar]:

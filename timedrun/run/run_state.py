@@ -98,7 +98,7 @@ class RunState:
             self.minutes_before += (self._monotonic() - self._begun) / 60
         self.checkpoints.start(self.position.step if self.is_resumed else None)
 
-    def log_recompiled(self, by_rank: Sequence[Sequence[Compilation]], at: Mapping[str, int]) -> str:
+    def log_recompiled(self, by_rank: Sequence[Sequence[Compilation]], at: Mapping[str, float]) -> str:
         """Log the compilations of each rank, if there were any; return the message about them, else an empty one."""
         if not any(by_rank):
             return ""
@@ -108,7 +108,7 @@ class RunState:
         times = "once" if count == 1 else f"{count} times"
         return f"torch.compile compiled {times} on the clock, up to {seconds:.1f} s on a rank; first reason: {reason}"
 
-    def log_resumed(self, reached: Mapping[str, int]) -> None:
+    def log_resumed(self, reached: Mapping[str, float]) -> None:
         """Log that the run resumes after the progress `reached`, and the rollback of its log."""
         facts: dict[str, Scalar] = dict(reached)
         if (back := self.log.rollback) is not None:
@@ -123,7 +123,7 @@ class RunState:
         elif back is not None and back.clock_set_seconds:  # the time is still wrong by as much
             self.log.event(keys.CLOCK_SET, back.clock_set_seconds, step=self.position.step)
 
-    def log_stats(self, reached: Mapping[str, int]) -> None:
+    def log_stats(self, reached: Mapping[str, float]) -> None:
         """Log the samples per second, over all ranks, of the epoch or block of training that ends at `reached`, and the
         loss of its last step.
 
@@ -136,14 +136,14 @@ class RunState:
         rate = {} if throughput is None else {keys.THROUGHPUT: throughput}
         self._log_stats(rate | self.stats.take_loss(now, at_end=True), reached)
 
-    def log_loss(self, losses: Sequence[float], reached: Mapping[str, int]) -> None:
+    def log_loss(self, losses: Sequence[float], reached: Mapping[str, float]) -> None:
         """Log the training loss, the mean of all ranks' `losses`, if one is due; they are empty if no step was done
         since the last synchronization."""
         if losses:
             self.stats.loss = fmean(losses)
         self._log_stats(self.stats.take_loss(self._monotonic()), reached)
 
-    def _log_stats(self, stats: dict[str, float], reached: Mapping[str, int]) -> None:
+    def _log_stats(self, stats: dict[str, float], reached: Mapping[str, float]) -> None:
         if stats:
             at = {keys.SAMPLES_COUNT: self.position.samples, **reached}
             self.log.event(keys.TRACKED_STATS, stats, step=self.position.step, **at)

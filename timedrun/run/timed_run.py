@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from judging.ground.errors import TimedrunError, TrainingLoopError
 from mlevents import keys
 from mlevents.runlog import ResultFileGone, RunLog
+from mlevents.runlog.protocol import Protocol
 from timedrun.benchmark import BenchmarkSpec
 from timedrun.config import RunConfig
 from timedrun.distributed import collectives_check
@@ -29,7 +30,7 @@ from timedrun.run.checkpoint_manager import CheckpointManager
 from timedrun.run.load_counters import LoadCounters, log_load
 from timedrun.run.progress import Progress
 from timedrun.run.run_info import RunInfo as RunInfo
-from timedrun.run.run_info import log_settings, log_submission
+from timedrun.run.run_info import settings_of, submission_of
 from timedrun.run.run_state import RunState, out_of_memory, recompiled, recompiling_is_an_error, take_compilations
 from timedrun.run.sync_interval import SyncInterval
 from timedrun.training.train_state import Stateful
@@ -69,6 +70,7 @@ class TimedRun:
         self.spec = spec
         self.ranks = ranks
         self.log = log
+        self.protocol = Protocol(log, spec.progress)
         self.platform = platform
         self.progress = progress
         self.stop = stop or ShutdownRequest()
@@ -96,9 +98,8 @@ class TimedRun:
                 done, reason = False, "not requested"
                 if self.config.clear_cache:
                     done, reason = page_cache.clear_on_every_node(self.ranks, self._clear_cache)
-                self.log.event(keys.CACHE_CLEAR, done, **({"reason": reason} if reason else {}))
-                self.log.start(keys.INIT_START)
-                log_submission(self.log, self.spec, self.config, self.platform)
+                settings = submission_of(self.spec, self.config, self.platform)
+                self.protocol.begin(settings, cleared=done, reason=reason)
         except BaseException as error:
             self.__exit__(type(error), error, error.__traceback__)
             raise
@@ -186,19 +187,23 @@ class TimedRun:
             self.state.replicas.require_same(self.position.step)
             self.state.require_same_info(info)
             self.state.check_clock()
-            self.state.log_resumed(self._at(self._progress))
+            self.state.log_resumed(self.protocol.at(self._progress))
         else:
-            log_settings(self.log, self.config, info)
+            settings = settings_of(self.config, info)
+            try:
+                self.protocol.describe(settings)
+            except (TypeError, ValueError) as error:
+                raise TrainingLoopError(f"a setting or hyperparameter of the run info: {error}") from error
             self.state.require_same_info(info)
             if proof := collectives_check.check_collectives(self.ranks):
                 self.log.event(keys.COLLECTIVE_TEST, proof)
             self.state.replicas.require_same(self.position.step)
             self.state.identify()
             self._synchronize()
-            self.log.end(keys.INIT_STOP)
+            self.protocol.end(keys.INIT_STOP)
             self.state.check_clock()
             started = self._monotonic()  # taken with the wall clock: writing run_start may take long
-            self.log.start(keys.RUN_START)
+            self.protocol.start(keys.RUN_START)
         # The clock runs: steps, checkpoints and compilations count from here on.
         self._synchronize()
         self._started = self._monotonic() if started is None else started
@@ -229,8 +234,10 @@ class TimedRun:
                 begun = position.samples >= block.first
             else:
                 begun = (position.epoch, position.step_in_epoch) > (block.first, 0)
-            if not begun:  # a run that resumes within this block has it in its log
-                self.log.start(keys.BLOCK_START, **self._span(block, block.first - 1))
+            if begun:
+                self.protocol.resume(keys.BLOCK_START)
+            else:
+                self.protocol.start_block(block.first, block.count, block.first - 1)
             yield block
             if self.outcome is Outcome.REACHED:
                 return
@@ -242,11 +249,13 @@ class TimedRun:
         for epoch in range(max(block.first, self.position.epoch), block.last + 1):
             self._begin_training()
             if self.position.step_in_epoch == 0:
-                self.log.start(keys.EPOCH_START, epoch_num=epoch)
+                self.protocol.start(keys.EPOCH_START, epoch_num=epoch)
+            else:
+                self.protocol.resume(keys.EPOCH_START)
             yield epoch
             self._sync()
-            self.log.end(keys.EPOCH_STOP, epoch_num=epoch)
-            self.state.log_stats(self._at(epoch))
+            self.protocol.end(keys.EPOCH_STOP, epoch_num=epoch)
+            self.state.log_stats(self.protocol.at(epoch))
             self.position.epoch, self.position.step_in_epoch = epoch + 1, 0
 
     def steps(self, block: Block) -> Iterator[int]:
@@ -259,7 +268,7 @@ class TimedRun:
             if self.position.step == step:
                 raise TrainingLoopError(f"optimizer step {step} was not counted: call run.step_done after each")
         self._sync()
-        self.state.log_stats(self._at(block.last))
+        self.state.log_stats(self.protocol.at(block.last))
 
     def step_done(self, samples: int, loss: Tensor) -> None:
         """Count a finished optimizer step of `samples` over all ranks. `loss` (scalar, on the device) is this rank's
@@ -294,7 +303,7 @@ class TimedRun:
                 "no optimizer step was counted before the evaluation: call run.step_done after each"
             )
         self.state.replicas.require_same(self.position.step)
-        self.log.start(keys.EVAL_START, **self._at(block.last))
+        self.protocol.start(keys.EVAL_START, **self.protocol.at(block.last))
         self.progress.evaluating()
         self.stop.when = "after this evaluation"
         measurement = Measurement()
@@ -308,14 +317,13 @@ class TimedRun:
             raise TrainingLoopError(
                 f"the evaluation after {self.spec.unit} {block.last} measured {value!r}, no quality was logged: {hint}"
             )
-        self.log.event(keys.EVAL_ACCURACY, value, **self._at(block.last))
-        self.log.end(keys.EVAL_STOP, **self._at(block.last))
-        self.log.end(keys.BLOCK_STOP, **self._span(block, block.last))
+        self.protocol.stop_evaluation(value, block.last)
+        self.protocol.stop_block(block.last, first=block.first, count=block.count)
+        at = self.protocol.at(block.last)
         if loads := [load for _, load, _ in reports if load is not None]:
-            log_load(self.log, loads, **self._at(block.last))
-        if message := self.state.log_recompiled([compiled for *_, compiled in reports], self._at(block.last)):
+            log_load(self.log, loads, **at)
+        if message := self.state.log_recompiled([compiled for *_, compiled in reports], at):
             self.progress.say(message)
-        # Success closes the log at once: nothing may follow run_stop.
         self.position.evaluated = block.last
         if self.spec.reached(value, self.config.evaluation.target):
             before_success()
@@ -327,24 +335,13 @@ class TimedRun:
                     known[keys.ELAPSED_MS] = round((self._monotonic() - self._started) * 1e3)
             if self.state.wall_clock is not None:
                 self.state.wall_clock.check(self.position.step)
-            self.log.end(keys.RUN_STOP, status=keys.SUCCESS, **self._at(block.last), **known)
-            self.log.close()
+            self.protocol.succeed(block.last, **known)
         verdict = "target reached" if self.outcome is Outcome.REACHED else f"target {self.config.evaluation.target:.4f}"
         self.progress.say(f"{self.spec.unit} {block.last}: {self.spec.metric} {value:.4f} ({verdict})")
 
     @property
     def _progress(self) -> int:
         return self.position.samples if self.spec.unit == "samples" else self.position.epoch
-
-    def _at(self, progress: int) -> dict[str, int]:
-        """Return `progress` as metadata."""
-        return {self.spec.progress: progress}
-
-    def _span(self, block: Block, samples: int) -> dict[str, int]:
-        """Return the metadata of the start or stop of `block`: its epochs, or the `samples` of the run until then."""
-        if self.spec.progress == keys.EPOCH_NUM:
-            return {keys.FIRST_EPOCH_NUM: block.first, keys.EPOCH_COUNT: block.count}
-        return self._at(samples)
 
     def _require_unit(self, unit: str) -> None:
         if self.spec.unit != unit:
@@ -396,7 +393,7 @@ class TimedRun:
         if gone:  # on all ranks, before a checkpoint is saved beside it
             raise ResultFileGone(self.ranks.broadcast(self.log.path))
         # Before a checkpoint, which holds the log up to here.
-        self.state.log_loss([known for known in losses if known > -math.inf], self._at(self._progress))
+        self.state.log_loss([known for known in losses if known > -math.inf], self.protocol.at(self._progress))
         if stopping and self.config.submission.division == keys.CLOSED:
             self.outcome = Outcome.STOPPED_CLOSED
         elif stopping:

@@ -1,41 +1,15 @@
-"""Errors that end a command with a message instead of a traceback, and the exit codes."""
+"""Errors of runs and their results, and what a command that one ends says."""
 
-import difflib
 import os
 import sys
 import traceback
-from collections.abc import Iterable
-from enum import IntEnum
 
+from mlevents.errors import ExitCode as ExitCode
+from mlevents.errors import TimedrunError as TimedrunError
+from mlevents.errors import TrainingLoopError as TrainingLoopError
+from mlevents.errors import UsageError as UsageError
+from mlevents.errors import nearest as nearest
 from mlevents.terminal_escape import printable, printable_lines
-
-
-class ExitCode(IntEnum):
-    """Exit status of a `timedrun` command."""
-
-    OK = 0
-    ERROR = 1
-    USAGE = 2
-    TARGET_NOT_REACHED = 3
-    RANK_LOST = 4
-    INCONCLUSIVE = 4  # of a race with --keep-if, and of a referee
-    STOPPED_RESUMABLE = 75
-    HUNG_UP = 129
-    INTERRUPTED = 130
-    BROKEN_PIPE = 141
-    TERMINATED = 143
-
-
-class TimedrunError(Exception):
-    """Error that the user can act on: the message says what happened, where, what was prevented and what to do."""
-
-    exit_code: ExitCode = ExitCode.ERROR
-
-
-class UsageError(TimedrunError):
-    """Command line or config with an impossible or unknown setting."""
-
-    exit_code = ExitCode.USAGE
 
 
 class PreflightError(TimedrunError):
@@ -45,10 +19,6 @@ class PreflightError(TimedrunError):
         self.failures = failures
         lines = "\n".join(f"  - {failure}" for failure in failures)
         super().__init__(f"the run was not started; nothing was written:\n{lines}")
-
-
-class TrainingLoopError(TimedrunError):
-    """Benchmark code that breaks the protocol of a timed run; the run is aborted."""
 
 
 class RankLost(TimedrunError):
@@ -109,9 +79,3 @@ def _origin(error: OSError) -> str:
     if not frames:
         return type(error).__name__
     return f"{frames[-1].line or frames[-1].name} ({os.path.basename(frames[-1].filename)}:{frames[-1].lineno})"
-
-
-def nearest(typed: str, names: Iterable[str], *, cutoff: float = 0.4) -> str:
-    """Return " Did you mean ...?" for a misspelt name, "" if none is near."""
-    near = difflib.get_close_matches(typed, list(names), n=1, cutoff=cutoff)
-    return f" Did you mean {near[0]}?" if near else ""

@@ -1,5 +1,6 @@
 """Times of training alone and optimizer steps, from logs written event by event."""
 
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ def timed(path: Path, events: str, *extra: tuple[str, Any, dict[str, Any]]) -> R
     """Write a log whose timed region has `events`, each a minute after the one before, and end it a minute later; a
     letter that the log has no event for is a minute only."""
     now = [1.8e9]
-    with RunLog(path, clock=lambda: now[0], durable=False) as log:
+    with closing(RunLog(path, clock=lambda: now[0], durable=False)) as log:
         log.start(keys.RUN_START)
         for letter in events:
             now[0] += 60

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from judging.ground.errors import TrainingLoopError
-from judging.trainer_log import MLPerfRun, mlperf_run
 from mlevents import keys
 from mlevents.checks.log_check import check
 from mlevents.record import RunRecord, read
+from mlevents.runlog.trainer_run import MLPerfRun, mlperf_run
 
 QUALITIES = [0.1, 0.6, 0.9]
 

@@ -37,7 +37,7 @@ def result(folder: Path, log: str | None = None, ranks: tuple[int, ...] = (), nu
         if log == keys.SUCCESS:
             writer.end(keys.RUN_STOP, status=log)
         elif log:
-            writer.close(keys.ABORTED, log)
+            writer.close(reason=log)
     for rank in ranks:
         (paths.checkpoints / f"rank_{rank}").mkdir(parents=True)
         (paths.checkpoints / f"rank_{rank}" / "step_00000010.pt").touch()

@@ -4,6 +4,7 @@ import os
 import shutil
 import sys
 import types
+from contextlib import closing
 from pathlib import Path
 
 import psutil
@@ -63,7 +64,7 @@ class Machine:
 
 def logged(folder: Path, *blocks: list[tuple[str, Reading]]) -> list[Event]:
     """The events of the reports of all ranks on some blocks."""
-    with RunLog(folder / "result_0.txt", durable=False) as log:
+    with closing(RunLog(folder / "result_0.txt", durable=False)) as log:
         for reports in blocks:
             log_load(log, reports)
     return record.read(folder / "result_0.txt").all(keys.MACHINE_LOAD)

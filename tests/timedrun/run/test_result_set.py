@@ -1,6 +1,7 @@
 """The runs of a results folder are one set: equal configs, a seed each."""
 
 import json
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -52,7 +53,7 @@ def test_another_config_is_named_with_both_digests_and_the_settings(tmp_path, to
 def test_a_folder_of_runs_by_other_rules_is_named_with_the_difference(tmp_path):
     rules = benchmark_rules("wine", dataset="wine", metric="accuracy", target=0.9)
     assert other_rules(rules, tmp_path) == ""
-    with RunLog(tmp_path / "result_0.txt", durable=False) as log:
+    with closing(RunLog(tmp_path / "result_0.txt", durable=False)) as log:
         log.event(keys.SUBMISSION_BENCHMARK, "wine")
         log.event(keys.BENCHMARK_RULES, as_recorded(rules))
     assert other_rules(rules, tmp_path) == "" == other_rules(None, tmp_path)

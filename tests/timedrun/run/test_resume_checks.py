@@ -11,12 +11,13 @@ from judging.ground.errors import TimedrunError
 from judging.ground.result_files import ResultPaths
 from mlevents import keys
 from mlevents.runlog import RunLog
+from mlevents.runlog.protocol import Protocol
 from tests.timedrun.run.killed_run import MakeConfig
 from timedrun import config
 from timedrun.benchmark import find
 from timedrun.config import EvaluationConfig, RunConfig, SubmissionConfig
 from timedrun.run.resume_checks import require_resumable
-from timedrun.run.run_info import log_submission
+from timedrun.run.run_info import submission_of
 
 ORIGIN = {"ranks": 2, "threads": 1, "commit": "abc", "dirty": True, "difference": "d1", "image_digest": "sha256:a"}
 SYSTEM = {
@@ -37,7 +38,7 @@ def started(paths: ResultPaths, settings: RunConfig, *, stop: dict[str, Any] | N
     paths.provenance.write_text(json.dumps({**ORIGIN, "command": "timedrun run", "data": None}))
     paths.system.write_text(json.dumps({**SYSTEM, "host_memory_capacity": "1 GiB"}))
     log = RunLog(paths.log)
-    log_submission(log, find("image_classification").spec, settings, "2xCPU")
+    Protocol(log).describe(submission_of(find("image_classification").spec, settings, "2xCPU"))
     log.event(keys.SEED, settings.seed)
     log.event(keys.CONFIG_DIGEST, config.digest(settings))
     log.start(keys.RUN_START)

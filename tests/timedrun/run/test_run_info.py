@@ -11,9 +11,10 @@ from language_model.gpt.configs import shakespeare_modern
 from language_model.gpt.model import build_model
 from mlevents import record
 from mlevents.runlog import RunLog
+from mlevents.runlog.protocol import Protocol
 from timedrun.config import OptimizerConfig
 from timedrun.methods import GradientClipping
-from timedrun.run.run_info import RunInfo, log_settings, optimizer_info
+from timedrun.run.run_info import RunInfo, optimizer_info, settings_of
 from timedrun.training.optim import build_optimizer
 
 ADAMW = {constants.OPT_ADAMW_BETA_1: 0.7, constants.OPT_ADAMW_BETA_2: 0.98, constants.OPT_ADAMW_EPSILON: 1e-6}
@@ -55,7 +56,7 @@ def test_the_norm_to_which_a_method_clips_is_logged(tmp_path, by, logged):
     log = RunLog(tmp_path / "result_0.txt")
     config = replace(shakespeare_modern(), methods=(GradientClipping(by=by, threshold=0.5),))
     info: RunInfo = {"train_samples": 1, "eval_samples": 1, "hyperparameters": {constants.OPT_GRADIENT_CLIP_NORM: 0.0}}
-    log_settings(log, config, info)
+    Protocol(log).describe(settings_of(config, info))
     log.close()
     found = record.read(tmp_path / "result_0.txt").all(constants.OPT_GRADIENT_CLIP_NORM)
     assert [event.value for event in found] == logged

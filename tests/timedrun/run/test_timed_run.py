@@ -54,27 +54,6 @@ class Toy(Program):
         super().train(run)
 
 
-def test_the_clock_stops_at_the_first_evaluation_that_reaches_the_target(make_run):
-    seen = [event.key for event in finished(make_run(), Toy([0.9, 0.99])).events]
-    assert seen.count(keys.EVAL_ACCURACY) == 1
-    assert seen[-5:] == [keys.EVAL_ACCURACY, keys.EVAL_STOP, keys.BLOCK_STOP, keys.COLD_START, keys.RUN_STOP]
-
-
-def test_a_run_that_misses_its_target_is_aborted_with_all_epochs_and_blocks(make_run):
-    run = make_run()
-    log = finished(run, Toy([0.1, 0.2]))
-    epochs = {keys.EPOCH_START: [1, 2, 3, 4], keys.EPOCH_STOP: [1, 2, 3, 4], keys.EVAL_ACCURACY: [2, 4]}
-    for key, numbers in epochs.items():
-        assert [event.metadata["epoch_num"] for event in log.all(key)] == numbers
-    for key in (keys.BLOCK_START, keys.BLOCK_STOP):
-        spans = [(event.metadata["first_epoch_num"], event.metadata["epoch_count"]) for event in log.all(key)]
-        assert spans == [(1, 2), (3, 2)]
-    assert log.status == keys.ABORTED
-    assert run.outcome is not None and run.outcome.exit_code == ExitCode.TARGET_NOT_REACHED
-    (cache_clear,) = log.all(keys.CACHE_CLEAR)
-    assert cache_clear.value is False and cache_clear.metadata["reason"] == "not requested"
-
-
 def trained_with_a_shape_that_the_warm_up_has_not(run: TimedRun) -> record.RunRecord:
     """Call a compiled function with another shape than before from step 7 on."""
     torch.compiler.reset()
@@ -139,12 +118,6 @@ def test_a_loss_that_is_not_finite_aborts_and_names_the_step(make_run, tmp_path)
     log = record.read(tmp_path / "result_0.txt")
     assert log.status == keys.ABORTED
     assert "NonFiniteLoss" in str(log.stopped)
-
-
-def test_a_spent_budget_ends_a_run_between_evaluations(make_run, toy_config):
-    run = make_run(toy_config(budget_minutes=1e-9), check_every=1)
-    assert finished(run, Toy([0.1, 0.2])).status == keys.ABORTED
-    assert run.outcome is Outcome.BUDGET_SPENT and run.position.step == 1
 
 
 @pytest.mark.parametrize(("division", "code"), [("open", ExitCode.STOPPED_RESUMABLE), ("closed", ExitCode.ERROR)])

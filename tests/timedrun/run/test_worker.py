@@ -7,7 +7,7 @@ import re
 import signal
 import sys
 from collections import Counter
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,11 +19,12 @@ import torch
 from judging.ground.errors import ExitCode, TimedrunError, UsageError
 from judging.ground.result_files import ResultPaths
 from mlevents import keys, record
+from mlevents.runlog.protocol import Protocol
 from timedrun.benchmark import find
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.provenance import source
 from timedrun.run import origin, worker
-from timedrun.run.run_info import log_settings, log_submission
+from timedrun.run.run_info import RunInfo, settings_of, submission_of
 from timedrun.run.worker import Ending, LaunchOptions, claim, execute, load_checkpoint
 
 pytestmark = pytest.mark.timeout(120)
@@ -122,9 +123,10 @@ def test_a_run_is_resumed_only_as_what_it_recorded_itself(tmp_path, toy_config, 
     monkeypatch.setattr(source, "provenance", lambda root: dict(state))
     settings, ranks = toy_config(), Alike(0, 2, 0, torch.device("cpu"))
     options = LaunchOptions(paths=ResultPaths(tmp_path, 0))
-    with claim(settings, options, ranks, "2xCPU") as log:
-        log_submission(log, find("image_classification").spec, settings, "2xCPU")
-        log_settings(log, settings, {"train_samples": 1, "eval_samples": 1, "hyperparameters": {}})
+    with closing(claim(settings, options, ranks, "2xCPU")) as log:
+        info: RunInfo = {"train_samples": 1, "eval_samples": 1, "hyperparameters": {}}
+        submission = submission_of(find("image_classification").spec, settings, "2xCPU")
+        Protocol(log).describe(submission | settings_of(settings, info))
         log.start(keys.RUN_START)
     with pytest.raises(TimedrunError, match="not every rank has a valid checkpoint"):  # nothing else
         load_checkpoint(settings, options, ranks, "2xCPU")

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from judging.trainer_log import MLPerfRun
 from mlevents import keys, mlcommons
 from mlevents.checks.log_check import check
 from mlevents.rounds import ruleset
-from tests.judging.test_trainer_log import settings_of
+from mlevents.runlog.trainer_run import MLPerfRun
+from tests.mlevents.test_trainer_run import settings_of
 
 PAGE = Path(__file__).parents[2] / "docs" / "mlperf_log.md"
 QUALITIES = (0.9, 0.95, 1.0, 1.0)  # of the target; the run ends at the third

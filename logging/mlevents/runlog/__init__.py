@@ -11,12 +11,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any, Final, Self, TypeAlias
 
 from mlevents import keys
 from mlevents.event import ENDS, MARK, STARTS
-from mlevents.log_rollback import NotResumable, Rollback, roll_back
+from mlevents.runlog.log_rollback import NotResumable, Rollback, roll_back
 
 Scalar: TypeAlias = "str | int | float | bool | None | Sequence[Scalar] | Mapping[str, Scalar]"
 
@@ -31,6 +31,7 @@ DEEPEST: Final = 16  # levels of nested lists and dicts in a value; a cycle alwa
 LONGEST_REASON: Final = 400  # characters
 FALLOC_FL_KEEP_SIZE: Final = 0x01  # linux/falloc.h: reserve blocks beyond the end, keep the size
 UNSUPPORTED: Final = frozenset({errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL, errno.ENODEV})
+OWN: Final = (__file__, str(Path(__file__).with_name("protocol.py")))  # files whose callers log an event
 CLOSING_SECONDS: Final = 5.0  # how long close() waits for a thread that hangs in a write
 
 __all__ = ["EventOrderError", "NotResumable", "ResultFileExists", "ResultFileGone", "RunLog", "Scalar", "Rollback"]
@@ -52,11 +53,12 @@ class ResultFileGone(OSError):
 
 
 class EventOrderError(RuntimeError):
-    """An event that contradicts the log so far, such as a second run_start."""
+    """An event after run_stop, or after the log was closed."""
 
 
 class RunLog:
-    """Writer of the MLPerf log of one run; with `path` None it only validates events (ranks other than 0).
+    """Writer of the MLPerf log of one run; with `path` None it only validates events (ranks other than 0). `Protocol`
+    has their order.
 
     Lines have the format of mlperf_logging's MLLogger, byte for byte, except that a line is padded with blanks where
     the next one might cross a page of the file. Invalid values raise before anything is written, and every line of up
@@ -162,7 +164,7 @@ class RunLog:
         self._log(keys.INTERVAL_START, key, value, metadata)
 
     def end(self, key: str, value: Scalar = None, **metadata: Scalar) -> None:
-        """Log the end of an interval; run_stop needs the status "success" or "aborted". Raises as `event` does."""
+        """Log the end of an interval. Raises as `event` does."""
         self._log(keys.INTERVAL_END, key, value, metadata)
 
     def mark(self) -> dict[str, Any]:
@@ -172,8 +174,8 @@ class RunLog:
                 os.fsync(self._descriptor)
             return {"size": self._size, "sha256": self._digest.hexdigest()}
 
-    def close(self, status: str = "aborted", reason: str | None = None, **metadata: Scalar) -> None:
-        """Close the file; log run_stop with `status`, `reason` and `metadata` first unless it was logged.
+    def close(self, *, reason: str | None = None, **metadata: Scalar) -> None:
+        """Close the file; unless run_stop was logged, log it first: aborted, with `reason` and `metadata`.
 
         May be called repeatedly and from any thread. Raises TimeoutError if another thread hangs in a write; the
         process can end nevertheless."""
@@ -183,7 +185,7 @@ class RunLog:
             if self._closed:
                 return
             if not self.stopped:
-                ending: dict[str, Scalar] = {keys.STATUS: status}
+                ending: dict[str, Scalar] = {keys.STATUS: keys.ABORTED}
                 if reason is not None:
                     ending["reason"] = loggable(reason)
                 # Also for a run that failed before run_start: its log has a run_stop and no time.
@@ -196,23 +198,12 @@ class RunLog:
                 os.close(descriptor)
             self._lock.release()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if kind is None:
-            self.close(reason="the log was closed without run_stop")
-        else:
-            self.close(reason=f"{kind.__name__}: {error}".rstrip(": "))
-
     def _log(
         self, event_type: str, key: str, value: Scalar, metadata: dict[str, Scalar], *, closing: bool = False
     ) -> None:
         with self._lock:  # taken before the event's time, so that times never decrease from line to line
             line = self._line(event_type, key, value, metadata)
-            self._check_order(key, metadata, closing)
+            self._check_order(key)
             if key in SYNCED and not closing and self.is_gone:
                 raise ResultFileGone(self.path)
             self._write(self._filled(line), key)
@@ -241,22 +232,12 @@ class RunLog:
         )
         return (encoded + "\n").encode("ascii")
 
-    def _check_order(self, key: str, metadata: Mapping[str, Scalar], closing: bool) -> None:
+    def _check_order(self, key: str) -> None:
         if self._closed:
             raise EventOrderError(f"{key} after the log was closed; nothing was logged")
         if self.stopped:
             again = "a second run_stop" if key == keys.RUN_STOP else f"{key} after run_stop"
             raise EventOrderError(f"{again}: run_stop is the last event; nothing was logged")
-        if key == keys.RUN_START and self.started:
-            raise EventOrderError("a second run_start: the clock starts once; nothing was logged")
-        if key == keys.RUN_STOP:
-            if not self.started and not closing:
-                raise EventOrderError("run_stop before run_start; nothing was logged")
-            if metadata.get(keys.STATUS) not in (keys.SUCCESS, keys.ABORTED):
-                raise ValueError(
-                    f"run_stop needs metadata {keys.STATUS} {keys.SUCCESS!r} or {keys.ABORTED!r}, "
-                    f"not {metadata.get(keys.STATUS)!r}; nothing was logged"
-                )
 
     def _filled(self, line: bytes) -> bytes:
         """Return `line`, padded to the end of the file's page if the next line might not fit into the page."""
@@ -294,7 +275,7 @@ class RunLog:
 
     def _caller(self) -> dict[str, Scalar]:
         frame: FrameType | None = sys._getframe(1)
-        while frame is not None and frame.f_code.co_filename == __file__:
+        while frame is not None and frame.f_code.co_filename in OWN:
             frame = frame.f_back
         if frame is None:
             return {"file": "", "lineno": 0}

@@ -25,23 +25,19 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, Final, Self
 
-from judging.ground.errors import TrainingLoopError, UsageError, nearest
 from mlevents import keys
 from mlevents.checks.log_check import check_record
-from mlevents.event import Finding, is_number
+from mlevents.errors import TrainingLoopError, UsageError, nearest
+from mlevents.event import ENDS, STARTS, Finding, is_number
 from mlevents.record import read
 from mlevents.rounds import RULESETS, BenchmarkRules, RequiredKey, Ruleset
 from mlevents.rounds.ruleset import LEAST, highest
-from mlevents.runlog import ResultFileExists, RunLog, Scalar, require_loggable
+from mlevents.runlog import ResultFileExists, RunLog, require_loggable
+from mlevents.runlog.protocol import Protocol
 
 COURSE: Final = frozenset(
-    {
-        *(keys.INIT_START, keys.INIT_STOP, keys.RUN_START, keys.RUN_STOP, keys.SUBMISSION_BENCHMARK),
-        *(keys.BLOCK_START, keys.BLOCK_STOP, keys.EPOCH_START, keys.EPOCH_STOP),
-        *(keys.EVAL_START, keys.EVAL_STOP, keys.EVAL_ACCURACY),
-        *("aggregated_eval_accuracy", "averaged_validation_loss"),
-    }
-)
+    {keys.SUBMISSION_BENCHMARK, keys.EVAL_ACCURACY, "aggregated_eval_accuracy", "averaged_validation_loss"}
+).union(STARTS, ENDS)
 """Keys that a run logs itself; a trainer gives every other one."""
 ALWAYS: Final = (keys.SUBMISSION_DIVISION, keys.SEED, keys.GLOBAL_BATCH_SIZE)
 """Settings asked for even where the round does not: runs are told apart, and evaluations placed, by them."""
@@ -65,6 +61,7 @@ FIRST: Final = (
 )
 TOLD: Final = frozenset({"evaluation-interval", "evaluation-points", "single-evaluation", "epoch-numbering"})
 """Strict checks whose findings are told during the run."""
+MISSED: Final = "the target was not reached"
 ENDED_BY: Final = (signal.SIGTERM, signal.SIGHUP)
 GRACE_SECONDS: Final = 5.0
 """From a signal to the end of a process whose main thread is not in Python, as in a collective whose peer is gone."""
@@ -99,9 +96,7 @@ class MLPerfRun:
         self._required = {rule.key for rule in _keys_of(self.benchmark, rules, settings)}
         interval = self.benchmark.evaluation_interval
         self._interval = interval.at(settings[keys.GLOBAL_BATCH_SIZE]) if interval else 1
-        self._at = 0.0
-        self._block: dict[str, Scalar] | None = None
-        self._evaluating = False
+        self._at = self._begun = 0.0
         self._evaluations = 0
         self._impossible = ""
         self._told: set[str] = set()
@@ -110,16 +105,11 @@ class MLPerfRun:
         self._closed = threading.Event()
         wall = time.time() - monotonic()  # a wall clock that is set during the run does not change its time
         self._log = RunLog(self.path, clock=lambda: wall + monotonic())
-        self._log.event(keys.CACHE_CLEAR, settings.get(keys.CACHE_CLEAR, False))
-        self._log.start(keys.INIT_START)
-        self._log.event(keys.SUBMISSION_BENCHMARK, self.benchmark.name)
-        self._log.event(keys.RULESET, rules.name)
-        for key in sorted(settings, key=lambda key: FIRST.index(key) if key in FIRST else len(FIRST)):
-            if key == keys.WEIGHTS_INITIALIZATION:
-                for tensor in settings[key]:
-                    self._log.event(key, tensor=tensor)
-            elif key != keys.CACHE_CLEAR:
-                self._log.event(key, settings[key])
+        self._protocol = Protocol(self._log, self.benchmark.progress)
+        names = sorted(settings, key=lambda key: FIRST.index(key) if key in FIRST else len(FIRST))
+        logged = {key: settings[key] for key in names if key != keys.CACHE_CLEAR}
+        logged = {keys.SUBMISSION_BENCHMARK: self.benchmark.name, keys.RULESET: rules.name, **logged}
+        self._protocol.begin(logged, cleared=settings.get(keys.CACHE_CLEAR, False))
 
     @property
     def ended(self) -> bool:
@@ -127,21 +117,22 @@ class MLPerfRun:
 
     def start(self) -> None:
         """Start the clock, and the first block of training. Before it, no training data may have been read."""
-        self._log.end(keys.INIT_STOP)
-        self._log.start(keys.RUN_START)
+        self._protocol.end(keys.INIT_STOP)
+        self._protocol.start(keys.RUN_START)
         self._start_block()
 
     def block(self, **progress: float) -> None:
         """End a block of training and start the next, where no evaluation is between; `progress` as `evaluated`'s."""
-        self._stop_block(progress)
+        self._advance(progress)
+        self._stop_block()
         self._start_block()
 
     def evaluating(self, **progress: float) -> None:
         """Log the start of an evaluation, which ends the block of training; `progress` as `evaluated`'s."""
         if not self.ended:
-            self._stop_block(progress)
-            self._log.start(keys.EVAL_START, **self._position())
-            self._evaluating = True
+            self._advance(progress)
+            self._stop_block()
+            self._protocol.start(keys.EVAL_START, **self._protocol.at(self._at))
 
     def evaluated(self, value: float | Mapping[str, float], **progress: float) -> bool:
         """Log a quality and return True if it reaches the target, which ends the run; after that nothing is logged.
@@ -156,21 +147,21 @@ class MLPerfRun:
         """
         if self.ended:
             return self.reached
-        if not self._evaluating:
+        if not self._protocol.is_open(keys.EVAL_START):
             self.evaluating(**progress)
-        self._evaluating = False
-        parts = {name: float(part) for name, part in value.items()} if isinstance(value, Mapping) else None
-        if (parts is not None and set(parts)) != (bool(self.benchmark.parts) and set(self.benchmark.parts)):
-            wanted = f"a mapping of {', '.join(self.benchmark.parts)}" if self.benchmark.parts else "one number"
+        parts = self.benchmark.parts
+        if (isinstance(value, Mapping) and set(value)) != (bool(parts) and set(parts)):
+            wanted = f"a mapping of {', '.join(parts)}" if parts else "one number"
             raise TrainingLoopError(
                 f"the quality of {self.benchmark.name} is {wanted}, not {value!r}; it is not logged"
             )
-        quality = parts if parts is not None else float(value)  # type: ignore[arg-type]  # not a mapping
-        self._log_quality(quality)
-        self._log.end(keys.EVAL_STOP, **self._position())
+        quality = {name: float(part) for name, part in value.items()} if isinstance(value, Mapping) else float(value)
+        names = {"averaged_validation_loss"} & self._required
+        apart = not self.benchmark.parts_in_one_event
+        self._protocol.stop_evaluation(quality, self._at, names, apart=apart)
         self.reached = self._possible(quality) and self.benchmark.reached(quality, self.target)
         if self.reached:
-            self._log.end(keys.RUN_STOP, status=keys.SUCCESS, **self._position())
+            self._protocol.succeed(self._at)
         self._tell()
         if not self.reached:
             self._start_block()
@@ -183,11 +174,9 @@ class MLPerfRun:
             most = highest(rules.target, rules.direction)
             if not 0 <= value <= most or math.isinf(value):
                 percent = f"; it looks like percent: give {value / 100:g}" if most < value <= 100 else ""
-                told, self._impossible = (
-                    self._impossible,
-                    f"{name} is {value:g}, not a number from 0 to {most:g}{percent}",
-                )
-                if not told and self.path is not None:
+                is_first = not self._impossible
+                self._impossible = f"{name} is {value:g}, not a number from 0 to {most:g}{percent}"
+                if is_first and self.path is not None:
                     said = f"{self.path}: {self._impossible}; it does not count as reaching the target"
                     warnings.warn(said, stacklevel=3)
                 return False
@@ -200,15 +189,15 @@ class MLPerfRun:
         counts = {"steps": steps, "samples": samples, "tokens": tokens, "epoch": round(epoch, 6)}
         return {self.benchmark.unit: counts[self.benchmark.unit]}
 
-    def close(self, reason: str = "the target was not reached") -> None:
+    def close(self, reason: str = MISSED) -> None:
         """Close the log; a run that has not ended is aborted for `reason`."""
         if not self._log.started:
             reason = f"the clock was never started; {reason}"
         if self._impossible:
             reason += f"; {self._impossible}"
-        if self._block is not None and not self.ended:
+        if self._protocol.is_open(keys.BLOCK_START):
             with suppress(OSError):  # which the end of the log says
-                self._stop_block(None)
+                self._stop_block()
         self._log.close(reason=reason)
         self._closed.set()
         self._leave_signals()
@@ -218,26 +207,20 @@ class MLPerfRun:
             for number in ENDED_BY:
                 if signal.getsignal(number) is signal.SIG_DFL:
                     self._handlers[number] = signal.signal(number, self._die)
-            reader, writer = os.pipe2(os.O_CLOEXEC)
-            os.set_blocking(writer, False)
-            other = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-            if other == -1:
-                self._wakeup = writer
+            if (other := signal.set_wakeup_fd(-1)) == -1:
+                reader, self._wakeup = os.pipe2(os.O_CLOEXEC)
+                os.set_blocking(self._wakeup, False)
+                signal.set_wakeup_fd(self._wakeup, warn_on_full_buffer=False)
                 threading.Thread(target=self._watch, args=(reader,), daemon=True).start()
             else:  # of an event loop, which is in Python
                 signal.set_wakeup_fd(other)
-                for descriptor in (reader, writer):
-                    os.close(descriptor)
-            _entered.append(self)
+            os.register_at_fork(after_in_child=self._leave_signals)  # they are the parent's
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if kind is None:
-            self.close()
-        else:
-            self.close(f"{kind.__name__}: {error}".rstrip(": "))
+        self.close(MISSED if kind is None else f"{kind.__name__}: {error}".rstrip(": "))
 
     def _die(self, number: int, frame: FrameType | None) -> None:
         """Abort the run and die of the signal."""
@@ -265,11 +248,11 @@ class MLPerfRun:
             signal.set_wakeup_fd(-1)
             os.close(self._wakeup)
             self._wakeup = -1
-        if self in _entered:
-            _entered.remove(self)
 
     def _advance(self, progress: Mapping[str, float]) -> None:
         unit = self.benchmark.unit
+        if not self._protocol.is_open(keys.BLOCK_START):
+            raise TrainingLoopError("no block of training is open: call start() first; nothing was logged")
         if list(progress) != [unit]:
             given = ", ".join(progress) or "nothing"
             raise TrainingLoopError(f"progress of {self.benchmark.name} is counted in {unit}=, not {given}")
@@ -277,41 +260,14 @@ class MLPerfRun:
             raise TrainingLoopError(f"{unit}={progress[unit]:g} is no progress: the block began at {self._at:g}")
         self._at = float(progress[unit])
 
-    def _position(self) -> dict[str, Scalar]:
-        return {self.benchmark.progress: int(self._at) if self._at == int(self._at) else self._at}
-
     def _start_block(self) -> None:
-        name = self.benchmark.progress
-        if name != keys.EPOCH_NUM:
-            self._block = {name: self._position()[name]}
-        else:
-            first = self._at + 1 if self.benchmark.unit == "epoch" else int(self._at)
-            self._block = {
-                keys.FIRST_EPOCH_NUM: int(first) if first == int(first) else first,
-                keys.EPOCH_COUNT: self._interval,
-            }
-        self._log.start(keys.BLOCK_START, **self._block)
+        self._begun = self._at
+        first = self._at + 1 if self.benchmark.unit == "epoch" else int(self._at)
+        self._protocol.start_block(first, self._interval, self._at)
 
-    def _stop_block(self, progress: Mapping[str, float] | None) -> None:
-        if self._block is None:
-            raise TrainingLoopError("no block of training is open: call start() first; nothing was logged")
-        begun, name = self._at, self.benchmark.progress
-        if progress is not None:
-            self._advance(progress)
-        end = self._position()
-        if name == keys.EPOCH_NUM:
-            at = self._block[keys.FIRST_EPOCH_NUM] if self.benchmark.unit == "epoch" else end[name]
-            end = {keys.FIRST_EPOCH_NUM: at, keys.EPOCH_COUNT: self._at - begun}
-        self._log.end(keys.BLOCK_STOP, **end)
-        self._block = None
-
-    def _log_quality(self, quality: float | dict[str, float]) -> None:
-        if isinstance(quality, dict) and not self.benchmark.parts_in_one_event:
-            for name, part in quality.items():
-                self._log.event(keys.EVAL_ACCURACY, part, **{keys.METRIC: name}, **self._position())
-            return
-        for key in (keys.EVAL_ACCURACY, *({"averaged_validation_loss"} & self._required)):
-            self._log.event(key, quality, **self._position())
+    def _stop_block(self) -> None:
+        first = None if self.benchmark.unit == "epoch" else self._at
+        self._protocol.stop_block(self._at, first=first, count=self._at - self._begun)
 
     def _tell(self) -> None:
         """Warn of what the strict checks find wrong with the evaluations so far."""
@@ -323,17 +279,6 @@ class MLPerfRun:
             if finding.rule in TOLD and finding.rule not in self._told:
                 self._told.add(finding.rule)
                 warnings.warn(f"{self.path}: {finding.rule}: {finding.message}", stacklevel=3)
-
-
-_entered: list[MLPerfRun] = []  # runs whose signals this process handles
-
-
-def _leave_signals_to_the_parent() -> None:
-    for run in tuple(_entered):
-        run._leave_signals()
-
-
-os.register_at_fork(after_in_child=_leave_signals_to_the_parent)
 
 
 def mlperf_run(benchmark: str, *, round: str, out: str | os.PathLike[str], **settings: Any) -> MLPerfRun:
@@ -387,23 +332,20 @@ def _evaluation_points(benchmark: BenchmarkRules, rules: Ruleset, settings: Mapp
 
 def _quality(run: MLPerfRun, share: float) -> float | dict[str, float]:
     """Return the quality at `share` of the target; above 1 it reaches the target, in either direction."""
-    rules = run.benchmark
+    shares, rules = {">=": share, "<=": 1 / share}, run.benchmark
     if rules.parts:
-        return {
-            name: part.target * (share if part.direction == ">=" else 1 / share) for name, part in rules.parts.items()
-        }
-    highest = max(run.target, 1.0) if rules.direction == ">=" else math.inf  # no share exceeds 1
-    return min(run.target * (share if rules.direction == ">=" else 1 / share), highest)
+        return {name: part.target * shares[part.direction] for name, part in rules.parts.items()}
+    most = max(run.target, 1.0) if rules.direction == ">=" else math.inf  # no share exceeds 1
+    return min(run.target * shares[rules.direction], most)
 
 
 def _round_named(name: str) -> Ruleset:
     """Return the rules of the round "6.1", "v6.1" or "6.1.0"."""
-    known = {alias: rules for rules in RULESETS.values() for alias in (rules.name, rules.name.removesuffix(".0"))}
-    try:
-        return known[name.removeprefix("v")]
-    except KeyError:
+    number = name.removeprefix("v")
+    if (rules := RULESETS.get(number) or RULESETS.get(f"{number}.0")) is None:
         rounds = ", ".join(rules.name.removesuffix(".0") for rules in RULESETS.values() if rules.benchmarks)
-        raise UsageError(f"there are no rules of a round {name!r}; known: {rounds}; no log was begun") from None
+        raise UsageError(f"there are no rules of a round {name!r}; known: {rounds}; no log was begun")
+    return rules
 
 
 def _benchmark_of(name: str, rules: Ruleset) -> BenchmarkRules:
@@ -494,10 +436,8 @@ def _meaning(rule: RequiredKey) -> str:
 
 def _refusals(rule: RequiredKey, settings: Mapping[str, Any]) -> Iterator[str]:
     value = settings[rule.key]
-    if rule.vocabulary and value not in rule.vocabulary:
+    if rule.vocabulary and value not in rule.vocabulary or rule.filled and value in ("", None):
         yield f"{rule.key} is {value!r}, not {_meaning(rule)}"
-    elif rule.filled and value in ("", None):
-        yield f"{rule.key} is empty: {_meaning(rule)}"
     for constraint in rule.value:
         if not constraint.holds(value, settings.get):
             yield f"{rule.key} is {value!r}; it must be {constraint.words}"
