@@ -285,7 +285,7 @@ def test_a_python_is_described_by_its_own_packages_however_it_is_called(project,
 
 
 def test_several_pythons_are_all_described_and_none_is_taken_for_that_of_the_command(project, tmp_path):
-    longer = "import time; time.sleep(0.6)"  # than all before it, so that one of the looks at growing intervals meets it
+    longer = "import time; time.sleep(0.6)"  # than all before it, so that one of the looks meets it
     run(tmp_path / "set", f"cd {project}; {sys.executable} train.py; .venv/bin/python -c '{longer}'", target=0.1)
     text = (tmp_path / "set" / "run_0" / "environment.txt").read_text()
     assert text.count("installed distributions:\n  ") == 2 and "\n  own==1.0\n" in text and "\n  pytest==" in text
