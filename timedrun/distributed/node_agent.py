@@ -120,6 +120,7 @@ class NodeAgent:
         self._status = StatusFiles(folder)
         self._status.expect(self._numbers)
         os.environ[STATUS_FILES] = str(folder)
+        self._agent.failures = {}
         self.attempts += 1
 
     def _work(self) -> None:
@@ -175,17 +176,19 @@ class NodeAgent:
         if not self._signals:
             return
         twice = asked_twice(self._signals)
-        began = self._status.begun(self._numbers) if self.attempts else False
+        began = bool(self.attempts) and self._status.begun(self._numbers)
         for pid in self._processes():
             # SIGINT's default would be a traceback.
             for number in (signal.SIGTERM, *([ABORT] if twice and began else [])):
                 if (pid, number) not in self._sent:
                     self._sent.add((pid, number))
-                    os.kill(pid, number)
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, number)
         if twice:
             self._deadline = self._deadline or time.monotonic() + (ABORT_SECONDS if began else 0.0)
             for pid in self._processes() if time.monotonic() >= self._deadline else ():
-                os.killpg(pid, signal.SIGKILL)
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(pid, signal.SIGKILL)
 
     def _processes(self) -> list[int]:
         """Return the processes of the ranks that run, or have just ended."""
@@ -230,10 +233,6 @@ class _Agent(LocalElasticAgent):
     """torchrun's agent, which keeps the failures of the last attempt."""
 
     failures: dict[int, Any]
-
-    def _initialize_workers(self, worker_group: WorkerGroup) -> None:
-        super()._initialize_workers(worker_group)
-        self.failures = {}
 
     def _monitor_workers(self, worker_group: WorkerGroup) -> RunResult:
         result: RunResult = super()._monitor_workers(worker_group)

@@ -201,3 +201,19 @@ def test_a_node_that_waits_for_others_names_them_and_ends_with_a_signal(monkeypa
     meet = node_agent.meet
     monkeypatch.setattr(node_agent, "meet", lambda *given: (os.kill(os.getpid(), signal.SIGTERM), meet(*given)))
     assert NodeAgent(SLEEPER, replace(env, port=free_port()), job="").run() == End(signal=signal.SIGTERM)
+
+
+def test_a_restart_that_a_signal_stops_while_it_waits_for_other_nodes_has_not_begun(monkeypatch):
+    meet, calls = node_agent.meet, []
+
+    def meet_once(*given: Any) -> None:
+        calls.append(given)
+        if len(calls) > 1:
+            os.kill(os.getpid(), signal.SIGTERM)
+            given = (*given[:3], 2, *given[4:])
+        meet(*given)
+
+    monkeypatch.setattr(node_agent, "meet", meet_once)
+    code = f"{BEGUN}die() if rank == 1 else time.sleep(0.2); {DIE}"
+    assert launch_ranks(code, restarts=1, restart=lambda end: "resume")[0] == End(signal=signal.SIGTERM)
+    assert len(calls) == 2
