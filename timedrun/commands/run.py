@@ -108,6 +108,8 @@ def launch_env(arguments: argparse.Namespace) -> tuple[LaunchEnv, bool]:
     """Return the launch environment, and True if this process starts ranks instead of being one. Raise UsageError if
     the options contradict the environment of torchrun or a scheduler."""
     env = LaunchEnv.detect(arguments.ranks, arguments.nodes, arguments.node_rank, arguments.master)
+    for name in env.variables() if env.kind == "none" else ():
+        os.environ.pop(name, None)  # `ProcessGroup.join` would obey what --node-rank overrides
     if env.kind == "rank" and arguments.restarts:
         raise UsageError(
             f"--restarts {arguments.restarts}: this process is a rank of torchrun, which starts none to restart;"

@@ -23,6 +23,7 @@ class Exit(BaseException):
 @pytest.fixture
 def status(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> status_files.StatusFiles:
     monkeypatch.setattr(os, "_exit", MagicMock(side_effect=Exit))
+    monkeypatch.setattr(os, "dup2", MagicMock())
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv(STATUS_FILES, str(tmp_path))
     monkeypatch.setenv(LAUNCHED, "1")
