@@ -250,12 +250,13 @@ class _Meeting(StaticTCPRendezvous):
     def next_rendezvous(self) -> RendezvousInfo:
         """Begin the node's next attempt when all nodes are there."""
         self.node.begin()
-        given = (MEET_SECONDS, lambda: self.node.stopping)
+        # Ranks of another node may wait as long for one that was lost while it started, before their node comes here.
+        given = (MEET_SECONDS * min(self.node.attempts, 2), lambda: self.node.stopping)
         if self._store is None:
             self._store = open_store(self.master_addr, self.master_port, *given, serves=self.rank == 0)
             self.master_port = self._store.port
         store = PrefixStore(f"nodes/{self.node.attempts}", self._store)
-        meet(store, "node", self.rank, self.world_size, *given)
+        meet(store, "node", self.rank, self.world_size, self.node.env.world_size, *given)
         if self.node.stopping:
             raise _NoMore
         return RendezvousInfo(

@@ -38,7 +38,7 @@ def init_process_group(env: LaunchEnv, device: torch.device, timeout_seconds: fl
         serves = env.rank == 0 and os.environ.get(AGENT_STORE) != "True"  # else torchrun's agent does
         attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
         store = PrefixStore(f"ranks/{attempt}", open_store(env.master, env.port, timeout_seconds, serves=serves))
-        meet(store, "rank", env.rank, env.world_size, timeout_seconds)
+        meet(store, "rank", env.rank, env.world_size, env.world_size, timeout_seconds)
         if device.type != "cuda" and not os.environ.get(GLOO_INTERFACE):
             one_node = env.world_size == env.local_world_size
             os.environ[GLOO_INTERFACE] = route_interface(LOOPBACK if one_node else env.master, env.port)
@@ -107,10 +107,18 @@ def open_store(
 
 
 def meet(
-    store: Store, what: str, number: int, count: int, seconds: float, stopping: Callable[[], bool] = lambda: False
+    store: Store,
+    what: str,
+    number: int,
+    count: int,
+    ranks: int,
+    seconds: float,
+    stopping: Callable[[], bool] = lambda: False,
 ) -> None:
     """Wait until all `count` of the run's nodes or ranks, whichever `what` is, are in the `store`. Raises UsageError if
-    `number` is another's, RankLost, with the missing ones, if they did not come within `seconds`."""
+    `number` is another's or they have not all the same number of `ranks` in all, RankLost, with the missing ones, if
+    they did not come within `seconds`."""
+    store.set(f"ranks of {number}", str(ranks))
     if store.add(f"{what} {number}", 1) > 1:
         raise UsageError(f"two processes are {what} {number}: give each node its own --node-rank, or RANK.")
     keys = [f"{what} {each}" for each in range(count)]
@@ -123,6 +131,12 @@ def meet(
         raise RankLost(
             f"{what} {number} waited {seconds:.0f} s for {absent}; check the output there, that every node has the same"
             " --ranks, --nodes and --master, and that nodes can reach this address."
+        )
+    given = [store.get(f"ranks of {each}").decode() for each in range(count)]
+    if len({*given}) > 1:
+        time.sleep(2 * POLL_SECONDS)  # the store ends with the first node's process: the others read this, too
+        raise UsageError(
+            f"{what}s 0, 1, ... have {', '.join(given[:16])} ranks in all: use the same --ranks and --nodes."
         )
 
 

@@ -54,6 +54,11 @@ def test_ranks_have_their_environment_and_job_and_lines_with_their_rank(capfd):
     ]
 
 
+def test_a_killed_ranks_output_is_whole(capfd):
+    launch_ranks("if rank: sys.stderr.write('a line\\n' * 9000 + 'the end'); sys.stderr.flush()\nall_started(); die()")
+    assert capfd.readouterr().err.splitlines() == ["rank 1: a line"] * 9000 + ["rank 1: the end"]
+
+
 def test_the_ports_of_one_node_are_out_of_reach_of_other_machines():
     seen = list[str]()
 
@@ -210,7 +215,7 @@ def test_a_restart_that_a_signal_stops_while_it_waits_for_other_nodes_has_not_be
         calls.append(given)
         if len(calls) > 1:
             os.kill(os.getpid(), signal.SIGTERM)
-            given = (*given[:3], 2, *given[4:])
+            given = (*given[:3], 2, *given[4:])  # another node
         meet(*given)
 
     monkeypatch.setattr(node_agent, "meet", meet_once)
