@@ -24,11 +24,13 @@ FIRST_RESERVED_STEP: Final = 0xFFFFFFF0
 """First of the SLURM step ids that are not srun's: batch scripts and interactive shells (slurm.h: SLURM_BATCH_SCRIPT
 0xfffffffb, SLURM_INTERACTIVE_STEP 0xfffffffa)."""
 TASKS: Final = (
+    ("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"),
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"),
     ("PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS"),
     ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_TASKS_PER_NODE"),
 )
-"""Number, count and count per node of the tasks of Open MPI (manual of mpirun), hydra (MPICH, Intel MPI) and srun.
+"""Number, count and count per node of the tasks of torchrun or a Kubernetes operator (a pod each, without the last),
+Open MPI (manual of mpirun), hydra (MPICH, Intel MPI) and srun.
 Innermost first: MPI's launchers start their tasks through SLURM."""
 
 
@@ -61,22 +63,17 @@ class LaunchEnv:
         nodes, node_rank, master: the options of these names; they override the variables. Raises UsageError, which
         names them, for incomplete or invalid variables or options.
         """
-        if node_rank is None and {"RANK", "WORLD_SIZE"} & environment.keys():
-            if ranks > 1 or nodes:
-                raise UsageError(
-                    f"RANK or WORLD_SIZE is set, so this process is a rank, which starts no others: leave out --ranks"
-                    f" and --nodes; or start it once a node and {BY_OPTIONS}; or `unset RANK WORLD_SIZE`."
-                )
+        if node_rank is None and ranks == 1 and {"RANK", "WORLD_SIZE"} & environment.keys():
+            rank = cls.of_rank(environment)
             if "LOCAL_RANK" not in environment:
                 _task(environment)  # else several tasks of a node would be local rank 0
-            return cls.of_rank(environment)
-        host, port = LOOPBACK, 0
+            return rank
+        host, port = "", 0
         if node_rank is not None:
             if nodes is None or not 0 <= node_rank < nodes:
                 raise UsageError(
                     f"--node-rank {node_rank} needs --nodes N with N > {node_rank}; node ranks count from 0."
                 )
-            host = ""
         else:
             node_rank, count, host, port = _task(environment)
             if count == 1 and nodes is None and "JOB_COMPLETION_INDEX" in environment:
@@ -90,9 +87,11 @@ class LaunchEnv:
             nodes = count
         if nodes == 1:
             return cls("none", 0, ranks, 0, ranks)
-        if master or environment.get("MASTER_ADDR"):
-            host, port = split_address(master) if master else (environment["MASTER_ADDR"], DEFAULT_PORT)
-            port = port if master else _whole_number("MASTER_PORT", environment, port)
+        if master:
+            host, port = split_address(master)
+        else:
+            host = environment.get("MASTER_ADDR") or host
+            port = _whole_number("MASTER_PORT", environment, port or DEFAULT_PORT)
         if not host:
             raise UsageError(
                 f"{nodes} nodes need a master address: set --master HOST:PORT, an address of node 0, or set"
@@ -177,10 +176,12 @@ def _task(environment: Mapping[str, str]) -> tuple[int, int, str, int]:
             return number, count, host, port
         if per_node:
             raise UsageError(
-                f"{number_name}={number}, {count_name}={count}: several tasks on one node would each start a run of"
-                f" its own. Start one task on each node (srun --ntasks-per-node=1, mpirun --map-by ppr:1:node), with"
+                f"{number_name}={number}, {count_name}={count}: several tasks on one node would each start ranks of"
+                f" their own. Start one task on each node (srun --ntasks-per-node=1, mpirun --map-by ppr:1:node), with"
                 f" --ranks N for N ranks there."
             )
+    if known and "RANK" in environment:
+        return known  # a pod
     if known:
         raise UsageError(f"this is task {known[0]} of {known[1]}, on a node with unknown others: {BY_OPTIONS}.")
     return 0, 1, "", 0

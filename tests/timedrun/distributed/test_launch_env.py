@@ -44,12 +44,14 @@ def node(host: str, port: int = STEP_PORT, ranks: int = 1) -> LaunchEnv:
         (1, STEP | {HOSTS: "gpu[7,3-5]-ib,x"}, node("gpu7-ib")),
         (1, STEP | {HOSTS: "rack[1-2]n[4,7]"}, node("rack1n4")),
         (1, STEP | {HOSTS: "login,gpu[03-05]"}, node("login")),
-        (1, STEP | {"MASTER_ADDR": "n1"}, node("n1", 29500)),
+        (1, STEP | {"MASTER_ADDR": "n1"}, node("n1")),
         (1, STEP | BARE_PMI, node("node1")),  # srun --mpi=pmi2: srun knows the tasks of a node
         (4, OPEN_MPI | {"MASTER_ADDR": "n1"}, node("n1", 29500, 4)),
         (4, HYDRA | {"MASTER_ADDR": "n1", "MASTER_PORT": "1"}, node("n1", 1, 4)),
         (2, OPEN_MPI | {"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "1"}, LaunchEnv("none", 0, 2, 0, 2)),
         (1, PYTORCH_JOB, LaunchEnv("rank", 1, 2, 0, 1, "job-master-0", 23456)),
+        (4, STEP | {"RANK": "1", "WORLD_SIZE": "2"}, node("node1", ranks=4)),  # export RANK=$SLURM_PROCID
+        (4, PYTORCH_JOB, node("job-master-0", 23456, 4)),
         (1, STEP | RANK.variables(), RANK),  # srun torchrun --nproc-per-node 8
         (1, ONE_NODE.variables() | {AGENT_STORE: "True"}, ONE_NODE),  # its store
         (1, ONE_NODE.variables(), LaunchEnv("rank", 1, 2, 1, 2, "127.0.0.1", 29400)),
@@ -79,7 +81,7 @@ def test_options_override_the_variables():
         ({}, OPEN_MPI | {"OMPI_COMM_WORLD_LOCAL_SIZE": "2"}, "several tasks on one node"),
         ({}, TASKS_OF_A_NODE | PYTORCH_JOB, "several tasks on one node"),  # export RANK=$SLURM_PROCID
         ({}, {"JOB_COMPLETION_INDEX": "1"}, "--nodes N --node-rank $(JOB_COMPLETION_INDEX), as scripts/kubernetes_job"),
-        ({"ranks": 4}, PYTORCH_JOB, "this process is a rank, which starts no others: leave out --ranks"),
+        ({"ranks": 4}, RANK.variables(), "RANK=9, WORLD_SIZE=16: several tasks on one node would each start ranks"),
         ({}, {"RANK": "0"}, "RANK is set without its pair: start ranks with torchrun, or `unset RANK`"),
         ({}, {"WORLD_SIZE": "4"}, "`unset WORLD_SIZE`"),
         ({}, {"RANK": "2", "WORLD_SIZE": "2"}, "RANK=2 is not below WORLD_SIZE=2"),
