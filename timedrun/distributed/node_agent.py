@@ -177,13 +177,12 @@ class NodeAgent:
             return
         twice = asked_twice(self._signals)
         began = bool(self.attempts) and self._status.begun(self._numbers)
+        number = ABORT if twice and began else signal.SIGTERM  # SIGINT's default would be a traceback
         for pid in self._processes():
-            # SIGINT's default would be a traceback.
-            for number in (signal.SIGTERM, *([ABORT] if twice and began else [])):
-                if (pid, number) not in self._sent:
-                    self._sent.add((pid, number))
-                    with contextlib.suppress(ProcessLookupError):
-                        os.kill(pid, number)
+            if (pid, number) not in self._sent:
+                self._sent.add((pid, number))
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, number)
         if twice:
             self._deadline = self._deadline or time.monotonic() + (ABORT_SECONDS if began else 0.0)
             for pid in self._processes() if time.monotonic() >= self._deadline else ():
