@@ -28,6 +28,7 @@ REPLACED: Final = {
     "--without": "CONFIG-METHOD, such as methods-blurpool",
     "--only": "CONFIG+METHOD on a config that has no others, such as baseline+blurpool+label_smoothing",
     "auto --epochs": "--budget N",
+    "--launcher": "--ranks N on each node; the variables of srun, mpirun and torchrun are read (or `unset RANK`)",
     "score --csv": "--json, which has the same values",
 }
 """What is given in place of an option that is gone, of all verbs or of one."""
@@ -143,7 +144,7 @@ def without_trainer(error: BaseException) -> tuple[ExitCode, str] | None:
 def announce(verb: str, arguments: Namespace) -> None:
     """Show that torch is being imported, which takes a second or many, if `verb` needs it; once a run, not a rank."""
     again = (verb != "reproduce" or arguments.run) and find_spec("torch")
-    ranks = (os.environ.get(variables[1], "0") for variables in launch_env.VARIABLES)
+    ranks = (os.environ.get(names[0], "0") for names in launch_env.TASKS)
     if again and verb in (*PREPARE_LONG, "show", "prepare", "system", "doctor", "package") and set(ranks) == {"0"}:
         name = getattr(arguments, "label", None) or f"timedrun {verb}"
         stdio.stage(f"{name}: preparing: importing torch", terminal_only=verb not in PREPARE_LONG)

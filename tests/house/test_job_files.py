@@ -47,10 +47,8 @@ def test_the_sbatch_files_tasks_are_nodes_of_the_run_that_its_command_starts():
     assert set(options(before.split())) == {"nodes", "gpus-per-node"}
     arguments = parsed(given.split())
     step = {"SLURM_STEP_ID": "0", "SLURM_PROCID": "1", "SLURM_STEP_NUM_TASKS": "2", "SLURM_LOCALID": "0"}
-    step |= {"SLURM_NODEID": "1", "SLURM_JOB_ID": "7", "SLURM_STEP_NODELIST": "a[1-2]"}
-    env = launch_env.LaunchEnv.detect(
-        arguments.ranks, arguments.launcher, arguments.nodes, arguments.node_rank, None, step
-    )
+    step |= {"SLURM_STEP_TASKS_PER_NODE": "1(x2)", "SLURM_JOB_ID": "7", "SLURM_STEP_NODELIST": "a[1-2]"}
+    env = launch_env.LaunchEnv.detect(arguments.ranks, arguments.nodes, arguments.node_rank, None, step)
     assert (env.rank, env.world_size, env.master) == (8, 16, "a1")
 
 
@@ -78,9 +76,23 @@ def test_the_pods_of_the_kubernetes_job_are_the_nodes_of_one_run_that_is_never_b
     assert pod["subdomain"] == service["metadata"]["name"] and service["spec"]["clusterIP"] == "None"
     assert service["spec"]["selector"] == {"batch.kubernetes.io/job-name": name}
     pod_variables = {"JOB_COMPLETION_INDEX": "1"}
-    options = (arguments.ranks, arguments.launcher, arguments.nodes, arguments.node_rank, arguments.master)
+    options = (arguments.ranks, arguments.nodes, arguments.node_rank, arguments.master)
     mine = launch_env.LaunchEnv.detect(*options, environment=pod_variables)
     assert (mine.rank, mine.world_size) == (arguments.ranks, 2 * arguments.ranks)
+
+
+def test_the_pods_meet_the_restricted_standard_name_their_image_and_request_what_they_use():
+    pod = documents()["Job"]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert pod["securityContext"]["runAsNonRoot"] is True and not {"hostNetwork", "hostPID", "hostIPC"} & set(pod)
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert container["securityContext"] == {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+    assert all({"emptyDir", "persistentVolumeClaim"} & set(volume) for volume in pod["volumes"])
+    assert (pod["automountServiceAccountToken"], pod["shareProcessNamespace"]) == (False, True)
+    (variable,) = container["env"]
+    digest = container["image"].partition("@")[2]
+    assert variable == {"name": "TIMEDRUN_IMAGE_DIGEST", "value": digest} and len(digest) == len("sha256:") + 64
+    assert set(container["resources"]["requests"]) == {"cpu", "memory"}
 
 
 def test_what_the_kubernetes_job_mounts_is_there_and_where_its_command_looks():

@@ -143,7 +143,7 @@ def test_every_way_to_start_a_run_gives_the_same_results_which_name_no_path_and_
 
 
 @pytest.mark.processes
-def test_two_ranks_give_the_same_results_under_timedruns_launcher_and_torchrun(tmp_path):
+def test_two_ranks_give_the_same_results_under_timedruns_wrapper_and_torchrun(tmp_path):
     own = timedrun("run", *SMOKE, "--ranks", 2, "--results", tmp_path / "own")
     assert own.returncode == 0, own.stderr
     launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "timedrun")
@@ -342,7 +342,7 @@ def test_a_taken_result_and_wrong_settings_come_at_once(tmp_path, capsys):
         (["auto", "image_classification", "--epochs=3"], "there is no option --epochs: give --budget N"),
         (["score", ".", "--csv", "x.csv"], "there is no option --csv: give --json, which has the same values"),
         (["run", *SMOKE, "--without", "ema"], "there is no option --without: give CONFIG-METHOD, such as methods-blur"),
-        (["run", *SMOKE, "--launcher", "kubernetes"], "--nodes N --node-rank $(JOB_COMPLETION_INDEX), as scripts/"),
+        (["run", *SMOKE, "--launcher", "slurm"], "there is no option --launcher: give --ranks N on each node"),
         (["check", "nowhere"], "nowhere does not exist"),
         (["prepare", "image_classification", "--text", "x"], "not prepared from text; leave out --text"),
         (["score"], "required"),

@@ -10,7 +10,6 @@ from typing import Any
 
 from judging.ground.cores import usable_cores
 from judging.ground.race_labels import resolved
-from timedrun.distributed.launch_env import KUBERNETES, LAUNCHERS
 
 RULESET_HELP = "ruleset such as 2.0.0, 2.0 or v2.0 (default: by the round's folder, else by benchmark and date)"
 PRICE_HELP = 'US dollars per hour of the system, or "list" (list:TEXT: of offers with TEXT) for a dated list price'
@@ -135,14 +134,6 @@ def add_run(parser: ArgumentParser) -> None:
     parser.add_argument("--nodes", type=positive, metavar="M", help="number of nodes, each started with --ranks ranks")
     parser.add_argument("--node-rank", type=not_negative_int, metavar="K", help="rank of this node, from 0")
     parser.add_argument("--master", metavar="HOST:PORT", help="rendezvous address on node 0")
-    which = "launcher whose variables identify this rank (default: detected; none: ignore them, run standalone)"
-    parser.add_argument("--launcher", type=_launcher, choices=LAUNCHERS, default="auto", help=which)
-
-
-def _launcher(name: str) -> str:
-    if name == "kubernetes":
-        raise ArgumentTypeError(f"kubernetes sets no rank; {KUBERNETES}")
-    return name
 
 
 def add_preflight(parser: ArgumentParser) -> None:

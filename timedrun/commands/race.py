@@ -90,7 +90,7 @@ def race_of_configs(
         settings, ranks = read_json(file), arguments.ranks
         config = f"{file}{changes_naming(settings)}"
         command = run_command(arguments, planned.benchmark, config, results=paths, label=label, ranks=ranks)
-        forks = on_cpu(settings) and ranks == 1 and not arguments.restarts  # several ranks have a launcher
+        forks = on_cpu(settings) and ranks == 1 and not arguments.restarts  # several ranks have an agent
         code, _, interrupted = run_child([*command, "--seed", str(turn.seed)], parent=parent if forks else None)
         return code, interrupted
 

@@ -80,7 +80,7 @@ def run(arguments: argparse.Namespace, rest: list[str], argv: list[str]) -> Exit
             )
         checks.check(benchmark, config, options, env)
         return run_several(config, folder, argv, arguments.runs, as_json=arguments.json)
-    if not starts_ranks and env.kind != "none":
+    if env.kind == "rank":
         os.environ.update(env.variables())
         if problems := checks.compiling_problems(config):
             raise PreflightError(problems)
@@ -106,18 +106,16 @@ def settings_of(arguments: argparse.Namespace, rest: list[str]) -> tuple[Benchma
 
 def launch_env(arguments: argparse.Namespace) -> tuple[LaunchEnv, bool]:
     """Return the launch environment, and True if this process starts ranks instead of being one. Raise UsageError if
-    the options contradict the environment of a launcher."""
-    env = LaunchEnv.detect(arguments.ranks, arguments.launcher, arguments.nodes, arguments.node_rank, arguments.master)
-    if env.kind == "none":
-        for name in env.variables():
-            os.environ.pop(name, None)  # `ProcessGroup.join` would obey what a launcher has left in the shell
-    starts_ranks = arguments.ranks > 1 or arguments.restarts > 0
-    if starts_ranks and arguments.ranks == 1 and env.kind != "none":
+    the options contradict the environment of torchrun or a scheduler."""
+    env = LaunchEnv.detect(arguments.ranks, arguments.nodes, arguments.node_rank, arguments.master)
+    for name in env.variables() if env.kind == "none" else ():
+        os.environ.pop(name, None)  # `ProcessGroup.join` would obey what --node-rank overrides
+    if env.kind == "rank" and arguments.restarts:
         raise UsageError(
-            f"--restarts {arguments.restarts}: this process is one rank ({env.kind}) and starts none that it could"
-            " restart; leave it out, or start one task on each node, with --ranks."
+            f"--restarts {arguments.restarts}: this process is a rank of torchrun, which starts none to restart;"
+            " give torchrun --max-restarts, or start one process on each node, with --ranks."
         )
-    return env, starts_ranks
+    return env, env.kind == "node" or (env.kind == "none" and (arguments.ranks > 1 or arguments.restarts > 0))
 
 
 def run_several(config: RunConfig, folder: Path, argv: list[str], runs: int, *, as_json: bool) -> ExitCode:

@@ -1,1 +1,1 @@
-"""Distributed runs: launch environment, rendezvous, process group, watchdog, checks across ranks, launcher."""
+"""Distributed runs: launch environment, rendezvous, process group, watchdog, checks across ranks, torchrun's agent."""

@@ -18,7 +18,7 @@ def environment() -> dict[str, str]:
 
 
 def obey_environment() -> None:
-    """Tie this process to its parent if it is a rank of timedrun's launcher or of torchrun's agent (SIGKILL), or if it
+    """Tie this process to its parent if it is a rank of timedrun's or torchrun's agent (SIGKILL), or if it
     was started with `environment` (SIGTERM)."""
     if LAUNCHED in os.environ:
         end_with(int(os.environ[LAUNCHED]))
@@ -40,6 +40,6 @@ def end_with(parent: int, number: signal.Signals = signal.SIGKILL) -> None:
     if os.getppid() != parent:
         write(
             f"timedrun: the parent process {parent} has ended or did not start this process, so it ends too; if neither"
-            f" timedrun's launcher nor a race started it, unset {LAUNCHED} and {VARIABLE}.\n"
+            f" `timedrun run --ranks` nor a race started it, unset {LAUNCHED} and {VARIABLE}.\n"
         )
         os._exit(128 + number)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar, cast
@@ -34,7 +33,7 @@ class ProcessGroup:
         """Join the process group (nccl on CUDA, gloo on CPU) of RANK, WORLD_SIZE and LOCAL_RANK, if these are set.
         Raises UsageError if CUDA is requested but not available or a variable is invalid, RankLost if a rank did not
         join within JOIN_SECONDS, and those of `init_process_group`."""
-        env = LaunchEnv.detect(launcher="torchrun" if {"RANK", "WORLD_SIZE"} & os.environ.keys() else "none")
+        env = LaunchEnv.of_rank()
         chosen = choose_device(device, env.local_rank)
         if chosen.type == "cuda":
             torch.cuda.set_device(chosen)

@@ -1,8 +1,8 @@
-"""Guard of a launcher's ranks, a process that ends their process groups after the launcher was killed.
+"""Guard of a wrapper's ranks, a process that ends what is left of them when the wrapper has ended or was killed.
 
 The kernel ends the ranks themselves (parent_death_signal) but not what they started: a DataLoader's worker under
 forkserver, the default of Python 3.14, has the fork server as its parent and would stay forever. Run as a file with
-the launcher's temporary folder as its argument, which it removes too.
+the variable of the ranks and its value, the wrapper's temporary folder, which it removes too.
 """
 
 import contextlib
@@ -10,14 +10,21 @@ import os
 import shutil
 import signal
 import sys
+import time
 
 if __name__ == "__main__":
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):  # a scheduler may signal every process of a job
         signal.signal(number, signal.SIG_IGN)
-    groups: set[int] = set()
-    for line in sys.stdin:  # the number of a group when it starts, and again when it has ended
-        groups ^= {int(line)}
-    for group in groups:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(group, signal.SIGKILL)
-    shutil.rmtree(sys.argv[1], ignore_errors=True)
+    sys.stdin.read()  # until the wrapper has ended
+    mark = os.fsencode(f"\0{sys.argv[1]}={sys.argv[2]}/")
+    for _ in range(100):  # a process that hangs in the kernel is not waited for
+        found = False
+        for process in filter(str.isdecimal, os.listdir("/proc")):
+            with contextlib.suppress(OSError), open(f"/proc/{process}/environ", "rb") as environment:
+                if mark in b"\0" + environment.read():
+                    os.kill(int(process), signal.SIGKILL)
+                    found = True
+        if not found:
+            break
+        time.sleep(0.05)
+    shutil.rmtree(sys.argv[2], ignore_errors=True)

@@ -1,8 +1,11 @@
-"""Status files of ranks, in a temporary folder of the launcher that started them on this node."""
+"""Status files of ranks, in a temporary folder of the wrapper that started them on this node."""
+
+from __future__ import annotations
 
 import contextlib
 import json
 import os
+import signal
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import timedelta
@@ -15,13 +18,49 @@ from timedrun.distributed.launch_env import AGENT_STORE, STATUS_FILES
 ABORTED: Final = "; run aborted"
 RESUME: Final = "; resume with --resume"
 """Ends of the reason of a lost rank; the second where there is a checkpoint to resume from."""
+FAILED: Final = (ExitCode.ERROR, ExitCode.USAGE, ExitCode.RANK_LOST)
+"""Exit codes of ranks in which the run failed; with any other, a rank that left has completed the run."""
 NUMBER_KEY: Final = "timedrun/result_number"
 """Key in the store of torchrun's agent, which outlives the ranks that it restarts."""
 
 
 @dataclass(frozen=True)
+class End:
+    """Outcome of the ranks of this node."""
+
+    codes: tuple[int, ...] = ()
+    """Exit codes that ranks reported with the end of their work, in the order of ranks."""
+    lost: str = ""
+    """Message about the rank that was lost first; empty if none was."""
+    signal: signal.Signals | None = None
+    at_once: bool = False
+    """True if a second signal ended the ranks."""
+    begun: bool = False
+    """True if these ranks opened the run's log."""
+    errors: tuple[tuple[ExitCode, str], ...] = ()
+    """Errors that ranks reported, without duplicates."""
+    number: int | None = None
+    """Number of the result as rank 0 counts, if known."""
+
+    @property
+    def over(self) -> bool:
+        """True if at least one rank completed the run."""
+        return any(code not in FAILED for code in self.codes)
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """Exit code by the ranks alone; on the node of rank 0 the log decides."""
+        if self.lost and not self.over:
+            return ExitCode.RANK_LOST
+        codes = sorted(
+            map(ExitCode, [*self.codes, *(code for code, _ in self.errors)]), key=lambda code: code in FAILED
+        )
+        return codes[0] if codes else ExitCode.ERROR
+
+
+@dataclass(frozen=True)
 class StatusFiles:
-    """Status files as the launcher reads them."""
+    """Status files as the wrapper reads them."""
 
     folder: Path
 
@@ -34,10 +73,6 @@ class StatusFiles:
     def begun(self, ranks: Iterable[int]) -> bool:
         """Return True if one of `ranks` has opened the run's log, new or resumed."""
         return not all(self.path(rank, "waiting").exists() for rank in ranks)
-
-    def left(self, rank: int) -> bool:
-        """Return True if the rank's work was complete, so that its exit code is the run's."""
-        return self.path(rank, "left").exists()
 
     def error(self, rank: int) -> tuple[ExitCode, str] | None:
         """Return exit code and message of the error that ended the rank, None if it reported none."""
@@ -59,7 +94,7 @@ class StatusFiles:
 def report_begun(number: int) -> None:
     """Report that this launch has opened the log of the run, result `number` as rank 0 counts.
 
-    Without a launcher of timedrun's, rank 0 reports it to torchrun's agent, for `agent_number` after a restart.
+    Without a wrapper of timedrun's, rank 0 reports it to torchrun's agent, for `agent_number` after a restart.
     """
     if STATUS_FILES in os.environ:
         _report("number", number=number)
@@ -69,13 +104,14 @@ def report_begun(number: int) -> None:
         store.set(NUMBER_KEY, str(number))
 
 
-def report_left(code: ExitCode) -> None:
-    """Report that this rank's work is complete and that it exits with `code`."""
-    _report("left", code=int(code))
+def report_left(code: ExitCode) -> ExitCode:
+    """Report that this rank's work is complete, with `code`; return the code to exit with: to timedrun's agent, which
+    would end the other ranks on a failure, that of success."""
+    return ExitCode.OK if _report("left", code=int(code)) and code not in FAILED else code
 
 
 def report_error(code: ExitCode, message: str) -> bool:
-    """Report the error that ends this rank; return True if a launcher will print it, once for all ranks."""
+    """Report the error that ends this rank; return True if the wrapper will print it, once for all ranks."""
     return _report("error", code=int(code), words=message)
 
 
@@ -98,7 +134,7 @@ def _own(kind: str) -> Path:
 
 
 def _report(kind: str, **values: object) -> bool:
-    with contextlib.suppress(KeyError, OSError):  # no launcher of timedrun's, or it is gone, or the disk is full
+    with contextlib.suppress(KeyError, OSError):  # no wrapper of timedrun's, or it is gone, or the disk is full
         _own(kind).write_text(json.dumps(values))
         return True
     return False

@@ -15,7 +15,7 @@ from judging.ground.errors import ExitCode
 STOPPING: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 """Signals on which a run saves its state and stops."""
 ABORT: Final = signal.SIGQUIT
-"""Signal by which timedrun's launcher aborts its ranks, which may get each of STOPPING from a scheduler, too."""
+"""Signal by which the wrapper of a node aborts its ranks, which may get each of STOPPING from a scheduler, too."""
 ABORTED: Final = "ended by a second signal"
 """Reason of run_stop."""
 
@@ -46,7 +46,7 @@ class ShutdownRequest:
 
         Args:
             abort: ends the process with a reason and an exit code; called on a second signal, or on ABORT if this
-                process is `launched`, a rank of timedrun's launcher.
+                process is `launched`, a rank that `timedrun run --ranks` started.
             speaks: print when the run acts on the first signal, unless it does at once.
         """
         self._abort, self._launched, self._speaks = abort, launched, speaks

@@ -2,22 +2,18 @@
 launcher and in whatever collective the others wait."""
 
 import contextlib
-import json
 import os
 import selectors
 import threading
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any, Final, Self
 
 import torch
 
-from judging.ground.atomic_file import replace_text
 from judging.ground.errors import ExitCode, UsageError
 from timedrun.distributed.failure import RankStatus, RunFailure, failure_of, find_stalled, is_symptom
 from timedrun.distributed.heartbeat_channel import Connection, connect
-from timedrun.distributed.launch_env import STATUS_FILES
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.distributed.stall_detector import ActivityProbe, ThreadActivity
 from timedrun.distributed.status_files import ABORTED, RESUME
@@ -40,8 +36,6 @@ STILL_INTERVALS: Final = 3
 """Heartbeat intervals without a step after which a rank's activity is sampled."""
 SYMPTOM_SECONDS: Final = 5.0
 """Time that a failed collective waits for the report of its cause."""
-LOST_SECONDS: Final = 3.0
-"""Time that a closed connection waits for the launcher's report of the cause."""
 GRACE_SECONDS: Final = 3.0
 """Time from a known failure to the end of this process."""
 
@@ -56,7 +50,7 @@ class Watchdog:
     rank that computes, compiles, reads or writes while others wait for up to BUSY_SECONDS.
 
     Timeouts count only time during which this thread runs, so a resumed machine or job raises no false alarm. With one
-    rank only its status file is written, if the launcher requested it.
+    rank there is no thread.
 
     on_end: called once, from the watchdog's thread, with a failure's message and exit code, if the thread that called
         `start` does not call `failed` or `stop` within GRACE_SECONDS, because it is blocked; it has to end the process.
@@ -80,7 +74,6 @@ class Watchdog:
         """Reason why the run ends, once known."""
         self.resumable: Callable[[], object] = lambda: False
         """Returns what is true if the run can be resumed from a checkpoint. Called from the watchdog's thread."""
-        self._status_folder = Path(environment[STATUS_FILES]) if environment.get(STATUS_FILES) else None
         self._clock = clock
         self._changed = threading.Condition()
         self._returned = False  # the training thread has called `failed` or `stop`
@@ -92,9 +85,8 @@ class Watchdog:
     def start(self) -> Self:
         """Start the thread; all ranks call this together, each from its training thread. Raises RankLost if ranks do
         not reach each other."""
-        if self.ranks.world_size > 1 or self._status_folder is not None:
-            connections = connect(self.ranks) if self.ranks.world_size > 1 else {}
-            self.open(connections, ActivityProbe(threading.get_ident(), self.ranks.device))
+        if self.ranks.world_size > 1:
+            self.open(connect(self.ranks), ActivityProbe(threading.get_ident(), self.ranks.device))
             self._thread = threading.Thread(target=self._run, name="watchdog", daemon=True)
             self._thread.start()
         return self
@@ -124,7 +116,6 @@ class Watchdog:
         own = failure_of(error, self.ranks, self.step)
         if not self._connections or self._stopping:
             self.failure = self.failure or own
-            self._write_status(own.message)
             return self.failure.message
         with self._changed:
             self._returned = True
@@ -155,8 +146,6 @@ class Watchdog:
             failure, returned, stopping = self._own_failure, self._returned, self._stopping
         if failure and own.failure is None:
             (own.failure, own.symptom), own.failed_at = failure, self._awake
-            if not own.symptom:
-                self._write_status(own.failure.message)
             self._send({"failed": failure[0], "symptom": failure[1]})
         if stopping and not own.left:
             self._send({"left": True})
@@ -178,8 +167,6 @@ class Watchdog:
                 self._send({"ended": self.failure})
             with self._changed:  # only now: `failed` returns, and the process may end
                 self._changed.notify_all()
-        if returned and own.symptom:
-            self._write_status(self.failure.message)
         if not returned and self._awake >= self._deadline:
             self.on_end(self.failure.message, self.failure.exit_code)
             return True
@@ -228,8 +215,6 @@ class Watchdog:
             own.activity = self._probe.sample(self._awake - self._sampled)
         self._sampled = self._awake
         self._send({"step": self.step, "activity": own.activity})
-        if own.failure is None:
-            self._write_status()
 
     def _find_failure(self) -> RunFailure | None:
         if not self._connections:
@@ -243,18 +228,9 @@ class Watchdog:
             if other.left or other.failure:
                 continue
             last = f"(last step {max(other.step, self.step)}){ABORTED}"
-            silent = self._awake - other.heard
             if connection.ended:
-                # The launcher, if it runs on this node, reports the cause a moment later.
-                cause = ""
-                if self._status_folder is not None:
-                    with contextlib.suppress(FileNotFoundError):
-                        cause = (self._status_folder / f"rank_{rank}.lost").read_text()
-                    if not cause and silent < LOST_SECONDS:
-                        continue
-                message = cause or f"rank {rank} died: killed, crashed or out of memory {last}"
-                return RunFailure(message, ExitCode.RANK_LOST)
-            if silent > HEARTBEAT_TIMEOUT:
+                return RunFailure(f"rank {rank} died: killed, crashed or out of memory {last}", ExitCode.RANK_LOST)
+            if self._awake - other.heard > HEARTBEAT_TIMEOUT:
                 message = f"no heartbeat from rank {rank} for {HEARTBEAT_TIMEOUT:.0f} s {last}"
                 return RunFailure(message, ExitCode.RANK_LOST)
         own = status[self.ranks.rank]
@@ -266,14 +242,6 @@ class Watchdog:
             return first.failure if self._awake - first.failed_at > SYMPTOM_SECONDS else None
         running = {rank: known for rank, known in status.items() if not known.left}
         return find_stalled(running, self.step, self.stuck, BUSY_SECONDS)
-
-    def _write_status(self, message: str | None = None) -> None:
-        if self._status_folder is None:
-            return
-        path = self._status_folder / f"rank_{self.ranks.rank}.json"
-        status = {"step": self.step, "words": message}
-        with contextlib.suppress(OSError):  # the folder is the launcher's, which may have ended
-            replace_text(path, json.dumps(status), f".{threading.get_ident()}.draft")
 
 
 def _stuck_seconds(environment: Mapping[str, str]) -> float:

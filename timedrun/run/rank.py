@@ -1,4 +1,4 @@
-"""Process of one rank of several, started by timedrun's launcher (`python -m timedrun.run.rank`) or by another one."""
+"""Process of one rank of several, started by timedrun's agent (`python -m timedrun.run.rank`) or by torchrun."""
 
 import json
 import os
@@ -25,7 +25,7 @@ MODULE: Final = "timedrun.run.rank"
 
 
 def dump_job(benchmark: Benchmark, settings: RunConfig, options: LaunchOptions) -> str:
-    """Return as JSON what the ranks of a launcher have to run: the resolved config and the launch options."""
+    """Return as JSON what the ranks of a node have to run: the resolved config and the launch options."""
     job = {
         "benchmark": benchmark.name,
         "config_type": f"{type(settings).__module__}:{type(settings).__qualname__}",
@@ -37,10 +37,12 @@ def dump_job(benchmark: Benchmark, settings: RunConfig, options: LaunchOptions) 
 
 
 def main() -> NoReturn:
-    """Run the launcher's job as the rank that the environment names."""
+    """Run the wrapper's job as the rank that the environment names."""
     parent_death_signal.obey_environment()
+    if os.environ["RANK"] != "0":
+        os.dup2(2, 1)  # which comes with its rank; standard output is rank 0's
     job = json.loads((Path(os.environ[STATUS_FILES]) / "job.json").read_text())
-    benchmark = find(job["benchmark"], working_directory=True)  # as the launcher, whose user named it
+    benchmark = find(job["benchmark"], working_directory=True)  # as the wrapper, whose user named it
     for reference in job["methods"]:
         method_sources.name_by_user(reference)
     settings = config.load(pkgutil.resolve_name(job["config_type"]), job["config"])
@@ -51,11 +53,11 @@ def run_rank(
     benchmark: Benchmark, settings: RunConfig, options: LaunchOptions, after: Callable[[], object] = lambda: None
 ) -> NoReturn:
     """Run as one rank, call `after`, and exit without Python's teardown: a thread of torch that outlives the process
-    group can abort the process there, and a launcher would take the abort for the outcome of the run."""
+    group can abort the process there, and an agent would take the abort for the outcome of the run."""
     try:
         code = execute(benchmark, settings, options)
         after()
-        status_files.report_left(code)
+        code = status_files.report_left(code)
     except BaseException as error:
         known = describe(error)
         if known is None:

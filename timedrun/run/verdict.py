@@ -7,8 +7,7 @@ from judging.ground.result_files import ResultPaths
 from mlevents import keys, record
 from mlevents.event import is_number
 from mlevents.record import RunRecord
-from timedrun.distributed.launcher import End
-from timedrun.distributed.status_files import ABORTED, RESUME
+from timedrun.distributed.status_files import ABORTED, RESUME, End
 from timedrun.run.blocks import Outcome
 
 
@@ -40,7 +39,7 @@ def verdict_of(
     """
     if end is not None and not end.begun and (before := _not_begun(paths, end, step, begun_before=begun_before)):
         return before
-    lost = end.lost if end else ""
+    lost = end.lost.removesuffix(RESUME).removesuffix(ABORTED) if end else ""
     resume = f"; resume from step {step} with the same command and --resume" if step is not None else ""
     if not first_node:
         assert end is not None  # a node without rank 0 has started ranks
@@ -52,14 +51,15 @@ def verdict_of(
     if run.status == keys.SUCCESS and run.minutes is not None:
         minutes = f"{run.minutes * 60:.2f} s ({run.minutes:.3f} min, unverified)"
         return Verdict(ExitCode.OK, f"target reached in {minutes}: {paths.log}", run)
-    reason = str(run.stopped.metadata.get("reason", "")).replace(ABORTED, "") if run.stopped else ""
+    reason = str(run.stopped.metadata.get("reason", "")) if run.stopped else ""
+    reason = reason.removesuffix(RESUME).removesuffix(ABORTED)
     if reason == Outcome.STOPPED.value and paths.checkpoints.is_dir():
         words = f"{reason}; resume with the same command and --resume: {paths.log}"
         return Verdict(ExitCode.STOPPED_RESUMABLE, words, run)
     if reason in {Outcome.NOT_REACHED.value, Outcome.BUDGET_SPENT.value}:
         return Verdict(ExitCode.TARGET_NOT_REACHED, f"{reason}: {_qualities(run)}: {paths.log}", run)
     if lost:
-        logged = f"; the log has: {reason.removesuffix(RESUME)}" if reason != lost else ""
+        logged = f"; the log has: {reason}" if reason != lost else ""
         if not run.stopped:
             logged = "; the log has no run_stop, since rank 0 could not write it"
         return Verdict(ExitCode.RANK_LOST, f"run aborted: {lost}{logged}{resume}: {paths.log}", run)

@@ -67,7 +67,7 @@ def execute(benchmark: Benchmark, settings: RunConfig, options: LaunchOptions) -
     origin.set_threads(options.threads)
     ranks = ProcessGroup.join(settings.device)
     set_backends(ranks.device, tf32=settings.tf32, cudnn_benchmark=settings.cudnn_benchmark)
-    if unsupported := benchmark.spec.unsupported(settings, ranks.world_size):  # another launcher's ranks: no preflight
+    if unsupported := benchmark.spec.unsupported(settings, ranks.world_size):  # torchrun's ranks: no preflight
         raise UsageError(" ".join(unsupported))
     stop = ShutdownRequest()
     ending = Ending(ranks)
@@ -128,6 +128,7 @@ def execute(benchmark: Benchmark, settings: RunConfig, options: LaunchOptions) -
         if failure is None or not is_symptom(error):
             raise
         if not speaks(ranks):
+            status_files.report_error(failure.exit_code, reason)
             return failure.exit_code
         raise (RankLost if failure.exit_code == ExitCode.RANK_LOST else TimedrunError)(reason) from None
     finally:
@@ -160,6 +161,7 @@ class Ending:
                 self.close(reason)
             except Exception as error:  # a full or hanging disk must not keep a lost run alive
                 stdio.say(printable(f"the log has no run_stop: {error}"))
+            status_files.report_error(code, reason)
             if speaks(self.ranks):
                 stdio.say(printable(reason))
         finally:  # also if the main thread is in the middle of a line, where Python forbids another
@@ -167,7 +169,7 @@ class Ending:
 
 
 def speaks(ranks: ProcessGroup) -> bool:
-    """Return True if this process prints why a run ended: one per node, unless the launcher there does."""
+    """Return True if this process prints why a run ended: one per node, unless its wrapper does."""
     return ranks.is_first or (ranks.local_rank == 0 and LAUNCHED not in os.environ)
 
 

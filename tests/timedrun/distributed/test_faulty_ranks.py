@@ -50,7 +50,7 @@ def run_two_ranks(folder: Path, how: str) -> Ended:
     ranks = []
     with (folder / "printed.txt").open("w") as printed:
         for rank in (0, 1):
-            variables = LaunchEnv("torchrun", rank, 2, rank, 2, "127.0.0.1", port).variables()
+            variables = LaunchEnv("rank", rank, 2, rank, 2, "127.0.0.1", port).variables()
             program = [str(FAULTY_RANK), f"12:{how}"] if rank == 1 else ["-m", "timedrun"]
             environment = os.environ | variables | {"OMP_NUM_THREADS": "1"}
             ranks.append(

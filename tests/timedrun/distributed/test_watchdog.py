@@ -1,6 +1,5 @@
 """A rank that died, hangs, is unreachable or failed is named on all ranks; watchdogs run on a fake clock here."""
 
-import json
 import socket
 import threading
 from concurrent.futures import Future
@@ -13,7 +12,6 @@ import torch.distributed as dist
 from judging.ground.errors import DataError, ExitCode, NonFiniteLoss, UsageError
 from tests.timedrun.distributed.thread_ranks import CPU
 from timedrun.distributed.heartbeat_channel import Connection
-from timedrun.distributed.launch_env import STATUS_FILES
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.distributed.stall_detector import ThreadActivity
 from timedrun.distributed.status_files import ABORTED, RESUME
@@ -88,19 +86,6 @@ def test_a_closed_connection_is_a_death_and_ends_blocked_ranks_after_their_grace
     assert run.ended == dict.fromkeys({0, 1, 2} - {dead}, (message, ExitCode.RANK_LOST))
 
 
-@pytest.mark.parametrize("reported", [True, False])
-def test_the_cause_of_a_death_is_the_launchers_if_it_reports_one(tmp_path, reported):
-    run = Run(environment={STATUS_FILES: str(tmp_path)})
-    run.advance(1)
-    run.die(1)
-    run.advance(1)
-    assert run.message(0) == ""
-    if reported:
-        (tmp_path / "rank_1.lost").write_text("rank 1 was killed by SIGKILL, last seen at step 7")
-    run.advance(4)
-    assert run.message(0).startswith("rank 1 was killed by SIGKILL" if reported else "rank 1 died: killed, crashed")
-
-
 @pytest.mark.parametrize(("silent", "noticing"), [(1, 0), (0, 1)])
 def test_a_rank_without_a_heartbeat_is_lost_after_the_timeout(silent, noticing):
     run = Run()
@@ -172,15 +157,6 @@ def test_an_idle_rank_that_another_waits_for_hangs_and_is_named_with_its_line():
     run.advance(6)
     message = f"rank 1 hung after step 5 at data.py:7 (read): idle for 16 s while rank 0 waits for it{ABORTED}"
     assert run.ended == dict.fromkeys((0, 1), (message, ExitCode.RANK_LOST))
-
-
-def test_the_status_file_has_the_last_step_and_the_failure(tmp_path):
-    run = Run(1, environment={STATUS_FILES: str(tmp_path)})
-    run.watchdogs[0].at(42)
-    run.advance(1)
-    assert json.loads((tmp_path / "rank_0.json").read_text()) == {"step": 42, "words": None}
-    assert run.watchdogs[0].failed(ValueError("no")) == "ValueError: no"
-    assert json.loads((tmp_path / "rank_0.json").read_text())["words"] == "ValueError: no"
 
 
 def test_rank_0_of_many_looks_at_all_of_them_seldom_enough_to_leave_the_core_to_the_training(monkeypatch):

@@ -31,7 +31,7 @@ Usage = namedtuple("Usage", "total used free")
 
 
 def failures(config: RunConfig, folder: Path, ranks: int = 1, **options: Any) -> list[str]:
-    place = options.pop("place", None) or LaunchEnv.detect(ranks, "none")
+    place = options.pop("place", None) or LaunchEnv("none", 0, ranks, 0, ranks)
     options = {"paths": ResultPaths(folder, 0), **options}
     try:
         checks.check(find("image_classification"), config, LaunchOptions(**options), place)
@@ -103,7 +103,7 @@ def test_checkpoints_of_a_node_need_room_once(tmp_path, monkeypatch):
 
     def asked(config: RunConfig, minutes: float, ranks: int, nodes: int = 1) -> int:
         options = LaunchOptions(paths=ResultPaths(tmp_path, 0), checkpoint_minutes=minutes)
-        place = LaunchEnv("options", 0, nodes * ranks, 0, ranks, "127.0.0.1", 1)
+        place = LaunchEnv("node", 0, nodes * ranks, 0, ranks, "127.0.0.1", 1)
         plan = checks.plan_of(benchmark, config, options, place)
         assert plan is not None
         return checks.checkpoint_bytes(plan, config, options)
@@ -161,7 +161,7 @@ def test_more_than_two_ranks_without_a_warm_up_step_are_refused_in_every_benchma
 
 
 def test_resuming_in_a_folder_without_a_run_names_it_but_a_node_without_rank_0_needs_no_log(tmp_path):
-    second = LaunchEnv("options", 2, 4, 0, 2, "127.0.0.1", 1)
+    second = LaunchEnv("node", 2, 4, 0, 2, "127.0.0.1", 1)
     assert failures(synthetic_smoke(), tmp_path, resume=True, place=second) == []
     absent = tmp_path / "absent"
     for number, words in ((0, f"{absent / 'result_0.txt'} does not exist"), (-1, f"{absent} holds no run")):

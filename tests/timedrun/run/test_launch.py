@@ -13,17 +13,17 @@ from judging.ground.result_files import ResultPaths
 from mlevents import keys
 from mlevents.runlog import RunLog
 from timedrun.benchmark import find
-from timedrun.distributed.launch_env import ATTEMPT, LaunchEnv
-from timedrun.distributed.launcher import End
+from timedrun.distributed.launch_env import LaunchEnv
+from timedrun.distributed.status_files import End
 from timedrun.distributed.stop_signals import ABORTED
 from timedrun.run import launch
 from timedrun.run.blocks import Outcome
 from timedrun.run.verdict import Verdict, verdict_of
 from timedrun.run.worker import LaunchOptions
 
-KILLED = End((-9, 4), lost="rank 0 was killed by SIGKILL (last step 12)", begun=True)
+KILLED = End(lost="rank 0 was killed by SIGKILL", begun=True)
 EXITED = End((0, 0), begun=True)
-SECOND = End((-15, -9), signal=signal.SIGINT, at_once=True, begun=True)
+SECOND = End(signal=signal.SIGINT, at_once=True, begun=True)
 RESUME = "resume from step 10 with the same command and --resume"
 
 
@@ -80,7 +80,7 @@ ELSEWHERE = "the ranks of this node exited{}; see the log on node 0 for the outc
     ("end", "code", "how"),
     [
         (EXITED, ExitCode.OK, ""),
-        (End((1, 1), begun=True), ExitCode.ERROR, ""),
+        (End(begun=True), ExitCode.ERROR, ""),
         (KILLED, ExitCode.RANK_LOST, f": {KILLED.lost}; {RESUME}"),
     ],
 )
@@ -107,16 +107,16 @@ def test_the_common_step_is_one_of_which_every_rank_has_a_checkpoint(tmp_path):
 )
 def test_a_refusal_is_the_verdict_whatever_the_log_of_another_launch_says(tmp_path, log, errors, kind):
     with pytest.raises(TimedrunError) as raised:
-        verdict_of(result(tmp_path, log, ranks=(0,)), End((1, 1), errors=tuple(errors)))
+        verdict_of(result(tmp_path, log, ranks=(0,)), End(errors=tuple(errors)))
     assert (type(raised.value), str(raised.value)) == (kind, "\n".join(message for _, message in errors))
 
 
 @pytest.mark.parametrize(
     ("end", "code", "message"),
     [
-        (End((-6, 1), lost="rank 0 was killed by SIGABRT"), ExitCode.RANK_LOST, "SIGABRT before the run began"),
-        (End((-15, -9), signal=signal.SIGTERM, at_once=True), ExitCode.TERMINATED, "stopped before the run began"),
-        (End((1, 1)), ExitCode.ERROR, "exited before the run began"),
+        (End(lost="rank 0 was killed by SIGABRT"), ExitCode.RANK_LOST, "SIGABRT before the run began"),
+        (End(signal=signal.SIGTERM, at_once=True), ExitCode.TERMINATED, "stopped before the run began"),
+        (End(), ExitCode.ERROR, "exited before the run began"),
     ],
 )
 def test_ranks_that_never_begin_do_not_judge_an_old_log(tmp_path, end, code, message):
@@ -128,32 +128,38 @@ def test_ranks_that_never_begin_do_not_judge_an_old_log(tmp_path, end, code, mes
 
 def launched(
     paths: ResultPaths, *ends: End, restarts: int = 3, division: str = keys.OPEN, first_rank: int = 0
-) -> tuple[Verdict, list[tuple[LaunchOptions, dict[str, str]]]]:
-    """Launch two of four ranks, which end as given, one end an attempt; return options and environment of each too."""
-    left, attempts = list(ends), list[tuple[LaunchOptions, dict[str, str]]]()
+) -> tuple[Verdict, list[LaunchOptions]]:
+    """Launch two of four ranks, which end as given, one end an attempt; return the options of each attempt too."""
+    left, jobs = list(ends), list[LaunchOptions]()
 
-    def attempt(command: object, env: object, *, job: Any, environment: Any, finished: object) -> SimpleNamespace:
-        attempts.append((job, dict(environment)))
-        return SimpleNamespace(run=lambda: left.pop(0))
+    def agent(command: object, env: object, *, job: object, restart: Any, **options: object) -> SimpleNamespace:
+        def run() -> End:
+            given, end = job, left.pop(0)
+            jobs.append(given)
+            while len(jobs) <= restarts and (given := restart(end)) is not None:
+                jobs.append(given)
+                end = left.pop(0)
+            return end
+
+        return SimpleNamespace(run=run)
 
     benchmark = find("image_classification")
     config = benchmark.config("smoke", "synthetic")
     config = replace(config, submission=replace(config.submission, division=division))
-    env = LaunchEnv("options", first_rank, 4, 0, 2, "127.0.0.1", 1)
+    env = LaunchEnv("node", first_rank, 4, 0, 2)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(launch, "Launcher", attempt)
+        patch.setattr(launch, "NodeAgent", agent)
         patch.setattr(launch.rank, "dump_job", lambda benchmark, config, options: options)
         verdict = launch.launch(benchmark, config, LaunchOptions(paths=paths, restarts=restarts), env)
     assert left == []
-    return verdict, attempts
+    return verdict, jobs
 
 
 def test_after_a_lost_rank_all_resume_as_often_as_asked(tmp_path, capsys):
     ends = (KILLED, replace(KILLED, begun=False), KILLED)  # the second is lost at its start
     verdict, attempts = launched(result(tmp_path, "", (0, 1)), *ends, restarts=2)
     assert verdict.code == ExitCode.RANK_LOST
-    assert [job.resume for job, _ in attempts] == [False, True, True]
-    assert [environment[ATTEMPT] for _, environment in attempts] == ["1", "2", "3"]
+    assert [job.resume for job in attempts] == [False, True, True]
     printed = capsys.readouterr().err
     assert "restart 1 of 2: all ranks resume from step 10" in printed
     assert "restart 2 of 2" in printed and "restart 3" not in printed
@@ -166,7 +172,7 @@ def test_after_a_lost_rank_all_resume_as_often_as_asked(tmp_path, capsys):
         (KILLED, (0, 1), keys.CLOSED, ExitCode.RANK_LOST, "no restart"),
         (replace(KILLED, signal=signal.SIGTERM), (0, 1), keys.OPEN, ExitCode.RANK_LOST, RESUME),
         (replace(KILLED, begun=False), (0, 1), keys.OPEN, ExitCode.RANK_LOST, "No restart: the log had not been"),
-        (End((1, 1), begun=True), (0, 1), keys.OPEN, ExitCode.ERROR, "no run_stop"),
+        (End(begun=True), (0, 1), keys.OPEN, ExitCode.ERROR, "no run_stop"),
     ],
 )
 def test_no_restart_without_a_checkpoint_in_closed_or_after_a_signal(tmp_path, end, ranks, division, code, why):
@@ -176,11 +182,11 @@ def test_no_restart_without_a_checkpoint_in_closed_or_after_a_signal(tmp_path, e
 
 def test_what_the_verdict_does_not_say_is_printed(tmp_path, capsys):
     errors = ((ExitCode.ERROR, "DataError: gone"), (ExitCode.ERROR, "the digest is missing"))
-    verdict, _ = launched(result(tmp_path, "DataError: gone"), End((1, 1), begun=True, errors=errors))
+    verdict, _ = launched(result(tmp_path, "DataError: gone"), End(begun=True, errors=errors))
     assert "DataError: gone" in verdict.words
     printed = capsys.readouterr().err
     assert "the digest is missing" in printed and "gone" not in printed
-    end = replace(EXITED, lost="rank 3 did not exit", over=True)
+    end = replace(EXITED, lost="rank 3 did not exit")
     verdict, _ = launched(result(tmp_path, number=1), end, first_rank=2)  # on a node without the log
     assert verdict[:2] == (ExitCode.OK, ELSEWHERE.format(""))
     assert "warning: rank 3 did not exit; the result is valid as logged." in capsys.readouterr().err
@@ -189,10 +195,10 @@ def test_what_the_verdict_does_not_say_is_printed(tmp_path, capsys):
 def test_another_node_uses_the_number_of_rank_0_for_its_checkpoints_and_its_next_attempt(tmp_path, capsys):
     counted = result(tmp_path, ranks=(2, 3), number=4)
     own = ResultPaths(tmp_path, -1)  # the number of --resume in a folder without results
-    ends = (replace(KILLED, number=4), replace(EXITED, over=True, number=4))
+    ends = (replace(KILLED, number=4), replace(EXITED, number=4))
     verdict, attempts = launched(own, *ends, first_rank=2)
     assert (verdict.code, "see the log on node 0" in verdict.words) == (ExitCode.OK, True)
-    assert [(job.paths.number, job.resume) for job, _ in attempts] == [(-1, False), (4, True)]
+    assert [(job.paths.number, job.resume) for job in attempts] == [(-1, False), (4, True)]
     assert "all ranks resume from step 10" in capsys.readouterr().err
     verdict, _ = launched(counted, KILLED, first_rank=2)  # here 4 is this node's own count
     assert verdict.code == ExitCode.RANK_LOST
@@ -202,7 +208,7 @@ def test_another_node_uses_the_number_of_rank_0_for_its_checkpoints_and_its_next
 @pytest.mark.parametrize("first_rank", [0, 2])
 def test_a_restart_that_a_signal_stops_before_it_resumes_can_be_resumed(tmp_path, first_rank):
     paths = result(tmp_path, "rank 1 died", (first_rank, first_rank + 1))
-    stopped = End((-15, -15), signal=signal.SIGTERM, at_once=True)
+    stopped = End(signal=signal.SIGTERM, at_once=True)
     verdict, _ = launched(paths, replace(KILLED, number=0), stopped, first_rank=first_rank)
     assert verdict.code == ExitCode.STOPPED_RESUMABLE
     assert f"stopped before the run was resumed; its log was not changed; {RESUME}" in verdict.words

@@ -1,4 +1,4 @@
-"""Process of one rank: its job as JSON, and its exit, which reports what happened to the launcher."""
+"""Process of one rank: its job as JSON, and its exit, which reports what happened to the wrapper."""
 
 import os
 from dataclasses import replace
@@ -23,6 +23,7 @@ class Exit(BaseException):
 @pytest.fixture
 def status(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> status_files.StatusFiles:
     monkeypatch.setattr(os, "_exit", MagicMock(side_effect=Exit))
+    monkeypatch.setattr(os, "dup2", MagicMock())
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv(STATUS_FILES, str(tmp_path))
     monkeypatch.setenv(LAUNCHED, "1")
@@ -45,20 +46,21 @@ def exit_code(monkeypatch: pytest.MonkeyPatch, result: BaseException | ExitCode)
         (UsageError("no such rank"), ExitCode.USAGE, (ExitCode.USAGE, "no such rank"), []),
         (UsageError("of another launcher"), ExitCode.USAGE, None, ["timedrun run: of another launcher\n"]),
         (RuntimeError("odd"), ExitCode.ERROR, None, ["Traceback", "RuntimeError: odd"]),  # which is no refusal
-        (ExitCode.TARGET_NOT_REACHED, 3, None, []),
+        (ExitCode.TARGET_NOT_REACHED, 0, None, []),  # torchrun's agent would end the other ranks
+        (ExitCode.RANK_LOST, 4, None, []),
     ],
 )
-def test_errors_are_reported_to_the_launcher_or_printed(monkeypatch, capsys, status, result, code, reported, printed):
+def test_errors_are_reported_to_the_wrapper_or_printed(monkeypatch, capsys, status, result, code, reported, printed):
     if str(result) == "of another launcher":
         monkeypatch.delenv(STATUS_FILES)
     assert exit_code(monkeypatch, result) == code
     assert status.error(1) == reported
-    assert status.left(1) == isinstance(result, ExitCode)
+    assert status.read(1, "left") == ({"code": int(result)} if isinstance(result, ExitCode) else {})
     said = capsys.readouterr().err
     assert bool(said) == bool(printed) and all(words in said for words in printed)
 
 
-def test_a_rank_runs_the_config_and_options_of_its_launcher(monkeypatch, tmp_path, status):
+def test_a_rank_runs_the_config_and_options_of_its_wrapper(monkeypatch, tmp_path, status):
     for name in ("image_classification", "language_model"):
         benchmark = find(name)
         for config_name in benchmark.config_names:
