@@ -187,6 +187,7 @@ class TimedRun:
             self.state.replicas.require_same(self.position.step)
             self.state.require_same_info(info)
             self.state.check_clock()
+            self.protocol.resume(keys.RUN_START)
             self.state.log_resumed(self.protocol.at(self._progress))
         else:
             settings = settings_of(self.config, info)
