@@ -39,6 +39,8 @@ ABORT_SECONDS: Final = 2.0
 BARRIER_SECONDS: Final = 1.0
 """Time that a node waits for others after its ranks' success: it needs nothing of them any more."""
 POLL_SECONDS: Final = 0.1
+SAME_SECONDS: Final = 0.05
+"""Time after a signal in which it counts once, however often it comes."""
 
 
 class NodeAgent:
@@ -67,6 +69,7 @@ class NodeAgent:
         self._restarts = restarts
         self._numbers = range(env.rank, env.rank + env.local_world_size)
         self._signals: list[signal.Signals] = []
+        self._received = 0.0
         self._sent: set[tuple[int, signal.Signals]] = set()
         self._deadline = 0.0  # after which all ranks are killed; 0: none
         self._error: BaseException | None = None
@@ -169,7 +172,10 @@ class NodeAgent:
             os.environ.update(before)
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
-        self._signals.append(signal.Signals(number))
+        # timeout(1) signals the process and then its group: the same signal at once again is no second request.
+        if self._signals[-1:] != [number] or time.monotonic() > self._received + SAME_SECONDS:
+            self._signals.append(signal.Signals(number))
+            self._received = time.monotonic()
 
     def _pass_signals(self) -> None:
         """Send SIGTERM to each rank after a signal, ABORT after a second one, then SIGKILL to what is left."""

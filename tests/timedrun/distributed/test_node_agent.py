@@ -106,7 +106,7 @@ def test_a_command_that_cannot_be_started_is_an_error():
 DIED = (ExitCode.RANK_LOST, "rank 1 died (last step 12)")
 DIE = "refuse('rank 1 died (last step 12)', 4)"
 BEGUN = "on_sigterm(stop); begin(); all_started(); "
-TWICE = f"{BEGUN}rank or interrupt(); wait(); rank or interrupt(); time.sleep(60)"
+TWICE = f"{BEGUN}rank or interrupt(); wait(); time.sleep(0.2); rank or interrupt(); time.sleep(60)"
 ENDS: dict[str, tuple[str, End]] = {
     "a rank is killed, and the others can write their log": (
         f"{BEGUN}die() if rank == 1 else time.sleep(1); {DIE}",
@@ -139,6 +139,10 @@ ENDS: dict[str, tuple[str, End]] = {
     },
     "a scheduler signals every process of the job": (
         f"{BEGUN}rank or (interrupt(), os.killpg(0, 15)); wait(); time.sleep(1); leave(75)",
+        End((75, 75), signal=signal.SIGTERM, begun=True),
+    ),
+    "timeout signals the process, then its group": (
+        f"{BEGUN}rank or (interrupt(), time.sleep(0.01), interrupt()); wait(); time.sleep(1); leave(75)",
         End((75, 75), signal=signal.SIGTERM, begun=True),
     ),
     "a signal comes before a rank can save": (
