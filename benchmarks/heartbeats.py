@@ -27,14 +27,14 @@ SECRET: Final = "0" * 32
 WAITING: Final = {"step": 7, "activity": ["collective", 0.5, "all_reduce"]}
 
 
-def send(port: int, ranks: range, until: Any) -> None:
-    """Connect as each of `ranks`, then send a heartbeat of each in every interval until `until` is set."""
+def send(port: int, ranks: range) -> None:
+    """Connect as each of `ranks`, then send a heartbeat of each in every interval."""
     links = []
     for rank in ranks:
         links.append(socket.create_connection(("127.0.0.1", port)))
         links[-1].sendall(f"{SECRET} {rank:08}".encode())
     line = json.dumps(WAITING).encode() + b"\n"
-    while not until.is_set():
+    while True:
         began = time.monotonic()
         for place, link in enumerate(links):
             link.sendall(line)
@@ -45,13 +45,10 @@ def send(port: int, ranks: range, until: Any) -> None:
 def main() -> None:
     count, seconds = int(sys.argv[1]), float(sys.argv[2])
     ranks: Any = SimpleNamespace(world_size=count, rank=0, is_first=True, device=torch.device("cpu"))
-    until = multiprocessing.Event()
     with listen("127.0.0.1", 0) as listener:
         port, began = listener.getsockname()[1], time.monotonic()
-        parts = [range(1 + part, count, SENDERS) for part in range(SENDERS)]
-        senders = [multiprocessing.Process(target=send, args=(port, part, until), daemon=True) for part in parts]
-        for sender in senders:
-            sender.start()
+        for part in range(SENDERS):  # daemons, which end with this process
+            multiprocessing.Process(target=send, args=(port, range(1 + part, count, SENDERS)), daemon=True).start()
         connections = heartbeat_channel._accept(listener, SECRET, count, 60.0)
     connected = time.monotonic() - began
     watchdog = Watchdog(ranks, lambda message, code: None).open(connections, ActivityProbe(os.getpid(), ranks.device))
@@ -60,11 +57,8 @@ def main() -> None:
     time.sleep(seconds)
     share, files = (time.process_time() - used) / (time.monotonic() - began), len(os.listdir("/proc/self/fd"))
     assert watchdog.failure is None, watchdog.failure
-    until.set()
     values = {"ranks": count, "connected_seconds": connected, "core_share": share, "file_descriptors": files}
     print(json.dumps(values))
-    for sender in senders:
-        sender.join()
 
 
 if __name__ == "__main__":

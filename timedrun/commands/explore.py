@@ -48,9 +48,8 @@ def sweeps_at(paths: Sequence[Path], sets: Sequence[dict[str, Any]]) -> list[dic
             name = places.shown(folder)
             try:
                 race = planned(folder)
-                swept = race is not None and race.budgets
-                parts = [length for length in lengths if length.parent == folder]
-                curves = curves_at([folder] if folder in folders else parts) if swept else []
+                parts = [folder] if folder in folders else [length for length in lengths if length.parent == folder]
+                curves = curves_at(parts) if race is not None and race.budgets else []
             except TimedrunError as error:
                 stdio.message(f"timedrun explore: {error} If {name} is a sweep, its answers are not on the page.")
                 continue

@@ -31,7 +31,7 @@ from timedrun.distributed import rank_guard
 from timedrun.distributed.launch_env import LAUNCHED, STATUS_FILES, LaunchEnv
 from timedrun.distributed.rendezvous import connection_lost, meet, open_store
 from timedrun.distributed.status_files import FAILED, End, StatusFiles
-from timedrun.distributed.stop_signals import ABORT, asked_twice, handled
+from timedrun.distributed.stop_signals import ABORT, Received, asked_twice, handled
 
 MEET_SECONDS: Final = 300.0
 ABORT_SECONDS: Final = 2.0
@@ -39,8 +39,6 @@ ABORT_SECONDS: Final = 2.0
 BARRIER_SECONDS: Final = 1.0
 """Time that a node waits for others after its ranks' success: it needs nothing of them any more."""
 POLL_SECONDS: Final = 0.1
-SAME_SECONDS: Final = 0.05
-"""Time after a signal in which it counts once, however often it comes."""
 
 
 class NodeAgent:
@@ -68,8 +66,7 @@ class NodeAgent:
         self._restart = restart
         self._restarts = restarts
         self._numbers = range(env.rank, env.rank + env.local_world_size)
-        self._signals: list[signal.Signals] = []
-        self._received = 0.0
+        self._signals = Received()
         self._sent: set[tuple[int, signal.Signals]] = set()
         self._deadline = 0.0  # after which all ranks are killed; 0: none
         self._error: BaseException | None = None
@@ -83,10 +80,7 @@ class NodeAgent:
         guard = [sys.executable, "-I", rank_guard.__file__, STATUS_FILES, str(self.folder)]
         previous = {number: signal.signal(number, self._receive) for number in handled()}
         try:
-            with (
-                subprocess.Popen(guard, stdin=subprocess.PIPE, start_new_session=True),
-                self._environment(),
-            ):
+            with subprocess.Popen(guard, stdin=subprocess.PIPE, start_new_session=True), self._environment():
                 self._agent = self._made()
                 thread = threading.Thread(target=self._work, name="torchrun", daemon=True)
                 thread.start()
@@ -172,10 +166,7 @@ class NodeAgent:
             os.environ.update(before)
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
-        # timeout(1) signals the process and then its group: the same signal at once again is no second request.
-        if self._signals[-1:] != [number] or time.monotonic() > self._received + SAME_SECONDS:
-            self._signals.append(signal.Signals(number))
-            self._received = time.monotonic()
+        self._signals.add(number)
 
     def _pass_signals(self) -> None:
         """Send SIGTERM to each rank after a signal, ABORT after a second one, then SIGKILL to what is left."""

@@ -52,9 +52,7 @@ class End:
         """Exit code by the ranks alone; on the node of rank 0 the log decides."""
         if self.lost and not self.over:
             return ExitCode.RANK_LOST
-        codes = sorted(
-            map(ExitCode, [*self.codes, *(code for code, _ in self.errors)]), key=lambda code: code in FAILED
-        )
+        codes = sorted(map(ExitCode, [*self.codes, *(code for code, _ in self.errors)]), key=FAILED.__contains__)
         return codes[0] if codes else ExitCode.ERROR
 
 

@@ -5,6 +5,7 @@ import contextlib
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any, Final
@@ -16,6 +17,7 @@ STOPPING: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 """Signals on which a run saves its state and stops."""
 ABORT: Final = signal.SIGQUIT
 """Signal by which the wrapper of a node aborts its ranks, which may get each of STOPPING from a scheduler, too."""
+SAME_SECONDS: Final = 0.05
 ABORTED: Final = "ended by a second signal"
 """Reason of run_stop."""
 
@@ -23,6 +25,21 @@ ABORTED: Final = "ended by a second signal"
 def handled() -> tuple[signal.Signals, ...]:
     """Return STOPPING, without SIGHUP if it was ignored from the start, as nohup(1) does."""
     return STOPPING[:2] if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else STOPPING
+
+
+class Received(list[signal.Signals]):
+    """Signals that a process received. timeout(1) signals the process and then its group, so the same one within
+    SAME_SECONDS is one; but SIGINT, which a person sends, is counted each time."""
+
+    _at = 0.0
+
+    def add(self, number: int) -> bool:
+        """Add a signal; return False if it is the last one again."""
+        before, self._at = self._at, time.monotonic()
+        if self[-1:] == [number] and number != signal.SIGINT and self._at < before + SAME_SECONDS:
+            return False
+        self.append(signal.Signals(number))
+        return True
 
 
 def asked_twice(received: Sequence[signal.Signals]) -> bool:
@@ -38,7 +55,7 @@ class ShutdownRequest:
         self.signal: signal.Signals | None = None
         self.when = "after the first step"
         """When a run that gets a signal now acts on it; empty if it does at once."""
-        self._received: list[signal.Signals] = []
+        self._received = Received()
         self._before: dict[signal.Signals, Any] = {}
 
     def install(self, abort: Callable[[str, ExitCode], object], *, launched: bool, speaks: bool) -> None:
@@ -62,9 +79,9 @@ class ShutdownRequest:
     def _receive(self, number: int, frame: FrameType | None) -> None:
         if number == ABORT:
             self._abort(ABORTED, ExitCode.INTERRUPTED)
-        received = signal.Signals(number)
-        self._received.append(received)
-        self.signal = self.signal or received
+        if not self._received.add(number):
+            return
+        self.signal = self._received[0]
         if asked_twice(self._received) and not self._launched:
             self._abort(ABORTED, ExitCode(128 + number))
         elif len(self._received) == 1 and self.when and self._speaks:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -27,24 +28,24 @@ def curves_at(paths: Iterable[Path]) -> list[Curve]:
     Raises UsageError if a path holds no runs, or two runs of a curve and budget have one seed.
     """
     budgets_of: Budgets = {}
-    races: dict[Path, Race | None] = {}
-    swept: dict[tuple[Path, str], list[RunSummary]] = {}
+    race_in = cache(planned)
+    found: dict[Path, dict[str, list[RunSummary]]] = {}  # of a sweep by side, of another folder by system
     for (_, system, _), runs in distinct_sets_at(paths):
         folder = runs[0].path.absolute().parent
-        if folder.parent not in races:
-            races[folder.parent] = planned(folder.parent)
-        race = races[folder.parent]
-        if race is not None and folder.name in race.budgets:
-            swept[folder.parent, folder.name] = runs
-        else:
-            _add(budgets_of, label_of(folder) or runs[0].config_name or system, 1.0, runs)
-    sweeps = {folder: race for folder, race in races.items() if race is not None}
-    for folder, race in sweeps.items():
+        race = race_in(folder.parent)
+        swept = race is not None and folder.name in race.budgets
+        found.setdefault(folder.parent if swept else folder, {})[folder.name if swept else system] = runs
+    for folder, sets in found.items():
+        race = race_in(folder)
+        if race is None or not race.budgets:
+            for system, runs in sets.items():
+                _add(budgets_of, label_of(folder) or runs[0].config_name or system, 1.0, runs)
+            continue
         for side, budget in race.budgets.items():
             finished = {paths_of(folder, turn).log for turn in race.of_side(side, "finished")}
-            runs = [run for run in swept.get((folder, side), ()) if run.path.absolute() in finished]
+            runs = [run for run in sets.get(side, ()) if run.path.absolute() in finished]
             _add(budgets_of, budget.curve, budget.ratio, runs)
-    return _curves(budgets_of, sweeps.values())
+    return _curves(budgets_of, filter(None, map(race_in, found)))
 
 
 def curves_of(race: Race, folder: Path) -> list[Curve]:

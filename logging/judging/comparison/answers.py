@@ -153,12 +153,8 @@ def at_budget(curves: Sequence[Curve], budget: Budget) -> list[Answer]:
                 label=curve.label,
                 seeds=len(of_seed),
                 minutes=None if minutes is None else Interval(minutes),
-                quality=Interval.of([sign * value for value in values], LEAST_SEEDS).widened(error)
-                if measured
-                else None,
-                better=Interval.of(gains, LEAST_SEEDS).widened(error + errors[0])
-                if gains and len(gains) == len(pairs)
-                else None,
+                quality=_mean([sign * value for value in values], error) if measured else None,
+                better=_mean(gains, error + errors[0]) if gains and len(gains) == len(pairs) else None,
                 why="" if measured else _unmeasured(curve, amount, sign, budget.is_energy),
                 usd=_usd(curve, minutes),
                 joules=joules,
@@ -173,6 +169,10 @@ def seeds(curve: Curve) -> list[int]:
     """Return the seeds of a curve that have every one of its lengths: the points of another seed are another curve."""
     of_lengths = [{*runs} for runs in curve.budgets.values()]
     return sorted(set.intersection(*of_lengths)) or sorted(set.union(*of_lengths))
+
+
+def _mean(values: Sequence[float], error: float) -> Interval:
+    return Interval.of(values, LEAST_SEEDS).widened(error)
 
 
 def geometric(times: Sequence[float], early: float = 0.0, late: float = 0.0) -> Interval:

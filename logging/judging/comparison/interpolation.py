@@ -52,7 +52,7 @@ def bounds_of_time(points: Points, low: float, high: float, *, error: bool = Tru
         ends, nodes = [time for time, _ in points[place - 1 : place + 1]], _nearest(points, place)
 
         def may_have(time: float, nodes: Points = nodes, quality: float = quality, sign: float = sign) -> bool:
-            return sign * (_polynomial(nodes, time) - quality) + error * error_at(points, time) >= 0
+            return sign * (_polynomial(nodes, time) - quality) + (error_at(points, time) if error else 0.0) >= 0
 
         one = ends[0] == ends[1]  # two lengths of one time
         bounds.append(ends[0] if one else _first(may_have, *(ends if sign > 0 else reversed(ends))))

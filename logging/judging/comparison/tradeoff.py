@@ -270,9 +270,8 @@ def _speed_up(points: Points, minutes: float, difference: Interval) -> Interval 
     if own is None:
         return None
     value = minutes_to(points, own + difference.value) / minutes
-    if difference.bounds is None:
-        return Interval(value)
-    return Interval(value, *(time / minutes for time in bounds_of_time(points, *(own + d for d in difference.bounds))))
+    bounds = bounds_of_time(points, *(own + more for more in difference.bounds)) if difference.bounds else ()
+    return Interval(value, *(time / minutes for time in bounds))
 
 
 def frontier(points: Iterable[tuple[float, float]]) -> set[tuple[float, float]]:

@@ -77,19 +77,20 @@ def test_the_error_holds_what_the_interpolation_of_a_learning_curve_misses(shape
             assert first <= time <= last
 
 
-def verdicts(
-    shape: Callable[[float], float], at: float, seeds: int, deviation: float, gain: float = 0.0, draws: int = 100
-) -> Counter[str]:
+def run(time: float, quality: float) -> Any:
+    return SimpleNamespace(minutes=time, final_quality=quality, path=Path())
+
+
+def verdicts(shape, at, seeds, deviation, gain=0.0, draws=100):
     """Verdicts, in percent of draws, on `shape` plus a gain at the time `at` against `shape` at four budgets."""
-    draw = random.Random(f"{at}{seeds}{deviation}")
+    draw, found = random.Random(f"{at}{seeds}{deviation}"), Counter[str]()
 
-    def run(time: float, more: float = 0.0) -> Any:
-        return SimpleNamespace(minutes=time, final_quality=shape(time) + more + draw.gauss(0, deviation), path=Path())
+    def runs(time: float, more: float = 0.0) -> dict[int, Any]:
+        return {seed: run(time, shape(time) + more + draw.gauss(0, deviation)) for seed in range(seeds)}
 
-    found: Counter[str] = Counter()
     for _ in range(draws):
-        base = Curve(label="base", budgets={time: {seed: run(time) for seed in range(seeds)} for time in BUDGETS})
-        other = Curve(label="other", budgets={at: {seed: run(at, gain) for seed in range(seeds)}})
+        base = Curve(label="base", budgets={time: runs(time) for time in BUDGETS})
+        other = Curve(label="other", budgets={at: runs(at, gain)})
         found[compare_curves([base, other])[1].gains[0].verdict.split(" the")[0]] += 1
     return Counter({verdict: round(100 * count / draws) for verdict, count in found.items()})
 
@@ -117,10 +118,6 @@ def test_a_gain_of_a_point_is_shown_and_not_hidden_behind_the_error(shape, highe
 
 def test_where_the_error_hides_what_the_seeds_show_the_verdict_names_the_time_to_measure(higher_is_better):
     """Of budgets a factor of 16 apart nobody knows how the curve bends between them."""
-
-    def run(time: float, quality: float) -> Any:
-        return SimpleNamespace(minutes=time, final_quality=quality, path=Path())
-
     far = {time: {seed: run(time, q + seed / 1e4) for seed in range(3)} for time, q in ((1.0, 0.5), (16.0, 0.8))}
     other = {4.0: {seed: run(4.0, 0.7 + seed / 1e4) for seed in range(3)}}
     gain = compare_curves([Curve(label="base", budgets=far), Curve(label="other", budgets=other)])[1].gains[0]

@@ -51,12 +51,13 @@ def test_configs_are_measured_together_and_a_failure_leaves_the_others():
     assert [len(chunks) for chunks in times.chunks] == [2, 2] and times.seconds > 0
 
 
-def test_a_process_whose_measuring_process_has_ended_says_nothing():
+def test_a_process_whose_measuring_process_has_ended_says_nothing(capfd):
     here, there = multiprocessing.Pipe()
     here.close()
     benchmark = find("image_classification")
     plan = StepPlan(positions=(0.5,), chunks=1, chunk=1, skip=1, evaluate=False, gated=True)
     step_times_module._measure(there, benchmark.name, benchmark.config("smoke", "synthetic"), plan, None, 1, 0)
+    assert capfd.readouterr() == ("", "")
 
 
 @pytest.mark.processes

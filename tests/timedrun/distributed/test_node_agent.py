@@ -141,10 +141,6 @@ ENDS: dict[str, tuple[str, End]] = {
         f"{BEGUN}rank or (interrupt(), os.killpg(0, 15)); wait(); time.sleep(1); leave(75)",
         End((75, 75), signal=signal.SIGTERM, begun=True),
     ),
-    "timeout signals the process, then its group": (
-        f"{BEGUN}rank or (interrupt(), time.sleep(0.01), interrupt()); wait(); time.sleep(1); leave(75)",
-        End((75, 75), signal=signal.SIGTERM, begun=True),
-    ),
     "a signal comes before a rank can save": (
         f"on_sigterm(signal.SIG_DFL if rank else stop); all_started(); rank or interrupt(); wait(); {DIE}",
         End(lost=DIED[1], signal=signal.SIGTERM, errors=(DIED,)),

@@ -71,6 +71,14 @@ def test_a_run_is_aborted_by(aborts, before, last):
     assert aborts == [(ABORTED, ExitCode.INTERRUPTED)]
 
 
+@pytest.mark.parametrize(("seconds", "count"), [(0.01, 1), (0.2, 2)])
+def test_a_signal_that_timeout_sends_to_the_process_and_its_group_is_one_request(seconds, count, aborts, monkeypatch):
+    monkeypatch.setattr("timedrun.distributed.stop_signals.time.monotonic", iter([9.0, 9.0 + seconds]).__next__)
+    for _ in range(2):
+        signal.raise_signal(signal.SIGTERM)
+    assert len(aborts) == count - 1
+
+
 @pytest.mark.parametrize("when", ["after this evaluation", ""])
 def test_the_first_signal_says_when_the_run_stops_unless_it_does_at_once(when, stop, aborts, capfd):
     stop.when = when

@@ -153,9 +153,7 @@ def test_two_runs_of_one_seed_are_refused(sweep, tmp_path):
         curves_at([tmp_path])
 
 
-def test_a_folder_of_sweeps_and_the_lengths_of_a_sweep_are_read_as_the_sweep(
-    sweep: Callable[..., Race], tmp_path: Path
-) -> None:
+def test_a_folder_of_sweeps_and_the_lengths_of_a_sweep_are_read_as_the_sweep(sweep, tmp_path):
     race = sweep(pays=runs(better=0.05))
     next(turn for turn in race.turns if turn.side == "pays_x1").status = "failed"
     race.save(tmp_path)
@@ -164,13 +162,16 @@ def test_a_folder_of_sweeps_and_the_lengths_of_a_sweep_are_read_as_the_sweep(
     assert compare_curves(curves_at([tmp_path.parent / f"{tmp_path.name}_folder"])) == whole
     sides = [tmp_path / side for side in ("pays_x1", "pays_x0.5", *(f"baseline_x{r:g}" for r in (2, 0.5, 1)))]
     assert compare_curves(curves_at(sides)) == whole and [gain.seeds for gain in whole[1].gains] == [4, 3]
+    other = shutil.copytree(tmp_path / "pays_x0.5", tmp_path.parent / f"{tmp_path.name}_other" / "set")
+    for log in other.glob("result_*.txt"):
+        log.write_text(f"another run\n{log.read_text()}")
+    for paths, place in (([tmp_path, other], 0), ([other, tmp_path], 1)):
+        assert [curve.label for curve in curves_at(paths)].index("baseline") == place, "in the order of the paths"
     (alone,) = curves_at([tmp_path / "pays_x0.5"])
     assert (alone.label, [*alone.budgets]) == ("pays", [0.5])
 
 
-def test_seeds_on_both_sides_of_the_baselines_shortest_run_are_each_compared(
-    sweep: Callable[..., Race], tmp_path: Path
-) -> None:
+def test_seeds_on_both_sides_of_the_baselines_shortest_run_are_each_compared(sweep, tmp_path):
     """Two seeds are inside the baseline's times; the others, in less time, against its shortest run."""
     inside = ((19.0, 0.7), (20.5, 0.69), (19.5, 0.71), (21.0, 0.7))
     sweep(

@@ -79,13 +79,11 @@ def test_an_epoch_over_ranks_holds_every_sample_once(name, count, seed, world_si
 
 @pytest.mark.parametrize(("count", "batch"), [(1_281_167, 65_536), (1_281_167, 6_000), (50_000, 4_096)])
 def test_4096_ranks_share_every_step_of_an_epoch(count, batch):
-    world_size = 4_096
-    first, *_, last = steps(count, 1, 0, batch, drop_last=False)
-    for step in (first, last):
-        parts = [rank_part(step, rank, world_size) for rank in range(world_size)]
+    for step in steps(count, 1, 0, batch, drop_last=False)[::-20]:  # the short last one included
+        parts = [rank_part(step, rank, 4_096) for rank in range(4_096)]
         assert np.array_equal(np.concatenate(parts), step)
         assert max(map(len, parts)) - min(map(len, parts)) <= 1
-    assert sum(len(evaluation_part(count, rank, world_size)) for rank in range(world_size)) == count
+    assert sum(len(evaluation_part(count, rank, 4_096)) for rank in range(4_096)) == count
 
 
 @given(blocks=st.integers(1, 40), block=st.integers(1, 9), window=st.integers(1, 12), rest=st.integers(0, 8))

@@ -37,9 +37,8 @@ def test_a_set_has_the_score_that_the_command_of_its_card_prints(results, monkey
         cli.main(["score", "--json", result_set["folder"]])
         (printed,) = json.loads(capsys.readouterr().out)
         scored = printed["score_minutes"] is not None
-        missed = result_set["reached"] < len(result_set["runs"])
-        without = f"{'Expected' if missed else 'Mean'} time, no score"
-        assert result_set["what"] == ("Score" if scored else without)
+        of = "Expected" if result_set["reached"] < len(result_set["runs"]) else "Mean"
+        assert result_set["what"] == ("Score" if scored else f"{of} time, no score")
         assert result_set["minutes"] == pytest.approx(printed["score_minutes"] if scored else printed["mean"])
         if printed["quality"] is not None:
             assert result_set["quality"] == pytest.approx(printed["quality"])
