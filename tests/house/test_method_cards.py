@@ -9,7 +9,7 @@ from benchmarks import method_cards
 from benchmarks.method_cards import costs, with_cards
 from judging.ground.errors import UsageError
 from timedrun import cli
-from timedrun.commands.run import settings_of
+from timedrun.commands.chosen_config import settings_of
 from timedrun.methods import REGISTRY
 from timedrun.storage.method_cards import cards, stages
 

@@ -12,8 +12,8 @@ from torch import nn
 
 from timedrun import cli
 from timedrun.analysis import own_step
+from timedrun.commands.chosen_config import settings_of
 from timedrun.commands.parser import VERBS, parser
-from timedrun.commands.run import settings_of
 from timedrun.methods import stack
 from timedrun.storage import method_sources
 

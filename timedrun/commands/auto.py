@@ -19,8 +19,8 @@ from timedrun.analysis.profiled_run import StepPlan
 from timedrun.analysis.selection import CHOSEN, GIVEN, Selection, Selector, verdict
 from timedrun.analysis.step_times import StepTimes, step_times
 from timedrun.benchmark import Benchmark
+from timedrun.commands.chosen_config import settings_of
 from timedrun.commands.profile import require_file, require_runnable
-from timedrun.commands.run import settings_of
 from timedrun.config import RunConfig, digest, dump
 from timedrun.config_choice import FILE, config_of, with_text
 from timedrun.preflight import checks

@@ -20,13 +20,13 @@ from mlevents import keys, record
 from mlevents.terminal_escape import printable, shortened
 from timedrun.commands.conduct import conduct, known_race, verdict_options
 from timedrun.commands.options import above_zero, add_rounds, add_search, add_verdict, at_least
-from timedrun.race import race_file
-from timedrun.race.checkouts import WORKTREE, Revision, checked_out, differences, hint, revisions
-from timedrun.race.command_run import OUTPUT, CommandRun
-from timedrun.race.command_side import CommandSide, side_in
-from timedrun.race.command_source import source_of
-from timedrun.race.command_tuning import KEPT, PRESET, SPLIT, first_trials, report_of
-from timedrun.race.race_file import (
+from timedrun.racing import race_file
+from timedrun.racing.checkouts import WORKTREE, Revision, checked_out, differences, hint, revisions
+from timedrun.racing.command_run import OUTPUT, CommandRun
+from timedrun.racing.command_side import CommandSide, side_in
+from timedrun.racing.command_source import source_of
+from timedrun.racing.command_tuning import KEPT, PRESET, SPLIT, first_trials, report_of
+from timedrun.racing.race_file import (
     BUDGET,
     COMMANDS,
     CONTROL,
@@ -38,7 +38,7 @@ from timedrun.race.race_file import (
     paths_of,
     side_file,
 )
-from timedrun.race.schedule import FINE, schedule
+from timedrun.racing.schedule import FINE, schedule
 from timedrun.run.verdict import verdict_of
 from timedrun.storage.source_copies import digest
 

@@ -13,13 +13,13 @@ from judging.ground import stdio
 from judging.ground.errors import ExitCode, UsageError
 from judging.ground.race_labels import RACE_FILE
 from mlevents.mlcommons import checker_version
-from timedrun.race import race_file
-from timedrun.race.decision import EXIT_CODES, KeepIf
-from timedrun.race.race_file import CONTROL, Race, Turn
-from timedrun.race.report import Report
-from timedrun.race.schedule import Start, plan_again, run_all, settle
-from timedrun.race.sweep_report import SweepReport
-from timedrun.race.tuning_report import TuningReport
+from timedrun.racing import race_file
+from timedrun.racing.decision import EXIT_CODES, KeepIf
+from timedrun.racing.race_file import CONTROL, Race, Turn
+from timedrun.racing.report import Report
+from timedrun.racing.schedule import Start, plan_again, run_all, settle
+from timedrun.racing.sweep_report import SweepReport
+from timedrun.racing.tuning_report import TuningReport
 from timedrun.storage.method_sources import named_by_user
 
 

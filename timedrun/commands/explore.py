@@ -15,8 +15,8 @@ from judging.pages.explorer.explored_sets import explored_sets
 from judging.pages.explorer.page import as_page
 from judging.pages.explorer.questions import questions
 from judging.scoring.cost import prices_of
-from timedrun.race.race_file import planned
-from timedrun.race.sweep_curves import curves_at
+from timedrun.racing.race_file import planned
+from timedrun.racing.sweep_curves import curves_at
 
 
 def explore(arguments: argparse.Namespace) -> ExitCode:

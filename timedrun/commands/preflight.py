@@ -22,7 +22,7 @@ from mlevents.rounds.convergence_points import point_at
 from mlevents.rounds.own_rules import BEYOND_MLPERF, in_force
 from mlevents.terminal_escape import printable
 from timedrun.benchmark import Benchmark
-from timedrun.commands.run import settings_of
+from timedrun.commands.chosen_config import settings_of
 from timedrun.config import RunConfig, plain
 from timedrun.distributed.process_group import ProcessGroup, choose_device
 from timedrun.distributed.process_times import CpuReading

@@ -8,7 +8,7 @@ import re
 from judging.ground import stdio
 from judging.ground.errors import ExitCode, UsageError
 from mlevents.terminal_escape import printable
-from timedrun.commands.run import settings_of
+from timedrun.commands.chosen_config import settings_of
 from timedrun.preflight.checks import data_problems
 
 _IMAGE_OPTIONS = ("images", "skip_broken")

@@ -25,13 +25,13 @@ from timedrun.analysis.profiled_run import StepPlan
 from timedrun.analysis.step_benchmark import measure_steps, show_steps
 from timedrun.analysis.step_timer import LOADING, LOOP, METHOD
 from timedrun.benchmark import Benchmark, find
-from timedrun.commands.race import take_configs
+from timedrun.commands.chosen_config import take_configs
 from timedrun.config import RunConfig, digest
 from timedrun.distributed.process_group import choose_device
 from timedrun.distributed.process_times import CpuReading
 from timedrun.preflight import checks, machine_checks
 from timedrun.provenance import source, system
-from timedrun.race.sides import Side, sides_of
+from timedrun.racing.sides import Side, sides_of
 from timedrun.run.origin import set_threads
 from timedrun.run.progress import duration
 from timedrun.run.worker import LaunchOptions

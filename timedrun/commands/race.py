@@ -16,6 +16,7 @@ from judging.ground.result_files import ResultPaths, make_new_folder, new_folder
 from mlevents.rounds import MLPERF_RULESETS
 from timedrun.benchmark import Benchmark, find
 from timedrun.commands.child_run import run_child, run_command
+from timedrun.commands.chosen_config import take_configs
 from timedrun.commands.conduct import conduct, known_race, verdict_options
 from timedrun.commands.warm_runs import WarmParent
 from timedrun.config import dump
@@ -24,10 +25,10 @@ from timedrun.distributed.launch_env import LaunchEnv, module_command
 from timedrun.methods.reference import class_of
 from timedrun.preflight import checks, machine_checks
 from timedrun.provenance.system_answers import read_answers
-from timedrun.race.race_file import ALONE, COMMANDS, CONTROL, PROFILES, Comparison, Race, Turn, paths_of, side_file
-from timedrun.race.schedule import schedule
-from timedrun.race.sides import Side, ablation, sides_of
-from timedrun.race.tuning_report import TuningReport
+from timedrun.racing.race_file import ALONE, COMMANDS, CONTROL, PROFILES, Comparison, Race, Turn, paths_of, side_file
+from timedrun.racing.schedule import schedule
+from timedrun.racing.sides import Side, ablation, sides_of
+from timedrun.racing.tuning_report import TuningReport
 from timedrun.run.worker import LaunchOptions
 from timedrun.storage.method_sources import changes_naming, own_methods
 from timedrun.training import number_formats
@@ -128,13 +129,6 @@ def profile_methods(arguments: argparse.Namespace, folder: Path, planned: Race, 
     if code and not interrupted:
         stdio.message(f"timedrun race: no prediction, since the profile failed (exit code {code}); the race goes on")
     return interrupted
-
-
-def take_configs(arguments: argparse.Namespace, rest: list[str]) -> list[str]:
-    """Add the configs after an option, which argparse does not take, to those before, and return the overrides."""
-    options = next((at for at, word in enumerate(rest) if word.startswith("-")), len(rest))
-    arguments.configs = [*arguments.configs, *rest[:options]]
-    return rest[options:]
 
 
 def new_race(arguments: argparse.Namespace, rest: list[str]) -> tuple[Path, Race]:

@@ -16,11 +16,11 @@ from judging.pages.plot_tradeoff import plot_tradeoff
 from judging.pages.report_page import Findings, as_page, drawn, image
 from judging.scoring import score as scores
 from timedrun.commands.plot import labelled_sets
-from timedrun.race import race_file
-from timedrun.race.report import Report
-from timedrun.race.search import Search
-from timedrun.race.sweep_report import SweepReport
-from timedrun.race.tuning_report import TuningReport
+from timedrun.racing import race_file
+from timedrun.racing.report import Report
+from timedrun.racing.search import Search
+from timedrun.racing.sweep_report import SweepReport
+from timedrun.racing.tuning_report import TuningReport
 
 
 def report(arguments: argparse.Namespace) -> ExitCode:

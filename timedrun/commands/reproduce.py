@@ -22,11 +22,11 @@ from mlevents import keys, record
 from mlevents.summary import summarize
 from timedrun.benchmark import find
 from timedrun.commands.child_run import run_child, run_command
-from timedrun.race.command_run import CommandRun
-from timedrun.race.command_side import side_in
-from timedrun.race.command_source import source_of
-from timedrun.race.race_file import COMMANDS
-from timedrun.race.schedule import FINE
+from timedrun.racing.command_run import CommandRun
+from timedrun.racing.command_side import side_in
+from timedrun.racing.command_source import source_of
+from timedrun.racing.race_file import COMMANDS
+from timedrun.racing.schedule import FINE
 from timedrun.run.verdict import verdict_of
 from timedrun.storage.method_sources import OWN_METHODS, own_methods, source_file
 from timedrun.storage.source_copies import SOURCE, copies_in, digest

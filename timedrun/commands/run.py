@@ -18,15 +18,15 @@ from mlevents.machine_load import disturbances
 from mlevents.record import read
 from mlevents.summary import summarize
 from mlevents.terminal_escape import printable
-from timedrun.benchmark import Benchmark, find
 from timedrun.commands.child_run import run_child
+from timedrun.commands.chosen_config import settings_of
 from timedrun.config import RunConfig
-from timedrun.config_choice import PATH, config_of
+from timedrun.config_choice import PATH
 from timedrun.distributed import status_files
 from timedrun.distributed.launch_env import LaunchEnv, module_command
 from timedrun.preflight import checks, machine_checks
-from timedrun.race.race_file import Race, Turn, paths_of
-from timedrun.race.schedule import FINE, run_all
+from timedrun.racing.race_file import Race, Turn, paths_of
+from timedrun.racing.schedule import FINE, run_all
 from timedrun.run import launch
 from timedrun.run.rank import run_rank
 from timedrun.run.result_set import next_seed, recorded_configs, repeated_seed
@@ -95,13 +95,6 @@ def run(arguments: argparse.Namespace, rest: list[str], argv: list[str]) -> Exit
         execute(benchmark, config, options)
         return print_own_verdict()
     return print_verdict(paths, launch.launch(benchmark, config, options, env), as_json=arguments.json)
-
-
-def settings_of(arguments: argparse.Namespace, rest: list[str]) -> tuple[Benchmark, RunConfig]:
-    """Return the benchmark and the config, with its changes, of a command line; raise UsageError for unknown names."""
-    benchmark = find(arguments.benchmark, working_directory=True)
-    prog = f"timedrun {arguments.verb} {benchmark.name} {arguments.config}"
-    return benchmark, config_of(benchmark, arguments.config, arguments.data, rest, name=arguments.name, prog=prog)
 
 
 def launch_env(arguments: argparse.Namespace) -> tuple[LaunchEnv, bool]:

@@ -11,7 +11,7 @@ from judging.ground.errors import ExitCode, UsageError
 from judging.pages.table import Table
 from mlevents.terminal_escape import printable
 from timedrun.benchmark import find
-from timedrun.commands.run import settings_of
+from timedrun.commands.chosen_config import settings_of
 from timedrun.config import difference, digest, dump
 from timedrun.config_choice import config_of
 from timedrun.methods.card import find_card, own_rows, rows

@@ -14,10 +14,11 @@ from judging.pages.table import Table
 from timedrun.analysis.profiled_run import StepPlan
 from timedrun.analysis.step_times import StepTimes, step_times
 from timedrun.benchmark import Benchmark, find
-from timedrun.commands.race import planned_race, race_of_configs, take_configs
+from timedrun.commands.chosen_config import take_configs
+from timedrun.commands.race import planned_race, race_of_configs
 from timedrun.config import digest
-from timedrun.race.race_file import Budget, Race
-from timedrun.race.sides import Side, ablation, sides_of
+from timedrun.racing.race_file import Budget, Race
+from timedrun.racing.sides import Side, ablation, sides_of
 from timedrun.run.progress import duration
 
 STEPS: Final = StepPlan(positions=(0.0, 0.5, 1.0), chunks=2, chunk=3)

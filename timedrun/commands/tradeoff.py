@@ -19,7 +19,7 @@ from judging.pages.answer_table import report as answer_report
 from judging.pages.score_table import NOTICE
 from judging.pages.tradeoff_table import as_json, grouped, report
 from judging.scoring.cost import cost, prices_of
-from timedrun.race.sweep_curves import compared, curves_at
+from timedrun.racing.sweep_curves import compared, curves_at
 
 
 def tradeoff(arguments: argparse.Namespace) -> ExitCode:

@@ -14,10 +14,10 @@ from timedrun.benchmark import Benchmark, find
 from timedrun.commands.race import planned_race, race_of_configs
 from timedrun.config import RunConfig, dump, load
 from timedrun.config_choice import config_in
-from timedrun.race.race_file import Race, Range, Tuned, Tuning, chosen_digest
-from timedrun.race.search import LONGEST, Search, Values, add
-from timedrun.race.sides import Side, sides_of, split_overrides
-from timedrun.race.tuning_report import TuningReport
+from timedrun.racing.race_file import Race, Range, Tuned, Tuning, chosen_digest
+from timedrun.racing.search import LONGEST, Search, Values, add
+from timedrun.racing.sides import Side, sides_of, split_overrides
+from timedrun.racing.tuning_report import TuningReport
 
 LENGTH, FIRST = "length", "first_evaluation"
 """In place of settings: ratios of the length of the schedule, and of the part of it that passes before the first

@@ -17,8 +17,8 @@ from mlevents.record import read
 from timedrun.cli import main
 from timedrun.commands import conduct
 from timedrun.commands.command_race import parsed, sides_of
-from timedrun.race.race_file import Race, Turn
-from timedrun.race.report import Report
+from timedrun.racing.race_file import Race, Turn
+from timedrun.racing.report import Report
 
 SCRIPT = """
 import os, sys, time
@@ -291,7 +291,7 @@ def test_commands_are_packaged_with_their_source_checked_scored_and_recomputed(p
     systems = packaged / "benchmarks/command/implementations"
     (a, b) = sorted(path for path in systems.iterdir() if path.name != "timedrun")
     assert {path.name for path in (a / "source").iterdir()} == {"train.py", "model.py"}
-    assert (systems / "timedrun/timedrun/race/command_run.py").is_file()
+    assert (systems / "timedrun/timedrun/racing/command_run.py").is_file()
     assert not (systems / "timedrun/image_classification").exists()
     assert tomllib.loads((b / "run.toml").read_text())["sides"] == [f"{sys.executable} train.py 2"]
     assert f"{sys.executable} train.py 0.1" in (a / "README.md").read_text()

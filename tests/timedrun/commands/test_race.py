@@ -12,7 +12,7 @@ import pytest
 from timedrun.cli import main
 from timedrun.commands import conduct, race
 from timedrun.commands.child_run import run_child
-from timedrun.race.race_file import Race
+from timedrun.racing.race_file import Race
 
 
 @pytest.mark.processes

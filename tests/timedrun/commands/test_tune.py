@@ -16,15 +16,15 @@ from image_classification.configs import digits_baseline, digits_methods
 from judging.ground.errors import UsageError
 from mlevents import keys
 from mlevents.record import read
-from tests.timedrun.race.conftest import write_log, write_run
+from tests.timedrun.racing.conftest import write_log, write_run
 from timedrun.benchmark import find
 from timedrun.cli import main
 from timedrun.commands import conduct, race
 from timedrun.config import digest, dump
 from timedrun.config_choice import read_config
-from timedrun.race.report import Report
-from timedrun.race.schedule import run_all
-from timedrun.race.sides import sides_of
+from timedrun.racing.report import Report
+from timedrun.racing.schedule import run_all
+from timedrun.racing.sides import sides_of
 
 __all__ = ["write_log", "write_run"]
 
@@ -117,7 +117,7 @@ def test_what_cannot_be_tuned_is_refused_before_a_run(tmp_path, trained, capsys,
     ):  # fmt: skip
         assert main([*words, "--results", str(tmp_path / "no")]) in (1, 2)
         assert said in " ".join(capsys.readouterr().err.split())
-    monkeypatch.setattr("timedrun.race.search.find_spec", lambda name: None)
+    monkeypatch.setattr("timedrun.racing.search.find_spec", lambda name: None)
     assert main([*DIGITS, "--results", str(tmp_path / "none")]) == 2
     assert "pip install 'timedrun[tune]'" in capsys.readouterr().err and not trained
 

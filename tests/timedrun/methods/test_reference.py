@@ -19,7 +19,7 @@ from timedrun.config import RunConfig, digest, dump, load
 from timedrun.config_choice import config_of
 from timedrun.distributed.launch_env import module_command
 from timedrun.methods import reference
-from timedrun.race.sides import ablation, sides_of
+from timedrun.racing.sides import ablation, sides_of
 from timedrun.storage import method_sources
 
 SOURCE = '''

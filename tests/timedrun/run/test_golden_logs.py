@@ -25,8 +25,8 @@ from tests.timedrun.run.killed_run import IN_SAMPLES, resume, train
 from timedrun import mlperf_run
 from timedrun.config import EvaluationConfig, SubmissionConfig
 from timedrun.preflight.dry_run import SimulatedClock
-from timedrun.race import command_run
-from timedrun.race.command_side import CommandSide
+from timedrun.racing import command_run
+from timedrun.racing.command_side import CommandSide
 from timedrun.run.blocks import Outcome
 
 MEASURED = {keys.MACHINE_LOAD, keys.READ_LATE, keys.LEDGER_ENTRY, keys.SUBMISSION_PLATFORM, keys.CONFIG_DIGEST}

@@ -10,7 +10,7 @@ import pytest
 from mlevents import keys
 from tests.judging.conftest import WriteRun, log_loads
 from timedrun import cli
-from timedrun.race.race_file import Budget, Race, Turn
+from timedrun.racing.race_file import Budget, Race, Turn
 
 HOSTILE = '</script><img src=x onerror="document.title=1">\u202e{{data}}'
 

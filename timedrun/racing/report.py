@@ -33,9 +33,9 @@ from mlevents.run_status import reached
 from mlevents.summary import RunSummary, summarize
 from mlevents.terminal_escape import printable
 from timedrun.provenance.system_answers import read_answers
-from timedrun.race.command_side import side_in
-from timedrun.race.decision import KeepIf, as_json, control_words, time_words
-from timedrun.race.race_file import ALONE, COMMANDS, LEFT_OUT, PROFILES, Comparison, Race, paths_of, side_file
+from timedrun.racing.command_side import side_in
+from timedrun.racing.decision import KeepIf, as_json, control_words, time_words
+from timedrun.racing.race_file import ALONE, COMMANDS, LEFT_OUT, PROFILES, Comparison, Race, paths_of, side_file
 from timedrun.storage import source_copies
 from timedrun.storage.benchmark_folders import ROOT
 

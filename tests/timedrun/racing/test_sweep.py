@@ -26,11 +26,11 @@ from timedrun.analysis.step_times import StepTimes
 from timedrun.commands import sweep as commands
 from timedrun.commands.report import report
 from timedrun.commands.sweep import stretched_sides
-from timedrun.race.race_file import Budget, Race
-from timedrun.race.schedule import schedule
-from timedrun.race.sides import Side
-from timedrun.race.sweep_curves import compared, curves_at
-from timedrun.race.sweep_report import SweepReport
+from timedrun.racing.race_file import Budget, Race
+from timedrun.racing.schedule import schedule
+from timedrun.racing.sides import Side
+from timedrun.racing.sweep_curves import compared, curves_at
+from timedrun.racing.sweep_report import SweepReport
 
 WriteRun = Callable[..., Path]
 SECONDS = {0.5: 20.0, 1.0: 40.0, 2.0: 80.0}

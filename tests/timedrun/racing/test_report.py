@@ -14,10 +14,10 @@ from judging.ground.result_files import write_json
 from judging.pages import plot
 from tests.judging.conftest import log_loads
 from timedrun.commands.report import report
-from timedrun.race import race_file
-from timedrun.race.command_side import CommandSide
-from timedrun.race.race_file import COMMANDS, Comparison, Race, Tuned, side_file
-from timedrun.race.report import Report
+from timedrun.racing import race_file
+from timedrun.racing.command_side import CommandSide
+from timedrun.racing.race_file import COMMANDS, Comparison, Race, Tuned, side_file
+from timedrun.racing.report import Report
 
 WriteRun = Callable[..., Path]
 
@@ -64,7 +64,7 @@ def test_too_few_pairs_have_no_interval_and_a_failed_run_no_partner(race, tmp_pa
 
 
 def test_a_side_whose_runs_took_no_time_has_a_row(race, tmp_path, monkeypatch):
-    monkeypatch.setattr("timedrun.race.report.seconds", lambda run: 0.0)
+    monkeypatch.setattr("timedrun.racing.report.seconds", lambda run: 0.0)
     assert "0 s - 0 s" in made(race, tmp_path)[1]
 
 

@@ -14,10 +14,10 @@ import cattrs
 
 from judging.ground.atomic_file import replace_text
 from judging.ground.errors import UsageError
-from timedrun.race.command_side import CommandSide
-from timedrun.race.race_file import Race, Range, Tuned, Tuning, chosen_digest
-from timedrun.race.search import LONGEST, Search, Values, add
-from timedrun.race.tuning_report import TuningReport
+from timedrun.racing.command_side import CommandSide
+from timedrun.racing.race_file import Race, Range, Tuned, Tuning, chosen_digest
+from timedrun.racing.search import LONGEST, Search, Values, add
+from timedrun.racing.tuning_report import TuningReport
 
 SPLIT: Final = "TIMEDRUN_SPLIT"
 """Environment variable of a trial with the data that the user states."""

@@ -7,9 +7,9 @@ import pytest
 
 from judging.ground.errors import UsageError
 from timedrun.commands.command_race import parsed, presets
-from timedrun.race.command_side import CommandSide
-from timedrun.race.command_tuning import KEPT
-from timedrun.race.output_reader import OutputReader, Reading
+from timedrun.racing.command_side import CommandSide
+from timedrun.racing.command_tuning import KEPT
+from timedrun.racing.output_reader import OutputReader, Reading
 
 MODDED_NANOGPT = """\
 Running Python 3.12.7 and PyTorch 2.10.0 compiled for CUDA 12.8

@@ -12,9 +12,9 @@ from judging.pages.table import Table
 from mlevents.record import read
 from mlevents.summary import summarize
 from mlevents.terminal_escape import printable
-from timedrun.race.race_file import Race, Tuned, paths_of
-from timedrun.race.report import Report, Sets
-from timedrun.race.search import SEARCHED, Search
+from timedrun.racing.race_file import Race, Tuned, paths_of
+from timedrun.racing.report import Report, Sets
+from timedrun.racing.search import SEARCHED, Search
 
 MARKS: Final = 8
 """Rows of the table of the ratio against the minutes spent."""

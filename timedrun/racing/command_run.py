@@ -27,10 +27,10 @@ from mlevents.runlog.protocol import Protocol
 from mlevents.terminal_escape import printable
 from timedrun.distributed.stop_signals import handled
 from timedrun.provenance import command_system, source
-from timedrun.race.command_side import CommandSide
-from timedrun.race.command_source import source_of
-from timedrun.race.output_reader import ESCAPES, FINITE, OutputReader, Reading
-from timedrun.race.received_output import Chunk, FollowedFile, ReceivedOutput
+from timedrun.racing.command_side import CommandSide
+from timedrun.racing.command_source import source_of
+from timedrun.racing.output_reader import ESCAPES, FINITE, OutputReader, Reading
+from timedrun.racing.received_output import Chunk, FollowedFile, ReceivedOutput
 from timedrun.run.blocks import Outcome
 from timedrun.run.load_counters import LoadCounters, log_load
 from timedrun.storage import source_copies

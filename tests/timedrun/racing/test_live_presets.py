@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.timedrun.race.test_presets import readings
+from tests.timedrun.racing.test_presets import readings
 
 LOSSES = [4.0, 3.0, 3.0, 2.0, 1.0, 0.5]  # a plateau among them
 

@@ -5,7 +5,7 @@ import pytest
 from judging.comparison.quality_test import Quality
 from judging.comparison.speedup_ratio import compare
 from judging.ground.errors import UsageError
-from timedrun.race.decision import KeepIf, control_words, time_words
+from timedrun.racing.decision import KeepIf, control_words, time_words
 
 FASTER = compare([2.0, 2.1, 2.2, 2.1], [1.0, 1.0, 1.1, 1.0], paired=True)
 EQUAL = compare([1.0, 1.1, 1.0, 1.05], [1.01, 1.0, 1.06, 1.0], paired=True)

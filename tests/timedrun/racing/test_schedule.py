@@ -12,10 +12,10 @@ from judging.ground.errors import UsageError
 from mlevents.record import result_files
 from timedrun.benchmark import find
 from timedrun.config import dump
-from timedrun.race import race_file
-from timedrun.race.race_file import Race, Turn
-from timedrun.race.schedule import plan_again, run_all, schedule, settle
-from timedrun.race.sides import Side, ablation, sides_of
+from timedrun.racing import race_file
+from timedrun.racing.race_file import Race, Turn
+from timedrun.racing.schedule import plan_again, run_all, schedule, settle
+from timedrun.racing.sides import Side, ablation, sides_of
 
 IMAGES = find("image_classification")
 

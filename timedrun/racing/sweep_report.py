@@ -11,9 +11,9 @@ from judging.pages.answer_table import headline
 from judging.pages.plot_tradeoff import plot_tradeoff
 from judging.pages.table import Table
 from judging.pages.tradeoff_table import as_json, captions, report, table, verdicts
-from timedrun.race.race_file import Race
-from timedrun.race.report import Report
-from timedrun.race.sweep_curves import compared, curves_of
+from timedrun.racing.race_file import Race
+from timedrun.racing.report import Report
+from timedrun.racing.sweep_curves import compared, curves_of
 
 ABOUT_THE_TARGET: Final = ("target-reached", "status-success")
 """Rules that a run of a sweep need not keep: it ends with its schedule."""

@@ -11,10 +11,10 @@ import pytest
 
 from judging.ground.errors import UsageError
 from judging.ground.result_files import read_json, write_json
-from timedrun.race import race_file
-from timedrun.race.race_file import Race, Range, Tuning, Turn, paths_of, side_file
-from timedrun.race.schedule import plan_again, run_all, settle
-from timedrun.race.search import MOST_INVALID, Outcome, Search, Values, add
+from timedrun.racing import race_file
+from timedrun.racing.race_file import Race, Range, Tuning, Turn, paths_of, side_file
+from timedrun.racing.schedule import plan_again, run_all, settle
+from timedrun.racing.search import MOST_INVALID, Outcome, Search, Values, add
 
 pytest.importorskip("optuna", reason="optuna is not installed: pip install 'timedrun[tune]'")
 BEST = 0.3

@@ -5,8 +5,8 @@ import math
 import pytest
 
 from judging.ground.errors import UsageError
-from timedrun.race.command_side import CommandSide
-from timedrun.race.output_reader import OutputReader, Reading
+from timedrun.racing.command_side import CommandSide
+from timedrun.racing.output_reader import OutputReader, Reading
 
 
 def side(quality: str, **settings: object) -> CommandSide:

@@ -14,7 +14,7 @@ from judging.ground.result_files import write_json
 from mlevents.record import read
 from mlevents.run_status import reached, target
 from mlevents.summary import summarize
-from timedrun.race.race_file import Race, Range, Tuning, Turn, paths_of, side_file
+from timedrun.racing.race_file import Race, Range, Tuning, Turn, paths_of, side_file
 
 FIRST_RUNS: Final = 8
 """Settings of a side that are drawn at random, before Optuna's sampler learns from them."""

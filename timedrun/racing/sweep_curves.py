@@ -14,7 +14,7 @@ from judging.ground.result_files import ResultPaths, read_json
 from judging.scoring.run_set import distinct_sets_at
 from mlevents.record import read
 from mlevents.summary import RunSummary, summarize
-from timedrun.race.race_file import Race, paths_of, planned
+from timedrun.racing.race_file import Race, paths_of, planned
 
 WARM_UPS: Final = ("schedule.warmup_epochs", "schedule.warmup_steps")
 COUPLED: Final = ("sgd", "adam")

@@ -12,7 +12,7 @@ from judging.ground.result_files import read_json
 from timedrun.benchmark import Benchmark
 from timedrun.config import RunConfig, digest, dump
 from timedrun.config_choice import FILE, config_of, split, with_method
-from timedrun.race.race_file import ALONE, LEFT_OUT, Comparison, Tuned
+from timedrun.racing.race_file import ALONE, LEFT_OUT, Comparison, Tuned
 
 
 @dataclass(frozen=True, kw_only=True)

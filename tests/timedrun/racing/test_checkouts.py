@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from judging.ground.errors import PreflightError, UsageError
-from timedrun.race.checkouts import LOCKED, WORKTREE, checked_out, differences, hint, revisions
+from timedrun.racing.checkouts import LOCKED, WORKTREE, checked_out, differences, hint, revisions
 
 
 def git(folder: Path, *words: str) -> str:

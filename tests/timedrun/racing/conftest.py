@@ -7,8 +7,8 @@ import pytest
 
 from mlevents import keys
 from tests.judging.conftest import write_run as write_log
-from timedrun.race.race_file import Comparison, Race
-from timedrun.race.schedule import schedule
+from timedrun.racing.race_file import Comparison, Race
+from timedrun.racing.schedule import schedule
 
 __all__ = ["write_log"]
 

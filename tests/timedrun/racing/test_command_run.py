@@ -20,10 +20,10 @@ from mlevents.checks.log_check import check
 from mlevents.record import read
 from mlevents.runlog import RunLog
 from mlevents.summary import summarize
-from timedrun.race import command_run, received_output
-from timedrun.race.command_run import CommandRun
-from timedrun.race.command_side import CommandSide
-from timedrun.race.output_reader import Reading
+from timedrun.racing import command_run, received_output
+from timedrun.racing.command_run import CommandRun
+from timedrun.racing.command_side import CommandSide
+from timedrun.racing.output_reader import Reading
 
 
 def run(folder: Path, command: str, **settings: object) -> tuple[int, int]:

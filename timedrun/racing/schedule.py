@@ -15,7 +15,7 @@ from judging.ground.errors import ExitCode
 from judging.ground.result_files import ResultPaths, hold, new_folder
 from mlevents.record import read
 from timedrun.distributed.stop_signals import handled
-from timedrun.race.race_file import COMMANDS, CONTROL, Race, Status, Turn, paths_of
+from timedrun.racing.race_file import COMMANDS, CONTROL, Race, Status, Turn, paths_of
 from timedrun.run.progress import duration
 from timedrun.run.verdict import verdict_of
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from timedrun.race.command_source import LARGEST, source_of
+from timedrun.racing.command_source import LARGEST, source_of
 
 FILES = {
     "train.py": "import model, torch\nfrom lib.optimizer import Muon",

@@ -12,8 +12,8 @@ from judging.ground.errors import UsageError
 from judging.ground.result_files import read_json
 from mlevents.rounds.own_rules import benchmark_rules
 from mlevents.rounds.ruleset import BenchmarkRules
-from timedrun.race.output_reader import MLLOG, OutputReader, OutputSettings
-from timedrun.race.race_file import COMMANDS
+from timedrun.racing.output_reader import MLLOG, OutputReader, OutputSettings
+from timedrun.racing.race_file import COMMANDS
 
 
 @dataclass(frozen=True, kw_only=True)
