@@ -17,8 +17,8 @@ from judging.ground import stdio
 from judging.ground.errors import ExitCode, UsageError, describe, in_benchmark
 from mlevents.terminal_escape import printable, printable_lines
 from timedrun.commands.parser import near_options, parser
-from timedrun.commands.warm_runs import WarmParent
 from timedrun.distributed import launch_env, parent_death_signal
+from timedrun.evidence.warm_parent import WarmParent
 
 TAKE_OVERRIDES: Final = ("show", "prepare", "run", "preflight", "race", "tune", "sweep", "profile", "auto")
 """Verbs for which arguments that argparse does not know are config overrides, parsed by tyro."""
@@ -60,7 +60,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         top.print_help(sys.stderr)
         return int(ExitCode.USAGE)
     if words[1:2] == ["command"] and words[0] in ("race", "run", "sweep", "tune"):
-        return called(words[0], lambda: command_race_of(words[0], words[2:]))
+        return called(words[0], lambda: race_of_commands(words[0], words[2:]))
     helps = {"-h", "--help"} & {*words[3:]}
     if helps and words[0] in SHOW_SETTINGS and not any(word.startswith("-") for word in words[1:3]):
         arguments, rest = top.parse_known_args([word for word in words if word not in helps])
@@ -102,11 +102,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     return called(verb, call)
 
 
-def command_race_of(verb: str, words: Sequence[str]) -> int:
-    """Race, run or sweep commands, which needs no torch."""
-    from timedrun.commands.command_race import command_race, parsed
+def race_of_commands(verb: str, words: Sequence[str]) -> int:
+    """Race, run, sweep or tune commands, which needs no torch."""
+    from timedrun.commands.command_race import command_race
 
-    return int(command_race(parsed(verb, words)))
+    return int(command_race(verb, words))
 
 
 def called(verb: str, function: Callable[[], int]) -> int:

@@ -204,3 +204,16 @@ def config_in(benchmark: Benchmark, values: dict[str, Any], source: str = "the c
     kinds = [type(benchmark.config(name)) for name in benchmark.config_names]
     kind = max(kinds, key=lambda kind: len({field.name for field in fields(kind)} & values.keys()))
     return load(kind, values, source)
+
+
+def without_places(argv: list[str]) -> list[str]:
+    """Return the command line without the options that name paths and addresses of this machine, for publication."""
+    private = ("--results", "--data-folder", "--master", "--node-rank")
+    kept: list[str] = []
+    words = iter(argv)
+    for word in words:
+        if word in private:
+            next(words, None)  # its value
+        elif not word.startswith(tuple(f"{option}=" for option in private)):
+            kept.append(PATH.sub("", word))
+    return kept

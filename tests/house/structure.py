@@ -109,7 +109,7 @@ def _reached(room: str, rooms: Mapping[str, set[str]]) -> set[str]:
 
 def verbs_and_options() -> tuple[int, int]:
     """Return the number of verbs of the command line and of their options, each verb's own counted."""
-    from timedrun.commands.command_race import VERBS, command_parser
+    from timedrun.commands.command_options import VERBS, command_parser
     from timedrun.commands.parser import parser
 
     (verbs,) = (action for action in parser()._actions if isinstance(action, argparse._SubParsersAction))

@@ -7,7 +7,8 @@ HEAVY = ("torch", "numpy", "scipy", "pandas", "yaml", "matplotlib", "transformer
 MODULES = (
     *("mlevents.checks.log_check", "mlevents.mlcommons", "mlevents.runlog", "mlevents.package_checker.tree"),
     *(f"timedrun.commands.{verb}" for verb in ("audit", "check", "explore", "score", "reproduce")),
-    "timedrun.submission.packaging.package",
+    *("timedrun.racing.conduct", "timedrun.racing.command_race", "timedrun.racing.child_run"),
+    *("timedrun.evidence.race_package", "timedrun.submission.packaging.package"),
 )
 WORDS = ("--help", "run --help", "race --help", "sweep command --help", "list", "list methods", "completion bash")
 

@@ -21,7 +21,7 @@ from mlevents.event import MARK
 from mlevents.record import read
 from mlevents.runlog import ResultFileExists, RunLog
 from tests.security.hostile_logs import ESCAPE
-from timedrun.commands.run import without_places
+from timedrun.config_choice import without_places
 from timedrun.provenance import system
 from timedrun.run import checkpoint_file
 from timedrun.submission.packaging import safe_files

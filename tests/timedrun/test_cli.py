@@ -198,7 +198,7 @@ def test_a_failed_run_of_several_is_reported_and_the_worst_exit_code_returned(tm
         seen.append(command)
         return codes[len(seen) - 1], "", False
 
-    monkeypatch.setattr("timedrun.commands.run.run_child", child)
+    monkeypatch.setattr("timedrun.evidence.run_series.run_child", child)
     command = ["run", *SMOKE, "--results", str(tmp_path / "set"), "--runs", "3"]
     assert main(command) == 4
     assert capsys.readouterr().out.count("before it opened a log") == 3
@@ -215,7 +215,7 @@ def test_a_signal_between_two_of_several_runs_ends_them_with_its_code(ended, cod
         os.kill(os.getpid(), signal.SIGTERM)
         return ended, "", signal.SIGTERM if ended == 75 else 0
 
-    monkeypatch.setattr("timedrun.commands.run.run_child", child)
+    monkeypatch.setattr("timedrun.evidence.run_series.run_child", child)
     assert main(["run", *SMOKE, "--results", str(tmp_path / "set"), "--runs", "3"]) == code
     assert "0 of 1 runs reached the target; 2 not started" in capsys.readouterr().out
 
@@ -311,7 +311,7 @@ def test_a_restart_by_torchrun_is_not_spent_on_a_refusal(status, results, tmp_pa
         log.start(keys.RUN_START)
         log.end(keys.RUN_STOP, status=status)
     log.close(reason="rank 1 died before the clock started")
-    monkeypatch.setattr("timedrun.commands.run.status_files.agent_number", lambda: 0)
+    monkeypatch.setattr("timedrun.run.result_set.status_files.agent_number", lambda: 0)
     code, *_ = answer(capsys, "run", *SMOKE, "--results", tmp_path)
     assert (code, len(list(tmp_path.glob("result_*.txt")))) == (0, results)
 

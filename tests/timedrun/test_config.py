@@ -16,9 +16,8 @@ from judging.ground.errors import TimedrunError, UsageError
 from language_model.gpt.configs import GptRunConfig
 from timedrun.benchmark import Benchmark, find
 from timedrun.cli import main
-from timedrun.commands.run import without_places
 from timedrun.config import RunConfig, digest, dump, load, override
-from timedrun.config_choice import config_of, split
+from timedrun.config_choice import config_of, split, without_places
 from timedrun.methods import EMA, REGISTRY, BlurPool, LabelSmoothing, Method, ProgressiveResizing, SequenceLengthWarmup
 from timedrun.training import number_formats
 

@@ -29,9 +29,10 @@ from timedrun.commands.chosen_config import take_configs
 from timedrun.config import RunConfig, digest
 from timedrun.distributed.process_group import choose_device
 from timedrun.distributed.process_times import CpuReading
+from timedrun.evidence.config_sides import ConfigSide as Side
+from timedrun.evidence.config_sides import sides_of
 from timedrun.preflight import checks, machine_checks
 from timedrun.provenance import source, system
-from timedrun.racing.sides import Side, sides_of
 from timedrun.run.origin import set_threads
 from timedrun.run.progress import duration
 from timedrun.run.worker import LaunchOptions

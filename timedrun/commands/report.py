@@ -55,9 +55,7 @@ def of_race(race: race_file.Race, path: Path, figures: dict[str, str]) -> Findin
     logs = [run.path for runs in report.sets.values() for run in runs]
     if not logs:
         raise UsageError(f"no run of {path} has finished; nothing was written.")
-    report.checked = check_paths(logs, None, run_official=True)
-    if isinstance(report, SweepReport):
-        report.checked = report.required(report.checked)
+    report.checked = report.check(logs)
     if isinstance(report, SweepReport) and report.found:
         with TemporaryDirectory() as folder:
             plot_tradeoff(report.found, Path(folder) / "figure.svg")

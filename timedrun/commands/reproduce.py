@@ -3,6 +3,7 @@
 import argparse
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 from judging.ground.cores import usable_cores
@@ -21,7 +22,8 @@ from judging.scoring.recorded_run import (
 from mlevents import keys, record
 from mlevents.summary import summarize
 from timedrun.benchmark import find
-from timedrun.commands.child_run import run_child, run_command
+from timedrun.commands.options import launch_of
+from timedrun.racing.child_run import run_child
 from timedrun.racing.command_run import CommandRun
 from timedrun.racing.command_side import side_in
 from timedrun.racing.command_source import source_of
@@ -130,9 +132,9 @@ def run_one(arguments: argparse.Namespace, run: RecordedRun, folder: Path, label
     threads = arguments.threads or recorded_threads(run) or 0
     if not arguments.threads and threads > usable_cores():
         threads = 0
-    launch = argparse.Namespace(**vars(arguments) | {"threads": threads})
-    command = run_command(launch, settings["benchmark"], str(run.config), results=paths, label=label, ranks=ranks)
-    command += ["--seed", str(settings.get("seed", 1))]
+    launch = replace(launch_of(arguments), ranks=ranks, threads=threads)
+    seed = settings.get("seed", 1)
+    command = launch.run_command(settings["benchmark"], str(run.config), paths, label, seed)
     code, output, interrupted = run_child(command, keep_output=True)
     if code in (ExitCode.OK, ExitCode.TARGET_NOT_REACHED) and paths.log.is_file():
         return "", bool(interrupted)

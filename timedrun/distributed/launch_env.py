@@ -4,10 +4,12 @@ import os
 import re
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Final, Self
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, Final, Self
 
 from judging.ground.errors import UsageError
+from judging.ground.result_files import ResultPaths
 
 KUBERNETES: Final = "use --nodes N --node-rank $(JOB_COMPLETION_INDEX), as scripts/kubernetes_job.yaml does"
 BY_OPTIONS: Final = "give --nodes, --node-rank and --master"
@@ -202,3 +204,44 @@ def module_command(module: str, *arguments: str) -> list[str]:
     there for a benchmark, and will again."""
     working_directory = {"", os.getcwd()}
     return [sys.executable, *([] if working_directory & set(sys.path[:-1]) else ["-P"]), "-m", module, *arguments]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Launch:
+    """How a run is started on this machine. Only the number of threads may change the last bits of the result."""
+
+    ranks: int = 1
+    threads: int = 0
+    data_folder: Path | None = None
+    checkpoint_minutes: float = 0.0
+    """Interval of checkpoints during training; 0: only when a signal stops the run."""
+    restarts: int = 0
+    emulated_precision: bool = False
+    """Accept a number format for which the CPU has no instructions."""
+
+    def run_command(self, benchmark: str, config: str, results: ResultPaths, label: str, seed: int) -> list[str]:
+        """Return the command line `timedrun run` of one run."""
+        command = [
+            *module_command("timedrun", "run", benchmark, config),
+            *("--results", str(results.folder), "--number", str(results.number), f"--label={label}"),
+            *("--ranks", str(self.ranks), "--threads", str(self.threads), "--seed", str(seed)),
+            *("--checkpoint-minutes", str(self.checkpoint_minutes), "--restarts", str(self.restarts)),
+        ]
+        return [*command, *self.shared_options]
+
+    @property
+    def shared_options(self) -> list[str]:
+        """Options that every verb that computes has, but for --threads."""
+        data = ["--data-folder", str(self.data_folder)] if self.data_folder else []
+        return ["--emulated-precision"] * self.emulated_precision + data
+
+    def recorded(self) -> dict[str, Any]:
+        """Return the options for race.json, without the folder of $TIMEDRUN_DATA: a resumption takes it again."""
+        own = self.data_folder and str(self.data_folder) != os.environ.get("TIMEDRUN_DATA")
+        return asdict(self) | {"data_folder": str(self.data_folder) if own else None}
+
+    def resumed(self, options: Mapping[str, Any]) -> Self:
+        """Return the launch that `recorded` returned as `options`; what they lack is this one's."""
+        known = {field.name: options[field.name] for field in fields(self) if options.get(field.name) is not None}
+        folder = Path(known["data_folder"]) if "data_folder" in known else self.data_folder
+        return type(self)(**asdict(self) | known | {"data_folder": folder})

@@ -176,13 +176,13 @@ class Race:
     """Plan of a race and what became of its runs."""
 
     benchmark: str
-    runs: int
+    runs: int = 1
     """Runs of each side."""
     options: dict[str, Any] = field(default_factory=dict)
     """Launch options of each run."""
     emulated: dict[str, str] = field(default_factory=dict)
     """What the CPU has no instructions for, by the folder of a side that computes in it."""
-    sides: dict[str, str]
+    sides: dict[str, str] = field(default_factory=dict)
     """Label of each side by its folder."""
     commands: dict[str, str] = field(default_factory=dict)
     """Command line of each side whose label is shorter, by its label."""
@@ -216,8 +216,9 @@ class Race:
 
     @property
     def verb(self) -> str:
-        """The verb that planned a race of commands, or a tuning."""
-        return "tune" if self.tuning else "sweep" if self.budgets else "run" if len(self.racing) == 1 else "race"
+        """The verb that planned it, which is `run` for a single command."""
+        alone = self.benchmark == COMMANDS and len(self.racing) == 1
+        return "tune" if self.tuning else "sweep" if self.budgets else "run" if alone else "race"
 
     @property
     def racing(self) -> dict[str, str]:

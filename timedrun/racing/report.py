@@ -10,7 +10,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any, TypeVar
 
-from judging.checking.check_report import CheckResult, group_lines, summary_lines
+from judging.checking.check_report import CheckResult, group_lines
+from judging.checking.verdicts import check_paths
 from judging.comparison.compare import MOST_NAMED, attempts_of, compare_sets, pairs_of, why_missed
 from judging.comparison.composition import run_seconds, together
 from judging.comparison.expected_time import Attempts, ExpectedTime, expected_time
@@ -32,12 +33,10 @@ from mlevents.rounds.own_rules import BEYOND_MLPERF, NOT_APPLICABLE
 from mlevents.run_status import reached
 from mlevents.summary import RunSummary, summarize
 from mlevents.terminal_escape import printable
-from timedrun.provenance.system_answers import read_answers
 from timedrun.racing.command_side import side_in
 from timedrun.racing.decision import KeepIf, as_json, control_words, time_words
 from timedrun.racing.race_file import ALONE, COMMANDS, LEFT_OUT, PROFILES, Comparison, Race, paths_of, side_file
 from timedrun.storage import source_copies
-from timedrun.storage.benchmark_folders import ROOT
 
 T = TypeVar("T")
 
@@ -50,6 +49,9 @@ SHORT, RESOLUTION = 0.1, 0.004
 FEW, FAR = 4, 2.0
 """Runs of which the first one is compared with the others, and the factor beyond them that is named."""
 Sets = dict[str, list[RunSummary]]
+Packager = Callable[[Race, Path], tuple[str, bool, dict[str, Any]]]
+"""Packages the sides of a race in its folder; returns the lines to print, True if a check of the package failed, and
+what race.json holds of it."""
 
 
 class Report:
@@ -71,8 +73,8 @@ class Report:
         self.figure = ""
         self.compare()
 
-    def make(self, check: Callable[[list[Path]], list[CheckResult]], no_package: str, no_figure: str) -> None:
-        """Save times and ratios, `check` the logs, and make the package and the figure unless there is a reason against
+    def make(self, package: Packager, no_package: str, no_figure: str) -> None:
+        """Save times and ratios, check the logs, and make the package and the figure unless there is a reason against
         them; race.json is written after each step."""
         self.race.report = {
             "runs_seconds": {self.race.sides[side]: [seconds(run) for run in runs] for side, runs in self.sets.items()},
@@ -102,7 +104,7 @@ class Report:
         if complete:  # the control is no whole set
             paths += [run.path for run in self.sets.get(self.race.control, [])]
         if finished:
-            self.checked = self.guarded("check failed", lambda: check(paths)) or []
+            self.checked = self.guarded("check failed", lambda: self.check(paths)) or []
         self.note("verdicts", [asdict(result) for result in self.checked])
         reason = no_package or ("" if complete else "not every run of every side finished")
         if (self.folder / "package").exists():
@@ -111,7 +113,10 @@ class Report:
             self.package = f"skipped: {reason}"
             self.note("package", self.package)
         else:
-            self.guarded("package failed", self.make_package)
+            made = self.guarded("package failed", lambda: package(self.race, self.folder))
+            if made:
+                self.package, self.package_failed, verdicts = made
+                self.note("package", verdicts)
         if no_figure or not any(run.quality for run in sum(self.sets.values(), [])):
             self.figure = f"skipped: {no_figure or 'no run logged an evaluation'}"
         else:
@@ -119,6 +124,10 @@ class Report:
         if self.race.keep_if:
             self.note("decision", as_json(self.keep_if, self.decision, *self.last))
         self.note("problems", self.problems)
+
+    def check(self, paths: list[Path]) -> list[CheckResult]:
+        """Return the results of the checks of result sets and logs."""
+        return check_paths(paths, None, run_official=True)
 
     def note(self, name: str, value: Any) -> None:
         self.race.report[name] = value
@@ -256,28 +265,6 @@ class Report:
             lengths = {len(run.quality) for runs in sets for run in runs}
             at_target = False if side.stop and not side.stop_at_target and len(lengths) == 1 else side.ends_at_target
         return compare_quality(*sets, (slow, fast), margin, at_target)
-
-    def make_package(self) -> None:
-        answers = self.race.options.get("answers")
-        from timedrun.submission.packaging import package  # with the trainer; `timedrun report` makes none
-
-        made = package.package(
-            [self.folder / side for side in self.race.racing],
-            self.folder / "package",
-            submitter=next(iter(self.sets.values()))[0].organization or "",
-            source=ROOT,
-            answers=read_answers(Path(answers)) if answers else None,
-        )
-        self.package_failed = not made.passed
-        own = made.ruleset == BEYOND_MLPERF
-        official = NOT_APPLICABLE if own else f"{made.official.verdict} by {made.official.checker}"
-        lines = [f"strict {made.strict}, official {official}: {self.folder / 'package'}"]
-        if not made.passed:
-            whole = CheckResult.of(made.folder, "package", made.findings, made.ruleset)
-            lines += [f"    {printable(message)}" for message in made.official.messages if not own]
-            lines += [f"    {line}" for line in summary_lines([whole], made.folder.absolute(), "rule")]
-        self.package = "\n".join(lines)
-        self.note("package", {"official": made.official.verdict, "strict": made.strict})
 
     def plot(self) -> None:
         out = self.folder / "quality_over_time.png"

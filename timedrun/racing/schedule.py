@@ -48,7 +48,7 @@ def schedule(
 
 
 def run_all(
-    race: Race, folder: Path, start: Start, note: Note, verb: str = "race", clock: Callable[[], float] = time.monotonic
+    race: Race, folder: Path, start: Start, note: Note, verb: str = "", clock: Callable[[], float] = time.monotonic
 ) -> int:
     """Run every planned turn, with a call of `note`, which may plan more, before and after each; return the signal that
     ended them, in a run or between two, or 0. A run that fails is noted, and the others go on; the rest of a side is
@@ -69,7 +69,7 @@ def run_all(
             turn.status, turn.session = "running", race.session
             note(turn)
             of = "" if race.tuning else f"/{len(race.turns)}"
-            said = f"timedrun {verb}: run {place}{of}, {label}"
+            said = f"timedrun {verb or race.verb}: run {place}{of}, {label}"
             stdio.message(f"{said}, seed {turn.seed}{_left(race)}")
             if received:
                 turn.status = "planned"

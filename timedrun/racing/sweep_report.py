@@ -1,6 +1,5 @@
 """The report on a sweep, of the runs that are there: curves, verdicts, checks and figure."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -12,7 +11,7 @@ from judging.pages.plot_tradeoff import plot_tradeoff
 from judging.pages.table import Table
 from judging.pages.tradeoff_table import as_json, captions, report, table, verdicts
 from timedrun.racing.race_file import Race
-from timedrun.racing.report import Report
+from timedrun.racing.report import Packager, Report
 from timedrun.racing.sweep_curves import compared, curves_of
 
 ABOUT_THE_TARGET: Final = ("target-reached", "status-success")
@@ -30,16 +29,14 @@ class SweepReport(Report):
         self.found = (self.guarded("comparison failed", lambda: compared(curves)) if measured else None) or []
         self.answer = headline(curves) if self.found else ""
 
-    def make(self, check: Callable[[list[Path]], list[CheckResult]], no_package: str, no_figure: str) -> None:
-        def check_logs(_: list[Path]) -> list[CheckResult]:
-            return self.required(check([run.path for runs in self.sets.values() for run in runs]))
-
-        super().make(check_logs, no_package, no_figure)
+    def make(self, package: Packager, no_package: str, no_figure: str) -> None:
+        super().make(package, no_package, no_figure)
         if self.found:
             self.note("tradeoff", as_json(self.found) | {"answer": self.answer})
 
-    def required(self, logs: list[CheckResult]) -> list[CheckResult]:
-        """Return the results of checks without the rules that a sweep's runs need not keep."""
+    def check(self, paths: list[Path]) -> list[CheckResult]:
+        """Return the results of the checks of logs, without the rules that a sweep's runs need not keep."""
+        logs = super().check([run.path for runs in self.sets.values() for run in runs])
         kept = [[finding for finding in log.findings if finding.rule not in ABOUT_THE_TARGET] for log in logs]
         return [replace(log, findings=found, strict=verdict(found)) for log, found in zip(logs, kept, strict=True)]
 

@@ -5,7 +5,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from judging.checking.check_report import CheckResult
 from judging.ground import ledger
 from judging.pages.score_table import NOTICE
 from judging.pages.table import Table
@@ -13,7 +12,7 @@ from mlevents.record import read
 from mlevents.summary import summarize
 from mlevents.terminal_escape import printable
 from timedrun.racing.race_file import Race, Tuned, paths_of
-from timedrun.racing.report import Report, Sets
+from timedrun.racing.report import Packager, Report, Sets
 from timedrun.racing.search import SEARCHED, Search
 
 MARKS: Final = 8
@@ -34,7 +33,7 @@ class TuningReport(Report):
         known = race.report.get("tuning", {}).get("sides", {})
         self.words |= {base: known[label]["file"] for base, label in self.tuning.labels.items() if label in known}
 
-    def make(self, check: Callable[[list[Path]], list[CheckResult]], no_package: str, no_figure: str) -> None:
+    def make(self, package: Packager, no_package: str, no_figure: str) -> None:
         """Write the chosen settings and race.json."""
         self.problems = []
         chosen = {base: best for base in self.tuning.bases if (best := self.search.best(base)) and best[1].reached}

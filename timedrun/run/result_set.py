@@ -2,17 +2,20 @@
 
 import itertools
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from judging.ground.config_values import differing, digest_of
 from judging.ground.errors import TimedrunError
-from judging.ground.result_files import CONFIG, read_json
+from judging.ground.result_files import CONFIG, ResultPaths, next_number, read_json
+from mlevents import keys
 from mlevents.event import listed
 from mlevents.record import read
 from mlevents.rounds import BenchmarkRules
 from mlevents.rounds.own_rules import as_recorded
 from timedrun.config import RunConfig, digest, dump
+from timedrun.distributed import status_files
 
 MOST_NAMED: Final = 6  # settings that differ, in a message
 
@@ -34,6 +37,35 @@ def next_seed(config: RunConfig, folder: Path) -> int:
     """Return the config's own seed if no run in `folder` has it, else the lowest from 1 up that none has."""
     used = {values.get("seed") for values in recorded_configs(folder).values()}
     return next(seed for seed in itertools.chain([config.seed], itertools.count(1)) if seed not in used)
+
+
+class NumberedRun(NamedTuple):
+    """A run with its number and seed."""
+
+    paths: ResultPaths
+    config: RunConfig
+    resume: bool
+    complete: bool = False
+    """It has reached its target before a rank was lost; no restart changes that."""
+
+
+def numbered(config: RunConfig, folder: Path, number: int | None, *, resume: bool, seed_given: bool) -> NumberedRun:
+    """Return a run in `folder`, with the seed of the run that is resumed, or the next free one unless it is given.
+    number: None for the next free one, or the last to resume; a restart by torchrun keeps its own."""
+    restarted = status_files.agent_number()
+    if restarted is not None and (earlier := ResultPaths(folder, restarted)).log.is_file():
+        log = read(earlier.log)
+        if log.status == keys.SUCCESS:
+            return NumberedRun(earlier, config, resume=True, complete=True)
+        restarted = restarted if log.started else None  # there is nothing to resume
+    number, resume = (number, resume) if restarted is None else (restarted, True)
+    if number is None:
+        number = next_number(folder) - resume
+    if not seed_given:
+        recorded = recorded_configs(folder).get(f"run_{number}", {})
+        seed = recorded.get("seed") if resume else next_seed(config, folder)
+        config = replace(config, seed=seed if type(seed) is int else config.seed)
+    return NumberedRun(ResultPaths(folder, number), config, resume)
 
 
 def repeated_seed(config: RunConfig, folder: Path, *, but: str = "") -> str:

@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from judging.ground import ledger, result_files, stdio
@@ -20,7 +19,7 @@ from timedrun.benchmark import Benchmark
 from timedrun.config import RunConfig
 from timedrun.distributed import config_consistency, status_files
 from timedrun.distributed.failure import is_symptom
-from timedrun.distributed.launch_env import LAUNCHED
+from timedrun.distributed.launch_env import LAUNCHED, Launch
 from timedrun.distributed.process_group import ProcessGroup, require_warm_up_for_ddp
 from timedrun.distributed.stop_signals import ShutdownRequest
 from timedrun.distributed.watchdog import Watchdog
@@ -40,20 +39,13 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
-class LaunchOptions:
-    """Launch options of a run on this machine. Only the number of threads may change the last bits of the result."""
+class LaunchOptions(Launch):
+    """Launch of one run, with the paths of its result."""
 
     paths: ResultPaths
-    threads: int = 0
-    data_folder: Path | None = None
     resume: bool = False
     label: str = ""
     command: str = ""
-    checkpoint_minutes: float = 0.0
-    """Interval of checkpoints during training; 0: only when a signal stops the run."""
-    restarts: int = 0
-    emulated_precision: bool = False
-    """Accept a number format for which the CPU has no instructions."""
     seed_of_first: bool = False
     """All ranks take rank 0's seed, which it chose from the runs in its folder."""
 

@@ -18,8 +18,8 @@ from timedrun.cli import main
 from timedrun.config import RunConfig, digest, dump, load
 from timedrun.config_choice import config_of
 from timedrun.distributed.launch_env import module_command
+from timedrun.evidence.config_sides import ablation, sides_of
 from timedrun.methods import reference
-from timedrun.racing.sides import ablation, sides_of
 from timedrun.storage import method_sources
 
 SOURCE = '''

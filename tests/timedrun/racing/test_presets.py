@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from judging.ground.errors import UsageError
-from timedrun.commands.command_race import parsed, presets
+from timedrun.commands.command_options import parsed, presets
 from timedrun.racing.command_side import CommandSide
 from timedrun.racing.command_tuning import KEPT
 from timedrun.racing.output_reader import OutputReader, Reading

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 from html.parser import HTMLParser
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
@@ -14,6 +15,7 @@ from judging.ground.result_files import write_json
 from judging.pages import plot
 from tests.judging.conftest import log_loads
 from timedrun.commands.report import report
+from timedrun.evidence.race_package import package_race
 from timedrun.racing import race_file
 from timedrun.racing.command_side import CommandSide
 from timedrun.racing.race_file import COMMANDS, Comparison, Race, Tuned, side_file
@@ -24,7 +26,8 @@ WriteRun = Callable[..., Path]
 
 def made(race: Race, folder: Path) -> tuple[Report, str]:
     report = Report(race, folder)
-    report.make(lambda paths: [], "few runs", "no matplotlib")
+    with patch.object(report, "check", return_value=[]):
+        report.make(package_race, "few runs", "no matplotlib")
     return report, "\n".join([*report.table(None), *report.details(folder)])
 
 
@@ -74,7 +77,8 @@ def test_failing_steps_are_lines_of_the_report(race, tmp_path, monkeypatch):
 
     monkeypatch.setattr(plot, "plot_quality", fail)
     report = Report(race, tmp_path)
-    report.make(lambda paths: 1 / 0, "", "")  # type: ignore[arg-type, return-value]  # the package fails on toy logs
+    monkeypatch.setattr(report, "check", lambda paths: 1 / 0)
+    report.make(package_race, "", "")  # the package fails on toy logs
     text = "\n".join(report.details(tmp_path))
     for what in ("check failed: ", "package failed: ", "figure failed: the disk is full"):
         assert f"problem     {what}" in text

@@ -12,22 +12,27 @@ from judging.ground.result_files import read_json
 from timedrun.benchmark import Benchmark
 from timedrun.config import RunConfig, digest, dump
 from timedrun.config_choice import FILE, config_of, split, with_method
+from timedrun.racing.plan import Side
 from timedrun.racing.race_file import ALONE, LEFT_OUT, Comparison, Tuned
 
 
 @dataclass(frozen=True, kw_only=True)
-class Side:
-    """One config of a race; its name is that of its folder."""
+class ConfigSide:
+    """A side of a race that is a config, whose name is that of its folder."""
 
     label: str
     config: RunConfig
     tuned: Tuned | None = None
     """How its settings were tuned; None: not recorded."""
 
+    @property
+    def planned(self) -> Side:
+        return Side(name=self.config.name, label=self.label, settings=dump(self.config), tuned=self.tuned)
+
 
 def sides_of(
     benchmark: Benchmark, texts: Sequence[str], data: str | None, overrides: Sequence[str], *, verb: str = "run"
-) -> list[Side]:
+) -> list[ConfigSide]:
     """Return the sides that a command line names: `texts` as `config_of` reads them, each with the overrides for its
     letter (`--a.optimizer.peak-lr 0.1` for the first, `--27.optimizer.peak-lr` after z) after those for all sides. A
     changed config is labelled as typed, a file without its folders unless another has its name; a config that is named
@@ -35,7 +40,7 @@ def sides_of(
     """
     of_sides = letters(len(texts))
     given = split_overrides(overrides, of_sides, texts)
-    sides: list[Side] = []
+    sides: list[ConfigSide] = []
     files = [split(benchmark, text, data)[0] for text in texts]
     for letter, text, path in zip(of_sides, texts, files, strict=True):
         prog = f"timedrun {verb} {benchmark.name} {shlex.quote(text)}"
@@ -51,7 +56,9 @@ def sides_of(
         while label in [side.label for side in sides]:
             label += " (again)"
         record = read_json(file).get("tuning") if file.suffix == FILE else None
-        sides.append(Side(label=label, config=replace(config, name=name), tuned=Tuned.read(record, dump(config), file)))
+        sides.append(
+            ConfigSide(label=label, config=replace(config, name=name), tuned=Tuned.read(record, dump(config), file))
+        )
     return sides
 
 
@@ -70,17 +77,17 @@ def split_overrides(words: Sequence[str], letters: Sequence[str], texts: Sequenc
     return overrides
 
 
-def ablation(full: Side, base: Side | None) -> tuple[list[Side], list[Comparison]]:
+def ablation(full: ConfigSide, base: ConfigSide | None) -> tuple[list[ConfigSide], list[Comparison]]:
     """Return the sides of an ablation and the rows of its table: all methods of `full` together, each left out of it
     in turn, and each added alone to `base` (default: `full` without methods). Equal settings are one side."""
     methods = full.config.methods
     if len(methods) < 2:
         raise UsageError(f"--ablate needs a config with 2 or more methods; {full.label} has {len(methods)}.")
     nothing = replace(full.config, name=f"{full.config.name}_bare", methods=())
-    bare = base or Side(label=nothing.name, config=nothing)
-    sides: dict[str, Side] = {}
+    bare = base or ConfigSide(label=nothing.name, config=nothing)
+    sides: dict[str, ConfigSide] = {}
 
-    def folder(side: Side) -> str:
+    def folder(side: ConfigSide) -> str:
         return sides.setdefault(digest(replace(side.config, name="", notes="")), side).config.name
 
     first, last = folder(full), folder(bare)
@@ -88,12 +95,12 @@ def ablation(full: Side, base: Side | None) -> tuple[list[Side], list[Comparison
     for method in methods:
         name = f"{first}-{method.name.replace(':', '.')}"
         config = replace(full.config, name=name, methods=tuple(m for m in methods if m != method))
-        slow = folder(Side(label=config.name, config=config))
+        slow = folder(ConfigSide(label=config.name, config=config))
         comparisons.append(Comparison(row=f"{method.name}{LEFT_OUT}", slow=slow, fast=first))
     for method in methods:
         if method.name not in [own.name for own in bare.config.methods]:
             config = with_method(bare.config, method)
             config = replace(config, name=f"{last}+{method.name.replace(':', '.')}")
-            fast = folder(Side(label=config.name, config=config))
+            fast = folder(ConfigSide(label=config.name, config=config))
             comparisons.append(Comparison(row=f"{method.name}{ALONE}", slow=last, fast=fast))
     return list(sides.values()), comparisons

@@ -13,10 +13,10 @@ import pytest
 
 from judging.ground.errors import ExitCode
 from timedrun.benchmark import Benchmark, find
-from timedrun.commands import warm_runs
-from timedrun.commands.child_run import run_child
-from timedrun.commands.warm_runs import WarmParent
 from timedrun.config import dump
+from timedrun.evidence import warm_parent
+from timedrun.evidence.warm_parent import WarmParent
+from timedrun.racing.child_run import run_child
 
 pytestmark = pytest.mark.processes
 LONG = ("--schedule.epochs", "3000", "--evaluation.first", "3000")
@@ -63,7 +63,7 @@ def test_what_the_model_of_a_side_imports_late_is_imported_before_its_runs(monke
     )
     benchmark = find("language_model")
     for side in ("topics_mixed_baseline", "topics_mixed_methods"):
-        warm_runs.import_models(
+        warm_parent.import_models(
             **json.loads(json.dumps({"benchmark": "language_model", "config": dump(benchmark.config(side))}))
         )
     assert models == ["transformers", "timedrun"]

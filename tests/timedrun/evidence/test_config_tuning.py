@@ -19,12 +19,11 @@ from mlevents.record import read
 from tests.timedrun.racing.conftest import write_log, write_run
 from timedrun.benchmark import find
 from timedrun.cli import main
-from timedrun.commands import conduct, race
 from timedrun.config import digest, dump
 from timedrun.config_choice import read_config
-from timedrun.racing.report import Report
+from timedrun.evidence.config_sides import sides_of
+from timedrun.racing import child_run, conduct, report
 from timedrun.racing.schedule import run_all
-from timedrun.racing.sides import sides_of
 
 __all__ = ["write_log", "write_run"]
 
@@ -36,9 +35,10 @@ BENCHMARK = find("image_classification")
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each run takes a second of machine time; reports check and package nothing."""
-    monkeypatch.setattr(conduct, "check_paths", lambda *paths, **options: [])
+    for verb in ("command_race", "config_race"):
+        monkeypatch.setattr(f"timedrun.commands.{verb}.package_race", lambda race, folder: ("", False, {}))
+    monkeypatch.setattr(report, "check_paths", lambda *paths, **options: [])
     monkeypatch.setattr(conduct, "find_spec", lambda name: None)
-    monkeypatch.setattr(Report, "make_package", lambda report: None)
     monkeypatch.setattr(conduct, "run_all", partial(run_all, clock=count(0.0).__next__))
 
 
@@ -54,7 +54,7 @@ def trained(clock: None, monkeypatch: pytest.MonkeyPatch, write_run: Callable[..
         write_run(Path(folder), int(number), 10 + abs(values["optimizer"]["peak_lr"] - 0.3), quality=0.6)
         return 0, "", 0
 
-    monkeypatch.setattr(race, "run_child", run)
+    monkeypatch.setattr(child_run, "run_child", run)
     return settings
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from timedrun.cli import main
-from timedrun.commands import conduct, race
-from timedrun.commands.child_run import run_child
+from timedrun.racing import child_run, conduct
+from timedrun.racing.child_run import run_child
 from timedrun.racing.race_file import Race
 
 
@@ -55,7 +55,7 @@ def test_an_interrupted_race_reports_the_finished_runs_and_is_continued(tmp_path
         assert command[command.index("--data-folder") + 1] == str(tmp_path)
         return outcomes.pop(0) or run_child(command, **options)
 
-    monkeypatch.setattr(race, "run_child", run)
+    monkeypatch.setattr(child_run, "run_child", run)
     monkeypatch.setattr(conduct, "find_spec", lambda name: None)  # no matplotlib
     command = ["race", "image_classification", "smoke", "--data", "synthetic", "--threads", "1", "--runs", "2"]
     assert main([*command, "--results", str(tmp_path / "race")]) == 143
@@ -103,7 +103,7 @@ def test_faults_of_any_side_are_found_before_the_first_run(tmp_path, capsys):
     ids=lambda words: words[0],
 )
 def test_a_known_race_refuses_each_option_that_its_plan_does_not_have(words, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(race, "conduct", lambda *_: 0)
+    monkeypatch.setattr(conduct.Conduct, "run", lambda *_: 0)
     monkeypatch.setenv("TIMEDRUN_DATA", "/elsewhere")
     plan = {"threads": 1, "data_folder": "/here"}
     Race(benchmark="image_classification", runs=2, sides={}, turns=[], options=plan).save(tmp_path)

@@ -9,16 +9,19 @@ import signal
 import subprocess
 import sys
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from mlevents.record import read
 from timedrun.cli import main
-from timedrun.commands import conduct
-from timedrun.commands.command_race import parsed, sides_of
+from timedrun.commands.command_options import parsed
+from timedrun.commands.command_race import request_of
+from timedrun.racing import conduct
+from timedrun.racing.command_race import plan_of
+from timedrun.racing.plan import Side
 from timedrun.racing.race_file import Race, Turn
-from timedrun.racing.report import Report
 
 SCRIPT = """
 import os, sys, time
@@ -42,7 +45,8 @@ def train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """The command line of a script, but for its factor of time; the working folder is empty."""
     (tmp_path / "work").mkdir()
     monkeypatch.chdir(tmp_path / "work")
-    monkeypatch.setattr(Report, "make_package", lambda report: None)  # `packaged` has one, and it takes 2 s
+    unpackaged = "timedrun.commands.command_race.package_race"  # `packaged` has one, and it takes 2 s
+    monkeypatch.setattr(unpackaged, lambda race, folder: ("", False, {}))
     (tmp_path / "train.py").write_text(SCRIPT)
     return shlex.join([sys.executable, str(tmp_path / "train.py")])
 
@@ -254,15 +258,19 @@ def test_a_file_holds_a_race_and_the_command_line_comes_first(train):
     sides = f"sides = ['{train} 1', {{command = '{train} 0.5', label = 'half'}}]\nruns = 5\n"
     Path("race.toml").write_text(sides + "metric = 'loss'\nquality = 'val_loss:(.*)'\ntarget = 1.1\nlower = true\n")
     given = parsed("race", ["race.toml", "--runs", "2"])
-    assert (given.runs, given.metric, given.target, given.labels[1]) == (2, "loss", 1.1, "half")
+    assert (given.runs, given.metric, given.target, given.commands[1][0]) == (2, "loss", 1.1, "half")
+
+
+def planned(words: list[str]) -> Sequence[Side]:
+    return plan_of(request_of(parsed("race", words))).sides
 
 
 def test_long_commands_that_begin_alike_are_labelled_by_how_they_end():
     commands = [f"train.sh {'long_' * 10}{name}.toml" for name in ("sgd", "muon")]
-    labels = [label for label, _ in sides_of(parsed("race", [*READ, *commands]))[0].values()]
+    labels = [side.label for side in planned([*READ, *commands])]
     assert [f"{label[:5]}{label[-9:]}" for label in labels] == ["a: lo_sgd.toml", "b: lomuon.toml"]
-    lines = sides_of(parsed("race", [*READ, "cd x\ntrain 1", "cd x\ntrain 2"]))[0].values()
-    assert [label for label, _ in lines] == ["a: 1", "b: 2"]
+    lines = planned([*READ, "cd x\ntrain 1", "cd x\ntrain 2"])
+    assert [side.label for side in lines] == ["a: 1", "b: 2"]
 
 
 @pytest.fixture(scope="module")

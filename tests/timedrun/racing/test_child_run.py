@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from timedrun.commands.child_run import run_child
+from timedrun.racing.child_run import run_child
 
 pytestmark = pytest.mark.processes
 

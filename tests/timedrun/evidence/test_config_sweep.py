@@ -1,0 +1,99 @@
+"""A sweep's plan, sides and refusals."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from image_classification.configs import cifar10_resnet8_baseline, digits_baseline
+from judging.ground.errors import UsageError
+from language_model.configs import topics_baseline
+from language_model.gpt.configs import openwebtext_methods
+from timedrun import cli
+from timedrun.analysis.step_times import StepTimes
+from timedrun.evidence import config_sweep
+from timedrun.evidence.config_sides import ConfigSide
+from timedrun.evidence.config_sweep import Lengths, stretched_sides
+from timedrun.racing.race_file import Budget
+
+
+def test_each_benchmark_stretches_its_schedule_and_evaluates_at_the_end():
+    image = cifar10_resnet8_baseline().stretched(0.5)
+    assert image.total_epochs == 4 and (image.evaluation.first, image.evaluation.every) == (4, 4)
+    assert digits_baseline().stretched(2).total_epochs == 12  # not the 40 of max_epochs
+    bert = topics_baseline().stretched(0.25)
+    assert (bert.schedule.steps, bert.schedule.warmup_steps, bert.max_samples) == (200, 12, 200 * 16)
+    gpt = openwebtext_methods().stretched(0.1)
+    assert (gpt.schedule.steps, gpt.total_samples) == (1400, 1400 * 512)
+    assert [getattr(method, "steps", None) for method in gpt.methods] == [None, 1400]
+
+
+def test_the_sides_are_each_config_at_each_length_once():
+    config = cifar10_resnet8_baseline()
+    base = ConfigSide(label="base", config=config)
+    other = ConfigSide(label="other", config=replace(config, name="other", global_batch=50))
+    sides, budgets = stretched_sides([base, other, base], Lengths([1.0, 0.5], [2.0]))
+    assert [side.label for side in sides] == ["base x0.5", "base x1", "base x2", "other x0.5", "other x1"]
+    assert budgets["other_x0.5"] == Budget(curve="other", ratio=0.5)
+    with pytest.raises(UsageError, match="at 0.01 of its schedule"):
+        stretched_sides([base], Lengths([0.01]))
+    for ratios, more in (([1.0, 1.0], []), ([0.5], [1.0, 1.0000001])):
+        with pytest.raises(UsageError, match="_x1; give the ratio once"):
+            stretched_sides([other, base], Lengths(ratios, more))
+
+
+@pytest.fixture(autouse=True)
+def steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps of 10 ms and evaluations of 1 s; a config with a rate of 9 fails."""
+
+    def measured(benchmark, configs, plan, **_):
+        ((name, config),) = configs.items()
+        if config.optimizer.peak_lr == 9:
+            return {}, {name: "ValueError: planted"}
+        return {name: StepTimes((0.5,), ((0.01,),), 100 * config.total_epochs, 1.0)}, {}
+
+    monkeypatch.setattr(config_sweep, "step_times", measured)
+
+
+def plan(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, object]:
+    assert cli.main(["sweep", "image_classification", *words, "--dry-run", "--json"]) == 0
+    values: dict[str, object] = json.loads(capsys.readouterr().out)
+    return values
+
+
+def test_a_dry_run_prints_curves_lengths_and_runs(capsys, tmp_path):
+    found = plan(capsys, "baseline", "baseline+ema(half_life=8)", "--ratios", "0.5", "1", "--baseline-ratios", "2")
+    assert found["curves"] == {"digits_baseline": ["x0.5", "x1", "x2"], "baseline+ema(half_life=8)": ["x0.5", "x1"]}
+    assert found["runs"] == 15 and found["failed"] == {}
+    epochs = 3 + 6 + 12 + 3 + 6
+    assert found["seconds"] == pytest.approx(3 * (epochs * 100 * 0.01 + 5 * 1.0))
+
+
+def test_a_dry_run_names_a_config_that_fails(capsys):
+    words = ["sweep", "image_classification", "baseline", "methods", "--b.optimizer.peak-lr", "9", "--dry-run"]
+    assert cli.main(words) == 1
+    said = capsys.readouterr()
+    assert "methods optimizer.peak-lr 9 fails: ValueError: planted" in said.err and "12 runs, 3 of each" in said.out
+
+
+def test_an_ablation_has_the_bare_config_first(capsys):
+    found = plan(capsys, "methods", "--ablate", "--base", "baseline", "--ratios", "1", "--runs", "1")
+    curves = found["curves"]
+    assert isinstance(curves, dict)
+    names = list(curves)
+    assert names[:2] == ["digits_baseline", "digits_methods"] and "digits_methods-blurpool" in names
+    assert "digits_baseline+ema" in names and found["runs"] == len(names)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["image_classification", "baseline", "--ratios", "1"], "is `timedrun run --runs N`"),
+        (["image_classification", "baseline", "--ratios", "0.01", "1"], "at 0.01 of its schedule"),
+        (["--dry-run"], "name a benchmark and configs"),
+        (["image_classification", "baseline", "--dry-run", "--resume", "here"], "leave out --resume"),
+    ],
+)
+def test_what_is_no_sweep_is_refused(words, message, capsys):
+    assert cli.main(["sweep", *words]) == 2
+    assert message in capsys.readouterr().err

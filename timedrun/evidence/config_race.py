@@ -1,0 +1,165 @@
+"""Races of configs: what makes their sides, what is checked before the first run, and what starts the runs."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from judging.ground import stdio
+from judging.ground.errors import PreflightError, UsageError
+from judging.ground.result_files import ResultPaths, new_folder, read_json
+from mlevents.rounds import MLPERF_RULESETS
+from timedrun.benchmark import Benchmark, find
+from timedrun.distributed.launch_env import Launch, LaunchEnv, module_command
+from timedrun.evidence.config_sides import ConfigSide, ablation, sides_of
+from timedrun.evidence.warm_parent import WarmParent
+from timedrun.methods.reference import class_of
+from timedrun.preflight import checks, machine_checks
+from timedrun.provenance.system_answers import read_answers
+from timedrun.racing.child_run import ConfigRuns, run_child
+from timedrun.racing.plan import RacePlan, Rounds
+from timedrun.racing.race_file import ALONE, PROFILES, Comparison, Race, side_file
+from timedrun.run.worker import LaunchOptions
+from timedrun.storage.method_sources import own_methods
+from timedrun.training import number_formats
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConfigRequest:
+    """What is asked of a race of configs, a sweep or a tuning of them."""
+
+    verb: str
+    benchmark: str
+    configs: Sequence[str]
+    data: str | None = None
+    overrides: Sequence[str] = ()
+    base: str | None = None
+    """Config that an ablation adds methods to; of a sweep the baseline."""
+    ablate: bool = False
+    rounds: Rounds
+    results: str | None = None
+    launch: Launch = field(default_factory=Launch)
+    answers: Path | None = None
+
+    def find(self) -> Benchmark:
+        return find(self.benchmark, working_directory=True)
+
+    def sides(self, benchmark: Benchmark, overrides: Sequence[str] | None = None) -> list[ConfigSide]:
+        return sides_of(benchmark, self.configs, self.data, self.overrides if overrides is None else overrides)
+
+    def base_side(self, benchmark: Benchmark) -> ConfigSide | None:
+        return sides_of(benchmark, [self.base], self.data, [])[0] if self.base else None
+
+
+def new_race(request: ConfigRequest, parent: WarmParent | None) -> tuple[Path, Race]:
+    """Plan a race, in which the last config is compared with each of the others, find everything that would fail in it,
+    and write its folder."""
+    benchmark = request.find()
+    sides = request.sides(benchmark)
+    if request.ablate:
+        if len(sides) != 1:
+            raise UsageError(f"--ablate takes one config, not {len(sides)}; name the one to extend with --base.")
+        sides, comparisons = ablation(sides[0], request.base_side(benchmark))
+    elif request.base:
+        raise UsageError("--base requires --ablate; leave it out.")
+    else:
+        names = [side.config.name for side in sides]
+        comparisons = [Comparison(row=side.label, slow=side.config.name, fast=names[-1]) for side in sides[:-1]]
+    spec, runs = benchmark.spec, request.rounds.runs
+    by = "MLPerf requires" if spec.ruleset in MLPERF_RULESETS else "its rules require"
+    few = f"{by} {spec.rules.runs} runs per set, this race has {runs} (use --runs {spec.rules.runs})"
+    no_package = "for an ablation" if request.ablate else few if runs != spec.rules.runs else ""
+    return planned_race(
+        request, benchmark, sides, parent, comparisons=comparisons, ablation=request.ablate, no_package=no_package
+    )
+
+
+def planned_race(
+    request: ConfigRequest, benchmark: Benchmark, sides: Sequence[ConfigSide], parent: WarmParent | None, **plan: Any
+) -> tuple[Path, Race]:
+    """Write the folder of a new race of `sides`, of the fields `plan`, and return it with the race. Raises
+    PreflightError if a run could not finish."""
+    emulated = {
+        side.config.name: number_formats.described(side.config.precision)
+        for side in sides
+        if number_formats.emulated(side.config.precision, side.config.device)
+    }
+    options = request.launch.recorded() | {"answers": request.answers and str(request.answers)}
+    race = Race(benchmark=benchmark.name, options=options, emulated=emulated, turns=[], **plan)
+    planned = RacePlan(race, [side.planned for side in sides], request.rounds)
+    race = planned.scheduled()
+    if parent:
+        expect(parent, benchmark.name, [side.settings for side in planned.all_sides])
+    require_possible(request, benchmark, sides, race)
+    return planned.make_folder(request.results), race
+
+
+def require_possible(request: ConfigRequest, benchmark: Benchmark, sides: Sequence[ConfigSide], race: Race) -> None:
+    """Raise PreflightError, with the faults of every side, unless each can run and there is room for all runs."""
+    if request.answers:
+        read_answers(request.answers)
+    folder = new_folder(request.results, Path("runs") / benchmark.name, request.verb)
+    place = LaunchEnv.detect(request.launch.ranks)
+    last_seed = max(turn.seed for turn in race.turns)
+    failures: list[str] = []
+    for side in sides:
+        stdio.stage(f"timedrun {request.verb}: checks of {side.label}")
+        options = LaunchOptions(paths=ResultPaths(folder / side.config.name, 0), **vars(request.launch))
+        try:
+            checks.check(benchmark, replace(side.config, seed=last_seed), options, place)
+        except PreflightError as error:
+            failures += [f"{side.label}: {failure}" for failure in error.failures]
+    failures = failures or machine_checks.result_problems(ResultPaths(folder, 0), False, len(race.turns))
+    if failures:
+        raise PreflightError(failures)
+
+
+def require_named(race: Race, folder: Path, *, benchmark_named: bool) -> None:
+    """Raise UsageError unless the user named what a resumed race would run of the working directory: its benchmark, and
+    methods of their own. A name in race.json runs no code."""
+    find(race.benchmark, working_directory=benchmark_named)
+    for side in race.sides:
+        for reference, sha256 in own_methods(read_json(side_file(folder, side))).items():
+            class_of(reference, sha256)
+
+
+def config_runs(race: Race, folder: Path, launch: Launch, parent: WarmParent | None, *, resumed: bool) -> ConfigRuns:
+    """Return what starts the runs of a race of configs on this machine; `parent` forks those on a CPU."""
+    if parent and resumed:
+        expect(parent, race.benchmark, [read_json(side_file(folder, side)) for side in race.sides])
+    alone = launch.ranks == 1 and not launch.restarts  # several ranks have an agent
+    forks: Callable[[Mapping[str, Any]], bool] = lambda settings: alone and on_cpu(settings)  # noqa: E731
+    return ConfigRuns(benchmark=race.benchmark, folder=folder, launch=launch, parent=parent, forks=forks)
+
+
+def on_cpu(settings: Mapping[str, Any]) -> bool:
+    return settings["device"] == "cpu" or not torch.cuda.is_available()
+
+
+def expect(parent: WarmParent, benchmark: str, configs: Sequence[Mapping[str, Any]]) -> None:
+    """Let `parent` import what runs of `configs` need, or end it if all are on a GPU, whose runs are not forked."""
+    on_processor = [config for config in configs if on_cpu(config)]
+    for config in on_processor:
+        parent.expect(benchmark, dict(config))
+    if not on_processor:
+        parent.close()
+
+
+def profile_methods(runs: ConfigRuns, race: Race) -> int:
+    """Profile the bare config and each method alone, from which the report predicts what the methods give together;
+    return the signal that came meanwhile, or 0. One process is profiled, so several ranks have no prediction."""
+    if runs.launch.ranks > 1:
+        return 0
+    alone = [comparison.fast for comparison in race.comparisons if comparison.row.endswith(ALONE)]
+    sides = [race.comparisons[0].slow, *alone]
+    options = f"--evaluation --positions 3 --steps 10 --skip 3 --json --threads {runs.launch.threads}".split()
+    command = module_command("timedrun", "profile", race.benchmark, *map(runs.config, sides))
+    command += ["--out", str(runs.folder / PROFILES), *options, *runs.launch.shared_options]
+    stdio.message("timedrun race: a profile of each method alone, to predict what they give together")
+    forked = all(runs.forks(read_json(side_file(runs.folder, side))) for side in sides)
+    code, _, interrupted = run_child(command, parent=runs.parent if forked else None)
+    if code and not interrupted:
+        stdio.message(f"timedrun race: no prediction, since the profile failed (exit code {code}); the race goes on")
+    return interrupted

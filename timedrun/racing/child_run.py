@@ -1,0 +1,114 @@
+"""A timed run in a child process, as `race` and `reproduce --run` start it."""
+
+import signal
+import subprocess
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any, Final, Protocol
+
+from judging.ground import stdio
+from judging.ground.result_files import read_json
+from mlevents.terminal_escape import printable
+from timedrun.distributed import parent_death_signal
+from timedrun.distributed.launch_env import Launch
+from timedrun.distributed.stop_signals import handled
+from timedrun.racing.race_file import Turn, paths_of, side_file
+from timedrun.storage.method_sources import changes_naming
+
+LAST_LINES: Final = 12
+"""Lines of a run's standard error that are kept for the report of its failure."""
+
+
+class Child(Protocol):
+    """A process, such as `subprocess.Popen`."""
+
+    def send_signal(self, number: int) -> None: ...
+    def wait(self) -> int: ...
+
+
+class Forks(Protocol):
+    """A process that forks runs of `timedrun`, whose imports it has."""
+
+    def fork(self, words: Sequence[str], stderr: int) -> Child: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConfigRuns:
+    """Runs of sides that are configs, each the command `timedrun run BENCHMARK sides/NAME.json`.
+
+    forks: returns True for settings whose runs `parent` forks; the others are started.
+    """
+
+    benchmark: str
+    folder: Path
+    launch: Launch
+    parent: Forks | None = None
+    forks: Callable[[Mapping[str, Any]], bool] = lambda _: True
+
+    def config(self, side: str) -> str:
+        """Return the config of a side as a command line names it, with the methods that the user named here."""
+        file = side_file(self.folder, side)
+        return f"{file}{changes_naming(read_json(file))}"
+
+    def start(self, turn: Turn, label: str) -> tuple[int, int]:
+        """Run a turn to its end; return the exit code, and the signal that came, or 0."""
+        config, results = self.config(turn.side), paths_of(self.folder, turn)
+        command = self.launch.run_command(self.benchmark, config, results, label, turn.seed)
+        forked = self.forks(read_json(side_file(self.folder, turn.side)))
+        code, _, interrupted = run_child(command, parent=self.parent if forked else None)
+        return code, interrupted
+
+
+def run_child(command: list[str], *, keep_output: bool = False, parent: Forks | None = None) -> tuple[int, str, int]:
+    """Run `command` to its end, its progress shown on standard error: line by line if `keep_output`. Return the exit
+    code, with `keep_output` the last lines of standard error, and whether a signal was received. A `parent` forks it
+    instead of a new Python, whose start takes longer than a short run; its output is then shown and not kept.
+
+    The child has a process group of its own, so that Ctrl-C reaches this process only, which forwards SIGINT, SIGTERM
+    and SIGHUP and waits for the run to save and end. A second signal ends the run at once. Call it from the main
+    thread.
+    """
+    received: list[int] = []
+    child: Child | None = None
+
+    def forward(number: int, frame: FrameType | None) -> None:
+        received.append(number)
+        if child is not None:
+            child.send_signal(number)
+
+    last: deque[str] = deque(maxlen=LAST_LINES)
+    lines: Iterable[str] = ()
+    previous = {number: signal.signal(number, forward) for number in handled()}
+    try:
+        with ExitStack() as stack:
+            if parent is not None:
+                assert not keep_output
+                child = parent.fork(command[command.index("timedrun") + 1 :], 2)
+            else:
+                child = process = stack.enter_context(
+                    subprocess.Popen(
+                        command,
+                        env=parent_death_signal.environment(),
+                        stdin=subprocess.DEVNULL,
+                        stdout=subprocess.DEVNULL,
+                        stderr=subprocess.PIPE if keep_output else None,
+                        text=True,
+                        errors="replace",
+                        process_group=0,
+                    )
+                )
+                lines = process.stderr or ()
+            if received:  # before `child` was assigned
+                child.send_signal(received[0])
+            for line in lines:
+                stdio.write(printable(line.removesuffix("\n")) + "\n")
+                last.append(line.strip())
+            code = child.wait()
+    finally:
+        for handled_signal, handler in previous.items():
+            signal.signal(handled_signal, handler)
+    return code, " ".join(filter(None, last)), received[0] if received else 0
