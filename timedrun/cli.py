@@ -74,6 +74,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     if rest and verb not in TAKE_OVERRIDES:
         top.error(f"unrecognized arguments: {' '.join(rest)}. {' '.join(near_options(verb, rest))}".rstrip())
 
+    if "configs" in arguments:  # those after an option, which argparse does not take
+        first = next((at for at, word in enumerate(rest) if word.startswith("-")), len(rest))
+        arguments.configs, rest = [*arguments.configs, *rest[:first]], rest[first:]
+
     def call() -> int:
         given = [getattr(arguments, name, None) for name in ("config", "answers")] + getattr(arguments, "configs", [])
         for text in map(str, given):

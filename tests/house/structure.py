@@ -81,7 +81,7 @@ def graph_of(package: str) -> Graph:
             rooms.setdefault(room, set()).update(
                 other for name in imported if (other := _room(name, package)) is not None and other != room
             )
-    reached = {room: _reached(room, rooms) for room in rooms}
+    reached = {room: reachable(room, rooms) for room in rooms}
     circles = sum(room in reached[other] for room, others in rooms.items() for other in others)
     floors: dict[str, int] = {}
     down = {room: {other for other in others if room not in reached[other]} for room, others in rooms.items()}
@@ -97,7 +97,7 @@ def _room(module: str, package: str) -> str | None:
     return ".".join(module.split(".")[:2]) if module.startswith(f"{package}.") else None
 
 
-def _reached(room: str, rooms: Mapping[str, set[str]]) -> set[str]:
+def reachable(room: str, rooms: Mapping[str, set[str]]) -> set[str]:
     reached: set[str] = set()
     waiting = [room]
     while waiting:

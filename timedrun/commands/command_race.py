@@ -7,11 +7,12 @@ from typing import Final
 
 from judging.ground.errors import ExitCode, UsageError
 from timedrun.commands.command_options import parsed
-from timedrun.commands.known_race import known_race, rounds_of
+from timedrun.commands.known_race import known_race
 from timedrun.evidence.race_package import package_race
 from timedrun.racing.command_race import CommandRequest, command_runs, new_race, run_code
 from timedrun.racing.command_tuning import KEPT, report_of
 from timedrun.racing.conduct import Conduct
+from timedrun.racing.plan import Rounds
 
 PLANNED: Final = ("results", "repo", "at", "build", "share", "budgets", "minutes", "split")
 """Options that a request takes as they are."""
@@ -41,6 +42,6 @@ def request_of(arguments: Namespace) -> CommandRequest:
         verb=verb,
         commands=arguments.commands,
         settings={name: value for name in given if (value := getattr(arguments, name)) is not None},
-        rounds=rounds_of(arguments),
+        rounds=Rounds.of(vars(arguments)),
         **{name: value for name in PLANNED if (value := getattr(arguments, name, None)) is not None},
     )

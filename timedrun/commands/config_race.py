@@ -7,37 +7,33 @@ from pathlib import Path
 
 from judging.ground import stdio
 from judging.ground.errors import ExitCode, UsageError
-from timedrun.commands.chosen_config import take_configs
-from timedrun.commands.known_race import known_race, rounds_of
-from timedrun.commands.options import launch_of
+from timedrun.commands.known_race import known_race
 from timedrun.config_choice import changes_of
+from timedrun.distributed.launch_env import Launch
 from timedrun.evidence.config_race import ConfigRequest, config_runs, profile_methods, require_named
 from timedrun.evidence.race_package import package_race
 from timedrun.evidence.warm_parent import WarmParent
 from timedrun.racing.conduct import Conduct
+from timedrun.racing.plan import Rounds
 from timedrun.racing.race_file import Race
 from timedrun.racing.tuning_report import TuningReport
 
 
-def request_of(arguments: Namespace, rest: list[str]) -> ConfigRequest:
+def request_of(arguments: Namespace, overrides: Sequence[str]) -> ConfigRequest:
     """Return what a command line asks for."""
-    overrides = take_configs(arguments, rest)
     if not (arguments.benchmark and arguments.configs):
         raise UsageError(
             f"name a benchmark and configs, or the folder of a {arguments.verb} with --resume or --report."
         )
     names = ("verb", "benchmark", "configs", "data", "base", "ablate", "results", "answers")
-    return ConfigRequest(
-        **{name: vars(arguments)[name] for name in names if name in arguments},
-        overrides=overrides,
-        rounds=rounds_of(arguments),
-        launch=launch_of(arguments),
-    )
+    options = vars(arguments)
+    own = {name: options[name] for name in names if name in options}
+    return ConfigRequest(**own, overrides=overrides, rounds=Rounds.of(options), launch=Launch.of(options))
 
 
 def race_of_configs(
     arguments: Namespace,
-    rest: list[str],
+    overrides: Sequence[str],
     new: Callable[[ConfigRequest, WarmParent | None], tuple[Path, Race]],
     report_of: Callable[..., TuningReport] | None = None,
 ) -> ExitCode:
@@ -45,12 +41,12 @@ def race_of_configs(
     parent: WarmParent | None = getattr(arguments, "parent", None)
     known = arguments.resume or arguments.report
     if not known:
-        request = request_of(arguments, rest)
+        request = request_of(arguments, overrides)
         folder, race = new(request, parent)
         launch = request.launch
     else:
-        folder, race = known_race_of_configs(arguments, take_configs(arguments, rest))
-        launch = launch_of(arguments).resumed(race.options)
+        folder, race = known_race_of_configs(arguments, overrides)
+        launch = Launch.of(vars(arguments)).resumed(race.options)
     if arguments.resume:
         require_named(race, folder, benchmark_named=arguments.benchmark is not None)
     runs = config_runs(race, folder, launch, parent, resumed=bool(arguments.resume))

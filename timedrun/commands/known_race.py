@@ -1,18 +1,11 @@
-"""What a command line says of a race: its rounds, or the folder of one that is resumed or reported on."""
+"""The race that a command line resumes or reports on."""
 
 from argparse import Namespace
 from pathlib import Path
 
 from judging.ground.errors import UsageError
 from timedrun.racing import race_file
-from timedrun.racing.plan import Rounds
 from timedrun.racing.race_file import COMMANDS, Race
-
-
-def rounds_of(arguments: Namespace) -> Rounds:
-    """Return the rounds of a new race."""
-    names = ("runs", "first_seed", "unpaired_seeds", "control", "until_decided", "keep_if")
-    return Rounds(**{name: vars(arguments)[name] for name in names if name in arguments})
 
 
 def known_race(arguments: Namespace) -> tuple[Path, Race]:

@@ -3,15 +3,13 @@
 import math
 import os
 import re
-from argparse import ArgumentParser, ArgumentTypeError, BooleanOptionalAction, Namespace, RawDescriptionHelpFormatter
+from argparse import ArgumentParser, ArgumentTypeError, BooleanOptionalAction, RawDescriptionHelpFormatter
 from collections.abc import Callable
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from judging.ground.cores import usable_cores
 from judging.ground.race_labels import resolved
-from timedrun.distributed.launch_env import Launch
 
 RULESET_HELP = "ruleset such as 2.0.0, 2.0 or v2.0 (default: by the round's folder, else by benchmark and date)"
 PRICE_HELP = 'US dollars per hour of the system, or "list" (list:TEXT: of offers with TEXT) for a dated list price'
@@ -465,11 +463,6 @@ def _add_launch(parser: ArgumentParser, results: str, ranks: int | None = 1) -> 
     add("--checkpoint-minutes", type=minutes, default=0.0, metavar="MINUTES", help=often)
     again = "restart from the last checkpoint when a rank fails, up to K times (default 0; not in the closed division)"
     add("--restarts", type=not_negative_int, default=0, metavar="K", help=again)
-
-
-def launch_of(arguments: Namespace) -> Launch:
-    """Return the launch that a command line describes."""
-    return Launch(**{field.name: vars(arguments)[field.name] for field in fields(Launch) if field.name in arguments})
 
 
 def _add_resources(parser: ArgumentParser, default: str = "torch's, within a CPU quota") -> None:

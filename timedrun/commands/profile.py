@@ -25,7 +25,6 @@ from timedrun.analysis.profiled_run import StepPlan
 from timedrun.analysis.step_benchmark import measure_steps, show_steps
 from timedrun.analysis.step_timer import LOADING, LOOP, METHOD
 from timedrun.benchmark import Benchmark, find
-from timedrun.commands.chosen_config import take_configs
 from timedrun.config import RunConfig, digest
 from timedrun.distributed.process_group import choose_device
 from timedrun.distributed.process_times import CpuReading
@@ -114,7 +113,6 @@ def interleaved(
 
 def sides_given(arguments: argparse.Namespace, rest: list[str]) -> tuple[Benchmark, list[Side]]:
     """Return the benchmark and the configs that a command line names; raise UsageError if it names none."""
-    rest = take_configs(arguments, rest)
     if not arguments.benchmark or not arguments.configs:
         raise UsageError("name a benchmark and at least one config: timedrun profile BENCHMARK CONFIG [CONFIG ...]")
     benchmark = find(arguments.benchmark, working_directory=True)

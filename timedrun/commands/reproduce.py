@@ -22,14 +22,13 @@ from judging.scoring.recorded_run import (
 from mlevents import keys, record
 from mlevents.summary import summarize
 from timedrun.benchmark import find
-from timedrun.commands.options import launch_of
+from timedrun.distributed.launch_env import Launch
 from timedrun.racing.child_run import run_child
 from timedrun.racing.command_run import CommandRun
 from timedrun.racing.command_side import side_in
 from timedrun.racing.command_source import source_of
 from timedrun.racing.race_file import COMMANDS
-from timedrun.racing.schedule import FINE
-from timedrun.run.verdict import verdict_of
+from timedrun.run.verdict import FINE, verdict_of
 from timedrun.storage.method_sources import OWN_METHODS, own_methods, source_file
 from timedrun.storage.source_copies import SOURCE, copies_in, digest
 from timedrun.submission.reproduction import reproduce as recomputed
@@ -132,7 +131,7 @@ def run_one(arguments: argparse.Namespace, run: RecordedRun, folder: Path, label
     threads = arguments.threads or recorded_threads(run) or 0
     if not arguments.threads and threads > usable_cores():
         threads = 0
-    launch = replace(launch_of(arguments), ranks=ranks, threads=threads)
+    launch = replace(Launch.of(vars(arguments)), ranks=ranks, threads=threads)
     seed = settings.get("seed", 1)
     command = launch.run_command(settings["benchmark"], str(run.config), paths, label, seed)
     code, output, interrupted = run_child(command, keep_output=True)

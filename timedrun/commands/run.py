@@ -8,9 +8,8 @@ from pathlib import Path
 from judging.ground import stdio
 from judging.ground.errors import ExitCode, PreflightError, UsageError
 from timedrun.commands.chosen_config import settings_of
-from timedrun.commands.options import launch_of
 from timedrun.config_choice import without_places
-from timedrun.distributed.launch_env import LaunchEnv
+from timedrun.distributed.launch_env import Launch, LaunchEnv
 from timedrun.evidence.run_series import run_several
 from timedrun.preflight import checks, machine_checks
 from timedrun.run import launch
@@ -44,7 +43,7 @@ def run(arguments: argparse.Namespace, rest: list[str], argv: list[str]) -> Exit
     if complete:
         return print_own_verdict() if not env.rank else ExitCode.OK
     options = LaunchOptions(
-        **vars(launch_of(arguments)),
+        **vars(Launch.of(vars(arguments))),
         paths=paths,
         resume=resume,
         label=arguments.label or f"{config.name} #{paths.number}",

@@ -219,6 +219,11 @@ class Launch:
     emulated_precision: bool = False
     """Accept a number format for which the CPU has no instructions."""
 
+    @classmethod
+    def of(cls, options: Mapping[str, Any]) -> Self:
+        """Return the launch that the options of a command line describe; they may have others, too."""
+        return cls(**{field.name: options[field.name] for field in fields(cls) if field.name in options})
+
     def run_command(self, benchmark: str, config: str, results: ResultPaths, label: str, seed: int) -> list[str]:
         """Return the command line `timedrun run` of one run."""
         command = [

@@ -14,20 +14,16 @@ from timedrun.config import RunConfig
 from timedrun.distributed.launch_env import module_command
 from timedrun.racing.child_run import run_child
 from timedrun.racing.race_file import Race, Turn, paths_of
-from timedrun.racing.schedule import FINE, run_all
+from timedrun.racing.turns import run_all
 from timedrun.run.printed_verdict import verdict_values
 from timedrun.run.result_set import next_seed
-from timedrun.run.verdict import verdict_of
+from timedrun.run.verdict import FINE, verdict_of
 
 
 def run_several(config: RunConfig, folder: Path, argv: Sequence[str], runs: int, *, as_json: bool) -> ExitCode:
     """Run the command line `argv` in `runs` processes, one after another, with the next free numbers and seeds; print
     the verdicts of all, also after a failed one and after SIGINT, which ends the current one; return the worst code."""
     exits: list[int] = []
-
-    def take_next(turn: Turn) -> None:  # not earlier: other processes may write to the folder
-        if turn.status == "running":
-            turn.number, turn.seed = result_files.next_number(folder), next_seed(config, folder)
 
     def start(turn: Turn, label: str) -> tuple[int, int]:
         own = ["--results", str(folder), "--number", str(turn.number), "--seed", str(turn.seed), "--runs", "1"]
@@ -37,7 +33,10 @@ def run_several(config: RunConfig, folder: Path, argv: Sequence[str], runs: int,
 
     turns = [Turn(side=folder.name, number=0, seed=0) for _ in range(runs)]
     race = Race(benchmark=config.benchmark, runs=runs, sides={folder.name: config.name}, turns=turns)
-    interrupted = run_all(race, folder.parent, start, take_next, verb="run")
+    received: list[int] = []
+    for turn in run_all(race, folder.parent, start, received, "run"):
+        if turn.status == "running":  # not earlier: other processes may write to the folder
+            turn.number, turn.seed = result_files.next_number(folder), next_seed(config, folder)
     rows, verdicts = [], []
     for turn, code in zip(turns, exits, strict=False):  # the others were not started
         paths = paths_of(folder.parent, turn)
@@ -60,7 +59,7 @@ def run_several(config: RunConfig, folder: Path, argv: Sequence[str], runs: int,
         if done:
             stdio.next_command("score", folder)
     codes = [ExitCode(code) if code in set(ExitCode) else ExitCode.ERROR for code in exits]
-    if interrupted and len(exits) < runs and {*codes[-1:]} <= {*FINE}:  # between two runs
-        codes.append(ExitCode(128 + interrupted))
+    if received and len(exits) < runs and {*codes[-1:]} <= {*FINE}:  # between two runs
+        codes.append(ExitCode(128 + received[0]))
     severity = (ExitCode.OK, ExitCode.TARGET_NOT_REACHED, ExitCode.STOPPED_RESUMABLE)
     return max(codes, key=lambda code: severity.index(code) if code in severity else len(severity))

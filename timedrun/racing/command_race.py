@@ -20,9 +20,19 @@ from timedrun.racing.command_side import CommandSide, side_in
 from timedrun.racing.command_source import source_of
 from timedrun.racing.command_tuning import first_trials
 from timedrun.racing.plan import RacePlan, Rounds, Side
-from timedrun.racing.race_file import BUDGET, COMMANDS, Budget, Comparison, Race, Tuned, Turn, paths_of, side_file
-from timedrun.racing.schedule import FINE, Start
-from timedrun.run.verdict import verdict_of
+from timedrun.racing.race_file import (
+    BUDGET,
+    COMMANDS,
+    Budget,
+    Comparison,
+    Race,
+    Start,
+    Tuned,
+    Turn,
+    paths_of,
+    side_file,
+)
+from timedrun.run.verdict import FINE, verdict_of
 from timedrun.storage.source_copies import digest
 
 LAST_BYTES: Final = 4096  # of the output of a failed run, in which a missing file is named

@@ -13,11 +13,11 @@ from judging.ground.race_labels import RACE_FILE
 from mlevents.mlcommons import checker_version
 from timedrun.racing import race_file
 from timedrun.racing.decision import EXIT_CODES
-from timedrun.racing.race_file import Race, Turn
+from timedrun.racing.race_file import Race, Start, Turn
 from timedrun.racing.report import Packager, Report
-from timedrun.racing.schedule import Start, plan_again, run_all, settle
 from timedrun.racing.sweep_report import SweepReport
 from timedrun.racing.tuning_report import TuningReport
+from timedrun.racing.turns import plan_again, run_all, settle
 from timedrun.storage.method_sources import named_by_user
 
 
@@ -73,21 +73,20 @@ class Conduct:
 
     def _run_all(self, race: Race, folder: Path, again: str) -> int:
         """Run what is planned; return the signal that ended it, or 0."""
-
-        def note(turn: Turn) -> None:
-            if self.tuning:
-                self.tuning.search.plan_next()
-            else:
-                end_if_decided(race, folder, turn)
-            race.save(folder)
-
+        received: list[int] = []
         try:
             if self.tuning:
                 self.tuning.search.plan_next()
-            return run_all(race, folder, self.start, note)
+            for turn in run_all(race, folder, self.start, received):
+                if self.tuning:
+                    self.tuning.search.plan_next()
+                else:
+                    end_if_decided(race, folder, turn)
+                race.save(folder)
         except OSError:
             stdio.message(f"timedrun {race.verb}: finished runs are kept; continue with `{again}`")
             raise
+        return received[0] if received else 0
 
 
 def end_if_decided(planned: Race, folder: Path, last: Turn) -> None:

@@ -1,17 +1,16 @@
 """Plan of a race: its sides, each a command line with settings of its own, and how often they run."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from judging.comparison.sequential import FIRST_LOOK
 from judging.ground import ledger
 from judging.ground.errors import UsageError
 from judging.ground.result_files import make_new_folder, write_json
 from timedrun.racing.decision import KeepIf
-from timedrun.racing.race_file import CONTROL, Race, Tuned, side_file
-from timedrun.racing.schedule import schedule
+from timedrun.racing.race_file import CONTROL, Race, Tuned, Turn, side_file
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +37,11 @@ class Rounds:
     """Rounds in which the first side runs once more."""
     until_decided: bool = False
     keep_if: str | None = None
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any]) -> Self:
+        """Return the rounds that the options of a command line describe; they may have others, too."""
+        return cls(**{field.name: options[field.name] for field in fields(cls) if field.name in options})
 
     def require_possible(self, sides: Sequence[Side]) -> None:
         """Raise UsageError for what these `sides` cannot do."""
@@ -96,3 +100,18 @@ class RacePlan:
         for side in self.all_sides:
             write_json(side_file(folder, side.name), dict(side.settings))
         return folder
+
+
+def schedule(
+    sides: Sequence[str], runs: int, first_seed: int, *, unpaired_seeds: bool = False, control: int = 0
+) -> list[Turn]:
+    """Return all runs in order: every side once a round, in an order that is reversed every other round (A B, B A, A B
+    ...), so that a machine which slows down or speeds up favours none. The runs of a round share a seed, or with
+    `unpaired_seeds` all runs have different ones. The side `CONTROL` runs in the first `control` rounds as well."""
+    turns = []
+    for number in range(runs):
+        of_round = [*sides, CONTROL] if number < control else sides
+        for place, side in list(enumerate(of_round))[:: -1 if number % 2 else 1]:
+            seed = first_seed + number + (place * runs if unpaired_seeds else 0)
+            turns.append(Turn(side=side, number=number, seed=seed))
+    return turns

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -48,6 +48,10 @@ class Turn:
     """Wall-clock time of the process."""
     session: int = 0
     """How often the race had been resumed."""
+
+
+Start = Callable[[Turn, str], tuple[int, int]]
+"""Runs a turn, with its label for progress lines, to its end; returns the exit code, and the signal that came, or 0."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,6 +1,6 @@
 """Verdict on a run, read from its log."""
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from judging.ground.errors import ExitCode, TimedrunError, UsageError
 from judging.ground.result_files import ResultPaths
@@ -9,6 +9,9 @@ from mlevents.event import is_number
 from mlevents.record import RunRecord
 from timedrun.distributed.status_files import ABORTED, RESUME, End
 from timedrun.run.blocks import Outcome
+
+FINE: Final = (ExitCode.OK, ExitCode.TARGET_NOT_REACHED)
+"""Exit codes of a run that has finished."""
 
 
 class Verdict(NamedTuple):

@@ -23,7 +23,7 @@ from timedrun.config import digest, dump
 from timedrun.config_choice import read_config
 from timedrun.evidence.config_sides import sides_of
 from timedrun.racing import child_run, conduct, report
-from timedrun.racing.schedule import run_all
+from timedrun.racing.turns import run_all
 
 __all__ = ["write_log", "write_run"]
 

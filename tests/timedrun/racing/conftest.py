@@ -2,15 +2,27 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from mlevents import keys
 from tests.judging.conftest import write_run as write_log
-from timedrun.racing.race_file import Comparison, Race
-from timedrun.racing.schedule import schedule
+from timedrun.racing.plan import schedule
+from timedrun.racing.race_file import Comparison, Race, Start, Turn
+from timedrun.racing.turns import run_all
 
 __all__ = ["write_log"]
+
+
+def run_turns(
+    race: Race, folder: Path, start: Start, note: Callable[[Turn], object] = lambda turn: None, **options: Any
+) -> int:
+    """Run what is planned, with a call of `note` before and after each run; return the signal that ended it, or 0."""
+    received: list[int] = []
+    for turn in run_all(race, folder, start, received, **options):
+        note(turn)
+    return received[0] if received else 0
 
 
 @pytest.fixture

@@ -11,10 +11,11 @@ import pytest
 
 from judging.ground.errors import UsageError
 from judging.ground.result_files import read_json, write_json
+from tests.timedrun.racing.conftest import run_turns
 from timedrun.racing import race_file
 from timedrun.racing.race_file import Race, Range, Tuning, Turn, paths_of, side_file
-from timedrun.racing.schedule import plan_again, run_all, settle
 from timedrun.racing.search import MOST_INVALID, Outcome, Search, Values, add
+from timedrun.racing.turns import plan_again, settle
 
 pytest.importorskip("optuna", reason="optuna is not installed: pip install 'timedrun[tune]'")
 BEST = 0.3
@@ -73,7 +74,7 @@ class Trials:
             self.race.save(self.folder)
 
         search.plan_next()
-        return run_all(self.race, self.folder, start, note, "tune", clock=lambda: self.now)
+        return run_turns(self.race, self.folder, start, note, clock=lambda: self.now)
 
 
 @pytest.fixture

@@ -21,8 +21,8 @@ from tests.judging.conftest import log_loads
 from timedrun import cli
 from timedrun.commands.report import report
 from timedrun.evidence.race_package import package_race
+from timedrun.racing.plan import schedule
 from timedrun.racing.race_file import Budget, Race
-from timedrun.racing.schedule import schedule
 from timedrun.racing.sweep_curves import compared, curves_at
 from timedrun.racing.sweep_report import SweepReport
 

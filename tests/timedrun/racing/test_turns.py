@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from mlevents.record import result_files
+from tests.timedrun.racing.conftest import run_turns
 from timedrun.racing import race_file
+from timedrun.racing.plan import schedule
 from timedrun.racing.race_file import Race, Turn
-from timedrun.racing.schedule import plan_again, run_all, schedule, settle
+from timedrun.racing.turns import plan_again, settle
 
 Plan = Callable[..., Race]
 WriteRun = Callable[..., Path]
@@ -47,7 +49,7 @@ def test_a_failed_run_is_noted_and_three_in_a_row_end_their_side(tmp_path, plan,
 
     times = iter(range(0, 1000, 30))
     race = plan(runs=5)
-    assert not run_all(race, tmp_path, start, saving(race, tmp_path), clock=lambda: next(times))
+    assert not run_turns(race, tmp_path, start, saving(race, tmp_path), clock=lambda: next(times))
     assert started == ["a0", "b0", "b1", "a1", "a2", "b2", "a3", "a4"]
     assert len(race.of_side("a", "finished")) == 5 > len(race.of_side("b", "finished"))
     assert [turn.why for turn in race.of_side("b", "left out")] == ["3 runs in a row failed"] * 2
@@ -75,7 +77,7 @@ def test_a_signal_between_two_runs_ends_them_and_a_second_one_is_the_callers(tmp
     try:
         for twice in (False, True):
             race = plan(runs=2)
-            assert run_all(race, tmp_path / str(twice), start, note) == signal.SIGTERM
+            assert run_turns(race, tmp_path / str(twice), start, note) == signal.SIGTERM
             statuses = [turn.status for turn in race.turns]
             assert statuses == ["finished"] * finished + ["planned"] * (4 - finished)
             assert received == [signal.SIGTERM] * twice
@@ -89,7 +91,7 @@ def test_a_log_that_ended_counts_however_its_process_did(tmp_path, plan, write_r
         return -9, False
 
     race = plan(runs=2)
-    run_all(race, tmp_path, start, saving(race, tmp_path))
+    run_turns(race, tmp_path, start, saving(race, tmp_path))
     assert [turn.status for turn in race.turns] == ["finished", "finished", "failed", "failed"]
 
 
@@ -107,12 +109,12 @@ def test_a_killed_race_goes_on_where_it_was(tmp_path, plan, write_run, ended):
         return 0, False
 
     with pytest.raises(Killed):
-        run_all(race := plan(), tmp_path, start, saving(race, tmp_path))
+        run_turns(race := plan(), tmp_path, start, saving(race, tmp_path))
     race = race_file.load(tmp_path)
     settle(race, tmp_path)
     assert [turn.status for turn in race.turns].count("finished") == (4 if ended else 3)
     plan_again(race, tmp_path)
-    assert not run_all(race, tmp_path, start, saving(race, tmp_path))
+    assert not run_turns(race, tmp_path, start, saving(race, tmp_path))
     assert [turn.status for turn in race_file.load(tmp_path).turns] == ["finished"] * 6
     repeated = ("a", 1, 2)
     assert started.count(repeated) == (1 if ended else 2) and len(started) == (6 if ended else 7)

@@ -1,59 +1,43 @@
-"""Runs one after another, in processes of their own: the order of a race, outcomes, continuation of a stopped race."""
+"""Runs of a race in turn, each in a process of its own: outcomes, failures, continuation of a stopped race."""
 
 import contextlib
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from statistics import fmean
 from types import FrameType
 from typing import Any, Final
 
 from judging.ground import stdio
-from judging.ground.errors import ExitCode
 from judging.ground.result_files import ResultPaths, hold, new_folder
 from mlevents.record import read
 from timedrun.distributed.stop_signals import handled
-from timedrun.racing.race_file import COMMANDS, CONTROL, Race, Status, Turn, paths_of
+from timedrun.racing.race_file import COMMANDS, Race, Start, Status, Turn, paths_of
 from timedrun.run.progress import duration
-from timedrun.run.verdict import verdict_of
+from timedrun.run.verdict import FINE, verdict_of
 
 MOST_FAILURES: Final = 3
 """Failures in a row that end a side."""
 
-FINE: Final = (ExitCode.OK, ExitCode.TARGET_NOT_REACHED)
-"""Exit codes of a run that has finished."""
 MISSING: Final = "its log is missing; put it back and use --report"
-
-Start = Callable[[Turn, str], tuple[int, int]]
-"""Runs a turn, with its label for progress lines, to its end; returns the exit code, and the signal that came, or 0."""
-
-Note = Callable[[Turn], object]
-
-
-def schedule(
-    sides: Sequence[str], runs: int, first_seed: int, *, unpaired_seeds: bool = False, control: int = 0
-) -> list[Turn]:
-    """Return all runs in order: every side once a round, in an order that is reversed every other round (A B, B A, A B
-    ...), so that a machine which slows down or speeds up favours none. The runs of a round share a seed, or with
-    `unpaired_seeds` all runs have different ones. The side `CONTROL` runs in the first `control` rounds as well."""
-    turns = []
-    for number in range(runs):
-        of_round = [*sides, CONTROL] if number < control else sides
-        for place, side in list(enumerate(of_round))[:: -1 if number % 2 else 1]:
-            seed = first_seed + number + (place * runs if unpaired_seeds else 0)
-            turns.append(Turn(side=side, number=number, seed=seed))
-    return turns
 
 
 def run_all(
-    race: Race, folder: Path, start: Start, note: Note, verb: str = "", clock: Callable[[], float] = time.monotonic
-) -> int:
-    """Run every planned turn, with a call of `note`, which may plan more, before and after each; return the signal that
-    ended them, in a run or between two, or 0. A run that fails is noted, and the others go on; the rest of a side is
-    left out after `MOST_FAILURES` in a row."""
-    with _noted_signals() as received:
+    race: Race,
+    folder: Path,
+    start: Start,
+    received: list[int],
+    verb: str = "",
+    clock: Callable[[], float] = time.monotonic,
+) -> Iterator[Turn]:
+    """Run every planned turn, and yield it before and after its run; the caller saves, and may plan more. A run that
+    fails is noted, and the others go on; the rest of a side is left out after `MOST_FAILURES` in a row.
+
+    received: takes the signal that ended the runs, in one of them or between two. verb: of progress lines.
+    """
+    with _noted_signals(received):
         for place, turn in enumerate(race.turns, 1):
             if received:
                 break
@@ -63,32 +47,32 @@ def run_all(
             done = [status for status in of_side if status in ("finished", "failed")]
             if done[-MOST_FAILURES:] == ["failed"] * MOST_FAILURES and not race.tuning:
                 turn.status, turn.why = "left out", f"{MOST_FAILURES} runs in a row failed"
-                note(turn)
+                yield turn
                 continue
             label = race.sides[turn.side]
             turn.status, turn.session = "running", race.session
-            note(turn)
+            yield turn
             of = "" if race.tuning else f"/{len(race.turns)}"
             said = f"timedrun {verb or race.verb}: run {place}{of}, {label}"
             stdio.message(f"{said}, seed {turn.seed}{_left(race)}")
             if received:
                 turn.status = "planned"
-                note(turn)
+                yield turn
                 break
             began = clock()
             number = sum(other.side == turn.side for other in race.turns[:place])
             code, interrupted = start(turn, turn.side if race.tuning else f"{label} {number}/{race.runs}")
             turn.seconds = clock() - began
             turn.status, turn.why = _outcome(paths_of(folder, turn), code, bool(interrupted))
-            note(turn)
+            yield turn
             if turn.why:
                 stdio.message(f"{said}, {turn.status}: {turn.why}")
             if interrupted:
-                return interrupted
+                received[:] = [interrupted]
+                break
             if race.benchmark == COMMANDS and turn.status == "failed" and not turn.number:
                 end_if_unread(race, folder, turn)
-                note(turn)
-    return received[0] if received else 0
+                yield turn
 
 
 def end_if_unread(race: Race, folder: Path, first: Turn) -> None:
@@ -109,9 +93,8 @@ def end_if_unread(race: Race, folder: Path, first: Turn) -> None:
 
 
 @contextlib.contextmanager
-def _noted_signals() -> Iterator[list[int]]:
-    """Yield the signals that come between runs, which have handlers of their own; the second one is the caller's."""
-    received: list[int] = []
+def _noted_signals(received: list[int]) -> Iterator[None]:
+    """Note the signals that come between runs, which have handlers of their own; the second one is the caller's."""
 
     def receive(number: int, frame: FrameType | None) -> None:
         if received:
@@ -122,7 +105,7 @@ def _noted_signals() -> Iterator[list[int]]:
 
     previous: dict[int, Any] = {number: signal.signal(number, receive) for number in handled()}
     try:
-        yield received
+        yield
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
