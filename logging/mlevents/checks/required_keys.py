@@ -9,7 +9,7 @@ from mlevents.checks.check_context import CheckedRun, is_batch
 from mlevents.event import Event, Finding, Level, is_number, short
 from mlevents.record import RunRecord
 from mlevents.rounds import RequiredKey, Ruleset
-from mlevents.rounds.ruleset import LEAST, EvaluationPoints
+from mlevents.rounds.required import LEAST, EvaluationPoints
 
 Logged = tuple[Event, Any]  # an event, and the checked value: its own, or one joined from several events
 

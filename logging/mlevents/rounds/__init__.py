@@ -8,8 +8,8 @@ from typing import Final
 
 from mlevents import keys
 from mlevents.rounds import beyond_mlperf, training
+from mlevents.rounds.required import RequiredKey as RequiredKey
 from mlevents.rounds.ruleset import BenchmarkRules as BenchmarkRules
-from mlevents.rounds.ruleset import RequiredKey as RequiredKey
 from mlevents.rounds.ruleset import Ruleset as Ruleset
 
 # For logs of a round or benchmark without rules here: no rules of another round count.

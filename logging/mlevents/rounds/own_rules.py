@@ -9,7 +9,8 @@ from mlevents import keys
 from mlevents.event import is_number, short
 from mlevents.rounds import beyond_mlperf, default_ruleset, rulesets_of
 from mlevents.rounds import ruleset as find_ruleset
-from mlevents.rounds.ruleset import BenchmarkRules, Direction, Ruleset, named, replaced
+from mlevents.rounds.required import named, replaced
+from mlevents.rounds.ruleset import BenchmarkRules, Direction, Ruleset
 
 BEYOND_MLPERF: Final = beyond_mlperf.RULESET.name
 NOT_APPLICABLE: Final = "not applicable (MLCommons' tools do not know the benchmark)"
